@@ -1,0 +1,87 @@
+"""Waiting for jobs: one subscription per process wakes whoever waits for a job that has just become final.
+
+A lost connection wakes everybody: they look again and go on waiting, so no completion is missed.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from corelane.errors import Unavailable
+from corelane.log import get_logger
+from corelane.store.jobs import JobStore
+from corelane.store.records import JobRecord
+
+log = get_logger(__name__)
+
+#: Pause before a lost subscription is taken up again, in seconds.
+RESUBSCRIBE_S = 0.5
+
+#: A waiter looks for itself this often, whatever it was told, in seconds.
+LOOK_AGAIN_S = 5.0
+
+
+class Completions:
+    """Who waits for which job, and the task that listens for them."""
+
+    def __init__(self, store: JobStore) -> None:
+        self._store = store
+        self._waiting: dict[str, set[asyncio.Event]] = {}
+        self._closing = False
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to listen."""
+        self._task = asyncio.create_task(self._listen(), name="completions")
+
+    async def close(self) -> None:
+        """Stop listening and let every waiter go."""
+        self._closing = True
+        self._wake_all()
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    async def wait(self, job: str, seconds: float) -> JobRecord | None:
+        """The job once it is final, or as it stands after ``seconds``; None if there is none."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        with self._watch(job) as event:
+            while True:
+                event.clear()
+                record = await self._store.get(job)
+                left = deadline - loop.time()
+                if record is None or record.status.is_final or left <= 0 or self._closing:
+                    return record
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(event.wait(), min(left, LOOK_AGAIN_S))
+
+    @contextmanager
+    def _watch(self, job: str) -> Iterator[asyncio.Event]:
+        event = asyncio.Event()
+        self._waiting.setdefault(job, set()).add(event)
+        try:
+            yield event
+        finally:
+            self._waiting[job].discard(event)
+            if not self._waiting[job]:
+                del self._waiting[job]
+
+    def _wake_all(self) -> None:
+        for events in self._waiting.values():
+            for event in events:
+                event.set()
+
+    async def _listen(self) -> None:
+        while True:
+            try:
+                async for job in self._store.finished_jobs():
+                    if not job:
+                        self._wake_all()
+                    for event in self._waiting.get(job, ()):
+                        event.set()
+            except Unavailable as error:
+                log.warning("completions_lost", detail=error.detail)
+            self._wake_all()
+            await asyncio.sleep(RESUBSCRIBE_S)

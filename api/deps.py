@@ -1,0 +1,65 @@
+"""What routes need, as Annotated dependencies: the shared parts, and how long a caller wants to wait."""
+
+import re
+from dataclasses import dataclass
+from typing import Annotated, cast
+
+from fastapi import Depends, Header, Path, Query, Request
+
+from api.completions import Completions
+from corelane.errors import NotFound
+from corelane.jobs import is_job_id
+from corelane.metrics import ApiMetrics
+from corelane.settings import Settings
+from corelane.store.fleet import Fleet
+from corelane.store.jobs import JobStore
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What one API process is made of."""
+
+    settings: Settings
+    store: JobStore
+    fleet: Fleet
+    completions: Completions
+    metrics: ApiMetrics
+
+
+def get_parts(request: Request) -> Parts:
+    """The parts of the app that serves this request."""
+    return cast(Parts, request.app.state.parts)
+
+
+def get_job_id(job_id: Annotated[str, Path(description="The job's id.")]) -> str:
+    """A path's job id; anything that cannot be one is not found."""
+    if not is_job_id(job_id):
+        raise NotFound(f"there is no job {job_id[:64]!r}; ids look like job_0…")
+    return job_id
+
+
+def preferred_wait(header: str | None) -> float | None:
+    """The seconds of ``Prefer: wait=N`` (RFC 7240), or None; a preference that cannot be read is ignored, as it
+    asks.
+    """
+    match = re.search(r"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,6})\"?(?:$|[,;\s])", header or "", re.IGNORECASE)
+    return float(match[1]) if match else None
+
+
+def get_wait(
+    parts: Annotated[Parts, Depends(get_parts)],
+    prefer: Annotated[
+        str | None, Header(description="`wait=N`: answer when the job is final, or after N seconds.")
+    ] = None,
+    wait: Annotated[
+        float | None, Query(ge=0, le=86_400, allow_inf_nan=False, description="The same as `Prefer: wait`, in seconds.")
+    ] = None,
+) -> float | None:
+    """Seconds to wait, cut to the longest allowed; None if the caller did not ask."""
+    asked = wait if wait is not None else preferred_wait(prefer)
+    return None if asked is None else min(asked, parts.settings.max_wait_s)
+
+
+PartsDep = Annotated[Parts, Depends(get_parts)]
+JobId = Annotated[str, Depends(get_job_id)]
+Wait = Annotated[float | None, Depends(get_wait)]

@@ -1,0 +1,111 @@
+"""Problems (RFC 9457): the one table from error classes to HTTP status, and the handlers that apply it.
+
+``type`` and ``code`` are stable per error class. A problem never repeats the caller's documents, and an unforeseen
+error says nothing of its insides.
+"""
+
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+
+from corelane import errors
+from corelane.log import get_logger
+
+log = get_logger(__name__)
+
+#: The nearest ancestor in this table decides.
+STATUS: dict[type[errors.CorelaneError], int] = {
+    errors.CorelaneError: 500,
+    errors.InvalidInput: 422,
+    errors.TooLarge: 413,
+    errors.NotFound: 404,
+    errors.Unavailable: 503,
+}
+
+#: Codes of failures that happen before any of our own code runs.
+HTTP_CODES = {400: "bad_request", 404: "not_found", 405: "method_not_allowed", 413: "too_large", 415: "bad_request"}
+
+#: Sentences for what the framework leaves unsaid.
+HTTP_DETAILS = {
+    400: "the request body cannot be read: send one JSON object in UTF-8",
+    404: "there is nothing at this path; /docs lists what there is",
+    405: "this path does not take this method; /docs lists what it takes",
+}
+
+#: A retryable problem asks the caller to come back after this many seconds.
+RETRY_AFTER_S = 1
+
+#: Validation errors listed in one problem; a body of 10,000 bad items is told of the first few.
+MAX_ERRORS = 20
+
+PROBLEM_TYPE = "application/problem+json"
+
+
+def problem(status: int, code: str, detail: str, **more: Any) -> JSONResponse:
+    """A problem document as a response."""
+    body = {
+        "type": f"urn:corelane:problem:{code}",
+        "title": code.replace("_", " ").capitalize(),
+        "status": status,
+        "detail": detail,
+        "code": code,
+        **more,
+    }
+    headers = {"Retry-After": str(RETRY_AFTER_S)} if status in (429, 503) else None
+    return JSONResponse(body, status, headers, media_type=PROBLEM_TYPE)
+
+
+def status_of(error: errors.CorelaneError) -> int:
+    """The HTTP status of an error."""
+    return next(STATUS[ancestor] for ancestor in type(error).__mro__ if ancestor in STATUS)
+
+
+def add_error_handlers(app: FastAPI) -> None:
+    """Answer every failure with a problem."""
+    app.add_exception_handler(errors.CorelaneError, _foreseen)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(Exception, _unforeseen)
+
+
+def _count(request: Request, code: str) -> None:
+    request.app.state.parts.metrics.problems.labels(code).inc()
+
+
+async def _foreseen(request: Request, error: Exception) -> JSONResponse:
+    known = error if isinstance(error, errors.CorelaneError) else errors.CorelaneError(str(error))
+    status = status_of(known)
+    _count(request, known.code)
+    log.log(30 if status >= 500 else 20, "problem", code=known.code, status=status)
+    return problem(status, known.code, known.detail)
+
+
+async def _invalid(request: Request, error: Exception) -> JSONResponse:
+    found = error.errors() if isinstance(error, RequestValidationError) else []
+    listed = [{"at": _place(each["loc"]), "detail": each["msg"]} for each in found[:MAX_ERRORS]]
+    code = errors.InvalidInput.code
+    _count(request, code)
+    first = f"{listed[0]['at']}: {listed[0]['detail']}" if listed else "the request is not valid"
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    return problem(422, code, first + more, errors=listed)
+
+
+def _place(location: tuple[int | str, ...]) -> str:
+    parts = [str(part)[:64] for part in location]
+    return ".".join(parts[1:] if parts[:1] == ["body"] and len(parts) > 1 else parts)
+
+
+async def _http(request: Request, error: Exception) -> JSONResponse:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    code = HTTP_CODES.get(status, "http_error")
+    _count(request, code)
+    return problem(status, code, HTTP_DETAILS.get(status, f"HTTP {status}"))
+
+
+async def _unforeseen(request: Request, error: Exception) -> JSONResponse:
+    _count(request, "internal")
+    log.error("unforeseen_error", path=request.url.path, exc_info=error)
+    return problem(500, "internal", "something broke that should not; the service's log says what")

@@ -1,0 +1,1 @@
+"""Routes by resource: jobs, the fleet (cores and models), health."""

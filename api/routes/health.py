@@ -1,0 +1,54 @@
+"""Health and metrics: alive (no dependencies), ready (Redis answers and a core holds the default model), counters."""
+
+from fastapi import APIRouter, Response
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from pydantic import BaseModel
+
+from api.deps import Parts, PartsDep
+from corelane.errors import NotReady, Unavailable
+from corelane.metrics import FleetSnapshot
+from corelane.store.fleet import DEFAULT_ALIAS
+
+router = APIRouter(tags=["health"])
+
+
+class Health(BaseModel):
+    """Alive or ready."""
+
+    status: str = "ok"
+    cores: int | None = None
+
+
+@router.get("/livez")
+async def live() -> Health:
+    """Whether this process runs at all."""
+    return Health()
+
+
+@router.get("/readyz")
+async def ready(parts: PartsDep) -> Health:
+    """Whether a question asked now would be answered: 503 with the reason if not."""
+    version = await parts.fleet.resolve(DEFAULT_ALIAS)
+    cores = 0 if version is None else await parts.fleet.ready_cores(version)
+    if cores == 0:
+        reasons = [
+            reason for core in await parts.fleet.cores() for reason in (core.get("reasons") or "[]",) if reason != "[]"
+        ]
+        raise NotReady("; ".join(["no living core holds the default model", *reasons]))
+    return Health(cores=cores)
+
+
+@router.get("/metrics", include_in_schema=False)
+async def metrics(parts: PartsDep) -> Response:
+    """Prometheus metrics; the fleet's part is left as it was while Redis is away."""
+    await refresh(parts)
+    return Response(generate_latest(parts.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+
+async def refresh(parts: Parts) -> None:
+    """Read the fleet for the next scrape."""
+    try:
+        cores = await parts.fleet.cores()
+        parts.metrics.fleet.snapshot = FleetSnapshot(cores, await parts.fleet.outstanding_tokens())
+    except Unavailable:
+        return

@@ -1,0 +1,189 @@
+"""Jobs: submit, look, wait, read results, cancel."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+import orjson
+from fastapi import APIRouter, Body, Header, Query, Response
+from starlette.responses import StreamingResponse
+
+from api.deps import JobId, Parts, PartsDep, Wait
+from api.examples import JOB_REQUEST_EXAMPLES
+from corelane.errors import InvalidInput, NotFound, NotReady, TooLarge, UnknownModel, WebhookRefused
+from corelane.jobs import Item, Job, JobRequest, Result, ResultList, Webhook, new_job_id
+from corelane.log import get_logger
+from corelane.store.fleet import DEFAULT_ALIAS
+from corelane.store.jobs import Submission
+from corelane.store.records import JobRecord
+from corelane.webhooks import check_address
+
+log = get_logger(__name__)
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+
+NDJSON = "application/x-ndjson"
+
+#: Results sent in one piece of an NDJSON stream.
+STREAM_PAGE = 500
+
+#: A stream that has caught up with its job looks for more this often, in seconds.
+STREAM_LOOK_S = 0.5
+
+#: A webhook's host name gets this long to resolve while its job is submitted, in seconds.
+RESOLVE_S = 2.0
+
+
+@router.post("", status_code=202, responses={200: {"model": Job, "description": "Final within the time waited."}})
+async def submit_job(
+    request: Annotated[JobRequest, Body(openapi_examples=JOB_REQUEST_EXAMPLES)],
+    response: Response,
+    parts: PartsDep,
+    wait: Wait,
+) -> Job:
+    """Take in a job. It is kept before this answers: from then on it is answered, once, whatever dies."""
+    items = request.items or []
+    check_sizes(parts, items)
+    if request.webhook is not None:
+        await check_webhook(parts, request.webhook)
+    version = await resolve_model(parts, request.model)
+    submission = Submission(new_job_id(), version, items, request.options, request.metadata, request.webhook)
+    with parts.metrics.submit_seconds.time():
+        record: JobRecord | None = await parts.store.submit(submission)
+    parts.metrics.jobs_submitted.inc()
+    parts.metrics.items_submitted.inc(len(items))
+    log.info("job_submitted", job_id=submission.id, items=len(items), version=version)
+    if wait is not None:
+        record = await parts.completions.wait(submission.id, wait)
+        response.headers["Preference-Applied"] = f"wait={wait:g}"
+        response.headers["Vary"] = "Prefer"
+    job = await describe(parts, record, submission.id)
+    response.status_code = 200 if job.status.is_final else 202
+    response.headers["Location"] = job.urls.self
+    if not job.status.is_final:
+        response.headers["Retry-After"] = "1"
+    return job
+
+
+@router.get("/{job_id}")
+async def get_job(job_id: JobId, response: Response, parts: PartsDep, wait: Wait) -> Job:
+    """A job as it stands, or once it is final if asked to wait. Small jobs then carry their results."""
+    record = await (parts.store.get(job_id) if wait is None else parts.completions.wait(job_id, wait))
+    job = await describe(parts, record, job_id)
+    if not job.status.is_final:
+        response.headers["Retry-After"] = "1"
+    return job
+
+
+@router.get("/{job_id}/results", responses={200: {"content": {NDJSON: {}}}}, response_model=ResultList)
+async def list_results(
+    job_id: JobId,
+    parts: PartsDep,
+    after: Annotated[str | None, Query(max_length=20, description="Cursor of an earlier page's `next`.")] = None,
+    limit: Annotated[int, Query(ge=1, le=1000, description="Most results in a page.")] = 100,
+    accept: Annotated[str, Header(description=f"`{NDJSON}` streams all results, one a line.")] = "application/json",
+) -> Response | ResultList:
+    """Results in item order, up to the first item not answered yet; as NDJSON the stream follows the job to its end."""
+    record = await require(parts, job_id)
+    start = read_cursor(after)
+    if NDJSON in accept:
+        return StreamingResponse(stream_results(parts, record, start), media_type=NDJSON)
+    found = await parts.store.results(record, start, limit)
+    at = start + len(found)
+    has_more = at < record.total
+    return ResultList(
+        data=[Result.model_validate(result) for result in found], has_more=has_more, next=str(at) if has_more else None
+    )
+
+
+@router.post("/{job_id}/cancel")
+async def cancel_job(job_id: JobId, parts: PartsDep) -> Job:
+    """Cancel what is not answered yet and keep what is; a job that is final already stays as it is."""
+    if await parts.store.cancel(job_id) is None:
+        raise no_such_job(job_id)
+    return await describe(parts, await parts.store.get(job_id), job_id)
+
+
+async def stream_results(parts: Parts, record: JobRecord, at: int) -> AsyncIterator[bytes]:
+    """One line per result; ends when the job is final and all of it was sent."""
+    while True:
+        found = await parts.store.results(record, at, STREAM_PAGE)
+        if found:
+            at += len(found)
+            yield b"".join(orjson.dumps(result, option=orjson.OPT_APPEND_NEWLINE) for result in found)
+        elif record.status.is_final:
+            return
+        else:
+            await asyncio.sleep(STREAM_LOOK_S)
+            again = await parts.store.get(record.id)
+            if again is None:
+                return
+            record = again
+
+
+def check_sizes(parts: Parts, items: list[Item]) -> None:
+    """Refuse a job over the limits; raises TooLarge naming the setting."""
+    settings = parts.settings
+    if len(items) > settings.max_items:
+        raise TooLarge(
+            f"the job has {len(items):,} items, at most {settings.max_items:,} are taken; "
+            "send several jobs, or raise CORELANE_MAX_ITEMS"
+        )
+    for index, item in enumerate(items):
+        if len(item.question) > settings.max_question_chars:
+            raise TooLarge(f"item {index}: the question is longer than {settings.max_question_chars:,} characters")
+        if len(item.context) > settings.max_context_chars:
+            raise TooLarge(f"item {index}: the context is longer than {settings.max_context_chars:,} characters")
+
+
+async def check_webhook(parts: Parts, webhook: Webhook) -> None:
+    """Refuse a webhook that could never be delivered; raises WebhookRefused."""
+    if parts.settings.webhook_secret is None:
+        raise WebhookRefused("this service signs no webhooks: its operator has not set CORELANE_WEBHOOK_SECRET")
+    try:
+        await asyncio.wait_for(asyncio.to_thread(check_address, parts.settings, webhook.url), RESOLVE_S)
+    except TimeoutError:
+        log.info("webhook_host_slow")
+
+
+async def resolve_model(parts: Parts, name: str) -> str:
+    """The version a request's model means; raises NotReady before any worker has announced the default."""
+    version = await parts.fleet.resolve(name)
+    if version is not None:
+        return version
+    if name == DEFAULT_ALIAS:
+        raise NotReady("no worker has announced a model yet; try again when /readyz says ready")
+    raise UnknownModel(f"there is no model {name[:100]!r}; GET /v1/models lists them")
+
+
+async def require(parts: Parts, job_id: str) -> JobRecord:
+    """The job's record; raises NotFound."""
+    record = await parts.store.get(job_id)
+    if record is None:
+        raise no_such_job(job_id)
+    return record
+
+
+def no_such_job(job_id: str) -> NotFound:
+    """The error for an id that is unknown, or no longer known."""
+    return NotFound(f"there is no job {job_id}; it never existed, or its time to be kept is over")
+
+
+async def describe(parts: Parts, record: JobRecord | None, job_id: str) -> Job:
+    """The job as callers see it, with results once final if they are few; raises NotFound for None."""
+    if record is None:
+        raise no_such_job(job_id)
+    job = record.describe()
+    if record.status.is_final and record.total <= parts.settings.inline_results:
+        results = await parts.store.results(record, 0, record.total)
+        job.results = [Result.model_validate(result) for result in results]
+    return job
+
+
+def read_cursor(after: str | None) -> int:
+    """The item a cursor points to; raises InvalidInput if it is not one of ours."""
+    if after is None:
+        return 0
+    if not after.isascii() or not after.isdigit():
+        raise InvalidInput("`after` is not a cursor; pass the `next` of the page before")
+    return int(after)

@@ -1,0 +1,5 @@
+"""``python -m corelane``: the same as ``corelane``."""
+
+from corelane.cli import main
+
+main()

@@ -1,0 +1,93 @@
+"""Celery: the app every process makes, and the message that rings a core.
+
+Celery carries doorbells, deliveries and sweeps, and supervises the workers; what a job is stands in the store. The
+settings are those that recovered from every fault measured (half-open connections, Redis restarts, dead children):
+bells are acknowledged early, because one failed late acknowledgement wedges a worker for good.
+"""
+
+import json
+from typing import Any
+
+from celery import Celery
+from kombu import Connection, Exchange, Producer, Queue
+
+from corelane.lanes import DELIVER_TASK, DELIVERY_QUEUE, DRAIN_TASK, KEEPER_QUEUE, SWEEP_TASK, Core
+from corelane.settings import Settings
+
+#: Redis is asked for signs of life this often, and silence this long ends a connection, in seconds. Shorter than any
+#: lease, so that a half-open connection is left within 6 s.
+BROKER_TIMEOUT_S = 2
+
+#: Longer than any model takes to load: Celery kills a child that takes longer to start, for ever.
+CHILD_START_S = 600
+
+#: A sweep that could not start for this long is dropped: the next one does its work, in seconds.
+SWEEP_EXPIRES_S = 5
+
+#: Places in the envelope that the ring function of ``common.lua`` fills in.
+BELL_ID, BELL_QUEUE = "BELLID", "BELLQUEUE"
+
+
+def make_celery(settings: Settings) -> Celery:
+    """A Celery app without tasks; workers add theirs, everyone else sends by name."""
+    app = Celery("corelane", broker=settings.redis_url, set_as_current=False)
+    app.conf.update(
+        task_acks_late=False,
+        task_ignore_result=True,
+        task_store_errors_even_if_ignored=False,
+        task_default_queue=KEEPER_QUEUE,
+        task_routes={SWEEP_TASK: {"queue": KEEPER_QUEUE}, DELIVER_TASK: {"queue": DELIVERY_QUEUE}},
+        task_create_missing_queues=True,
+        worker_prefetch_multiplier=1,
+        worker_proc_alive_timeout=CHILD_START_S,
+        worker_cancel_long_running_tasks_on_connection_loss=False,
+        worker_send_task_events=True,
+        worker_hijack_root_logger=False,
+        worker_redirect_stdouts=False,
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
+        broker_channel_error_retry=True,
+        broker_transport_options={
+            "socket_timeout": BROKER_TIMEOUT_S,
+            "socket_connect_timeout": 5,
+            "socket_keepalive": True,
+            "health_check_interval": BROKER_TIMEOUT_S,
+        },
+        beat_scheduler="celery.beat:Scheduler",
+        beat_schedule={
+            "sweep": {
+                "task": SWEEP_TASK,
+                "schedule": settings.sweep_s,
+                "options": {"queue": KEEPER_QUEUE, "expires": SWEEP_EXPIRES_S},
+            }
+        },
+        beat_max_loop_interval=settings.sweep_s,
+    )
+    return app
+
+
+def bell_envelope(app: Celery) -> str:
+    """The message of one bell, built by kombu itself, with places for its id and queue.
+
+    The store's scripts push it to the core's queue in the same step that puts work into the lane. Kombu's minor version
+    is pinned, as this relies on its message format; a test rings a real worker with it.
+    """
+    with Connection("memory://") as connection:
+        channel = connection.channel()
+        queue: Any = Queue(BELL_QUEUE, Exchange(""), BELL_QUEUE)
+        queue(channel).declare()
+        producer = Producer(channel)
+        app.send_task(DRAIN_TASK, task_id=BELL_ID, queue=queue, producer=producer, retry=False)
+        message = channel._queue_for(BELL_QUEUE).get_nowait()
+    message["properties"].update(delivery_tag=BELL_ID, correlation_id=BELL_ID)
+    return json.dumps(message)
+
+
+def ring_core(app: Celery, core: Core) -> None:
+    """Ring a core through Celery itself; the keeper's way, independent of the envelope."""
+    app.send_task(DRAIN_TASK, queue=core.queue, retry=False)
+
+
+def send_delivery(app: Celery, delivery: str) -> None:
+    """Have one delivery tried."""
+    app.send_task(DELIVER_TASK, args=[delivery], queue=DELIVERY_QUEUE, retry=False)

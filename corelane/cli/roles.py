@@ -1,0 +1,129 @@
+"""The commands that become one process of the fleet: api, worker, keeper, flower. Each replaces this process.
+
+What a role needs before its libraries load (CPU affinity, thread counts, the settings as environment) is set here,
+at exec.
+"""
+
+import os
+import secrets
+import sys
+from typing import Annotated
+
+import typer
+
+from corelane.cli.errors import exit_on_error
+from corelane.engine.cores import core_slot, pin
+from corelane.lanes import DELIVERY_QUEUE, KEEPER_QUEUE, Core
+from corelane.settings import Settings, read_settings
+
+#: Threads of the keeper: one sweeps, the others wait for slow receivers.
+KEEPER_THREADS = 8
+
+#: A stop waits this long for requests that are being answered; longer waits are cut, and clients ask again, in seconds.
+API_GRACE_S = 10
+
+#: Above the 60 s after which usual proxies drop an idle connection, in seconds.
+KEEP_ALIVE_S = 75
+
+
+def celery_argv(*arguments: str) -> list[str]:
+    """A Celery command of this interpreter."""
+    return [sys.executable, "-m", "celery", "-A", "workers.app", *arguments]
+
+
+def worker_argv(core: Core) -> list[str]:
+    """The Celery worker of one core: one child, a queue of its own, heartbeat for Flower, no gossip."""
+    return celery_argv(
+        *("worker", "-n", core.node, "-Q", core.queue, "-c", "1", "-P", "prefork", "-E"),
+        *("--without-gossip", "--without-mingle", "--loglevel", "INFO"),
+    )
+
+
+def keeper_argv(host: str) -> list[str]:
+    """The keeper: beat, sweeps and deliveries in one process of threads."""
+    return celery_argv(
+        *("worker", "-n", f"keeper@{host}", "-Q", f"{KEEPER_QUEUE},{DELIVERY_QUEUE}", "-B"),
+        *("-P", "threads", "-c", str(KEEPER_THREADS), "--without-gossip", "--without-mingle", "--loglevel", "INFO"),
+    )
+
+
+def flower_argv(settings: Settings) -> list[str]:
+    """Flower, read-only; its password goes through the environment."""
+    return celery_argv(
+        *("flower", f"--address={settings.flower_host}", f"--port={settings.flower_port}"),
+        *("--read-only", "--max-tasks=10000", "--logging=warning"),
+    )
+
+
+def flower_env(settings: Settings, password: str) -> dict[str, str]:
+    """The environment of Flower: the settings, and its own user and password."""
+    return settings.environment(core=None) | {"FLOWER_BASIC_AUTH": f"{settings.flower_user}:{password}"}
+
+
+def worker_env(settings: Settings, index: int) -> dict[str, str]:
+    """The environment of one core's worker."""
+    return settings.environment(core=index) | core_slot(index, settings.target).environment
+
+
+def api(
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on.")] = None,
+) -> None:
+    """Run the HTTP API alone."""
+    with exit_on_error():
+        settings = read_settings(host=host, port=port)
+        raise typer.Exit(run_api(settings))
+
+
+def run_api(settings: Settings) -> int:
+    """Serve until a signal comes; the exit status."""
+    import logging
+
+    from hypercorn.config import Config
+    from hypercorn.run import run
+
+    os.environ.update(settings.environment())  # noqa: TID251  # what create_app reads when Hypercorn calls it
+    config = Config()
+    config.application_path = "api.app:create_app()"
+    config.bind = [f"[{settings.host}]:{settings.port}" if ":" in settings.host else f"{settings.host}:{settings.port}"]
+    config.worker_class = "uvloop"
+    config.workers = 0
+    config.backlog = 1024
+    config.graceful_timeout = API_GRACE_S
+    config.keep_alive_timeout = KEEP_ALIVE_S
+    config.include_server_header = False
+    config.errorlog = logging.getLogger("hypercorn.error")
+    return run(config)
+
+
+def worker(
+    core: Annotated[int, typer.Option(help="Index of the core to serve on this machine.")],
+    redis: Annotated[str | None, typer.Option(help="Redis URL.")] = None,
+) -> None:
+    """Run the worker of one core: pinned to it, reading a queue of its own."""
+    with exit_on_error():
+        settings = read_settings(redis_url=redis)
+        pin(core_slot(core, settings.target))
+        argv = worker_argv(Core(settings.core_host, core))
+        os.execve(argv[0], argv, worker_env(settings, core))
+
+
+def keeper(redis: Annotated[str | None, typer.Option(help="Redis URL.")] = None) -> None:
+    """Run the keeper: returns the leases of the dead, rings forgotten bells, delivers webhooks."""
+    with exit_on_error():
+        settings = read_settings(redis_url=redis)
+        argv = keeper_argv(settings.core_host)
+        os.execve(argv[0], argv, settings.environment(core=None))
+
+
+def flower(redis: Annotated[str | None, typer.Option(help="Redis URL.")] = None) -> None:
+    """Run Flower, read-only and behind a password (generated and shown if none is set)."""
+    with exit_on_error():
+        settings = read_settings(redis_url=redis)
+        if settings.flower_password is None:
+            password = secrets.token_urlsafe(12)
+            typer.echo(f"Flower's password was generated: user {settings.flower_user}, password {password}")
+        else:
+            password = settings.flower_password.get_secret_value()
+        argv = flower_argv(settings)
+        os.execve(argv[0], argv, flower_env(settings, password))

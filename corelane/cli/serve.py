@@ -1,0 +1,231 @@
+"""``corelane serve``: a whole fleet on one machine. Finds or starts Redis, compiles the default model if need be,
+starts keeper, workers, API and Flower in this order, waits until a question would be answered, and says where
+everything is.
+
+Stops in order too: the API first, so that nothing new comes in; then the workers, which finish their batch; then
+the keeper and Flower; Redis last, with everything on disk.
+"""
+
+import asyncio
+import fcntl
+import secrets
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.panel import Panel
+
+from corelane.artifacts import find_artifact, model_name
+from corelane.cli.errors import exit_on_error
+from corelane.cli.redis_server import find_server, free_port, server_argv
+from corelane.cli.roles import flower_argv, flower_env, keeper_argv, worker_env
+from corelane.cli.supervisor import Part, Supervisor
+from corelane.engine.cores import cpu_slots
+from corelane.errors import ArtifactRefused, ServiceUnreachable, SetupError
+from corelane.settings import Settings, read_settings
+
+#: A fleet of one machine is ready well within this, models included, in seconds.
+READY_S = 300
+
+STOP_ORDER = (("api",), ("core",), ("keeper", "flower"), ("redis",))
+
+
+def serve(
+    host: Annotated[str | None, typer.Option(help="Address the API listens on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port of the API; the next free one if it is busy.")] = None,
+    cores: Annotated[int | None, typer.Option(help="Cores to serve; all that this machine has if not given.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder for everything kept on disk.")] = None,
+    redis: Annotated[str | None, typer.Option(help="Redis URL; without it a server is found and started.")] = None,
+    model: Annotated[str | None, typer.Option(help="The default model: name, folder or Hugging Face id.")] = None,
+) -> None:
+    """Start everything on this machine and keep it running until Ctrl-C."""
+    console = Console(highlight=False, soft_wrap=True)
+    with exit_on_error():
+        settings = read_settings(host=host, port=port, cores=cores, data_dir=data, redis_url=redis, model=model)
+        settings = settings.model_copy(update={"data_dir": settings.data_dir.resolve()})
+        settings.data_dir.mkdir(parents=True, exist_ok=True)
+        with _only_one(settings.data_dir):
+            failure = asyncio.run(_serve(settings, console))
+    if failure is not None:
+        console.print(f"[bold red]corelane[/] [dim]│[/] stopped: {failure}")
+        raise typer.Exit(1)
+    console.print("[bold]corelane[/] [dim]│[/] stopped")
+
+
+async def _serve(settings: Settings, console: Console) -> str | None:
+    """Run the fleet; why it failed, or None."""
+    supervisor = Supervisor(console)
+    loop = asyncio.get_running_loop()
+    for sign in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(sign, supervisor.request_stop)
+    try:
+        settings, password = _choose(settings, supervisor, console)
+        settings = await _start_redis(settings, supervisor)
+        if not supervisor.is_over:
+            await _compile_default(settings, supervisor, console)
+        if not supervisor.is_over:
+            await _start_fleet(settings, supervisor, password)
+            await _until_ready(settings, supervisor)
+        if not supervisor.is_over:
+            console.print(_banner(settings, password))
+            await supervisor.wait()
+    finally:
+        supervisor.say("stopping: api, workers, keeper, flower, redis")
+        await supervisor.stop(STOP_ORDER)
+    return supervisor.failure
+
+
+def _choose(settings: Settings, supervisor: Supervisor, console: Console) -> tuple[Settings, str]:
+    """Ports that are free, a number of cores that exists, a password for Flower, a log format for this terminal."""
+    slots = len(cpu_slots())
+    cores = settings.cores or slots
+    if cores > slots:
+        raise SetupError(f"--cores {cores}: this process may use {slots} CPUs; choose 1 to {slots}")
+    port = free_port(settings.host, settings.port)
+    flower_port = free_port(settings.flower_host, settings.flower_port)
+    for name, wanted, taken in (("API", settings.port, port), ("Flower", settings.flower_port, flower_port)):
+        if wanted not in (0, taken):
+            supervisor.say(f"port {wanted} is busy: the {name} takes {taken}", "yellow")
+    if not _is_loopback(settings.host):
+        supervisor.say(
+            f"the API listens on {settings.host}, and asks nobody for a key: put a proxy before it", "yellow"
+        )
+    secret = settings.flower_password
+    password = secrets.token_urlsafe(12) if secret is None else secret.get_secret_value()
+    style = "pretty" if settings.log_format == "auto" and console.is_terminal else settings.log_format
+    update = {"cores": cores, "port": port, "flower_port": flower_port, "log_format": style}
+    return settings.model_copy(update=update), password
+
+
+async def _start_redis(settings: Settings, supervisor: Supervisor) -> Settings:
+    """Settings with the URL of a Redis that answers: the one given, or one of our own."""
+    if "redis_url" in settings.model_fields_set:
+        await _until_redis(settings.redis_url, supervisor)
+        return settings
+    folder = settings.data_dir / "redis"
+    folder.mkdir(exist_ok=True)
+    port = free_port("127.0.0.1", 6379)
+    binary = find_server()
+    await supervisor.start(Part("redis", server_argv(binary, folder, port), settings.environment()))
+    url = f"redis://127.0.0.1:{port}/0"
+    await _until_redis(url, supervisor)
+    supervisor.say(f"{binary.name} keeps its data in {folder}")
+    return settings.model_copy(update={"redis_url": url})
+
+
+async def _until_redis(url: str, supervisor: Supervisor) -> None:
+    """Wait for Redis to answer; ends the fleet if it does not within half a minute."""
+    from corelane.errors import Unavailable
+    from corelane.store.connections import Link
+
+    reason = ""
+    for _ in range(150):
+        try:
+            await asyncio.to_thread(Link(url, timeout_s=2), "PING")
+            return
+        except Unavailable as error:
+            reason = error.detail
+        if await supervisor.wait(0.2):
+            return
+    raise SetupError(f"no Redis at {url}: {reason}")
+
+
+async def _compile_default(settings: Settings, supervisor: Supervisor, console: Console) -> None:
+    """Compile the default model unless its artifact is there."""
+    name = model_name(settings.model)
+    try:
+        find_artifact(settings.artifact_root, name, settings.target)
+        return
+    except ArtifactRefused:
+        supervisor.say(f"compiling {name}, once")
+    argv = [sys.executable, "-m", "compile", settings.model, "--target", settings.target]
+    process = await asyncio.create_subprocess_exec(*argv, env=settings.environment())
+    stop = asyncio.create_task(supervisor.wait())
+    done = asyncio.create_task(process.wait())
+    await asyncio.wait((stop, done), return_when=asyncio.FIRST_COMPLETED)
+    stop.cancel()
+    if process.returncode is None:
+        process.terminate()
+        await process.wait()
+    elif process.returncode != 0:
+        raise SetupError(f"the default model {settings.model} could not be compiled; see above")
+    console.print()
+
+
+async def _start_fleet(settings: Settings, supervisor: Supervisor, password: str) -> None:
+    env = settings.environment(core=None)
+    corelane = [sys.executable, "-m", "corelane"]
+    await supervisor.start(Part("keeper", keeper_argv(settings.core_host), env))
+    for index in range(settings.cores or 1):
+        argv = [*corelane, "worker", "--core", str(index)]
+        await supervisor.start(Part(f"core{index}", argv, worker_env(settings, index), relaunch=True, grace_s=30))
+    await supervisor.start(Part("api", [*corelane, "api"], env, grace_s=15))
+    await supervisor.start(Part("flower", flower_argv(settings), flower_env(settings, password)))
+
+
+async def _until_ready(settings: Settings, supervisor: Supervisor) -> None:
+    """Wait until a question would be answered and every core lives."""
+    from corelane.client import Client
+
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + READY_S
+    with Client(_url(settings), max_retries=0) as client:
+        while not supervisor.is_over:
+            try:
+                states = [core["state"] for core in await asyncio.to_thread(client.cores)]
+                up = sum(state in ("idle", "busy") for state in states)
+                if up >= (settings.cores or 1) and await asyncio.to_thread(client.ready):
+                    return
+                if "failed" in states:
+                    supervisor.fail("a core could not load its model; its reason stands above")
+            except ServiceUnreachable:
+                pass
+            if loop.time() > deadline:
+                supervisor.fail(f"not ready after {READY_S} s")
+            await supervisor.wait(0.2)
+
+
+def _banner(settings: Settings, password: str) -> Panel:
+    url = _url(settings)
+    flower = f"http://{settings.flower_host}:{settings.flower_port}"
+    return Panel.fit(
+        f"[bold green]ready[/]: {settings.cores} core{'s' if settings.cores != 1 else ''}, {settings.model}\n\n"
+        f"API      {url}\n"
+        f"Docs     {url}/docs\n"
+        f"Flower   {flower}   user [bold]{settings.flower_user}[/], password [bold]{password}[/]\n"
+        f"Redis    {settings.redis_url}\n\n"
+        f'Try      corelane ask "Who wrote it?" --context "Ada wrote it." --url {url}\n'
+        "Stop     Ctrl-C",
+        title="Corelane",
+    )
+
+
+def _url(settings: Settings) -> str:
+    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(settings.host, settings.host)  # noqa: S104  # compared only
+    return f"http://{host}:{settings.port}"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+@contextmanager
+def _only_one(folder: Path) -> Iterator[None]:
+    """Hold the data folder; raises SetupError if another fleet does."""
+    with (folder / "serve.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise SetupError(
+                f"another `corelane serve` uses {folder}; stop it, or choose a folder with --data"
+            ) from None
+        yield

@@ -1,0 +1,48 @@
+"""Buckets: the fixed shapes, rows × length, that an artifact is compiled for. Pure."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from corelane.errors import CompileFailed
+
+#: The default ladder. Rows keep a batch near 2,000 tokens, where a CPU core runs at full speed.
+DEFAULT_BUCKETS = "16x64,8x128,8x256,4x384"
+
+#: Shorter rows leave no room for a question and a word of context.
+MIN_LENGTH = 16
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Bucket:
+    """A fixed shape; sorts by length, then rows."""
+
+    length: int
+    rows: int
+
+    def __str__(self) -> str:
+        return f"{self.rows}x{self.length}"
+
+
+def parse_buckets(text: str) -> tuple[Bucket, ...]:
+    """Read ``ROWSxLENGTH,…`` into a ladder of growing length; raises CompileFailed naming the bad part."""
+    buckets = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d{1,4})x(\d{1,5})\s*", part)
+        if match is None or int(match[1]) < 1:
+            raise CompileFailed(f"{part.strip()!r} is not a bucket; write ROWSxLENGTH, as in {DEFAULT_BUCKETS}")
+        if int(match[2]) < MIN_LENGTH:
+            raise CompileFailed(f"bucket {part.strip()} is shorter than {MIN_LENGTH} tokens; take a longer one")
+        buckets.append(Bucket(length=int(match[2]), rows=int(match[1])))
+    lengths = [bucket.length for bucket in buckets]
+    if len(set(lengths)) != len(lengths):
+        raise CompileFailed(f"two buckets have the same length in {text!r}; give each length once")
+    return tuple(sorted(buckets))
+
+
+def smallest_fit(length: int, ladder: Sequence[Bucket]) -> Bucket:
+    """The shortest bucket that holds ``length`` tokens; ValueError if none does. The ladder grows in length."""
+    for bucket in ladder:
+        if bucket.length >= length:
+            return bucket
+    raise ValueError(f"{length} tokens fit no bucket; the longest has {ladder[-1].length}")

@@ -1,0 +1,88 @@
+"""Backend for TorchScript artifacts on one CPU core.
+
+The only file that loads TorchScript: torch 2.13 marks it as deprecated (it works, and Neuron's trace yields it too),
+so the warning is silenced here, for these calls alone.
+"""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from corelane.artifacts import Artifact, check_files
+from corelane.engine.backend import Batch, Logits, Model
+from corelane.errors import ArtifactRefused, CoreLost, LoadFailed, RunFailed
+
+
+@contextmanager
+def torchscript_warnings_silenced() -> Iterator[None]:
+    """Silence the deprecation of TorchScript, and nothing else."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r".*torch\.jit\.", category=DeprecationWarning)
+        warnings.filterwarnings("ignore", message=r".*torch\.jit\.", category=FutureWarning)
+        yield
+
+
+@dataclass(slots=True)
+class CpuModel:
+    """One TorchScript module per bucket length."""
+
+    artifact: Artifact
+    modules: dict[int, Any]
+
+
+class CpuBackend:
+    """Runs TorchScript on the CPU cores this process is pinned to."""
+
+    def load(self, artifact: Artifact) -> CpuModel:
+        """Load every bucket, the largest first, so that a lack of memory shows before time is spent."""
+        manifest = artifact.manifest
+        if manifest.target != "cpu" or manifest.format != "torchscript":
+            raise ArtifactRefused(f"{artifact.path} is for {manifest.target}/{manifest.format}, not cpu/torchscript")
+        check_files(artifact)
+        modules: dict[int, Any] = {}
+        for bucket in sorted(manifest.buckets, key=lambda bucket: -bucket.rows * bucket.length):
+            try:
+                with torchscript_warnings_silenced():
+                    modules[bucket.length] = torch.jit.load(artifact.file(bucket.file), map_location="cpu").eval()
+            except (RuntimeError, OSError, MemoryError) as error:
+                raise LoadFailed(
+                    f"{bucket.file} of {manifest.version_id} does not load: {_first_line(error)}"
+                ) from error
+        return CpuModel(artifact, modules)
+
+    def run(self, model: Model, batch: Batch) -> Logits:
+        """Run the module of the batch's length."""
+        module = cast(CpuModel, model).modules.get(batch.bucket.length)
+        if module is None:
+            raise RunFailed(
+                f"{model.artifact.manifest.version_id} has no bucket of length {batch.bucket.length} loaded"
+            )
+        try:
+            with torch.inference_mode():
+                start, end = module(
+                    torch.from_numpy(batch.input_ids),
+                    torch.from_numpy(batch.attention_mask),
+                    torch.from_numpy(batch.token_type_ids),
+                )
+        except RuntimeError as error:
+            raise RunFailed(f"forward pass of {batch.bucket} failed: {_first_line(error)}") from error
+        return Logits(start.float().numpy(), end.float().numpy())
+
+    def unload(self, model: Model) -> None:
+        """Drop the modules; the allocator returns their memory."""
+        cast(CpuModel, model).modules.clear()
+
+    def health(self) -> None:
+        """Multiply two small matrices and look at the product."""
+        product = (torch.ones(4, 4) @ torch.ones(4, 4)).numpy()
+        if not np.array_equal(product, np.full((4, 4), 4, dtype=np.float32)):
+            raise CoreLost("this CPU multiplies wrongly; take the machine out of service")
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__

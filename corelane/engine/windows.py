@@ -1,0 +1,54 @@
+"""Cutting a long context into windows that fit the model, and none of it lost. Pure.
+
+A window is ``[CLS] question [SEP] context stretch [SEP]``. Neighbouring windows overlap by ``doc_stride`` tokens,
+so that an answer near an edge is seen whole in one of them.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from corelane.errors import QuestionTooLong
+
+#: A window gives at least this share of its tokens to the context, or the item is refused: with less, a long
+#: document would cost more windows than its answer is worth.
+MIN_CONTEXT_SHARE = 1 / 4
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Context tokens ``start`` to ``end`` (exclusive) of one item; ``length`` counts all tokens of the row."""
+
+    item: int
+    start: int
+    end: int
+    length: int
+
+
+def context_room(question_tokens: int, max_length: int, specials: int) -> int:
+    """Context tokens that fit beside a question; raises QuestionTooLong if they are too few."""
+    room = max_length - specials - question_tokens
+    if room < max_length * MIN_CONTEXT_SHARE:
+        limit = int(max_length * (1 - MIN_CONTEXT_SHARE)) - specials
+        raise QuestionTooLong(
+            f"the question has {question_tokens} tokens; this model's windows of {max_length} leave room for {limit}: "
+            "shorten the question"
+        )
+    return room
+
+
+def cut_windows(
+    item: int, question_tokens: int, context_tokens: int, *, max_length: int, specials: int, doc_stride: int
+) -> Iterator[Window]:
+    """Windows that together cover every context token, in order; a stride of more than half a window is cut to half.
+
+    A context without tokens (control characters only) still yields one, empty window.
+    """
+    room = context_room(question_tokens, max_length, specials)
+    step = room - min(doc_stride, room // 2)
+    start = 0
+    while True:
+        end = min(start + room, context_tokens)
+        yield Window(item, start, end, specials + question_tokens + end - start)
+        if end >= context_tokens:
+            return
+        start += step

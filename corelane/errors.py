@@ -1,0 +1,135 @@
+"""The error tree. Every failure Corelane foresees is one of these classes.
+
+    CorelaneError
+    ├── InvalidInput            the caller must change the request
+    │   ├── TooLarge            a limit on size or count was passed
+    │   ├── UnknownModel        no such model, version or alias
+    │   ├── WebhookRefused      the webhook address is not allowed
+    │   └── QuestionTooLong     the question leaves no room for context in the model's window
+    ├── NotFound                no such job (or no longer)
+    ├── Unavailable             try again later: nothing was kept
+    │   ├── NotReady            no worker has announced a model yet
+    │   ├── StoreUnavailable    Redis does not answer
+    │   ├── StoreFull           Redis refuses to write
+    │   └── ServiceUnreachable  no service answers at the client's address
+    ├── ServiceError            the service answered the client with a problem
+    ├── EngineError             something failed between tokens and answers
+    │   ├── ArtifactRefused     missing, damaged or foreign artifact
+    │   ├── LoadFailed          the artifact is sound but the device did not take it
+    │   ├── RunFailed           one forward pass failed
+    │   └── CoreLost            the accelerator core is out of service
+    ├── WorkerLost              an item outlived its attempts
+    ├── CompileFailed           the compiler could not make a sound artifact
+    │   └── ModelRefused        the model cannot be compiled at all: the reason is in the text
+    └── SetupError              this machine or its settings do not allow what was asked
+
+``code`` is stable and public: it appears in problem documents, item errors, logs and metrics. ``retryable`` says
+whether the same call can succeed later without being changed.
+"""
+
+from typing import ClassVar
+
+
+class CorelaneError(Exception):
+    """Anything Corelane foresees; its text is a sentence for the person who must act."""
+
+    code: ClassVar[str] = "internal"
+    retryable: ClassVar[bool] = False
+
+    @property
+    def detail(self) -> str:
+        """The sentence shown to the caller."""
+        return str(self)
+
+
+class InvalidInput(CorelaneError):
+    code = "invalid_input"
+
+
+class TooLarge(InvalidInput):
+    code = "too_large"
+
+
+class UnknownModel(InvalidInput):
+    code = "unknown_model"
+
+
+class WebhookRefused(InvalidInput):
+    code = "webhook_refused"
+
+
+class QuestionTooLong(InvalidInput):
+    code = "question_too_long"
+
+
+class NotFound(CorelaneError):
+    code = "not_found"
+
+
+class Unavailable(CorelaneError):
+    code = "unavailable"
+    retryable = True
+
+
+class NotReady(Unavailable):
+    code = "not_ready"
+
+
+class StoreUnavailable(Unavailable):
+    code = "store_unavailable"
+
+
+class StoreFull(Unavailable):
+    code = "store_full"
+
+
+class ServiceUnreachable(Unavailable):
+    code = "service_unreachable"
+
+
+class ServiceError(CorelaneError):
+    """A problem the service answered with; ``problem_code`` is the code it gave."""
+
+    code = "service_error"
+
+    def __init__(self, detail: str, *, status: int, problem_code: str) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.problem_code = problem_code
+
+
+class EngineError(CorelaneError):
+    code = "engine_error"
+
+
+class ArtifactRefused(EngineError):
+    code = "artifact_refused"
+
+
+class LoadFailed(EngineError):
+    code = "load_failed"
+
+
+class RunFailed(EngineError):
+    code = "run_failed"
+
+
+class CoreLost(EngineError):
+    code = "core_lost"
+    retryable = True
+
+
+class WorkerLost(CorelaneError):
+    code = "worker_lost"
+
+
+class CompileFailed(CorelaneError):
+    code = "compile_failed"
+
+
+class ModelRefused(CompileFailed):
+    code = "model_refused"
+
+
+class SetupError(CorelaneError):
+    code = "setup_error"

@@ -1,0 +1,239 @@
+"""What a job is: its words, its wire format and the rules that need no Redis.
+
+The wire format is kept from version 1 on: fields may be added, none is removed or changes its meaning. The API
+answers with these models, the client reads them, and the worker writes results in their shape.
+"""
+
+import secrets
+import time
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+#: Crockford's base 32, lower case: sorts as its value does, and no letter is mistaken for a digit.
+ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+
+#: The cell a job lives in; one character of its id, kept free for deployments of several Redis servers.
+CELL = "0"
+
+#: Characters of a job id that tell its time (48 bits of milliseconds) and that nobody can guess (80 bits).
+TIME_CHARS, RANDOM_CHARS = 10, 16
+
+
+class JobStatus(StrEnum):
+    """Where a job or an item stands. Final states never change; late news is dropped."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELED = "canceled"
+    EXPIRED = "expired"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing can change any more."""
+        return self not in (JobStatus.QUEUED, JobStatus.RUNNING)
+
+
+def new_job_id(now_ms: int | None = None) -> str:
+    """A fresh id: sorts by time, cannot be guessed, names its cell."""
+    value = int(time.time() * 1000) if now_ms is None else now_ms
+    chars = []
+    for _ in range(TIME_CHARS):
+        value, digit = divmod(value, 32)
+        chars.append(ALPHABET[digit])
+    tail = "".join(secrets.choice(ALPHABET) for _ in range(RANDOM_CHARS))
+    return f"job_{CELL}{''.join(reversed(chars))}{tail}"
+
+
+def is_job_id(text: str) -> bool:
+    """Whether ``text`` has the form of a job id; keeps strange paths away from Redis keys."""
+    body = text.removeprefix("job_")
+    return text.startswith("job_") and len(body) == 1 + TIME_CHARS + RANDOM_CHARS and set(body) <= set(ALPHABET)
+
+
+def iso_time(ms: int) -> str:
+    """Milliseconds since 1970 as RFC 3339 in UTC."""
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class Wire(BaseModel):
+    """A request part: unknown fields are refused, so that a typing mistake is not silently ignored."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class Options(Wire):
+    """How the items of a job are read and answered."""
+
+    top_k: int = Field(
+        1, ge=1, le=20, strict=True, description="Answers returned per item, best first, not overlapping."
+    )
+    max_answer_tokens: int = Field(30, ge=1, le=128, strict=True, description="Longest answer, in tokens.")
+    doc_stride: int = Field(
+        128, ge=0, le=400, strict=True, description="Overlap of neighbouring windows of a long context, in tokens."
+    )
+    no_answer: bool = Field(True, strict=True, description="Whether an item may be answered with null.")
+    no_answer_threshold: float | None = Field(
+        None,
+        ge=-1000,
+        le=1000,
+        description="Null is answered when the null logit exceeds the best answer's logit by more than this; "
+        "the model's own threshold if not given.",
+    )
+
+
+class Item(Wire):
+    """One question about one passage."""
+
+    id: str | None = Field(None, max_length=256, description="The caller's own id, returned with the result.")
+    question: str = Field(min_length=1, description="The question.")
+    context: str = Field(min_length=1, description="The passage the answer is taken from, of any length.")
+
+    @field_validator("question", "context")
+    @classmethod
+    def _not_blank(cls, value: str) -> str:
+        if not value.strip():
+            raise ValueError("must hold more than white space")
+        return value
+
+
+class Webhook(Wire):
+    """Where a job's event is posted, signed by the Standard Webhooks scheme."""
+
+    url: str = Field(min_length=8, max_length=2048, pattern=r"^https?://", description="The receiver, http or https.")
+    events: tuple[Literal["job.completed"], ...] = Field(
+        ("job.completed",), min_length=1, max_length=1, description="Events that are posted."
+    )
+
+
+class JobRequest(Wire):
+    """The body of ``POST /v1/jobs``: many ``items``, or one item's ``question`` and ``context`` in place."""
+
+    items: list[Item] | None = Field(None, min_length=1, description="The questions of this job.")
+    id: str | None = Field(None, max_length=256, description="One item's own id, without `items`.")
+    question: str | None = Field(None, description="One item's question, without `items`.")
+    context: str | None = Field(None, description="One item's passage, without `items`.")
+    model: str = Field("default", min_length=1, max_length=200, description="A model version, name or alias.")
+    options: Options = Field(default_factory=Options, description="How the items are answered.")
+    metadata: dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]] = Field(
+        default_factory=dict, max_length=16, description="Up to 16 texts kept with the job."
+    )
+    webhook: Webhook | None = Field(None, description="Where to post the job's final status.")
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Self:
+        single = (self.question, self.context, self.id)
+        if self.items is not None:
+            if any(part is not None for part in single):
+                raise ValueError("give either `items` or one `question` with its `context`, not both")
+            return self
+        if self.question is None or self.context is None:
+            raise ValueError("give `items`, or one `question` with its `context`")
+        self.items = [Item(id=self.id, question=self.question, context=self.context)]
+        return self
+
+
+class Answer(BaseModel):
+    """A stretch of the context: ``context[start:end] == text``, offsets in Unicode code points."""
+
+    text: str
+    start: int = Field(ge=0, description="First code point of the answer in the context.")
+    end: int = Field(ge=0, description="One past the last code point.")
+    score: float = Field(ge=0, le=1, description="Share of the model's belief, over all spans and `no answer`.")
+
+
+class ItemError(BaseModel):
+    """Why one item has no answer though its job ended."""
+
+    code: str
+    detail: str
+
+
+class Result(BaseModel):
+    """The outcome of one item."""
+
+    index: int = Field(ge=0, description="Position of the item in its job.")
+    id: str | None = Field(None, description="The caller's own id.")
+    status: JobStatus
+    answer: Answer | None = Field(None, description="The best answer; null if there is none in the context.")
+    answers: list[Answer] = Field(default_factory=list, description="The top_k candidates, best first.")
+    no_answer_score: float | None = Field(None, description="Share of the model's belief that there is no answer.")
+    windows: int = Field(0, ge=0, description="Windows of the context that the model read.")
+    error: ItemError | None = None
+
+
+class ResultList(BaseModel):
+    """One page of results in item order."""
+
+    object: Literal["list"] = "list"
+    data: list[Result]
+    has_more: bool = Field(description="Whether items follow this page, answered yet or not.")
+    next: str | None = Field(description="Cursor of the next page.")
+
+
+class Counts(BaseModel):
+    """Items of a job by outcome."""
+
+    total: int
+    succeeded: int = 0
+    failed: int = 0
+    canceled: int = 0
+    expired: int = 0
+
+    @property
+    def done(self) -> int:
+        """Items whose status is final."""
+        return self.succeeded + self.failed + self.canceled + self.expired
+
+
+class JobUrls(BaseModel):
+    """Where to go on from a job."""
+
+    self: str
+    results: str
+    cancel: str
+
+
+class Job(BaseModel):
+    """One submission and how far it has come."""
+
+    object: Literal["job"] = "job"
+    id: str
+    status: JobStatus
+    model: str = Field(description="The model version that answers.")
+    counts: Counts
+    created_at: str
+    started_at: str | None = None
+    finished_at: str | None = None
+    urls: JobUrls
+    options: Options
+    metadata: dict[str, str] = Field(default_factory=dict)
+    results: list[Result] | None = Field(None, description="Inline once final, for small jobs.")
+
+
+def final_status(succeeded: int, total: int) -> JobStatus:
+    """The status of a job all of whose items were tried: failed only if nothing could be answered."""
+    return JobStatus.SUCCEEDED if succeeded > 0 or total == 0 else JobStatus.FAILED
+
+
+def failed_result(index: int, item_id: str | None, code: str, detail: str) -> dict[str, Any]:
+    """A failed item's result, as stored."""
+    return unanswered_result(index, item_id, JobStatus.FAILED) | {"error": {"code": code, "detail": detail}}
+
+
+def unanswered_result(index: int, item_id: str | None, status: JobStatus) -> dict[str, Any]:
+    """The result of an item that ended without being answered, as stored."""
+    return {
+        "index": index,
+        "id": item_id,
+        "status": str(status),
+        "answer": None,
+        "answers": [],
+        "no_answer_score": None,
+        "windows": 0,
+        "error": None,
+    }

@@ -1,0 +1,79 @@
+"""Every metric of Corelane, in one place. One prefix, base units, ``_total`` for what only grows.
+
+What workers do is carried by their heartbeats and shown here per core by whichever API process is scraped; that
+keeps one scrape target per API and counts nothing twice.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+#: Heartbeat fields that only grow, with what they count.
+CORE_COUNTERS = {
+    "items": "Items answered",
+    "batches": "Forward passes run",
+    "windows": "Windows read",
+    "tokens": "Tokens read, padding left out",
+    "padding": "Padding tokens read",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSnapshot:
+    """Heartbeats and waiting work as last read from the store."""
+
+    cores: Iterable[Mapping[str, object]] = ()
+    outstanding_tokens: Mapping[str, int] = field(default_factory=dict)
+
+
+class ApiMetrics:
+    """The metrics of one API process; a new registry each, so that tests and apps do not share counts."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.jobs_submitted = Counter(
+            "corelane_jobs_submitted_total", "Jobs accepted by this API process", registry=self.registry
+        )
+        self.items_submitted = Counter(
+            "corelane_items_submitted_total", "Items accepted by this API process", registry=self.registry
+        )
+        self.problems = Counter(
+            "corelane_problems_total", "Problem documents sent, by code", ["code"], registry=self.registry
+        )
+        self.submit_seconds = Histogram(
+            "corelane_submit_seconds", "Time to keep a job and ring for it", registry=self.registry
+        )
+        self.fleet = FleetCollector()
+        self.registry.register(self.fleet)
+
+
+class FleetCollector(Collector):
+    """Shows the last snapshot of the fleet; the API refreshes it before each scrape."""
+
+    def __init__(self) -> None:
+        self.snapshot = FleetSnapshot()
+
+    def collect(self) -> Iterator[Metric]:
+        """The fleet's metrics, labelled by core."""
+        waiting = GaugeMetricFamily(
+            "corelane_outstanding_tokens", "Estimated tokens routed and not yet answered", labels=["core"]
+        )
+        for core, tokens in self.snapshot.outstanding_tokens.items():
+            waiting.add_metric([core], tokens)
+        yield waiting
+        up = GaugeMetricFamily("corelane_core_up", "1 while the core's heartbeat is fresh", labels=["core"])
+        busy = GaugeMetricFamily("corelane_core_busy_ratio", "Share of time spent on batches", labels=["core"])
+        for beat in self.snapshot.cores:
+            up.add_metric([str(beat["core"])], 1 if "state" in beat else 0)
+            busy.add_metric([str(beat["core"])], float(str(beat.get("busy", 0))))
+        yield up
+        yield busy
+        for name, help_text in CORE_COUNTERS.items():
+            family = CounterMetricFamily(f"corelane_core_{name}", help_text, labels=["core"])
+            for beat in self.snapshot.cores:
+                if name in beat:
+                    family.add_metric([str(beat["core"])], float(str(beat[name])))
+            yield family

@@ -1,0 +1,152 @@
+"""All settings, read once at an entry point and passed on from there; no other module reads the environment.
+
+Each field is also an environment variable: ``CORELANE_`` + the name in capitals. A file ``.env`` in the working
+folder and files in ``/run/secrets`` are read too. Names end in their unit.
+"""
+
+import os
+import socket
+from functools import cached_property
+from ipaddress import IPv4Network, IPv6Network
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, SecretStr, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+SECRETS_DIR = Path("/run/secrets")
+
+Network = IPv4Network | IPv6Network
+
+
+class Settings(BaseSettings):
+    """One frozen record of every choice an operator can make."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="CORELANE_",
+        env_file=".env",
+        secrets_dir=SECRETS_DIR if SECRETS_DIR.is_dir() else None,
+        frozen=True,
+        extra="ignore",
+        protected_namespaces=(),
+    )
+
+    # Places
+    redis_url: str = Field("redis://127.0.0.1:6379/0", description="Where Redis (or Valkey) listens, as a URL.")
+    data_dir: Path = Field(Path(".corelane"), description="Folder for everything kept on disk: Redis files, artifacts.")
+    artifacts_dir: Path | None = Field(
+        None, description="Folder of compiled artifacts; `artifacts` inside data_dir if unset."
+    )
+    models_dir: Path = Field(
+        Path(__file__).resolve().parent.parent / "models", description="Folder of models that come with Corelane."
+    )
+
+    # What is served
+    model: str = Field(
+        "qa-minilm",
+        description="The model that `default` means: a name in models_dir, a local folder or a Hugging Face id.",
+    )
+    models: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="Further compiled models that every core loads, comma-separated names."
+    )
+    target: Literal["cpu"] = Field("cpu", description="What the artifacts are compiled for.")
+
+    # HTTP
+    host: str = Field("127.0.0.1", description="Address the API listens on.")
+    port: int = Field(8000, ge=0, le=65535, description="Port the API listens on; 0 picks a free one.")
+    max_body_bytes: int = Field(8 * 1024 * 1024, ge=1024, description="Largest request body taken, in bytes.")
+    max_items: int = Field(10_000, ge=1, description="Most items taken in one job.")
+    max_question_chars: int = Field(10_000, ge=1, description="Longest question taken, in characters.")
+    max_context_chars: int = Field(2_000_000, ge=1, description="Longest context taken, in characters.")
+    max_wait_s: float = Field(60, ge=0, description="Longest time a request may wait for a job, in seconds.")
+    inline_results: int = Field(100, ge=0, description="Jobs of at most this many items carry results inline.")
+    results_ttl_s: int = Field(
+        7 * 24 * 3600, ge=60, description="Time a finished job and its results are kept, seconds."
+    )
+
+    # Cores and dispatch
+    core: int | None = Field(None, ge=0, description="The core this process serves; set by `corelane worker`.")
+    core_host: str = Field(
+        default_factory=lambda: socket.gethostname().split(".")[0],
+        pattern=r"^[A-Za-z0-9_-]+$",
+        description="Host part of core names: letters, digits, `-` and `_`.",
+    )
+    cores: int | None = Field(None, ge=1, description="Cores `serve` starts workers for; all it finds if unset.")
+    slice_items: int = Field(32, ge=1, le=128, description="Most items in a slice.")
+    slice_tokens: int = Field(4096, ge=64, description="Most estimated tokens in a slice of several items.")
+    claim_tokens: int = Field(8192, ge=64, description="Estimated tokens a core claims at a time.")
+    claim_refs: int = Field(128, ge=1, le=1000, description="Most slices a core claims at a time.")
+    linger_s: float = Field(1.0, ge=0, description="Time an idle drain waits for work before it ends, in seconds.")
+    drain_s: float = Field(60, gt=0, description="Longest time one drain task runs before it rings itself, in seconds.")
+    lease_s: float = Field(6, gt=1, description="Time a lease lasts without being renewed, in seconds.")
+    heartbeat_s: float = Field(1, gt=0, description="Time between a core's heartbeats, in seconds.")
+    stuck_s: float = Field(300, gt=1, description="A claim older than this is no longer renewed, in seconds.")
+    max_attempts: int = Field(3, ge=1, description="Attempts an item gets before it fails with `worker_lost`.")
+    sweep_s: float = Field(1, gt=0, description="Time between the keeper's sweeps, in seconds.")
+    bell_grace_s: float = Field(3, gt=0, description="Waiting work untouched for this long is rung for again, seconds.")
+
+    # Webhooks
+    webhook_secret: SecretStr | None = Field(
+        None, description="Secret that signs webhooks, `whsec_` + base64; jobs with a webhook are refused without it."
+    )
+    webhook_allowed_networks: Annotated[tuple[Network, ...], NoDecode] = Field(
+        (), description="Private networks webhooks may go to, comma-separated CIDRs; none by default."
+    )
+    webhook_timeout_s: float = Field(15, gt=0, description="Time a receiver has to answer, in seconds.")
+
+    # Flower
+    flower_host: str = Field("127.0.0.1", description="Address Flower listens on.")
+    flower_port: int = Field(5555, ge=0, le=65535, description="Port Flower listens on; 0 picks a free one.")
+    flower_user: str = Field("corelane", description="User name for Flower.")
+    flower_password: SecretStr | None = Field(None, description="Password for Flower; generated and shown if unset.")
+
+    # Logs
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="Least severity that is logged."
+    )
+    log_format: Literal["auto", "json", "pretty"] = Field(
+        "auto", description="One JSON object a line, or coloured text; auto: text on a terminal only."
+    )
+
+    @field_validator("models", "webhook_allowed_networks", mode="before")
+    @classmethod
+    def _split_commas(cls, value: object) -> object:
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+    @field_validator("webhook_secret")
+    @classmethod
+    def _refuse_placeholders(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is None:
+            return None
+        secret = value.get_secret_value()
+        if not secret.startswith("whsec_") or len(secret) < 30 or "changeme" in secret.lower():
+            raise ValueError("must be `whsec_` followed by the base64 of at least 18 random bytes")
+        return value
+
+    @cached_property
+    def artifact_root(self) -> Path:
+        """The folder of artifacts, resolved."""
+        return (self.artifacts_dir or self.data_dir / "artifacts").resolve()
+
+    def environment(self, **changes: object) -> dict[str, str]:
+        """The whole environment for a child process that must see these settings, with ``changes`` on top."""
+        env = dict(os.environ)
+        values = {name: getattr(self, name) for name in type(self).model_fields} | changes
+        for name, value in values.items():
+            key = f"CORELANE_{name.upper()}"
+            if value is None:
+                env.pop(key, None)
+            elif isinstance(value, SecretStr):
+                env[key] = value.get_secret_value()
+            elif isinstance(value, tuple):
+                env[key] = ",".join(str(part) for part in value)
+            else:
+                env[key] = str(value)
+        return env
+
+
+def read_settings(**given: Any) -> Settings:
+    """The settings, with what a command line gave on top; None stands for "not given"."""
+    return Settings(**{name: value for name, value in given.items() if value is not None})

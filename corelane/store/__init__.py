@@ -1,0 +1,33 @@
+"""The store: the only code that changes a job. All state lives in Redis under the prefix ``cl:``.
+
+    key                     type    meaning                                                      expiry
+    cl:job:{ID}             hash    the job: status, version, counts, times, options, webhook    results_ttl_s once
+                                                                                                 final
+    cl:in:{ID}              hash    slice number → its items, one JSON text                      60 s until submitted;
+                                                                                                 gone once answered
+    cl:out:{ID}             hash    index of the first item → results, one JSON text             as job
+    cl:lane:CORE:VERSION    list    refs waiting for one core, oldest first                      none
+    cl:lanes                set     every CORE:VERSION that ever had a lane                      none
+    cl:orphans:VERSION      list    refs of a version that no living core holds                  none
+    cl:orphaned             set     versions with orphans                                        none
+    cl:tokens               hash    core → estimated tokens routed to it and not yet answered    none
+    cl:bell:CORE            string  absent (asleep), r (rung or busy), l (drain lingers)         30 s, l: 5 s
+    cl:wake:CORE            list    wakes a lingering drain                                      30 s
+    cl:seq, cl:fence        string  counters: bells rung, claims made                            none
+    cl:claim:LEASE          hash    what a claim still holds: JOB:FIRST → ref                    none (leases end it)
+    cl:leases               zset    lease (CORE#FENCE) → deadline, ms                            none
+    cl:claimed              hash    core → time it last asked for work, ms                       none
+    cl:core:CORE            hash    the heartbeat: state, pid, versions, busy ratio, work done   lease_s
+    cl:cores                zset    every core → time of its last heartbeat, ms                  none
+    cl:holders:VERSION      zset    core → time until which it surely holds the version, ms      none
+    cl:models               hash    version → what it is, JSON                                   none
+    cl:aliases              hash    alias → version                                              none
+    cl:events               stream  one entry per job that became final                          10,000 entries
+    cl:delivery:ID          hash    one event on its way to a webhook                            results_ttl_s
+    cl:due                  zset    delivery → time of its next attempt, ms                      none
+    cl:done                 channel the id of each job that became final
+
+Times are Redis' own clock, so the clocks of hosts do not matter. Every script is atomic and may be repeated: a repeated
+submit finds its job, a repeated commit finds no lease. ``jobs`` serves the API, ``dispatch`` the workers,
+``upkeep`` the keeper, ``deliveries`` the webhooks.
+"""

@@ -1,0 +1,30 @@
+"""The Lua scripts, read from beside this file; each carries the shared functions in front."""
+
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+
+NAMES = ("submit", "claim", "commit", "return", "cancel", "beat", "leave", "wake", "tend")
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script's text and the digest Redis knows it by."""
+
+    name: str
+    text: str
+    sha: str
+
+
+@cache
+def load_scripts() -> dict[str, Script]:
+    """Every script by name."""
+    common = (FOLDER / "common.lua").read_text()
+    texts = {name: common + (FOLDER / f"{name}.lua").read_text() for name in NAMES}
+    return {
+        name: Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+        for name, text in texts.items()
+    }

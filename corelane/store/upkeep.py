@@ -1,0 +1,92 @@
+"""Upkeep: the keeper's side of the store. Takes lapsed leases back, moves what waits for the dead, finds silent
+lanes.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from corelane.errors import WorkerLost
+from corelane.jobs import failed_result
+from corelane.lanes import Ref, return_refs
+from corelane.settings import Settings
+from corelane.store.connections import Link
+
+#: Leases looked at in one sweep; the rest follow a sweep later.
+LEASES_PER_SWEEP = 100
+
+
+class Upkeep:
+    """What must be done now and then so that nothing is lost. Every call may be repeated, by several keepers too."""
+
+    def __init__(self, settings: Settings, bell: str) -> None:
+        """``bell`` is the message that rings a core (see ``corelane.broker.bell_envelope``)."""
+        self._settings = settings
+        self._bell = bell
+        self._link = Link(settings.redis_url)
+
+    def return_lapsed(self) -> int:
+        """Return every lapsed lease to the lanes; the stretches taken back."""
+        seconds, micros = self._link("TIME")
+        now = int(seconds) * 1000 + int(micros) // 1000
+        leases = self._link("ZRANGEBYSCORE", "cl:leases", "-inf", now, "LIMIT", 0, LEASES_PER_SWEEP)
+        return sum(self._return(lease.decode(), only_lapsed=True) for lease in leases)
+
+    def return_own(self, core: str) -> int:
+        """Return all leases of a core whose process is known to be gone; for its successor."""
+        leases = [lease.decode() for lease in self._link("ZRANGE", "cl:leases", 0, -1)]
+        return sum(self._return(lease, only_lapsed=False) for lease in leases if lease.rpartition("#")[0] == core)
+
+    def tend(self) -> list[str]:
+        """Move what waits for dead or missing cores; the names of cores that must be rung for."""
+        grace_ms = int(self._settings.bell_grace_s * 1000)
+        return [core.decode() for core in self._link.run("tend", grace_ms, self._bell)]
+
+    def _return(self, lease: str, *, only_lapsed: bool) -> int:
+        held = self._link("HGETALL", f"cl:claim:{lease}")
+        stretches = [
+            stretch
+            for key, ref in zip(held[::2], held[1::2], strict=True)
+            if (stretch := self._stretch(key.decode(), Ref.decode(ref.decode()))) is not None
+        ]
+        ttl = self._settings.results_ttl_s
+        return int(self._link.run("return", lease, int(only_lapsed), ttl, self._bell, orjson.dumps(stretches)))
+
+    def _stretch(self, key: str, ref: Ref) -> dict[str, Any]:
+        """What becomes of one stretch: single items with one attempt more, or the end of the road."""
+        version, payload = self._link.many(
+            [
+                ("HGET", f"cl:job:{{{ref.job}}}", "version"),
+                ("HGET", f"cl:in:{{{ref.job}}}", ref.slice),
+            ]
+        )
+        lost = ref.attempt >= self._settings.max_attempts
+        refs = [] if lost else [single.encode() for single in return_refs(ref)]
+        return {
+            "key": key,
+            "job": ref.job,
+            "version": version.decode() if version else "",
+            "tokens": ref.tokens,
+            "refs": refs,
+            "lost": lost_results(ref, payload) if lost else [],
+        }
+
+
+def lost_results(ref: Ref, payload: bytes | None) -> list[tuple[str, str]]:
+    """Each item of a stretch that outlived its attempts, as (index, its stored results)."""
+    ids: Sequence[str | None] = [item[0] for item in orjson.loads(payload)] if payload else []
+    error = WorkerLost(f"the worker died or was lost in each of {ref.attempt} attempts at this item")
+    return [
+        (
+            str(ref.first + i),
+            orjson.dumps(
+                [failed_result(ref.first + i, _id_at(ids, ref.offset + i), error.code, error.detail)]
+            ).decode(),
+        )
+        for i in range(ref.count)
+    ]
+
+
+def _id_at(ids: Sequence[str | None], position: int) -> str | None:
+    return ids[position] if position < len(ids) else None

@@ -1,0 +1,85 @@
+"""The Celery app of the worker processes: ``celery -A workers.app worker …``, an entry point.
+
+All tasks are registered here, in one place, and call plain functions. Which role a process plays is said by its queues;
+one that serves a core has ``CORELANE_CORE`` set.
+"""
+
+import threading
+from typing import Any
+
+from celery import Celery, signals
+
+from corelane.broker import bell_envelope, make_celery
+from corelane.errors import Unavailable
+from corelane.lanes import DELIVER_TASK, DRAIN_TASK, SWEEP_TASK, Core
+from corelane.log import configure_logging, get_logger
+from corelane.settings import Settings
+from workers.steps import add_steps
+
+log = get_logger(__name__)
+
+
+def create_app(settings: Settings) -> Celery:
+    """The app with its tasks, steps and signals, for one process tree."""
+    celery = make_celery(settings)
+    add_steps(celery)
+    if settings.core is not None:
+        _add_drain(celery, settings, Core(settings.core_host, settings.core))
+    _add_keeping(celery, settings)
+    signals.setup_logging.connect(lambda **_: configure_logging(settings.log_level, settings.log_format), weak=False)
+    return celery
+
+
+def _add_drain(celery: Celery, settings: Settings, core: Core) -> None:
+    """The drain, and the core's process around it; torch is imported in the child that uses it and nowhere else."""
+    held: dict[str, Any] = {}
+
+    def start_core(**_: object) -> None:
+        from workers.core import CoreProcess
+
+        process = held["core"] = CoreProcess(settings, core, bell_envelope(celery))
+        process.start()
+
+    def stop_core(**_: object) -> None:
+        if "core" in held:
+            held["core"].close()
+
+    signals.worker_process_init.connect(start_core, weak=False)
+    signals.worker_process_shutdown.connect(stop_core, weak=False)
+
+    @celery.task(name=DRAIN_TASK)
+    def drain_lanes() -> str:
+        from workers.drain import drain
+
+        return drain(held["core"], celery.stop_flag.is_set)
+
+
+def _add_keeping(celery: Celery, settings: Settings) -> None:
+    """The sweep and the deliveries."""
+    sweeping = threading.Lock()
+
+    @celery.task(name=SWEEP_TASK)
+    def sweep_once() -> str:
+        from corelane.store.deliveries import DeliveryStore
+        from corelane.store.upkeep import Upkeep
+        from workers.keeper import sweep
+
+        if not sweeping.acquire(blocking=False):
+            return "another sweep runs"
+        try:
+            return sweep(celery, Upkeep(settings, bell_envelope(celery)), DeliveryStore(settings))
+        except Unavailable as error:
+            log.warning("sweep_waits_for_store", detail=error.detail)
+            return error.detail
+        finally:
+            sweeping.release()
+
+    @celery.task(name=DELIVER_TASK)
+    def deliver_once(delivery: str) -> str:
+        from corelane.store.deliveries import DeliveryStore
+        from workers.delivery import deliver
+
+        return deliver(settings, DeliveryStore(settings), delivery)
+
+
+app = create_app(Settings())

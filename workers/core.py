@@ -1,0 +1,170 @@
+"""The process of one core: models loaded and warm, a heartbeat, and the connection it claims work on.
+
+Start order: load, health check, warm up, announce, take back what a dead predecessor held, ring. Stop order: finish
+the batch, say good-bye (nothing more is routed here, the keeper moves what waits), close. A model that does not
+load leaves the process up, with its reason in the heartbeat: others keep serving.
+"""
+
+import os
+import threading
+import time
+from collections import deque
+
+import orjson
+
+from corelane.artifacts import Manifest, find_artifact, model_name
+from corelane.engine.backend import Backend, open_backend
+from corelane.engine.runner import Runner
+from corelane.errors import CorelaneError, StoreUnavailable
+from corelane.lanes import Core
+from corelane.log import get_logger
+from corelane.metrics import CORE_COUNTERS
+from corelane.settings import Settings
+from corelane.store.dispatch import Dispatch
+from corelane.store.fleet import DEFAULT_ALIAS, Announcer
+from corelane.store.upkeep import Upkeep
+
+log = get_logger(__name__)
+
+#: The busy ratio is taken over this many heartbeats.
+BUSY_BEATS = 10
+
+
+class CoreProcess:
+    """What one worker child holds. The drain uses it from the main thread, the heartbeat from its own."""
+
+    def __init__(self, settings: Settings, core: Core, bell: str) -> None:
+        self.settings = settings
+        self.core = core
+        self.bell = bell
+        self.runners: dict[str, Runner] = {}
+        self.dispatch = Dispatch(settings, str(core))
+        self.state = "starting"
+        self.reasons: list[str] = []
+        #: The lease being worked on, and since when; the heartbeat renews it.
+        self.lease: tuple[str, float] | None = None
+        self.busy_s = 0.0
+        self._beats: deque[tuple[float, float]] = deque(maxlen=BUSY_BEATS)
+        self._announcer = Announcer(settings, str(core))
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._beat_on, name="heartbeat", daemon=True)
+
+    @property
+    def versions(self) -> list[str]:
+        """The versions this core holds."""
+        return list(self.runners)
+
+    def start(self) -> None:
+        """Load and warm every model, then begin to live in public."""
+        self._thread.start()
+        backend = open_backend(self.settings.target)
+        for name in dict.fromkeys((self.settings.model, *self.settings.models)):
+            try:
+                self._load(backend, name)
+            except CorelaneError as error:
+                self.reasons.append(f"{error.code}: {error.detail}")
+                log.error("model_failed", model=name, code=error.code, detail=error.detail)
+        self.state = "idle" if self.runners else "failed"
+        self._join()
+
+    def begin(self, lease: str) -> float:
+        """Note that a claim is being worked on, so that its lease is renewed; the time, for ``end``."""
+        now = time.monotonic()
+        self.state, self.lease = "busy", (lease, now)
+        return now
+
+    def end(self, began: float) -> None:
+        """Note that the claim is done with."""
+        self.busy_s += time.monotonic() - began
+        self.state, self.lease = "idle", None
+
+    def close(self) -> None:
+        """Leave the fleet and give everything back."""
+        self._closing.set()
+        self._thread.join(timeout=self.settings.heartbeat_s + 1)
+        try:
+            self.dispatch.leave(self.versions)
+        except StoreUnavailable as error:
+            log.warning("left_without_good_bye", detail=error.detail)
+        for runner in self.runners.values():
+            runner.close()
+
+    def _load(self, backend: Backend, name: str) -> None:
+        artifact = find_artifact(self.settings.artifact_root, model_name(name), self.settings.target)
+        started = time.monotonic()
+        runner = Runner.open(backend, artifact)
+        runner.health()
+        runner.warm_up()
+        self.runners[runner.version] = runner
+        log.info("model_ready", version=runner.version, seconds=round(time.monotonic() - started, 2))
+
+    def _join(self) -> None:
+        """Announce, take back what a predecessor held, ring; again until Redis has taken it all."""
+        default = model_name(self.settings.model)
+        while not self._closing.is_set():
+            try:
+                for runner in self.runners.values():
+                    manifest = runner.artifact.manifest
+                    aliases = [manifest.name, *([DEFAULT_ALIAS] if manifest.name == default else [])]
+                    with self._lock:
+                        self._announcer.publish_model(runner.version, summarise(manifest), aliases)
+                self._beat()
+                Upkeep(self.settings, self.bell).return_own(str(self.core))
+                self.dispatch.wake(self.bell)
+                return
+            except StoreUnavailable as error:
+                log.warning("store_unavailable", detail=error.detail)
+                self._closing.wait(self.settings.heartbeat_s)
+
+    def _beat_on(self) -> None:
+        lost = False
+        while not self._closing.wait(self.settings.heartbeat_s):
+            try:
+                self._beat()
+                lost = False
+            except StoreUnavailable as error:
+                if not lost:
+                    log.warning("store_unavailable", detail=error.detail)
+                lost = True
+
+    def _beat(self) -> None:
+        lease = self.lease
+        fresh = lease is not None and time.monotonic() - lease[1] < self.settings.stuck_s
+        with self._lock:
+            self._announcer.beat(self._fields(), self.versions, [lease[0]] if lease and fresh else [])
+
+    def _fields(self) -> dict[str, object]:
+        work = [runner.work for runner in list(self.runners.values())]
+        return {
+            "state": self.state,
+            "pid": os.getpid(),
+            "node": self.core.node,
+            "queue": self.core.queue,
+            "cpus": ",".join(map(str, sorted(os.sched_getaffinity(0)))),
+            "versions": orjson.dumps(self.versions),
+            "reasons": orjson.dumps(self.reasons),
+            "busy": round(self._busy_ratio(), 3),
+            **{name: sum(getattr(w, name) for w in work) for name in CORE_COUNTERS},
+        }
+
+    def _busy_ratio(self) -> float:
+        lease, now = self.lease, time.monotonic()
+        busy = self.busy_s + (now - lease[1] if lease else 0.0)
+        self._beats.append((now, busy))
+        then, before = self._beats[0]
+        return min(1.0, max(0.0, (busy - before) / (now - then))) if now > then else 0.0
+
+
+def summarise(manifest: Manifest) -> dict[str, object]:
+    """What the API shows of a version."""
+    return {
+        "name": manifest.name,
+        "target": manifest.target,
+        "dtype": manifest.dtype,
+        "buckets": [f"{bucket.rows}x{bucket.length}" for bucket in manifest.buckets],
+        "max_length": manifest.max_length,
+        "no_answer_threshold": manifest.no_answer_threshold,
+        "source": manifest.source,
+        "created_at": manifest.created_at,
+    }

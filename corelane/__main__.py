@@ -1,5 +1,5 @@
 """``python -m corelane``: the same as ``corelane``."""
 
-from corelane.cli import main
+from corelane.cli.app import main
 
 main()

@@ -74,6 +74,7 @@ class Manifest(Record):
     flexible_rows: bool = Field(False, description="Whether a batch may have fewer rows than its bucket.")
     tokenizer: TokenizerSpec
     no_answer_threshold: float = 0.0
+    tolerance: float = Field(0.0, ge=0, description="Largest |Δlogit| against eager fp32 that was allowed.")
     answers_equal: float = Field(1.0, ge=0, le=1, description="Share of sample answers equal to eager fp32.")
     trial: dict[str, float] = Field(default_factory=dict, description="Sequences/s by dtype, where `auto` chose.")
     buckets: list[BucketFile] = Field(min_length=1)

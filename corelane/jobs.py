@@ -215,11 +215,6 @@ class Job(BaseModel):
     results: list[Result] | None = Field(None, description="Inline once final, for small jobs.")
 
 
-def final_status(succeeded: int, total: int) -> JobStatus:
-    """The status of a job all of whose items were tried: failed only if nothing could be answered."""
-    return JobStatus.SUCCEEDED if succeeded > 0 or total == 0 else JobStatus.FAILED
-
-
 def failed_result(index: int, item_id: str | None, code: str, detail: str) -> dict[str, Any]:
     """A failed item's result, as stored."""
     return unanswered_result(index, item_id, JobStatus.FAILED) | {"error": {"code": code, "detail": detail}}

@@ -10,6 +10,9 @@ from typing import Any, Literal
 
 import structlog
 
+#: Celery's loggers that tell of every single task; our own lines say what a task did.
+CHATTY_LOGGERS = ("celery.app.trace", "celery.worker.strategy", "celery.beat")
+
 
 def configure_logging(level: str = "info", style: Literal["auto", "json", "pretty"] = "auto") -> None:
     """Send every log record of this process to standard error in one format. Safe to call again."""
@@ -47,6 +50,9 @@ def configure_logging(level: str = "info", style: Literal["auto", "json", "prett
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
+    if level != "debug":
+        for name in CHATTY_LOGGERS:
+            logging.getLogger(name).setLevel(logging.WARNING)
 
 
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:

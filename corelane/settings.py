@@ -27,6 +27,7 @@ class Settings(BaseSettings):
         env_file=".env",
         secrets_dir=SECRETS_DIR if SECRETS_DIR.is_dir() else None,
         frozen=True,
+        env_ignore_empty=True,
         extra="ignore",
         protected_namespaces=(),
     )
@@ -80,7 +81,9 @@ class Settings(BaseSettings):
     drain_s: float = Field(60, gt=0, description="Longest time one drain task runs before it rings itself, in seconds.")
     lease_s: float = Field(6, gt=1, description="Time a lease lasts without being renewed, in seconds.")
     heartbeat_s: float = Field(1, gt=0, description="Time between a core's heartbeats, in seconds.")
-    stuck_s: float = Field(300, gt=1, description="A claim older than this is no longer renewed, in seconds.")
+    stuck_s: float = Field(
+        300, gt=1, description="A claim that finishes no batch for this long is no longer renewed, in seconds."
+    )
     max_attempts: int = Field(3, ge=1, description="Attempts an item gets before it fails with `worker_lost`.")
     sweep_s: float = Field(1, gt=0, description="Time between the keeper's sweeps, in seconds.")
     bell_grace_s: float = Field(3, gt=0, description="Waiting work untouched for this long is rung for again, seconds.")

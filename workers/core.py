@@ -44,6 +44,7 @@ class CoreProcess:
         #: The lease being worked on, and since when; the heartbeat renews it.
         self.lease: tuple[str, float] | None = None
         self.busy_s = 0.0
+        self._progress = (0, 0.0)
         self._beats: deque[tuple[float, float]] = deque(maxlen=BUSY_BEATS)
         self._announcer = Announcer(settings, str(core))
         self._lock = threading.Lock()
@@ -130,9 +131,16 @@ class CoreProcess:
 
     def _beat(self) -> None:
         lease = self.lease
-        fresh = lease is not None and time.monotonic() - lease[1] < self.settings.stuck_s
+        alive = lease is not None and time.monotonic() - self._progress_since(lease[1]) < self.settings.stuck_s
         with self._lock:
-            self._announcer.beat(self._fields(), self.versions, [lease[0]] if lease and fresh else [])
+            self._announcer.beat(self._fields(), self.versions, [lease[0]] if lease and alive else [])
+
+    def _progress_since(self, claimed_at: float) -> float:
+        """When a batch was last seen to be finished, or the claim was made: a long document is not stuck."""
+        batches = sum(runner.work.batches for runner in list(self.runners.values()))
+        if batches != self._progress[0]:
+            self._progress = (batches, time.monotonic())
+        return max(claimed_at, self._progress[1])
 
     def _fields(self) -> dict[str, object]:
         work = [runner.work for runner in list(self.runners.values())]

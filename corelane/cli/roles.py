@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from corelane.cli.errors import exit_on_error
-from corelane.engine.cores import core_slot, pin
+from corelane.engine.cores import CoreSlot, core_slot, pin
 from corelane.lanes import DELIVERY_QUEUE, KEEPER_QUEUE, Core
 from corelane.settings import Settings, read_settings
 
@@ -28,7 +28,7 @@ KEEP_ALIVE_S = 75
 
 def celery_argv(*arguments: str) -> list[str]:
     """A Celery command of this interpreter."""
-    return [sys.executable, "-m", "celery", "-A", "workers.app", *arguments]
+    return [sys.executable, "-m", "celery", "--quiet", "-A", "workers.app", *arguments]
 
 
 def worker_argv(core: Core) -> list[str]:
@@ -60,9 +60,9 @@ def flower_env(settings: Settings, password: str) -> dict[str, str]:
     return settings.environment(core=None) | {"FLOWER_BASIC_AUTH": f"{settings.flower_user}:{password}"}
 
 
-def worker_env(settings: Settings, index: int) -> dict[str, str]:
+def worker_env(settings: Settings, slot: CoreSlot) -> dict[str, str]:
     """The environment of one core's worker."""
-    return settings.environment(core=index) | core_slot(index, settings.target).environment
+    return settings.environment(core=slot.index) | slot.environment
 
 
 def api(
@@ -103,9 +103,10 @@ def worker(
     """Run the worker of one core: pinned to it, reading a queue of its own."""
     with exit_on_error():
         settings = read_settings(redis_url=redis)
-        pin(core_slot(core, settings.target))
+        slot = core_slot(core, settings.target)
+        pin(slot)
         argv = worker_argv(Core(settings.core_host, core))
-        os.execve(argv[0], argv, worker_env(settings, core))
+        os.execve(argv[0], argv, worker_env(settings, slot))
 
 
 def keeper(redis: Annotated[str | None, typer.Option(help="Redis URL.")] = None) -> None:

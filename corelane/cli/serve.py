@@ -26,7 +26,7 @@ from corelane.cli.errors import exit_on_error
 from corelane.cli.redis_server import find_server, free_port, server_argv
 from corelane.cli.roles import flower_argv, flower_env, keeper_argv, worker_env
 from corelane.cli.supervisor import Part, Supervisor
-from corelane.engine.cores import cpu_slots
+from corelane.engine.cores import core_slot, cpu_slots
 from corelane.errors import ArtifactRefused, ServiceUnreachable, SetupError
 from corelane.settings import Settings, read_settings
 
@@ -164,7 +164,8 @@ async def _start_fleet(settings: Settings, supervisor: Supervisor, password: str
     await supervisor.start(Part("keeper", keeper_argv(settings.core_host), env))
     for index in range(settings.cores or 1):
         argv = [*corelane, "worker", "--core", str(index)]
-        await supervisor.start(Part(f"core{index}", argv, worker_env(settings, index), relaunch=True, grace_s=30))
+        worker = worker_env(settings, core_slot(index, settings.target))
+        await supervisor.start(Part(f"core{index}", argv, worker, relaunch=True, grace_s=30))
     await supervisor.start(Part("api", [*corelane, "api"], env, grace_s=15))
     await supervisor.start(Part("flower", flower_argv(settings), flower_env(settings, password)))
 

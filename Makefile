@@ -1,0 +1,55 @@
+# The verbs of Corelane. `make help` lists them; CI calls the same ones.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## List what make can do
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2 }'
+
+$(VENV)/.installed: pyproject.toml constraints/cpu.txt deploy/install.sh
+	deploy/install.sh $(VENV) all $(PYTHON)
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	deploy/install.sh $(VENV) dev $(PYTHON)
+	@touch $@
+
+.PHONY: install
+install: $(VENV)/.installed ## Set up .venv with everything needed to run
+
+.PHONY: demo
+demo: install ## Set up everything and answer examples/questions.jsonl
+	@$(BIN)/python examples/demo.py
+
+.PHONY: serve
+serve: install ## Run the whole service on this machine until Ctrl-C
+	@$(BIN)/corelane serve
+
+.PHONY: test
+test: $(VENV)/.installed-dev ## Run the test suite
+	$(BIN)/python -m pytest
+
+.PHONY: check
+check: $(VENV)/.installed-dev ## Lint, types, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+.PHONY: bench
+bench: install ## Measure the engine and the service on SQuAD-format data
+	@$(BIN)/python benchmarks/eager_reference.py
+	@$(BIN)/python benchmarks/service.py
+
+.PHONY: chaos
+chaos: $(VENV)/.installed-dev ## Kill workers again and again under load; every item must be answered once
+	$(BIN)/python -m pytest tests/chaos -m chaos --timeout 1800
+
+.PHONY: clean
+clean: ## Remove what was installed, compiled and stored here
+	rm -rf $(VENV) .corelane build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

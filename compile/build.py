@@ -1,0 +1,108 @@
+"""From a model's name to an artifact on disk: plan, compile each bucket, verify it, publish.
+
+Every bucket is verified from its file, through the engine's own backend, before the next one is compiled. An artifact
+of the same version and target is replaced at the end, in one step; on any failure it stays as it was.
+"""
+
+import time
+from functools import partial
+from pathlib import Path
+
+from compile.cpu import Dtype, QuestionAnswering, bucket_file, cast, runner_of, serialise, trace, weight_bytes
+from compile.folder import building, publish
+from compile.manifests import make_manifest
+from compile.model import quiet_transformers, save_tokenizer
+from compile.plan import FIRST_STEPS, Plan, Report, make_plan
+from compile.probes import Probe, make_probe
+from compile.timing import median_seconds
+from compile.trial import answers_needed
+from compile.verify import Disagreement, Findings, inspect, judge, judge_answers, share_equal
+from corelane.artifacts import MANIFEST_NAME, TOKENIZER_NAME, Artifact, BucketFile, artifact_path, read_artifact
+from corelane.engine.backend import open_backend
+from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket
+from corelane.errors import CompileFailed, EngineError
+from corelane.settings import Settings
+
+
+def _say_nothing(text: str, done: int, total: int) -> None:
+    """The report of a build nobody watches."""
+
+
+def build(
+    source: str,
+    *,
+    settings: Settings,
+    target: str = "cpu",
+    buckets: str = DEFAULT_BUCKETS,
+    dtype: str = "auto",
+    name: str | None = None,
+    report: Report = _say_nothing,
+) -> Artifact:
+    """Compile, verify and publish; raises CompileFailed, or ModelRefused where the model is at fault."""
+    with quiet_transformers():
+        plan = make_plan(
+            source, settings=settings, target=target, buckets=buckets, dtype=dtype, name=name, report=report
+        )
+        for choice in plan.dtypes[:-1]:
+            try:
+                return _build(plan, choice, settings.artifact_root, report)
+            except Disagreement:
+                continue
+        return _build(plan, plan.dtypes[-1], settings.artifact_root, report)
+
+
+def _build(plan: Plan, dtype: Dtype, root: Path, report: Report) -> Artifact:
+    """Compile the whole ladder in one dtype."""
+    destination = artifact_path(root, plan.name, plan.model.source.version, "cpu")
+    module = cast(plan.reference, dtype)
+    made: list[BucketFile] = []
+    findings: list[Findings] = []
+    with building(root, weight_bytes(plan.model, dtype) * len(plan.ladder)) as aside:
+        save_tokenizer(plan.model, aside / TOKENIZER_NAME)
+        for position, bucket in enumerate(plan.ladder):
+            report(f"compiling {bucket} in {dtype}", FIRST_STEPS + position, FIRST_STEPS + len(plan.ladder))
+            probe = make_probe(plan.model, bucket, runner_of(plan.reference))
+            compiled = _compile_bucket(module, bucket, probe, aside)
+            compiled, found = _verify_bucket(plan, dtype, compiled, probe, aside)
+            made.append(compiled)
+            findings.append(found)
+        judge_answers(share_equal(findings), answers_needed(dtype, plan.automatic), dtype)
+        manifest = make_manifest(plan, dtype, aside, made, findings)
+        (aside / MANIFEST_NAME).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        publish(aside, destination)
+    report("done", FIRST_STEPS + len(plan.ladder), FIRST_STEPS + len(plan.ladder))
+    return read_artifact(destination)
+
+
+def _compile_bucket(module: QuestionAnswering, bucket: Bucket, probe: Probe, aside: Path) -> BucketFile:
+    """Trace and write one bucket; what is measured of it stays 0."""
+    started = time.monotonic()
+    content = serialise(trace(module, probe.batches[0]))
+    (aside / bucket_file(bucket)).write_bytes(content)
+    return BucketFile(
+        rows=bucket.rows,
+        length=bucket.length,
+        file=bucket_file(bucket),
+        bytes=len(content),
+        compile_s=round(time.monotonic() - started, 2),
+        batch_ms=0,
+        max_logit_error=0,
+    )
+
+
+def _verify_bucket(
+    plan: Plan, dtype: Dtype, compiled: BucketFile, probe: Probe, aside: Path
+) -> tuple[BucketFile, Findings]:
+    """Load one bucket as a worker would, compare it with the eager network, and time it."""
+    backend = open_backend("cpu")
+    try:
+        loaded = backend.load(Artifact(path=aside, manifest=make_manifest(plan, dtype, aside, [compiled])))
+        run = partial(backend.run, loaded)
+        findings = inspect(probe, run, dtype)
+        judge(findings, dtype, f"bucket {compiled.rows}x{compiled.length}")
+        seconds = median_seconds({"batch": partial(run, probe.batches[0])})["batch"]
+        backend.unload(loaded)
+    except EngineError as error:
+        raise CompileFailed(f"the compiled model does not run: {error.detail}") from error
+    measured = {"batch_ms": round(seconds * 1000, 2), "max_logit_error": findings.logit_error}
+    return compiled.model_copy(update=measured), findings

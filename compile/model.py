@@ -1,0 +1,158 @@
+"""A model loaded with transformers, and every reason to refuse one before time is spent on it.
+
+What leaves here is eager, in fp32, with a question-answering head that was trained, a fast tokenizer, and a known way
+of putting question and context together.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from tokenizers import Tokenizer
+from transformers import AutoConfig, AutoModelForQuestionAnswering, AutoTokenizer
+from transformers.utils import logging
+
+from compile.source import CONFIG_NAME, Source
+from corelane.artifacts import TokenizerSpec
+from corelane.engine.buckets import Bucket
+from corelane.errors import CompileFailed, ModelRefused
+
+#: What the config's ``architectures`` must end with, one of them.
+HEAD = "ForQuestionAnswering"
+
+#: A pair of texts whose encoding shows the template; the words do not matter.
+PAIR = ("who", "someone")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """An eager fp32 network and its tokenizer; ``max_positions`` is None where the network sets no limit."""
+
+    source: Source
+    network: Any
+    tokenizer: Tokenizer
+    spec: TokenizerSpec
+    max_positions: int | None
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Keep the library's progress bars and remarks off the terminal; errors still come as exceptions."""
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def load_model(source: Source) -> LoadedModel:
+    """Load and check; raises ModelRefused with the reason."""
+    config = _read_config(source)
+    fast = _load_tokenizer(source)
+    network = _load_network(source, config)
+    tokenizer = Tokenizer.from_str(fast.backend_tokenizer.to_str())
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return LoadedModel(source, network, tokenizer, _read_template(source, fast), _count_positions(network))
+
+
+def check_lengths(model: LoadedModel, ladder: Sequence[Bucket]) -> None:
+    """Refuse a bucket longer than the model's positions."""
+    for bucket in ladder:
+        if model.max_positions is not None and bucket.length > model.max_positions:
+            raise CompileFailed(
+                f"bucket {bucket} is longer than {model.source.label} can read: it has positions for "
+                f"{model.max_positions} tokens"
+            )
+
+
+def _read_config(source: Source) -> Any:
+    path = source.folder / CONFIG_NAME
+    try:
+        raw = json.loads(path.read_bytes())
+        config = AutoConfig.from_pretrained(source.folder)
+    except (OSError, KeyError, ValueError, AttributeError, TypeError) as error:
+        kind = "" if isinstance(error, json.JSONDecodeError) else ": unknown architecture"
+        raise ModelRefused(f"{path} cannot be used{kind}: {_first_line(error)}") from error
+    architectures = raw.get("architectures") or []
+    if not any(str(name).endswith(HEAD) for name in architectures):
+        made_for = ", ".join(map(str, architectures)) or "nothing in particular"
+        raise ModelRefused(
+            f"{source.label} has no question-answering head: it is made for {made_for}, and …{HEAD} is needed"
+        )
+    return config
+
+
+def _load_tokenizer(source: Source) -> Any:
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source.folder)
+    except (OSError, KeyError, ValueError, AttributeError, TypeError, ImportError) as error:
+        raise ModelRefused(f"the tokenizer of {source.label} does not load: {_first_line(error)}") from error
+    if not tokenizer.is_fast:
+        raise ModelRefused(f"{source.label} has no fast tokenizer (tokenizer.json), which character offsets need")
+    return tokenizer
+
+
+def _load_network(source: Source, config: Any) -> Any:
+    try:
+        network, loading = AutoModelForQuestionAnswering.from_pretrained(
+            source.folder,
+            config=config,
+            attn_implementation="eager",
+            dtype=torch.float32,
+            output_loading_info=True,
+        )
+    except (OSError, KeyError, ValueError, RuntimeError, AttributeError, TypeError, SafetensorError) as error:
+        raise ModelRefused(f"the weights of {source.label} do not load: {_first_line(error)}") from error
+    if absent := sorted({*loading["missing_keys"], *(str(key) for key in loading["mismatched_keys"])}):
+        raise ModelRefused(
+            f"{source.label} lacks weights, {absent[0]} among {len(absent)}: it was not trained to answer questions"
+        )
+    return network.eval()
+
+
+def _read_template(source: Source, fast: Any) -> TokenizerSpec:
+    """How the tokenizer puts a pair together, seen from one it made."""
+    question, context = (fast(text, add_special_tokens=False)["input_ids"] for text in PAIR)
+    ids = fast(*PAIR)["input_ids"]
+    sep_count = len(ids) - len(question) - len(context) - 2
+    cls_id, sep_id, pad_id = fast.cls_token_id, fast.sep_token_id, fast.pad_token_id
+    if ids != [cls_id, *question, *[sep_id] * sep_count, *context, sep_id] or sep_count not in (1, 2) or pad_id is None:
+        raise ModelRefused(f"{source.label} puts question and context together in a way Corelane does not know")
+    return TokenizerSpec(
+        cls_id=cls_id,
+        sep_id=sep_id,
+        pad_id=pad_id,
+        sep_count=sep_count,
+        uses_token_types="token_type_ids" in fast.model_input_names,
+    )
+
+
+def _count_positions(network: Any) -> int | None:
+    """Tokens a row may have; RoBERTa and its kin count from the padding id on, and so have fewer than the config says."""
+    limit = getattr(network.config, "max_position_embeddings", None)
+    if not isinstance(limit, int) or limit <= 0:
+        return None
+    for name, module in network.named_modules():
+        if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
+            return limit - int(module.padding_idx) - 1
+    return limit
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def save_tokenizer(model: LoadedModel, path: Path) -> None:
+    """Write the tokenizer, which truncates and pads nothing."""
+    path.write_text(model.tokenizer.to_str(), encoding="utf-8")

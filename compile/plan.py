@@ -1,0 +1,77 @@
+"""What is decided before the first bucket is compiled: the name, the shapes, and the dtypes worth trying.
+
+Whatever can be refused is refused here, before minutes are spent.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+from compile.cpu import Dtype, QuestionAnswering, wrap
+from compile.model import LoadedModel, check_lengths, load_model
+from compile.source import find_source
+from compile.trial import rank_dtypes, run_trial
+from corelane.artifacts import MODEL_NAME, model_name
+from corelane.engine.buckets import Bucket, parse_buckets
+from corelane.errors import CompileFailed
+from corelane.settings import Settings
+
+#: Told what is being done now, how many steps are done, and how many there are in all.
+Report = Callable[[str, int, int], None]
+
+AUTO = "auto"
+
+#: Steps before the first bucket: loading, and the trial.
+FIRST_STEPS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A loaded model and how to compile it; ``dtypes`` come best first, ``speeds`` only from a trial."""
+
+    name: str
+    model: LoadedModel
+    reference: QuestionAnswering
+    ladder: Sequence[Bucket]
+    dtypes: Sequence[Dtype]
+    speeds: Mapping[Dtype, float]
+    automatic: bool
+
+
+def make_plan(
+    source: str, *, settings: Settings, target: str, buckets: str, dtype: str, name: str | None, report: Report
+) -> Plan:
+    """Check what was asked, load the model, and hold a trial if the dtype is ``auto``."""
+    _check_target(target)
+    wanted = _read_dtype(dtype)
+    ladder = parse_buckets(buckets)
+    name = _check_name(model_name(source) if name is None else name)
+    steps = FIRST_STEPS + len(ladder)
+    report(f"loading {source}", 0, steps)
+    model = load_model(find_source(source, settings.models_dir))
+    check_lengths(model, ladder)
+    reference = wrap(model)
+    if wanted is not None:
+        return Plan(name, model, reference, ladder, (wanted,), {}, automatic=False)
+    report("trying dtypes", 1, steps)
+    trial = run_trial(model, reference, ladder[-1].length)
+    return Plan(name, model, reference, ladder, rank_dtypes(trial), trial.speeds, automatic=True)
+
+
+def _check_target(target: str) -> None:
+    if target != "cpu":
+        raise CompileFailed(f"nothing compiles for target {target!r}; this build has: cpu")
+
+
+def _read_dtype(text: str) -> Dtype | None:
+    """The dtype, or None for ``auto``."""
+    dtypes: dict[str, Dtype] = {dtype: dtype for dtype in get_args(Dtype)}
+    if text != AUTO and text not in dtypes:
+        raise CompileFailed(f"{text!r} is not a dtype; choose {AUTO}, {', '.join(dtypes)}")
+    return dtypes.get(text)
+
+
+def _check_name(name: str) -> str:
+    if not MODEL_NAME.fullmatch(name):
+        raise CompileFailed(f"{name!r} is not a model name: take small letters, digits, `.`, `_` and `-`")
+    return name

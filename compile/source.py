@@ -1,0 +1,130 @@
+"""Where a model's files are, and the digest that becomes its version.
+
+A name is looked for among the models that come with Corelane, then as a local folder, then on the Hugging Face hub,
+whose cache holds it from then on. The digest covers every file that decides an answer, whatever folder it lies in.
+"""
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from corelane.artifacts import FINGERPRINT_CHARS, digest_file
+from corelane.errors import CompileFailed, ModelRefused
+
+CONFIG_NAME = "config.json"
+
+#: Optional, in a model's folder: ``{"no_answer_threshold": …}``, what the answers of this model are served with.
+SERVING_NAME = "corelane.json"
+
+#: What a model is made of besides its weights.
+SMALL_FILES = (
+    CONFIG_NAME,
+    SERVING_NAME,
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "*.model",
+)
+
+#: Weights, by preference: the second kind counts only where there is none of the first.
+WEIGHTS = (
+    ("model*.safetensors", "model*.safetensors.index.json"),
+    ("pytorch_model*.bin", "pytorch_model*.bin.index.json"),
+)
+
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A model's files on this disk; ``label`` is the hub id or folder name they came from."""
+
+    label: str
+    folder: Path
+    digest: str
+    no_answer_threshold: float
+
+    @property
+    def version(self) -> str:
+        """The immutable version these files make."""
+        return self.digest[:FINGERPRINT_CHARS]
+
+
+def find_source(model: str, models_dir: Path, endpoint: str | None = None) -> Source:
+    """Find a model, downloading it if need be; raises ModelRefused, or CompileFailed if the hub does not answer.
+
+    ``endpoint`` is the hub's address, if not the usual one.
+    """
+    label, folder = _find_folder(model, models_dir, endpoint)
+    if not (folder / CONFIG_NAME).is_file():
+        raise ModelRefused(f"{folder} holds no {CONFIG_NAME}: it is not a model in Hugging Face layout")
+    return Source(label, folder, digest_source(folder), _read_threshold(folder / SERVING_NAME))
+
+
+def _find_folder(model: str, models_dir: Path, endpoint: str | None) -> tuple[str, Path]:
+    if Path(model).name == model and (models_dir / model).is_dir():
+        return model, models_dir / model
+    local = Path(model).expanduser()
+    if local.is_dir():
+        return local.resolve().name, local.resolve()
+    if not HUB_ID.fullmatch(model):
+        raise ModelRefused(f"there is no folder {model}; give a folder, a Hugging Face id or a name in {models_dir}")
+    return model, _download(model, endpoint)
+
+
+def _download(model: str, endpoint: str | None) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HFValidationError,
+        HfHubHTTPError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+    )
+
+    try:
+        for weights in WEIGHTS:
+            patterns = [*SMALL_FILES, *weights]
+            folder = Path(snapshot_download(model, allow_patterns=patterns, endpoint=endpoint))
+            if _match(folder, weights):
+                break
+    except GatedRepoError as error:
+        raise ModelRefused(
+            f"{model} asks for permission: accept its terms on its page, then `hf auth login`"
+        ) from error
+    except (RepositoryNotFoundError, HFValidationError) as error:
+        raise ModelRefused(f"no folder and no model on the Hugging Face hub is called {model}") from error
+    except (LocalEntryNotFoundError, HfHubHTTPError) as error:
+        raise CompileFailed(
+            f"{model} is no folder here and could not be downloaded: the Hugging Face hub does not answer; where there "
+            "is no network, copy the model's folder here and give its path"
+        ) from error
+    return folder
+
+
+def digest_source(folder: Path) -> str:
+    """SHA-256 over the names and contents of a model's files, in the order of their names."""
+    weights = next((found for patterns in WEIGHTS if (found := _match(folder, patterns))), [])
+    digest = hashlib.sha256()
+    for path in sorted({*_match(folder, SMALL_FILES), *weights}, key=lambda path: path.name):
+        digest.update(f"{path.name}\0{digest_file(path)}\n".encode())
+    return digest.hexdigest()
+
+
+def _match(folder: Path, patterns: tuple[str, ...]) -> list[Path]:
+    return [path for pattern in patterns for path in folder.glob(pattern) if path.is_file()]
+
+
+def _read_threshold(path: Path) -> float:
+    if not path.is_file():
+        return 0.0
+    try:
+        return float(json.loads(path.read_bytes()).get("no_answer_threshold", 0.0))
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ModelRefused(f'{path} makes no sense; write {{"no_answer_threshold": 0.0}}') from error

@@ -1,0 +1,40 @@
+"""Timing on one thread, as a worker serves: one core, one thread."""
+
+import statistics
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TypeVar
+
+import torch
+
+#: Passes before TorchScript runs at full speed, and timed ones after them.
+WARM_UP_PASSES, TIMED_PASSES = 3, 5
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Hold torch to one thread for the block."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def median_seconds(passes: Mapping[Key, Callable[[], object]]) -> dict[Key, float]:
+    """The warm median time of each, taken by turns, so that a busy moment of the machine hits them all."""
+    times: dict[Key, list[float]] = {key: [] for key in passes}
+    with one_thread():
+        for run in passes.values():
+            for _ in range(WARM_UP_PASSES):
+                run()
+        for _ in range(TIMED_PASSES):
+            for key, run in passes.items():
+                started = time.perf_counter()
+                run()
+                times[key].append(time.perf_counter() - started)
+    return {key: statistics.median(taken) for key, taken in times.items()}

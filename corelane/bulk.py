@@ -1,0 +1,105 @@
+"""Any number of items through the client: cut into jobs of bounded size, a few under way at a time, results in order.
+
+Memory stays flat: only what is under way is held. Nothing is kept between calls; `corelane batch` goes on after an
+interruption by what it has written.
+"""
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from corelane.client import OVERLOADED, Client, JobItem, dump_body
+from corelane.errors import CorelaneError, ServiceError
+from corelane.jobs import Item, Job, Options, Result, failed_result
+
+#: Most items and bytes in a job: a tenth and half of what the service takes by default.
+JOB_ITEMS, JOB_BYTES = 1000, 4 * 1024 * 1024
+
+
+def cut_jobs(
+    items: Iterable[JobItem], max_items: int = JOB_ITEMS, max_bytes: int = JOB_BYTES
+) -> Iterator[list[JobItem]]:
+    """Items in order, cut into jobs within both limits; an item over ``max_bytes`` goes alone."""
+    job: list[JobItem] = []
+    job_bytes = 0
+    for item in items:
+        item_bytes = len(dump_body(item)) + 1
+        if job and (len(job) == max_items or job_bytes + item_bytes > max_bytes):
+            yield job
+            job, job_bytes = [], 0
+        job.append(item)
+        job_bytes += item_bytes
+    if job:
+        yield job
+
+
+def answer_all(
+    client: Client,
+    items: Iterable[JobItem],
+    *,
+    model: str = "default",
+    options: Options | Mapping[str, Any] | None = None,
+    jobs_in_flight: int = 4,
+) -> Generator[Result, None, None]:
+    """Results of any number of items in order, ``index`` counting them all; memory stays flat.
+
+    Jobs too large for the service are halved; an item too large alone gets a failed result. Closed or interrupted, it
+    cancels what is under way.
+    """
+    flights = _Flights(client, cut_jobs(items), lambda job: client.submit(job, model=model, options=options))
+    index = 0
+    try:
+        while flights.fill(jobs_in_flight):
+            for result in flights.oldest():
+                yield result.model_copy(update={"index": index})
+                index += 1
+    finally:
+        flights.cancel()
+
+
+class _Flights:
+    """Jobs under way, oldest first: ids, or the result of an item that was refused."""
+
+    def __init__(self, client: Client, jobs: Iterator[list[JobItem]], submit: Callable[[list[JobItem]], Job]) -> None:
+        self._client = client
+        self._jobs = jobs
+        self._submit = submit
+        self._held: deque[list[JobItem]] = deque()
+        self._flying: deque[str | Result] = deque()
+
+    def fill(self, most: int) -> bool:
+        """Submit until ``most`` are under way; whether any is."""
+        while len(self._flying) < most and (job := self._held.popleft() if self._held else next(self._jobs, None)):
+            try:
+                self._flying.append(self._submit(job).id)
+            except ServiceError as error:
+                if error.status in OVERLOADED and self._flying:
+                    self._held.appendleft(job)
+                    break
+                if error.status != 413:
+                    raise
+                self._divide(job, error)
+        return bool(self._flying)
+
+    def oldest(self) -> Iterator[Result]:
+        """The oldest job's results, to its end."""
+        first = self._flying[0]
+        yield from [first] if isinstance(first, Result) else self._client.iter_results(first)
+        self._flying.popleft()
+
+    def cancel(self) -> None:
+        """Give up all that is under way, as far as the service can be told."""
+        with suppress(CorelaneError):
+            for flight in self._flying:
+                if isinstance(flight, str):
+                    self._client.cancel(flight)
+
+    def _divide(self, job: list[JobItem], error: ServiceError) -> None:
+        if len(job) > 1:
+            middle = len(job) // 2
+            self._held.extendleft([job[middle:], job[:middle]])
+            return
+        item_id = job[0].id if isinstance(job[0], Item) else job[0].get("id")
+        result = failed_result(0, item_id, error.problem_code, error.detail)
+        self._flying.append(Result.model_validate(result))

@@ -1,0 +1,40 @@
+"""The commands of ``corelane``, put together."""
+
+import typer
+
+from corelane.cli.ask import ask
+from corelane.cli.batch import batch
+from corelane.cli.compile import compile_model
+from corelane.cli.doctor import doctor
+from corelane.cli.evaluate import evaluate
+from corelane.cli.health import health
+from corelane.cli.roles import api, flower, keeper, worker
+from corelane.cli.serve import serve
+
+
+def make_cli() -> typer.Typer:
+    """The command-line application."""
+    cli = typer.Typer(
+        name="corelane",
+        help="Queue-driven, asynchronous batch inference for extractive question answering.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+    )
+    cli.command()(serve)
+    cli.command()(ask)
+    cli.command()(batch)
+    cli.command("eval")(evaluate)
+    cli.command("compile")(compile_model)
+    cli.command()(doctor)
+    roles = "One process of the fleet"
+    cli.command(rich_help_panel=roles)(api)
+    cli.command(rich_help_panel=roles)(worker)
+    cli.command(rich_help_panel=roles)(keeper)
+    cli.command(rich_help_panel=roles)(flower)
+    cli.command(rich_help_panel=roles)(health)
+    return cli
+
+
+def main() -> None:
+    """The entry point of ``corelane``."""
+    make_cli()()

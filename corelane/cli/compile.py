@@ -1,0 +1,71 @@
+"""``corelane compile``: make an artifact of a model, with a progress bar and a table of what came out."""
+
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from corelane.artifacts import Artifact
+from corelane.cli.errors import exit_on_error
+from corelane.engine.buckets import DEFAULT_BUCKETS
+
+
+def compile_model(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Built-in name, local folder or Hugging Face id.")],
+    target: Annotated[Literal["cpu"], typer.Option(help="What to compile for.")] = "cpu",
+    buckets: Annotated[str, typer.Option(help="Shapes, ROWSxLENGTH, comma-separated.")] = DEFAULT_BUCKETS,
+    dtype: Annotated[
+        Literal["auto", "fp32", "bf16", "int8"],
+        typer.Option(help="Number format; auto measures which is fastest here."),
+    ] = "auto",
+    name: Annotated[str | None, typer.Option(help="Name to serve it under; the model's own if not given.")] = None,
+) -> None:
+    """Compile a model, verify it against the original, and keep it for the workers."""
+    with exit_on_error():
+        from compile.build import build
+        from corelane.settings import read_settings
+
+        with Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        ) as progress:
+            task = progress.add_task("starting", total=None)
+            artifact = build(
+                model,
+                settings=read_settings(),
+                target=target,
+                buckets=buckets,
+                dtype=dtype,
+                name=name,
+                report=lambda text, done, total: progress.update(task, description=text, completed=done, total=total),
+            )
+        show_artifact(artifact, Console(highlight=False, soft_wrap=True))
+
+
+def show_artifact(artifact: Artifact, console: Console) -> None:
+    """Print what was compiled and measured."""
+    manifest = artifact.manifest
+    table = Table(title=f"{manifest.version_id}, {manifest.dtype} for {manifest.target}", title_justify="left")
+    for heading in ("bucket", "seconds", "MB", "ms per batch", "seq/s", "max |Δlogit|"):
+        table.add_column(heading, justify="right")
+    for bucket in manifest.buckets:
+        table.add_row(
+            f"{bucket.rows}x{bucket.length}",
+            f"{bucket.compile_s:.1f}",
+            f"{bucket.bytes / 1e6:.1f}",
+            f"{bucket.batch_ms:.1f}",
+            f"{1000 * bucket.rows / bucket.batch_ms:.0f}",
+            f"{bucket.max_logit_error:.2g}",
+        )
+    console.print(table)
+    if manifest.trial:
+        speeds = ", ".join(f"{dtype} {speed:.0f}" for dtype, speed in manifest.trial.items())
+        console.print(f"trial, seq/s of 128 tokens on one core: {speeds}")
+    console.print(f"sample answers equal to the eager model's: {manifest.answers_equal:.0%}")
+    console.print(f"kept in {artifact.path}")

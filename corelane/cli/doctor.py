@@ -1,0 +1,283 @@
+"""``corelane doctor``: whether this machine can run Corelane, and what to do where it cannot.
+
+Looks only, changes nothing. Each check gives ✓ (fine), ! (will do, but read the advice) or ✗ (``corelane serve`` cannot
+work); exit code 1 if there is any ✗.
+"""
+
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from corelane.artifacts import find_artifact, model_name
+from corelane.cli.errors import exit_on_error
+from corelane.cli.redis_server import find_server, port_is_free
+from corelane.errors import ArtifactRefused, InvalidInput, ServiceError, SetupError, StoreUnavailable, Unavailable
+from corelane.settings import Settings, read_settings
+
+#: Room for an artifact with its buckets, a rewrite of Redis's append-only file, and logs.
+WANTED_DISK_BYTES = 2 * 1024**3
+
+#: Importing torch from a cold disk takes many seconds.
+TORCH_TIMEOUT_S = 120
+
+#: A service on this machine answers in milliseconds; whatever is silent longer is not ours, in seconds.
+PROBE_TIMEOUT_S = 3
+
+#: Run by another process: torch is slow to import, and a broken one may take its process down.
+TORCH_PROBE = """
+import json, time, torch
+torch.set_num_threads(1)
+def seconds(dtype):
+    square = torch.randn(384, 384).to(dtype)
+    def once():
+        started = time.perf_counter()
+        for _ in range(3):
+            square @ square
+        return time.perf_counter() - started
+    return min(once() for _ in range(6))
+print(json.dumps([torch.__version__, seconds(torch.float32) / seconds(torch.bfloat16)]))
+"""
+
+SYMBOLS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red")}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing looked at: how it is, and what to do about it."""
+
+    name: str
+    state: Literal["ok", "warn", "fail"]
+    found: str
+    advice: str = ""
+
+
+def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
+    """Check whether this machine can run Corelane, and say what to do where it cannot."""
+    console = Console(highlight=False)
+    with exit_on_error():
+        settings = read_settings()
+        with Console(stderr=True).status("looking …"):
+            checks = [check(settings) for check in CHECKS]
+    is_fit = all(check.state != "fail" for check in checks)
+    if as_json:
+        console.soft_wrap = True
+        console.print_json(data={"ok": is_fit, "checks": [asdict(check) for check in checks]})
+    else:
+        console.print(render(checks))
+    if not is_fit:
+        raise typer.Exit(1)
+
+
+def render(checks: list[Check]) -> Table:
+    """The checks for a reader, advice below what it is about."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column()
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for check in checks:
+        symbol, style = SYMBOLS[check.state]
+        found = Text(check.found)
+        if check.advice:
+            found.append(f"\n→ {check.advice}", style="dim")
+        table.add_row(Text(symbol, style=style), Text(check.name, style="bold"), found)
+    return table
+
+
+def check_python(_: Settings) -> Check:
+    """The interpreter."""
+    found = ".".join(str(part) for part in sys.version_info[:3])
+    return Check("Python", "ok", f"{found} ({sys.executable})")
+
+
+def check_torch(_: Settings) -> Check:
+    """Torch, and which number format it multiplies faster here."""
+    return probe_torch(TORCH_PROBE)
+
+
+def probe_torch(code: str) -> Check:
+    """Run a probe that prints torch's version and a ratio as JSON."""
+    import json
+    import subprocess
+
+    command = [sys.executable, "-c", code]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TORCH_TIMEOUT_S, check=False)  # noqa: S603
+    except subprocess.TimeoutExpired:
+        return Check("torch", "fail", f"not imported within {TORCH_TIMEOUT_S} s", "try `python -c 'import torch'`")
+    if done.returncode:
+        return judge_torch_failure(done.returncode, done.stderr)
+    version, ratio = json.loads(done.stdout)
+    return judge_torch(version, ratio)
+
+
+def judge_torch(version: str, ratio: float) -> Check:
+    """``ratio`` is the speed of bf16 over that of fp32."""
+    faster = "bf16" if ratio > 1 else "fp32"
+    return Check(
+        "torch", "ok", f"{version}; bf16 multiplies {ratio:.1f} times as fast as fp32: {faster} suits this CPU"
+    )
+
+
+def judge_torch_failure(returncode: int, stderr: str) -> Check:
+    """A torch that is missing, or does not start."""
+    last = (stderr.strip().splitlines() or [f"ended with status {returncode}"])[-1]
+    return Check("torch", "fail", last, "run `pip install 'corelane[worker]'` in this environment")
+
+
+def check_cores(_: Settings) -> Check:
+    """CPUs this process may use."""
+    allowed, present = len(os.sched_getaffinity(0)), os.cpu_count() or 1
+    found = f"{allowed} CPU cores" + (f" of {present} may be used" if allowed < present else "")
+    if allowed < 2:
+        return Check(
+            "cores", "warn", found, "the worker shares its core with the API and Redis; two or more are better"
+        )
+    return Check("cores", "ok", found)
+
+
+def check_redis(settings: Settings) -> Check:
+    """A Redis that answers, or one that ``corelane serve`` can start."""
+    try:
+        from corelane.store.connections import Link
+    except ImportError as error:
+        return Check("Redis", "fail", str(error), "run `pip install 'corelane[api]'` in this environment")
+    where = without_password(settings.redis_url)
+    try:
+        link = Link(settings.redis_url, PROBE_TIMEOUT_S)
+        info = link("INFO")
+        link.close()
+    except (StoreUnavailable, ValueError) as error:
+        return judge_no_redis(where, error)
+    return judge_redis(where, read_info(info))
+
+
+def read_info(info: bytes | str) -> dict[str, str]:
+    """The reply to INFO as a mapping."""
+    text = info.decode() if isinstance(info, bytes) else info
+    return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+
+
+def judge_redis(where: str, info: dict[str, str]) -> Check:
+    """Whether a Redis that answers keeps what it accepts."""
+    name = info.get("server_name", "redis")
+    found = f"{name} {info.get(f'{name}_version', info.get('redis_version', ''))} answers at {where}"
+    if info.get("maxmemory_policy", "noeviction") != "noeviction":
+        advice = "it throws jobs away when it is full: `CONFIG SET maxmemory-policy noeviction`"
+        return Check("Redis", "warn", f"{found}, policy {info['maxmemory_policy']}", advice)
+    if info.get("aof_enabled") == "0":
+        advice = "a restart of it loses accepted jobs: `CONFIG SET appendonly yes`"
+        return Check("Redis", "warn", f"{found}, without an append-only file", advice)
+    return Check("Redis", "ok", found)
+
+
+def judge_no_redis(where: str, error: Exception) -> Check:
+    """No Redis answers: what could be started instead."""
+    if isinstance(error, ValueError):
+        return Check(
+            "Redis", "fail", f"{where} is not an address: {error}", "set CORELANE_REDIS_URL to redis://host:port/0"
+        )
+    try:
+        return Check("Redis", "ok", f"none at {where}; `corelane serve` starts {find_server()}")
+    except SetupError as missing:
+        return Check("Redis", "fail", f"none at {where}, none to start", str(missing))
+
+
+def without_password(url: str) -> str:
+    """A URL fit to be shown."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=f"***@{parts.netloc.rpartition('@')[2]}").geturl() if "@" in parts.netloc else url
+
+
+def check_api_port(settings: Settings) -> Check:
+    """The API's port: free, or Corelane's own."""
+    return judge_port("API port", settings.host, settings.port, "CORELANE_PORT", find_corelane)
+
+
+def check_flower_port(settings: Settings) -> Check:
+    """Flower's port: free, or Flower's own."""
+    return judge_port("Flower port", settings.flower_host, settings.flower_port, "CORELANE_FLOWER_PORT", find_flower)
+
+
+def judge_port(name: str, host: str, port: int, variable: str, find: Callable[[str], str]) -> Check:
+    """Free or ours is fine; another's is worth a warning, since ``serve`` then takes the next one."""
+    from corelane.client import local_url
+
+    if port == 0 or port_is_free(host, port):
+        return Check(name, "ok", f"{port} is free" if port else "any that is free")
+    if found := find(local_url(host, port)):
+        return Check(name, "ok", f"{port}: {found}")
+    advice = f"end what listens there (`ss -ltnp`), or set {variable}; `corelane serve` takes the next free port"
+    return Check(name, "warn", f"{port} is in use by something else", advice)
+
+
+def find_corelane(url: str) -> str:
+    """What Corelane says at this address; nothing if it is not Corelane."""
+    from corelane.client import FOREIGN, Client
+
+    try:
+        with Client(url, timeout_s=PROBE_TIMEOUT_S, max_retries=0) as client:
+            return f"Corelane answers, {len(client.cores())} cores"
+    except ServiceError as error:
+        return "" if error.problem_code == FOREIGN else f"Corelane answers: {error.detail}"
+    except (Unavailable, InvalidInput):
+        return ""
+
+
+def find_flower(url: str) -> str:
+    """Whether Flower listens at this address."""
+    import httpx2
+
+    try:
+        response = httpx2.get(f"{url}/healthcheck", timeout=PROBE_TIMEOUT_S, trust_env=False)
+    except httpx2.HTTPError:
+        return ""
+    return "Flower answers" if response.headers.get("Server", "").startswith("TornadoServer") else ""
+
+
+def check_disk(settings: Settings) -> Check:
+    """Room for, and the right to write, the data folder."""
+    folder = settings.data_dir.resolve()
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    return judge_disk(folder, shutil.disk_usage(existing).free, os.access(existing, os.W_OK | os.X_OK))
+
+
+def judge_disk(folder: Path, free_bytes: int, is_writable: bool) -> Check:
+    """Fine if there is room; unfit if nothing can be written at all."""
+    found = f"{free_bytes / 1024**3:,.1f} GiB free for {folder}"
+    if not is_writable:
+        return Check("disk", "fail", f"{folder} cannot be written", "choose another folder with CORELANE_DATA_DIR")
+    if free_bytes < WANTED_DISK_BYTES:
+        return Check("disk", "warn", found, "make room for 2 GiB, or choose another folder with CORELANE_DATA_DIR")
+    return Check("disk", "ok", found)
+
+
+def check_artifact(settings: Settings) -> Check:
+    """The default model, compiled or not yet."""
+    try:
+        manifest = find_artifact(settings.artifact_root, model_name(settings.model), settings.target).manifest
+    except ArtifactRefused:
+        advice = "`corelane serve` compiles it when it starts first; `corelane compile` does so now"
+        return Check("model", "warn", f"{settings.model} is not compiled for {settings.target} yet", advice)
+    return Check("model", "ok", f"{manifest.version_id}, {manifest.dtype}, {len(manifest.buckets)} buckets")
+
+
+CHECKS: tuple[Callable[[Settings], Check], ...] = (
+    check_python,
+    check_torch,
+    check_cores,
+    check_redis,
+    check_api_port,
+    check_flower_port,
+    check_disk,
+    check_artifact,
+)

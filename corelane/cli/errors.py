@@ -1,0 +1,37 @@
+"""Errors at the command line: a foreseen failure is a red sentence on standard error and exit code 1, Ctrl-C is 130.
+
+Anything else is a mistake of ours and keeps its traceback.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+from pydantic import ValidationError
+from rich.console import Console
+
+from corelane.errors import CorelaneError
+
+#: What shells use for a process ended by SIGINT: 128 + 2.
+INTERRUPTED = 130
+
+
+@contextmanager
+def exit_on_error() -> Iterator[None]:
+    """Turn a CorelaneError, or a bad setting, into a sentence and an exit code."""
+    try:
+        yield
+    except CorelaneError as error:
+        _say(error.detail)
+        raise typer.Exit(1) from None
+    except ValidationError as error:
+        for each in error.errors(include_url=False, include_input=False):
+            name = ".".join(map(str, each["loc"]))
+            _say(f"setting {name} (CORELANE_{name.upper()}): {each['msg']}")
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _say(sentence: str) -> None:
+    Console(stderr=True, soft_wrap=True, markup=False, highlight=False).print(sentence, style="red")

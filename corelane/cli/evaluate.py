@@ -1,0 +1,141 @@
+"""``corelane eval``: a SQuAD or XQuAD file through the running service, scored as the official evaluation does.
+
+Files without ``is_impossible`` (v1.1) are asked with ``no_answer`` off, so that every question gets an answer. Exit
+code 1 if any answer is not what its offsets say: ``context[start:end] == text`` holds for all or the service is broken.
+"""
+
+import gzip
+import time
+import zlib
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from corelane.cli.errors import exit_on_error
+from corelane.cli.service import ModelOption, UrlOption, connect
+from corelane.cli.squad import Outcome, QuestionSet, judge, read_questions, summarise
+from corelane.errors import CorelaneError, InvalidInput, SetupError
+
+if TYPE_CHECKING:
+    from corelane.client import Client
+
+GZIP_MAGIC = b"\x1f\x8b"
+
+
+def evaluate(
+    file: Annotated[Path, typer.Argument(metavar="FILE.json[.gz]", help="Questions in SQuAD's or XQuAD's layout.")],
+    url: UrlOption = None,
+    model: ModelOption = "default",
+    limit: Annotated[int | None, typer.Option(min=1, help="Ask only the first N questions.")] = None,
+    doc_stride: Annotated[int | None, typer.Option(min=0, max=400, help="Overlap of windows, in tokens.")] = None,
+    threshold: Annotated[
+        float | None, typer.Option(min=-1000, max=1000, help="Null margin above which there is no answer.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Measure exact match and F1 of the running service on a file of questions with known answers."""
+    with exit_on_error():
+        asked = read_questions(read_document(file))
+        asked = QuestionSet(asked.questions[:limit], asked.may_be_unanswerable)
+        given = {"doc_stride": doc_stride, "no_answer_threshold": threshold}
+        options = {"no_answer": asked.may_be_unanswerable} | {k: v for k, v in given.items() if v is not None}
+        started = time.monotonic()
+        with connect(url, max_retries=4) as client:
+            outcomes = list(_ask(client, asked, model, options))
+        report = make_report(asked, outcomes, time.monotonic() - started)
+        console = Console(soft_wrap=as_json)
+        if as_json:
+            console.print_json(data=report)
+        else:
+            console.print(_table(file.name, report))
+        _complain(report, outcomes)
+
+
+def read_document(path: Path) -> object:
+    """A JSON file, gzipped or not."""
+    import orjson
+
+    try:
+        content = path.read_bytes()
+        return orjson.loads(gzip.decompress(content) if content.startswith(GZIP_MAGIC) else content)
+    except orjson.JSONDecodeError as error:
+        raise InvalidInput(f"{path} is not JSON: {error}") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise SetupError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _ask(client: "Client", asked: QuestionSet, model: str, options: dict[str, Any]) -> Iterator[Outcome]:
+    from corelane.bulk import answer_all
+
+    items = ({"id": each.id[:256], "question": each.question, "context": each.context} for each in asked.questions)
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("asking", total=len(asked.questions))
+        results = answer_all(client, items, model=model, options=options)
+        for question, result in zip(asked.questions, results, strict=True):
+            yield judge(question, result)
+            progress.advance(task)
+
+
+def make_report(asked: QuestionSet, outcomes: list[Outcome], elapsed_s: float) -> dict[str, Any]:
+    """Everything measured, as plain data."""
+    answerable = [each for each in outcomes if each.question.references]
+    unanswerable = [each for each in outcomes if not each.question.references]
+    languages = sorted({each.question.language for each in outcomes if each.question.language})
+    total = summarise(outcomes)
+    return {
+        **asdict(total),
+        "no_answer": asked.may_be_unanswerable,
+        "answerable": asdict(summarise(answerable)),
+        "unanswerable": {"questions": len(unanswerable), "accuracy": summarise(unanswerable).exact},
+        "languages": {
+            language: asdict(summarise(each for each in outcomes if each.question.language == language))
+            for language in languages
+        },
+        "elapsed_s": elapsed_s,
+        "questions_per_s": len(outcomes) / elapsed_s if elapsed_s > 0 else 0.0,
+        "offsets_right": 1 - total.offsets_wrong / total.offsets_given if total.offsets_given else 1.0,
+    }
+
+
+def _table(title: str, report: dict[str, Any]) -> Table:
+    table = Table(title=title, title_justify="left", caption=_caption(report), caption_justify="left")
+    table.add_column("")
+    for heading in ("questions", "EM", "F1", "offsets right"):
+        table.add_column(heading, justify="right")
+    rows = {"all": report}
+    if report["unanswerable"]["questions"]:
+        rows["answerable"] = report["answerable"]
+    for name, scores in (rows | report["languages"]).items():
+        right = f"{scores['offsets_given'] - scores['offsets_wrong']:,} of {scores['offsets_given']:,}"
+        table.add_row(name, f"{scores['questions']:,}", f"{scores['exact']:.2f}", f"{scores['f1']:.2f}", right)
+    if left := report["unanswerable"]["questions"]:
+        accuracy = f"{report['unanswerable']['accuracy']:.2f}"
+        table.add_row("unanswerable", f"{left:,}", accuracy, accuracy, "")
+    return table
+
+
+def _caption(report: dict[str, Any]) -> str:
+    failed = f" · {report['failed']:,} failed" if report["failed"] else ""
+    rate = f"{report['questions_per_s']:,.1f} questions/s · {report['elapsed_s']:.1f} s"
+    return f"{rate} · offsets {report['offsets_right']:.2%} right{failed}"
+
+
+def _complain(report: dict[str, Any], outcomes: list[Outcome]) -> None:
+    """Name the first failure, and the first answer that is not where it says it is; raises for the latter."""
+    failed = next((each for each in outcomes if each.failure is not None), None)
+    if failed is not None:
+        console = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
+        text = f"{report['failed']} failed; first, question {failed.question.id}: {failed.failure}"
+        console.print(text, style="yellow")
+    wrong = next((each.question.id for each in outcomes if each.offsets_wrong), None)
+    if wrong is not None:
+        raise CorelaneError(
+            f"{report['offsets_wrong']} answers are not what stands at their offsets; the first is of question {wrong}"
+        )

@@ -1,0 +1,148 @@
+"""SQuAD: reading its files, and the scores of its official evaluation (EM and F1, best over the references). Pure.
+
+Two layouts are read: SQuAD v1.1/v2.0 (articles, paragraphs, questions) and XQuAD's flat one (a list of questions with
+their language). Scores agree with the official v2.0 script; an unanswerable question is right if it got no answer.
+"""
+
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from corelane.errors import InvalidInput
+from corelane.jobs import JobStatus, Result
+
+ARTICLES = re.compile(r"\b(a|an|the)\b")
+PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One question and the answers people gave; none if it cannot be answered from its context."""
+
+    id: str
+    question: str
+    context: str
+    references: tuple[str, ...]
+    language: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionSet:
+    """A file's questions; ``may_be_unanswerable`` tells v2.0 from files where every question has its answer."""
+
+    questions: list[Question]
+    may_be_unanswerable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How one question went. ``prediction`` is empty where no answer was given."""
+
+    question: Question
+    prediction: str
+    exact: float
+    f1: float
+    failure: str | None
+    offsets_given: int
+    offsets_wrong: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """Means over some outcomes: EM and F1 in percent, counts of the rest."""
+
+    questions: int
+    exact: float
+    f1: float
+    failed: int
+    offsets_given: int
+    offsets_wrong: int
+
+
+def read_questions(document: object) -> QuestionSet:
+    """The questions of a parsed file; raises InvalidInput if it has neither layout."""
+    try:
+        data = document["data"]  # type: ignore[index]
+        is_flat = bool(data) and "paragraphs" not in data[0]
+        entries = list(_read_flat(data) if is_flat else _read_articles(data))
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        raise InvalidInput(f"this is neither SQuAD's layout nor XQuAD's: {error!r}") from None
+    if not entries:
+        raise InvalidInput("the file has no questions")
+    return QuestionSet([question for question, _ in entries], any(marked for _, marked in entries))
+
+
+def _read_articles(data: Iterable[Any]) -> Iterator[tuple[Question, bool]]:
+    for article in data:
+        for paragraph in article["paragraphs"]:
+            for entry in paragraph["qas"]:
+                texts = tuple(str(answer["text"]) for answer in entry["answers"])
+                question = Question(str(entry["id"]), entry["question"], paragraph["context"], texts)
+                yield question, "is_impossible" in entry
+
+
+def _read_flat(data: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Question, bool]]:
+    for entry in data:
+        texts = (str(entry["answer"]),)
+        yield Question(str(entry["id"]), entry["question"], entry["context"], texts, entry.get("lang")), False
+
+
+def normalise(text: str) -> str:
+    """SQuAD's: lower case, without ASCII punctuation and English articles, single spaces."""
+    return " ".join(ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split())
+
+
+def exact_match(prediction: str, reference: str) -> float:
+    """1 if both are the same once normalised, else 0."""
+    return float(normalise(prediction) == normalise(reference))
+
+
+def token_f1(prediction: str, reference: str) -> float:
+    """Harmonic mean of precision and recall over words; where either has none, 1 only if both have none."""
+    predicted, expected = normalise(prediction).split(), normalise(reference).split()
+    if not predicted or not expected:
+        return float(predicted == expected)
+    shared = (Counter(predicted) & Counter(expected)).total()
+    return 2 * shared / (len(predicted) + len(expected))
+
+
+def best_over(measure: Callable[[str, str], float], prediction: str, references: Iterable[str]) -> float:
+    """The best score against any reference that says something; against the empty answer if none does."""
+    telling = [reference for reference in references if normalise(reference)] or [""]
+    return max(measure(prediction, reference) for reference in telling)
+
+
+def judge(question: Question, result: Result) -> Outcome:
+    """Score one result and check the offsets of every answer it holds."""
+    prediction = result.answer.text if result.answer else ""
+    candidates = (result.answer, *result.answers)
+    given = {(answer.start, answer.end, answer.text) for answer in candidates if answer is not None}
+    failure = None
+    if result.status is not JobStatus.SUCCEEDED:
+        failure = result.error.detail if result.error else f"it was {result.status}"
+    return Outcome(
+        question=question,
+        prediction=prediction,
+        exact=best_over(exact_match, prediction, question.references) if failure is None else 0.0,
+        f1=best_over(token_f1, prediction, question.references) if failure is None else 0.0,
+        failure=failure,
+        offsets_given=len(given),
+        offsets_wrong=sum(question.context[start:end] != text for start, end, text in given),
+    )
+
+
+def summarise(outcomes: Iterable[Outcome]) -> Scores:
+    """The means; zeros for nothing."""
+    kept = list(outcomes)
+    count = max(len(kept), 1)
+    return Scores(
+        questions=len(kept),
+        exact=100 * sum(each.exact for each in kept) / count,
+        f1=100 * sum(each.f1 for each in kept) / count,
+        failed=sum(each.failure is not None for each in kept),
+        offsets_given=sum(each.offsets_given for each in kept),
+        offsets_wrong=sum(each.offsets_wrong for each in kept),
+    )

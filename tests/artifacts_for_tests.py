@@ -1,0 +1,62 @@
+"""Small artifacts made on the spot: a tiny random BERT with a vocabulary of words, compiled by the real compiler."""
+
+from pathlib import Path
+
+from corelane.artifacts import Artifact
+from corelane.settings import Settings
+
+WORDS = (
+    "the a of in on was is when who where what river city tower ada lovelace byron paris berlin 1889 330 metres tall built "
+    "wrote first program night day red blue green . , ? ! ( ) ' - 東 京 é"
+).split()
+
+
+def save_tiny_model(folder: Path) -> Path:
+    """A random two-layer BERT with a question-answering head, in Hugging Face layout."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordPiece
+    from tokenizers.normalizers import BertNormalizer
+    from tokenizers.pre_tokenizers import BertPreTokenizer
+    from tokenizers.processors import TemplateProcessing
+    from transformers import BertConfig, BertForQuestionAnswering, BertTokenizerFast, set_seed
+
+    letters = [chr(c) for c in range(ord("a"), ord("z") + 1)] + [str(d) for d in range(10)]
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *letters, *(f"##{c}" for c in letters)]
+    ids = {token: number for number, token in enumerate(dict.fromkeys(vocabulary))}
+    tokenizer = Tokenizer(WordPiece(ids, unk_token="[UNK]"))
+    tokenizer.normalizer = BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = BertPreTokenizer()
+    tokenizer.post_processor = TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", ids["[CLS]"]), ("[SEP]", ids["[SEP]"])],
+    )
+    fast = BertTokenizerFast(
+        tokenizer_object=tokenizer,
+        unk_token="[UNK]",
+        sep_token="[SEP]",
+        pad_token="[PAD]",
+        cls_token="[CLS]",
+        mask_token="[MASK]",
+    )
+    set_seed(7)
+    config = BertConfig(
+        vocab_size=len(ids),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=128,
+        pad_token_id=0,
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    BertForQuestionAnswering(config).eval().save_pretrained(folder)
+    fast.save_pretrained(folder)
+    return folder
+
+
+def compile_model(source: str, data: Path, buckets: str, dtype: str = "fp32") -> Artifact:
+    """An artifact of ``source`` below ``data``."""
+    from compile.build import build
+
+    return build(source, settings=Settings(data_dir=data), buckets=buckets, dtype=dtype)

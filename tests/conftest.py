@@ -1,0 +1,86 @@
+"""Fixtures: a real Redis, compiled artifacts, settings. Nothing is mocked; what cannot start is an error, not a skip."""
+
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import redis
+
+from corelane.artifacts import Artifact
+from corelane.broker import bell_envelope, make_celery
+from corelane.cli.redis_server import find_server, server_argv
+from corelane.settings import Settings
+from tests.artifacts_for_tests import compile_model, save_tiny_model
+
+
+def free_port() -> int:
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="session")
+def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A Redis of our own, with its append-only file, for the whole run."""
+    port = free_port()
+    argv = server_argv(find_server(), tmp_path_factory.mktemp("redis"), port)
+    server = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
+    url = f"redis://127.0.0.1:{port}/0"
+    client = redis.Redis.from_url(url)
+    for _ in range(100):
+        try:
+            client.ping()
+            break
+        except redis.ConnectionError:
+            time.sleep(0.05)
+    else:
+        raise RuntimeError("Redis did not start")
+    yield url
+    client.close()
+    server.terminate()
+    server.wait(10)
+
+
+@pytest.fixture
+def raw(redis_url: str) -> Iterator[redis.Redis]:
+    """A plain client on an empty Redis; looks where no product code should."""
+    client = redis.Redis.from_url(redis_url, decode_responses=True)
+    client.flushall()
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def settings(raw: redis.Redis, redis_url: str, tmp_path: Path) -> Settings:
+    """Settings on an empty Redis, with short times."""
+    return Settings(redis_url=redis_url, data_dir=tmp_path, core_host="test", lease_s=1.5, bell_grace_s=0.2)
+
+
+@pytest.fixture(scope="session")
+def bell() -> str:
+    """The envelope of a doorbell."""
+    return bell_envelope(make_celery(Settings()))
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random QA model in Hugging Face layout."""
+    return save_tiny_model(tmp_path_factory.mktemp("models") / "tiny-qa")
+
+
+@pytest.fixture(scope="session")
+def tiny_artifact(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    """The random model, compiled."""
+    return compile_model(str(tiny_model), tmp_path_factory.mktemp("tiny"), "4x32,2x64")
+
+
+@pytest.fixture(scope="session")
+def built_in_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder in which the built-in model is compiled as `serve` would."""
+    folder = tmp_path_factory.mktemp("built-in")
+    compile_model("qa-minilm", folder, "16x64,8x128,8x256,4x384", "auto")
+    return folder

@@ -1,0 +1,131 @@
+"""A service of the same HTTP surface behind a real socket: answers each item with the first word of its context.
+
+Questions that begin with "Nothing" have no answer, those with "Broken" fail. What goes wrong is set by attributes.
+"""
+
+import re
+import time
+from collections import deque
+from typing import Any
+
+import orjson
+from pytest_httpserver import HTTPServer
+from werkzeug import Request, Response
+
+from corelane.jobs import failed_result, new_job_id, unanswered_result
+
+
+class StandIn:
+    """The service's state. ``refusals`` are sent, one each, instead of the next answers."""
+
+    def __init__(self, server: HTTPServer) -> None:
+        self.server = server
+        self.url = server.url_for("").rstrip("/")
+        self.jobs: dict[str, dict[str, Any]] = {}
+        self.requests: list[str] = []
+        self.bodies: list[dict[str, Any]] = []
+        self.refusals: deque[Response] = deque()
+        self.delays: deque[float] = deque()
+        self.canceled: list[str] = []
+        self.max_items = 10_000
+        self.max_open = 1_000
+        self.polls_until_final = 1
+        self.wrong_offsets = False
+        self.most_open = 0
+        server.expect_request(re.compile(".*")).respond_with_handler(self.handle)
+
+    def handle(self, request: Request) -> Response:
+        self.requests.append(f"{request.method} {request.full_path.rstrip('?')}")
+        if self.delays:
+            time.sleep(self.delays.popleft())
+        if self.refusals:
+            return self.refusals.popleft()
+        if request.path == "/v1/jobs":
+            return self.submit(request)
+        if match := re.fullmatch(r"/v1/jobs/(\w+)(/results|/cancel)?", request.path):
+            return self.job(request, match[1], match[2])
+        if request.path in ("/v1/cores", "/v1/models"):
+            return answer({"object": "list", "data": [{"id": "one"}]})
+        return answer({"status": "ok"})
+
+    def submit(self, request: Request) -> Response:
+        body = orjson.loads(request.data)
+        self.bodies.append(body)
+        if len(body["items"]) > self.max_items:
+            return problem(413, "too_large", f"at most {self.max_items} items are taken")
+        if self.open_jobs() >= self.max_open:
+            return problem(429, "overloaded", "too much work", retry_after="0")
+        job_id = new_job_id()
+        waits = "wait=" in request.headers.get("Prefer", "")
+        self.jobs[job_id] = {"body": body, "polls": 0 if waits else self.polls_until_final, "read": 0}
+        self.most_open = max(self.most_open, self.open_jobs())
+        return answer(self.describe(job_id), 200 if waits else 202)
+
+    def open_jobs(self) -> int:
+        """Jobs whose results were not all fetched yet."""
+        return sum(job["read"] < len(job["body"]["items"]) for job in self.jobs.values())
+
+    def job(self, request: Request, job_id: str, action: str | None) -> Response:
+        if job_id not in self.jobs:
+            return problem(404, "not_found", f"there is no job {job_id}")
+        if action == "/cancel":
+            self.canceled.append(job_id)
+            return answer(self.describe(job_id))
+        job = self.jobs[job_id]
+        if action == "/results":
+            return answer(self.page(job, int(request.args.get("after", 0)), int(request.args.get("limit", 100))))
+        job["polls"] = max(0, job["polls"] - 1)
+        return answer(self.describe(job_id))
+
+    def describe(self, job_id: str) -> dict[str, Any]:
+        job = self.jobs[job_id]
+        items = job["body"]["items"]
+        is_final = job["polls"] == 0
+        return {
+            "object": "job",
+            "id": job_id,
+            "status": "succeeded" if is_final else "running",
+            "model": "words@1",
+            "counts": {"total": len(items), "succeeded": len(items) if is_final else 0},
+            "created_at": "2026-01-01T00:00:00.000Z",
+            "urls": {"self": f"/v1/jobs/{job_id}", "results": "", "cancel": ""},
+            "options": {"top_k": 1, "an_option_of_tomorrow": 1},
+            "results": self.results(job) if is_final and len(items) <= 100 else None,
+        }
+
+    def page(self, job: dict[str, Any], after: int, limit: int) -> dict[str, Any]:
+        """A final job's results; of a running one only the first half."""
+        total = len(job["body"]["items"])
+        end = min(after + limit, total if job["polls"] == 0 else max(after, total // 2))
+        job["read"] = end
+        return {
+            "object": "list",
+            "data": self.results(job)[after:end],
+            "has_more": end < total,
+            "next": str(end) if end < total else None,
+        }
+
+    def results(self, job: dict[str, Any]) -> list[dict[str, Any]]:
+        return [self.result(index, item) for index, item in enumerate(job["body"]["items"])]
+
+    def result(self, index: int, item: dict[str, Any]) -> dict[str, Any]:
+        if item["question"].startswith("Broken"):
+            return failed_result(index, item.get("id"), "run_failed", "it broke")
+        found = unanswered_result(index, item.get("id"), "succeeded")  # type: ignore[arg-type]
+        if item["question"].startswith("Nothing"):
+            return found | {"no_answer_score": 0.75, "windows": 1}
+        context = item["context"]
+        word = context.split()[0]
+        start = context.index(word) + self.wrong_offsets
+        text = {"text": word, "start": start, "end": start + len(word), "score": 0.5}
+        return found | {"answer": text, "answers": [text], "no_answer_score": 0.25, "windows": 1}
+
+
+def answer(body: dict[str, Any], status: int = 200) -> Response:
+    return Response(orjson.dumps(body), status, content_type="application/json")
+
+
+def problem(status: int, code: str, detail: str, retry_after: str | None = None) -> Response:
+    body = {"type": f"urn:{code}", "title": code, "status": status, "detail": detail, "code": code}
+    headers = {} if retry_after is None else {"Retry-After": retry_after}
+    return Response(orjson.dumps(body), status, headers, content_type="application/problem+json")

@@ -1,0 +1,105 @@
+"""``corelane ask``, and how every command that needs the service reports that it cannot."""
+
+from pathlib import Path
+
+import orjson
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+from pytest_httpserver import HTTPServer
+from typer.testing import CliRunner, Result
+
+from corelane.cli.ask import ask, plain, surroundings
+from tests.corelane.stand_in import StandIn
+
+
+@pytest.fixture
+def service(httpserver: HTTPServer) -> StandIn:
+    return StandIn(httpserver)
+
+
+def run(*arguments: str, text: str | bytes | None = None) -> Result:
+    app = typer.Typer()
+    app.command()(ask)
+    return CliRunner().invoke(app, arguments, input=text)
+
+
+def test_the_answer_is_shown_with_its_score_offsets_and_surroundings(service: StandIn) -> None:
+    done = run("Who?", "--context", "  Ada wrote it.", "--url", service.url)
+    assert done.exit_code == 0, done.output
+    assert "score 0.500 · characters 2–5" in done.stdout
+    assert "Ada wrote it." in done.stdout
+    assert "\x1b" not in done.stdout
+
+
+def test_a_context_may_be_a_file_or_standard_input(service: StandIn, tmp_path: Path) -> None:
+    passage = tmp_path / "passage.txt"
+    passage.write_bytes(b"Grace\r\nwrote it.")
+    assert "Grace" in run("Who?", "-c", str(passage), "--url", service.url).stdout
+    assert "Zoë" in run("Who?", "-c", "-", "--url", service.url, text="Zoë wrote it.".encode()).stdout
+    assert [body["items"][0]["context"] for body in service.bodies] == ["Grace\r\nwrote it.", "Zoë wrote it."]
+
+
+def test_a_file_name_that_does_not_exist_is_not_taken_for_a_passage(service: StandIn) -> None:
+    done = run("Who?", "-c", "passages/missing.txt", "--url", service.url)
+    assert done.exit_code == 1
+    assert "there is no file passages/missing.txt" in done.stderr
+    assert not service.requests
+
+
+def test_a_passage_too_long_for_a_file_name_is_a_passage(service: StandIn) -> None:
+    assert run("Who?", "-c", "Ada " + "x" * 100_000, "--url", service.url).exit_code == 0
+
+
+def test_bytes_that_are_not_utf8_are_refused(service: StandIn) -> None:
+    done = run("Who?", "-c", "-", "--url", service.url, text=b"\xff\xfe")
+    assert done.exit_code == 1
+    assert "not UTF-8" in done.stderr
+
+
+def test_no_answer_is_said_so(service: StandIn) -> None:
+    done = run("Nothing?", "-c", "Ada wrote it.", "--url", service.url)
+    assert (done.exit_code, done.stdout.strip()) == (0, "no answer in this context (score 0.750)")
+
+
+def test_json_is_the_result_of_the_wire(service: StandIn) -> None:
+    done = run("Who?", "-c", "Zoë " + "wrote " * 60, "--json", "--top-k", "2", "--url", service.url)
+    result = orjson.loads(done.stdout)
+    assert result["answer"] == {"text": "Zoë", "start": 0, "end": 3, "score": 0.5}
+    assert service.bodies[0]["options"] == {"top_k": 2}
+
+
+def test_an_item_that_failed_is_an_error(service: StandIn) -> None:
+    done = run("Broken?", "-c", "Ada wrote it.", "--url", service.url)
+    assert (done.exit_code, done.stderr.strip().splitlines()[-1]) == (1, "it broke")
+
+
+def test_a_problem_of_the_service_is_one_red_sentence(service: StandIn) -> None:
+    service.server.clear()
+    service.server.expect_request("/v1/jobs").respond_with_json({"detail": "no [such] model", "code": "x"}, status=422)
+    done = run("Who?", "-c", "Ada wrote it.", "--url", service.url)
+    assert done.exit_code == 1
+    assert "no [such] model" in done.stderr
+    assert "Traceback" not in done.output
+
+
+def test_without_a_service_the_command_says_how_to_start_one() -> None:
+    done = run("Who?", "-c", "Ada wrote it.", "--url", "http://127.0.0.1:9")
+    assert done.exit_code == 1
+    assert "no Corelane answers at http://127.0.0.1:9; start one with `corelane serve`" in done.stderr
+
+
+@given(st.text(alphabet="ab \n…", max_size=60), st.integers(0, 60), st.integers(0, 60), st.integers(1, 20))
+def test_surroundings_are_what_stands_there_cut_with_an_ellipsis(text: str, one: int, other: int, width: int) -> None:
+    start, end = sorted((min(one, len(text)), min(other, len(text))))
+    before, after = surroundings(text, start, end, width)
+    assert text[:start].endswith(before.removeprefix("…") if start > width else before)
+    assert text[end:].startswith(after.removesuffix("…") if len(text) > end + width else after)
+    assert max(len(before), len(after)) <= width + 1
+
+
+@given(st.text())
+def test_shown_text_cannot_steer_the_terminal(text: str) -> None:
+    assert len(plain(text)) == len(text)
+    assert not any(ord(char) < 32 or 0x7F <= ord(char) < 0xA0 for char in plain(text))

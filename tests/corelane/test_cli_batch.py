@@ -1,0 +1,360 @@
+"""``corelane batch``: lines, resuming at any byte, and the whole command against a service of real sockets."""
+
+import io
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+from pytest_httpserver import HTTPServer
+from typer.testing import CliRunner
+
+from corelane.cli.batch import batch
+from corelane.cli.jsonl import (
+    Line,
+    RawLine,
+    answer_lines,
+    number_lines,
+    read_kept,
+    read_line,
+    skip_kept,
+    write_line,
+)
+from corelane.errors import InvalidInput
+from corelane.jobs import Item, Result, unanswered_result
+from tests.corelane.stand_in import StandIn
+
+QUESTIONS = b"\n".join(
+    [
+        b'{"id": "a", "question": "Who?", "context": "Ada wrote it.", "more": [1]}',
+        b"",
+        b'{"question": "Who?", "context": "Zo\xc3\xab\xe2\x80\xa8wrote it."}\r',
+        b"{broken",
+        b'{"id": 7, "question": "Nothing?", "context": "Ada wrote it."}',
+        b'{"id": "e", "question": " ", "context": "Ada"}',
+        b"   ",
+        b'{"id": "z", "question": "Who?", "context": "\\u2028 \\ud83d\\ude00 done"}',
+    ]
+)
+
+COMMAND = "import typer; from corelane.cli.batch import batch; app = typer.Typer(); app.command()(batch); app()"
+
+
+@pytest.fixture
+def service(httpserver: HTTPServer) -> StandIn:
+    return StandIn(httpserver)
+
+
+@pytest.fixture
+def questions(tmp_path: Path) -> Path:
+    path = tmp_path / "questions.jsonl"
+    path.write_bytes(QUESTIONS)
+    return path
+
+
+def run(*arguments: object) -> tuple[int, str]:
+    app = typer.Typer()
+    app.command()(batch)
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.exit_code, done.stderr
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return [orjson.loads(line) for line in path.read_bytes().splitlines()]
+
+
+def write_questions(path: Path, count: int) -> Path:
+    path.write_text("".join(f'{{"id":"{n}","question":"Who?","context":"w{n} x"}}\n' for n in range(count)))
+    return path
+
+
+def locally(items: Iterable[Item]) -> Generator[Result, None, None]:
+    for index, item in enumerate(list(items)):
+        found = unanswered_result(index, item.id, "succeeded")  # type: ignore[arg-type]
+        yield Result.model_validate(found | {"no_answer_score": len(item.context) / 100})
+
+
+def resume(written: bytes, text: bytes) -> bytes:
+    """What an output that holds ``written`` holds after a run."""
+    kept = read_kept(io.BytesIO(written))
+    lines = number_lines(io.BytesIO(text))
+    skip_kept(lines, kept)
+    rest = b"".join(
+        write_line(result.model_dump(mode="json")) for _, result in answer_lines(map(read_line, lines), locally)
+    )
+    return written[: kept.size_bytes] + rest
+
+
+def test_an_output_cut_at_any_byte_is_gone_on_with_to_the_same_end() -> None:
+    whole = resume(b"", QUESTIONS)
+    assert whole.count(b"\n") == 6
+    for cut in range(len(whole) + 1):
+        assert resume(whole[:cut], QUESTIONS) == whole, cut
+
+
+def test_kept_counts_whole_lines_failures_and_empty_answers() -> None:
+    kept = read_kept(io.BytesIO(resume(b"", QUESTIONS)))
+    assert (kept.lines, kept.failed, kept.without_answer, kept.index, kept.id) == (6, 2, 4, 7, "z")
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        b"notes",
+        b"# Title\nmore\n",
+        b"{}\n",
+        b'{"index": 3}\n',
+        b"[1]\n",
+        b'{"index":"x","id":null,"status":"y","answer":1}\n',
+    ],
+)
+def test_a_file_that_is_not_an_output_is_refused_not_cut(foreign: bytes) -> None:
+    with pytest.raises(InvalidInput, match="--overwrite"):
+        read_kept(io.BytesIO(foreign))
+
+
+def test_an_output_whose_indexes_do_not_rise_is_refused() -> None:
+    line = resume(b"", QUESTIONS).splitlines(keepends=True)[0]
+    with pytest.raises(InvalidInput, match="line 2 of it"):
+        read_kept(io.BytesIO(line + line))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        QUESTIONS.replace(b'"z"', b'"y"'),
+        QUESTIONS.rpartition(b"\n")[0],
+        b"\n" + QUESTIONS,
+        QUESTIONS.replace(b"{broken\n", b"\n"),
+        b"",
+    ],
+)
+def test_an_output_of_other_questions_is_refused(other: bytes) -> None:
+    kept = read_kept(io.BytesIO(resume(b"", QUESTIONS)))
+    with pytest.raises(InvalidInput, match="is not of line 6 of these questions"):
+        skip_kept(number_lines(io.BytesIO(other)), kept)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (b"{", "line 3 is not JSON"),
+        (b"\xff", "line 3 is not JSON"),
+        (b'{"question": "\\ud800", "context": "c"}', "line 3 is not JSON"),
+        (b"[1]", "line 3 is not a JSON object"),
+        (b"null", "line 3 is not a JSON object"),
+        (b'{"question": "q"}', "line 3: context: Field required"),
+        (b'{"question": 5, "context": "c"}', "line 3: question: Input should be a valid string"),
+        (b'{"question": "q", "context": "c", "id": true}', "line 3: id: Input should be a valid string"),
+        (b'{"question": "q", "context": null}', "line 3: context: Field required"),
+    ],
+)
+def test_a_line_that_cannot_be_asked_says_why(text: bytes, problem: str) -> None:
+    line = read_line(RawLine(2, text, 0))
+    assert line.item is None
+    assert line.problem.startswith(problem)
+
+
+@given(st.binary(max_size=80))
+def test_any_bytes_can_be_read_as_a_line(text: bytes) -> None:
+    line = read_line(RawLine(0, text, len(text)))
+    assert (line.item is None) == bool(line.problem)
+
+
+def test_a_byte_order_mark_carriage_returns_and_blank_lines_do_no_harm() -> None:
+    text = b'\xef\xbb\xbf{"question":"q","context":"c"}\r\n\r\n \n{"question":"r","context":"c"}'
+    lines = [read_line(raw) for raw in number_lines(io.BytesIO(text))]
+    assert [(line.index, line.item and line.item.question, line.end_bytes) for line in lines] == [
+        (0, "q", 35),
+        (3, "r", len(text)),
+    ]
+
+
+@given(st.lists(st.booleans(), max_size=30))
+def test_lines_that_cannot_be_asked_keep_their_place(good: list[bool]) -> None:
+    item = Item(question="q", context="c")
+    lines = [Line(n, n, f"id{n}", item if ok else None, "" if ok else "bad") for n, ok in enumerate(good)]
+    answered = list(answer_lines(iter(lines), locally))
+    assert [(line.index, result.index, result.id) for line, result in answered] == [
+        (n, n, f"id{n}") for n in range(len(good))
+    ]
+    assert [result.error is None for _, result in answered] == good
+
+
+def test_questions_are_answered_in_order_and_bad_lines_fail_in_place(
+    service: StandIn, questions: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "answers.jsonl"
+    code, said = run(questions, "-o", output, "--url", service.url, "--top-k", "3", "--always-answer")
+    assert code == 2
+    assert "6 lines answered: 1 without an answer, 2 failed" in said
+    results = read(output)
+    assert [(result["index"], result["id"], result["status"]) for result in results] == [
+        (0, "a", "succeeded"),
+        (2, None, "succeeded"),
+        (3, None, "failed"),
+        (4, "7", "succeeded"),
+        (5, "e", "failed"),
+        (7, "z", "succeeded"),
+    ]
+    assert results[2]["error"]["code"] == "invalid_input"
+    assert results[2]["error"]["detail"].startswith("line 4 is not JSON")
+    assert service.bodies[0]["options"] == {"top_k": 3, "no_answer": False}
+    assert len(service.bodies[0]["items"]) == 4
+
+
+def test_a_run_over_a_cut_output_ends_with_the_same_file(service: StandIn, questions: Path, tmp_path: Path) -> None:
+    output = tmp_path / "answers.jsonl"
+    run(questions, "-o", output, "--url", service.url)
+    whole = output.read_bytes()
+    for cut in range(0, len(whole) + 1, 67):
+        output.write_bytes(whole[:cut])
+        assert run(questions, "-o", output, "--url", service.url)[0] == 2
+        assert output.read_bytes() == whole
+
+
+def test_a_finished_output_is_left_alone_and_nothing_is_asked(service: StandIn, tmp_path: Path) -> None:
+    questions, output = write_questions(tmp_path / "q.jsonl", 5), tmp_path / "a.jsonl"
+    assert run(questions, "-o", output, "--url", service.url)[0] == 0
+    before = output.read_bytes()
+    service.requests.clear()
+    assert run(questions, "-o", output, "--url", service.url)[0] == 0
+    assert (output.read_bytes(), service.requests) == (before, [])
+
+
+def test_overwrite_starts_anew(service: StandIn, tmp_path: Path) -> None:
+    questions, output = write_questions(tmp_path / "q.jsonl", 3), tmp_path / "a.jsonl"
+    output.write_text("something else")
+    assert run(questions, "-o", output, "--url", service.url)[0] == 1
+    assert output.read_text() == "something else"
+    assert run(questions, "-o", output, "--url", service.url, "--overwrite")[0] == 0
+    assert [result["id"] for result in read(output)] == ["0", "1", "2"]
+
+
+def test_many_lines_go_in_jobs_of_bounded_size_with_few_under_way(service: StandIn, tmp_path: Path) -> None:
+    questions, output = write_questions(tmp_path / "q.jsonl", 2600), tmp_path / "a.jsonl"
+    assert run(questions, "-o", output, "--url", service.url, "--jobs", "2")[0] == 0
+    assert [result["index"] for result in read(output)] == list(range(2600))
+    assert [len(body["items"]) for body in service.bodies] == [1000, 1000, 600]
+    assert service.most_open == 2
+
+
+def test_a_context_beyond_the_size_of_a_job_goes_alone(service: StandIn, tmp_path: Path) -> None:
+    questions, output = tmp_path / "q.jsonl", tmp_path / "a.jsonl"
+    long = orjson.dumps({"question": "Who?", "context": "Ada " * 1_500_000})
+    short = b'{"question": "Who?", "context": "Ada"}'
+    questions.write_bytes(b"\n".join([short, long, short, short]))
+    assert run(questions, "-o", output, "--url", service.url)[0] == 0
+    assert [len(body["items"]) for body in service.bodies] == [1, 1, 2]
+
+
+def test_a_service_that_is_not_there_is_reported_at_once(questions: Path, tmp_path: Path) -> None:
+    started = time.monotonic()
+    code, said = run(questions, "-o", tmp_path / "a.jsonl", "--url", "http://127.0.0.1:9")
+    assert code == 1
+    assert "start one with `corelane serve`" in said
+    assert time.monotonic() - started < 10
+
+
+def test_an_error_keeps_what_is_answered_and_says_how_to_go_on(service: StandIn, tmp_path: Path) -> None:
+    questions, output = write_questions(tmp_path / "q.jsonl", 1500), tmp_path / "a.jsonl"
+    stop = after_results(service, 1)
+    code, said = run(questions, "-o", output, "--url", service.url, "--jobs", "1")
+    assert code == 1
+    assert "run it again, without --overwrite, to go on" in said
+    assert 0 < len(read(output)) < 1500
+    stop()
+    assert run(questions, "-o", output, "--url", service.url)[0] == 0
+    assert [result["index"] for result in read(output)] == list(range(1500))
+
+
+def after_results(service: StandIn, pages: int) -> Callable[[], None]:
+    """Let the service refuse all that comes after some pages of results; what is returned ends that."""
+    usual = service.page
+
+    def page(job: dict[str, Any], after: int, limit: int) -> dict[str, Any]:
+        if len([request for request in service.requests if "/results" in request]) > pages:
+            raise RuntimeError("the service broke")
+        return usual(job, after, limit)
+
+    service.page = page  # type: ignore[method-assign]
+    return lambda: setattr(service, "page", usual)
+
+
+def test_the_questions_are_never_overwritten_by_the_output(service: StandIn, questions: Path) -> None:
+    code, said = run(questions, "-o", questions, "--url", service.url, "--overwrite")
+    assert (code, questions.read_bytes()) == (1, QUESTIONS)
+    assert "another than the questions" in said
+
+
+def test_missing_files_and_folders_are_one_sentence(service: StandIn, questions: Path, tmp_path: Path) -> None:
+    for arguments in ((tmp_path / "no.jsonl", "-o", tmp_path / "a"), (questions, "-o", tmp_path / "no" / "a")):
+        code, said = run(*arguments, "--url", service.url)
+        assert (code, "No such file or directory" in said) == (1, True)
+
+
+@pytest.fixture
+def interrupted(service: StandIn, tmp_path: Path) -> Iterator[tuple[Path, Path, "subprocess.Popen[bytes]"]]:
+    """A run of its own process over 3,000 lines that has answered some while the service keeps it waiting."""
+    questions, output = write_questions(tmp_path / "q.jsonl", 3000), tmp_path / "a.jsonl"
+    service.polls_until_final = 10_000
+    command = [sys.executable, "-c", COMMAND, str(questions), "-o", str(output), "--url", service.url]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+        deadline = time.monotonic() + 60
+        while (not output.exists() or output.stat().st_size < 1000) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        yield questions, output, process
+        process.kill()
+
+
+def test_ctrl_c_leaves_whole_lines_cancels_and_says_how_to_go_on(
+    service: StandIn, interrupted: tuple[Path, Path, "subprocess.Popen[bytes]"]
+) -> None:
+    questions, output, process = interrupted
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert b"run it again, without --overwrite, to go on" in said
+    assert b"Traceback" not in said
+    assert output.read_bytes().endswith(b"}\n")
+    assert service.canceled
+    service.polls_until_final = 1
+    assert run(questions, "-o", output, "--url", service.url)[0] == 0
+    assert [result["index"] for result in read(output)] == list(range(3000))
+
+
+def test_two_runs_never_write_one_output(
+    service: StandIn, interrupted: tuple[Path, Path, "subprocess.Popen[bytes]"]
+) -> None:
+    questions, output, _ = interrupted
+    code, said = run(questions, "-o", output, "--url", service.url, "--overwrite")
+    assert code == 1
+    assert "another `corelane batch` is writing" in said
+    assert output.stat().st_size >= 1000
+
+
+def test_a_disk_that_fills_up_is_one_sentence_and_can_be_gone_on_after(service: StandIn, tmp_path: Path) -> None:
+    questions, output = write_questions(tmp_path / "q.jsonl", 50), tmp_path / "a.jsonl"
+    limited = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000));" + COMMAND
+    command = [sys.executable, "-c", limited, str(questions), "-o", str(output), "--url", service.url]
+    done = subprocess.run(command, capture_output=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert b"File too large" in done.stderr
+    assert b"Traceback" not in done.stderr
+    assert run(questions, "-o", output, "--url", service.url)[0] == 0
+    assert [result["index"] for result in read(output)] == list(range(50))
+
+
+@pytest.mark.parametrize("output", ["/dev/null", "/"])
+def test_an_output_that_is_no_file_is_refused(service: StandIn, questions: Path, output: str) -> None:
+    code, said = run(questions, "-o", output, "--url", service.url)
+    assert (code, "it must be a file" in said) == (1, True)

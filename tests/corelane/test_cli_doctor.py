@@ -1,0 +1,165 @@
+"""``corelane doctor``: what it concludes, and that it runs on this machine."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import orjson
+import pytest
+import typer
+from pytest_httpserver import HTTPServer
+from typer.testing import CliRunner
+
+from corelane.cli.doctor import (
+    CHECKS,
+    Check,
+    check_api_port,
+    check_artifact,
+    check_cores,
+    check_disk,
+    check_flower_port,
+    check_redis,
+    doctor,
+    judge_disk,
+    judge_redis,
+    judge_torch,
+    judge_torch_failure,
+    probe_torch,
+    read_info,
+    render,
+    without_password,
+)
+from corelane.settings import Settings
+from tests.corelane.stand_in import StandIn
+
+
+@pytest.fixture
+def busy_port() -> Iterator[int]:
+    """A port where something listens and hangs up."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=hang_up, args=(server,), daemon=True).start()
+        yield server.getsockname()[1]
+        server.shutdown(socket.SHUT_RDWR)
+
+
+def hang_up(server: socket.socket) -> None:
+    while True:
+        try:
+            server.accept()[0].close()
+        except OSError:
+            return
+
+
+def test_a_redis_that_keeps_what_it_accepts_is_fine() -> None:
+    info = read_info(b"# Server\r\nredis_version:7.0.15\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\n")
+    assert judge_redis("redis://x", info) == Check("Redis", "ok", "redis 7.0.15 answers at redis://x")
+
+
+@pytest.mark.parametrize(
+    ("info", "advice"),
+    [
+        ({"maxmemory_policy": "allkeys-lru", "aof_enabled": "1"}, "noeviction"),
+        ({"maxmemory_policy": "noeviction", "aof_enabled": "0"}, "appendonly"),
+    ],
+)
+def test_a_redis_that_loses_jobs_is_warned_of(info: dict[str, str], advice: str) -> None:
+    check = judge_redis("redis://x", info)
+    assert check.state == "warn"
+    assert advice in check.advice
+
+
+def test_valkey_is_called_by_its_name() -> None:
+    info = {"server_name": "valkey", "redis_version": "7.2.4", "valkey_version": "9.1.2"}
+    assert judge_redis("redis://x", info).found == "valkey 9.1.2 answers at redis://x"
+
+
+def test_no_redis_is_fine_where_one_can_be_started(busy_port: int) -> None:
+    check = check_redis(Settings(redis_url=f"redis://127.0.0.1:{busy_port}/0"))
+    assert check.found.startswith(f"none at redis://127.0.0.1:{busy_port}/0")
+    assert check.state in ("ok", "fail")
+
+
+def test_an_address_that_is_none_is_a_failure() -> None:
+    assert check_redis(Settings(redis_url="http://nowhere")).state == "fail"
+
+
+def test_passwords_are_not_shown() -> None:
+    assert without_password("redis://me:secret@host:1/0") == "redis://***@host:1/0"
+    assert without_password("redis://host:1/0") == "redis://host:1/0"
+
+
+def test_the_faster_format_is_named() -> None:
+    assert "bf16 suits" in judge_torch("2.13", 1.9).found
+    assert "fp32 suits" in judge_torch("2.13", 0.3).found
+
+
+def test_a_missing_torch_is_fatal_and_tells_the_extra() -> None:
+    check = judge_torch_failure(1, "Traceback\nModuleNotFoundError: No module named 'torch'\n")
+    assert (check.state, check.found) == ("fail", "ModuleNotFoundError: No module named 'torch'")
+    assert "corelane[worker]" in check.advice
+    assert judge_torch_failure(-11, "").found == "ended with status -11"
+
+
+def test_disk_space_and_rights_are_judged() -> None:
+    folder = Path("/data")
+    assert judge_disk(folder, 3 * 1024**3, True).state == "ok"
+    assert judge_disk(folder, 1024**3, True).state == "warn"
+    assert judge_disk(folder, 3 * 1024**3, False).state == "fail"
+
+
+def test_a_data_folder_that_does_not_exist_yet_is_judged_by_its_parent(tmp_path: Path) -> None:
+    assert check_disk(Settings(data_dir=tmp_path / "a" / "b")).found.endswith(f"GiB free for {tmp_path / 'a' / 'b'}")
+
+
+def test_a_free_port_is_fine() -> None:
+    assert check_api_port(Settings(port=0)).state == "ok"
+
+
+def test_a_port_of_something_else_is_warned_of(busy_port: int) -> None:
+    assert check_api_port(Settings(port=busy_port)).state == "warn"
+    assert check_flower_port(Settings(flower_port=busy_port)).state == "warn"
+
+
+def test_a_port_of_corelane_is_fine(httpserver: HTTPServer) -> None:
+    service = StandIn(httpserver)
+    check = check_api_port(Settings(host=httpserver.host, port=httpserver.port))
+    assert (check.state, check.found) == ("ok", f"{httpserver.port}: Corelane answers, 1 cores")
+    assert service.requests == ["GET /v1/cores"]
+
+
+def test_a_port_of_another_web_server_is_warned_of(httpserver: HTTPServer) -> None:
+    httpserver.expect_request("/v1/cores").respond_with_data("<html>")
+    assert check_api_port(Settings(host=httpserver.host, port=httpserver.port)).state == "warn"
+
+
+def test_a_model_that_is_not_compiled_is_a_hint(tmp_path: Path) -> None:
+    check = check_artifact(Settings(data_dir=tmp_path))
+    assert (check.state, check.found) == ("warn", "qa-minilm is not compiled for cpu yet")
+
+
+def test_cores_are_those_this_process_may_use() -> None:
+    assert check_cores(Settings()).found[0].isdigit()
+
+
+def test_every_check_has_its_own_row() -> None:
+    checks = [Check(str(number), "ok", "fine", "advice") for number in range(len(CHECKS))]
+    assert render(checks).row_count == len(CHECKS)
+
+
+def test_a_torch_that_cannot_be_imported_is_reported() -> None:
+    assert probe_torch("import no_such_torch").found == "ModuleNotFoundError: No module named 'no_such_torch'"
+
+
+def test_the_command_reports_everything_as_json_and_exits_by_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    app = typer.Typer()
+    app.command()(doctor)
+    done = CliRunner().invoke(app, ["--json"])
+    report = orjson.loads(done.stdout)
+    assert len(report["checks"]) == len(CHECKS)
+    assert report["ok"] == all(check["state"] != "fail" for check in report["checks"])
+    assert done.exit_code == (0 if report["ok"] else 1)
+    assert CliRunner().invoke(app, []).exit_code == done.exit_code

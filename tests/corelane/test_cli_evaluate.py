@@ -1,0 +1,113 @@
+"""``corelane eval``."""
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import typer
+from pytest_httpserver import HTTPServer
+from typer.testing import CliRunner, Result
+
+from corelane.cli.evaluate import evaluate
+from tests.corelane.stand_in import StandIn
+
+
+@pytest.fixture
+def service(httpserver: HTTPServer) -> StandIn:
+    return StandIn(httpserver)
+
+
+def run(*arguments: str) -> Result:
+    app = typer.Typer()
+    app.command("eval")(evaluate)
+    return CliRunner().invoke(app, arguments)
+
+
+def write(path: Path, data: list[dict[str, Any]]) -> str:
+    content = orjson.dumps({"data": data})
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return str(path)
+
+
+def squad(*questions: tuple[str, list[str]], marked: bool = False) -> list[dict[str, Any]]:
+    qas = [
+        {
+            "id": str(number),
+            "question": question,
+            "answers": [{"text": text, "answer_start": 0} for text in texts],
+            **({"is_impossible": not texts} if marked else {}),
+        }
+        for number, (question, texts) in enumerate(questions)
+    ]
+    return [{"title": "t", "paragraphs": [{"context": "Ada wrote it.", "qas": qas}]}]
+
+
+def test_a_file_without_unanswerable_questions_is_always_answered(service: StandIn, tmp_path: Path) -> None:
+    path = write(tmp_path / "v1.json", squad(("Who?", ["Ada", "Lovelace"]), ("What?", ["it"])))
+    done = run(path, "--json", "--url", service.url, "--doc-stride", "64")
+    report = orjson.loads(done.stdout)
+    assert done.exit_code == 0
+    assert (report["questions"], report["exact"], report["offsets_right"]) == (2, 50, 1)
+    assert service.bodies[0]["options"] == {"no_answer": False, "doc_stride": 64}
+
+
+def test_unanswerable_questions_are_scored_on_their_own(service: StandIn, tmp_path: Path) -> None:
+    questions = [("Who?", ["Ada"]), ("Nothing?", []), ("Where?", []), ("Nothing else?", [])]
+    path = write(tmp_path / "v2.json.gz", squad(*questions, marked=True))
+    report = orjson.loads(run(path, "--json", "--url", service.url, "--threshold", "-1.5").stdout)
+    assert report["unanswerable"] == {"questions": 3, "accuracy": pytest.approx(200 / 3)}
+    assert report["answerable"]["exact"] == 100
+    assert report["exact"] == 75
+    assert service.bodies[0]["options"] == {"no_answer": True, "no_answer_threshold": -1.5}
+
+
+def test_the_table_shows_scores_rate_and_offsets(service: StandIn, tmp_path: Path) -> None:
+    path = write(tmp_path / "v2.json", squad(("Who?", ["Ada"]), ("Nothing?", []), marked=True))
+    done = run(path, "--url", service.url)
+    assert done.exit_code == 0
+    for part in ("answerable", "unanswerable", "100.00", "1 of 1", "questions/s", "offsets 100.00% right"):
+        assert part in done.stdout
+
+
+def test_languages_are_reported_one_by_one(service: StandIn, tmp_path: Path) -> None:
+    entries = [
+        {"lang": lang, "id": lang, "question": "?", "context": context, "answer": answer, "answer_start": 0}
+        for lang, context, answer in (("de", "Zoë schrieb es.", "Zoë"), ("en", "Ada wrote it.", "it"))
+    ]
+    report = orjson.loads(run(write(tmp_path / "x.json", entries), "--json", "--url", service.url).stdout)
+    assert {lang: scores["exact"] for lang, scores in report["languages"].items()} == {"de": 100, "en": 0}
+
+
+def test_limit_asks_the_first_questions_only(service: StandIn, tmp_path: Path) -> None:
+    path = write(tmp_path / "v1.json", squad(("Who?", ["Ada"]), ("What?", ["it"])))
+    assert orjson.loads(run(path, "--limit", "1", "--json", "--url", service.url).stdout)["questions"] == 1
+
+
+def test_an_answer_that_is_not_at_its_offsets_ends_in_exit_code_1(service: StandIn, tmp_path: Path) -> None:
+    service.wrong_offsets = True
+    done = run(write(tmp_path / "v1.json", squad(("Nothing?", ["Ada"]), ("Who?", ["Ada"]))), "--url", service.url)
+    assert done.exit_code == 1
+    assert "the first is of question 1" in done.stderr
+
+
+def test_failed_questions_are_counted_and_the_first_is_named(service: StandIn, tmp_path: Path) -> None:
+    done = run(write(tmp_path / "v1.json", squad(("Who?", ["Ada"]), ("Broken?", ["Ada"]))), "--url", service.url)
+    assert done.exit_code == 0
+    assert "1 failed; first, question 1: it broke" in done.stderr
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b"\x1f\x8b", gzip.compress(b"x" * 99)[:-9], b'{"data": []}'])
+def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "bad.json"
+    path.write_bytes(content)
+    done = run(str(path))
+    assert done.exit_code == 1
+    assert "Traceback" not in done.output
+
+
+def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
+    done = run(str(tmp_path / "none.json"))
+    assert done.exit_code == 1
+    assert "No such file" in done.stderr

@@ -1,0 +1,56 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from corelane.jobs import JobRequest, JobStatus, is_job_id, new_job_id
+
+
+def test_job_ids_sort_by_time_and_name_their_cell() -> None:
+    ids = [new_job_id(now_ms) for now_ms in (1, 31, 32, 1_700_000_000_000, 1_700_000_000_001)]
+    assert ids == sorted(ids)
+    assert all(is_job_id(job) and job.startswith("job_0") for job in ids)
+
+
+@given(st.text(max_size=40))
+def test_other_texts_are_no_job_ids(text: str) -> None:
+    assert is_job_id(text) is (text.startswith("job_") and len(text) == 31 and is_job_id(text))
+
+
+def test_ids_are_never_repeated() -> None:
+    assert len({new_job_id(5) for _ in range(10_000)}) == 10_000
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"items": []},
+        {"question": "q"},
+        {"question": "", "context": "c"},
+        {"question": " \n", "context": "c"},
+        {"question": "q", "context": ""},
+        {"question": "q", "context": "c", "items": [{"question": "q", "context": "c"}]},
+        {"question": "q", "context": "c", "options": {"top_k": 0}},
+        {"question": "q", "context": "c", "options": {"top_k": "3"}},
+        {"question": "q", "context": "c", "options": {"no_answer_threshold": float("nan")}},
+        {"question": "q", "context": "c", "options": {"topk": 3}},
+        {"question": "q", "context": "c", "webhook": {"url": "ftp://x.org/"}},
+        {"question": "q", "context": "c", "metadata": {"k": "v" * 513}},
+        {"question": "\ud800", "context": "c"},
+        {"items": "all of them"},
+    ],
+)
+def test_bad_requests_are_refused(body: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        JobRequest.model_validate(body)
+
+
+def test_one_item_form_is_the_same_as_a_list_of_one() -> None:
+    single = JobRequest.model_validate({"id": "a", "question": "q", "context": "c"})
+    listed = JobRequest.model_validate({"items": [{"id": "a", "question": "q", "context": "c"}]})
+    assert single.items == listed.items
+
+
+def test_final_states_are_those_that_never_change() -> None:
+    assert [str(status) for status in JobStatus if not status.is_final] == ["queued", "running"]

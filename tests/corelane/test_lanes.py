@@ -1,0 +1,50 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from corelane.jobs import new_job_id
+from corelane.lanes import Core, Ref, cut_slices, estimate_tokens, return_refs
+
+
+@given(st.lists(st.integers(1, 9000), max_size=300))
+def test_slices_hold_every_item_once_within_both_bounds(tokens: list[int]) -> None:
+    slices = list(cut_slices(tokens, 32, 4096))
+    at = 0
+    for first, count, total in slices:
+        assert first == at
+        assert 1 <= count <= 32
+        assert total == sum(tokens[first : first + count])
+        assert total <= 4096 or count == 1
+        at += count
+    assert at == len(tokens)
+
+
+def test_ref_survives_the_lane() -> None:
+    ref = Ref(new_job_id(), 3, 0, 96, 32, 4000, 2)
+    assert Ref.decode(ref.encode()) == ref
+
+
+def test_returned_refs_are_single_items_with_one_attempt_more() -> None:
+    returned = return_refs(Ref("job_x", 3, 0, 96, 4, 400))
+    assert [(r.slice, r.offset, r.first, r.count, r.tokens, r.attempt) for r in returned] == [
+        (3, 0, 96, 1, 100, 2),
+        (3, 1, 97, 1, 100, 2),
+        (3, 2, 98, 1, 100, 2),
+        (3, 3, 99, 1, 100, 2),
+    ]
+    assert return_refs(returned[2]) == [Ref("job_x", 3, 2, 98, 1, 100, 3)]
+
+
+def test_core_names_its_queue_and_node() -> None:
+    core = Core.parse("gpu-7/12")
+    assert (core.queue, core.node, str(core)) == ("core.gpu-7.12", "core12@gpu-7", "gpu-7/12")
+    with pytest.raises(ValueError, match="host/0"):
+        Core.parse("gpu-7")
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [("abcd" * 100, 100), ("東京" * 50, 100), ("é" * 80, 80 // 4 + 80 // 2)],
+)
+def test_token_estimate_follows_the_script(text: str, tokens: int) -> None:
+    assert abs(estimate_tokens("", text) - tokens - 3) <= max(2, tokens // 3)

@@ -1,0 +1,102 @@
+"""The engine over a backend that computes nothing: offsets, isolation, options."""
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+from corelane.artifacts import TOKENIZER_NAME, Artifact
+from corelane.engine.reading import Query
+from corelane.engine.runner import Runner
+from corelane.jobs import Options
+from tests.fakes import POISON_ID, FixedBackend
+
+TEXTS = st.text(
+    st.characters(codec="utf-8", exclude_categories=["Cs"]) | st.sampled_from("tower river 東京 é👩‍🚀e\u0301 ﬁ½İß"),
+    min_size=1,
+    max_size=400,
+)
+
+
+@pytest.fixture(scope="module")
+def runner(tiny_artifact: Artifact) -> Iterator[Runner]:
+    runner = Runner.open(FixedBackend(), tiny_artifact)
+    yield runner
+    runner.close()
+
+
+@given(context=TEXTS, question=TEXTS, top_k=st.integers(1, 5), stride=st.integers(0, 60))
+def test_every_answer_is_a_slice_of_the_callers_own_string(
+    runner: Runner, context: str, question: str, top_k: int, stride: int
+) -> None:
+    options = Options(top_k=top_k, doc_stride=stride, no_answer=False, max_answer_tokens=8)
+    [result] = runner.answer([Query(question, context, options)])
+    if result["error"] is not None:
+        assert result["error"]["code"] == "question_too_long"
+        return
+    assert result["windows"] >= 1
+    assert len(result["answers"]) <= top_k
+    for answer in result["answers"]:
+        assert context[answer["start"] : answer["end"]] == answer["text"] != ""
+    ends = sorted((answer["start"], answer["end"]) for answer in result["answers"])
+    assert all(before[1] <= after[0] for before, after in zip(ends, ends[1:], strict=False))
+    if result["answers"]:
+        assert result["answer"] == result["answers"][0]
+
+
+def test_long_context_is_read_to_its_last_word(runner: Runner) -> None:
+    context = "the river was red . " * 400 + "ada wrote the program"
+    [result] = runner.answer([Query("who", context, Options(no_answer=False, doc_stride=8, max_answer_tokens=1))])
+    assert result["windows"] > 20
+    assert result["answer"]["end"] <= len(context)
+    everywhere = runner.answer([Query("who", context + " zz", Options(no_answer=False, max_answer_tokens=1))])
+    assert everywhere[0]["answer"]["text"] in ("z", "zz")
+
+
+def test_accents_and_joiners_after_the_last_token_belong_to_the_answer(runner: Runner) -> None:
+    context = "the cafe\u0301 was blue"
+    [result] = runner.answer([Query("what", context, Options(no_answer=False, top_k=5, max_answer_tokens=2))])
+    assert all(not answer["text"].endswith("cafe") for answer in result["answers"])
+
+
+def test_failed_row_fails_its_own_item_alone(runner: Runner, tiny_artifact: Artifact) -> None:
+    tokenizer = Tokenizer.from_file(str(tiny_artifact.file(TOKENIZER_NAME)))
+    assert tokenizer.get_vocab_size() < POISON_ID
+    backend = FixedBackend()
+
+    class Poisoned(FixedBackend):
+        def run(self, model, batch):  # type: ignore[no-untyped-def]
+            if (batch.input_ids == tokenizer.token_to_id("berlin")).any():
+                batch.input_ids[0, 0] = POISON_ID
+            return backend.run(model, batch)
+
+    poisoned = Runner.open(Poisoned(), tiny_artifact)
+    results = poisoned.answer([Query("where", "the tower"), Query("where", "in berlin"), Query("where", "the river")])
+    assert [result["status"] for result in results] == ["succeeded", "failed", "succeeded"]
+    assert results[1]["error"]["code"] == "run_failed"
+
+
+def test_item_with_a_question_too_long_fails_and_its_neighbour_does_not(runner: Runner) -> None:
+    results = runner.answer([Query("who " * 100, "ada"), Query("who", "ada")])
+    assert [result["status"] for result in results] == ["failed", "succeeded"]
+    assert results[0]["error"]["code"] == "question_too_long"
+
+
+def test_threshold_decides_between_answer_and_null(runner: Runner) -> None:
+    query = Query("who", "ada wrote", Options(no_answer_threshold=-1000.0))
+    assert runner.answer([query])[0]["answer"] is None
+    query = Query("who", "ada wrote", Options(no_answer_threshold=1000.0))
+    assert runner.answer([query])[0]["answer"] is not None
+
+
+def test_context_without_tokens_has_no_answer(runner: Runner) -> None:
+    [result] = runner.answer([Query("who", "\u200b\u0007", Options(no_answer=False))])
+    assert (result["status"], result["answer"], result["no_answer_score"]) == ("succeeded", None, 1.0)
+
+
+def test_queries_do_not_change_each_others_answers(runner: Runner) -> None:
+    queries = [Query("who", "ada wrote the first program " * n, Options(no_answer=False)) for n in range(1, 12)]
+    alone = [runner.answer([query])[0] for query in queries]
+    assert runner.answer(queries) == alone

@@ -1,0 +1,99 @@
+import math
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from corelane.engine.spans import Candidate, find_spans, merge_candidates, scores
+
+LENGTH = 24
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, int, int, int]:
+    logits = st.lists(st.floats(-20, 20, width=32), min_size=LENGTH, max_size=LENGTH)
+    start, end = draw(logits), draw(logits)
+    first = draw(st.integers(1, LENGTH - 1))
+    last = draw(st.integers(first, LENGTH))
+    return (
+        np.array([start], dtype=np.float32),
+        np.array([end], dtype=np.float32),
+        first,
+        last,
+        draw(st.integers(1, LENGTH + 5)),
+    )
+
+
+def brute_force(
+    start: np.ndarray, end: np.ndarray, first: int, last: int, longest: int
+) -> list[tuple[float, int, int]]:
+    null = float(start[0, 0]) + float(end[0, 0])
+    found = [
+        (float(start[0, s]) + float(end[0, e]) - null, s, e)
+        for s in range(first, last)
+        for e in range(s, min(s + longest, last))
+    ]
+    return sorted(found, key=lambda span: -span[0])
+
+
+@given(rows())
+def test_vectorised_search_finds_what_trying_every_span_finds(
+    case: tuple[np.ndarray, np.ndarray, int, int, int],
+) -> None:
+    start, end, first, last, longest = case
+    [found] = find_spans(start, end, np.array([first]), np.array([last]), max_answer_tokens=longest, keep=5)
+    expected = brute_force(start, end, first, last, longest)
+    np.testing.assert_allclose(found.margins, [margin for margin, _, _ in expected[:5]], atol=1e-3)
+    for s, e in zip(found.starts, found.ends, strict=True):
+        assert first <= s <= e < last
+        assert e - s < longest
+    if expected:
+        mass = math.log(sum(math.exp(margin - expected[0][0]) for margin, _, _ in expected)) + expected[0][0]
+        assert abs(found.mass - mass) < 1e-2
+    else:
+        assert found.mass == float("-inf")
+
+
+def test_rows_do_not_see_each_other() -> None:
+    rng = np.random.default_rng(3)
+    start, end = rng.normal(size=(2, 6, LENGTH)).astype(np.float32)
+    first, last = np.full(6, 4), np.full(6, 20)
+    together = find_spans(start, end, first, last, max_answer_tokens=6, keep=4)
+    for row in range(6):
+        one = slice(row, row + 1)
+        [alone] = find_spans(start[one], end[one], first[one], last[one], max_answer_tokens=6, keep=4)
+        assert alone.starts.tolist() == together[row].starts.tolist()
+        assert alone.margins.tolist() == together[row].margins.tolist()
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 50), st.integers(1, 12), st.floats(-30, 30)), max_size=30),
+    st.integers(1, 6),
+)
+def test_merged_answers_never_overlap_and_none_better_is_left_out(
+    spans: list[tuple[int, int, float]], top_k: int
+) -> None:
+    candidates = [Candidate(start, start + length, margin) for start, length, margin in spans]
+    chosen = merge_candidates(candidates, top_k)
+    assert len(chosen) <= top_k
+    assert [c.margin for c in chosen] == sorted((c.margin for c in chosen), reverse=True)
+    for i, one in enumerate(chosen):
+        assert all(one.end <= other.start or one.start >= other.end for other in chosen[i + 1 :])
+    if candidates:
+        assert chosen[0].margin == max(c.margin for c in candidates)
+    for candidate in candidates:
+        if len(chosen) < top_k:
+            assert any(candidate.start < c.end and c.start < candidate.end for c in chosen)
+
+
+@given(st.lists(st.floats(-50, 50), min_size=1, max_size=8))
+def test_scores_are_shares_that_favour_the_better(margins: list[float]) -> None:
+    ordered = sorted(margins, reverse=True)
+    shares, null = scores(ordered, ordered)
+    assert all(0 <= share <= 1 for share in [*shares, null])
+    assert shares == sorted(shares, reverse=True)
+    assert abs(sum(shares) + null - 1) < 1e-6
+
+
+def test_item_without_any_span_believes_in_no_answer() -> None:
+    assert scores([], [float("-inf")]) == ([], 1.0)

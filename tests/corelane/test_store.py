@@ -1,0 +1,288 @@
+"""The store on a real Redis: submit, claim, commit, fence, return, cancel. Every job ends once, whatever happens."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from corelane.jobs import Item, JobStatus, Options, Webhook, new_job_id
+from corelane.settings import Settings
+from corelane.store.connections import open_async
+from corelane.store.dispatch import Claim, Dispatch, Outcome
+from corelane.store.fleet import Announcer
+from corelane.store.jobs import JobStore, Submission
+from corelane.store.records import JobRecord
+from corelane.store.upkeep import Upkeep
+
+VERSION = "tiny@1"
+
+
+class Bench:
+    """A store with its three sides at hand, and cores that live only as far as they are told to."""
+
+    def __init__(self, settings: Settings, raw: redis.Redis, bell: str) -> None:
+        self.settings, self.raw, self.bell = settings, raw, bell
+        self.upkeep = Upkeep(settings, bell)
+
+    def core(self, name: str) -> Dispatch:
+        Announcer(self.settings, name).beat({"state": "idle"}, [VERSION], [])
+        return Dispatch(self.settings, name)
+
+    def submit(self, count: int, job: str | None = None, webhook: Webhook | None = None) -> str:
+        job = job or new_job_id()
+        items = [Item(id=f"i{n}", question="who", context="ada") for n in range(count)]
+        submission = Submission(job, VERSION, items, Options(), {"k": "v"}, webhook)
+        self._with_store(lambda store: store.submit(submission))
+        return job
+
+    def get(self, job: str) -> JobRecord:
+        record = self._with_store(lambda store: store.get(job))
+        assert isinstance(record, JobRecord)
+        return record
+
+    def results(self, job: str, after: int = 0, limit: int = 10_000) -> list[dict]:
+        record = self.get(job)
+        return self._with_store(lambda store: store.results(record, after, limit))
+
+    def cancel(self, job: str) -> bool | None:
+        return self._with_store(lambda store: store.cancel(job))
+
+    def _with_store(self, action):  # type: ignore[no-untyped-def]
+        async def run():  # type: ignore[no-untyped-def]
+            client = open_async(self.settings.redis_url)
+            try:
+                return await action(JobStore(client, self.settings, self.bell))
+            finally:
+                await client.aclose()
+
+        return asyncio.run(run())
+
+
+@pytest.fixture
+def bench(settings: Settings, raw: redis.Redis, bell: str) -> Iterator[Bench]:
+    yield Bench(settings, raw, bell)
+
+
+def answered(claim: Claim, status: str = "succeeded") -> list[Outcome]:
+    return [
+        Outcome(ref, [{"index": ref.first + i, "id": f"i{ref.first + i}", "status": status} for i in range(ref.count)])
+        for ref, _ in claim.refs
+    ]
+
+
+def claimed(core: Dispatch, *, linger: bool = False) -> Claim:
+    claim = core.claim([VERSION], linger=linger)
+    assert claim is not None
+    return claim
+
+
+def test_job_goes_from_queued_over_running_to_succeeded(bench: Bench) -> None:
+    core = bench.core("a/0")
+    job = bench.submit(70)
+    assert bench.get(job).status is JobStatus.QUEUED
+    claim = claimed(core)
+    assert bench.get(job).status is JobStatus.RUNNING
+    stretches = core.fetch(claim)
+    assert [len(stretch.items) for stretch in stretches] == [32, 32, 6]
+    assert stretches[0].items[0] == ("i0", "who", "ada")
+    assert core.commit(claim.lease, answered(claim)) == 0
+    record = bench.get(job)
+    assert (record.status, record.succeeded, record.failed) == (JobStatus.SUCCEEDED, 70, 0)
+    assert [result["index"] for result in bench.results(job)] == list(range(70))
+    assert [result["index"] for result in bench.results(job, 33, 5)] == [33, 34, 35, 36, 37]
+    assert bench.raw.hgetall("cl:tokens") == {"a/0": "0"}
+    assert not bench.raw.exists(f"cl:in:{{{job}}}", "cl:leases")
+    assert bench.raw.xlen("cl:events") == 1
+
+
+def test_submit_repeated_is_one_job(bench: Bench) -> None:
+    core = bench.core("a/0")
+    job = new_job_id()
+    for _ in range(3):
+        bench.submit(5, job)
+    assert len(claimed(core).refs) == 1
+    assert core.claim([VERSION], linger=False) is None
+
+
+def test_one_job_spreads_over_all_cores_by_outstanding_tokens(bench: Bench) -> None:
+    bench.core("a/0"), bench.core("b/0")
+    bench.submit(320)
+    waiting = [bench.raw.llen(f"cl:lane:{core}:{VERSION}") for core in ("a/0", "b/0")]
+    assert waiting == [5, 5]
+
+
+def test_sleeping_core_gets_a_celery_message_and_a_rung_one_nothing_more(bench: Bench) -> None:
+    core = bench.core("a/0")
+    bench.submit(1)
+    bench.submit(1)
+    assert bench.raw.llen("core.a.0") == 1
+    core.commit(claimed(core).lease, [])
+
+
+def test_lingering_core_is_woken_by_a_push(bench: Bench) -> None:
+    core = bench.core("a/0")
+    assert core.claim([VERSION], linger=True) is None
+    bench.submit(1)
+    assert bench.raw.llen("core.a.0") == 0
+    assert core.wait()
+    assert claimed(core, linger=True).refs
+
+
+def test_core_that_found_nothing_is_rung_again(bench: Bench) -> None:
+    core = bench.core("a/0")
+    assert core.claim([VERSION], linger=False) is None
+    bench.submit(1)
+    assert bench.raw.llen("core.a.0") == 1
+
+
+def test_claim_keeps_to_its_token_budget_but_takes_at_least_one(bench: Bench) -> None:
+    core = bench.core("a/0")
+    bench.settings.model_copy()
+    bench.submit(32 * 300)
+    taken = sum(ref.tokens for ref, _ in claimed(core).refs)
+    assert 0 < taken <= bench.settings.claim_tokens + bench.settings.slice_tokens
+
+
+def test_late_commit_is_refused_by_the_fence_and_items_run_once(bench: Bench) -> None:
+    slow, quick = bench.core("a/0"), bench.core("a/0")
+    job = bench.submit(3)
+    lost = claimed(slow)
+    time.sleep(bench.settings.lease_s + 0.1)
+    bench.core("a/0")
+    assert bench.upkeep.return_lapsed() == 1
+    for _ in range(3):
+        claim = claimed(quick)
+        assert [ref.attempt for ref, _ in claim.refs] == [2]
+        quick.commit(claim.lease, answered(claim))
+    assert slow.commit(lost.lease, answered(lost, "failed")) == 1
+    record = bench.get(job)
+    assert (record.status, record.succeeded, record.failed) == (JobStatus.SUCCEEDED, 3, 0)
+    assert [result["index"] for result in bench.results(job)] == [0, 1, 2]
+    assert bench.raw.xlen("cl:events") == 1
+
+
+def test_renewed_lease_does_not_lapse(bench: Bench) -> None:
+    core = bench.core("a/0")
+    bench.submit(1)
+    claim = claimed(core)
+    for _ in range(4):
+        time.sleep(bench.settings.lease_s / 2)
+        Announcer(bench.settings, "a/0").beat({"state": "busy"}, [VERSION], [claim.lease])
+        assert bench.upkeep.return_lapsed() == 0
+    assert core.commit(claim.lease, answered(claim)) == 0
+
+
+def test_returned_items_run_alone_and_fail_after_the_last_attempt(bench: Bench) -> None:
+    core = bench.core("a/0")
+    job = bench.submit(2)
+    for attempt in (1, 2, 3):
+        claims = [claimed(core)] if attempt == 1 else [claimed(core), claimed(core)]
+        assert all(len(claim.refs) == 1 for claim in claims)
+        assert bench.upkeep.return_own("a/0") == len(claims)
+    record = bench.get(job)
+    assert (record.status, record.failed) == (JobStatus.FAILED, 2)
+    results = bench.results(job)
+    assert [(r["index"], r["id"], r["error"]["code"]) for r in results] == [
+        (0, "i0", "worker_lost"),
+        (1, "i1", "worker_lost"),
+    ]
+    assert bench.raw.hgetall("cl:tokens") == {"a/0": "0"}
+
+
+def test_work_of_a_dead_core_moves_to_a_living_one(bench: Bench) -> None:
+    bench.core("dead/0")
+    job = bench.submit(100)
+    time.sleep(bench.settings.lease_s + 0.1)
+    alive = bench.core("b/0")
+    bench.upkeep.tend()
+    claim = claimed(alive)
+    alive.commit(claim.lease, answered(claim))
+    assert bench.get(job).status is JobStatus.SUCCEEDED
+    assert bench.raw.hgetall("cl:tokens") == {"dead/0": "0", "b/0": "0"}
+
+
+def test_orphans_wait_for_a_core_that_holds_their_version(bench: Bench) -> None:
+    job = bench.submit(40)
+    assert bench.raw.llen(f"cl:orphans:{VERSION}") == 2
+    bench.upkeep.tend()
+    core = bench.core("a/0")
+    bench.upkeep.tend()
+    claim = claimed(core)
+    assert [ref.first for ref, _ in claim.refs] == [0, 32]
+    core.commit(claim.lease, answered(claim))
+    assert bench.get(job).status is JobStatus.SUCCEEDED
+
+
+def test_keeper_names_the_core_whose_bell_was_lost(bench: Bench) -> None:
+    core = bench.core("a/0")
+    bench.submit(1)
+    bench.raw.delete("core.a.0")
+    time.sleep(bench.settings.bell_grace_s + 0.1)
+    assert bench.upkeep.tend() == ["a/0"]
+    claim = claimed(core)
+    assert bench.upkeep.tend() == []
+    core.commit(claim.lease, answered(claim))
+
+
+def test_cancel_keeps_what_is_done_and_drops_the_rest(bench: Bench) -> None:
+    core = bench.core("a/0")
+    job = bench.submit(400)
+    claim = claimed(core)
+    core.commit(claim.lease, answered(claim)[:1])
+    late = answered(claim)[1:]
+    assert bench.cancel(job) is True
+    assert bench.cancel(job) is False
+    assert core.commit(claim.lease, late) == 0
+    record = bench.get(job)
+    assert (record.status, record.succeeded, record.canceled) == (JobStatus.CANCELED, 32, 368)
+    results = bench.results(job)
+    assert [r["status"] for r in results] == ["succeeded"] * 32 + ["canceled"] * 368
+    assert results[399]["id"] == "i399"
+    assert core.claim([VERSION], linger=False) is None
+    assert bench.raw.hgetall("cl:tokens") == {"a/0": "0"}
+    assert bench.raw.xlen("cl:events") == 1
+
+
+def test_cancel_of_an_unknown_job_finds_nothing(bench: Bench) -> None:
+    assert bench.cancel(new_job_id()) is None
+
+
+def test_results_of_a_running_job_end_at_the_first_gap(bench: Bench) -> None:
+    core = bench.core("a/0")
+    job = bench.submit(96)
+    claim = claimed(core)
+    core.commit(claim.lease, [answered(claim)[0], answered(claim)[2]])
+    assert [result["index"] for result in bench.results(job)] == list(range(32))
+
+
+def test_payloads_without_a_job_are_forgotten(bench: Bench) -> None:
+    job = bench.submit(1)
+    bench.raw.delete(f"cl:job:{{{job}}}")
+    with pytest.raises(redis.ResponseError, match="PAYLOADGONE"):
+        from corelane.store.connections import Link
+
+        Link(bench.settings.redis_url).run("submit", new_job_id(), VERSION, bench.bell, 0)
+
+
+def test_final_job_with_a_webhook_has_one_delivery_due(bench: Bench) -> None:
+    core = bench.core("a/0")
+    job = bench.submit(1, webhook=Webhook(url="https://example.com/x"))
+    claim = claimed(core)
+    core.commit(claim.lease, answered(claim))
+    core.commit(claim.lease, answered(claim))
+    assert bench.raw.zcard("cl:due") == 1
+    assert bench.raw.hget(f"cl:delivery:evt_{job[4:]}", "url") == "https://example.com/x"
+
+
+def test_full_redis_refuses_with_a_sentence_and_keeps_nothing(bench: Bench) -> None:
+    from corelane.errors import StoreFull
+
+    bench.raw.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(StoreFull, match="full"):
+            bench.submit(1)
+    finally:
+        bench.raw.config_set("maxmemory", 0)
+    assert bench.raw.keys("cl:*") == []

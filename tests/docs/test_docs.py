@@ -1,0 +1,81 @@
+"""The documents keep up with the code."""
+
+import re
+from pathlib import Path
+
+import typer.main
+from prometheus_client import generate_latest
+
+from api.errors import HTTP_CODES
+from corelane import errors
+from corelane.cli.app import make_cli
+from corelane.metrics import ApiMetrics
+from corelane.settings import Settings
+
+ROOT = Path(__file__).parent.parent.parent
+OPERATIONS = ROOT / "docs" / "02-operations.md"
+
+
+def error_classes(base: type[errors.CorelaneError] = errors.CorelaneError) -> list[type[errors.CorelaneError]]:
+    return [base, *(found for child in base.__subclasses__() for found in error_classes(child))]
+
+
+def settings_table() -> str:
+    rows = ["| variable | default | meaning |", "|---|---|---|"]
+    for name, field in Settings.model_fields.items():
+        default = field.get_default(call_default_factory=False)
+        shown = "" if default is None or field.default_factory or name == "models_dir" else f"`{default}`"
+        if isinstance(default, tuple):
+            shown = ""
+        rows.append(f"| `CORELANE_{name.upper()}` | {shown} | {field.description} |")
+    return "\n".join(rows)
+
+
+def test_every_setting_stands_in_the_operations_guide() -> None:
+    shown = OPERATIONS.read_text().partition("<!-- settings: begin -->\n")[2].partition("\n<!-- settings: end -->")[0]
+    assert shown == settings_table()
+
+
+def test_every_setting_has_a_sentence() -> None:
+    for name, field in Settings.model_fields.items():
+        assert field.description, name
+        assert field.description.endswith("."), name
+
+
+def test_every_error_code_has_a_section() -> None:
+    sections = set(re.findall(r"^### (\w+)$", (ROOT / "docs" / "03-problems.md").read_text(), re.MULTILINE))
+    codes = {error.code for error in error_classes()} | set(HTTP_CODES.values()) | {"http_error"}
+    assert sections == codes
+
+
+def test_error_codes_are_told_apart() -> None:
+    codes = [error.code for error in error_classes()]
+    assert len(codes) == len(set(codes))
+
+
+def test_every_error_stands_in_the_tree_of_its_module() -> None:
+    for error in error_classes():
+        assert error.__name__ in (errors.__doc__ or "")
+
+
+def test_every_metric_stands_in_the_operations_guide() -> None:
+    text = OPERATIONS.read_text()
+    names = re.findall(r"^# HELP (corelane_\w+)", generate_latest(ApiMetrics().registry).decode(), re.MULTILINE)
+    for name in (name for name in names if not name.endswith("_created")):
+        stem = re.sub(
+            r"^corelane_core_(items|batches|windows|tokens|padding)_total$", "corelane_core_items_total", name
+        )
+        assert f"`{stem}" in text, name
+
+
+def test_commands_named_in_the_documents_exist() -> None:
+    known = set(typer.main.get_command(make_cli()).commands)  # type: ignore[attr-defined]
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        named = set(re.findall(r"(?:^|[`/ ])corelane ([a-z]+)\b(?= |`|$)", page.read_text(), re.MULTILINE))
+        assert named - {"is", "a"} <= known, page
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]:
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page}: {target}"

@@ -1,0 +1,46 @@
+"""A Backend that computes nothing: its logits are a fixed function of each row's tokens. Real in every other way."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from corelane.artifacts import Artifact, check_files
+from corelane.engine.backend import Batch, Logits, Model
+from corelane.errors import ArtifactRefused, RunFailed
+
+#: Rows holding this token fail; for tests of isolation.
+POISON_ID = 666
+
+
+@dataclass
+class FixedModel:
+    artifact: Artifact
+    loaded: bool = True
+
+
+class FixedBackend:
+    """Points at the token with the largest id, and says null is worth nothing."""
+
+    def load(self, artifact: Artifact) -> FixedModel:
+        if artifact.manifest.target != "cpu":
+            raise ArtifactRefused(f"{artifact.path} is for another target")
+        check_files(artifact)
+        return FixedModel(artifact)
+
+    def run(self, model: Model, batch: Batch) -> Logits:
+        if not isinstance(model, FixedModel) or not model.loaded:
+            raise RunFailed("the model is not loaded")
+        if batch.bucket.length not in {bucket.length for bucket in model.artifact.manifest.buckets}:
+            raise RunFailed(f"no bucket of length {batch.bucket.length}")
+        if (batch.input_ids == POISON_ID).any():
+            raise RunFailed("a row is poisoned")
+        visible = np.where(batch.attention_mask == 1, batch.input_ids, 0).astype(np.float32) / 1000
+        visible[:, 0] = 0
+        return Logits(visible, visible.copy())
+
+    def unload(self, model: Model) -> None:
+        if isinstance(model, FixedModel):
+            model.loaded = False
+
+    def health(self) -> None:
+        return None

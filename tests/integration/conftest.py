@@ -1,0 +1,110 @@
+"""A whole fleet as a user would start it: `corelane serve`, with real Redis, Celery processes, Hypercorn, and the built-in
+model. One for the whole run; tests that kill parts leave it whole again.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from corelane.client import Client
+from corelane.engine.cores import cpu_slots
+from corelane.errors import ServiceUnreachable
+from tests.conftest import free_port
+
+FLOWER = ("corelane", "flower-password-for-tests")
+WEBHOOK_SECRET = "whsec_" + "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+READY_S = 120
+
+
+@dataclass
+class Fleet:
+    """A running `corelane serve`."""
+
+    url: str
+    flower_url: str
+    data: Path
+    log: Path
+    process: subprocess.Popen[bytes]
+    cores: int
+
+    def client(self) -> Client:
+        return Client(self.url)
+
+    def http(self) -> httpx2.Client:
+        return httpx2.Client(base_url=self.url, timeout=70)
+
+    def states(self) -> dict[str, dict]:
+        return {core["core"]: core for core in self.http().get("/v1/cores").json()["data"]}
+
+    def wait_whole(self) -> None:
+        """Until every core is up and waiting."""
+        wait_for(lambda: sum(core["state"] in ("idle", "busy") for core in self.states().values()) == self.cores)
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError("the condition did not come true")
+        time.sleep(0.1)
+
+
+def start_fleet(folder: Path, artifacts: Path, *extra: str, **env: str) -> Fleet:
+    """`corelane serve` on free ports; returns once it is ready."""
+    port, flower_port = free_port(), free_port()
+    cores = min(2, len(cpu_slots()))
+    log = folder / "serve.log"
+    argv = [sys.executable, "-m", "corelane", "serve", "--port", str(port), "--cores", str(cores)]
+    argv += ["--data", str(folder), *extra]
+    settings = {
+        "CORELANE_ARTIFACTS_DIR": str(artifacts),
+        "CORELANE_CORE_HOST": "testhost",
+        "CORELANE_FLOWER_PORT": str(flower_port),
+        "CORELANE_FLOWER_PASSWORD": FLOWER[1],
+        "CORELANE_WEBHOOK_SECRET": WEBHOOK_SECRET,
+        "CORELANE_WEBHOOK_ALLOWED_NETWORKS": "127.0.0.0/8",
+        **env,
+    }
+    with log.open("wb") as out:
+        process = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT, env=dict(os.environ) | settings)
+    fleet = Fleet(f"http://127.0.0.1:{port}", f"http://127.0.0.1:{flower_port}", folder, log, process, cores)
+
+    def ready() -> bool:
+        if process.poll() is not None:
+            raise RuntimeError("serve ended:\n" + log.read_text(errors="replace")[-4000:])
+        try:
+            with Client(fleet.url, max_retries=0) as client:
+                return client.ready() and b"Stop     Ctrl-C" in log.read_bytes()
+        except ServiceUnreachable:
+            return False
+
+    try:
+        wait_for(ready, READY_S)
+    except BaseException:
+        process.kill()
+        raise
+    return fleet
+
+
+def stop_fleet(fleet: Fleet) -> int:
+    fleet.process.send_signal(signal.SIGINT)
+    return fleet.process.wait(60)
+
+
+@pytest.fixture(scope="session")
+def fleet(built_in_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """The fleet of this run."""
+    fleet = start_fleet(tmp_path_factory.mktemp("fleet"), built_in_data / "artifacts")
+    yield fleet
+    status = stop_fleet(fleet)
+    if status != 0:
+        raise RuntimeError(f"serve ended with {status}:\n" + fleet.log.read_text(errors="replace")[-4000:])

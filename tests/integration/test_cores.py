@@ -1,0 +1,79 @@
+"""One worker process per core: its own queue, its own CPU, named in Flower; killed, it loses nothing."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import httpx2
+
+from corelane.jobs import Item
+from tests.integration.conftest import FLOWER, Fleet, wait_for
+
+
+def test_each_worker_is_pinned_to_a_cpu_of_its_own(fleet: Fleet) -> None:
+    fleet.wait_whole()
+    seen = []
+    for core in fleet.states().values():
+        status = Path(f"/proc/{core['pid']}/status").read_text()
+        [allowed] = [line.split()[1] for line in status.splitlines() if line.startswith("Cpus_allowed_list")]
+        assert allowed == str(core["cpus"][0])
+        seen.append(allowed)
+    assert len(set(seen)) == fleet.cores
+
+
+def test_each_worker_reads_a_queue_of_its_own(fleet: Fleet) -> None:
+    assert {name: core["queue"] for name, core in fleet.states().items()} == {
+        f"testhost/{index}": f"core.testhost.{index}" for index in range(fleet.cores)
+    }
+
+
+def test_flower_shows_every_worker_and_lets_nobody_in_without_password(fleet: Fleet) -> None:
+    nodes = {core["node"] for core in fleet.states().values()}
+    wait_for(lambda: nodes <= set(httpx2.get(f"{fleet.flower_url}/api/workers?refresh=1", auth=FLOWER).json()))
+    assert httpx2.get(f"{fleet.flower_url}/api/workers").status_code == 401
+    shutdown = httpx2.post(f"{fleet.flower_url}/api/worker/shutdown/{sorted(nodes)[0]}", auth=FLOWER)
+    assert shutdown.status_code in (403, 405)
+
+
+def test_models_show_the_default_and_who_holds_it(fleet: Fleet) -> None:
+    [model] = fleet.http().get("/v1/models").json()["data"]
+    assert model["id"].startswith("qa-minilm@")
+    assert set(model["aliases"]) == {"default", "qa-minilm"}
+    assert sorted(model["cores"]) == sorted(fleet.states())
+
+
+def run_and_kill(fleet: Fleet, victim_of: str) -> None:
+    items = [
+        Item(id=f"k{n}", question="What is the number?", context=f"The number is {n}. " + "All else is noise. " * 20)
+        for n in range(1000)
+    ]
+    fleet.wait_whole()
+    with fleet.client() as client:
+        job = client.submit(items)
+        wait_for(lambda: client.get(job.id).counts.succeeded > 50)
+        child = fleet.states()["testhost/0"]["pid"]
+        victim = child if victim_of == "child" else parent_of(child)
+        os.kill(victim, signal.SIGKILL)
+        killed_at = time.monotonic()
+        results = list(client.iter_results(job.id))
+        final = client.get(job.id)
+    assert (final.status, final.counts.succeeded) == ("succeeded", 1000)
+    assert [result.id for result in results] == [f"k{n}" for n in range(1000)]
+    assert time.monotonic() > killed_at
+    fleet.wait_whole()
+    assert fleet.states()["testhost/0"]["pid"] != child
+
+
+def test_child_killed_half_way_loses_and_repeats_nothing(fleet: Fleet) -> None:
+    run_and_kill(fleet, "child")
+
+
+def test_worker_killed_half_way_is_relaunched_and_loses_and_repeats_nothing(fleet: Fleet) -> None:
+    run_and_kill(fleet, "parent")
+    assert b"it comes back in" in fleet.log.read_bytes()
+
+
+def parent_of(pid: int) -> int:
+    [line] = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("PPid")]
+    return int(line.split()[1])

@@ -1,0 +1,141 @@
+"""The main job: question in, right answer out, with exact offsets."""
+
+import orjson
+import pytest
+
+from corelane.jobs import Item
+from tests.integration.conftest import Fleet
+
+PASSAGE = "The Eiffel Tower was completed in March 1889 and is 330 metres tall."
+
+
+def test_question_is_answered_in_the_same_call_if_it_waits(fleet: Fleet) -> None:
+    body = {"question": "When was the tower completed?", "context": PASSAGE, "id": "when", "metadata": {"a": "b"}}
+    response = fleet.http().post("/v1/jobs", json=body, headers={"Prefer": "wait=30"})
+    assert response.status_code == 200
+    assert response.headers["Preference-Applied"] == "wait=30"
+    job = response.json()
+    assert job["status"] == "succeeded"
+    assert job["counts"] == {"total": 1, "succeeded": 1, "failed": 0, "canceled": 0, "expired": 0}
+    assert job["metadata"] == {"a": "b"}
+    [result] = job["results"]
+    assert (result["index"], result["id"], result["status"], result["windows"]) == (0, "when", "succeeded", 1)
+    assert result["answer"]["text"] == "March 1889"
+    assert PASSAGE[result["answer"]["start"] : result["answer"]["end"]] == "March 1889"
+    assert result["answers"] == [result["answer"]]
+
+
+def test_job_is_accepted_at_once_and_found_by_its_location(fleet: Fleet) -> None:
+    response = fleet.http().post("/v1/jobs", json={"question": "How tall is it?", "context": PASSAGE})
+    assert response.status_code == 202
+    job = response.json()
+    assert response.headers["Location"] == job["urls"]["self"] == f"/v1/jobs/{job['id']}"
+    assert int(response.headers["Retry-After"]) >= 1
+    assert (job["status"], job["results"], job["finished_at"]) == ("queued", None, None)
+    done = fleet.http().get(job["urls"]["self"], params={"wait": 30}).json()
+    assert done["status"] == "succeeded"
+    assert done["results"][0]["answer"]["text"].startswith("330")
+    assert done["created_at"] <= done["started_at"] <= done["finished_at"]
+
+
+def test_passage_of_twenty_thousand_words_is_read_to_its_last_sentence(fleet: Fleet) -> None:
+    filler = "The committee met again in the spring and talked for hours about roads, bridges and the price of bread. "
+    context = filler * 1060 + "The secret password of the lighthouse is Marigold Seven."
+    assert len(context.split()) > 20_000
+    with fleet.client() as client:
+        result = client.ask("What is the secret password of the lighthouse?", context)
+    assert result.answer is not None
+    assert result.answer.text == "Marigold Seven"
+    assert result.answer.start == context.index("Marigold")
+    assert context[result.answer.start : result.answer.end] == result.answer.text
+    assert result.windows > 80
+
+
+@pytest.mark.parametrize(
+    ("question", "context"),
+    [
+        ("Who flew to space?", "👩‍🚀 Valentina flew to space in 1963. 🎉🎉 東京 was quiet."),
+        ("Where was the concert?", "The concert was in 東京 🗼, and everybody sang."),
+        ("Who wrote the letter?", "Zoe\u0308 Muñoz wrote the letter – “Dear José …” – in İstanbul."),
+    ],
+)
+def test_offsets_count_code_points_of_the_callers_own_string(fleet: Fleet, question: str, context: str) -> None:
+    with fleet.client() as client:
+        result = client.ask(question, context, top_k=3, no_answer=False)
+    assert result.answer is not None
+    for answer in result.answers:
+        assert context[answer.start : answer.end] == answer.text
+
+
+def test_no_answer_is_null_and_can_be_switched_off(fleet: Fleet) -> None:
+    question = "Which goalkeeper saved the last penalty?"
+    with fleet.client() as client:
+        none = client.ask(question, PASSAGE)
+        some = client.ask(question, PASSAGE, no_answer=False)
+    assert none.answer is None
+    assert none.no_answer_score is not None
+    assert none.no_answer_score > 0.5
+    assert some.answer is not None
+
+
+def test_thousand_items_keep_all_cores_busy_and_come_back_in_order(fleet: Fleet) -> None:
+    items = [
+        Item(id=f"n{n}", question="What is the number?", context=f"The number is {n}. The rest is noise.")
+        for n in range(1000)
+    ]
+    before = {name: core["items"] for name, core in fleet.states().items()}
+    with fleet.client() as client:
+        job = client.submit(items)
+        results = list(client.iter_results(job.id))
+        final = client.get(job.id)
+    assert final.counts.succeeded == 1000
+    assert final.results is None
+    assert [result.id for result in results] == [f"n{n}" for n in range(1000)]
+    right = sum(result.answer is not None and result.answer.text == str(n) for n, result in enumerate(results))
+    assert right > 950
+    fleet.wait_whole()
+    shares = [core["items"] - before[name] for name, core in fleet.states().items()]
+    assert min(shares) > 1000 / len(shares) / 2
+
+
+def test_results_stream_as_lines_while_the_job_runs(fleet: Fleet) -> None:
+    items = [{"question": "What is the number?", "context": f"The number is {n}."} for n in range(150)]
+    with fleet.http() as http:
+        job = http.post("/v1/jobs", json={"items": items}).json()
+        lines = []
+        with http.stream("GET", job["urls"]["results"], headers={"Accept": "application/x-ndjson"}) as response:
+            assert response.headers["content-type"] == "application/x-ndjson"
+            lines = [orjson.loads(line) for line in response.iter_lines() if line]
+    assert [line["index"] for line in lines] == list(range(150))
+
+
+def test_pages_join_up(fleet: Fleet) -> None:
+    items = [{"question": "What is the number?", "context": f"The number is {n}."} for n in range(70)]
+    with fleet.http() as http:
+        job = http.post("/v1/jobs", json={"items": items}, headers={"Prefer": "wait=60"}).json()
+        seen, cursor = [], None
+        while True:
+            params = {"limit": 32} | ({"after": cursor} if cursor else {})
+            page = http.get(job["urls"]["results"], params=params).json()
+            seen += [result["index"] for result in page["data"]]
+            cursor = page["next"]
+            if not page["has_more"]:
+                break
+    assert seen == list(range(70))
+    assert cursor is None
+
+
+def test_canceled_job_stays_canceled(fleet: Fleet) -> None:
+    items = [
+        {"id": f"c{n}", "question": "What is the number?", "context": "The number is 7. " * 200} for n in range(400)
+    ]
+    with fleet.http() as http:
+        job = http.post("/v1/jobs", json={"items": items}).json()
+        canceled = http.post(job["urls"]["cancel"]).json()
+        assert canceled["status"] == "canceled"
+        assert canceled["counts"]["canceled"] + canceled["counts"]["succeeded"] == 400
+        assert http.post(job["urls"]["cancel"]).json()["finished_at"] == canceled["finished_at"]
+        fleet.wait_whole()
+        assert http.get(job["urls"]["self"]).json()["counts"] == canceled["counts"]
+        last = http.get(job["urls"]["results"], params={"after": "399"}).json()["data"][-1]
+    assert (last["id"], last["status"], last["answer"]) == ("c399", "canceled", None)

@@ -1,0 +1,100 @@
+"""`corelane serve` as a command: it ends well when asked, loudly when a part dies, and says what is wrong before it starts."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from corelane.settings import Settings
+from tests.integration.conftest import Fleet, start_fleet, stop_fleet
+from tests.integration.test_bad_input import children, command
+
+
+@pytest.fixture
+def own_fleet(built_in_data: Path, tmp_path: Path) -> Iterator[Fleet]:
+    fleet = start_fleet(tmp_path, built_in_data / "artifacts", "--cores", "1")
+    yield fleet
+    fleet.process.kill()
+    fleet.process.wait()
+
+
+def alive(pid: int) -> bool:
+    return Path(f"/proc/{pid}/cmdline").exists() and Path(f"/proc/{pid}/cmdline").read_bytes() != b""
+
+
+def test_ctrl_c_stops_every_part_in_order_and_leaves_nobody(own_fleet: Fleet) -> None:
+    parts = children(own_fleet.process.pid)
+    assert len(parts) == 5
+    assert stop_fleet(own_fleet) == 0
+    assert not any(alive(pid) for pid in parts)
+    assert b"stopped" in own_fleet.log.read_bytes()
+    assert "keep" not in own_fleet.log.read_text(errors="replace").rpartition("stopping:")[2].replace("keeper", "")
+
+
+def test_part_that_dies_ends_the_rest_with_a_failure(own_fleet: Fleet) -> None:
+    parts = children(own_fleet.process.pid)
+    [api] = [pid for pid in parts if "api" in command(pid)]
+    os.kill(api, signal.SIGKILL)
+    assert own_fleet.process.wait(60) == 1
+    assert "api ended unasked" in own_fleet.log.read_text()
+    assert not any(alive(pid) for pid in parts)
+
+
+def test_killed_supervisor_leaves_no_orphans(own_fleet: Fleet) -> None:
+    parts = children(own_fleet.process.pid)
+    own_fleet.process.kill()
+    own_fleet.process.wait()
+    from tests.integration.conftest import wait_for
+
+    wait_for(lambda: not any(alive(pid) for pid in parts), 30)
+
+
+def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "corelane", *arguments]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=60, env=dict(os.environ) | env)
+
+
+def test_more_cores_than_there_are_is_refused(tmp_path: Path) -> None:
+    done = run("serve", "--cores", "9999", "--data", str(tmp_path))
+    assert done.returncode == 1
+    assert "9999" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_redis_that_does_not_answer_is_named(tmp_path: Path) -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        url = f"redis://127.0.0.1:{held.getsockname()[1]}/0"
+        done = run("serve", "--redis", url, "--data", str(tmp_path))
+    assert done.returncode == 1
+    assert url in done.stderr
+
+
+def test_second_fleet_on_the_same_folder_is_refused(fleet: Fleet) -> None:
+    done = run("serve", "--data", str(fleet.data))
+    assert done.returncode == 1
+    assert "another" in done.stderr
+
+
+def test_bad_setting_is_named_without_a_traceback() -> None:
+    done = run("api", CORELANE_LEASE_S="soon")
+    assert done.returncode == 1
+    assert "lease_s" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_settings_travel_through_the_environment_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = Settings(
+        data_dir=tmp_path,
+        models=("a", "b"),
+        webhook_allowed_networks="10.0.0.0/8,fd00::/8",
+        webhook_secret="whsec_" + "A" * 32,
+    )
+    for name, value in given.environment().items():
+        monkeypatch.setenv(name, value)
+    assert Settings() == given

@@ -14,7 +14,7 @@ from compile.manifests import make_manifest
 from compile.model import quiet_transformers, save_tokenizer
 from compile.plan import FIRST_STEPS, Plan, Report, make_plan
 from compile.probes import Probe, make_probe
-from compile.timing import median_seconds
+from compile.timing import median_seconds, one_thread
 from compile.trial import answers_needed
 from compile.verify import Disagreement, Findings, inspect, judge, judge_answers, share_equal
 from corelane.artifacts import MANIFEST_NAME, TOKENIZER_NAME, Artifact, BucketFile, artifact_path, read_artifact
@@ -39,7 +39,7 @@ def build(
     report: Report = _say_nothing,
 ) -> Artifact:
     """Compile, verify and publish; raises CompileFailed, or ModelRefused where the model is at fault."""
-    with quiet_transformers():
+    with quiet_transformers(), one_thread():
         plan = make_plan(
             source, settings=settings, target=target, buckets=buckets, dtype=dtype, name=name, report=report
         )

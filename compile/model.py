@@ -138,7 +138,7 @@ def _read_template(source: Source, fast: Any) -> TokenizerSpec:
 
 
 def _count_positions(network: Any) -> int | None:
-    """Tokens a row may have; RoBERTa and its kin count from the padding id on, and so have fewer than the config says."""
+    """Tokens a row may have; RoBERTa and its kin count from the padding id on, and have fewer than the config says."""
     limit = getattr(network.config, "max_position_embeddings", None)
     if not isinstance(limit, int) or limit <= 0:
         return None

@@ -43,7 +43,16 @@ def make_probe(model: LoadedModel, bucket: Bucket, run_eager: Run) -> Probe:
     reading = replace(reading, windows=sorted(reading.windows, key=lambda window: window.length))
     packed = pack_windows([window.length for window in reading.windows], [bucket])
     batches = [reader.fill(reading, part, bucket.rows) for part in packed]
-    return Probe(reader, reading, packed, batches, [run_eager(batch) for batch in batches])
+    return Probe(reader, reading, packed, batches, [_run_unpadded(run_eager, batch) for batch in batches])
+
+
+def _run_unpadded(run: Run, batch: Batch) -> Logits:
+    """Logits of a batch from a run without the columns that are padding in every row; they get zeros."""
+    width = int(batch.attention_mask.sum(axis=1).max())
+    arrays = (batch.input_ids, batch.attention_mask, batch.token_type_ids)
+    logits = run(Batch(batch.bucket, *(array[:, :width] for array in arrays)))
+    padding = ((0, 0), (0, batch.bucket.length - width))
+    return Logits(np.pad(logits.start, padding), np.pad(logits.end, padding))
 
 
 def find_answers(probe: Probe, logits: Sequence[Logits]) -> dict[int, Answer]:

@@ -1,4 +1,8 @@
-"""Timing on one thread, as a worker serves: one core, one thread."""
+"""Timing, on one thread as a worker serves.
+
+A whole build keeps to one thread too: threads that wait for each other are far slower than one where a neighbour keeps
+a CPU busy.
+"""
 
 import statistics
 import time
@@ -28,13 +32,12 @@ def one_thread() -> Iterator[None]:
 def median_seconds(passes: Mapping[Key, Callable[[], object]]) -> dict[Key, float]:
     """The warm median time of each, taken by turns, so that a busy moment of the machine hits them all."""
     times: dict[Key, list[float]] = {key: [] for key in passes}
-    with one_thread():
-        for run in passes.values():
-            for _ in range(WARM_UP_PASSES):
-                run()
-        for _ in range(TIMED_PASSES):
-            for key, run in passes.items():
-                started = time.perf_counter()
-                run()
-                times[key].append(time.perf_counter() - started)
+    for run in passes.values():
+        for _ in range(WARM_UP_PASSES):
+            run()
+    for _ in range(TIMED_PASSES):
+        for key, run in passes.items():
+            started = time.perf_counter()
+            run()
+            times[key].append(time.perf_counter() - started)
     return {key: statistics.median(taken) for key, taken in times.items()}

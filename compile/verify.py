@@ -28,8 +28,8 @@ class Tolerance:
     answers_equal: float
 
 
-#: Logits are log-odds of about ±10. Measured on the built-in model over 192 questions of SQuAD: largest |Δlogit| 0.18 in
-#: bf16 and 0.69 in int8, with 99 % and 96 % of the answers equal; deeper models lie somewhat above. Rows did not
+#: Logits are log-odds of about ±10. Measured on the built-in model over 192 questions of SQuAD: largest |Δlogit| 0.18
+#: in bf16 and 0.69 in int8, with 99 % and 96 % of the answers equal; deeper models lie somewhat above. Rows did not
 #: influence each other in any dtype; what is allowed there is a kernel's freedom to sum in another order.
 TOLERANCES: dict[Dtype, Tolerance] = {
     "fp32": Tolerance(logit=1e-3, isolation=1e-4, answers_equal=1.0),
@@ -71,8 +71,8 @@ def judge(findings: Findings, dtype: Dtype, what: str) -> None:
     tolerance = TOLERANCES[dtype]
     if not findings.logit_error <= tolerance.logit:
         raise Disagreement(
-            f"{what} in {dtype} gives other logits than the eager model: they differ by {findings.logit_error:.3g}, and "
-            f"{tolerance.logit:g} is allowed{_advice(dtype)}"
+            f"{what} in {dtype} gives other logits than the eager model: they differ by {findings.logit_error:.3g}, "
+            f"and {tolerance.logit:g} is allowed{_advice(dtype)}"
         )
     if not findings.isolation_error <= tolerance.isolation:
         raise Disagreement(

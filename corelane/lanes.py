@@ -21,6 +21,9 @@ DELIVERY_QUEUE = "deliveries"
 #: English text has about four characters to a WordPiece token (measured on SQuAD: 4.3).
 CHARS_PER_TOKEN = 4
 
+#: The length of the shortest bucket of the default ladder.
+LEAST_TOKENS = 64
+
 #: [CLS] question [SEP] context [SEP].
 SPECIAL_TOKENS = 3
 
@@ -85,12 +88,14 @@ class Ref:
 def estimate_tokens(question: str, context: str) -> int:
     """Tokens an item will cost, from its text alone: no tokenizer where jobs are taken in.
 
+    Never less than the shortest bucket, which the shortest item fills with padding.
+
     Characters beyond ASCII are counted as a token for each two bytes they need over one, which is exact for
     CJK (three bytes, one token a character) and generous for accented letters.
     """
     chars = len(question) + len(context)
     extra = 0 if question.isascii() and context.isascii() else len(question.encode()) + len(context.encode()) - chars
-    return SPECIAL_TOKENS + math.ceil(chars / CHARS_PER_TOKEN + extra / 2)
+    return max(LEAST_TOKENS, SPECIAL_TOKENS + math.ceil(chars / CHARS_PER_TOKEN + extra / 2))
 
 
 def cut_slices(tokens: Sequence[int], max_items: int, max_tokens: int) -> Iterator[tuple[int, int, int]]:

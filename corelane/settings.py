@@ -75,7 +75,7 @@ class Settings(BaseSettings):
     cores: int | None = Field(None, ge=1, description="Cores `serve` starts workers for; all it finds if unset.")
     slice_items: int = Field(32, ge=1, le=128, description="Most items in a slice.")
     slice_tokens: int = Field(4096, ge=64, description="Most estimated tokens in a slice of several items.")
-    claim_tokens: int = Field(8192, ge=64, description="Estimated tokens a core claims at a time.")
+    claim_tokens: int = Field(4096, ge=64, description="Estimated tokens a core claims at a time.")
     claim_refs: int = Field(128, ge=1, le=1000, description="Most slices a core claims at a time.")
     linger_s: float = Field(1.0, ge=0, description="Time an idle drain waits for work before it ends, in seconds.")
     drain_s: float = Field(60, gt=0, description="Longest time one drain task runs before it rings itself, in seconds.")

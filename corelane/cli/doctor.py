@@ -226,7 +226,7 @@ def find_corelane(url: str) -> str:
 
     try:
         with Client(url, timeout_s=PROBE_TIMEOUT_S, max_retries=0) as client:
-            return f"Corelane answers, {len(client.cores())} cores"
+            return f"Corelane answers; cores: {len(client.cores())}"
     except ServiceError as error:
         return "" if error.problem_code == FOREIGN else f"Corelane answers: {error.detail}"
     except (Unavailable, InvalidInput):

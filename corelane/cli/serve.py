@@ -33,6 +33,12 @@ from corelane.settings import Settings, read_settings
 #: A fleet of one machine is ready well within this, models included, in seconds.
 READY_S = 300
 
+#: Redis answers well within this once it is started, a large append-only file included, in seconds.
+REDIS_S = 60
+
+#: A Redis that somebody else runs should answer at once; it is given this long, in seconds.
+GIVEN_REDIS_S = 5
+
 STOP_ORDER = (("api",), ("core",), ("keeper", "flower"), ("redis",))
 
 
@@ -106,7 +112,7 @@ def _choose(settings: Settings, supervisor: Supervisor, console: Console) -> tup
 async def _start_redis(settings: Settings, supervisor: Supervisor) -> Settings:
     """Settings with the URL of a Redis that answers: the one given, or one of our own."""
     if "redis_url" in settings.model_fields_set:
-        await _until_redis(settings.redis_url, supervisor)
+        await _until_redis(settings.redis_url, supervisor, GIVEN_REDIS_S)
         return settings
     folder = settings.data_dir / "redis"
     folder.mkdir(exist_ok=True)
@@ -114,18 +120,18 @@ async def _start_redis(settings: Settings, supervisor: Supervisor) -> Settings:
     binary = find_server()
     await supervisor.start(Part("redis", server_argv(binary, folder, port), settings.environment()))
     url = f"redis://127.0.0.1:{port}/0"
-    await _until_redis(url, supervisor)
+    await _until_redis(url, supervisor, REDIS_S)
     supervisor.say(f"{binary.name} keeps its data in {folder}")
     return settings.model_copy(update={"redis_url": url})
 
 
-async def _until_redis(url: str, supervisor: Supervisor) -> None:
-    """Wait for Redis to answer; ends the fleet if it does not within half a minute."""
+async def _until_redis(url: str, supervisor: Supervisor, seconds: int) -> None:
+    """Wait for Redis to answer; raises SetupError if it does not within ``seconds``."""
     from corelane.errors import Unavailable
     from corelane.store.connections import Link
 
     reason = ""
-    for _ in range(150):
+    for _ in range(seconds * 5):
         try:
             await asyncio.to_thread(Link(url, timeout_s=2), "PING")
             return

@@ -67,7 +67,11 @@ def _best_of_row(margins: Floats, width: int, keep: int) -> WindowSpans:
         empty = np.empty(0, dtype=np.int64)
         return WindowSpans(empty, empty, np.empty(0, dtype=np.float32), float("-inf"))
     keep = min(keep, count)
-    best = np.argpartition(margins, -keep)[-keep:]
+    least = np.partition(margins, -keep)[-keep]
+    better = np.flatnonzero(margins > least)
+    # Among equals the earlier text wins, so that a row's answer never depends on the width of its batch.
+    equal = np.flatnonzero(margins == least)[: keep - len(better)]
+    best = np.concatenate([better, equal])
     best = best[np.lexsort((best, -margins[best]))]
     peak = float(margins[best[0]])
     mass = peak + float(np.log(np.exp(margins[possible] - peak).sum()))

@@ -124,7 +124,7 @@ def test_a_port_of_something_else_is_warned_of(busy_port: int) -> None:
 def test_a_port_of_corelane_is_fine(httpserver: HTTPServer) -> None:
     service = StandIn(httpserver)
     check = check_api_port(Settings(host=httpserver.host, port=httpserver.port))
-    assert (check.state, check.found) == ("ok", f"{httpserver.port}: Corelane answers, 1 cores")
+    assert (check.state, check.found) == ("ok", f"{httpserver.port}: Corelane answers; cores: 1")
     assert service.requests == ["GET /v1/cores"]
 
 

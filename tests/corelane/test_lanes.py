@@ -44,7 +44,7 @@ def test_core_names_its_queue_and_node() -> None:
 
 @pytest.mark.parametrize(
     ("text", "tokens"),
-    [("abcd" * 100, 100), ("東京" * 50, 100), ("é" * 80, 80 // 4 + 80 // 2)],
+    [("abcd" * 100, 100), ("東京" * 50, 100), ("é" * 120, 120 // 4 + 120 // 2), ("short", 61)],
 )
 def test_token_estimate_follows_the_script(text: str, tokens: int) -> None:
     assert abs(estimate_tokens("", text) - tokens - 3) <= max(2, tokens // 3)

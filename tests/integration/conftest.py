@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,15 +36,17 @@ class Fleet:
     log: Path
     process: subprocess.Popen[bytes]
     cores: int
+    api: httpx2.Client
 
     def client(self) -> Client:
         return Client(self.url)
 
-    def http(self) -> httpx2.Client:
-        return httpx2.Client(base_url=self.url, timeout=70)
+    @contextmanager
+    def http(self) -> Iterator[httpx2.Client]:
+        yield self.api
 
     def states(self) -> dict[str, dict]:
-        return {core["core"]: core for core in self.http().get("/v1/cores").json()["data"]}
+        return {core["core"]: core for core in self.api.get("/v1/cores").json()["data"]}
 
     def wait_whole(self) -> None:
         """Until every core is up and waiting."""
@@ -76,7 +79,9 @@ def start_fleet(folder: Path, artifacts: Path, *extra: str, **env: str) -> Fleet
     }
     with log.open("wb") as out:
         process = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT, env=dict(os.environ) | settings)
-    fleet = Fleet(f"http://127.0.0.1:{port}", f"http://127.0.0.1:{flower_port}", folder, log, process, cores)
+    url, flower_url = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{flower_port}"
+    api = httpx2.Client(base_url=url, timeout=70)
+    fleet = Fleet(url, flower_url, folder, log, process, cores, api)
 
     def ready() -> bool:
         if process.poll() is not None:
@@ -96,6 +101,7 @@ def start_fleet(folder: Path, artifacts: Path, *extra: str, **env: str) -> Fleet
 
 
 def stop_fleet(fleet: Fleet) -> int:
+    fleet.api.close()
     fleet.process.send_signal(signal.SIGINT)
     return fleet.process.wait(60)
 

@@ -37,7 +37,7 @@ def test_flower_shows_every_worker_and_lets_nobody_in_without_password(fleet: Fl
 
 
 def test_models_show_the_default_and_who_holds_it(fleet: Fleet) -> None:
-    [model] = fleet.http().get("/v1/models").json()["data"]
+    [model] = fleet.api.get("/v1/models").json()["data"]
     assert model["id"].startswith("qa-minilm@")
     assert set(model["aliases"]) == {"default", "qa-minilm"}
     assert sorted(model["cores"]) == sorted(fleet.states())

@@ -11,7 +11,7 @@ PASSAGE = "The Eiffel Tower was completed in March 1889 and is 330 metres tall."
 
 def test_question_is_answered_in_the_same_call_if_it_waits(fleet: Fleet) -> None:
     body = {"question": "When was the tower completed?", "context": PASSAGE, "id": "when", "metadata": {"a": "b"}}
-    response = fleet.http().post("/v1/jobs", json=body, headers={"Prefer": "wait=30"})
+    response = fleet.api.post("/v1/jobs", json=body, headers={"Prefer": "wait=30"})
     assert response.status_code == 200
     assert response.headers["Preference-Applied"] == "wait=30"
     job = response.json()
@@ -26,13 +26,13 @@ def test_question_is_answered_in_the_same_call_if_it_waits(fleet: Fleet) -> None
 
 
 def test_job_is_accepted_at_once_and_found_by_its_location(fleet: Fleet) -> None:
-    response = fleet.http().post("/v1/jobs", json={"question": "How tall is it?", "context": PASSAGE})
+    response = fleet.api.post("/v1/jobs", json={"question": "How tall is it?", "context": PASSAGE})
     assert response.status_code == 202
     job = response.json()
     assert response.headers["Location"] == job["urls"]["self"] == f"/v1/jobs/{job['id']}"
     assert int(response.headers["Retry-After"]) >= 1
     assert (job["status"], job["results"], job["finished_at"]) == ("queued", None, None)
-    done = fleet.http().get(job["urls"]["self"], params={"wait": 30}).json()
+    done = fleet.api.get(job["urls"]["self"], params={"wait": 30}).json()
     assert done["status"] == "succeeded"
     assert done["results"][0]["answer"]["text"].startswith("330")
     assert done["created_at"] <= done["started_at"] <= done["finished_at"]

@@ -19,6 +19,7 @@ from tests.integration.test_bad_input import children, command
 def own_fleet(built_in_data: Path, tmp_path: Path) -> Iterator[Fleet]:
     fleet = start_fleet(tmp_path, built_in_data / "artifacts", "--cores", "1")
     yield fleet
+    fleet.api.close()
     fleet.process.kill()
     fleet.process.wait()
 

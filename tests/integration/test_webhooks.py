@@ -18,7 +18,7 @@ def receiver() -> Iterator[HTTPServer]:
 
 def submit(fleet: Fleet, url: str) -> dict:
     body = {"question": "Who?", "context": "Ada wrote it.", "webhook": {"url": url, "events": ["job.completed"]}}
-    return fleet.http().post("/v1/jobs", json=body).json()
+    return fleet.api.post("/v1/jobs", json=body).json()
 
 
 def test_final_status_is_posted_and_signed(fleet: Fleet, receiver: HTTPServer) -> None:

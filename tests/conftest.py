@@ -1,4 +1,7 @@
-"""Fixtures: a real Redis, compiled artifacts, settings. Nothing is mocked; what cannot start is an error, not a skip."""
+"""Fixtures: a real Redis, compiled artifacts, settings.
+
+Nothing is mocked; what cannot start is an error, not a skip.
+"""
 
 import socket
 import subprocess
@@ -15,6 +18,11 @@ from corelane.broker import bell_envelope, make_celery
 from corelane.cli.redis_server import find_server, server_argv
 from corelane.settings import Settings
 from tests.artifacts_for_tests import compile_model, save_tiny_model
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--faults", type=int, default=6, help="faults in each chaos run")
+    parser.addoption("--seed", type=int, default=1, help="seed of the chaos schedule")
 
 
 def free_port() -> int:
@@ -56,8 +64,10 @@ def raw(redis_url: str) -> Iterator[redis.Redis]:
 
 @pytest.fixture
 def settings(raw: redis.Redis, redis_url: str, tmp_path: Path) -> Settings:
-    """Settings on an empty Redis, with short times."""
-    return Settings(redis_url=redis_url, data_dir=tmp_path, core_host="test", lease_s=1.5, bell_grace_s=0.2)
+    """Settings on an empty Redis, with short times, and claims of several slices."""
+    return Settings(
+        redis_url=redis_url, data_dir=tmp_path, core_host="test", lease_s=1.5, bell_grace_s=0.2, claim_tokens=16_384
+    )
 
 
 @pytest.fixture(scope="session")

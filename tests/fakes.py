@@ -34,7 +34,7 @@ class FixedBackend:
             raise RunFailed(f"no bucket of length {batch.bucket.length}")
         if (batch.input_ids == POISON_ID).any():
             raise RunFailed("a row is poisoned")
-        visible = np.where(batch.attention_mask == 1, batch.input_ids, 0).astype(np.float32) / 1000
+        visible = (np.where(batch.attention_mask == 1, batch.input_ids, 0) / 1000).astype(np.float32)
         visible[:, 0] = 0
         return Logits(visible, visible.copy())
 

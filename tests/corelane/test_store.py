@@ -2,14 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
 
 import pytest
 import redis
 
 from corelane.jobs import Item, JobStatus, Options, Webhook, new_job_id
 from corelane.settings import Settings
-from corelane.store.connections import open_async
+from corelane.store.connections import Link, open_async
 from corelane.store.dispatch import Claim, Dispatch, Outcome
 from corelane.store.fleet import Announcer
 from corelane.store.jobs import JobStore, Submission
@@ -61,8 +60,8 @@ class Bench:
 
 
 @pytest.fixture
-def bench(settings: Settings, raw: redis.Redis, bell: str) -> Iterator[Bench]:
-    yield Bench(settings, raw, bell)
+def bench(settings: Settings, raw: redis.Redis, bell: str) -> Bench:
+    return Bench(settings, raw, bell)
 
 
 def answered(claim: Claim, status: str = "succeeded") -> list[Outcome]:
@@ -257,13 +256,11 @@ def test_results_of_a_running_job_end_at_the_first_gap(bench: Bench) -> None:
     assert [result["index"] for result in bench.results(job)] == list(range(32))
 
 
-def test_payloads_without_a_job_are_forgotten(bench: Bench) -> None:
-    job = bench.submit(1)
-    bench.raw.delete(f"cl:job:{{{job}}}")
+def test_job_whose_payloads_expired_is_not_made(bench: Bench) -> None:
+    link = Link(bench.settings.redis_url)
     with pytest.raises(redis.ResponseError, match="PAYLOADGONE"):
-        from corelane.store.connections import Link
-
-        Link(bench.settings.redis_url).run("submit", new_job_id(), VERSION, bench.bell, 0)
+        link.run("submit", new_job_id(), VERSION, bench.bell, 0)
+    assert bench.raw.keys("cl:job:*") == []
 
 
 def test_final_job_with_a_webhook_has_one_delivery_due(bench: Bench) -> None:

@@ -37,5 +37,5 @@ def test_short_context_is_one_window() -> None:
 
 
 def test_question_that_leaves_no_room_is_refused_with_its_limit() -> None:
-    with pytest.raises(QuestionTooLong, match="400 tokens.*leave room for 285"):
+    with pytest.raises(QuestionTooLong, match=r"400 tokens.*leave room for 285"):
         list(cut_windows(0, 400, 10, max_length=384, specials=SPECIALS, doc_stride=128))

@@ -1,5 +1,5 @@
-"""A whole fleet as a user would start it: `corelane serve`, with real Redis, Celery processes, Hypercorn, and the built-in
-model. One for the whole run; tests that kill parts leave it whole again.
+"""A whole fleet as a user would start it: `corelane serve`, with real Redis, Celery processes, Hypercorn, and the
+built-in model. One for the whole run; tests that kill parts leave it whole again.
 """
 
 import os

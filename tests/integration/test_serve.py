@@ -1,4 +1,4 @@
-"""`corelane serve` as a command: it ends well when asked, loudly when a part dies, and says what is wrong before it starts."""
+"""`corelane serve` as a command: it ends well when asked, loudly when a part dies, and says what is wrong before."""
 
 import os
 import signal

@@ -1,0 +1,96 @@
+"""Workers killed and frozen at random under load, by a seeded schedule. Every accepted item is answered, once.
+
+A short run is part of `make test`; `make chaos` runs hundreds of faults.
+"""
+
+import os
+import random
+import signal
+import threading
+import time
+
+import pytest
+
+from corelane.jobs import Item, Job
+from tests.integration.conftest import Fleet, fleet, wait_for
+from tests.integration.test_cores import parent_of
+
+__all__ = ["fleet"]
+
+JOB_ITEMS = 150
+
+
+def make_items(job: int) -> list[Item]:
+    return [
+        Item(
+            id=f"{job}/{n}", question="What is the number?", context=f"The number is {n}. " + "The rest is noise. " * 8
+        )
+        for n in range(JOB_ITEMS)
+    ]
+
+
+class Load:
+    """Submits jobs one after another until told to stop."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.jobs: list[Job] = []
+        self._fleet = fleet
+        self._enough = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> "Load":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._enough.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        with self._fleet.client() as client:
+            while not self._enough.is_set():
+                self.jobs.append(client.submit(make_items(len(self.jobs))))
+                self._enough.wait(2.5)
+
+
+def strike(fleet: Fleet, rng: random.Random) -> str:
+    """One fault at one core that is up."""
+    up = [core for core in fleet.states().values() if core["pid"] and core["state"] in ("idle", "busy")]
+    if not up:
+        return "none up"
+    child = rng.choice(up)["pid"]
+    fault = rng.choice(["kill child", "kill child", "kill parent", "freeze child"])
+    try:
+        if fault == "kill child":
+            os.kill(child, signal.SIGKILL)
+        elif fault == "kill parent":
+            os.kill(parent_of(child), signal.SIGKILL)
+        else:
+            os.kill(child, signal.SIGSTOP)
+            time.sleep(8)
+            os.kill(child, signal.SIGCONT)
+    except (ProcessLookupError, FileNotFoundError):
+        return "gone already"
+    return fault
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(3600)
+def test_every_item_is_answered_once_whatever_dies(fleet: Fleet, request: pytest.FixtureRequest) -> None:
+    rng = random.Random(request.config.getoption("--seed"))
+    struck: list[str] = []
+    with Load(fleet) as load:
+        for _ in range(request.config.getoption("--faults")):
+            time.sleep(rng.uniform(1, 6))
+            struck.append(strike(fleet, rng))
+    with fleet.client() as client:
+        for number, job in enumerate(load.jobs):
+            final = client.wait(job.id, timeout_s=300)
+            assert (final.status, final.counts.succeeded) == ("succeeded", JOB_ITEMS), struck
+            ids = [result.id for result in client.iter_results(job.id)]
+            assert ids == [item.id for item in make_items(number)]
+    fleet.wait_whole()
+    wait_for(lambda: "corelane_outstanding_tokens" in fleet.api.get("/metrics").text)
+    for line in fleet.api.get("/metrics").text.splitlines():
+        if line.startswith("corelane_outstanding_tokens{"):
+            assert float(line.split()[-1]) == 0, line

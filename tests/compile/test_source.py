@@ -1,0 +1,103 @@
+import shutil
+from pathlib import Path
+
+import pytest
+
+from compile.source import SERVING_NAME, digest_source, find_source
+from corelane.artifacts import FINGERPRINT_CHARS
+from corelane.errors import CompileFailed, ModelRefused
+
+NOWHERE = "http://127.0.0.1:9"
+
+
+def test_name_is_looked_for_among_the_models_that_come_with_corelane(tiny_model: Path) -> None:
+    source = find_source("tiny-qa", tiny_model.parent)
+    assert source.folder == tiny_model
+    assert source.label == "tiny-qa"
+
+
+def test_local_folder_is_taken_as_it_is(tiny_model: Path, tmp_path: Path) -> None:
+    source = find_source(str(tiny_model), tmp_path)
+    assert source.folder == tiny_model.resolve()
+    assert source.label == "tiny-qa"
+
+
+def test_version_is_the_beginning_of_the_digest(tiny_model: Path, tmp_path: Path) -> None:
+    source = find_source(str(tiny_model), tmp_path)
+    assert len(source.digest) == 64
+    assert source.version == source.digest[:FINGERPRINT_CHARS]
+
+
+def test_digest_knows_contents_and_not_where_they_lie(tiny_model: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(tiny_model, tmp_path / "elsewhere"))
+    assert digest_source(copy) == digest_source(tiny_model)
+    (copy / "README.md").write_text("says nothing about answers")
+    assert digest_source(copy) == digest_source(tiny_model)
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json", SERVING_NAME])
+def test_digest_changes_with_every_file_that_decides_an_answer(tiny_model: Path, tmp_path: Path, name: str) -> None:
+    copy = Path(shutil.copytree(tiny_model, tmp_path / "elsewhere"))
+    with (copy / name).open("ab") as stream:
+        stream.write(b" ")
+    assert digest_source(copy) != digest_source(tiny_model)
+
+
+def test_pickled_weights_count_only_without_safetensors(tiny_model: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(tiny_model, tmp_path / "elsewhere"))
+    (copy / "pytorch_model.bin").write_bytes(b"old")
+    assert digest_source(copy) == digest_source(tiny_model)
+    (copy / "model.safetensors").unlink()
+    before = digest_source(copy)
+    (copy / "pytorch_model.bin").write_bytes(b"new")
+    assert digest_source(copy) != before
+
+
+@pytest.mark.parametrize("model", ["./none/such", "/none/such", "~none", "a/b/c", "..", ""])
+def test_what_can_be_no_hub_id_is_refused_without_asking_the_hub(tmp_path: Path, model: str) -> None:
+    if model == "..":
+        model = f"../{tmp_path.name}-none"
+    with pytest.raises(ModelRefused, match="there is no folder"):
+        find_source(model, tmp_path, NOWHERE)
+
+
+def test_folder_without_config_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelRefused, match=r"holds no config\.json"):
+        find_source(str(tmp_path), tmp_path)
+
+
+def test_threshold_comes_with_the_model(tiny_model: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(tiny_model, tmp_path / "strict-qa"))
+    assert find_source(str(copy), tmp_path).no_answer_threshold == 0
+    (copy / SERVING_NAME).write_text('{"no_answer_threshold": -7.35}')
+    assert find_source(str(copy), tmp_path).no_answer_threshold == -7.35
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"no_answer_threshold": "low"}', '{"no_answer_threshold": null}'])
+def test_threshold_that_makes_no_sense_is_refused(tiny_model: Path, tmp_path: Path, text: str) -> None:
+    copy = Path(shutil.copytree(tiny_model, tmp_path / "odd-qa"))
+    (copy / SERVING_NAME).write_text(text)
+    with pytest.raises(ModelRefused, match="makes no sense"):
+        find_source(str(copy), tmp_path)
+
+
+def test_hub_id_is_downloaded_and_digested_like_a_folder(hub: str, hub_cache: Path, tiny_model: Path) -> None:
+    source = find_source("some/tiny-qa", hub_cache, hub)
+    assert source.label == "some/tiny-qa"
+    assert source.digest == digest_source(tiny_model)
+    assert hub_cache in source.folder.parents
+
+
+def test_downloaded_model_is_found_again_without_network(hub: str, hub_cache: Path) -> None:
+    there = find_source("some/tiny-qa", hub_cache, hub)
+    assert find_source("some/tiny-qa", hub_cache, NOWHERE) == there
+
+
+def test_model_the_hub_does_not_know_is_refused(hub: str, hub_cache: Path) -> None:
+    with pytest.raises(ModelRefused, match="no model on the Hugging Face hub is called some/other"):
+        find_source("some/other", hub_cache, hub)
+
+
+def test_without_network_the_error_says_what_to_do(hub_cache: Path) -> None:
+    with pytest.raises(CompileFailed, match="copy the model's folder here and give its path"):
+        find_source("some/tiny-qa", hub_cache, NOWHERE)

@@ -1,0 +1,21 @@
+import os
+
+import pytest
+
+from corelane.engine.cores import THREAD_VARIABLES, core_slot, cpu_slots
+from corelane.errors import SetupError
+
+
+def test_each_allowed_cpu_is_a_slot_with_one_thread() -> None:
+    slots = cpu_slots({3, 9, 5})
+    assert [(slot.index, set(slot.cpus)) for slot in slots] == [(0, {3}), (1, {5}), (2, {9})]
+    assert all(slot.environment[name] == "1" for slot in slots for name in THREAD_VARIABLES)
+
+
+def test_slots_are_those_this_process_may_run_on() -> None:
+    assert {cpu for slot in cpu_slots() for cpu in slot.cpus} == os.sched_getaffinity(0)
+
+
+def test_core_that_does_not_exist_is_refused_saying_which_do() -> None:
+    with pytest.raises(SetupError, match="core 9999 does not exist"):
+        core_slot(9999, "cpu")

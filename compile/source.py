@@ -68,13 +68,14 @@ def find_source(model: str, models_dir: Path, endpoint: str | None = None) -> So
 
 
 def _find_folder(model: str, models_dir: Path, endpoint: str | None) -> tuple[str, Path]:
-    if Path(model).name == model and (models_dir / model).is_dir():
+    could_be_hub_id = HUB_ID.fullmatch(model) is not None
+    if could_be_hub_id and "/" not in model and (models_dir / model).is_dir():
         return model, models_dir / model
-    local = Path(model).expanduser()
-    if local.is_dir():
-        return local.resolve().name, local.resolve()
-    if not HUB_ID.fullmatch(model):
-        raise ModelRefused(f"there is no folder {model}; give a folder, a Hugging Face id or a name in {models_dir}")
+    local = Path(model).resolve()
+    if model and local.is_dir():
+        return local.name, local
+    if not could_be_hub_id:
+        raise ModelRefused(f"there is no folder {model!r}; give a folder, a Hugging Face id or a name in {models_dir}")
     return model, _download(model, endpoint)
 
 

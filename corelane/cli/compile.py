@@ -7,9 +7,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from corelane.artifacts import Artifact
+from corelane.artifacts import Artifact, check_files, find_artifact, model_name
 from corelane.cli.errors import exit_on_error
 from corelane.engine.buckets import DEFAULT_BUCKETS
+from corelane.errors import ArtifactRefused
+from corelane.settings import Settings, read_settings
 
 
 def compile_model(
@@ -21,11 +23,14 @@ def compile_model(
         typer.Option(help="Number format; auto measures which is fastest here."),
     ] = "auto",
     name: Annotated[str | None, typer.Option(help="Name to serve it under; the model's own if not given.")] = None,
+    if_missing: Annotated[bool, typer.Option("--if-missing", help="Do nothing if it is compiled already.")] = False,
 ) -> None:
     """Compile a model, verify it against the original, and keep it for the workers."""
     with exit_on_error():
+        settings = read_settings()
+        if if_missing and is_compiled(settings, name or model_name(model), target):
+            return
         from compile.build import build
-        from corelane.settings import read_settings
 
         with Progress(
             TextColumn("{task.description}"),
@@ -38,7 +43,7 @@ def compile_model(
             task = progress.add_task("starting", total=None)
             artifact = build(
                 model,
-                settings=read_settings(),
+                settings=settings,
                 target=target,
                 buckets=buckets,
                 dtype=dtype,
@@ -46,6 +51,15 @@ def compile_model(
                 report=lambda text, done, total: progress.update(task, description=text, completed=done, total=total),
             )
         show_artifact(artifact, Console(highlight=False, soft_wrap=True))
+
+
+def is_compiled(settings: Settings, name: str, target: str) -> bool:
+    """Whether an artifact of this name lies below the root; a damaged one counts as none."""
+    try:
+        check_files(find_artifact(settings.artifact_root, name, target))
+    except ArtifactRefused:
+        return False
+    return True
 
 
 def show_artifact(artifact: Artifact, console: Console) -> None:

@@ -21,13 +21,14 @@ import typer
 from rich.console import Console
 from rich.panel import Panel
 
-from corelane.artifacts import find_artifact, model_name
+from corelane.artifacts import model_name
+from corelane.cli.compile import is_compiled
 from corelane.cli.errors import exit_on_error
 from corelane.cli.redis_server import find_server, free_port, server_argv
 from corelane.cli.roles import flower_argv, flower_env, keeper_argv, worker_env
 from corelane.cli.supervisor import Part, Supervisor
 from corelane.engine.cores import core_slot, cpu_slots
-from corelane.errors import ArtifactRefused, ServiceUnreachable, SetupError
+from corelane.errors import ServiceUnreachable, SetupError
 from corelane.settings import Settings, read_settings
 
 #: A fleet of one machine is ready well within this, models included, in seconds.
@@ -145,11 +146,9 @@ async def _until_redis(url: str, supervisor: Supervisor, seconds: int) -> None:
 async def _compile_default(settings: Settings, supervisor: Supervisor, console: Console) -> None:
     """Compile the default model unless its artifact is there."""
     name = model_name(settings.model)
-    try:
-        find_artifact(settings.artifact_root, name, settings.target)
+    if is_compiled(settings, name, settings.target):
         return
-    except ArtifactRefused:
-        supervisor.say(f"compiling {name}, once")
+    supervisor.say(f"compiling {name}, once")
     argv = [sys.executable, "-m", "compile", settings.model, "--target", settings.target]
     process = await asyncio.create_subprocess_exec(*argv, env=settings.environment())
     stop = asyncio.create_task(supervisor.wait())

@@ -53,10 +53,8 @@ def test_pickled_weights_count_only_without_safetensors(tiny_model: Path, tmp_pa
     assert digest_source(copy) != before
 
 
-@pytest.mark.parametrize("model", ["./none/such", "/none/such", "~none", "a/b/c", "..", ""])
+@pytest.mark.parametrize("model", ["./none/such", "/none/such", "~none", "a/b/c", "../none-such", ""])
 def test_what_can_be_no_hub_id_is_refused_without_asking_the_hub(tmp_path: Path, model: str) -> None:
-    if model == "..":
-        model = f"../{tmp_path.name}-none"
     with pytest.raises(ModelRefused, match="there is no folder"):
         find_source(model, tmp_path, NOWHERE)
 

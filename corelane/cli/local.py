@@ -1,0 +1,54 @@
+"""A whole service of one's own for a while: started on free ports, stopped at the end. For the demo and the benchmarks."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from corelane.cli.redis_server import free_port
+from corelane.client import Client
+from corelane.engine.cores import cpu_slots
+from corelane.errors import ServiceUnreachable, SetupError
+
+#: Compiling on a slow machine takes a minute or two, in seconds.
+READY_S = 600
+
+#: Workers finish their batch and everything is flushed well within this, in seconds.
+STOP_S = 90
+
+LOG_NAME = "service.log"
+
+
+@contextmanager
+def running_service(data: Path) -> Iterator[str]:
+    """The URL of `corelane serve` on all cores, its log in ``data``; raises SetupError if it does not start."""
+    data.mkdir(parents=True, exist_ok=True)
+    port = free_port("127.0.0.1", 8000)
+    argv = [sys.executable, "-m", "corelane", "serve", "--port", str(port), "--data", str(data)]
+    log = data / LOG_NAME
+    with log.open("wb") as out:
+        service = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT)  # noqa: S603  # our own command
+    url = f"http://127.0.0.1:{port}"
+    try:
+        _wait_until_ready(url, service, log)
+        yield url
+    finally:
+        service.send_signal(signal.SIGINT)
+        service.wait(STOP_S)
+
+
+def _wait_until_ready(url: str, service: "subprocess.Popen[bytes]", log: Path) -> None:
+    deadline = time.monotonic() + READY_S
+    with Client(url, max_retries=0) as client:
+        while time.monotonic() < deadline and service.poll() is None:
+            try:
+                states = [core["state"] for core in client.cores()]
+                if sum(state in ("idle", "busy") for state in states) == len(cpu_slots()):
+                    return
+            except ServiceUnreachable:
+                pass
+            time.sleep(0.2)
+    raise SetupError(f"the service did not start; the end of {log}:\n{log.read_text(errors='replace')[-3000:]}")

@@ -4,10 +4,12 @@
 error says nothing of its insides.
 """
 
+from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
@@ -42,6 +44,33 @@ RETRY_AFTER_S = 1
 MAX_ERRORS = 20
 
 PROBLEM_TYPE = "application/problem+json"
+
+
+class FieldError(BaseModel):
+    """One place of a request that is not valid."""
+
+    at: str = Field(description="Where, as items.0.question.")
+    detail: str
+
+
+class Problem(BaseModel):
+    """A problem document (RFC 9457)."""
+
+    type: str = Field(description="urn:corelane:problem:CODE, stable.")
+    title: str
+    status: int
+    detail: str = Field(description="What is wrong and what to do.")
+    code: str = Field(description="Stable; docs/03-problems.md has a section for each.")
+    errors: list[FieldError] | None = None
+
+
+def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The problems a route may answer with, for the OpenAPI document."""
+    schema = {"schema": {"$ref": "#/components/schemas/Problem"}}
+    return {
+        status: {"model": Problem, "description": HTTPStatus(status).phrase, "content": {PROBLEM_TYPE: schema}}
+        for status in statuses
+    }
 
 
 def problem(status: int, code: str, detail: str, **more: Any) -> JSONResponse:

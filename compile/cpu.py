@@ -55,13 +55,17 @@ def wrap(model: LoadedModel) -> QuestionAnswering:
     return QuestionAnswering(model.network, model.spec.uses_token_types and accepts).eval()
 
 
+def choose_attention(network: Any, dtype: Dtype) -> str:
+    """The attention a network is compiled with; not every architecture has the fused one."""
+    return ATTENTION[dtype] if getattr(network, "_supports_sdpa", False) else "eager"
+
+
 def cast(reference: QuestionAnswering, dtype: Dtype) -> QuestionAnswering:
     """A copy of the reference that computes in ``dtype``."""
     network = quantise(reference.network) if dtype == "int8" else copy.deepcopy(reference.network)
     if dtype == "bf16":
         network = network.to(torch.bfloat16)
-    if ATTENTION[dtype] == "sdpa" and getattr(network, "_supports_sdpa", False):
-        network.set_attn_implementation("sdpa")
+    network.set_attn_implementation(choose_attention(network, dtype))
     return QuestionAnswering(network, reference.passes_token_types).eval()
 
 

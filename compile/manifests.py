@@ -9,7 +9,7 @@ import tokenizers
 import torch
 import transformers
 
-from compile.cpu import ATTENTION, COMPILER, Dtype
+from compile.cpu import COMPILER, Dtype, choose_attention
 from compile.plan import Plan
 from compile.verify import TOLERANCES, Findings, share_equal
 from corelane import __version__
@@ -30,7 +30,7 @@ def make_manifest(
         target="cpu",
         dtype=dtype,
         compiler=COMPILER,
-        compiler_args=[f"attention={ATTENTION[dtype]}"],
+        compiler_args=[f"attention={choose_attention(plan.model.network, dtype)}"],
         tools=_tools(),
         created_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
         max_length=max(bucket.length for bucket in buckets),

@@ -25,6 +25,9 @@ from corelane.errors import CompileFailed, ModelRefused
 #: What the config's ``architectures`` must end with, one of them.
 HEAD = "ForQuestionAnswering"
 
+#: Where a tokenizer keeps its vocabulary. Without any of them transformers makes one that knows no word at all.
+VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
+
 #: A pair of texts whose encoding shows the template; the words do not matter.
 PAIR = ("who", "someone")
 
@@ -59,6 +62,7 @@ def load_model(source: Source) -> LoadedModel:
     config = _read_config(source)
     fast = _load_tokenizer(source)
     network = _load_network(source, config)
+    _check_vocabulary(source, fast, network)
     tokenizer = Tokenizer.from_str(fast.backend_tokenizer.to_str())
     tokenizer.no_truncation()
     tokenizer.no_padding()
@@ -93,6 +97,8 @@ def _read_config(source: Source) -> Any:
 
 
 def _load_tokenizer(source: Source) -> Any:
+    if not any(any(source.folder.glob(pattern)) for pattern in VOCABULARIES):
+        raise ModelRefused(f"{source.folder} holds no tokenizer: none of {', '.join(VOCABULARIES)}")
     try:
         tokenizer = AutoTokenizer.from_pretrained(source.folder)
     except (OSError, KeyError, ValueError, AttributeError, TypeError, ImportError) as error:
@@ -118,6 +124,14 @@ def _load_network(source: Source, config: Any) -> Any:
             f"{source.label} lacks weights, {absent[0]} among {len(absent)}: it was not trained to answer questions"
         )
     return network.eval()
+
+
+def _check_vocabulary(source: Source, fast: Any, network: Any) -> None:
+    known, embedded = max(fast.get_vocab().values()) + 1, int(network.get_input_embeddings().num_embeddings)
+    if known > embedded:
+        raise ModelRefused(
+            f"the tokenizer of {source.label} is another model's: it makes {known} tokens, the weights know {embedded}"
+        )
 
 
 def _read_template(source: Source, fast: Any) -> TokenizerSpec:

@@ -80,10 +80,10 @@ def _find_folder(model: str, models_dir: Path, endpoint: str | None) -> tuple[st
 
 
 def _download(model: str, endpoint: str | None) -> Path:
+    from httpx2 import HTTPError
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
         GatedRepoError,
-        HfHubHTTPError,
         HFValidationError,
         LocalEntryNotFoundError,
         RepositoryNotFoundError,
@@ -101,11 +101,13 @@ def _download(model: str, endpoint: str | None) -> Path:
         ) from error
     except (RepositoryNotFoundError, HFValidationError) as error:
         raise ModelRefused(f"no folder and no model on the Hugging Face hub is called {model}") from error
-    except (LocalEntryNotFoundError, HfHubHTTPError) as error:
+    except (LocalEntryNotFoundError, HTTPError) as error:
         raise CompileFailed(
             f"{model} is no folder here and could not be downloaded: the Hugging Face hub does not answer; where there "
             "is no network, copy the model's folder here and give its path"
         ) from error
+    except OSError as error:
+        raise CompileFailed(f"{model} could not be downloaded: {error.strerror or error}") from error
     return folder
 
 

@@ -52,13 +52,13 @@ class Findings:
 def inspect(probe: Probe, run: Run, dtype: Dtype) -> Findings:
     """Run a compiled bucket on the samples; a run that fails raises RunFailed."""
     got = [run(batch) for batch in probe.batches]
-    error = max(
+    errors = [
         _largest_difference(ours, theirs, batch, len(packed.windows))
         for ours, theirs, batch, packed in zip(got, probe.expected, probe.batches, probe.packed, strict=True)
-    )
+    ]
     expected, found = find_answers(probe, probe.expected), find_answers(probe, got)
     return Findings(
-        logit_error=error,
+        logit_error=float(np.max(errors)),
         isolation_error=_isolation_error(probe, run, got[0]),
         answers_equal=sum(found.get(item) == answer for item, answer in expected.items()),
         answers=len(expected),
@@ -101,10 +101,11 @@ def _advice(dtype: Dtype) -> str:
 
 
 def _largest_difference(one: Logits, other: Logits, batch: Batch, rows: int) -> float:
-    """The largest |Δlogit| over the visible tokens of the first rows; NaN spreads."""
+    """The largest |Δlogit| over the visible tokens of the first rows; NaN spreads (it does not through ``max``)."""
     visible = batch.attention_mask[:rows] == 1
-    pairs = ((one.start, other.start), (one.end, other.end))
-    return float(max(np.abs(a[:rows] - b[:rows])[visible].max() for a, b in pairs))
+    with np.errstate(invalid="ignore"):
+        start, end = one.start[:rows] - other.start[:rows], one.end[:rows] - other.end[:rows]
+    return float(np.max(np.abs([start[visible], end[visible]])))
 
 
 def _isolation_error(probe: Probe, run: Run, before: Logits) -> float:

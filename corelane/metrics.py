@@ -7,7 +7,7 @@ keeps one scrape target per API and counts nothing twice.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -33,6 +33,7 @@ class ApiMetrics:
     """The metrics of one API process; a new registry each, so that tests and apps do not share counts."""
 
     def __init__(self) -> None:
+        disable_created_metrics()
         self.registry = CollectorRegistry()
         self.jobs_submitted = Counter(
             "corelane_jobs_submitted_total", "Jobs accepted by this API process", registry=self.registry

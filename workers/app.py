@@ -58,7 +58,7 @@ def _add_keeping(celery: Celery, settings: Settings) -> None:
     """The sweep and the deliveries."""
     sweeping = threading.Lock()
 
-    @celery.task(name=SWEEP_TASK)
+    @celery.task(name=SWEEP_TASK, send_events=False)
     def sweep_once() -> str:
         from corelane.store.deliveries import DeliveryStore
         from corelane.store.upkeep import Upkeep

@@ -7,9 +7,10 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from api.deps import PartsDep
+from api.errors import documented
 from corelane.jobs import iso_time
 
-router = APIRouter(prefix="/v1", tags=["fleet"])
+router = APIRouter(prefix="/v1", tags=["fleet"], responses=documented(503))
 
 
 class CoreInfo(BaseModel):

@@ -5,6 +5,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel
 
 from api.deps import Parts, PartsDep
+from api.errors import documented
 from corelane.errors import NotReady, Unavailable
 from corelane.metrics import FleetSnapshot
 from corelane.store.fleet import DEFAULT_ALIAS
@@ -25,7 +26,7 @@ async def live() -> Health:
     return Health()
 
 
-@router.get("/readyz")
+@router.get("/readyz", responses=documented(503))
 async def ready(parts: PartsDep) -> Health:
     """Whether a question asked now would be answered: 503 with the reason if not."""
     version = await parts.fleet.resolve(DEFAULT_ALIAS)

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Body, Header, Query, Response
 from starlette.responses import StreamingResponse
 
 from api.deps import JobId, Parts, PartsDep, Wait
+from api.errors import documented
 from api.examples import JOB_REQUEST_EXAMPLES
 from corelane.errors import InvalidInput, NotFound, NotReady, TooLarge, UnknownModel, WebhookRefused
 from corelane.jobs import Item, Job, JobRequest, Result, ResultList, Webhook, new_job_id
@@ -20,7 +21,7 @@ from corelane.webhooks import check_address
 
 log = get_logger(__name__)
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses=documented(404, 422, 503))
 
 NDJSON = "application/x-ndjson"
 
@@ -34,7 +35,11 @@ STREAM_LOOK_S = 0.5
 RESOLVE_S = 2.0
 
 
-@router.post("", status_code=202, responses={200: {"model": Job, "description": "Final within the time waited."}})
+@router.post(
+    "",
+    status_code=202,
+    responses={200: {"model": Job, "description": "Final within the time waited."}, **documented(400, 413)},
+)
 async def submit_job(
     request: Annotated[JobRequest, Body(openapi_examples=JOB_REQUEST_EXAMPLES)],
     response: Response,

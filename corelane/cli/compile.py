@@ -1,5 +1,8 @@
 """``corelane compile``: make an artifact of a model, with a progress bar and a table of what came out."""
 
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Literal
 
 import typer
@@ -62,6 +65,16 @@ def is_compiled(settings: Settings, name: str, target: str) -> bool:
     return True
 
 
+@contextmanager
+def interrupted_by_sigterm() -> Iterator[None]:
+    """Have SIGTERM end the block as Ctrl-C does, so that a half-written artifact is cleared away."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def show_artifact(artifact: Artifact, console: Console) -> None:
     """Print what was compiled and measured."""
     manifest = artifact.manifest
@@ -80,6 +93,6 @@ def show_artifact(artifact: Artifact, console: Console) -> None:
     console.print(table)
     if manifest.trial:
         speeds = ", ".join(f"{dtype} {speed:.0f}" for dtype, speed in manifest.trial.items())
-        console.print(f"trial, seq/s of 128 tokens on one core: {speeds}")
+        console.print(f"trial, seq/s on one core: {speeds}")
     console.print(f"sample answers equal to the eager model's: {manifest.answers_equal:.0%}")
     console.print(f"kept in {artifact.path}")

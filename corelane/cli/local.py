@@ -1,4 +1,4 @@
-"""A whole service of one's own for a while: started on free ports, stopped at the end. For the demo and the benchmarks."""
+"""A whole service of one's own for a while, on free ports, stopped at the end: for the demo and the benchmarks."""
 
 import signal
 import subprocess

@@ -51,7 +51,7 @@ def flower_argv(settings: Settings) -> list[str]:
     """Flower, read-only; its password goes through the environment."""
     return celery_argv(
         *("flower", f"--address={settings.flower_host}", f"--port={settings.flower_port}"),
-        *("--read-only", "--max-tasks=10000", "--logging=warning"),
+        *("--read-only", "--max-tasks=10000", "--logging=error"),
     )
 
 

@@ -14,6 +14,15 @@ import pytest
 Edit = Callable[..., Path]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Tests share the machine: threads that wait for each other take many times as long as one."""
+    from compile.timing import one_thread
+
+    with one_thread():
+        yield
+
+
 @pytest.fixture
 def edited(tiny_model: Path, tmp_path: Path) -> Edit:
     """A copy of the tiny model with its config changed."""
@@ -44,7 +53,13 @@ class HubStub(BaseHTTPRequestHandler):
 
     def answer(self, with_body: bool) -> None:
         parts = self.path.strip("/").split("/")
-        if parts[:4] == ["api", "models", "some", "tiny-qa"]:
+        if parts[:5] == ["api", "models", "some", "tiny-qa", "tree"]:
+            tree = [
+                {"type": "file", "path": path.name, "size": path.stat().st_size, "oid": path.name}
+                for path in self.folder.iterdir()
+            ]
+            self.send(200, json.dumps(tree).encode(), with_body)
+        elif parts[:4] == ["api", "models", "some", "tiny-qa"]:
             siblings = [{"rfilename": path.name} for path in self.folder.iterdir()]
             model = {"id": "some/tiny-qa", "sha": self.commit, "siblings": siblings, "private": False}
             self.send(200, json.dumps(model).encode(), with_body)

@@ -1,0 +1,42 @@
+"""The OpenAPI document tells the truth about requests and problems."""
+
+from typing import Any
+
+import pytest
+
+from api.app import create_app
+from corelane.jobs import JobRequest
+from corelane.settings import Settings
+
+
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    return create_app(Settings()).openapi()
+
+
+def test_every_route_is_there(document: dict[str, Any]) -> None:
+    routes = {(method, path) for path, methods in document["paths"].items() for method in methods}
+    assert routes == {
+        ("post", "/v1/jobs"),
+        ("get", "/v1/jobs/{job_id}"),
+        ("get", "/v1/jobs/{job_id}/results"),
+        ("post", "/v1/jobs/{job_id}/cancel"),
+        ("get", "/v1/cores"),
+        ("get", "/v1/models"),
+        ("get", "/livez"),
+        ("get", "/readyz"),
+    }
+
+
+def test_examples_are_valid_requests(document: dict[str, Any]) -> None:
+    body = document["paths"]["/v1/jobs"]["post"]["requestBody"]["content"]["application/json"]
+    assert len(body["examples"]) >= 2
+    for example in body["examples"].values():
+        JobRequest.model_validate(example["value"])
+
+
+def test_failures_are_documented_as_problems(document: dict[str, Any]) -> None:
+    responses = document["paths"]["/v1/jobs"]["post"]["responses"]
+    assert {"200", "202", "400", "413", "422", "503"} <= set(responses)
+    assert "application/problem+json" in responses["422"]["content"]
+    assert "HTTPValidationError" not in str(document)

@@ -1,0 +1,209 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+
+from compile.build import build
+from compile.samples import TEXTS
+from compile.trial import Trial
+from compile.verify import TOLERANCES, Tolerance
+from corelane.artifacts import (
+    MANIFEST_NAME,
+    TOKENIZER_NAME,
+    check_files,
+    find_artifact,
+    list_artifacts,
+    read_artifact,
+)
+from corelane.engine.backend import Batch, open_backend
+from corelane.engine.buckets import Bucket
+from corelane.engine.reading import Query
+from corelane.engine.runner import Runner
+from corelane.errors import ArtifactRefused, CompileFailed, ModelRefused
+from corelane.settings import Settings
+from tests.compile.conftest import Edit
+from tests.compile.test_folder import everything_below, largest_file
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Settings:
+    return Settings(data_dir=tmp_path / "data")
+
+
+def test_artifact_holds_what_its_manifest_says(tiny_model: Path, data: Settings) -> None:
+    artifact = build(str(tiny_model), settings=data, buckets="2x64,4x32", dtype="fp32")
+    manifest = artifact.manifest
+    check_files(artifact)
+    assert artifact == read_artifact(artifact.path) == find_artifact(data.artifact_root, "tiny-qa", "cpu")
+    assert artifact.path == data.artifact_root / "tiny-qa" / manifest.version / "cpu"
+    assert [bucket.file for bucket in manifest.buckets] == ["bs4-len32.pt", "bs2-len64.pt"]
+    assert {path.name for path in artifact.path.iterdir()} == {*manifest.files, MANIFEST_NAME}
+    assert manifest.max_length == 64
+    assert manifest.flexible_rows
+    assert manifest.answers_equal == 1
+    assert manifest.trial == {}
+    for bucket in manifest.buckets:
+        assert bucket.bytes == artifact.file(bucket.file).stat().st_size
+        assert bucket.batch_ms > 0
+        assert bucket.max_logit_error <= manifest.tolerance
+
+
+def test_manifest_has_the_agreed_fields(tiny_model: Path, data: Settings) -> None:
+    artifact = build(str(tiny_model), settings=data, buckets="2x32", dtype="fp32")
+    stored = json.loads((artifact.path / MANIFEST_NAME).read_text())
+    assert set(stored) == {
+        *("schema_version", "name", "version", "source", "source_digest", "target", "format", "dtype", "compiler"),
+        *("compiler_args", "tools", "created_at", "max_length", "flexible_rows", "tokenizer", "no_answer_threshold"),
+        *("tolerance", "answers_equal", "trial", "buckets", "files"),
+    }
+    assert set(stored["buckets"][0]) == {
+        *("rows", "length", "file", "bytes", "compile_s", "batch_ms", "max_logit_error"),
+    }
+
+
+def test_steps_are_reported_in_order(tiny_model: Path, data: Settings) -> None:
+    steps: list[tuple[str, int, int]] = []
+    build(str(tiny_model), settings=data, buckets="4x32", dtype="fp32", report=lambda *step: steps.append(step))
+    assert [text for text, _, _ in steps] == [f"loading {tiny_model}", "compiling 4x32 in fp32", "done"]
+    assert [done for _, done, _ in steps] == sorted(done for _, done, _ in steps)
+    assert steps[-1][1:] == (3, 3)
+
+
+def test_auto_measures_and_says_so(tiny_model: Path, data: Settings) -> None:
+    manifest = build(str(tiny_model), settings=data, buckets="2x32").manifest
+    assert "fp32" in manifest.trial
+    assert manifest.dtype in manifest.trial
+
+
+@pytest.fixture
+def fragile_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine whose bf16 is fast, passes the trial, and fails on a whole ladder."""
+    monkeypatch.setitem(TOLERANCES, "bf16", Tolerance(logit=0, isolation=0, answers_equal=1))
+    trial = Trial({"fp32": 10.0, "bf16": 40.0}, {"fp32", "bf16"})
+    monkeypatch.setattr("compile.plan.run_trial", lambda *args: trial)
+
+
+@pytest.mark.usefixtures("fragile_bf16")
+def test_auto_falls_back_to_the_next_dtype_where_the_first_disagrees(tiny_model: Path, data: Settings) -> None:
+    manifest = build(str(tiny_model), settings=data, buckets="2x32").manifest
+    assert manifest.dtype == "fp32"
+    assert manifest.trial == {"fp32": 10.0, "bf16": 40.0}
+
+
+@pytest.mark.usefixtures("fragile_bf16")
+def test_dtype_that_was_asked_for_does_not_fall_back(tiny_model: Path, data: Settings) -> None:
+    with pytest.raises(CompileFailed, match="use --dtype fp32"):
+        build(str(tiny_model), settings=data, buckets="2x32", dtype="bf16")
+    assert everything_below(data.artifact_root) == []
+
+
+def test_same_model_compiled_again_replaces_its_artifact(tiny_model: Path, data: Settings) -> None:
+    first = build(str(tiny_model), settings=data, buckets="4x32", dtype="fp32")
+    second = build(str(tiny_model), settings=data, buckets="2x64", dtype="fp32")
+    assert second.path == first.path
+    assert {path.name for path in second.path.iterdir()} == {*second.manifest.files, MANIFEST_NAME}
+    assert len(list_artifacts(data.artifact_root, "cpu")) == 1
+    assert not list(data.artifact_root.glob(".*"))
+
+
+def test_name_may_be_chosen(tiny_model: Path, data: Settings) -> None:
+    assert build(str(tiny_model), settings=data, buckets="4x32", dtype="fp32", name="mine").manifest.name == "mine"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"buckets": "4by32"}, "is not a bucket"),
+        ({"buckets": "0x32"}, "is not a bucket"),
+        ({"buckets": "4x8"}, "shorter than 16"),
+        ({"buckets": "4x32,2x32"}, "same length"),
+        ({"buckets": "1x256"}, "longer than tiny-qa can read"),
+        ({"dtype": "fp8"}, "is not a dtype"),
+        ({"name": "Not A Name"}, "is not a model name"),
+        ({"name": "../escape"}, "is not a model name"),
+        ({"target": "abacus"}, "nothing compiles for target"),
+    ],
+)
+def test_wrong_request_is_refused_and_nothing_is_written(
+    tiny_model: Path, data: Settings, wrong: dict[str, str], sentence: str
+) -> None:
+    with pytest.raises(CompileFailed, match=sentence):
+        build(str(tiny_model), settings=data, **({"buckets": "4x32", "dtype": "fp32"} | wrong))  # type: ignore[arg-type]
+    assert not data.artifact_root.exists()
+
+
+def test_refused_model_leaves_nothing(edited: Edit, data: Settings) -> None:
+    with pytest.raises(ModelRefused):
+        build(str(edited(architectures=["BertModel"])), settings=data)
+    assert not data.artifact_root.exists()
+
+
+def test_full_disk_leaves_the_artifact_that_was_there(tiny_model: Path, data: Settings) -> None:
+    there = build(str(tiny_model), settings=data, buckets="4x32", dtype="fp32")
+    before = everything_below(data.artifact_root)
+    with largest_file(20_000), pytest.raises(CompileFailed, match=r"disk is full .* needs about \d+ MB"):
+        build(str(tiny_model), settings=data, buckets="2x64", dtype="fp32")
+    assert everything_below(data.artifact_root) == before
+    check_files(read_artifact(there.path))
+
+
+def test_ctrl_c_leaves_nothing(tiny_model: Path, data: Settings) -> None:
+    def interrupt(text: str, done: int, total: int) -> None:
+        if text.startswith("compiling 2x64"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build(str(tiny_model), settings=data, buckets="4x32,2x64", dtype="fp32", report=interrupt)
+    assert everything_below(data.artifact_root) == []
+
+
+def test_poisoned_weights_are_caught_and_leave_nothing(edited: Edit, data: Settings) -> None:
+    from safetensors.torch import load_file, save_file
+
+    folder = edited()
+    weights = load_file(folder / "model.safetensors")
+    weights["qa_outputs.bias"][0] = np.nan
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(CompileFailed, match="differ by nan"):
+        build(str(folder), settings=data, buckets="4x32", dtype="fp32")
+    assert everything_below(data.artifact_root) == []
+
+
+@pytest.mark.parametrize("name", ["bs4-len32.pt", TOKENIZER_NAME])
+def test_damaged_file_is_refused(tiny_model: Path, data: Settings, name: str) -> None:
+    artifact = build(str(tiny_model), settings=data, buckets="4x32", dtype="fp32")
+    content = bytearray(artifact.file(name).read_bytes())
+    content[len(content) // 2] ^= 1
+    artifact.file(name).write_bytes(content)
+    with pytest.raises(ArtifactRefused, match=f"{name} is damaged"):
+        check_files(artifact)
+
+
+def test_built_in_model_is_compiled_and_answers(data: Settings) -> None:
+    artifact = build("qa-minilm", settings=data, buckets="2x64", dtype="fp32")
+    assert artifact.manifest.version_id.startswith("qa-minilm@")
+    assert artifact.manifest.buckets[0].max_logit_error < 1e-3
+    runner = Runner.open(open_backend("cpu"), artifact)
+    question, context = TEXTS[0]
+    assert runner.answer([Query(question, context)])[0]["answer"]["text"] == "1889"
+    runner.close()
+
+
+def test_saved_tokenizer_reads_like_the_models_own(tiny_model: Path, data: Settings) -> None:
+    artifact = build(str(tiny_model), settings=data, buckets="4x32", dtype="fp32")
+    saved = Tokenizer.from_file(str(artifact.file(TOKENIZER_NAME)))
+    own = Tokenizer.from_file(str(tiny_model / TOKENIZER_NAME))
+    text = "Who built the tower, Ada or Byron?"
+    assert saved.encode(text).ids == own.encode(text).ids
+    assert saved.truncation is None
+    assert saved.padding is None
+
+
+def test_artifact_runs_at_its_full_shape(tiny_model: Path, data: Settings) -> None:
+    artifact = build(str(tiny_model), settings=data, buckets="4x32", dtype="fp32")
+    backend = open_backend("cpu")
+    ones = np.ones((4, 32), dtype=np.int64)
+    logits = backend.run(backend.load(artifact), Batch(Bucket(length=32, rows=4), ones, ones, 0 * ones))
+    assert logits.start.shape == logits.end.shape == (4, 32)

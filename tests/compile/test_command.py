@@ -1,0 +1,58 @@
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from corelane.cli.compile import compile_model, interrupted_by_sigterm
+
+
+@pytest.fixture
+def invoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> "Invoke":
+    monkeypatch.setenv("CORELANE_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "200")
+    return Invoke()
+
+
+class Invoke:
+    def __call__(self, *argv: str) -> Result:
+        cli = typer.Typer()
+        cli.command()(compile_model)
+        return CliRunner().invoke(cli, argv)
+
+
+def test_command_prints_a_table_and_the_place(invoke: Invoke, tiny_model: Path, tmp_path: Path) -> None:
+    result = invoke(str(tiny_model), "--buckets", "4x32", "--dtype", "fp32", "--name", "mine")
+    assert result.exit_code == 0, result.output
+    for heading in ("bucket", "seconds", "MB", "ms per batch", "seq/s", "max |Δlogit|", "4x32", "mine@"):
+        assert heading in result.stdout
+    assert str(tmp_path / "artifacts" / "mine") in result.stdout
+
+
+def test_command_ends_with_one_sentence_and_status_1(invoke: Invoke, tiny_model: Path) -> None:
+    result = invoke(str(tiny_model), "--buckets", "wide")
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert "'wide' is not a bucket" in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_unknown_dtype_is_a_usage_error(invoke: Invoke, tiny_model: Path) -> None:
+    assert invoke(str(tiny_model), "--dtype", "fp8").exit_code == 2
+
+
+def test_python_m_compile_is_the_same_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "compile", "--help"], capture_output=True, text=True, check=False)
+    assert "MODEL" in done.stdout, done.stderr
+    assert "--buckets" in done.stdout
+
+
+def test_sigterm_ends_a_compile_as_ctrl_c_does() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt), interrupted_by_sigterm():
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) == before

@@ -1,0 +1,105 @@
+import os
+import resource
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from compile.folder import ABANDONED_S, BUILDING, building, publish
+from corelane.errors import CompileFailed
+
+
+@contextmanager
+def largest_file(limit_bytes: int) -> Iterator[None]:
+    """Have the kernel refuse larger files, as it does when a quota is used up."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def everything_below(root: Path) -> list[Path]:
+    return sorted(root.rglob("*"))
+
+
+def test_finished_folder_is_moved_to_its_place(tmp_path: Path) -> None:
+    with building(tmp_path, 0) as aside:
+        (aside / "file").write_text("whole")
+        publish(aside, tmp_path / "name" / "version" / "cpu")
+    assert (tmp_path / "name/version/cpu/file").read_text() == "whole"
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_others_may_read_what_is_published(tmp_path: Path) -> None:
+    with building(tmp_path, 0) as aside:
+        publish(aside, tmp_path / "name")
+    (tmp_path / "plain").mkdir()
+    assert (tmp_path / "name").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_artifact_that_is_there_is_replaced_whole(tmp_path: Path) -> None:
+    place = tmp_path / "name"
+    for text in ("first", "second"):
+        with building(tmp_path, 0) as aside:
+            (aside / f"{text}.txt").write_text(text)
+            publish(aside, place)
+    assert everything_below(tmp_path) == [place, place / "second.txt"]
+
+
+def test_artifact_stays_if_its_successor_cannot_be_moved(tmp_path: Path) -> None:
+    place = tmp_path / "name"
+    place.mkdir()
+    (place / "file").write_text("old")
+    with pytest.raises(FileNotFoundError):
+        publish(tmp_path / "never-made", place)
+    assert everything_below(tmp_path) == [place, place / "file"]
+
+
+@pytest.mark.parametrize("failure", [ValueError("a bug"), KeyboardInterrupt(), SystemExit(1)])
+def test_failure_leaves_nothing(tmp_path: Path, failure: BaseException) -> None:
+    def fail() -> None:
+        with building(tmp_path, 0) as aside:
+            (aside / "file").write_text("half")
+            raise failure
+
+    with pytest.raises(type(failure)):
+        fail()
+    assert everything_below(tmp_path) == []
+
+
+def test_full_disk_is_a_clear_error_and_leaves_nothing(tmp_path: Path) -> None:
+    def write() -> None:
+        with building(tmp_path, 90_000_000) as aside:
+            (aside / "bucket.pt").symlink_to("/dev/full")
+            (aside / "bucket.pt").write_bytes(b"weights")
+
+    with pytest.raises(CompileFailed, match=r"disk is full at .*; the artifact needs about 90 MB"):
+        write()
+    assert everything_below(tmp_path) == []
+
+
+def test_used_up_quota_is_the_same_as_a_full_disk(tmp_path: Path) -> None:
+    with largest_file(1000), pytest.raises(CompileFailed, match="disk is full"), building(tmp_path, 1) as aside:
+        (aside / "bucket.pt").write_bytes(bytes(2000))
+    assert everything_below(tmp_path) == []
+
+
+def test_folder_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "artifacts").write_text("a file, not a folder")
+    with pytest.raises(CompileFailed, match="cannot write the artifact"), building(tmp_path / "artifacts", 1):
+        pass
+
+
+def test_leavings_of_a_killed_build_are_cleared_and_those_of_a_running_one_are_not(tmp_path: Path) -> None:
+    dead, alive = tmp_path / f"{BUILDING}dead", tmp_path / f"{BUILDING}alive"
+    dead.mkdir()
+    alive.mkdir()
+    long_ago = time.time() - ABANDONED_S - 1
+    os.utime(dead, (long_ago, long_ago))
+    with building(tmp_path, 0):
+        assert not dead.exists()
+        assert alive.exists()

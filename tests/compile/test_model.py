@@ -1,0 +1,147 @@
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers import Tokenizer
+from transformers import AutoModel, AutoModelForQuestionAnswering
+
+from compile.model import LoadedModel, check_lengths, load_model, quiet_transformers, save_tokenizer
+from compile.source import find_source
+from corelane.engine.buckets import Bucket
+from corelane.errors import CompileFailed, ModelRefused
+from tests.compile.conftest import Edit
+from tests.compile.tiny_models import save_tiny_roberta
+
+
+def load(folder: Path) -> LoadedModel:
+    with quiet_transformers():
+        return load_model(find_source(str(folder), folder.parent))
+
+
+def test_bert_puts_one_separator_and_token_types(tiny_model: Path) -> None:
+    model = load(tiny_model)
+    assert (model.spec.pad_id, model.spec.cls_id, model.spec.sep_id) == (0, 2, 3)
+    assert model.spec.sep_count == 1
+    assert model.spec.uses_token_types
+    assert model.max_positions == 128
+
+
+def test_roberta_puts_two_separators_and_has_fewer_positions_than_its_config_says(tmp_path: Path) -> None:
+    model = load(save_tiny_roberta(tmp_path / "tiny-roberta"))
+    assert (model.spec.cls_id, model.spec.pad_id, model.spec.sep_id) == (0, 1, 2)
+    assert model.spec.sep_count == 2
+    assert not model.spec.uses_token_types
+    assert model.max_positions == 66 - 2
+
+
+def test_bucket_longer_than_the_positions_is_refused(tiny_model: Path) -> None:
+    model = load(tiny_model)
+    check_lengths(model, [Bucket(length=128, rows=1)])
+    with pytest.raises(CompileFailed, match="1x129 is longer than tiny-qa can read"):
+        check_lengths(model, [Bucket(length=64, rows=1), Bucket(length=129, rows=1)])
+
+
+@pytest.mark.parametrize("architectures", [["BertForMaskedLM"], [], None])
+def test_non_qa_head_is_refused(edited: Edit, architectures: list[str] | None) -> None:
+    with pytest.raises(ModelRefused, match="no question-answering head"):
+        load(edited(architectures=architectures))
+
+
+def test_unknown_architecture_is_refused(edited: Edit) -> None:
+    with pytest.raises(ModelRefused, match="unknown architecture"):
+        load(edited(model_type="oracle"))
+
+
+def test_architecture_without_question_answering_is_refused(edited: Edit) -> None:
+    with pytest.raises(ModelRefused, match="do not load"):
+        load(edited(model_type="vit"))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}"])
+def test_config_that_makes_no_sense_is_refused(edited: Edit, text: str) -> None:
+    folder = edited()
+    (folder / "config.json").write_text(text)
+    with pytest.raises(ModelRefused, match=r"config\.json"):
+        load(folder)
+
+
+def test_head_that_was_never_trained_is_refused(edited: Edit) -> None:
+    folder = edited()
+    with quiet_transformers():
+        AutoModel.from_pretrained(folder).save_pretrained(folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"architectures": ["BertForQuestionAnswering"]}))
+    with pytest.raises(ModelRefused, match="lacks weights, qa_outputs"):
+        load(folder)
+
+
+def test_weights_of_another_size_are_refused(edited: Edit) -> None:
+    with pytest.raises(ModelRefused):
+        load(edited(intermediate_size=48))
+
+
+def test_damaged_weights_are_refused(edited: Edit) -> None:
+    folder = edited()
+    (folder / "model.safetensors").write_bytes(b"not weights")
+    with pytest.raises(ModelRefused, match="weights of edited-qa do not load"):
+        load(folder)
+
+
+def test_missing_weights_are_refused(edited: Edit) -> None:
+    folder = edited()
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(ModelRefused, match="weights of edited-qa do not load"):
+        load(folder)
+
+
+def test_missing_tokenizer_is_refused(edited: Edit) -> None:
+    folder = edited()
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(ModelRefused, match="holds no tokenizer"):
+        load(folder)
+
+
+def test_damaged_tokenizer_is_refused(edited: Edit) -> None:
+    folder = edited()
+    (folder / "tokenizer.json").write_text("{}")
+    with pytest.raises(ModelRefused, match="tokenizer of edited-qa does not load"):
+        load(folder)
+
+
+def test_tokenizer_of_another_model_is_refused(edited: Edit, tmp_path: Path) -> None:
+    folder = edited()
+    other = save_tiny_roberta(tmp_path / "other")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / name).write_bytes((other / name).read_bytes())
+    with pytest.raises(ModelRefused, match="another model's"):
+        load(folder)
+
+
+def test_unknown_way_of_joining_texts_is_refused(tmp_path: Path) -> None:
+    folder = save_tiny_roberta(tmp_path / "tiny-roberta")
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    tokenizer["post_processor"] = None
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    with pytest.raises(ModelRefused, match="in a way Corelane does not know"):
+        load(folder)
+
+
+def test_half_precision_weights_are_loaded_in_fp32(edited: Edit) -> None:
+    folder = edited()
+    with quiet_transformers():
+        AutoModelForQuestionAnswering.from_pretrained(folder).half().save_pretrained(folder)
+    assert {parameter.dtype for parameter in load(folder).network.parameters()} == {torch.float32}
+
+
+def test_saved_tokenizer_neither_truncates_nor_pads(edited: Edit, tmp_path: Path) -> None:
+    folder = edited()
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.enable_truncation(4)
+    tokenizer.enable_padding(length=16)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    save_tokenizer(load(folder), tmp_path / "saved.json")
+    saved = Tokenizer.from_file(str(tmp_path / "saved.json"))
+    assert saved.truncation is None
+    assert saved.padding is None
+    assert len(saved.encode("the river the city the tower", add_special_tokens=False).ids) == 6

@@ -1,0 +1,57 @@
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compile.cpu import Dtype, wrap
+from compile.model import load_model, quiet_transformers
+from compile.source import find_source
+from compile.timing import one_thread
+from compile.trial import LEAST_GAIN, Trial, answers_needed, rank_dtypes, run_trial
+from compile.verify import TOLERANCES
+
+ALL: set[Dtype] = {"fp32", "bf16", "int8"}
+
+
+@pytest.mark.parametrize(
+    ("speeds", "sound", "ranked"),
+    [
+        ({"fp32": 30, "bf16": 110, "int8": 115}, ALL, ["bf16", "fp32"]),
+        ({"fp32": 30, "bf16": 110, "int8": 140}, ALL, ["int8", "bf16", "fp32"]),
+        ({"fp32": 30, "bf16": 110, "int8": 140}, {"fp32", "bf16"}, ["bf16", "fp32"]),
+        ({"fp32": 30, "bf16": 20, "int8": 60}, ALL, ["int8", "fp32"]),
+        ({"fp32": 30, "bf16": 20, "int8": 60}, {"fp32"}, ["fp32"]),
+        ({"fp32": 30, "bf16": 31, "int8": 33}, ALL, ["fp32"]),
+        ({"fp32": 30}, {"fp32"}, ["fp32"]),
+    ],
+)
+def test_fastest_sound_dtype_comes_first_if_the_gain_is_worth_it(
+    speeds: dict[Dtype, float], sound: set[Dtype], ranked: list[Dtype]
+) -> None:
+    assert rank_dtypes(Trial(speeds, sound)) == ranked
+
+
+@given(st.tuples(*[st.floats(0.1, 1e4)] * 3), st.sets(st.sampled_from(["bf16", "int8"])))
+def test_fp32_is_always_the_last_resort_and_unsound_dtypes_never_chosen(
+    rates: tuple[float, ...], sound: set[Dtype]
+) -> None:
+    ranked = rank_dtypes(Trial(dict(zip(LEAST_GAIN, rates, strict=True)), sound | {"fp32"}))
+    assert ranked[-1] == "fp32"
+    assert set(ranked) <= sound | {"fp32"}
+    assert len(set(ranked)) == len(ranked)
+
+
+def test_int8_that_nobody_asked_for_must_keep_every_answer() -> None:
+    assert answers_needed("int8", automatic=True) == 1
+    assert answers_needed("int8", automatic=False) == TOLERANCES["int8"].answers_equal < 1
+    assert answers_needed("bf16", automatic=True) == TOLERANCES["bf16"].answers_equal
+
+
+def test_trial_times_every_dtype_and_finds_fp32_sound(tiny_model: Path) -> None:
+    with quiet_transformers(), one_thread():
+        model = load_model(find_source(str(tiny_model), tiny_model))
+        trial = run_trial(model, wrap(model), longest=64)
+    assert set(trial.speeds) == ALL
+    assert all(speed > 0 for speed in trial.speeds.values())
+    assert "fp32" in trial.sound

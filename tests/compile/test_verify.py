@@ -1,0 +1,144 @@
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from compile.cpu import QuestionAnswering, cast, runner_of, trace, wrap
+from compile.model import LoadedModel, load_model, quiet_transformers
+from compile.probes import Probe, Run, find_answers, make_probe
+from compile.source import find_source
+from compile.verify import Disagreement, inspect, judge, judge_answers, share_equal
+from corelane.engine.backend import Batch, Logits
+from corelane.engine.buckets import Bucket
+from corelane.errors import CompileFailed
+
+BUCKET = Bucket(length=64, rows=4)
+
+
+@pytest.fixture(scope="module")
+def model(tiny_model: Path) -> Iterator[LoadedModel]:
+    with quiet_transformers():
+        yield load_model(find_source(str(tiny_model), tiny_model))
+
+
+@pytest.fixture(scope="module")
+def reference(model: LoadedModel) -> QuestionAnswering:
+    return wrap(model)
+
+
+@pytest.fixture(scope="module")
+def probe(model: LoadedModel, reference: QuestionAnswering) -> Probe:
+    return make_probe(model, BUCKET, runner_of(reference))
+
+
+def changed(reference: QuestionAnswering, change: Callable[[Batch], Batch]) -> Run:
+    run = runner_of(reference)
+    return lambda batch: run(change(batch))
+
+
+def test_eager_model_agrees_with_itself(probe: Probe, reference: QuestionAnswering) -> None:
+    findings = inspect(probe, runner_of(reference), "fp32")
+    judge(findings, "fp32", "eager")
+    assert findings.flexible_rows
+    assert share_equal([findings]) == 1
+
+
+def test_trace_agrees_with_the_model(probe: Probe, reference: QuestionAnswering) -> None:
+    compiled = trace(cast(reference, "fp32"), probe.batches[0])
+    findings = inspect(probe, runner_of(compiled), "fp32")
+    judge(findings, "fp32", "trace")
+    assert share_equal([findings]) == 1
+    assert findings.flexible_rows
+
+
+def test_model_that_ignores_the_mask_is_caught(probe: Probe, reference: QuestionAnswering) -> None:
+    run = changed(reference, lambda batch: replace(batch, attention_mask=np.ones_like(batch.attention_mask)))
+    findings = inspect(probe, run, "fp32")
+    assert findings.isolation_error > 1e-3
+    with pytest.raises(Disagreement, match="gives other logits"):
+        judge(findings, "fp32", "bucket")
+
+
+def test_trace_that_kept_the_mask_of_its_example_is_caught(probe: Probe, reference: QuestionAnswering) -> None:
+    frozen = probe.batches[0].attention_mask
+
+    def keep_mask(batch: Batch) -> Batch:
+        return replace(batch, attention_mask=frozen[: batch.rows])
+
+    with pytest.raises(Disagreement):
+        judge(inspect(probe, changed(reference, keep_mask), "fp32"), "fp32", "bucket")
+
+
+def test_rows_that_influence_each_other_are_caught(probe: Probe, reference: QuestionAnswering) -> None:
+    run = runner_of(reference)
+
+    def mix(batch: Batch) -> Logits:
+        logits = run(batch)
+        blend = np.float32(1e-3) * logits.start.mean(axis=0) * batch.input_ids.mean(dtype=np.float32)
+        return Logits(logits.start + blend, logits.end)
+
+    findings = replace(inspect(probe, mix, "bf16"), logit_error=0)
+    with pytest.raises(Disagreement, match="padding or other rows"):
+        judge(findings, "fp32", "bucket")
+
+
+@pytest.mark.parametrize("poison", [np.nan, np.inf])
+def test_logit_that_is_no_number_is_caught(probe: Probe, reference: QuestionAnswering, poison: float) -> None:
+    run = runner_of(reference)
+
+    def spoil(batch: Batch) -> Logits:
+        logits = run(batch)
+        end = logits.end.copy()
+        end[0, 3] = poison
+        return Logits(logits.start, end)
+
+    with pytest.raises(Disagreement):
+        judge(inspect(probe, spoil, "fp32"), "fp32", "bucket")
+
+
+def test_wrong_weights_are_caught(probe: Probe, reference: QuestionAnswering) -> None:
+    wrong = copy.deepcopy(reference)
+    with torch.no_grad():
+        wrong.network.qa_outputs.weight.mul_(1.5)
+    with pytest.raises(Disagreement, match="gives other logits"):
+        judge(inspect(probe, runner_of(wrong), "fp32"), "fp32", "bucket")
+
+
+def test_model_that_takes_full_batches_only_is_sound_and_not_flexible(
+    probe: Probe, reference: QuestionAnswering
+) -> None:
+    run = runner_of(reference)
+
+    def full_only(batch: Batch) -> Logits:
+        if batch.rows != BUCKET.rows:
+            raise RuntimeError("shape mismatch")
+        return run(batch)
+
+    findings = inspect(probe, full_only, "fp32")
+    judge(findings, "fp32", "bucket")
+    assert not findings.flexible_rows
+
+
+def test_changed_answers_are_caught() -> None:
+    judge_answers(0.95, 0.9, "bf16")
+    with pytest.raises(Disagreement, match=r"bf16 changes answers: 80% .* use --dtype fp32"):
+        judge_answers(0.8, 0.9, "bf16")
+
+
+def test_answers_lie_in_the_context_and_move_with_the_logits(probe: Probe) -> None:
+    answers = find_answers(probe, probe.expected)
+    assert set(answers) == {window.item for window in probe.reading.windows}
+    for item, (start, end) in answers.items():
+        assert 0 <= start <= end < len(probe.reading.contexts[item])
+        assert end - start < 30
+    upside_down = [Logits(-logits.start, -logits.end) for logits in probe.expected]
+    assert find_answers(probe, upside_down) != answers
+
+
+def test_bucket_too_short_for_any_question_is_refused(model: LoadedModel, reference: QuestionAnswering) -> None:
+    with pytest.raises(CompileFailed, match="too short for even a short question"):
+        make_probe(model, Bucket(length=8, rows=1), runner_of(reference))

@@ -38,6 +38,9 @@ class FixedBackend:
         visible[:, 0] = 0
         return Logits(visible, visible.copy())
 
+    def settle(self) -> None:
+        return None
+
     def unload(self, model: Model) -> None:
         if isinstance(model, FixedModel):
             model.loaded = False

@@ -66,6 +66,7 @@ class CoreProcess:
             except CorelaneError as error:
                 self.reasons.append(f"{error.code}: {error.detail}")
                 log.error("model_failed", model=name, code=error.code, detail=error.detail)
+        backend.settle()
         self.state = "idle" if self.runners else "failed"
         self._join()
 

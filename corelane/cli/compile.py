@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from corelane.artifacts import Artifact, check_files, find_artifact, model_name
-from corelane.cli.errors import exit_on_error
+from corelane.cli.errors import exit_on_error, require
 from corelane.engine.buckets import DEFAULT_BUCKETS
 from corelane.errors import ArtifactRefused
 from corelane.settings import Settings, read_settings
@@ -33,6 +33,7 @@ def compile_model(
         settings = read_settings()
         if if_missing and is_compiled(settings, name or model_name(model), target):
             return
+        require("compile", "torch", "transformers", "tokenizers")
         from compile.build import build
 
         with Progress(

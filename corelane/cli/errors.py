@@ -5,12 +5,13 @@ Anything else is a mistake of ours and keeps its traceback.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 import typer
 from pydantic import ValidationError
 from rich.console import Console
 
-from corelane.errors import CorelaneError
+from corelane.errors import CorelaneError, SetupError
 
 #: What shells use for a process ended by SIGINT: 128 + 2.
 INTERRUPTED = 130
@@ -31,6 +32,12 @@ def exit_on_error() -> Iterator[None]:
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
+
+
+def require(extra: str, *modules: str) -> None:
+    """Raise SetupError naming the extra to install if a module is missing; imports nothing."""
+    if missing := [module for module in modules if find_spec(module) is None]:
+        raise SetupError(f"this command needs {', '.join(missing)}: run pip install 'corelane[{extra}]'")
 
 
 def _say(sentence: str) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from corelane.cli.errors import exit_on_error
+from corelane.cli.errors import exit_on_error, require
 from corelane.engine.cores import CoreSlot, core_slot, pin
 from corelane.lanes import DELIVERY_QUEUE, KEEPER_QUEUE, Core
 from corelane.settings import Settings, read_settings
@@ -71,6 +71,7 @@ def api(
 ) -> None:
     """Run the HTTP API alone."""
     with exit_on_error():
+        require("api", "fastapi", "hypercorn", "redis", "celery")
         settings = read_settings(host=host, port=port)
         raise typer.Exit(run_api(settings))
 
@@ -102,6 +103,7 @@ def worker(
 ) -> None:
     """Run the worker of one core: pinned to it, reading a queue of its own."""
     with exit_on_error():
+        require("worker", "celery", "torch", "tokenizers")
         settings = read_settings(redis_url=redis)
         slot = core_slot(core, settings.target)
         pin(slot)
@@ -112,6 +114,7 @@ def worker(
 def keeper(redis: Annotated[str | None, typer.Option(help="Redis URL.")] = None) -> None:
     """Run the keeper: returns the leases of the dead, rings forgotten bells, delivers webhooks."""
     with exit_on_error():
+        require("api", "celery", "redis", "ssrfguard")
         settings = read_settings(redis_url=redis)
         argv = keeper_argv(settings.core_host)
         os.execve(argv[0], argv, settings.environment(core=None))
@@ -120,6 +123,7 @@ def keeper(redis: Annotated[str | None, typer.Option(help="Redis URL.")] = None)
 def flower(redis: Annotated[str | None, typer.Option(help="Redis URL.")] = None) -> None:
     """Run Flower, read-only and behind a password (generated and shown if none is set)."""
     with exit_on_error():
+        require("worker", "celery", "flower")
         settings = read_settings(redis_url=redis)
         if settings.flower_password is None:
             password = secrets.token_urlsafe(12)

@@ -23,7 +23,7 @@ from rich.panel import Panel
 
 from corelane.artifacts import model_name
 from corelane.cli.compile import is_compiled
-from corelane.cli.errors import exit_on_error
+from corelane.cli.errors import exit_on_error, require
 from corelane.cli.redis_server import find_server, free_port, server_argv
 from corelane.cli.roles import flower_argv, flower_env, keeper_argv, worker_env
 from corelane.cli.supervisor import Part, Supervisor
@@ -54,6 +54,7 @@ def serve(
     """Start everything on this machine and keep it running until Ctrl-C."""
     console = Console(highlight=False, soft_wrap=True)
     with exit_on_error():
+        require("all", "fastapi", "hypercorn", "redis", "celery", "flower", "torch", "tokenizers")
         settings = read_settings(host=host, port=port, cores=cores, data_dir=data, redis_url=redis, model=model)
         settings = settings.model_copy(update={"data_dir": settings.data_dir.resolve()})
         settings.data_dir.mkdir(parents=True, exist_ok=True)

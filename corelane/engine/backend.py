@@ -60,6 +60,10 @@ class Backend(Protocol):
         """One forward pass, one row of logits per row of the batch; raises RunFailed or CoreLost."""
         ...
 
+    def settle(self) -> None:
+        """Called once all models are loaded and warm, before work is taken."""
+        ...
+
     def unload(self, model: Model) -> None:
         """Give the model's memory back; a model unloaded twice is no error, one run afterwards raises RunFailed."""
         ...

@@ -4,9 +4,10 @@ The only file that loads TorchScript: torch 2.13 marks it as deprecated (it work
 so the warning is silenced here, for these calls alone.
 """
 
+import ctypes
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -72,6 +73,11 @@ class CpuBackend:
         except RuntimeError as error:
             raise RunFailed(f"forward pass of {batch.bucket} failed: {_first_line(error)}") from error
         return Logits(start.float().numpy(), end.float().numpy())
+
+    def settle(self) -> None:
+        """Give the memory that loading and warming up left behind back to the system (200 MB to 1.3 GB)."""
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).malloc_trim(0)
 
     def unload(self, model: Model) -> None:
         """Drop the modules; the allocator returns their memory."""

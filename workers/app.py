@@ -55,8 +55,9 @@ def _add_drain(celery: Celery, settings: Settings, core: Core) -> None:
 
 
 def _add_keeping(celery: Celery, settings: Settings) -> None:
-    """The sweep and the deliveries."""
+    """The sweep and the deliveries; the sweep's connections are opened once, by the first that runs."""
     sweeping = threading.Lock()
+    held: dict[str, Any] = {}
 
     @celery.task(name=SWEEP_TASK, send_events=False)
     def sweep_once() -> str:
@@ -67,7 +68,9 @@ def _add_keeping(celery: Celery, settings: Settings) -> None:
         if not sweeping.acquire(blocking=False):
             return "another sweep runs"
         try:
-            return sweep(celery, Upkeep(settings, bell_envelope(celery)), DeliveryStore(settings))
+            if not held:
+                held.update(upkeep=Upkeep(settings, bell_envelope(celery)), deliveries=DeliveryStore(settings))
+            return sweep(celery, **held)
         except Unavailable as error:
             log.warning("sweep_waits_for_store", detail=error.detail)
             return error.detail

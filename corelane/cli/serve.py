@@ -8,6 +8,7 @@ the keeper and Flower; Redis last, with everything on disk.
 
 import asyncio
 import fcntl
+import re
 import secrets
 import signal
 import sys
@@ -141,7 +142,7 @@ async def _until_redis(url: str, supervisor: Supervisor, seconds: int) -> None:
             reason = error.detail
         if await supervisor.wait(0.2):
             return
-    raise SetupError(f"no Redis at {url}: {reason}")
+    raise SetupError(f"no Redis at {without_password(url)}: {reason}")
 
 
 async def _compile_default(settings: Settings, supervisor: Supervisor, console: Console) -> None:
@@ -206,11 +207,16 @@ def _banner(settings: Settings, password: str) -> Panel:
         f"API      {url}\n"
         f"Docs     {url}/docs\n"
         f"Flower   {flower}   user [bold]{settings.flower_user}[/], password [bold]{password}[/]\n"
-        f"Redis    {settings.redis_url}\n\n"
+        f"Redis    {without_password(settings.redis_url)}\n\n"
         f'Try      corelane ask "Who wrote it?" --context "Ada wrote it." --url {url}\n'
         "Stop     Ctrl-C",
         title="Corelane",
     )
+
+
+def without_password(url: str) -> str:
+    """A Redis URL that may be shown."""
+    return re.sub(r"(?<=://)([^:@/]*):[^@/]*@", r"\1:***@", url)
 
 
 def _url(settings: Settings) -> str:

@@ -21,6 +21,9 @@ from corelane.store.scripts import Script, load_scripts
 #: Longest silence of Redis that is waited for, in seconds; blocking pops stay well below it.
 SOCKET_TIMEOUT_S = 5
 
+#: Connections of one API process; callers beyond them wait for their turn. Waiting for a job holds none.
+MAX_CONNECTIONS = 64
+
 Command = tuple[Any, ...]
 
 #: A redis.asyncio client. Its declared types mix the blocking and the asyncio world, so none is better than those.
@@ -44,14 +47,16 @@ def store_errors() -> Iterator[None]:
 
 def open_async(url: str) -> AsyncClient:
     """A client for asyncio; connects on first use."""
-    return redis.asyncio.Redis.from_url(
+    pool = redis.asyncio.BlockingConnectionPool.from_url(
         url,
+        max_connections=MAX_CONNECTIONS,
+        timeout=SOCKET_TIMEOUT_S,
         retry=AsyncRetry(NoBackoff(), 0),
         socket_timeout=SOCKET_TIMEOUT_S,
         socket_connect_timeout=SOCKET_TIMEOUT_S,
         health_check_interval=5,
-        max_connections=256,
     )
+    return redis.asyncio.Redis.from_pool(pool)
 
 
 class Link:

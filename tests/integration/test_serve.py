@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from corelane.cli.serve import without_password
+from corelane.jobs import Item
 from corelane.settings import Settings
-from tests.integration.conftest import Fleet, start_fleet, stop_fleet
+from tests.integration.conftest import Fleet, start_fleet, stop_fleet, wait_for
 from tests.integration.test_bad_input import children, command
 
 
@@ -50,9 +52,41 @@ def test_killed_supervisor_leaves_no_orphans(own_fleet: Fleet) -> None:
     parts = children(own_fleet.process.pid)
     own_fleet.process.kill()
     own_fleet.process.wait()
-    from tests.integration.conftest import wait_for
-
     wait_for(lambda: not any(alive(pid) for pid in parts), 30)
+
+
+def test_work_that_waits_is_done_after_a_restart(built_in_data: Path, tmp_path: Path) -> None:
+    first = start_fleet(tmp_path, built_in_data / "artifacts", "--cores", "1")
+    with first.client() as client:
+        items = [
+            Item(
+                id=f"r{n}", question="What is the number?", context=f"The number is {n}. " + "The rest is noise. " * 20
+            )
+            for n in range(400)
+        ]
+        job = client.submit(items)
+        wait_for(lambda: client.get(job.id).counts.succeeded > 0)
+    assert stop_fleet(first) == 0
+    second = start_fleet(tmp_path, built_in_data / "artifacts", "--cores", "1")
+    try:
+        with second.client() as client:
+            assert client.get(job.id).counts.succeeded < 400
+            assert [result.id for result in client.iter_results(job.id)] == [item.id for item in items]
+            assert client.get(job.id).counts.succeeded == 400
+    finally:
+        assert stop_fleet(second) == 0
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://127.0.0.1:6379/0", "redis://127.0.0.1:6379/0"),
+        ("rediss://user:se:cret@host:1/0", "rediss://user:***@host:1/0"),
+        ("redis://:secret@host/0", "redis://:***@host/0"),
+    ],
+)
+def test_passwords_are_not_shown(url: str, shown: str) -> None:
+    assert without_password(url) == shown
 
 
 def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:

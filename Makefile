@@ -45,6 +45,10 @@ bench: install ## Measure the engine and the service on SQuAD-format data
 	@$(BIN)/python benchmarks/eager_reference.py
 	@$(BIN)/python benchmarks/service.py
 
+.PHONY: bench-queue
+bench-queue: install ## Measure the queue plane alone, with the null engine, over HTTP
+	@$(BIN)/python benchmarks/queue_plane.py
+
 .PHONY: chaos
 chaos: $(VENV)/.installed-dev ## Kill workers again and again under load; every item must be answered once
 	$(BIN)/python -m pytest tests/chaos --faults 200 --timeout 3600

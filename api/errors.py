@@ -4,6 +4,7 @@
 error says nothing of its insides.
 """
 
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -25,6 +26,7 @@ STATUS: dict[type[errors.CorelaneError], int] = {
     errors.TooLarge: 413,
     errors.NotFound: 404,
     errors.Unavailable: 503,
+    errors.Overloaded: 429,
 }
 
 #: Codes of failures that happen before any of our own code runs.
@@ -73,8 +75,8 @@ def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
-def problem(status: int, code: str, detail: str, **more: Any) -> JSONResponse:
-    """A problem document as a response."""
+def problem(status: int, code: str, detail: str, retry_after_s: int = RETRY_AFTER_S, **more: Any) -> JSONResponse:
+    """A problem document as a response; ``retry_after_s`` is told where coming back can help."""
     body = {
         "type": f"urn:corelane:problem:{code}",
         "title": code.replace("_", " ").capitalize(),
@@ -83,7 +85,7 @@ def problem(status: int, code: str, detail: str, **more: Any) -> JSONResponse:
         "code": code,
         **more,
     }
-    headers = {"Retry-After": str(RETRY_AFTER_S)} if status in (429, 503) else None
+    headers = {"Retry-After": str(retry_after_s)} if status in (429, 503) else None
     return JSONResponse(body, status, headers, media_type=PROBLEM_TYPE)
 
 
@@ -109,17 +111,25 @@ async def _foreseen(request: Request, error: Exception) -> JSONResponse:
     status = status_of(known)
     _count(request, known.code)
     log.log(30 if status >= 500 else 20, "problem", code=known.code, status=status)
-    return problem(status, known.code, known.detail)
+    retry_after_s = known.retry_after_s if isinstance(known, errors.Overloaded) else RETRY_AFTER_S
+    return problem(status, known.code, known.detail, retry_after_s)
 
 
 async def _invalid(request: Request, error: Exception) -> JSONResponse:
     found = error.errors() if isinstance(error, RequestValidationError) else []
-    listed = [{"at": _place(each["loc"]), "detail": each["msg"]} for each in found[:MAX_ERRORS]]
+    listed = [{"at": _place(each["loc"]), "detail": _sentence(each)} for each in found[:MAX_ERRORS]]
     code = errors.InvalidInput.code
     _count(request, code)
     first = f"{listed[0]['at']}: {listed[0]['detail']}" if listed else "the request is not valid"
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
     return problem(422, code, first + more, errors=listed)
+
+
+def _sentence(found: Mapping[str, Any]) -> str:
+    """What pydantic or the JSON parser says; the parser's own words, so that a missing comma can be found."""
+    if found["type"] != "json_invalid":
+        return str(found["msg"])
+    return f"the body is not JSON in UTF-8: {found.get('ctx', {}).get('error', '')}"
 
 
 def _place(location: tuple[int | str, ...]) -> str:

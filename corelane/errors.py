@@ -8,6 +8,7 @@
     │   └── QuestionTooLong     the question leaves no room for context in the model's window
     ├── NotFound                no such job (or no longer)
     ├── Unavailable             try again later: nothing was kept
+    │   ├── Overloaded          too much work waits already; carries when to come back
     │   ├── NotReady            no worker has announced a model yet
     │   ├── StoreUnavailable    Redis does not answer
     │   ├── StoreFull           Redis refuses to write
@@ -69,6 +70,14 @@ class NotFound(CorelaneError):
 class Unavailable(CorelaneError):
     code = "unavailable"
     retryable = True
+
+
+class Overloaded(Unavailable):
+    code = "overloaded"
+
+    def __init__(self, detail: str, retry_after_s: int) -> None:
+        super().__init__(detail)
+        self.retry_after_s = retry_after_s
 
 
 class NotReady(Unavailable):

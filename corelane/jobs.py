@@ -60,6 +60,19 @@ def iso_time(ms: int) -> str:
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+class Priority(StrEnum):
+    """Which lane a job waits in; every eighth claim begins with the lowest, so that none starves."""
+
+    HIGH = "high"
+    NORMAL = "normal"
+    LOW = "low"
+
+    @property
+    def rank(self) -> int:
+        """Its place in a lane's name: 0 goes first."""
+        return list(Priority).index(self)
+
+
 class Wire(BaseModel):
     """A request part: unknown fields are refused, so that a typing mistake is not silently ignored."""
 
@@ -119,6 +132,13 @@ class JobRequest(Wire):
     context: str | None = Field(None, description="One item's passage, without `items`.")
     model: str = Field("default", min_length=1, max_length=200, description="A model version, name or alias.")
     options: Options = Field(default_factory=Options, description="How the items are answered.")
+    priority: Priority = Field(Priority.NORMAL, description="Jobs of higher priority are answered first.")
+    expires_in_s: float | None = Field(
+        None,
+        gt=0,
+        le=30 * 24 * 3600,
+        description="After this many seconds nothing more of the job is started; what is answered stays.",
+    )
     metadata: dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]] = Field(
         default_factory=dict, max_length=16, description="Up to 16 texts kept with the job."
     )
@@ -206,9 +226,11 @@ class Job(BaseModel):
     status: JobStatus
     model: str = Field(description="The model version that answers.")
     counts: Counts
+    priority: Priority = Priority.NORMAL
     created_at: str
     started_at: str | None = None
     finished_at: str | None = None
+    expires_at: str | None = Field(None, description="When what is not started yet expires.")
     urls: JobUrls
     options: Options
     metadata: dict[str, str] = Field(default_factory=dict)

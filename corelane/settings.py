@@ -50,7 +50,9 @@ class Settings(BaseSettings):
     models: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="Further compiled models that every core loads, comma-separated names."
     )
-    target: Literal["cpu"] = Field("cpu", description="What the artifacts are compiled for.")
+    target: Literal["cpu", "null"] = Field(
+        "cpu", description="What the artifacts are compiled for; `null` answers nothing, for measuring the queue alone."
+    )
 
     # HTTP
     host: str = Field("127.0.0.1", description="Address the API listens on.")
@@ -77,6 +79,9 @@ class Settings(BaseSettings):
     slice_tokens: int = Field(4096, ge=64, description="Most estimated tokens in a slice of several items.")
     claim_tokens: int = Field(4096, ge=64, description="Estimated tokens a core claims at a time.")
     claim_refs: int = Field(128, ge=1, le=1000, description="Most slices a core claims at a time.")
+    max_outstanding_tokens: int = Field(
+        50_000_000, ge=1000, description="Estimated tokens that may wait in all; jobs beyond are refused with 429."
+    )
     linger_s: float = Field(1.0, ge=0, description="Time an idle drain waits for work before it ends, in seconds.")
     drain_s: float = Field(60, gt=0, description="Longest time one drain task runs before it rings itself, in seconds.")
     lease_s: float = Field(6, gt=1, description="Time a lease lasts without being renewed, in seconds.")

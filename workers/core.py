@@ -12,10 +12,10 @@ from collections import deque
 
 import orjson
 
-from corelane.artifacts import Manifest, find_artifact, model_name
-from corelane.engine.backend import Backend, open_backend
-from corelane.engine.runner import Runner
-from corelane.errors import CorelaneError, StoreUnavailable
+from corelane.artifacts import model_name
+from corelane.engine.loading import load_runners
+from corelane.engine.runner import QueryRunner
+from corelane.errors import StoreUnavailable
 from corelane.lanes import Core
 from corelane.log import get_logger
 from corelane.metrics import CORE_COUNTERS
@@ -37,7 +37,7 @@ class CoreProcess:
         self.settings = settings
         self.core = core
         self.bell = bell
-        self.runners: dict[str, Runner] = {}
+        self.runners: dict[str, QueryRunner] = {}
         self.dispatch = Dispatch(settings, str(core))
         self.state = "starting"
         self.reasons: list[str] = []
@@ -59,14 +59,8 @@ class CoreProcess:
     def start(self) -> None:
         """Load and warm every model, then begin to live in public."""
         self._thread.start()
-        backend = open_backend(self.settings.target)
-        for name in dict.fromkeys((self.settings.model, *self.settings.models)):
-            try:
-                self._load(backend, name)
-            except CorelaneError as error:
-                self.reasons.append(f"{error.code}: {error.detail}")
-                log.error("model_failed", model=name, code=error.code, detail=error.detail)
-        backend.settle()
+        names = (self.settings.model, *self.settings.models)
+        self.runners, self.reasons = load_runners(self.settings.target, self.settings.artifact_root, names)
         self.state = "idle" if self.runners else "failed"
         self._join()
 
@@ -92,25 +86,15 @@ class CoreProcess:
         for runner in self.runners.values():
             runner.close()
 
-    def _load(self, backend: Backend, name: str) -> None:
-        artifact = find_artifact(self.settings.artifact_root, model_name(name), self.settings.target)
-        started = time.monotonic()
-        runner = Runner.open(backend, artifact)
-        runner.health()
-        runner.warm_up()
-        self.runners[runner.version] = runner
-        log.info("model_ready", version=runner.version, seconds=round(time.monotonic() - started, 2))
-
     def _join(self) -> None:
         """Announce, take back what a predecessor held, ring; again until Redis has taken it all."""
         default = model_name(self.settings.model)
         while not self._closing.is_set():
             try:
                 for runner in self.runners.values():
-                    manifest = runner.artifact.manifest
-                    aliases = [manifest.name, *([DEFAULT_ALIAS] if manifest.name == default else [])]
+                    aliases = [runner.name, *([DEFAULT_ALIAS] if runner.name == default else [])]
                     with self._lock:
-                        self._announcer.publish_model(runner.version, summarise(manifest), aliases)
+                        self._announcer.publish_model(runner.version, runner.summary, aliases)
                 self._beat()
                 Upkeep(self.settings, self.bell).return_own(str(self.core))
                 self.dispatch.wake(self.bell)
@@ -163,17 +147,3 @@ class CoreProcess:
         self._beats.append((now, busy))
         then, before = self._beats[0]
         return min(1.0, max(0.0, (busy - before) / (now - then))) if now > then else 0.0
-
-
-def summarise(manifest: Manifest) -> dict[str, object]:
-    """What the API shows of a version."""
-    return {
-        "name": manifest.name,
-        "target": manifest.target,
-        "dtype": manifest.dtype,
-        "buckets": [f"{bucket.rows}x{bucket.length}" for bucket in manifest.buckets],
-        "max_length": manifest.max_length,
-        "no_answer_threshold": manifest.no_answer_threshold,
-        "source": manifest.source,
-        "created_at": manifest.created_at,
-    }

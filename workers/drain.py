@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from corelane.engine.reading import Query
-from corelane.engine.runner import Runner
+from corelane.engine.runner import QueryRunner
 from corelane.errors import Unavailable
 from corelane.log import get_logger
 from corelane.store.dispatch import Claim, Outcome, Stretch
@@ -122,7 +122,7 @@ class Shift:
         log.debug("claim_answered", lease=claim.lease, items=self._report.items, seconds=round(self._useful - began, 4))
 
 
-def answer_stretches(stretches: Sequence[Stretch], runners: dict[str, Runner]) -> list[Outcome]:
+def answer_stretches(stretches: Sequence[Stretch], runners: dict[str, QueryRunner]) -> list[Outcome]:
     """Every item of every stretch answered; items of one model share its batches, whatever their jobs."""
     outcomes = []
     for version in dict.fromkeys(stretch.version for stretch in stretches):

@@ -8,6 +8,7 @@ import orjson
 from fastapi import APIRouter, Body, Header, Query, Response
 from starlette.responses import StreamingResponse
 
+from api.bodies import FastBodyRoute
 from api.deps import JobId, Parts, PartsDep, Wait
 from api.errors import documented
 from api.examples import JOB_REQUEST_EXAMPLES
@@ -21,7 +22,7 @@ from corelane.webhooks import check_address
 
 log = get_logger(__name__)
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses=documented(404, 422, 503))
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses=documented(404, 422, 503), route_class=FastBodyRoute)
 
 NDJSON = "application/x-ndjson"
 
@@ -38,7 +39,7 @@ RESOLVE_S = 2.0
 @router.post(
     "",
     status_code=202,
-    responses={200: {"model": Job, "description": "Final within the time waited."}, **documented(400, 413)},
+    responses={200: {"model": Job, "description": "Final within the time waited."}, **documented(400, 413, 429)},
 )
 async def submit_job(
     request: Annotated[JobRequest, Body(openapi_examples=JOB_REQUEST_EXAMPLES)],
@@ -52,7 +53,16 @@ async def submit_job(
     if request.webhook is not None:
         await check_webhook(parts, request.webhook)
     version = await resolve_model(parts, request.model)
-    submission = Submission(new_job_id(), version, items, request.options, request.metadata, request.webhook)
+    submission = Submission(
+        new_job_id(),
+        version,
+        items,
+        request.options,
+        request.metadata,
+        request.webhook,
+        request.priority,
+        request.expires_in_s,
+    )
     with parts.metrics.submit_seconds.time():
         record: JobRecord | None = await parts.store.submit(submission)
     parts.metrics.jobs_submitted.inc()

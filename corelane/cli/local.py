@@ -4,7 +4,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from corelane.cli.redis_server import free_port
 from corelane.client import Client
 from corelane.engine.cores import cpu_slots
 from corelane.errors import ServiceUnreachable, SetupError
+from corelane.settings import Settings, read_settings
 
 #: Compiling on a slow machine takes a minute or two, in seconds.
 READY_S = 600
@@ -23,14 +24,18 @@ LOG_NAME = "service.log"
 
 
 @contextmanager
-def running_service(data: Path) -> Iterator[str]:
-    """The URL of `corelane serve` on all cores, its log in ``data``; raises SetupError if it does not start."""
+def running_service(data: Path, **changes: object) -> Iterator[str]:
+    """The URL of `corelane serve` on all cores, its log in ``data``; raises SetupError if it does not start.
+
+    ``changes`` are settings that differ from this process's.
+    """
     data.mkdir(parents=True, exist_ok=True)
     port = free_port("127.0.0.1", 8000)
     argv = [sys.executable, "-m", "corelane", "serve", "--port", str(port), "--data", str(data)]
     log = data / LOG_NAME
     with log.open("wb") as out:
-        service = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT)  # noqa: S603  # our own command
+        env = service_environment(read_settings(), changes)
+        service = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT, env=env)  # noqa: S603  # our own command
     url = f"http://127.0.0.1:{port}"
     try:
         _wait_until_ready(url, service, log)
@@ -38,6 +43,13 @@ def running_service(data: Path) -> Iterator[str]:
     finally:
         service.send_signal(signal.SIGINT)
         service.wait(STOP_S)
+
+
+def service_environment(settings: Settings, changes: Mapping[str, object]) -> dict[str, str]:
+    """The environment for `serve`: what was set for this process, and the changes; its own defaults for the rest."""
+    given = {name: getattr(settings, name) for name in settings.model_fields_set} | dict(changes)
+    unset = dict.fromkeys(set(type(settings).model_fields) - set(given))
+    return settings.environment(**unset | given)
 
 
 def _wait_until_ready(url: str, service: "subprocess.Popen[bytes]", log: Path) -> None:

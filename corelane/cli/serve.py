@@ -148,7 +148,7 @@ async def _until_redis(url: str, supervisor: Supervisor, seconds: int) -> None:
 async def _compile_default(settings: Settings, supervisor: Supervisor, console: Console) -> None:
     """Compile the default model unless its artifact is there."""
     name = model_name(settings.model)
-    if is_compiled(settings, name, settings.target):
+    if settings.target == "null" or is_compiled(settings, name, settings.target):
         return
     supervisor.say(f"compiling {name}, once")
     argv = [sys.executable, "-m", "compile", settings.model, "--target", settings.target]

@@ -39,7 +39,7 @@ def _cpu_slot(index: int, cpu: int) -> CoreSlot:
 
 def core_slot(index: int, target: str) -> CoreSlot:
     """The slot a worker of this index claims; raises SetupError if the machine has no such core."""
-    if target != "cpu":
+    if target not in ("cpu", "null"):
         raise SetupError(f"cores of target {target!r} are not known; this build has: cpu")
     slots = cpu_slots()
     if index >= len(slots):

@@ -6,7 +6,7 @@ row by row, so that only the item at fault fails. CoreLost alone is passed on: t
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -35,12 +35,44 @@ class Work:
     padding: int = 0
 
 
+class QueryRunner(Protocol):
+    """What a worker needs of an engine."""
+
+    @property
+    def version(self) -> str:
+        """The model version it answers with."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        ...
+
+    @property
+    def summary(self) -> dict[str, object]:
+        """What the API shows of the version."""
+        ...
+
+    @property
+    def work(self) -> Work:
+        """What it has done."""
+        ...
+
+    def answer(self, queries: Sequence[Query]) -> list[dict[str, Any]]:
+        """One stored-form result per query, in order, less index and id."""
+        ...
+
+    def close(self) -> None:
+        """Unload the model."""
+        ...
+
+
 class Runner:
     """Answers queries with one loaded model. Not thread-safe."""
 
     def __init__(self, backend: Backend, model: Model, tokenizer: Tokenizer) -> None:
         manifest = model.artifact.manifest
-        self.artifact = model.artifact
+        self.name = manifest.name
         self.version = manifest.version_id
         self.work = Work()
         self._backend = backend
@@ -58,6 +90,20 @@ class Runner:
         tokenizer.no_truncation()
         tokenizer.no_padding()
         return cls(backend, model, tokenizer)
+
+    @property
+    def summary(self) -> dict[str, object]:
+        """What the API shows of the version."""
+        manifest = self._model.artifact.manifest
+        return {
+            "name": manifest.name,
+            "target": manifest.target,
+            "dtype": manifest.dtype,
+            "buckets": [str(bucket) for bucket in self._ladder],
+            "max_length": manifest.max_length,
+            "no_answer_threshold": manifest.no_answer_threshold,
+            "created_at": manifest.created_at,
+        }
 
     def warm_up(self) -> None:
         """Run every bucket, full and with a single row, until it is at speed."""

@@ -6,11 +6,16 @@
     cl:in:{ID}              hash    slice number → its items, one JSON text                      60 s until submitted;
                                                                                                  gone once answered
     cl:out:{ID}             hash    index of the first item → results, one JSON text             as job
-    cl:lane:CORE:VERSION    list    refs waiting for one core, oldest first                      none
-    cl:lanes                set     every CORE:VERSION that ever had a lane                      none
+    cl:lane:CORE:VERSION:P  list    refs waiting for one core at priority P (0, 1, 2), oldest    none
+                                    first
+    cl:lanes                set     every CORE:VERSION:P that ever had a lane                    none
     cl:orphans:VERSION      list    refs of a version that no living core holds                  none
     cl:orphaned             set     versions with orphans                                        none
-    cl:tokens               hash    core → estimated tokens routed to it and not yet answered    none
+    cl:tokens               hash    core, or `orphans` → estimated tokens there not yet          none
+                                    answered
+    cl:turns                hash    core → times it asked for work; the eighth begins at low     none
+    cl:rate:SECOND          string  estimated tokens answered in that second                     60 s
+    cl:expiring             zset    open job → time it expires, ms                               none
     cl:bell:CORE            string  absent (asleep), r (rung or busy), l (drain lingers)         30 s, l: 5 s
     cl:wake:CORE            list    wakes a lingering drain                                      30 s
     cl:seq, cl:fence        string  counters: bells rung, claims made                            none

@@ -33,38 +33,62 @@ local function ring(core, envelope)
   redis.call('LPUSH', queue, message)
 end
 
--- Each ref to the core with the fewest outstanding tokens among those that hold the version; without any, to the orphans.
-local function route(version, refs, envelope, to_front)
-  if #refs == 0 then return end
-  local push = to_front and 'LPUSH' or 'RPUSH'
-  local cores = redis.call('ZRANGEBYSCORE', 'cl:holders:' .. version, now_ms(), '+inf')
-  if #cores == 0 then
-    redis.call('SADD', 'cl:orphaned', version)
-    for _, ref in ipairs(refs) do redis.call(push, 'cl:orphans:' .. version, ref) end
-    return
-  end
-  table.sort(cores)
-  local load, added = {}, {}
-  for i, count in ipairs(redis.call('HMGET', 'cl:tokens', unpack(cores))) do
-    load[i], added[i] = tonumber(count or 0), 0
-  end
+-- The priority of a ref's job: 0 high, 1 normal, 2 low.
+local function priority_of(ref, known)
+  local job = parse(ref)
+  if not known[job] then known[job] = redis.call('HGET', job_key(job), 'priority') or '1' end
+  return known[job]
+end
+
+local function lane_key(core, version, priority) return 'cl:lane:' .. core .. ':' .. version .. ':' .. priority end
+
+-- Put refs into the lanes of one core, at the front where they waited longest, and ring it.
+local function enqueue(core, version, refs, envelope, to_front, priorities)
+  local tokens, push = 0, to_front and 'LPUSH' or 'RPUSH'
   local from, to, step = 1, #refs, 1
   if to_front then from, to, step = #refs, 1, -1 end
   for r = from, to, step do
-    local _, _, tokens = parse(refs[r])
+    local _, _, cost = parse(refs[r])
+    local priority = priority_of(refs[r], priorities)
+    tokens = tokens + cost
+    redis.call(push, lane_key(core, version, priority), refs[r])
+    redis.call('SADD', 'cl:lanes', core .. ':' .. version .. ':' .. priority)
+  end
+  redis.call('HINCRBY', 'cl:tokens', core, tokens)
+  if envelope then ring(core, envelope) end
+end
+
+-- Each ref to the core with the fewest outstanding tokens among those that hold the version; without any, to the orphans.
+local function route(version, refs, envelope, to_front)
+  if #refs == 0 then return end
+  local cores = redis.call('ZRANGEBYSCORE', 'cl:holders:' .. version, now_ms(), '+inf')
+  if #cores == 0 then
+    local tokens = 0
+    redis.call('SADD', 'cl:orphaned', version)
+    for _, ref in ipairs(refs) do
+      local _, _, cost = parse(ref)
+      tokens = tokens + cost
+      redis.call('RPUSH', 'cl:orphans:' .. version, ref)
+    end
+    redis.call('HINCRBY', 'cl:tokens', 'orphans', tokens)
+    return
+  end
+  table.sort(cores)
+  local load, chosen, priorities = {}, {}, {}
+  for i, count in ipairs(redis.call('HMGET', 'cl:tokens', unpack(cores))) do
+    load[i], chosen[i] = tonumber(count or 0), {}
+  end
+  for _, ref in ipairs(refs) do
+    local _, _, cost = parse(ref)
     local best = 1
     for i = 2, #cores do
       if load[i] < load[best] then best = i end
     end
-    load[best], added[best] = load[best] + tokens, added[best] + tokens
-    redis.call(push, 'cl:lane:' .. cores[best] .. ':' .. version, refs[r])
+    load[best] = load[best] + cost
+    table.insert(chosen[best], ref)
   end
   for i, core in ipairs(cores) do
-    if added[i] > 0 then
-      redis.call('HINCRBY', 'cl:tokens', core, added[i])
-      redis.call('SADD', 'cl:lanes', core .. ':' .. version)
-      ring(core, envelope)
-    end
+    if #chosen[i] > 0 then enqueue(core, version, chosen[i], envelope, to_front, priorities) end
   end
 end
 
@@ -79,6 +103,7 @@ local function finish(job, status, ttl)
   else
     redis.call('EXPIRE', in_key(job), ttl)
   end
+  redis.call('ZREM', 'cl:expiring', job)
   redis.call('XADD', 'cl:events', 'MAXLEN', '~', 10000, '*', 'job', job, 'status', status)
   local url = redis.call('HGET', key, 'webhook_url')
   if url then
@@ -100,5 +125,12 @@ local function answer(job, first, blob, succeeded, failed, ttl)
   if redis.call('HINCRBY', key, 'left', -(succeeded + failed)) == 0 then
     finish(job, ok > 0 and 'succeeded' or 'failed', ttl)
   end
+end
+
+-- Ends a job whose time is over: what is answered stays, the rest never reaches a model.
+local function expire(job, ttl)
+  local key = job_key(job)
+  redis.call('HSET', key, 'expired', redis.call('HGET', key, 'left'), 'left', 0)
+  finish(job, 'expired', ttl)
 end
 

@@ -66,7 +66,10 @@ class Dispatch:
         s = self._settings
         lease_ms = int(s.lease_s * 1000)
         replies = self._link.run_with(
-            first, "claim", self._core, s.claim_tokens, s.claim_refs, lease_ms, int(linger), *versions
+            first,
+            "claim",
+            *(self._core, s.claim_tokens, s.claim_refs, lease_ms, int(linger), s.results_ttl_s),
+            *versions,
         )
         return int(replies[0]) if first else 0, _parse_claim(replies[-1])
 

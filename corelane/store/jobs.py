@@ -4,6 +4,7 @@ Every call either has its effect or raises StoreUnavailable / StoreFull having h
 payloads of a job that never came to be expire within a minute.
 """
 
+import math
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,8 @@ from typing import Any
 import orjson
 import redis.exceptions
 
-from corelane.jobs import Item, JobStatus, Options, Webhook, unanswered_result
+from corelane.errors import Overloaded
+from corelane.jobs import Item, JobStatus, Options, Priority, Webhook, unanswered_result
 from corelane.lanes import Ref, cut_slices, estimate_tokens
 from corelane.settings import Settings
 from corelane.store.connections import AsyncClient, evalsha, store_errors
@@ -21,6 +23,12 @@ from corelane.store.scripts import load_scripts
 
 #: Payloads written before their job is submitted live this long, in seconds.
 PAYLOAD_TTL_S = 60
+
+#: The drain rate is measured over this many full seconds.
+RATE_SECONDS = 10
+
+#: Nobody is asked to come back later than this, in seconds.
+MAX_RETRY_AFTER_S = 3600
 
 #: Slices whose results are fetched at a time while results are read in order.
 SLICES_PER_READ = 32
@@ -36,6 +44,8 @@ class Submission:
     options: Options
     metadata: dict[str, str]
     webhook: Webhook | None
+    priority: Priority = Priority.NORMAL
+    expires_in_s: float | None = None
 
 
 class JobStore:
@@ -51,6 +61,7 @@ class JobStore:
         """Write payloads, then job, refs and bells in one step. Idempotent by the job's id."""
         items = submission.items
         costs = [estimate_tokens(item.question, item.context) for item in items]
+        await self._require_room(sum(costs))
         slices = list(cut_slices(costs, self._settings.slice_items, self._settings.slice_tokens))
         payloads = {
             number: orjson.dumps([[item.id, item.question, item.context] for item in items[first : first + count]])
@@ -68,9 +79,9 @@ class JobStore:
             pipe.expire(key, PAYLOAD_TTL_S)
             with store_errors():
                 await pipe.execute()
-        reply = await self._run(
-            "submit", submission.id, submission.version, self._bell, len(fields) // 2, *fields, *refs
-        )
+        expires_in_ms = int(1000 * (submission.expires_in_s or 0))
+        head = (submission.id, submission.version, self._bell, expires_in_ms, len(fields) // 2)
+        reply = await self._run("submit", *head, *fields, *refs)
         return JobRecord(
             id=submission.id,
             status=JobStatus.QUEUED,
@@ -80,11 +91,31 @@ class JobStore:
             options=submission.options,
             metadata=submission.metadata,
             cuts=cuts,
+            priority=submission.priority,
+            expires_ms=None if reply[2] is None else int(reply[2]),
+        )
+
+    async def _require_room(self, tokens: int) -> None:
+        """Refuse what would pass the bound on waiting work, before anything is written; raises Overloaded."""
+        async with self._redis.pipeline(transaction=False) as pipe:
+            with store_errors():
+                waiting, (seconds, _) = await pipe.hvals("cl:tokens").time().execute()
+                excess = sum(map(int, waiting)) + tokens - self._settings.max_outstanding_tokens
+                if excess <= 0:
+                    return
+                keys = [f"cl:rate:{second}" for second in range(int(seconds) - RATE_SECONDS, int(seconds))]
+                answered = await self._redis.mget(keys)
+        retry_after_s = seconds_until(excess, sum(int(count) for count in answered if count) / RATE_SECONDS)
+        raise Overloaded(
+            f"{self._settings.max_outstanding_tokens:,} tokens may wait and this job would pass that by {excess:,}; "
+            f"nothing was kept, come back in {retry_after_s} s",
+            retry_after_s,
         )
 
     @staticmethod
     def _fields(submission: Submission, total: int, cuts: Sequence[int]) -> list[Any]:
         fields = [
+            *("priority", submission.priority.rank),
             *("total", total),
             *("left", total),
             *("options", submission.options.model_dump_json()),
@@ -177,3 +208,8 @@ class JobStore:
             except redis.exceptions.NoScriptError:
                 await self._redis.script_load(script.text)
                 return await self._redis.execute_command(*evalsha(script, args))
+
+
+def seconds_until(tokens: int, tokens_per_s: float) -> int:
+    """When so many tokens will have been answered at the measured rate; between 1 s and an hour."""
+    return max(1, min(MAX_RETRY_AFTER_S, math.ceil(tokens / tokens_per_s))) if tokens_per_s else MAX_RETRY_AFTER_S

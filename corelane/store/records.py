@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from corelane.jobs import Counts, Job, JobStatus, JobUrls, Options, iso_time
+from corelane.jobs import Counts, Job, JobStatus, JobUrls, Options, Priority, iso_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +25,14 @@ class JobRecord:
     options: Options = field(default_factory=Options)
     metadata: dict[str, str] = field(default_factory=dict)
     cuts: tuple[int, ...] = (0,)
+    priority: Priority = Priority.NORMAL
+    expires_ms: int | None = None
 
     @classmethod
     def parse(cls, job: str, raw: dict[bytes, bytes]) -> "JobRecord":
         """A job's hash as a record."""
         values = {key.decode(): value for key, value in raw.items()}
-        started, finished = values.get("started_ms"), values.get("finished_ms")
+        started, finished, expires = (values.get(name) for name in ("started_ms", "finished_ms", "expires_ms"))
         return cls(
             id=job,
             status=JobStatus(values["status"].decode()),
@@ -46,6 +48,8 @@ class JobRecord:
             options=Options.model_validate_json(values["options"]),
             metadata=orjson.loads(values["metadata"]),
             cuts=tuple(map(int, values["cuts"].split())),
+            priority=list(Priority)[int(values["priority"])],
+            expires_ms=None if expires is None else int(expires),
         )
 
     def describe(self) -> Job:
@@ -62,9 +66,11 @@ class JobRecord:
                 canceled=self.canceled,
                 expired=self.expired,
             ),
+            priority=self.priority,
             created_at=iso_time(self.created_ms),
             started_at=None if self.started_ms is None else iso_time(self.started_ms),
             finished_at=None if self.finished_ms is None else iso_time(self.finished_ms),
+            expires_at=None if self.expires_ms is None else iso_time(self.expires_ms),
             urls=JobUrls(self=home, results=f"{home}/results", cancel=f"{home}/cancel"),
             options=self.options,
             metadata=self.metadata,

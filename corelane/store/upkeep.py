@@ -40,8 +40,8 @@ class Upkeep:
 
     def tend(self) -> list[str]:
         """Move what waits for dead or missing cores; the names of cores that must be rung for."""
-        grace_ms = int(self._settings.bell_grace_s * 1000)
-        return [core.decode() for core in self._link.run("tend", grace_ms, self._bell)]
+        grace_ms, ttl = int(self._settings.bell_grace_s * 1000), self._settings.results_ttl_s
+        return [core.decode() for core in self._link.run("tend", grace_ms, self._bell, ttl)]
 
     def _return(self, lease: str, *, only_lapsed: bool) -> int:
         held = self._link("HGETALL", f"cl:claim:{lease}")

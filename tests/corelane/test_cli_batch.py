@@ -45,7 +45,11 @@ QUESTIONS = b"\n".join(
     ]
 )
 
-COMMAND = "import typer; from corelane.cli.batch import batch; app = typer.Typer(); app.command()(batch); app()"
+#: The command as a program; with Ctrl-C as a terminal has it, even where the tests run in a background that ignores it.
+COMMAND = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
+    "import typer; from corelane.cli.batch import batch; app = typer.Typer(); app.command()(batch); app()"
+)
 
 
 @pytest.fixture

@@ -6,12 +6,13 @@ import time
 import pytest
 import redis
 
-from corelane.jobs import Item, JobStatus, Options, Webhook, new_job_id
+from corelane.errors import Overloaded, StoreFull
+from corelane.jobs import Item, JobStatus, Options, Priority, Webhook, new_job_id
 from corelane.settings import Settings
 from corelane.store.connections import Link, open_async
 from corelane.store.dispatch import Claim, Dispatch, Outcome
 from corelane.store.fleet import Announcer
-from corelane.store.jobs import JobStore, Submission
+from corelane.store.jobs import MAX_RETRY_AFTER_S, JobStore, Submission, seconds_until
 from corelane.store.records import JobRecord
 from corelane.store.upkeep import Upkeep
 
@@ -29,10 +30,17 @@ class Bench:
         Announcer(self.settings, name).beat({"state": "idle"}, [VERSION], [])
         return Dispatch(self.settings, name)
 
-    def submit(self, count: int, job: str | None = None, webhook: Webhook | None = None) -> str:
+    def submit(
+        self,
+        count: int,
+        job: str | None = None,
+        webhook: Webhook | None = None,
+        priority: Priority = Priority.NORMAL,
+        expires_in_s: float | None = None,
+    ) -> str:
         job = job or new_job_id()
         items = [Item(id=f"i{n}", question="who", context="ada") for n in range(count)]
-        submission = Submission(job, VERSION, items, Options(), {"k": "v"}, webhook)
+        submission = Submission(job, VERSION, items, Options(), {"k": "v"}, webhook, priority, expires_in_s)
         self._with_store(lambda store: store.submit(submission))
         return job
 
@@ -108,7 +116,7 @@ def test_submit_repeated_is_one_job(bench: Bench) -> None:
 def test_one_job_spreads_over_all_cores_by_outstanding_tokens(bench: Bench) -> None:
     bench.core("a/0"), bench.core("b/0")
     bench.submit(320)
-    waiting = [bench.raw.llen(f"cl:lane:{core}:{VERSION}") for core in ("a/0", "b/0")]
+    waiting = [bench.raw.llen(f"cl:lane:{core}:{VERSION}:1") for core in ("a/0", "b/0")]
     assert waiting == [5, 5]
 
 
@@ -259,7 +267,7 @@ def test_results_of_a_running_job_end_at_the_first_gap(bench: Bench) -> None:
 def test_job_whose_payloads_expired_is_not_made(bench: Bench) -> None:
     link = Link(bench.settings.redis_url)
     with pytest.raises(redis.ResponseError, match="PAYLOADGONE"):
-        link.run("submit", new_job_id(), VERSION, bench.bell, 0)
+        link.run("submit", new_job_id(), VERSION, bench.bell, 0, 0)
     assert bench.raw.keys("cl:job:*") == []
 
 
@@ -274,8 +282,6 @@ def test_final_job_with_a_webhook_has_one_delivery_due(bench: Bench) -> None:
 
 
 def test_full_redis_refuses_with_a_sentence_and_keeps_nothing(bench: Bench) -> None:
-    from corelane.errors import StoreFull
-
     bench.raw.config_set("maxmemory", 1)
     try:
         with pytest.raises(StoreFull, match="full"):
@@ -283,3 +289,128 @@ def test_full_redis_refuses_with_a_sentence_and_keeps_nothing(bench: Bench) -> N
     finally:
         bench.raw.config_set("maxmemory", 0)
     assert bench.raw.keys("cl:*") == []
+
+
+def first_jobs(core: Dispatch, claims: int) -> list[str]:
+    """Claims one stretch at a time; the jobs in the order they are taken."""
+    jobs = []
+    for _ in range(claims):
+        claim = claimed(core)
+        jobs += [ref.job for ref, _ in claim.refs]
+        core.commit(claim.lease, answered(claim))
+    return jobs
+
+
+def test_higher_priority_goes_first_whenever_it_came(bench: Bench) -> None:
+    core = bench.core("a/0")
+    low = bench.submit(32, priority=Priority.LOW)
+    normal = bench.submit(32)
+    high = bench.submit(32, priority=Priority.HIGH)
+    [taken] = [[ref.job for ref, _ in claimed(core).refs]]
+    assert taken == [high, normal, low]
+    assert bench.get(high).describe().priority == "high"
+
+
+def test_every_eighth_claim_begins_with_the_lowest_priority(bench: Bench) -> None:
+    one_at_a_time = Dispatch(bench.settings.model_copy(update={"claim_refs": 1}), "a/0")
+    bench.core("a/0")
+    low = bench.submit(32, priority=Priority.LOW)
+    for _ in range(12):
+        bench.submit(32, priority=Priority.HIGH)
+    assert first_jobs(one_at_a_time, 8).index(low) < 8
+
+
+def test_idle_core_takes_half_of_the_longest_lane_it_can_serve(bench: Bench) -> None:
+    busy = bench.core("a/0")
+    job = bench.submit(32 * 8)
+    idle = bench.core("b/0")
+    stolen = claimed(idle)
+    assert [ref.first for ref, _ in stolen.refs] == [128, 160, 192, 224]
+    kept = claimed(busy)
+    assert [ref.first for ref, _ in kept.refs] == [0, 32, 64, 96]
+    for core, claim in ((idle, stolen), (busy, kept)):
+        assert core.commit(claim.lease, answered(claim)) == 0
+    assert bench.get(job).succeeded == 256
+    assert bench.raw.hgetall("cl:tokens") == {"a/0": "0", "b/0": "0"}
+
+
+def test_core_never_steals_what_it_does_not_hold(bench: Bench) -> None:
+    bench.core("a/0")
+    bench.submit(64)
+    assert bench.core("b/0").claim(["other@1"], linger=False) is None
+
+
+def test_job_past_its_time_never_reaches_a_core(bench: Bench) -> None:
+    core = bench.core("a/0")
+    job = bench.submit(40, expires_in_s=0.2)
+    assert bench.get(job).describe().expires_at is not None
+    time.sleep(0.3)
+    assert core.claim([VERSION], linger=False) is None
+    record = bench.get(job)
+    assert (record.status, record.expired, record.started_ms) == (JobStatus.EXPIRED, 40, None)
+    assert [(r["id"], r["status"]) for r in bench.results(job, 39)] == [("i39", "expired")]
+    assert bench.raw.hgetall("cl:tokens") == {"a/0": "0"}
+    assert bench.raw.xlen("cl:events") == 1
+
+
+def test_job_nobody_can_serve_expires_all_the_same(bench: Bench) -> None:
+    job = bench.submit(3, expires_in_s=0.2)
+    time.sleep(0.3)
+    bench.upkeep.tend()
+    assert bench.get(job).status is JobStatus.EXPIRED
+    assert not bench.raw.exists("cl:expiring")
+
+
+def test_expiry_keeps_what_is_answered(bench: Bench) -> None:
+    core = bench.core("a/0")
+    job = bench.submit(64, expires_in_s=0.5)
+    claim = claimed(core)
+    core.commit(claim.lease, answered(claim)[:1])
+    time.sleep(0.6)
+    bench.upkeep.tend()
+    assert core.commit(claim.lease, answered(claim)[1:]) == 0
+    record = bench.get(job)
+    assert (record.status, record.succeeded, record.expired) == (JobStatus.EXPIRED, 32, 32)
+    assert [r["status"] for r in bench.results(job)] == ["succeeded"] * 32 + ["expired"] * 32
+
+
+def test_job_that_ends_in_time_does_not_expire(bench: Bench) -> None:
+    core = bench.core("a/0")
+    job = bench.submit(1, expires_in_s=0.2)
+    claim = claimed(core)
+    core.commit(claim.lease, answered(claim))
+    time.sleep(0.3)
+    bench.upkeep.tend()
+    assert bench.get(job).status is JobStatus.SUCCEEDED
+    assert bench.raw.xlen("cl:events") == 1
+
+
+def test_more_than_may_wait_is_refused_before_anything_is_written(bench: Bench) -> None:
+    bench.settings = bench.settings.model_copy(update={"max_outstanding_tokens": 64 * 50})
+    bench.core("a/0")
+    bench.submit(40)
+    before = sorted(bench.raw.keys())
+    with pytest.raises(Overloaded, match="come back in 3600 s"):
+        bench.submit(20)
+    assert sorted(bench.raw.keys()) == before
+    bench.submit(10)
+
+
+def test_orphans_count_as_waiting(bench: Bench) -> None:
+    bench.settings = bench.settings.model_copy(update={"max_outstanding_tokens": 64 * 50})
+    bench.submit(40)
+    with pytest.raises(Overloaded):
+        bench.submit(20)
+    core = bench.core("a/0")
+    bench.upkeep.tend()
+    assert bench.raw.hgetall("cl:tokens") == {"orphans": "0", "a/0": str(64 * 40)}
+    claim = claimed(core)
+    core.commit(claim.lease, answered(claim))
+    bench.submit(50)
+
+
+def test_time_to_come_back_follows_the_measured_rate() -> None:
+    assert seconds_until(5_000, 1_000) == 5
+    assert seconds_until(1, 1_000_000) == 1
+    assert seconds_until(10**9, 1) == MAX_RETRY_AFTER_S
+    assert seconds_until(1, 0) == MAX_RETRY_AFTER_S

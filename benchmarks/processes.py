@@ -1,0 +1,37 @@
+"""CPU time of a service's processes, by role, from /proc."""
+
+import os
+from pathlib import Path
+
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+#: Words of a command line that tell a role, looked for in this order.
+ROLES = (
+    ("redis", ("redis-server", "valkey-server")),
+    ("flower", ("flower",)),
+    ("keeper", ("keeper@",)),
+    ("worker", ("core.",)),
+    ("api", (" api",)),
+)
+
+
+def descendants(pid: int) -> list[int]:
+    """All processes below a process."""
+    children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return [found for child in children for found in (child, *descendants(child))]
+
+
+def role_of(pid: int) -> str:
+    """The role of one process of a service."""
+    command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    return next((role for role, words in ROLES if any(word in command for word in words)), "other")
+
+
+def cpu_seconds(pids: list[int]) -> dict[str, float]:
+    """User and system time so far, by role."""
+    used: dict[str, float] = {}
+    for pid in pids:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        role = role_of(pid)
+        used[role] = used.get(role, 0.0) + (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+    return used

@@ -1,0 +1,161 @@
+"""The queue plane alone: the null engine behind the whole service, loaded over HTTP. `make bench-queue` runs it.
+
+    python benchmarks/queue_plane.py [--quick]
+
+For each job size and payload: items/s from the first submit to the last job final, and CPU µs per item by role.
+For a lone item: time of `POST … Prefer: wait` on a warm, idle service. And plain Celery in the same run.
+"""
+
+import argparse
+import http.client
+import json
+import os
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import orjson
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from benchmarks import plain_celery
+from benchmarks.processes import cpu_seconds, descendants
+from corelane.cli.local import running_service
+from corelane.engine.cores import cpu_slots
+
+HERE = Path(__file__).parent
+
+#: Connections that submit at the same time.
+SUBMITTERS = 4
+
+#: Items of each measurement, by items per job: enough for a few seconds each.
+ITEMS = {1: 2_000, 32: 60_000, 1000: 200_000}
+
+LONE_ITEMS = 300
+PLAIN_ITEMS = 1_500
+
+
+def job_body(items: int, payload_bytes: int) -> bytes:
+    """A request of ``items`` items with contexts of about ``payload_bytes``."""
+    context = ("The number is 7. " * (payload_bytes // 17 + 1))[: max(payload_bytes - 60, 20)]
+    return orjson.dumps(
+        {"items": [{"id": str(n), "question": "What is it?", "context": context} for n in range(items)]}
+    )
+
+
+class Connection:
+    """One keep-alive connection."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self._connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=120)
+
+    def call(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Any:
+        """The answer's JSON; raises RuntimeError for a problem."""
+        sent = {
+            "Content-Type": "application/json",
+            **{name.replace("_", "-"): value for name, value in headers.items()},
+        }
+        self._connection.request(method, path, body, sent)
+        response = self._connection.getresponse()
+        content = response.read()
+        if response.status >= 400:
+            raise RuntimeError(content.decode())
+        return orjson.loads(content)
+
+
+def flood(url: str, items: int, per_job: int, payload_bytes: int) -> float:
+    """Seconds from the first submit until every job is final."""
+    body = job_body(per_job, payload_bytes)
+    jobs = items // per_job
+    failures: list[BaseException] = []
+
+    def submit(count: int) -> None:
+        try:
+            connection = Connection(url)
+            ids = [connection.call("POST", "/v1/jobs", body)["id"] for _ in range(count)]
+            for job in ids:
+                while connection.call("GET", f"/v1/jobs/{job}?wait=30")["status"] != "succeeded":
+                    pass
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=submit, args=(jobs // SUBMITTERS,)) for _ in range(SUBMITTERS)]
+    began = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+    return time.perf_counter() - began
+
+
+def lone(url: str) -> list[float]:
+    """Milliseconds of single questions, one after another with a little time between."""
+    connection = Connection(url)
+    body = job_body(1, 200)
+    taken = []
+    for number in range(LONE_ITEMS + 20):
+        began = time.perf_counter()
+        connection.call("POST", "/v1/jobs", body, Prefer="wait=10")
+        if number >= 20:
+            taken.append(1000 * (time.perf_counter() - began))
+        time.sleep(0.01)
+    return sorted(taken)
+
+
+def measure(url: str, quick: bool) -> dict[str, Any]:
+    """Every figure of one service."""
+    pids = descendants(os.getpid())
+    flood(url, 20_000, 1000, 200)
+    taken = lone(url)
+    figures: dict[str, Any] = {
+        "lone_p50_ms": statistics.median(taken),
+        "lone_p99_ms": taken[int(len(taken) * 0.99)],
+        "runs": [],
+    }
+    sizes = [(1000, 200)] if quick else [(per_job, size) for size in (200, 2_000, 20_000) for per_job in (1, 32, 1000)]
+    for per_job, payload_bytes in sizes:
+        if per_job * payload_bytes > 8_000_000:
+            per_job = 8_000_000 // payload_bytes
+        items = max(ITEMS.get(per_job, 20_000) * 200 // payload_bytes, 1_000) // per_job * per_job
+        items -= items % (per_job * SUBMITTERS)
+        before = cpu_seconds(pids)
+        elapsed = flood(url, items, per_job, payload_bytes)
+        after = cpu_seconds(pids)
+        cpu = {role: round((after[role] - before[role]) / items * 1e6, 1) for role in after}
+        run = {"per_job": per_job, "payload_bytes": payload_bytes, "items": items, "items_per_s": items / elapsed}
+        figures["runs"].append({**run, "us_cpu_per_item": round(sum(cpu.values()), 1), "us_cpu_by_role": cpu})
+        print(json.dumps(figures["runs"][-1]), flush=True)
+    return figures
+
+
+def main() -> int:
+    """Measure and keep the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="jobs of 1,000 small items only")
+    arguments = parser.parse_args()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running_service(Path(folder), target="null", model="null", log_level="warning") as url,
+    ):
+        figures = measure(url, arguments.quick)
+        lines = (Path(folder) / "service.log").read_text().splitlines()
+        redis = next(line.split()[-2] for line in lines if "redis://" in line)
+        figures["plain_celery_items_per_s"] = plain_celery.measure(redis, PLAIN_ITEMS, len(cpu_slots()))
+    best = next(run for run in figures["runs"] if run["per_job"] == 1000)
+    figures = {"items_per_s": best["items_per_s"], "us_cpu_per_item": best["us_cpu_per_item"], **figures}
+    (HERE / "results").mkdir(exist_ok=True)
+    (HERE / "results" / "queue.json").write_text(json.dumps(figures, indent=2) + "\n")
+    print(json.dumps({key: value for key, value in figures.items() if key != "runs"}, indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,41 @@
+"""From names of models to runners that are loaded, healthy and warm, all on one backend of one core."""
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from corelane.artifacts import find_artifact, model_name
+from corelane.engine.backend import Backend, open_backend
+from corelane.engine.null import NullRunner
+from corelane.engine.runner import QueryRunner, Runner
+from corelane.errors import CorelaneError
+from corelane.log import get_logger
+
+log = get_logger(__name__)
+
+
+def load_runners(target: str, root: Path, names: Iterable[str]) -> tuple[dict[str, QueryRunner], list[str]]:
+    """Runners by version, and for each model that did not load the reason: one bad model stops no other."""
+    if target == "null":
+        return {NullRunner.version: NullRunner()}, []
+    backend = open_backend(target)
+    runners: dict[str, QueryRunner] = {}
+    reasons = []
+    for name in dict.fromkeys(names):
+        try:
+            runner = _load(backend, target, root, name)
+            runners[runner.version] = runner
+        except CorelaneError as error:
+            reasons.append(f"{error.code}: {error.detail}")
+            log.error("model_failed", model=name, code=error.code, detail=error.detail)
+    backend.settle()
+    return runners, reasons
+
+
+def _load(backend: Backend, target: str, root: Path, name: str) -> Runner:
+    started = time.monotonic()
+    runner = Runner.open(backend, find_artifact(root, model_name(name), target))
+    runner.health()
+    runner.warm_up()
+    log.info("model_ready", version=runner.version, seconds=round(time.monotonic() - started, 2))
+    return runner

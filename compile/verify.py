@@ -53,8 +53,8 @@ def inspect(probe: Probe, run: Run, dtype: Dtype) -> Findings:
     """Run a compiled bucket on the samples; a run that fails raises RunFailed."""
     got = [run(batch) for batch in probe.batches]
     errors = [
-        _largest_difference(ours, theirs, batch, len(packed.windows))
-        for ours, theirs, batch, packed in zip(got, probe.expected, probe.batches, probe.packed, strict=True)
+        _largest_difference(ours, theirs, batch, len(rows))
+        for ours, theirs, batch, rows in zip(got, probe.expected, probe.batches, probe.rows, strict=True)
     ]
     expected, found = find_answers(probe, probe.expected), find_answers(probe, got)
     return Findings(

@@ -87,7 +87,7 @@ class Settings(BaseSettings):
     lease_s: float = Field(6, gt=1, description="Time a lease lasts without being renewed, in seconds.")
     heartbeat_s: float = Field(1, gt=0, description="Time between a core's heartbeats, in seconds.")
     stuck_s: float = Field(
-        300, gt=1, description="A claim that finishes no batch for this long is no longer renewed, in seconds."
+        300, gt=1, description="A core whose batch takes longer than this no longer renews its leases, in seconds."
     )
     max_attempts: int = Field(3, ge=1, description="Attempts an item gets before it fails with `worker_lost`.")
     sweep_s: float = Field(1, gt=0, description="Time between the keeper's sweeps, in seconds.")

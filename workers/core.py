@@ -9,6 +9,7 @@ import os
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 
 import orjson
 
@@ -41,10 +42,11 @@ class CoreProcess:
         self.dispatch = Dispatch(settings, str(core))
         self.state = "starting"
         self.reasons: list[str] = []
-        #: The lease being worked on, and since when; the heartbeat renews it.
-        self.lease: tuple[str, float] | None = None
+        #: The leases being worked on; the heartbeat renews them unless one batch takes too long.
+        self.leases: list[str] = []
+        self.running_since: float | None = None
         self.busy_s = 0.0
-        self._progress = (0, 0.0)
+        self.retired = False
         self._beats: deque[tuple[float, float]] = deque(maxlen=BUSY_BEATS)
         self._announcer = Announcer(settings, str(core))
         self._lock = threading.Lock()
@@ -64,16 +66,26 @@ class CoreProcess:
         self.state = "idle" if self.runners else "failed"
         self._join()
 
-    def begin(self, lease: str) -> float:
-        """Note that a claim is being worked on, so that its lease is renewed; the time, for ``end``."""
-        now = time.monotonic()
-        self.state, self.lease = "busy", (lease, now)
-        return now
+    def hold(self, leases: Sequence[str]) -> None:
+        """The leases that are being worked on; the heartbeat renews them."""
+        self.leases = list(leases)
+        self.state = "busy" if leases else "idle"
+
+    def begin(self) -> float:
+        """Note that a batch begins; the time, for ``end``."""
+        self.running_since = time.monotonic()
+        return self.running_since
 
     def end(self, began: float) -> None:
-        """Note that the claim is done with."""
-        self.busy_s += time.monotonic() - began
-        self.state, self.lease = "idle", None
+        """Note that it is over, well or not."""
+        now = time.monotonic()
+        self.busy_s += now - began
+        self.running_since = None
+
+    def retire(self) -> None:
+        """Take no more: nothing is routed here from now on."""
+        self.retired = True
+        self.dispatch.leave(self.versions)
 
     def close(self) -> None:
         """Leave the fleet and give everything back."""
@@ -113,19 +125,15 @@ class CoreProcess:
                 if not lost:
                     log.warning("store_unavailable", detail=error.detail)
                 lost = True
+            except Exception:
+                # Without a heartbeat this core's leases lapse and its work is lost to it: log, and go on beating.
+                log.exception("heartbeat_failed")
 
     def _beat(self) -> None:
-        lease = self.lease
-        alive = lease is not None and time.monotonic() - self._progress_since(lease[1]) < self.settings.stuck_s
+        stuck = self.running_since is not None and time.monotonic() - self.running_since > self.settings.stuck_s
+        versions = [] if self.retired else self.versions
         with self._lock:
-            self._announcer.beat(self._fields(), self.versions, [lease[0]] if lease and alive else [])
-
-    def _progress_since(self, claimed_at: float) -> float:
-        """When a batch was last seen to be finished, or the claim was made: a long document is not stuck."""
-        batches = sum(runner.work.batches for runner in list(self.runners.values()))
-        if batches != self._progress[0]:
-            self._progress = (batches, time.monotonic())
-        return max(claimed_at, self._progress[1])
+            self._announcer.beat(self._fields(), versions, [] if stuck else self.leases)
 
     def _fields(self) -> dict[str, object]:
         work = [runner.work for runner in list(self.runners.values())]
@@ -142,8 +150,8 @@ class CoreProcess:
         }
 
     def _busy_ratio(self) -> float:
-        lease, now = self.lease, time.monotonic()
-        busy = self.busy_s + (now - lease[1] if lease else 0.0)
+        since, now = self.running_since, time.monotonic()
+        busy = self.busy_s + (now - since if since is not None else 0.0)
         self._beats.append((now, busy))
         then, before = self._beats[0]
         return min(1.0, max(0.0, (busy - before) / (now - then))) if now > then else 0.0

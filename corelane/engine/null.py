@@ -4,11 +4,11 @@ For measuring and testing everything around the engine (``CORELANE_TARGET=null``
 chaos runs that are not bound by a model.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 from corelane.engine.reading import Query
-from corelane.engine.runner import Work
+from corelane.engine.runner import Answered, Work
 from corelane.jobs import JobStatus
 
 #: What every item is answered with; shared, never changed.
@@ -30,6 +30,7 @@ class NullRunner:
 
     def __init__(self) -> None:
         self.work = Work()
+        self._admitted: list[Hashable] = []
 
     @property
     def summary(self) -> dict[str, object]:
@@ -44,11 +45,30 @@ class NullRunner:
             "created_at": "1970-01-01T00:00:00Z",
         }
 
-    def answer(self, queries: Sequence[Query]) -> list[dict[str, Any]]:
-        """One empty result per query."""
-        self.work.items += len(queries)
+    def waiting_tokens(self, most_per_item: int) -> int:  # noqa: ARG002  # nothing waits: the next step answers all
+        """Nothing waits here."""
+        return 0
+
+    def admit(self, queries: Sequence[tuple[Hashable, Query]]) -> None:
+        """Take queries in."""
+        self._admitted += [key for key, _ in queries]
+
+    def step(self) -> list[Answered]:
+        """All that was admitted, with one empty result each."""
+        answered: list[Answered] = [(key, NULL_RESULT) for key in self._admitted]
+        self._admitted = []
+        self.work.items += len(answered)
         self.work.batches += 1
-        return [NULL_RESULT] * len(queries)
+        return answered
+
+    def drop(self, keys: Iterable[Hashable]) -> None:
+        """Forget queries."""
+        dropped = set(keys)
+        self._admitted = [key for key in self._admitted if key not in dropped]
+
+    def reset(self) -> None:
+        """Forget all queries."""
+        self._admitted = []
 
     def close(self) -> None:
         """Nothing to unload."""

@@ -13,7 +13,7 @@ from tokenizers import Encoding, Tokenizer
 
 from corelane.artifacts import TokenizerSpec
 from corelane.engine.backend import Batch, Ints
-from corelane.engine.batching import Packed
+from corelane.engine.buckets import Bucket
 from corelane.engine.windows import Window, cut_windows
 from corelane.errors import QuestionTooLong
 from corelane.jobs import Options
@@ -30,14 +30,14 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Everything known of some queries before the model runs; ``refused`` maps a query's position to its error."""
+    """A query in tokens, cut into windows; ``context_at`` is where the context starts in each of its rows."""
 
-    queries: Sequence[Query]
-    questions: list[Ints]
-    contexts: list[Ints]
-    encodings: list[Encoding]
+    query: Query
+    question: Ints
+    context: Ints
+    encoding: Encoding
     windows: list[Window]
-    refused: dict[int, QuestionTooLong]
+    context_at: int
 
 
 class Reader:
@@ -47,57 +47,52 @@ class Reader:
         self._tokenizer = tokenizer
         self._spec = spec
         self._max_length = max_length
-        #: [CLS], the separators between question and context, and the last separator.
-        self._specials = 2 + spec.sep_count
 
-    def read(self, queries: Sequence[Query]) -> Reading:
-        """Tokenise and cut; a question that is too long is refused alone."""
-        question_encodings = self._encode([query.question for query in queries])
-        distinct = {query.context: position for position, query in reversed(list(enumerate(queries)))}
-        encoded = dict(zip(distinct, self._encode(list(distinct)), strict=True))
-        ids = {context: np.array(encoding.ids, dtype=np.int64) for context, encoding in encoded.items()}
-        questions = [np.array(encoding.ids, dtype=np.int64) for encoding in question_encodings]
-        contexts = [ids[query.context] for query in queries]
-        windows: list[Window] = []
-        refused: dict[int, QuestionTooLong] = {}
-        for item, query in enumerate(queries):
-            try:
-                windows += cut_windows(
-                    item,
-                    len(questions[item]),
-                    len(contexts[item]),
-                    max_length=self._max_length,
-                    specials=self._specials,
-                    doc_stride=query.options.doc_stride,
-                )
-            except QuestionTooLong as error:
-                refused[item] = error
-        return Reading(queries, questions, contexts, [encoded[q.context] for q in queries], windows, refused)
+    def read(self, queries: Sequence[Query]) -> list[Reading | QuestionTooLong]:
+        """Tokenise and cut, in order; a question that is too long is refused alone."""
+        questions = self._encode([query.question for query in queries])
+        distinct = list(dict.fromkeys(query.context for query in queries))
+        contexts = {
+            context: (encoding, np.array(encoding.ids, dtype=np.int64))
+            for context, encoding in zip(distinct, self._encode(distinct), strict=True)
+        }
+        return [
+            self._read_one(query, np.array(question.ids, dtype=np.int64), *contexts[query.context])
+            for query, question in zip(queries, questions, strict=True)
+        ]
 
-    def fill(self, reading: Reading, packed: Packed, rows: int) -> Batch:
-        """The arrays of a batch; rows beyond its windows hold padding with one visible token, so that no row is NaN."""
-        shape = (rows, packed.bucket.length)
+    def _read_one(self, query: Query, question: Ints, encoding: Encoding, context: Ints) -> Reading | QuestionTooLong:
+        context_at = 1 + len(question) + self._spec.sep_count
+        try:
+            windows = cut_windows(
+                len(question),
+                len(context),
+                max_length=self._max_length,
+                specials=2 + self._spec.sep_count,
+                doc_stride=query.options.doc_stride,
+            )
+            return Reading(query, question, context, encoding, list(windows), context_at)
+        except QuestionTooLong as error:
+            return error
+
+    def fill(self, bucket: Bucket, rows: Sequence[tuple[Reading, Window]], height: int) -> Batch:
+        """The arrays of a batch; rows beyond ``rows`` hold padding with one visible token, so that none is NaN."""
+        shape = (height, bucket.length)
         input_ids = np.full(shape, self._spec.pad_id, dtype=np.int64)
         attention_mask = np.zeros(shape, dtype=np.int64)
         token_type_ids = np.zeros(shape, dtype=np.int64)
-        attention_mask[len(packed.windows) :, 0] = 1
-        for row, position in enumerate(packed.windows):
-            window = reading.windows[position]
-            context_at = self.context_offset(reading, window)
-            question = reading.questions[window.item]
+        attention_mask[len(rows) :, 0] = 1
+        for row, (reading, window) in enumerate(rows):
+            question_end = 1 + len(reading.question)
             input_ids[row, 0] = self._spec.cls_id
-            input_ids[row, 1 : 1 + len(question)] = question
-            input_ids[row, 1 + len(question) : context_at] = self._spec.sep_id
-            input_ids[row, context_at : window.length - 1] = reading.contexts[window.item][window.start : window.end]
+            input_ids[row, 1:question_end] = reading.question
+            input_ids[row, question_end : reading.context_at] = self._spec.sep_id
+            input_ids[row, reading.context_at : window.length - 1] = reading.context[window.start : window.end]
             input_ids[row, window.length - 1] = self._spec.sep_id
             attention_mask[row, : window.length] = 1
             if self._spec.uses_token_types:
-                token_type_ids[row, context_at : window.length] = 1
-        return Batch(packed.bucket, input_ids, attention_mask, token_type_ids)
-
-    def context_offset(self, reading: Reading, window: Window) -> int:
-        """Where the context starts in a window's row."""
-        return 1 + len(reading.questions[window.item]) + self._spec.sep_count
+                token_type_ids[row, reading.context_at : window.length] = 1
+        return Batch(bucket, input_ids, attention_mask, token_type_ids)
 
     def _encode(self, texts: list[str]) -> list[Any]:
         return self._tokenizer.encode_batch(texts, add_special_tokens=False)

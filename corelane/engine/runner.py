@@ -1,11 +1,12 @@
 """One artifact on one core: loaded, warmed up, fed with queries, asked for health.
 
-``answer`` gives one result per query, in order, whatever happens to its neighbours: a batch that fails is run again
-row by row, so that only the item at fault fails. CoreLost alone is passed on: then the core has to go.
+Queries are admitted under a key and answered window by window, one batch at a step: windows of all items in progress
+share batches. Every query gets its result whatever happens to its neighbours: a batch that fails is run again row by
+row, so that only the item at fault fails. CoreLost alone is passed on: then the core has to go.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -14,14 +15,18 @@ from tokenizers import Tokenizer
 from corelane.artifacts import TOKENIZER_NAME, Artifact
 from corelane.engine.answering import ReadWindow, compose_result, search_rows
 from corelane.engine.backend import Backend, Batch, Logits, Model
-from corelane.engine.batching import Packed, pack_windows
+from corelane.engine.batching import Waiting, next_batch
 from corelane.engine.buckets import Bucket
 from corelane.engine.reading import Query, Reader, Reading
+from corelane.engine.windows import Window
 from corelane.errors import CorelaneError, RunFailed
 from corelane.jobs import JobStatus
 
 #: TorchScript profiles a graph for two passes and runs at full speed from the third.
 WARM_UP_PASSES = 3
+
+#: A query's key and its result in stored form, less index and id.
+Answered = tuple[Any, dict[str, Any]]
 
 
 @dataclass(slots=True)
@@ -36,7 +41,7 @@ class Work:
 
 
 class QueryRunner(Protocol):
-    """What a worker needs of an engine."""
+    """What a worker needs of an engine. Not thread-safe."""
 
     @property
     def version(self) -> str:
@@ -58,13 +63,39 @@ class QueryRunner(Protocol):
         """What it has done."""
         ...
 
-    def answer(self, queries: Sequence[Query]) -> list[dict[str, Any]]:
-        """One stored-form result per query, in order, less index and id."""
+    def waiting_tokens(self, most_per_item: int) -> int:
+        """Tokens admitted and not yet run, an item counting for ``most_per_item`` at most."""
+        ...
+
+    def admit(self, queries: Sequence[tuple[Hashable, Query]]) -> None:
+        """Take queries in, each under a key of its own."""
+        ...
+
+    def step(self) -> list[Answered]:
+        """Run one batch; the queries that are answered now. Nothing left to do is no error."""
+        ...
+
+    def drop(self, keys: Iterable[Hashable]) -> None:
+        """Forget queries; keys that are not in progress are no error."""
+        ...
+
+    def reset(self) -> None:
+        """Forget all queries, as after an error that left some behind."""
         ...
 
     def close(self) -> None:
         """Unload the model."""
         ...
+
+
+@dataclass(slots=True)
+class Progress:
+    """One query on its way: its windows that wait, what was found in the others, and why it failed if it did."""
+
+    reading: Reading
+    waiting: Waiting
+    found: list[ReadWindow] = field(default_factory=list)
+    error: CorelaneError | None = None
 
 
 class Runner:
@@ -81,6 +112,10 @@ class Runner:
         self._flexible_rows = manifest.flexible_rows
         self._ladder = sorted(Bucket(length=bucket.length, rows=bucket.rows) for bucket in manifest.buckets)
         self._reader = Reader(tokenizer, manifest.tokenizer, manifest.max_length)
+        self._arrivals = 0
+        self._progress: dict[Hashable, Progress] = {}
+        self._by_arrival: dict[int, Hashable] = {}
+        self._refused: list[Answered] = []
 
     @classmethod
     def open(cls, backend: Backend, artifact: Artifact) -> Self:
@@ -122,46 +157,97 @@ class Runner:
         self._backend.unload(self._model)
 
     def answer(self, queries: Sequence[Query]) -> list[dict[str, Any]]:
-        """One stored-form result per query, in order, less index and id."""
-        reading = self._reader.read(queries)
-        errors: dict[int, CorelaneError] = dict(reading.refused)
-        found: dict[int, list[ReadWindow]] = {}
-        for packed in pack_windows([window.length for window in reading.windows], self._ladder):
-            for read in self._run_isolated(reading, packed, errors):
-                found.setdefault(read.window.item, []).append(read)
-        self.work.items += len(queries)
-        return [
-            _failure(errors[item])
-            if item in errors
-            else compose_result(query, reading.encodings[item], found.get(item, []), self._threshold)
-            for item, query in enumerate(queries)
-        ]
+        """One result per query, in order: all of them admitted, and steps until they are done."""
+        self.admit(list(enumerate(queries)))
+        results: dict[Hashable, dict[str, Any]] = {}
+        while len(results) < len(queries):
+            results.update(self.step())
+        return [results[number] for number in range(len(queries))]
 
-    def _run_isolated(self, reading: Reading, packed: Packed, errors: dict[int, CorelaneError]) -> list[ReadWindow]:
+    def admit(self, queries: Sequence[tuple[Hashable, Query]]) -> None:
+        """Take queries in, each under a key of its own; one whose question is too long is answered by the next step."""
+        readings = self._reader.read([query for _, query in queries])
+        for (key, _), reading in zip(queries, readings, strict=True):
+            if isinstance(reading, CorelaneError):
+                self._refused.append((key, _failure(reading)))
+                continue
+            self._arrivals += 1
+            waiting = Waiting.of(self._arrivals, reading.windows, self._ladder)
+            self._progress[key] = Progress(reading, waiting)
+            self._by_arrival[self._arrivals] = key
+
+    def waiting_tokens(self, most_per_item: int) -> int:
+        """Tokens admitted and not yet run, an item counting for ``most_per_item`` at most."""
+        return sum(min(progress.waiting.tokens, most_per_item) for progress in self._progress.values())
+
+    def drop(self, keys: Iterable[Hashable]) -> None:
+        """Forget queries; keys that are not in progress are no error."""
+        keys = set(keys)
+        self._refused = [answered for answered in self._refused if answered[0] not in keys]
+        for key in keys & self._progress.keys():
+            self._finish(key)
+
+    def reset(self) -> None:
+        """Forget all queries, as after an error that left some behind."""
+        self._progress, self._by_arrival, self._refused = {}, {}, []
+
+    def step(self) -> list[Answered]:
+        """Run one batch; the queries that are answered now."""
+        answered, self._refused = self._refused, []
+        chosen = next_batch((progress.waiting for progress in self._progress.values()), self.work.batches)
+        if chosen is not None:
+            bucket, windows = chosen
+            rows = [(self._by_arrival[waiting.arrival], window) for waiting, window in windows]
+            self._run_isolated(bucket, rows)
+            for key in dict.fromkeys(key for key, _ in rows):
+                progress = self._progress[key]
+                if progress.error is not None or not progress.waiting.left:
+                    answered.append((key, self._compose(self._finish(key))))
+        self.work.items += len(answered)
+        return answered
+
+    def _finish(self, key: Hashable) -> Progress:
+        """Take a query out of progress, with whatever of it still waited."""
+        progress = self._progress.pop(key)
+        del self._by_arrival[progress.waiting.arrival]
+        return progress
+
+    def _compose(self, progress: Progress) -> dict[str, Any]:
+        if progress.error is not None:
+            return _failure(progress.error)
+        reading = progress.reading
+        return compose_result(reading.query, reading.encoding, progress.found, self._threshold)
+
+    def _run_isolated(self, bucket: Bucket, rows: list[tuple[Hashable, Window]]) -> None:
+        """Run rows, and one by one if that fails; a row that fails alone fails its query."""
         try:
-            return self._run(reading, packed)
+            found = self._run(bucket, rows)
         except RunFailed as error:
-            if len(packed.windows) == 1:
-                errors[reading.windows[packed.windows[0]].item] = error
-                return []
-        singles = [Packed(packed.bucket, (position,)) for position in packed.windows]
-        return [read for single in singles for read in self._run_isolated(reading, single, errors)]
+            if len(rows) == 1:
+                self._progress[rows[0][0]].error = error
+                return
+            for row in rows:
+                self._run_isolated(bucket, [row])
+            return
+        for (key, _), read in zip(rows, found, strict=True):
+            self._progress[key].found.append(read)
 
-    def _run(self, reading: Reading, packed: Packed) -> list[ReadWindow]:
-        windows = [reading.windows[position] for position in packed.windows]
-        rows = len(windows) if self._flexible_rows else packed.bucket.rows
-        logits = self._backend.run(self._model, self._reader.fill(reading, packed, rows))
-        _check_finite(logits, len(windows))
+    def _run(self, bucket: Bucket, rows: list[tuple[Hashable, Window]]) -> list[ReadWindow]:
+        pairs = [(self._progress[key].reading, window) for key, window in rows]
+        windows = [window for _, window in pairs]
+        height = len(rows) if self._flexible_rows else bucket.rows
+        logits = self._backend.run(self._model, self._reader.fill(bucket, pairs, height))
+        _check_finite(logits, len(rows))
         used = sum(window.length for window in windows)
         self.work.batches += 1
-        self.work.windows += len(windows)
+        self.work.windows += len(rows)
         self.work.tokens += used
-        self.work.padding += rows * packed.bucket.length - used
+        self.work.padding += height * bucket.length - used
         return search_rows(
             logits,
             windows,
-            [self._reader.context_offset(reading, window) for window in windows],
-            [reading.queries[window.item].options for window in windows],
+            [reading.context_at for reading, _ in pairs],
+            [reading.query.options for reading, _ in pairs],
         )
 
 

@@ -1,7 +1,7 @@
 """Cutting a long context into windows that fit the model, and none of it lost. Pure.
 
-A window is ``[CLS] question [SEP] context stretch [SEP]``. Neighbouring windows overlap by ``doc_stride`` tokens,
-so that an answer near an edge is seen whole in one of them.
+A window is ``[CLS] question [SEP] context stretch [SEP]``. Neighbouring windows overlap by ``doc_stride`` tokens, so
+that an answer near an edge is seen whole in one of them.
 """
 
 from collections.abc import Iterator
@@ -16,9 +16,8 @@ MIN_CONTEXT_SHARE = 1 / 4
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Context tokens ``start`` to ``end`` (exclusive) of one item; ``length`` counts all tokens of the row."""
+    """Context tokens ``start`` to ``end`` (exclusive) of an item; ``length`` counts all tokens of the row."""
 
-    item: int
     start: int
     end: int
     length: int
@@ -37,7 +36,7 @@ def context_room(question_tokens: int, max_length: int, specials: int) -> int:
 
 
 def cut_windows(
-    item: int, question_tokens: int, context_tokens: int, *, max_length: int, specials: int, doc_stride: int
+    question_tokens: int, context_tokens: int, *, max_length: int, specials: int, doc_stride: int
 ) -> Iterator[Window]:
     """Windows that together cover every context token, in order; a stride of more than half a window is cut to half.
 
@@ -48,7 +47,7 @@ def cut_windows(
     start = 0
     while True:
         end = min(start + room, context_tokens)
-        yield Window(item, start, end, specials + question_tokens + end - start)
+        yield Window(start, end, specials + question_tokens + end - start)
         if end >= context_tokens:
             return
         start += step

@@ -1,9 +1,9 @@
--- claim(core, tokens, refs, lease_ms, linger, ttl, version…) → {lease, ref, version, ref, version, …} or {}
+-- claim(core, tokens, refs, lease_ms, linger, idle, ttl, version…) → {lease, ref, version, ref, version, …} or {}
 -- High priority first, but every eighth time the lowest, so that nothing starves; oldest first within a lane; up to the
--- token budget, at least one. A ref that has failed before is claimed alone. A core without work of its own takes half
+-- token budget, at least one. A ref that has failed before is claimed alone, and only by an idle core. A core without work of its own takes half
 -- of the longest lane it can serve. "Nothing there" and "the bell may ring again" are one step, so no wake-up is lost.
 local core, budget, max_refs, lease_ms, linger = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
-local ttl, now, tokens, taken, held, alone = tonumber(ARGV[6]), now_ms(), 0, {}, {}, false
+local idle, ttl, now, tokens, taken, held, alone = ARGV[6] == '1', tonumber(ARGV[7]), now_ms(), 0, {}, {}, false
 redis.call('HSET', 'cl:claimed', core, now)
 
 local function take(ref, version)
@@ -29,7 +29,7 @@ local function take_from(version, priority)
     local ref = redis.call('LINDEX', lane, 0)
     if not ref then return end
     local _, _, _, attempt = parse(ref)
-    if attempt > 1 and #taken > 0 then return end
+    if attempt > 1 and (#taken > 0 or not idle) then return end
     redis.call('LPOP', lane)
     take(ref, version)
   end
@@ -40,13 +40,13 @@ local function take_all()
   local from, to, step = 0, 2, 1
   if turn % 8 == 0 then from, to, step = 2, 0, -1 end
   for priority = from, to, step do
-    for v = 7, #ARGV do take_from(ARGV[v], priority) end
+    for v = 8, #ARGV do take_from(ARGV[v], priority) end
   end
 end
 
 local function steal()
   local mine, longest, victim = {}, 0, nil
-  for v = 7, #ARGV do mine[ARGV[v]] = true end
+  for v = 8, #ARGV do mine[ARGV[v]] = true end
   for _, lane in ipairs(redis.call('SMEMBERS', 'cl:lanes')) do
     local other, version = string.match(lane, '^([^:]+):(.+):%d$')
     if other ~= core and mine[version] then
@@ -69,7 +69,7 @@ local function steal()
 end
 
 take_all()
-if #taken == 0 and steal() then take_all() end
+if #taken == 0 and idle and steal() then take_all() end
 if #taken == 0 then
   if linger == '1' then
     redis.call('SET', 'cl:bell:' .. core, 'l', 'EX', 5)

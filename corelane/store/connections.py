@@ -96,13 +96,16 @@ class Link:
         return self.run_with([], name, *args)[-1]
 
     def run_with(self, commands: Sequence[Command], name: str, *args: Any) -> list[Any]:
-        """Commands and then a script in one trip; loads the scripts and runs it alone if Redis does not know it."""
-        script = load_scripts()[name]
+        """Commands and then a script in one trip."""
+        return self.many_with_scripts([*commands, evalsha(load_scripts()[name], args)])
+
+    def many_with_scripts(self, commands: Sequence[Command]) -> list[Any]:
+        """Commands of which some run scripts; sent again, all of them, if Redis had to be taught the scripts first."""
         try:
-            return self.many([*commands, evalsha(script, args)])
+            return self.many(commands)
         except redis.exceptions.NoScriptError:
             self.many([("SCRIPT", "LOAD", each.text) for each in load_scripts().values()])
-            return self.many([*commands, evalsha(script, args)])
+            return self.many(commands)
 
     def close(self) -> None:
         """Close the connection; a later call opens it again."""

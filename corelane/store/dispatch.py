@@ -4,7 +4,7 @@ Used by one worker process on a connection of its own. Nothing here repeats a ca
 caller goes on with its next claim, and whatever was claimed comes back when its lease lapses.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +13,13 @@ import orjson
 from corelane.jobs import Options
 from corelane.lanes import Ref
 from corelane.settings import Settings
-from corelane.store.connections import Link, evalsha
+from corelane.store.connections import Command, Link, evalsha
 from corelane.store.scripts import load_scripts
 
 #: One blocking pop lasts at most this long, so that the stop flag is seen and the bell stays fresh, in seconds.
 POP_S = 1
+
+OPEN_STATUSES = (b"queued", b"running")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,15 @@ class Outcome:
     results: list[dict[str, Any]]
 
 
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What came of one trip: stretches refused by lease, jobs that want no more, and the new claim."""
+
+    refused: dict[str, int]
+    closed: set[str]
+    claim: Claim | None
+
+
 class Dispatch:
     """Claims and commits for one core."""
 
@@ -54,28 +65,63 @@ class Dispatch:
         self._core = core
         self._link = Link(settings.redis_url)
 
-    def claim(self, versions: Sequence[str], *, linger: bool) -> Claim | None:
-        """Work for this core, or None; then the bell says whether a submit must push or publish."""
-        return self.commit_and_claim(None, [], versions, linger=linger)[1]
+    def exchange(
+        self,
+        commits: Mapping[str, Sequence[Outcome]],
+        jobs: Sequence[str],
+        versions: Sequence[str],
+        *,
+        room: int,
+        linger: bool,
+        idle: bool,
+    ) -> Exchange:
+        """Commit by lease, ask which of ``jobs`` are final, and claim up to ``room`` tokens, in one trip.
 
-    def commit_and_claim(
-        self, lease: str | None, outcomes: Sequence[Outcome], versions: Sequence[str], *, linger: bool
-    ) -> tuple[int, Claim | None]:
-        """Commit one claim (refused stretches are counted) and take the next, in one trip."""
-        first = [] if lease is None else [evalsha(load_scripts()["commit"], self._commit_args(lease, outcomes))]
+        ``idle`` says that nothing else is in progress: only then are items claimed that failed before. With no room
+        nothing is claimed and the bell stays as it is.
+        """
+        commit = load_scripts()["commit"]
+        commands = [evalsha(commit, self._commit_args(lease, outcomes)) for lease, outcomes in commits.items()]
+        commands += [("HGET", f"cl:job:{{{job}}}", "status") for job in jobs]
+        replies, claimed = self._send(commands, versions, room, linger, idle)
+        refused = dict(zip(commits, map(int, replies[: len(commits)]), strict=True))
+        statuses = replies[len(commits) :]
+        closed = {job for job, status in zip(jobs, statuses, strict=True) if status not in OPEN_STATUSES}
+        return Exchange(refused, closed, _parse_claim(claimed))
+
+    def _send(
+        self, commands: list[Command], versions: Sequence[str], room: int, linger: bool, idle: bool
+    ) -> tuple[list[Any], list[bytes]]:
+        if not versions:
+            return self._link.many_with_scripts(commands) if commands else [], []
         s = self._settings
-        lease_ms = int(s.lease_s * 1000)
-        replies = self._link.run_with(
-            first,
-            "claim",
-            *(self._core, s.claim_tokens, s.claim_refs, lease_ms, int(linger), s.results_ttl_s),
-            *versions,
-        )
-        return int(replies[0]) if first else 0, _parse_claim(replies[-1])
+        flags = (int(s.lease_s * 1000), int(linger), int(idle), s.results_ttl_s)
+        replies = self._link.run_with(commands, "claim", self._core, room, s.claim_refs, *flags, *versions)
+        return replies[:-1], replies[-1]
+
+    def claim(self, versions: Sequence[str], *, linger: bool) -> Claim | None:
+        """A claim by itself, as a core does that has nothing else in progress."""
+        room = self._settings.claim_tokens
+        return self.exchange({}, [], versions, room=room, linger=linger, idle=True).claim
 
     def commit(self, lease: str, outcomes: Sequence[Outcome]) -> int:
         """Commit without taking more; returns the stretches refused because the lease was lost."""
         return int(self._link.run("commit", *self._commit_args(lease, outcomes)))
+
+    def hand_back(self, lease: str, refs: Sequence[tuple[Ref, str]], bell: str) -> None:
+        """Put refs back into the lanes as they were: not started here, so no attempt is counted."""
+        stretches = [
+            {
+                "key": ref.key,
+                "job": ref.job,
+                "version": version,
+                "tokens": ref.tokens,
+                "refs": [ref.encode()],
+                "lost": [],
+            }
+            for ref, version in refs
+        ]
+        self._link.run("return", lease, 0, self._settings.results_ttl_s, bell, orjson.dumps(stretches))
 
     def fetch(self, claim: Claim) -> list[Stretch]:
         """The payloads of a claim, one trip for all its jobs; refs whose job is gone are left out."""

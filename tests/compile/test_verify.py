@@ -131,9 +131,10 @@ def test_changed_answers_are_caught() -> None:
 
 def test_answers_lie_in_the_context_and_move_with_the_logits(probe: Probe) -> None:
     answers = find_answers(probe, probe.expected)
-    assert set(answers) == {window.item for window in probe.reading.windows}
+    readings = {item: reading for rows in probe.rows for item, reading, _ in rows}
+    assert set(answers) == set(readings)
     for item, (start, end) in answers.items():
-        assert 0 <= start <= end < len(probe.reading.contexts[item])
+        assert 0 <= start <= end < len(readings[item].context)
         assert end - start < 30
     upside_down = [Logits(-logits.start, -logits.end) for logits in probe.expected]
     assert find_answers(probe, upside_down) != answers

@@ -414,3 +414,42 @@ def test_time_to_come_back_follows_the_measured_rate() -> None:
     assert seconds_until(1, 1_000_000) == 1
     assert seconds_until(10**9, 1) == MAX_RETRY_AFTER_S
     assert seconds_until(1, 0) == MAX_RETRY_AFTER_S
+
+
+def test_what_is_handed_back_keeps_its_attempt_and_its_place(bench: Bench) -> None:
+    core = bench.core("a/0")
+    job = bench.submit(96)
+    one_at_a_time = Dispatch(bench.settings.model_copy(update={"claim_refs": 1}), "a/0")
+    claim = claimed(one_at_a_time)
+    core.hand_back(claim.lease, claim.refs, bench.bell)
+    assert not bench.raw.exists("cl:leases", f"cl:claim:{claim.lease}")
+    again = claimed(core)
+    assert [(ref.first, ref.attempt) for ref, _ in again.refs] == [(0, 1), (32, 1), (64, 1)]
+    core.commit(again.lease, answered(again))
+    assert bench.get(job).status is JobStatus.SUCCEEDED
+    assert bench.raw.hgetall("cl:tokens") == {"a/0": "0"}
+
+
+def test_one_trip_commits_asks_and_claims(bench: Bench) -> None:
+    core = bench.core("a/0")
+    first, second = bench.submit(1), bench.submit(1)
+    claim = claimed(core)
+    bench.cancel(second)
+    third = bench.submit(1)
+    room = bench.settings.claim_tokens
+    commits = {claim.lease: answered(claim)[:1]}
+    exchanged = core.exchange(commits, [first, second], [VERSION], room=room, linger=True, idle=False)
+    assert exchanged.refused == {claim.lease: 0}
+    assert exchanged.closed == {first, second}
+    assert exchanged.claim is not None
+    assert [ref.job for ref, _ in exchanged.claim.refs] == [third]
+
+
+def test_failed_item_is_not_claimed_beside_other_work(bench: Bench) -> None:
+    core = bench.core("a/0")
+    bench.submit(1)
+    claimed(core)
+    bench.upkeep.return_own("a/0")
+    room = bench.settings.claim_tokens
+    assert core.exchange({}, [], [VERSION], room=room, linger=True, idle=False).claim is None
+    assert core.exchange({}, [], [VERSION], room=room, linger=True, idle=True).claim is not None

@@ -3,6 +3,7 @@ built-in model. One for the whole run; tests that kill parts leave it whole agai
 """
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -47,6 +48,11 @@ class Fleet:
 
     def states(self) -> dict[str, dict]:
         return {core["core"]: core for core in self.api.get("/v1/cores").json()["data"]}
+
+    def redis_url(self) -> str:
+        """The Redis it started, as its banner says."""
+        [url] = set(re.findall(r"Redis\s+(redis://\S+)", self.log.read_text(errors="replace")))
+        return url
 
     def wait_whole(self) -> None:
         """Until every core is up and waiting."""

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import httpx2
 
+from corelane.broker import make_celery
 from corelane.jobs import Item
+from corelane.settings import Settings
 from tests.integration.conftest import FLOWER, Fleet, wait_for
 
 
@@ -72,6 +74,37 @@ def test_child_killed_half_way_loses_and_repeats_nothing(fleet: Fleet) -> None:
 def test_worker_killed_half_way_is_relaunched_and_loses_and_repeats_nothing(fleet: Fleet) -> None:
     run_and_kill(fleet, "parent")
     assert b"it comes back in" in fleet.log.read_bytes()
+
+
+def test_remote_shutdown_under_load_hands_everything_over_and_costs_no_attempt(fleet: Fleet) -> None:
+    fleet.wait_whole()
+    child = fleet.states()["testhost/0"]["pid"]
+    celery = make_celery(Settings(redis_url=fleet.redis_url()))
+    items = [
+        Item(id=f"s{n}", question="What is the number?", context=f"The number is {n}. " + "All else is noise. " * 20)
+        for n in range(600)
+    ]
+    with fleet.client() as client:
+        job = client.submit(items)
+        wait_for(lambda: client.get(job.id).counts.succeeded > 30)
+        celery.control.shutdown(destination=["core0@testhost"])
+        wait_for(lambda: not Path(f"/proc/{child}").exists(), 15)
+        results = list(client.iter_results(job.id))
+    assert [result.id for result in results] == [item.id for item in items]
+    fleet.wait_whole()
+
+
+def test_question_does_not_wait_for_documents_on_every_core(fleet: Fleet) -> None:
+    filler = "The committee met again in the spring and talked for hours about roads, bridges and the price of bread. "
+    fleet.wait_whole()
+    with fleet.client() as client:
+        documents = [client.submit([Item(question="Who spoke?", context=filler * 900)]) for _ in range(fleet.cores)]
+        wait_for(lambda: all(core["state"] == "busy" for core in fleet.states().values()))
+        for n in range(5):
+            assert client.ask("What is the number?", f"The number is {n}.").answer is not None
+        assert all(client.get(job.id).status == "running" for job in documents)
+        for job in documents:
+            assert client.wait(job.id).status == "succeeded"
 
 
 def parent_of(pid: int) -> int:

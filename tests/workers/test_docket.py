@@ -1,0 +1,123 @@
+"""What is in progress on a core: claims opened, batches run, outcomes collected, whatever happens in between."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from corelane.artifacts import Artifact
+from corelane.engine.null import NullRunner
+from corelane.engine.runner import Runner
+from corelane.jobs import Options
+from corelane.lanes import Ref
+from corelane.store.dispatch import Claim, Stretch
+from tests.fakes import FixedBackend
+from workers.docket import Docket
+
+
+@pytest.fixture
+def runner(tiny_artifact: Artifact) -> Iterator[Runner]:
+    runner = Runner.open(FixedBackend(), tiny_artifact)
+    yield runner
+    runner.close()
+
+
+def make_claim(lease: str, version: str, contexts: list[list[str]]) -> tuple[Claim, list[Stretch]]:
+    """One ref per list of contexts, each of a job of its own."""
+    refs = [Ref(f"job_{lease}{n}", 0, 0, 0, len(texts), 64 * len(texts)) for n, texts in enumerate(contexts)]
+    stretches = [
+        Stretch(ref, version, [(f"i{i}", "who", text) for i, text in enumerate(texts)], Options(no_answer=False))
+        for ref, texts in zip(refs, contexts, strict=True)
+    ]
+    return Claim(lease, tuple((ref, version) for ref in refs)), stretches
+
+
+def run_out(docket: Docket) -> None:
+    while not docket.is_empty:
+        docket.step()
+
+
+def test_every_item_of_every_claim_is_answered_in_its_place(runner: Runner) -> None:
+    docket = Docket({runner.version: runner})
+    docket.open(*make_claim("a", runner.version, [["ada wrote", "the river " * 200], ["paris"]]))
+    docket.open(*make_claim("b", runner.version, [["berlin " * 300]]))
+    assert docket.leases == ["a", "b"]
+    run_out(docket)
+    assert {lease: len(outcomes) for lease, outcomes in docket.done.items()} == {"a": 2, "b": 1}
+    for outcomes in docket.done.values():
+        for outcome in outcomes:
+            assert [result["index"] for result in outcome.results] == list(range(outcome.ref.count))
+            assert [result["id"] for result in outcome.results] == [f"i{n}" for n in range(outcome.ref.count)]
+    assert runner.waiting_tokens(10**9) == 0
+
+
+def test_question_claimed_later_is_done_before_a_document(runner: Runner) -> None:
+    docket = Docket({runner.version: runner})
+    docket.open(*make_claim("document", runner.version, [["the river was red " * 500]]))
+    docket.step()
+    docket.open(*make_claim("question", runner.version, [["ada"]]))
+    for _ in range(2):
+        docket.step()
+    assert list(docket.done) == ["question"]
+    run_out(docket)
+    assert set(docket.done) == {"question", "document"}
+
+
+def test_document_counts_for_its_share_only(runner: Runner) -> None:
+    docket = Docket({runner.version: runner})
+    docket.open(*make_claim("document", runner.version, [["the river was red " * 500]]))
+    assert docket.waiting_tokens(512) == 512
+    assert docket.waiting_tokens(10**9) > 2000
+
+
+def test_job_nobody_waits_for_stops_and_frees_its_claim(runner: Runner) -> None:
+    docket = Docket({runner.version: runner})
+    docket.open(*make_claim("a", runner.version, [["the river " * 500], ["ada"]]))
+    docket.drop_jobs({"job_a0"})
+    assert [outcome.results for outcome in docket.done["a"]] == [[]]
+    run_out(docket)
+    assert [len(outcome.results) for outcome in docket.done["a"]] == [0, 1]
+
+
+def test_lost_lease_takes_its_open_work_along(runner: Runner) -> None:
+    docket = Docket({runner.version: runner})
+    docket.open(*make_claim("a", runner.version, [["ada"], ["the river " * 500]]))
+    docket.step()
+    committed = docket.done
+    assert docket.settle(committed, {"a": 1}) == 1
+    assert docket.is_empty
+    assert (docket.done, docket.leases) == ({}, [])
+    assert runner.waiting_tokens(10**9) == 0
+
+
+def test_what_is_unfinished_is_told_and_no_longer_in_progress(runner: Runner) -> None:
+    docket = Docket({runner.version: runner})
+    claim, stretches = make_claim("a", runner.version, [["ada"], ["the river " * 500]])
+    docket.open(claim, stretches)
+    docket.step()
+    assert docket.unfinished() == {"a": [(claim.refs[1][0], runner.version)]}
+    assert docket.is_empty
+
+
+def test_ref_whose_job_is_gone_is_settled_without_results(runner: Runner) -> None:
+    docket = Docket({runner.version: runner})
+    claim, stretches = make_claim("a", runner.version, [["ada"], ["paris"]])
+    docket.open(claim, stretches[1:])
+    assert [outcome.ref for outcome in docket.done["a"]] == [claim.refs[0][0]]
+
+
+def test_models_take_turns(runner: Runner) -> None:
+    null = NullRunner()
+    docket = Docket({runner.version: runner, null.version: null})
+    docket.open(*make_claim("a", runner.version, [["the river " * 500]]))
+    docket.open(*make_claim("b", null.version, [["ada"]]))
+    docket.step()
+    docket.step()
+    assert "b" in docket.done
+
+
+def test_new_docket_begins_empty_whatever_the_last_one_left(runner: Runner) -> None:
+    Docket({runner.version: runner}).open(*make_claim("a", runner.version, [["the river " * 500]]))
+    docket = Docket({runner.version: runner})
+    assert docket.waiting_tokens(10**9) == 0
+    docket.open(*make_claim("b", runner.version, [["ada"]]))
+    assert docket.step() == 1

@@ -1,0 +1,117 @@
+"""What one core has claimed and not yet committed: stretches of several claims, open until their items are answered."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from corelane.engine.reading import Query
+from corelane.engine.runner import QueryRunner
+from corelane.lanes import Ref
+from corelane.store.dispatch import Claim, Outcome, Stretch
+
+#: Names a stretch in progress: its lease and its place in the claim.
+Key = tuple[str, str]
+
+
+@dataclass(slots=True)
+class Open:
+    """A stretch in progress; ``results`` fills up in any order."""
+
+    lease: str
+    ref: Ref
+    version: str
+    ids: Sequence[str | None]
+    left: int
+    results: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+
+class Docket:
+    """Opens claims, runs batches, collects outcomes. Begins with runners that hold nothing. Not thread-safe."""
+
+    def __init__(self, runners: Mapping[str, QueryRunner]) -> None:
+        self._runners = runners
+        for runner in runners.values():
+            runner.reset()
+        self._open: dict[Key, Open] = {}
+        self._turn = 0
+        #: Outcomes to commit, by lease.
+        self.done: dict[str, list[Outcome]] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no item is in progress; outcomes may still wait to be committed."""
+        return not self._open
+
+    @property
+    def leases(self) -> list[str]:
+        """Leases that anything here depends on."""
+        return list(dict.fromkeys([*(stretch.lease for stretch in self._open.values()), *self.done]))
+
+    @property
+    def jobs(self) -> list[str]:
+        """Jobs that have items in progress."""
+        return list(dict.fromkeys(stretch.ref.job for stretch in self._open.values()))
+
+    def waiting_tokens(self, most_per_item: int) -> int:
+        """Tokens in progress and not yet run, an item counting for ``most_per_item`` at most."""
+        return sum(runner.waiting_tokens(most_per_item) for runner in self._runners.values())
+
+    def open(self, claim: Claim, stretches: Sequence[Stretch]) -> None:
+        """Take a claim in; of refs whose job is gone nothing is left to do but to say so."""
+        found = {stretch.ref.key for stretch in stretches}
+        gone = [Outcome(ref, []) for ref, _ in claim.refs if ref.key not in found]
+        if gone:
+            self.done.setdefault(claim.lease, []).extend(gone)
+        for version in dict.fromkeys(stretch.version for stretch in stretches):
+            queries = []
+            for stretch in (each for each in stretches if each.version == version):
+                key = (claim.lease, stretch.ref.key)
+                ids = [item[0] for item in stretch.items]
+                self._open[key] = Open(claim.lease, stretch.ref, version, ids, len(ids))
+                queries += [
+                    ((key, i), Query(question, context, stretch.options))
+                    for i, (_, question, context) in enumerate(stretch.items)
+                ]
+            self._runners[version].admit(queries)
+
+    def step(self) -> int:
+        """Run one batch of one model, each model in its turn; the items answered by it."""
+        versions = list(dict.fromkeys(stretch.version for stretch in self._open.values()))
+        self._turn += 1
+        answered = self._runners[versions[self._turn % len(versions)]].step()
+        for (key, i), result in answered:
+            stretch = self._open[key]
+            stretch.results[i] = {"index": stretch.ref.first + i, "id": stretch.ids[i], **result}
+            stretch.left -= 1
+            if stretch.left == 0:
+                del self._open[key]
+                results = [stretch.results[n] for n in range(len(stretch.ids))]
+                self.done.setdefault(stretch.lease, []).append(Outcome(stretch.ref, results))
+        return len(answered)
+
+    def settle(self, committed: Mapping[str, Sequence[Outcome]], refused: Mapping[str, int]) -> int:
+        """Forget what was committed; a lease that was refused anything is lost, and its open stretches with it."""
+        self.done = {lease: outcomes for lease, outcomes in self.done.items() if lease not in committed}
+        lost = {lease for lease, count in refused.items() if count}
+        self._close({key for key, stretch in self._open.items() if stretch.lease in lost})
+        return sum(refused.values())
+
+    def drop_jobs(self, jobs: Collection[str]) -> None:
+        """Stop what nobody waits for any more; its stretches are committed without results, which frees them."""
+        closing = {key for key, stretch in self._open.items() if stretch.ref.job in jobs}
+        for stretch in (self._open[key] for key in closing):
+            self.done.setdefault(stretch.lease, []).append(Outcome(stretch.ref, []))
+        self._close(closing)
+
+    def unfinished(self) -> dict[str, list[tuple[Ref, str]]]:
+        """What is still open, with its version, by lease; it is no longer in progress here."""
+        refs: dict[str, list[tuple[Ref, str]]] = {}
+        for stretch in self._open.values():
+            refs.setdefault(stretch.lease, []).append((stretch.ref, stretch.version))
+        self._close(set(self._open))
+        return refs
+
+    def _close(self, keys: Collection[Key]) -> None:
+        for key in keys:
+            stretch = self._open.pop(key)
+            self._runners[stretch.version].drop({(key, i) for i in range(len(stretch.ids))})

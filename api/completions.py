@@ -4,7 +4,7 @@ A lost connection wakes everybody: they look again and go on waiting, so no comp
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager, suppress
 
 from corelane.errors import Unavailable
@@ -43,14 +43,20 @@ class Completions:
             with suppress(asyncio.CancelledError):
                 await self._task
 
-    async def wait(self, job: str, seconds: float) -> JobRecord | None:
-        """The job once it is final, or as it stands after ``seconds``; None if there is none."""
+    async def wait(
+        self, job: str, seconds: float, submitting: Awaitable[JobRecord | None] | None = None
+    ) -> JobRecord | None:
+        """The job once it is final, or as it stands after ``seconds``; None if there is none.
+
+        A job that is only now ``submitting`` is watched from before that, and not looked at before it can be final.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         with self._watch(job) as event:
             while True:
                 event.clear()
-                record = await self._store.get(job)
+                record = await (submitting or self._store.get(job))
+                submitting = None
                 left = deadline - loop.time()
                 if record is None or record.status.is_final or left <= 0 or self._closing:
                     return record

@@ -124,8 +124,8 @@ def measure(url: str, quick: bool) -> dict[str, Any]:
     for per_job, payload_bytes in sizes:
         if per_job * payload_bytes > 8_000_000:
             per_job = 8_000_000 // payload_bytes
-        items = max(ITEMS.get(per_job, 20_000) * 200 // payload_bytes, 1_000) // per_job * per_job
-        items -= items % (per_job * SUBMITTERS)
+        jobs = max(ITEMS.get(per_job, 20_000) * 200 // payload_bytes, 1_000) // per_job
+        items = max(jobs // SUBMITTERS, 2) * SUBMITTERS * per_job
         before = cpu_seconds(pids)
         elapsed = flood(url, items, per_job, payload_bytes)
         after = cpu_seconds(pids)

@@ -63,13 +63,11 @@ async def submit_job(
         request.priority,
         request.expires_in_s,
     )
-    with parts.metrics.submit_seconds.time():
-        record: JobRecord | None = await parts.store.submit(submission)
-    parts.metrics.jobs_submitted.inc()
-    parts.metrics.items_submitted.inc(len(items))
-    log.info("job_submitted", job_id=submission.id, items=len(items), version=version)
-    if wait is not None:
-        record = await parts.completions.wait(submission.id, wait)
+    record: JobRecord | None
+    if wait is None:
+        record = await keep_job(parts, submission)
+    else:
+        record = await parts.completions.wait(submission.id, wait, keep_job(parts, submission))
         response.headers["Preference-Applied"] = f"wait={wait:g}"
         response.headers["Vary"] = "Prefer"
     job = await describe(parts, record, submission.id)
@@ -78,6 +76,16 @@ async def submit_job(
     if not job.status.is_final:
         response.headers["Retry-After"] = "1"
     return job
+
+
+async def keep_job(parts: Parts, submission: Submission) -> JobRecord:
+    """Have the store keep a job, and tell of it."""
+    with parts.metrics.submit_seconds.time():
+        record = await parts.store.submit(submission)
+    parts.metrics.jobs_submitted.inc()
+    parts.metrics.items_submitted.inc(record.total)
+    log.info("job_submitted", job_id=record.id, items=record.total, version=record.version)
+    return record
 
 
 @router.get("/{job_id}")

@@ -91,10 +91,11 @@ class Fleet:
 
     async def resolve(self, name: str) -> str | None:
         """The version that a version, a name or an alias means; None if it means nothing."""
-        with store_errors():
-            if await self._redis.hexists("cl:models", name):
-                return name
-            target = await self._redis.hget("cl:aliases", name)
+        async with self._redis.pipeline(transaction=False) as pipe:
+            with store_errors():
+                is_version, target = await pipe.hexists("cl:models", name).hget("cl:aliases", name).execute()
+        if is_version:
+            return name
         return target.decode() if target else None
 
     async def ready_cores(self, version: str) -> int:

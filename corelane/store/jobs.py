@@ -73,15 +73,9 @@ class JobStore:
         ]
         cuts = tuple(first for first, _, _ in slices)
         fields = self._fields(submission, len(items), cuts)
-        key = f"cl:in:{{{submission.id}}}"
-        async with self._redis.pipeline(transaction=False) as pipe:
-            pipe.hset(key, mapping=payloads)
-            pipe.expire(key, PAYLOAD_TTL_S)
-            with store_errors():
-                await pipe.execute()
         expires_in_ms = int(1000 * (submission.expires_in_s or 0))
         head = (submission.id, submission.version, self._bell, expires_in_ms, len(fields) // 2)
-        reply = await self._run("submit", *head, *fields, *refs)
+        reply = await self._write(submission.id, payloads, [*head, *fields, *refs])
         return JobRecord(
             id=submission.id,
             status=JobStatus.QUEUED,
@@ -94,6 +88,22 @@ class JobStore:
             priority=submission.priority,
             expires_ms=None if reply[2] is None else int(reply[2]),
         )
+
+    async def _write(self, job: str, payloads: dict[int, bytes], args: Sequence[Any]) -> Any:
+        """Payloads, then the submit script, in one trip; the script alone once more if Redis did not know it."""
+        key = f"cl:in:{{{job}}}"
+        async with self._redis.pipeline(transaction=False) as pipe:
+            pipe.hset(key, mapping=payloads).expire(key, PAYLOAD_TTL_S)
+            pipe.execute_command(*evalsha(load_scripts()["submit"], args))
+            with store_errors():
+                *written, reply = await pipe.execute(raise_on_error=False)
+                for failure in (each for each in written if isinstance(each, Exception)):
+                    raise failure
+                if isinstance(reply, redis.exceptions.NoScriptError):
+                    return await self._run("submit", *args)
+                if isinstance(reply, Exception):
+                    raise reply
+        return reply
 
     async def _require_room(self, tokens: int) -> None:
         """Refuse what would pass the bound on waiting work, before anything is written; raises Overloaded."""

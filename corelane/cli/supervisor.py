@@ -23,8 +23,9 @@ PR_SET_PDEATHSIG = 1
 #: Pauses before a part is relaunched, in seconds; one that lived longer than STABLE_S starts over at the first.
 RELAUNCH_PAUSES_S = (0.2, 1, 2, 5, 10)
 
-#: A part that lived this long was well, in seconds.
-STABLE_S = 60
+#: A part that lived this long was well, in seconds: what cannot start dies sooner, and what is killed now and then
+#: must not end the service.
+STABLE_S = 15
 
 #: Longest line shown of a part, in bytes; the rest of it follows as lines of its own.
 LINE_LIMIT = 1 << 20

@@ -4,7 +4,6 @@ engine. Same windows (384 tokens, overlap 128), same rule: the best margin over 
     python benchmarks/eager_reference.py [FILE.json.gz] [--limit N]
 """
 
-import argparse
 import json
 import sys
 import time
@@ -14,11 +13,12 @@ from typing import Any
 import torch
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
-from corelane.cli.evaluate import read_document
-from corelane.cli.squad import Question, best_over, exact_match, read_questions, token_f1
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from benchmarks.questions import read_arguments
+from corelane.cli.squad import Question, best_over, exact_match, token_f1
 
 HERE = Path(__file__).parent
-DEFAULT_FILE = HERE.parent.parent / "shared" / "data" / "squad-test-public-v1.1.json.gz"
 MODEL = HERE.parent / "models" / "qa-minilm"
 LENGTH, STRIDE, LONGEST = 384, 128, 30
 
@@ -56,14 +56,7 @@ def best_answer(model: Any, tokenizer: Any, question: Question) -> str:
 
 def main() -> int:
     """Answer the file and print EM and F1."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("file", nargs="?", type=Path, default=DEFAULT_FILE)
-    parser.add_argument("--limit", type=int)
-    arguments = parser.parse_args()
-    if not arguments.file.exists():
-        print(f"{arguments.file} is absent: give a file in SQuAD format")
-        return 1
-    questions = read_questions(read_document(arguments.file)).questions[: arguments.limit]
+    questions = read_arguments(__doc__)
     tokenizer = AutoTokenizer.from_pretrained(MODEL)
     model = AutoModelForQuestionAnswering.from_pretrained(MODEL, dtype=torch.float32, attn_implementation="eager")
     exact = f1 = 0.0

@@ -3,18 +3,19 @@
 python benchmarks/service.py [FILE.json.gz] [--limit N]
 """
 
-import argparse
 import json
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from benchmarks.questions import read_arguments
 from corelane.artifacts import find_artifact, model_name
 from corelane.bulk import answer_all
-from corelane.cli.evaluate import read_document
 from corelane.cli.local import running_service
-from corelane.cli.squad import Question, judge, read_questions, summarise
+from corelane.cli.squad import Question, judge, summarise
 from corelane.client import Client
 from corelane.engine.cores import core_slot, cpu_slots, pin
 from corelane.jobs import Item, Options
@@ -22,7 +23,6 @@ from corelane.settings import Settings
 
 HERE = Path(__file__).parent
 DATA = HERE.parent / ".corelane"
-DEFAULT_FILE = HERE.parent.parent / "shared" / "data" / "squad-test-public-v1.1.json.gz"
 OPTIONS = Options(no_answer=False)
 
 
@@ -68,14 +68,7 @@ def through_the_engine(questions: list[Question]) -> dict[str, Any]:
 
 def main() -> int:
     """Measure both and keep the figures."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("file", nargs="?", type=Path, default=DEFAULT_FILE)
-    parser.add_argument("--limit", type=int)
-    arguments = parser.parse_args()
-    if not arguments.file.exists():
-        print(f"{arguments.file} is absent: give a file in SQuAD format")
-        return 1
-    questions = read_questions(read_document(arguments.file)).questions[: arguments.limit]
+    questions = read_arguments(__doc__)
     figures = {"questions": len(questions), "service": through_the_service(questions)}
     figures["engine_one_core"] = through_the_engine(questions)
     results = HERE / "results"

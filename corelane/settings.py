@@ -77,7 +77,7 @@ class Settings(BaseSettings):
     cores: int | None = Field(None, ge=1, description="Cores `serve` starts workers for; all it finds if unset.")
     slice_items: int = Field(32, ge=1, le=128, description="Most items in a slice.")
     slice_tokens: int = Field(4096, ge=64, description="Most estimated tokens in a slice of several items.")
-    claim_tokens: int = Field(4096, ge=64, description="Estimated tokens a core claims at a time.")
+    claim_tokens: int = Field(4096, ge=64, description="Estimated tokens a core keeps claimed ahead of its batches.")
     claim_refs: int = Field(128, ge=1, le=1000, description="Most slices a core claims at a time.")
     max_outstanding_tokens: int = Field(
         50_000_000, ge=1000, description="Estimated tokens that may wait in all; jobs beyond are refused with 429."

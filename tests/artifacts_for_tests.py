@@ -5,10 +5,12 @@ from pathlib import Path
 from corelane.artifacts import Artifact
 from corelane.settings import Settings
 
-WORDS = """
+WORD_LIST = """
     the a of in on was is when who where what river city tower ada lovelace byron paris berlin 1889 330 metres tall
     built wrote first program night day red blue green . , ? ! ( ) ' - 東 京 é
 """
+
+WORDS = tuple(WORD_LIST.split())
 
 
 def save_tiny_model(folder: Path) -> Path:
@@ -21,7 +23,7 @@ def save_tiny_model(folder: Path) -> Path:
     from transformers import BertConfig, BertForQuestionAnswering, BertTokenizerFast, set_seed
 
     letters = [chr(c) for c in range(ord("a"), ord("z") + 1)] + [str(d) for d in range(10)]
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS.split(), *letters, *(f"##{c}" for c in letters)]
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *letters, *(f"##{c}" for c in letters)]
     ids = {token: number for number, token in enumerate(dict.fromkeys(vocabulary))}
     tokenizer = Tokenizer(WordPiece(ids, unk_token="[UNK]"))
     tokenizer.normalizer = BertNormalizer(lowercase=True)

@@ -6,6 +6,8 @@ from typing import Any
 
 from corelane.engine.reading import Query
 from corelane.engine.runner import QueryRunner
+from corelane.errors import CorelaneError
+from corelane.jobs import failed_result
 from corelane.lanes import Ref
 from corelane.store.dispatch import Claim, Outcome, Stretch
 
@@ -57,9 +59,9 @@ class Docket:
         return sum(runner.waiting_tokens(most_per_item) for runner in self._runners.values())
 
     def open(self, claim: Claim, stretches: Sequence[Stretch]) -> None:
-        """Take a claim in; of refs whose job is gone nothing is left to do but to say so."""
+        """Take a claim in. Refs without payloads fail, so that their job ends; where it is gone, nobody is told."""
         found = {stretch.ref.key for stretch in stretches}
-        gone = [Outcome(ref, []) for ref, _ in claim.refs if ref.key not in found]
+        gone = [Outcome(ref, lost_payloads(ref)) for ref, _ in claim.refs if ref.key not in found]
         if gone:
             self.done.setdefault(claim.lease, []).extend(gone)
         for version in dict.fromkeys(stretch.version for stretch in stretches):
@@ -115,3 +117,9 @@ class Docket:
         for key in keys:
             stretch = self._open.pop(key)
             self._runners[stretch.version].drop({(key, i) for i in range(len(stretch.ids))})
+
+
+def lost_payloads(ref: Ref) -> list[dict[str, Any]]:
+    """The results of items whose questions are no longer in the store."""
+    detail = "the question was lost from the store before it was answered; send it again"
+    return [failed_result(ref.first + i, None, CorelaneError.code, detail) for i in range(ref.count)]

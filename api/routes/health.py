@@ -32,9 +32,8 @@ async def ready(parts: PartsDep) -> Health:
     version = await parts.fleet.resolve(DEFAULT_ALIAS)
     cores = 0 if version is None else await parts.fleet.ready_cores(version)
     if cores == 0:
-        reasons = [
-            reason for core in await parts.fleet.cores() for reason in (core.get("reasons") or "[]",) if reason != "[]"
-        ]
+        known = (core.get("reasons", "[]") for core in await parts.fleet.cores())
+        reasons = [reason for reason in known if reason != "[]"]
         raise NotReady("; ".join(["no living core holds the default model", *reasons]))
     return Health(cores=cores)
 

@@ -33,6 +33,6 @@
     cl:done                 channel the id of each job that became final
 
 Times are Redis' own clock, so the clocks of hosts do not matter. Every script is atomic and may be repeated: a repeated
-submit finds its job, a repeated commit finds no lease. ``jobs`` serves the API, ``dispatch`` the workers,
-``upkeep`` the keeper, ``deliveries`` the webhooks.
+submit finds its job, a repeated commit finds no lease. ``jobs`` and ``fleet`` serve the API, ``dispatch`` and
+``fleet`` the workers, ``upkeep`` the keeper, ``deliveries`` the webhooks; ``records`` is how a job is read.
 """

@@ -98,11 +98,13 @@ def test_what_is_unfinished_is_told_and_no_longer_in_progress(runner: Runner) ->
     assert docket.is_empty
 
 
-def test_ref_whose_job_is_gone_is_settled_without_results(runner: Runner) -> None:
+def test_ref_without_payload_fails_so_that_its_job_ends(runner: Runner) -> None:
     docket = Docket({runner.version: runner})
     claim, stretches = make_claim("a", runner.version, [["ada"], ["paris"]])
     docket.open(claim, stretches[1:])
-    assert [outcome.ref for outcome in docket.done["a"]] == [claim.refs[0][0]]
+    [outcome] = docket.done["a"]
+    assert outcome.ref == claim.refs[0][0]
+    assert [(result["index"], result["error"]["code"]) for result in outcome.results] == [(0, "internal")]
 
 
 def test_models_take_turns(runner: Runner) -> None:

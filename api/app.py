@@ -13,13 +13,13 @@ from api.completions import Completions
 from api.deps import Parts
 from api.errors import add_error_handlers
 from api.limits import BodyLimit
-from api.routes import fleet, health, jobs
+from api.routes import fleet, health, jobs, uploads
 from corelane import __version__
 from corelane.broker import bell_envelope, make_celery
 from corelane.log import configure_logging
 from corelane.metrics import ApiMetrics
 from corelane.settings import Settings
-from corelane.store.connections import open_async
+from corelane.store.async_link import AsyncLink
 from corelane.store.fleet import Fleet
 from corelane.store.jobs import JobStore
 
@@ -37,17 +37,18 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         parts.completions.start()
         yield
         await parts.completions.close()
-        await client.aclose()
+        await link.close()
 
-    client = open_async(settings.redis_url)
-    store = JobStore(client, settings, bell_envelope(make_celery(settings)))
+    link = AsyncLink(settings.redis_url)
+    store = JobStore(link, settings, bell_envelope(make_celery(settings)))
     app = FastAPI(title="Corelane", version=__version__, summary=SUMMARY, lifespan=lifespan)
-    app.state.parts = Parts(settings, store, Fleet(client), Completions(store), ApiMetrics())
+    app.state.parts = Parts(settings, store, Fleet(link), Completions(store, settings), ApiMetrics())
+    app.include_router(uploads.router)
     app.include_router(jobs.router)
     app.include_router(fleet.router)
     app.include_router(health.router)
     add_error_handlers(app)
     Instrumentator(registry=app.state.parts.metrics.registry, excluded_handlers=["/metrics"]).instrument(app)
-    app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)
+    app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes, max_upload_bytes=settings.max_upload_bytes)
     app.add_middleware(CorrelationIdMiddleware)
     return app

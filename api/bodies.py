@@ -8,6 +8,16 @@ from typing import Any
 import orjson
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
+from starlette.types import Scope
+
+#: One JSON value a line.
+NDJSON = "application/x-ndjson"
+
+
+def is_lines(scope: Scope) -> bool:
+    """Whether a request's body is NDJSON."""
+    content_type = next((value for name, value in scope.get("headers", ()) if name == b"content-type"), b"")
+    return bool(content_type.split(b";")[0].strip().lower() == NDJSON.encode())
 
 
 class FastRequest(Request):

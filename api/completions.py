@@ -9,6 +9,8 @@ from contextlib import contextmanager, suppress
 
 from corelane.errors import Unavailable
 from corelane.log import get_logger
+from corelane.settings import Settings
+from corelane.store.completions import finished_jobs
 from corelane.store.jobs import JobStore
 from corelane.store.records import JobRecord
 
@@ -24,8 +26,10 @@ LOOK_AGAIN_S = 5.0
 class Completions:
     """Who waits for which job, and the task that listens for them."""
 
-    def __init__(self, store: JobStore) -> None:
+    def __init__(self, store: JobStore, settings: Settings) -> None:
         self._store = store
+        self._redis_url = settings.redis_url
+        self._ahead = settings.inline_results
         self._waiting: dict[str, set[asyncio.Event]] = {}
         self._closing = False
         self._task: asyncio.Task[None] | None = None
@@ -55,7 +59,7 @@ class Completions:
         with self._watch(job) as event:
             while True:
                 event.clear()
-                record = await (submitting or self._store.get(job))
+                record = await (submitting or self._store.get(job, self._ahead))
                 submitting = None
                 left = deadline - loop.time()
                 if record is None or record.status.is_final or left <= 0 or self._closing:
@@ -82,7 +86,7 @@ class Completions:
     async def _listen(self) -> None:
         while True:
             try:
-                async for job in self._store.finished_jobs():
+                async for job in finished_jobs(self._redis_url):
                     if not job:
                         self._wake_all()
                     for event in self._waiting.get(job, ()):

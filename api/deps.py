@@ -3,6 +3,7 @@
 All are coroutines, though none awaits: FastAPI sends plain functions to a thread, which costs more than they do.
 """
 
+import hashlib
 import re
 from dataclasses import dataclass
 from typing import Annotated, cast
@@ -12,10 +13,14 @@ from fastapi import Depends, Header, Path, Query, Request
 from api.completions import Completions
 from corelane.errors import NotFound
 from corelane.jobs import is_job_id
+from corelane.lanes import PUBLIC
 from corelane.metrics import ApiMetrics
 from corelane.settings import Settings
 from corelane.store.fleet import Fleet
 from corelane.store.jobs import JobStore
+
+#: Characters of a key's digest that tell owners apart: 64 bits.
+OWNER_CHARS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +68,17 @@ async def get_wait(
     return None if asked is None else min(asked, parts.settings.max_wait_s)
 
 
+async def get_owner(
+    authorization: Annotated[str | None, Header(description="`Bearer KEY`.")] = None,
+    x_api_key: Annotated[str | None, Header(description="The same, without `Bearer`.")] = None,
+) -> str:
+    """Who asks: a digest of the API key, which shares and bounds are kept by; ``public`` without one."""
+    scheme, _, token = (authorization or "").partition(" ")
+    key = x_api_key or (token.strip() if scheme.lower() == "bearer" else "")
+    return hashlib.sha256(key.encode()).hexdigest()[:OWNER_CHARS] if key else PUBLIC
+
+
 PartsDep = Annotated[Parts, Depends(get_parts)]
 JobId = Annotated[str, Depends(get_job_id)]
+Owner = Annotated[str, Depends(get_owner)]
 Wait = Annotated[float | None, Depends(get_wait)]

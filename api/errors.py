@@ -12,6 +12,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 
 from corelane import errors
@@ -24,7 +25,9 @@ STATUS: dict[type[errors.CorelaneError], int] = {
     errors.CorelaneError: 500,
     errors.InvalidInput: 422,
     errors.TooLarge: 413,
+    errors.DeadlineInfeasible: 409,
     errors.NotFound: 404,
+    errors.ResultsDropped: 410,
     errors.Unavailable: 503,
     errors.Overloaded: 429,
 }
@@ -64,6 +67,9 @@ class Problem(BaseModel):
     detail: str = Field(description="What is wrong and what to do.")
     code: str = Field(description="Stable; docs/03-problems.md has a section for each.")
     errors: list[FieldError] | None = None
+    earliest_feasible_s: int | None = Field(
+        None, description="With `deadline_infeasible`: the smallest `expires_in_s` that can be met now."
+    )
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -99,6 +105,7 @@ def add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(errors.CorelaneError, _foreseen)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(ClientDisconnect, _gone)
     app.add_exception_handler(Exception, _unforeseen)
 
 
@@ -112,7 +119,8 @@ async def _foreseen(request: Request, error: Exception) -> JSONResponse:
     _count(request, known.code)
     log.log(30 if status >= 500 else 20, "problem", code=known.code, status=status)
     retry_after_s = known.retry_after_s if isinstance(known, errors.Overloaded) else RETRY_AFTER_S
-    return problem(status, known.code, known.detail, retry_after_s)
+    more = {"earliest_feasible_s": known.earliest_feasible_s} if isinstance(known, errors.DeadlineInfeasible) else {}
+    return problem(status, known.code, known.detail, retry_after_s, **more)
 
 
 async def _invalid(request: Request, error: Exception) -> JSONResponse:
@@ -142,6 +150,12 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
     code = HTTP_CODES.get(status, "http_error")
     _count(request, code)
     return problem(status, code, HTTP_DETAILS.get(status, f"HTTP {status}"))
+
+
+async def _gone(request: Request, error: Exception) -> JSONResponse:  # noqa: ARG001  # the signature is Starlette's
+    """Nobody reads this: the sender broke off, and nothing was kept."""
+    log.info("sender_broke_off", path=request.url.path)
+    return problem(400, HTTP_CODES[400], "the body broke off before its end")
 
 
 async def _unforeseen(request: Request, error: Exception) -> JSONResponse:

@@ -2,6 +2,14 @@
 
 from fastapi.openapi.models import Example
 
+#: The other form of the body, which OpenAPI cannot describe further: one JSON value a line.
+LINES_SCHEMA = {
+    "type": "string",
+    "description": "One item a line, as many as the disk takes. The first line may be the job's head instead: all of "
+    "this body but `items`.",
+    "example": '{"options": {"top_k": 2}}\n{"id": "a", "question": "Who wrote it?", "context": "Ada wrote it."}\n',
+}
+
 PASSAGE = "The Eiffel Tower was completed in March 1889 and is 330 metres tall."
 
 JOB_REQUEST_EXAMPLES: dict[str, Example] = {
@@ -19,6 +27,16 @@ JOB_REQUEST_EXAMPLES: dict[str, Example] = {
             "options": {"top_k": 2},
             "metadata": {"source": "guide"},
             "webhook": {"url": "https://example.com/answers", "events": ["job.completed"]},
+        },
+    ),
+    "shared": Example(
+        summary="Questions about one passage, which is sent once",
+        value={
+            "contexts": {"tower": PASSAGE},
+            "items": [
+                {"question": "When was the tower completed?", "context_id": "tower"},
+                {"question": "How tall is the tower?", "context_id": "tower"},
+            ],
         },
     ),
 }

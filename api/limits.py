@@ -2,25 +2,31 @@
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from api.bodies import is_lines
 from api.errors import problem
 from corelane.errors import TooLarge
 
 
 class BodyLimit:
-    """Answers 413 as soon as a body is known, or found, to be too large."""
+    """Answers 413 as soon as a body is known, or found, to be too large; jobs sent as lines may be larger."""
 
-    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
+    def __init__(self, app: ASGIApp, max_bytes: int, max_upload_bytes: int) -> None:
         self._app = app
         self._max_bytes = max_bytes
+        self._max_upload_bytes = max_upload_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        most, setting = self._max_bytes, "CORELANE_MAX_BODY_BYTES"
+        if is_lines(scope):
+            most, setting = self._max_upload_bytes, "CORELANE_MAX_UPLOAD_BYTES"
+        sentence = f"the body has more than {most:,} bytes; send several jobs, or raise {setting}"
         declared = dict(scope["headers"]).get(b"content-length", b"0")
-        if declared.isdigit() and int(declared) > self._max_bytes:
-            await self._refuse(scope, receive, send)
+        if declared.isdigit() and int(declared) > most:
+            await problem(413, TooLarge.code, sentence)(scope, receive, send)
             return
         received = 0
 
@@ -28,14 +34,8 @@ class BodyLimit:
             nonlocal received
             message = await receive()
             received += len(message.get("body", b""))
-            if received > self._max_bytes:
-                raise TooLarge(self._sentence())
+            if received > most:
+                raise TooLarge(sentence)
             return message
 
         await self._app(scope, counted, send)
-
-    async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await problem(413, TooLarge.code, self._sentence())(scope, receive, send)
-
-    def _sentence(self) -> str:
-        return f"the body has more than {self._max_bytes:,} bytes; send several jobs, or raise CORELANE_MAX_BODY_BYTES"

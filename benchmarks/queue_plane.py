@@ -24,7 +24,7 @@ import orjson
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks import plain_celery
-from benchmarks.processes import cpu_seconds, descendants
+from benchmarks.processes import cpu_seconds, descendants, redis_url_of
 from corelane.cli.local import running_service
 from corelane.engine.cores import cpu_slots
 
@@ -146,8 +146,7 @@ def main() -> int:
         running_service(Path(folder), target="null", model="null", log_level="warning") as url,
     ):
         figures = measure(url, arguments.quick)
-        lines = (Path(folder) / "service.log").read_text().splitlines()
-        redis = next(line.split()[-2] for line in lines if "redis://" in line)
+        redis = redis_url_of(Path(folder) / "service.log")
         figures["plain_celery_items_per_s"] = plain_celery.measure(redis, PLAIN_ITEMS, len(cpu_slots()))
     best = next(run for run in figures["runs"] if run["per_job"] == 1000)
     figures = {"items_per_s": best["items_per_s"], "us_cpu_per_item": best["us_cpu_per_item"], **figures}

@@ -1,5 +1,6 @@
 """From a model's name to an artifact on disk: plan, compile each bucket, verify it, publish.
 
+A trace mostly holds for any length, so buckets share a file as far as it does: a worker then carries the weights once.
 Every bucket is verified from its file, through the engine's own backend, before the next one is compiled. An artifact
 of the same version and target is replaced at the end, in one step; on any failure it stays as it was.
 """
@@ -7,6 +8,7 @@ of the same version and target is replaced at the end, in one step; on any failu
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from compile.cpu import Dtype, QuestionAnswering, bucket_file, cast, runner_of, serialise, trace, weight_bytes
 from compile.folder import building, publish
@@ -16,7 +18,7 @@ from compile.plan import FIRST_STEPS, Plan, Report, make_plan
 from compile.probes import Probe, make_probe
 from compile.timing import median_seconds, one_thread
 from compile.trial import answers_needed
-from compile.verify import Disagreement, Findings, inspect, judge, judge_answers, share_equal
+from compile.verify import Disagreement, Findings, holds, inspect, judge, judge_answers, share_equal
 from corelane.artifacts import MANIFEST_NAME, TOKENIZER_NAME, Artifact, BucketFile, artifact_path, read_artifact
 from corelane.engine.backend import open_backend
 from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket
@@ -57,12 +59,17 @@ def _build(plan: Plan, dtype: Dtype, root: Path, report: Report) -> Artifact:
     module = cast(plan.reference, dtype)
     made: list[BucketFile] = []
     findings: list[Findings] = []
-    with building(root, weight_bytes(plan.model, dtype) * len(plan.ladder)) as aside:
+    traced: Any = None
+    with building(root, weight_bytes(plan.model, dtype)) as aside:
         save_tokenizer(plan.model, aside / TOKENIZER_NAME)
         for position, bucket in enumerate(plan.ladder):
             report(f"compiling {bucket} in {dtype}", FIRST_STEPS + position, FIRST_STEPS + len(plan.ladder))
             probe = make_probe(plan.model, bucket, runner_of(plan.reference))
-            compiled = _compile_bucket(module, bucket, probe, aside)
+            if traced is not None and holds(probe, runner_of(traced), runner_of(module)):
+                shared = {"rows": bucket.rows, "length": bucket.length, "compile_s": 0.0}
+                compiled = made[-1].model_copy(update=shared)
+            else:
+                traced, compiled = _compile_bucket(module, bucket, probe, aside)
             compiled, found = _verify_bucket(plan, dtype, compiled, probe, aside)
             made.append(compiled)
             findings.append(found)
@@ -74,12 +81,13 @@ def _build(plan: Plan, dtype: Dtype, root: Path, report: Report) -> Artifact:
     return read_artifact(destination)
 
 
-def _compile_bucket(module: QuestionAnswering, bucket: Bucket, probe: Probe, aside: Path) -> BucketFile:
-    """Trace and write one bucket; what is measured of it stays 0."""
+def _compile_bucket(module: QuestionAnswering, bucket: Bucket, probe: Probe, aside: Path) -> tuple[Any, BucketFile]:
+    """Trace and write one bucket: the trace, and its record, in which what is measured of it stays 0."""
     started = time.monotonic()
-    content = serialise(trace(module, probe.batches[0]))
+    traced = trace(module, probe.batches[0])
+    content = serialise(traced)
     (aside / bucket_file(bucket)).write_bytes(content)
-    return BucketFile(
+    return traced, BucketFile(
         rows=bucket.rows,
         length=bucket.length,
         file=bucket_file(bucket),

@@ -82,7 +82,7 @@ def trace(module: nn.Module, example: Batch) -> Any:
 
 
 def serialise(scripted: Any) -> bytes:
-    """The bytes of a bucket's file."""
+    """The bytes of a file."""
     stream = io.BytesIO()
     with torchscript_warnings_silenced():
         torch.jit.save(scripted, stream)
@@ -108,11 +108,11 @@ def tensors(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def bucket_file(bucket: Bucket) -> str:
-    """The name of a bucket's file."""
+    """The name of the file traced for a bucket; longer buckets may share it."""
     return f"bs{bucket.rows}-len{bucket.length}.pt"
 
 
 def weight_bytes(model: LoadedModel, dtype: Dtype) -> int:
-    """About what one bucket's file takes on disk."""
+    """About what a file takes on disk."""
     size = {"fp32": 4, "bf16": 2, "int8": 4}[dtype]
     return int(sum(parameter.numel() for parameter in model.network.parameters())) * size

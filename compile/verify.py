@@ -38,6 +38,11 @@ TOLERANCES: dict[Dtype, Tolerance] = {
 }
 
 
+#: |Δlogit| between a trace and its own network at a length it was not made at. Where it holds there, it is 0 (BERT,
+#: RoBERTa and DistilBERT, every dtype); where a length was recorded as a constant, it is far larger.
+SAME_LOGIT = 1e-4
+
+
 @dataclass(frozen=True, slots=True)
 class Findings:
     """What was measured of one compiled bucket; errors are in logits and NaN where a logit was none."""
@@ -64,6 +69,15 @@ def inspect(probe: Probe, run: Run, dtype: Dtype) -> Findings:
         answers=len(expected),
         flexible_rows=_takes_fewer_rows(probe, run, TOLERANCES[dtype].logit),
     )
+
+
+def holds(probe: Probe, traced: Run, network: Run) -> bool:
+    """Whether a trace made at another length is the same network at the probe's; one that fails there is not."""
+    batch = probe.batches[-1]
+    try:
+        return _largest_difference(traced(batch), network(batch), batch, batch.rows) <= SAME_LOGIT
+    except (RuntimeError, IndexError, ValueError):
+        return False
 
 
 def judge(findings: Findings, dtype: Dtype, what: str) -> None:

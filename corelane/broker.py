@@ -9,14 +9,19 @@ import json
 from typing import Any
 
 from celery import Celery
+from celery.app.amqp import AMQP
 from kombu import Connection, Exchange, Producer, Queue
 
-from corelane.lanes import DELIVER_TASK, DELIVERY_QUEUE, DRAIN_TASK, KEEPER_QUEUE, SWEEP_TASK, Core
+from corelane.lanes import DELIVER_TASK, DELIVERY_QUEUE, DRAIN_TASK, FEED_TASK, KEEPER_QUEUE, SWEEP_TASK, Core
 from corelane.settings import Settings
 
 #: Redis is asked for signs of life this often, and silence this long ends a connection, in seconds. Shorter than any
 #: lease, so that a half-open connection is left within 6 s.
 BROKER_TIMEOUT_S = 2
+
+#: Pauses between attempts to reach Redis, in seconds. Celery's own grow to 30 s, and with them the time for which a
+#: core sleeps on after Redis is back.
+FIRST_RECONNECT_S, LONGEST_RECONNECT_S = 0.5, 2.0
 
 #: Longer than any model takes to load: Celery kills a child that takes longer to start, for ever.
 CHILD_START_S = 600
@@ -28,9 +33,28 @@ SWEEP_EXPIRES_S = 5
 BELL_ID, BELL_QUEUE = "BELLID", "BELLQUEUE"
 
 
+class SteadyConnection(Connection):
+    """A connection that is tried again every two seconds, however long Redis has been away."""
+
+    def ensure_connection(self, *args: Any, **kwargs: Any) -> Any:
+        """Connect, however often it takes."""
+        pauses = {
+            "interval_start": FIRST_RECONNECT_S,
+            "interval_step": FIRST_RECONNECT_S,
+            "interval_max": LONGEST_RECONNECT_S,
+        }
+        return super().ensure_connection(*args, **(pauses | kwargs))
+
+
+class SteadyAMQP(AMQP):
+    """What makes Celery use such connections."""
+
+    Connection = SteadyConnection
+
+
 def make_celery(settings: Settings) -> Celery:
     """A Celery app without tasks; workers add theirs, everyone else sends by name."""
-    app = Celery("corelane", broker=settings.redis_url, set_as_current=False)
+    app = Celery("corelane", broker=settings.redis_url, set_as_current=False, amqp=SteadyAMQP)
     app.conf.update(
         task_acks_late=False,
         task_ignore_result=True,
@@ -91,3 +115,8 @@ def ring_core(app: Celery, core: Core) -> None:
 def send_delivery(app: Celery, delivery: str) -> None:
     """Have one delivery tried."""
     app.send_task(DELIVER_TASK, args=[delivery], queue=DELIVERY_QUEUE, retry=False)
+
+
+def send_feed(app: Celery) -> None:
+    """Have large jobs fed; a feeder that runs already makes this one end at once."""
+    app.send_task(FEED_TASK, queue=KEEPER_QUEUE, expires=SWEEP_EXPIRES_S, retry=False)

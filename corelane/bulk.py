@@ -11,7 +11,7 @@ from typing import Any
 
 from corelane.client import OVERLOADED, Client, JobItem, dump_body
 from corelane.errors import CorelaneError, ServiceError
-from corelane.jobs import Item, Job, Options, Result, failed_result
+from corelane.jobs import Item, Job, Options, Priority, Result, failed_result
 
 #: Most items and bytes in a job: a tenth and half of what the service takes by default.
 JOB_ITEMS, JOB_BYTES = 1000, 4 * 1024 * 1024
@@ -40,6 +40,7 @@ def answer_all(
     *,
     model: str = "default",
     options: Options | Mapping[str, Any] | None = None,
+    priority: Priority | str | None = None,
     jobs_in_flight: int = 4,
 ) -> Generator[Result, None, None]:
     """Results of any number of items in order, ``index`` counting them all; memory stays flat.
@@ -47,7 +48,11 @@ def answer_all(
     Jobs too large for the service are halved; an item too large alone gets a failed result. Closed or interrupted, it
     cancels what is under way.
     """
-    flights = _Flights(client, cut_jobs(items), lambda job: client.submit(job, model=model, options=options))
+
+    def submit(job: list[JobItem]) -> Job:
+        return client.submit(job, model=model, options=options, priority=priority)
+
+    flights = _Flights(client, cut_jobs(items), submit)
     index = 0
     try:
         while flights.fill(jobs_in_flight):

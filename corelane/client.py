@@ -1,13 +1,13 @@
 """The Python client: one question or a million, answers as typed models. Needs neither torch nor a server's libraries.
 
 What changes nothing is tried again, with back-off, while the service is away or overloaded. A job is sent again only
-if it was surely not taken in: no connection, or a refusal (429, 503). Every failure is ServiceError (the service said
-why), ServiceUnreachable (nobody said anything) or InvalidInput.
+if it was surely not taken in: no connection, or a refusal (429, 503); one sent as lines never is. Every failure is
+ServiceError (the service said why), ServiceUnreachable (nobody said anything) or InvalidInput.
 """
 
 import random
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Self, TypeVar
 from urllib.parse import quote, urlsplit
@@ -17,7 +17,7 @@ import orjson
 from pydantic import BaseModel, ValidationError
 
 from corelane.errors import CorelaneError, InvalidInput, ServiceError, ServiceUnreachable
-from corelane.jobs import Item, Job, Options, Result, ResultList, Webhook
+from corelane.jobs import Item, Job, LinesHead, Options, Priority, Result, ResultList, Webhook
 
 #: Longest wait of one request, in seconds: below the 60 s after which proxies drop a silent connection.
 LONGEST_POLL_S = 55.0
@@ -43,6 +43,9 @@ AWAY = OVERLOADED | {502, 504}
 #: Results asked for in one page.
 PAGE_ITEMS = 500
 
+#: A job's lines are sent in pieces of this size, in bytes.
+PIECE_BYTES = 64 * 1024
+
 #: Our own code for HTTP failures that carry no problem document: a proxy's, or not Corelane at all.
 FOREIGN = "http_error"
 
@@ -54,7 +57,12 @@ class Client:
     """Talks to one service; safe to share between threads. Close it, or use it in a ``with``."""
 
     def __init__(
-        self, base_url: str = "http://127.0.0.1:8000", *, timeout_s: float = 30.0, max_retries: int = 4
+        self,
+        base_url: str = "http://127.0.0.1:8000",
+        api_key: str | None = None,
+        *,
+        timeout_s: float = 30.0,
+        max_retries: int = 4,
     ) -> None:
         """``timeout_s`` bounds connecting and each silence, on top of any time asked to wait."""
         self.base_url = base_url.rstrip("/")
@@ -68,6 +76,8 @@ class Client:
             )
         except (ValueError, httpx2.InvalidURL) as error:
             raise InvalidInput(f"{base_url!r} is not a service's address: {error}") from None
+        if api_key:
+            self._http.headers["Authorization"] = f"Bearer {checked_key(api_key)}"
 
     def __enter__(self) -> Self:
         return self
@@ -84,14 +94,30 @@ class Client:
         items: Iterable[JobItem],
         *,
         model: str = "default",
+        contexts: Mapping[str, str] | None = None,
         options: Options | Mapping[str, Any] | None = None,
+        priority: Priority | str | None = None,
+        expires_in_s: float | None = None,
+        refuse_if_late: bool = False,
         metadata: Mapping[str, str] | None = None,
         webhook: Webhook | Mapping[str, Any] | None = None,
         wait_s: float = 0.0,
     ) -> Job:
-        """Hand in a job; it is kept once this returns, and final already if it ended within ``wait_s``."""
-        parts = {"options": options, "metadata": metadata, "webhook": webhook}
-        body = {"items": list(items), "model": model} | {name: part for name, part in parts.items() if part}
+        """Hand in a job; it is kept once this returns, and final already if it ended within ``wait_s``.
+
+        Items name those of ``contexts`` by ``context_id``. ``refuse_if_late`` raises ServiceError (409) if the job is
+        not expected to be done within ``expires_in_s``.
+        """
+        parts = {
+            "contexts": contexts,
+            "options": options,
+            "priority": priority,
+            "expires_in_s": expires_in_s,
+            "refuse_if_late": refuse_if_late or None,
+            "metadata": metadata,
+            "webhook": webhook,
+        }
+        body = {"items": list(items), "model": model} | {n: part for n, part in parts.items() if part is not None}
         wait_s = min(wait_s, LONGEST_POLL_S)
         response = self._call(
             "POST",
@@ -100,6 +126,22 @@ class Client:
             headers={"Content-Type": "application/json"} | ({"Prefer": f"wait={wait_s:.0f}"} if wait_s >= 1 else {}),
             wait_s=wait_s,
             repeatable=False,
+        )
+        return self._read(Job, response)
+
+    def submit_lines(self, items: Iterable[JobItem], head: LinesHead | Mapping[str, Any] | None = None) -> Job:
+        """Hand in a job of any number of items, sent as they come; nothing of it is kept if this raises a refusal.
+
+        Memory stays flat. Items are checked by the service alone, which names a bad one by its line: the head is
+        line 1, the first item line 2. Tried once: an iterator cannot be sent again.
+        """
+        response = self._call(
+            "POST",
+            "/v1/jobs",
+            content=dump_lines(head or {}, items),
+            headers={"Content-Type": "application/x-ndjson"},
+            repeatable=False,
+            max_retries=0,
         )
         return self._read(Job, response)
 
@@ -118,13 +160,21 @@ class Client:
             if job.status.is_final or (deadline is not None and time.monotonic() >= deadline):
                 return job
 
-    def iter_results(self, job_id: str) -> Iterator[Result]:
-        """Results in item order; follows a running job to its end."""
+    def iter_results(self, job_id: str, *, drop: bool = False) -> Generator[Result, None, None]:
+        """Results in item order, from the first that was not dropped; follows a running job to its end.
+
+        With ``drop`` the service forgets each page of results once the caller asks for the one after its last. So a
+        caller that has stored a result before it asks for the next loses none, whenever it stops; next time it reads
+        the page it stopped in again, and perhaps a few results before that. A job with a ``results_window`` is read to
+        its end only so.
+        """
         after: str | None = None
         is_final = False
         while True:
             page = self._page(job_id, after)
             yield from page.data
+            if drop and page.data:
+                self.drop_results(job_id, page.data[-1].index + 1)
             if not page.has_more or page.next is None:
                 return
             after = page.next
@@ -132,6 +182,10 @@ class Client:
                 raise self._strange(f"{job_id} is final but its results end at item {after}")
             if len(page.data) < PAGE_ITEMS:
                 is_final = self._poll(job_id, FOLLOW_S).status.is_final
+
+    def drop_results(self, job_id: str, before: int) -> Job:
+        """Have the service forget stored results of items before this one; the job's ``results_from`` says how far."""
+        return self._read(Job, self._call("DELETE", f"{job_path(job_id)}/results", params={"before": str(before)}))
 
     def ask(self, question: str, context: str, *, model: str = "default", **options: Any) -> Result:
         """Ask one question and wait for its answer, as long as it takes; ``options`` are those of a job."""
@@ -230,6 +284,13 @@ class Client:
         return ServiceUnreachable(f"{self.base_url} broke off: {error or type(error).__name__}{doubt}")
 
 
+def checked_key(api_key: str) -> str:
+    """The key; raises InvalidInput, which does not show it, if no header can carry it."""
+    if not all("!" <= char <= "~" for char in api_key):
+        raise InvalidInput("an API key is printable ASCII without spaces")
+    return api_key
+
+
 def host_of(url: str) -> str:
     """The host of an http or https address; raises ValueError if there is none, or no port can be read."""
     parts = urlsplit(url)
@@ -271,6 +332,18 @@ def dump_body(value: object) -> bytes:
         return orjson.dumps(value, default=_plain)
     except orjson.JSONEncodeError as error:
         raise InvalidInput(f"the job cannot be written as JSON: {error}") from None
+
+
+def dump_lines(head: object, items: Iterable[JobItem]) -> Iterator[bytes]:
+    """A job as lines, the head first, in pieces of some ``PIECE_BYTES``."""
+    piece = bytearray(dump_body(head) + b"\n")
+    for item in items:
+        piece += dump_body(item) + b"\n"
+        if len(piece) >= PIECE_BYTES:
+            yield bytes(piece)
+            piece.clear()
+    if piece:
+        yield bytes(piece)
 
 
 def _plain(value: object) -> dict[str, Any]:

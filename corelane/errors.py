@@ -5,8 +5,10 @@
     │   ├── TooLarge            a limit on size or count was passed
     │   ├── UnknownModel        no such model, version or alias
     │   ├── WebhookRefused      the webhook address is not allowed
+    │   ├── DeadlineInfeasible  the job would not be done in time; carries the earliest that can be met
     │   └── QuestionTooLong     the question leaves no room for context in the model's window
     ├── NotFound                no such job (or no longer)
+    ├── ResultsDropped          these results were read and dropped
     ├── Unavailable             try again later: nothing was kept
     │   ├── Overloaded          too much work waits already; carries when to come back
     │   ├── NotReady            no worker has announced a model yet
@@ -20,6 +22,7 @@
     │   ├── RunFailed           one forward pass failed
     │   └── CoreLost            the accelerator core is out of service
     ├── WorkerLost              an item outlived its attempts
+    ├── ItemsLost               the file that a large job is fed from is gone
     ├── CompileFailed           the compiler could not make a sound artifact
     │   └── ModelRefused        the model cannot be compiled at all: the reason is in the text
     └── SetupError              this machine or its settings do not allow what was asked
@@ -59,12 +62,25 @@ class WebhookRefused(InvalidInput):
     code = "webhook_refused"
 
 
+class DeadlineInfeasible(InvalidInput):
+    code = "deadline_infeasible"
+    retryable = True
+
+    def __init__(self, detail: str, earliest_feasible_s: int) -> None:
+        super().__init__(detail)
+        self.earliest_feasible_s = earliest_feasible_s
+
+
 class QuestionTooLong(InvalidInput):
     code = "question_too_long"
 
 
 class NotFound(CorelaneError):
     code = "not_found"
+
+
+class ResultsDropped(CorelaneError):
+    code = "results_dropped"
 
 
 class Unavailable(CorelaneError):
@@ -130,6 +146,10 @@ class CoreLost(EngineError):
 
 class WorkerLost(CorelaneError):
     code = "worker_lost"
+
+
+class ItemsLost(CorelaneError):
+    code = "items_lost"
 
 
 class CompileFailed(CorelaneError):

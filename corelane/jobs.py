@@ -6,11 +6,12 @@ answers with these models, the client reads them, and the worker writes results 
 
 import secrets
 import time
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 #: Crockford's base 32, lower case: sorts as its value does, and no letter is mistaken for a digit.
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -99,19 +100,36 @@ class Options(Wire):
     )
 
 
+def not_blank(text: str) -> str:
+    """The text; ValueError if there is nothing in it."""
+    if not text.strip():
+        raise ValueError("must hold more than white space")
+    return text
+
+
+Text = Annotated[str, Field(min_length=1), AfterValidator(not_blank)]
+
+
 class Item(Wire):
     """One question about one passage."""
 
     id: str | None = Field(None, max_length=256, description="The caller's own id, returned with the result.")
     question: str = Field(min_length=1, description="The question.")
-    context: str = Field(min_length=1, description="The passage the answer is taken from, of any length.")
+    context: str | None = Field(None, min_length=1, description="The passage the answer is taken from, of any length.")
+    context_id: str | None = Field(
+        None, min_length=1, max_length=256, description="In place of `context`: one of the job's `contexts`."
+    )
 
     @field_validator("question", "context")
     @classmethod
-    def _not_blank(cls, value: str) -> str:
-        if not value.strip():
-            raise ValueError("must hold more than white space")
-        return value
+    def _not_blank(cls, value: str | None) -> str | None:
+        return not_blank(value) if value is not None else None
+
+    @model_validator(mode="after")
+    def _one_context(self) -> Self:
+        if (self.context is None) == (self.context_id is None):
+            raise ValueError("give a `context`, or the `context_id` of one of the job's `contexts`")
+        return self
 
 
 class Webhook(Wire):
@@ -123,13 +141,12 @@ class Webhook(Wire):
     )
 
 
-class JobRequest(Wire):
-    """The body of ``POST /v1/jobs``: many ``items``, or one item's ``question`` and ``context`` in place."""
+class JobHead(Wire):
+    """All of a job but its items."""
 
-    items: list[Item] | None = Field(None, min_length=1, description="The questions of this job.")
-    id: str | None = Field(None, max_length=256, description="One item's own id, without `items`.")
-    question: str | None = Field(None, description="One item's question, without `items`.")
-    context: str | None = Field(None, description="One item's passage, without `items`.")
+    contexts: dict[Annotated[str, Field(min_length=1, max_length=256)], Text] | None = Field(
+        None, description="Passages that several items share, by ids of your own; items name them by `context_id`."
+    )
     model: str = Field("default", min_length=1, max_length=200, description="A model version, name or alias.")
     options: Options = Field(default_factory=Options, description="How the items are answered.")
     priority: Priority = Field(Priority.NORMAL, description="Jobs of higher priority are answered first.")
@@ -139,10 +156,39 @@ class JobRequest(Wire):
         le=30 * 24 * 3600,
         description="After this many seconds nothing more of the job is started; what is answered stays.",
     )
+    refuse_if_late: bool = Field(
+        False, strict=True, description="Refuse the job if it is not expected to be done within `expires_in_s`."
+    )
     metadata: dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]] = Field(
         default_factory=dict, max_length=16, description="Up to 16 texts kept with the job."
     )
     webhook: Webhook | None = Field(None, description="Where to post the job's final status.")
+
+    @model_validator(mode="after")
+    def _late_for_something(self) -> Self:
+        if self.refuse_if_late and self.expires_in_s is None:
+            raise ValueError("`refuse_if_late` needs `expires_in_s`")
+        return self
+
+
+class LinesHead(JobHead):
+    """The first line of a job that is sent as lines."""
+
+    results_window: int | None = Field(
+        None,
+        ge=1000,
+        strict=True,
+        description="Items go on being fed only while fewer results than this wait to be dropped by their reader.",
+    )
+
+
+class JobRequest(JobHead):
+    """The body of ``POST /v1/jobs``: many ``items``, or one item's ``question`` and ``context`` in place."""
+
+    items: list[Item] | None = Field(None, min_length=1, description="The questions of this job.")
+    id: str | None = Field(None, max_length=256, description="One item's own id, without `items`.")
+    question: str | None = Field(None, description="One item's question, without `items`.")
+    context: str | None = Field(None, description="One item's passage, without `items`.")
 
     @model_validator(mode="after")
     def _one_form(self) -> Self:
@@ -150,11 +196,20 @@ class JobRequest(Wire):
         if self.items is not None:
             if any(part is not None for part in single):
                 raise ValueError("give either `items` or one `question` with its `context`, not both")
-            return self
-        if self.question is None or self.context is None:
+        elif self.question is None or self.context is None:
             raise ValueError("give `items`, or one `question` with its `context`")
-        self.items = [Item(id=self.id, question=self.question, context=self.context)]
+        else:
+            self.items = [Item(id=self.id, question=self.question, context=self.context)]
+        if missing := next(unknown_contexts(self.items, self.contexts or {}), None):
+            raise ValueError(missing)
         return self
+
+
+def unknown_contexts(items: Iterable[Item], contexts: Mapping[str, str]) -> Iterator[str]:
+    """What is wrong with items whose context is not among the job's."""
+    for index, item in enumerate(items):
+        if item.context_id is not None and item.context_id not in contexts:
+            yield f"item {index}: there is no {item.context_id!r} in the job's `contexts`"
 
 
 class Answer(BaseModel):
@@ -218,6 +273,16 @@ class JobUrls(BaseModel):
     cancel: str
 
 
+class Promise(BaseModel):
+    """What a job was told of its turn when it was submitted."""
+
+    position: int = Field(ge=0, description="Unfinished jobs of its priority or higher that came before it.")
+    tokens_ahead: int = Field(ge=0, description="Estimated tokens that are answered before it is done.")
+    finish_at: str | None = Field(None, description="When it was expected to be done; null until speed is measured.")
+    earliest_at: str | None = Field(None, description="Early end of the interval around that.")
+    latest_at: str | None = Field(None, description="Late end of it.")
+
+
 class Job(BaseModel):
     """One submission and how far it has come."""
 
@@ -231,6 +296,9 @@ class Job(BaseModel):
     started_at: str | None = None
     finished_at: str | None = None
     expires_at: str | None = Field(None, description="When what is not started yet expires.")
+    promise: Promise | None = None
+    error: ItemError | None = Field(None, description="Why the job as a whole could not go on.")
+    results_from: int = Field(0, ge=0, description="Results before this item were dropped at their reader's wish.")
     urls: JobUrls
     options: Options
     metadata: dict[str, str] = Field(default_factory=dict)

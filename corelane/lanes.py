@@ -1,8 +1,8 @@
 """Names and rules of dispatch: cores, queues, tasks, slices and refs. Pure; nothing here talks to Redis or Celery.
 
-A *slice* is a run of neighbouring items of one job; a *ref* is the short text that stands for it in a lane:
-``job:slice:offset:first:count:tokens:attempt``. ``slice`` names the stored payload, ``offset`` the place in it,
-``first`` the index of the first item in the job (and so the name of its stored result).
+A *slice* is a run of neighbouring items of one job; a *ref* is the short text that stands for it, or for a single item
+cut from it, in a lane: ``job:owner:priority:payload:first:count:tokens:attempt``. Items are named by their index in the
+job: ``payload`` is the first of the stored slice, ``first`` the first of this stretch, and so the name of its result.
 """
 
 import math
@@ -12,7 +12,14 @@ from dataclasses import dataclass, replace
 #: Celery tasks, by the names they are sent under.
 DRAIN_TASK = "corelane.drain"
 SWEEP_TASK = "corelane.sweep"
+FEED_TASK = "corelane.feed"
 DELIVER_TASK = "corelane.deliver"
+
+#: Who asks without an API key.
+PUBLIC = "public"
+
+#: Most items in a slice, whatever the settings say: stored results are looked for this far before an item.
+MAX_SLICE_ITEMS = 128
 
 #: Celery queues that belong to no core.
 KEEPER_QUEUE = "keeper"
@@ -62,8 +69,9 @@ class Ref:
     """A slice, or a single item cut from one, waiting in a lane."""
 
     job: str
-    slice: int
-    offset: int
+    owner: str
+    priority: int
+    payload: int
     first: int
     count: int
     tokens: int
@@ -72,12 +80,18 @@ class Ref:
     @classmethod
     def decode(cls, text: str) -> "Ref":
         """Read a ref back from a lane."""
-        job, *numbers = text.split(":")
-        return cls(job, *map(int, numbers))
+        job, owner, *numbers = text.split(":")
+        return cls(job, owner, *map(int, numbers))
 
     def encode(self) -> str:
         """The text that stands in a lane."""
-        return f"{self.job}:{self.slice}:{self.offset}:{self.first}:{self.count}:{self.tokens}:{self.attempt}"
+        place = f"{self.payload}:{self.first}:{self.count}:{self.tokens}:{self.attempt}"
+        return f"{self.job}:{self.owner}:{self.priority}:{place}"
+
+    @property
+    def offset(self) -> int:
+        """Its place in the stored slice."""
+        return self.first - self.payload
 
     @property
     def key(self) -> str:
@@ -113,7 +127,4 @@ def cut_slices(tokens: Sequence[int], max_items: int, max_tokens: int) -> Iterat
 def return_refs(ref: Ref) -> list[Ref]:
     """What goes back to the lanes when a lease lapses: single items, so that a poison item fails alone."""
     share = max(1, ref.tokens // ref.count)
-    return [
-        replace(ref, offset=ref.offset + i, first=ref.first + i, count=1, tokens=share, attempt=ref.attempt + 1)
-        for i in range(ref.count)
-    ]
+    return [replace(ref, first=ref.first + i, count=1, tokens=share, attempt=ref.attempt + 1) for i in range(ref.count)]

@@ -14,6 +14,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from corelane.faults import arm
+
 SECRETS_DIR = Path("/run/secrets")
 
 Network = IPv4Network | IPv6Network
@@ -38,6 +40,9 @@ class Settings(BaseSettings):
     artifacts_dir: Path | None = Field(
         None, description="Folder of compiled artifacts; `artifacts` inside data_dir if unset."
     )
+    files_dir: Path | None = Field(
+        None, description="Folder of large jobs' items, shared by API and keeper; `files` inside data_dir if unset."
+    )
     models_dir: Path = Field(
         Path(__file__).resolve().parent.parent / "models", description="Folder of models that come with Corelane."
     )
@@ -59,6 +64,10 @@ class Settings(BaseSettings):
     port: int = Field(8000, ge=0, le=65535, description="Port the API listens on; 0 picks a free one.")
     max_body_bytes: int = Field(8 * 1024 * 1024, ge=1024, description="Largest request body taken, in bytes.")
     max_items: int = Field(10_000, ge=1, description="Most items taken in one job.")
+    max_upload_bytes: int = Field(
+        4 * 1024**3, ge=1024, description="Largest job taken as lines (NDJSON), in bytes; kept on disk, not in Redis."
+    )
+    max_upload_items: int = Field(10_000_000, ge=1, description="Most items taken in one job sent as lines.")
     max_question_chars: int = Field(10_000, ge=1, description="Longest question taken, in characters.")
     max_context_chars: int = Field(2_000_000, ge=1, description="Longest context taken, in characters.")
     max_wait_s: float = Field(60, ge=0, description="Longest time a request may wait for a job, in seconds.")
@@ -81,6 +90,21 @@ class Settings(BaseSettings):
     claim_refs: int = Field(128, ge=1, le=1000, description="Most slices a core claims at a time.")
     max_outstanding_tokens: int = Field(
         50_000_000, ge=1000, description="Estimated tokens that may wait in all; jobs beyond are refused with 429."
+    )
+    max_owner_tokens: int = Field(
+        25_000_000, ge=1000, description="Estimated tokens that may wait for one API key; jobs beyond get 429."
+    )
+    feed_tokens: int = Field(
+        2_000_000, ge=1000, description="Estimated tokens of a job sent as lines that are in Redis at a time."
+    )
+    batch_wait_s: float = Field(
+        0, ge=0, le=1, description="Time an idle core waits for a batch to fill before it runs, in seconds."
+    )
+    latency_target_s: float = Field(
+        0.06, gt=0, description="Longest time one batch should take, in seconds; one row always runs, however long."
+    )
+    context_cache_tokens: int = Field(
+        2_000_000, ge=0, description="Tokens of contexts a core keeps for later questions on them; 25 bytes each."
     )
     linger_s: float = Field(1.0, ge=0, description="Time an idle drain waits for work before it ends, in seconds.")
     drain_s: float = Field(60, gt=0, description="Longest time one drain task runs before it rings itself, in seconds.")
@@ -108,6 +132,17 @@ class Settings(BaseSettings):
     flower_user: str = Field("corelane", description="User name for Flower.")
     flower_password: SecretStr | None = Field(None, description="Password for Flower; generated and shown if unset.")
 
+    # The command line
+    api_key: SecretStr | None = Field(None, description="API key that commands send to a service; none if unset.")
+
+    # Chaos runs
+    fault_points: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="For chaos runs only: where a process kills itself, comma-separated `point:probability`."
+    )
+    null_batch_s: float = Field(
+        0, ge=0, description="For chaos runs only: time one batch of the null engine takes, in seconds."
+    )
+
     # Logs
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Least severity that is logged."
@@ -116,11 +151,17 @@ class Settings(BaseSettings):
         "auto", description="One JSON object a line, or coloured text; auto: text on a terminal only."
     )
 
-    @field_validator("models", "webhook_allowed_networks", mode="before")
+    @field_validator("models", "webhook_allowed_networks", "fault_points", mode="before")
     @classmethod
     def _split_commas(cls, value: object) -> object:
         if isinstance(value, str):
             return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+    @field_validator("fault_points")
+    @classmethod
+    def _refuse_unreadable_points(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        arm(value)
         return value
 
     @field_validator("webhook_secret")
@@ -137,6 +178,16 @@ class Settings(BaseSettings):
     def artifact_root(self) -> Path:
         """The folder of artifacts, resolved."""
         return (self.artifacts_dir or self.data_dir / "artifacts").resolve()
+
+    @cached_property
+    def armed_faults(self) -> dict[str, float]:
+        """Fault points by name, with their probabilities; empty but in chaos runs."""
+        return arm(self.fault_points)
+
+    @cached_property
+    def files_root(self) -> Path:
+        """The folder of large jobs' items, resolved."""
+        return (self.files_dir or self.data_dir / "files").resolve()
 
     def environment(self, **changes: object) -> dict[str, str]:
         """The whole environment for a child process that must see these settings, with ``changes`` on top."""

@@ -16,13 +16,17 @@ import redis
 from corelane.artifacts import Artifact
 from corelane.broker import bell_envelope, make_celery
 from corelane.cli.redis_server import find_server, server_argv
+from corelane.engine.buckets import DEFAULT_BUCKETS
 from corelane.settings import Settings
 from tests.artifacts_for_tests import compile_model, save_tiny_model
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--faults", type=int, default=6, help="faults in each chaos run")
-    parser.addoption("--seed", type=int, default=1, help="seed of the chaos schedule")
+    parser.addoption("--faults", type=int, default=0, help="faults of each chaos round; 0 is one of each kind")
+    parser.addoption("--seed", type=int, default=1, help="seed of the first chaos round")
+    parser.addoption("--rounds", type=int, default=1, help="chaos rounds, each with the next seed and a new fleet")
+    parser.addoption("--chaos-model", action="store_true", help="chaos with the built-in model, not the null engine")
+    parser.addoption("--chaos-report", metavar="FILE", help="write the chaos report there, as JSON")
 
 
 def free_port() -> int:
@@ -92,5 +96,5 @@ def tiny_artifact(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) ->
 def built_in_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data folder in which the built-in model is compiled as `serve` would."""
     folder = tmp_path_factory.mktemp("built-in")
-    compile_model("qa-minilm", folder, "16x64,8x128,8x256,4x384", "auto")
+    compile_model("qa-minilm", folder, DEFAULT_BUCKETS, "auto")
     return folder

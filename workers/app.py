@@ -11,10 +11,11 @@ from celery import Celery, signals
 
 from corelane.broker import bell_envelope, make_celery
 from corelane.errors import Unavailable
-from corelane.lanes import DELIVER_TASK, DRAIN_TASK, SWEEP_TASK, Core
+from corelane.lanes import DELIVER_TASK, DRAIN_TASK, FEED_TASK, SWEEP_TASK, Core
 from corelane.log import configure_logging, get_logger
 from corelane.settings import Settings
 from workers.steps import add_steps
+from workers.watchdog import watch_acknowledgements
 
 log = get_logger(__name__)
 
@@ -44,6 +45,7 @@ def _add_drain(celery: Celery, settings: Settings, core: Core) -> None:
         if "core" in held:
             held["core"].close()
 
+    signals.worker_init.connect(lambda **_: watch_acknowledgements(), weak=False)
     signals.worker_process_init.connect(start_core, weak=False)
     signals.worker_process_shutdown.connect(stop_core, weak=False)
 
@@ -62,6 +64,7 @@ def _add_keeping(celery: Celery, settings: Settings) -> None:
     @celery.task(name=SWEEP_TASK, send_events=False)
     def sweep_once() -> str:
         from corelane.store.deliveries import DeliveryStore
+        from corelane.store.feeding import Feeder
         from corelane.store.upkeep import Upkeep
         from workers.keeper import sweep
 
@@ -69,13 +72,27 @@ def _add_keeping(celery: Celery, settings: Settings) -> None:
             return "another sweep runs"
         try:
             if not held:
-                held.update(upkeep=Upkeep(settings, bell_envelope(celery)), deliveries=DeliveryStore(settings))
+                bell = bell_envelope(celery)
+                held.update(
+                    upkeep=Upkeep(settings, bell), deliveries=DeliveryStore(settings), feeder=Feeder(settings, bell)
+                )
             return sweep(celery, **held)
         except Unavailable as error:
             log.warning("sweep_waits_for_store", detail=error.detail)
             return error.detail
         finally:
             sweeping.release()
+
+    @celery.task(name=FEED_TASK, send_events=False)
+    def feed_jobs() -> str:
+        from corelane.store.feeding import Feeder
+        from workers.feeding import feed
+
+        try:
+            return feed(Feeder(settings, bell_envelope(celery)), celery.stop_flag.is_set)
+        except Unavailable as error:
+            log.warning("feed_waits_for_store", detail=error.detail)
+            return error.detail
 
     @celery.task(name=DELIVER_TASK)
     def deliver_once(delivery: str) -> str:

@@ -15,8 +15,8 @@ import orjson
 
 from corelane.artifacts import model_name
 from corelane.engine.loading import load_runners
-from corelane.engine.runner import QueryRunner
-from corelane.errors import StoreUnavailable
+from corelane.engine.runner import QueryRunner, RunnerLimits
+from corelane.errors import Unavailable
 from corelane.lanes import Core
 from corelane.log import get_logger
 from corelane.metrics import CORE_COUNTERS
@@ -24,6 +24,7 @@ from corelane.settings import Settings
 from corelane.store.dispatch import Dispatch
 from corelane.store.fleet import DEFAULT_ALIAS, Announcer
 from corelane.store.upkeep import Upkeep
+from workers.speed import SpeedMeter
 
 log = get_logger(__name__)
 
@@ -47,6 +48,7 @@ class CoreProcess:
         self.running_since: float | None = None
         self.busy_s = 0.0
         self.retired = False
+        self.meter = SpeedMeter()
         self._beats: deque[tuple[float, float]] = deque(maxlen=BUSY_BEATS)
         self._announcer = Announcer(settings, str(core))
         self._lock = threading.Lock()
@@ -62,7 +64,10 @@ class CoreProcess:
         """Load and warm every model, then begin to live in public."""
         self._thread.start()
         names = (self.settings.model, *self.settings.models)
-        self.runners, self.reasons = load_runners(self.settings.target, self.settings.artifact_root, names)
+        limits = RunnerLimits(self.settings.latency_target_s, self.settings.context_cache_tokens)
+        self.runners, self.reasons = load_runners(
+            self.settings.target, self.settings.artifact_root, names, self.settings.null_batch_s, limits
+        )
         self.state = "idle" if self.runners else "failed"
         self._join()
 
@@ -93,7 +98,7 @@ class CoreProcess:
         self._thread.join(timeout=self.settings.heartbeat_s + 1)
         try:
             self.dispatch.leave(self.versions)
-        except StoreUnavailable as error:
+        except Unavailable as error:
             log.warning("left_without_good_bye", detail=error.detail)
         for runner in self.runners.values():
             runner.close()
@@ -111,7 +116,7 @@ class CoreProcess:
                 Upkeep(self.settings, self.bell).return_own(str(self.core))
                 self.dispatch.wake(self.bell)
                 return
-            except StoreUnavailable as error:
+            except Unavailable as error:
                 log.warning("store_unavailable", detail=error.detail)
                 self._closing.wait(self.settings.heartbeat_s)
 
@@ -121,7 +126,7 @@ class CoreProcess:
             try:
                 self._beat()
                 lost = False
-            except StoreUnavailable as error:
+            except Unavailable as error:
                 if not lost:
                     log.warning("store_unavailable", detail=error.detail)
                 lost = True
@@ -133,7 +138,7 @@ class CoreProcess:
         stuck = self.running_since is not None and time.monotonic() - self.running_since > self.settings.stuck_s
         versions = [] if self.retired else self.versions
         with self._lock:
-            self._announcer.beat(self._fields(), versions, [] if stuck else self.leases)
+            self._announcer.beat(self._fields(), versions, [] if stuck else self.leases, self.meter.speed())
 
     def _fields(self) -> dict[str, object]:
         work = [runner.work for runner in list(self.runners.values())]

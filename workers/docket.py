@@ -71,25 +71,27 @@ class Docket:
                 ids = [item[0] for item in stretch.items]
                 self._open[key] = Open(claim.lease, stretch.ref, version, ids, len(ids))
                 queries += [
-                    ((key, i), Query(question, context, stretch.options))
+                    ((key, i), Query(question, context, stretch.options, owner=stretch.ref.owner))
                     for i, (_, question, context) in enumerate(stretch.items)
                 ]
             self._runners[version].admit(queries)
 
-    def step(self) -> int:
-        """Run one batch of one model, each model in its turn; the items answered by it."""
+    def step(self) -> tuple[int, int]:
+        """Run one batch of one model, each model in its turn; the items answered by it, and their estimated tokens."""
         versions = list(dict.fromkeys(stretch.version for stretch in self._open.values()))
         self._turn += 1
         answered = self._runners[versions[self._turn % len(versions)]].step()
+        tokens = 0
         for (key, i), result in answered:
             stretch = self._open[key]
+            tokens += stretch.ref.tokens // stretch.ref.count
             stretch.results[i] = {"index": stretch.ref.first + i, "id": stretch.ids[i], **result}
             stretch.left -= 1
             if stretch.left == 0:
                 del self._open[key]
                 results = [stretch.results[n] for n in range(len(stretch.ids))]
                 self.done.setdefault(stretch.lease, []).append(Outcome(stretch.ref, results))
-        return len(answered)
+        return len(answered), tokens
 
     def settle(self, committed: Mapping[str, Sequence[Outcome]], refused: Mapping[str, int]) -> int:
         """Forget what was committed; a lease that was refused anything is lost, and its open stretches with it."""

@@ -22,6 +22,9 @@ log = get_logger(__name__)
 #: Pause after a store error, in seconds; Redis restarts take longer, and retries this far apart cost nothing.
 STORE_PAUSE_S = 0.25
 
+#: While a batch fills, the lanes are looked at so often.
+GATHER_LOOKS = 4
+
 
 @dataclass(slots=True)
 class Report:
@@ -83,14 +86,27 @@ class Shift:
             self._exchange(0, linger=True)
             self._core.dispatch.wake(self._core.bell)
             return True
+        began, was_idle = time.monotonic(), self._docket.is_empty
         linger = not self._docket.is_empty or time.monotonic() - self._useful < self._core.settings.linger_s
         self._exchange(0 if overtime else self._room(), linger=linger)
         if not self._docket.is_empty:
-            self._step()
+            if was_idle and self._core.settings.batch_wait_s:
+                self._gather()
+            tokens = self._step()
+            self._core.meter.add(tokens, time.monotonic() - began)
             return False
         if linger:
             self._core.dispatch.wait()
         return not linger
+
+    def _gather(self) -> None:
+        """Let a batch fill: only a core that was idle waits, so that no work in progress is held up."""
+        for _ in range(GATHER_LOOKS):
+            time.sleep(self._core.settings.batch_wait_s / GATHER_LOOKS)
+            room = self._room()
+            if not room:
+                return
+            self._exchange(room, linger=True)
 
     def _room(self) -> int:
         """Tokens that may be claimed now. A document counts for an eighth of the budget at most: others join it."""
@@ -111,15 +127,18 @@ class Shift:
             docket.open(exchanged.claim, self._core.dispatch.fetch(exchanged.claim))
         self._core.hold(docket.leases)
 
-    def _step(self) -> None:
+    def _step(self) -> int:
+        """Run one batch; the estimated tokens it answered."""
         began = self._core.begin()
         try:
-            self._report.items += self._docket.step()
+            items, tokens = self._docket.step()
         finally:
             self._core.end(began)
         self._useful = time.monotonic()
+        self._report.items += items
         self._report.batches += 1
         self._report.busy_s += self._useful - began
+        return tokens
 
     def _hand_over(self) -> None:
         """Commit what is done; what is not goes back to the lanes as it was, for other cores."""

@@ -8,7 +8,6 @@ from api.deps import Parts, PartsDep
 from api.errors import documented
 from corelane.errors import NotReady, Unavailable
 from corelane.metrics import FleetSnapshot
-from corelane.store.fleet import DEFAULT_ALIAS
 
 router = APIRouter(tags=["health"])
 
@@ -29,8 +28,7 @@ async def live() -> Health:
 @router.get("/readyz", responses=documented(503))
 async def ready(parts: PartsDep) -> Health:
     """Whether a question asked now would be answered: 503 with the reason if not."""
-    version = await parts.fleet.resolve(DEFAULT_ALIAS)
-    cores = 0 if version is None else await parts.fleet.ready_cores(version)
+    cores = await parts.fleet.default_cores()
     if cores == 0:
         known = (core.get("reasons", "[]") for core in await parts.fleet.cores())
         reasons = [reason for reason in known if reason != "[]"]

@@ -1,30 +1,31 @@
-"""Jobs: submit, look, wait, read results, cancel."""
+"""Jobs: submit, look, wait, read and drop results, cancel."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Annotated
 
 import orjson
 from fastapi import APIRouter, Body, Header, Query, Response
 from starlette.responses import StreamingResponse
 
-from api.bodies import FastBodyRoute
-from api.deps import JobId, Parts, PartsDep, Wait
+from api.bodies import NDJSON, FastBodyRoute
+from api.deps import JobId, Owner, Parts, PartsDep, Wait
 from api.errors import documented
-from api.examples import JOB_REQUEST_EXAMPLES
+from api.examples import JOB_REQUEST_EXAMPLES, LINES_SCHEMA
+from api.sizes import check_contexts, check_item
 from corelane.errors import InvalidInput, NotFound, NotReady, TooLarge, UnknownModel, WebhookRefused
-from corelane.jobs import Item, Job, JobRequest, Result, ResultList, Webhook, new_job_id
+from corelane.jobs import Item, Job, JobHead, JobRequest, Result, ResultList, Webhook, new_job_id
 from corelane.log import get_logger
+from corelane.store.admission import Admission
 from corelane.store.fleet import DEFAULT_ALIAS
-from corelane.store.jobs import Submission
+from corelane.store.jobs import Submission, Upload
 from corelane.store.records import JobRecord
+from corelane.store.results import require_kept
 from corelane.webhooks import check_address
 
 log = get_logger(__name__)
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses=documented(404, 422, 503), route_class=FastBodyRoute)
-
-NDJSON = "application/x-ndjson"
 
 #: Results sent in one piece of an NDJSON stream.
 STREAM_PAGE = 500
@@ -39,35 +40,74 @@ RESOLVE_S = 2.0
 @router.post(
     "",
     status_code=202,
-    responses={200: {"model": Job, "description": "Final within the time waited."}, **documented(400, 413, 429)},
+    responses={200: {"model": Job, "description": "Final within the time waited."}, **documented(400, 409, 413, 429)},
+    openapi_extra={"requestBody": {"content": {NDJSON: {"schema": LINES_SCHEMA}}}},
 )
 async def submit_job(
     request: Annotated[JobRequest, Body(openapi_examples=JOB_REQUEST_EXAMPLES)],
     response: Response,
     parts: PartsDep,
     wait: Wait,
+    owner: Owner,
 ) -> Job:
     """Take in a job. It is kept before this answers: from then on it is answered, once, whatever dies."""
     items = request.items or []
-    check_sizes(parts, items)
-    if request.webhook is not None:
-        await check_webhook(parts, request.webhook)
-    version = await resolve_model(parts, request.model)
-    submission = Submission(
-        new_job_id(),
-        version,
-        items,
-        request.options,
-        request.metadata,
-        request.webhook,
-        request.priority,
-        request.expires_in_s,
+    check_sizes(parts, items, request.contexts or {})
+    admission = await admit(parts, request)
+    submission = make_submission(new_job_id(), admission, request, owner, items=items)
+    return await hand_in(parts, submission, admission, response, wait)
+
+
+async def admit(parts: Parts, head: JobHead) -> Admission:
+    """Look whether a job can be taken at all; raises WebhookRefused, UnknownModel, or NotReady before any worker has
+    announced the default model.
+    """
+    if head.webhook is not None:
+        await check_webhook(parts, head.webhook)
+    admission = await parts.store.admit(head.model)
+    if admission.version is not None:
+        return admission
+    if head.model == DEFAULT_ALIAS:
+        raise NotReady("no worker has announced a model yet; try again when /readyz says ready")
+    raise UnknownModel(f"there is no model {head.model[:100]!r}; GET /v1/models lists them")
+
+
+def make_submission(
+    job_id: str,
+    admission: Admission,
+    head: JobHead,
+    owner: str,
+    *,
+    items: Sequence[Item] = (),
+    upload: Upload | None = None,
+) -> Submission:
+    """A job as the store takes it."""
+    return Submission(
+        job_id,
+        admission.version or "",
+        head.options,
+        metadata=head.metadata,
+        webhook=head.webhook,
+        priority=head.priority,
+        expires_in_s=head.expires_in_s,
+        refuse_if_late=head.refuse_if_late,
+        owner=owner,
+        contexts=head.contexts or {},
+        items=items,
+        upload=upload,
     )
+
+
+async def hand_in(
+    parts: Parts, submission: Submission, admission: Admission, response: Response, wait: float | None
+) -> Job:
+    """Have the store keep a job, wait for it if asked to, and say how it stands."""
     record: JobRecord | None
+    keeping = keep_job(parts, submission, admission)
     if wait is None:
-        record = await keep_job(parts, submission)
+        record = await keeping
     else:
-        record = await parts.completions.wait(submission.id, wait, keep_job(parts, submission))
+        record = await parts.completions.wait(submission.id, wait, keeping)
         response.headers["Preference-Applied"] = f"wait={wait:g}"
         response.headers["Vary"] = "Prefer"
     job = await describe(parts, record, submission.id)
@@ -78,27 +118,30 @@ async def submit_job(
     return job
 
 
-async def keep_job(parts: Parts, submission: Submission) -> JobRecord:
+async def keep_job(parts: Parts, submission: Submission, admission: Admission) -> JobRecord:
     """Have the store keep a job, and tell of it."""
     with parts.metrics.submit_seconds.time():
-        record = await parts.store.submit(submission)
+        record = await parts.store.submit(submission, admission)
     parts.metrics.jobs_submitted.inc()
     parts.metrics.items_submitted.inc(record.total)
-    log.info("job_submitted", job_id=record.id, items=record.total, version=record.version)
+    log.info("job_submitted", job_id=record.id, items=record.total, version=record.version, owner=submission.owner)
     return record
 
 
 @router.get("/{job_id}")
 async def get_job(job_id: JobId, response: Response, parts: PartsDep, wait: Wait) -> Job:
     """A job as it stands, or once it is final if asked to wait. Small jobs then carry their results."""
-    record = await (parts.store.get(job_id) if wait is None else parts.completions.wait(job_id, wait))
+    ahead = parts.settings.inline_results
+    record = await (parts.store.get(job_id, ahead) if wait is None else parts.completions.wait(job_id, wait))
     job = await describe(parts, record, job_id)
     if not job.status.is_final:
         response.headers["Retry-After"] = "1"
     return job
 
 
-@router.get("/{job_id}/results", responses={200: {"content": {NDJSON: {}}}}, response_model=ResultList)
+@router.get(
+    "/{job_id}/results", responses={200: {"content": {NDJSON: {}}}, **documented(410)}, response_model=ResultList
+)
 async def list_results(
     job_id: JobId,
     parts: PartsDep,
@@ -108,7 +151,8 @@ async def list_results(
 ) -> Response | ResultList:
     """Results in item order, up to the first item not answered yet; as NDJSON the stream follows the job to its end."""
     record = await require(parts, job_id)
-    start = read_cursor(after)
+    start = record.dropped if after is None else read_cursor(after)
+    require_kept(record, start)
     if NDJSON in accept:
         return StreamingResponse(stream_results(parts, record, start), media_type=NDJSON)
     found = await parts.store.results(record, start, limit)
@@ -117,6 +161,21 @@ async def list_results(
     return ResultList(
         data=[Result.model_validate(result) for result in found], has_more=has_more, next=str(at) if has_more else None
     )
+
+
+@router.delete("/{job_id}/results", responses=documented(410))
+async def drop_results(
+    job_id: JobId,
+    parts: PartsDep,
+    before: Annotated[int, Query(ge=1, description="Results of items before this one are forgotten.")],
+) -> Job:
+    """Forget results that the caller has stored, so that a large job's results do not fill Redis.
+
+    They go by whole slices, and only as far as every item is answered: ``results_from`` says how far. May be repeated.
+    """
+    record = await require(parts, job_id)
+    await parts.store.drop(record, before)
+    return (await require(parts, job_id)).describe()
 
 
 @router.post("/{job_id}/cancel")
@@ -144,19 +203,17 @@ async def stream_results(parts: Parts, record: JobRecord, at: int) -> AsyncItera
             record = again
 
 
-def check_sizes(parts: Parts, items: list[Item]) -> None:
+def check_sizes(parts: Parts, items: Sequence[Item], contexts: Mapping[str, str]) -> None:
     """Refuse a job over the limits; raises TooLarge naming the setting."""
     settings = parts.settings
     if len(items) > settings.max_items:
         raise TooLarge(
             f"the job has {len(items):,} items, at most {settings.max_items:,} are taken; "
-            "send several jobs, or raise CORELANE_MAX_ITEMS"
+            "send it as lines (application/x-ndjson) or as several jobs, or raise CORELANE_MAX_ITEMS"
         )
     for index, item in enumerate(items):
-        if len(item.question) > settings.max_question_chars:
-            raise TooLarge(f"item {index}: the question is longer than {settings.max_question_chars:,} characters")
-        if len(item.context) > settings.max_context_chars:
-            raise TooLarge(f"item {index}: the context is longer than {settings.max_context_chars:,} characters")
+        check_item(settings, f"item {index}", item)
+    check_contexts(settings, contexts)
 
 
 async def check_webhook(parts: Parts, webhook: Webhook) -> None:
@@ -167,16 +224,6 @@ async def check_webhook(parts: Parts, webhook: Webhook) -> None:
         await asyncio.wait_for(asyncio.to_thread(check_address, parts.settings, webhook.url), RESOLVE_S)
     except TimeoutError:
         log.info("webhook_host_slow")
-
-
-async def resolve_model(parts: Parts, name: str) -> str:
-    """The version a request's model means; raises NotReady before any worker has announced the default."""
-    version = await parts.fleet.resolve(name)
-    if version is not None:
-        return version
-    if name == DEFAULT_ALIAS:
-        raise NotReady("no worker has announced a model yet; try again when /readyz says ready")
-    raise UnknownModel(f"there is no model {name[:100]!r}; GET /v1/models lists them")
 
 
 async def require(parts: Parts, job_id: str) -> JobRecord:
@@ -197,16 +244,14 @@ async def describe(parts: Parts, record: JobRecord | None, job_id: str) -> Job:
     if record is None:
         raise no_such_job(job_id)
     job = record.describe()
-    if record.status.is_final and record.total <= parts.settings.inline_results:
+    if record.status.is_final and record.total <= parts.settings.inline_results and not record.dropped:
         results = await parts.store.results(record, 0, record.total)
         job.results = [Result.model_validate(result) for result in results]
     return job
 
 
-def read_cursor(after: str | None) -> int:
+def read_cursor(after: str) -> int:
     """The item a cursor points to; raises InvalidInput if it is not one of ours."""
-    if after is None:
-        return 0
     if not after.isascii() or not after.isdigit():
         raise InvalidInput("`after` is not a cursor; pass the `next` of the page before")
     return int(after)

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from corelane.cli.errors import exit_on_error
-from corelane.cli.service import ModelOption, UrlOption, connect
+from corelane.cli.service import KeyOption, ModelOption, UrlOption, connect
 from corelane.errors import InvalidInput, ServiceError
 from corelane.jobs import Answer, Result
 
@@ -35,12 +35,13 @@ def ask(
     ],
     url: UrlOption = None,
     model: ModelOption = "default",
+    api_key: KeyOption = None,
     top_k: Annotated[int, typer.Option(min=1, max=20, help="Answers shown, best first.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Ask one question about a passage."""
     console = Console(highlight=False)
-    with exit_on_error(), connect(url, max_retries=2) as client:
+    with exit_on_error(), connect(url, api_key, max_retries=2) as client:
         passage = read_context(context)
         with Console(stderr=True).status("asking …"):
             result = client.ask(question, passage, model=model, top_k=top_k)

@@ -8,7 +8,7 @@ once, whatever stopped the run. Lines that cannot be asked get a failed result; 
 import time
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from os import fstat
@@ -21,9 +21,9 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from corelane.cli.errors import exit_on_error
 from corelane.cli.jsonl import Kept, answer_lines, number_lines, read_kept, read_line, skip_kept, write_line
-from corelane.cli.service import ModelOption, UrlOption, connect
+from corelane.cli.service import KeyOption, ModelOption, UrlOption, connect
 from corelane.errors import CorelaneError, InvalidInput, SetupError
-from corelane.jobs import Item, Result
+from corelane.jobs import Item, Priority, Result
 
 if TYPE_CHECKING:
     from corelane.client import Client
@@ -38,7 +38,9 @@ class Request:
 
     model: str
     options: dict[str, Any]
+    priority: Priority
     jobs: int
+    api_key: str | None = field(repr=False)
 
 
 def batch(
@@ -46,6 +48,8 @@ def batch(
     output: Annotated[Path, typer.Option("--output", "-o", help="Where results go; gone on with if it exists.")],
     url: UrlOption = None,
     model: ModelOption = "default",
+    api_key: KeyOption = None,
+    priority: Annotated[Priority, typer.Option(help="Jobs of higher priority are answered first.")] = Priority.NORMAL,
     top_k: Annotated[int | None, typer.Option(min=1, max=20, help="Answers per line, best first.")] = None,
     max_answer_tokens: Annotated[int | None, typer.Option(min=1, max=128, help="Longest answer, in tokens.")] = None,
     doc_stride: Annotated[int | None, typer.Option(min=0, max=400, help="Overlap of windows, in tokens.")] = None,
@@ -64,9 +68,10 @@ def batch(
         "no_answer_threshold": threshold,
         "no_answer": False if always_answer else None,
     }
-    request = Request(model, {name: value for name, value in given.items() if value is not None}, jobs)
+    options = {name: value for name, value in given.items() if value is not None}
+    request = Request(model, options, priority, jobs, api_key)
     console = Console(stderr=True, highlight=False, soft_wrap=True)
-    with exit_on_error(), _file_errors(), connect(url, max_retries=MAX_RETRIES) as client:
+    with exit_on_error(), _file_errors(), connect(url, api_key, max_retries=MAX_RETRIES) as client:
         if output.exists() and (not output.is_file() or questions.samefile(output)):
             raise InvalidInput(f"{output} cannot be the output: it must be a file, and another than the questions")
         with questions.open("rb") as source, _open_output(output, overwrite) as sink:
@@ -135,10 +140,15 @@ def _ask(client: "Client", request: Request, items: Iterator[Item]) -> Generator
     first = next(items, None)
     if first is None:
         return
-    with connect(client.base_url, max_retries=2) as hasty:
+    with connect(client.base_url, request.api_key, max_retries=2) as hasty:
         hasty.models()
     yield from answer_all(
-        client, chain([first], items), model=request.model, options=request.options, jobs_in_flight=request.jobs
+        client,
+        chain([first], items),
+        model=request.model,
+        options=request.options,
+        priority=request.priority,
+        jobs_in_flight=request.jobs,
     )
 
 

@@ -18,7 +18,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from corelane.cli.errors import exit_on_error
-from corelane.cli.service import ModelOption, UrlOption, connect
+from corelane.cli.service import KeyOption, ModelOption, UrlOption, connect
 from corelane.cli.squad import Outcome, QuestionSet, judge, read_questions, summarise
 from corelane.errors import CorelaneError, InvalidInput, SetupError
 
@@ -32,6 +32,7 @@ def evaluate(
     file: Annotated[Path, typer.Argument(metavar="FILE.json[.gz]", help="Questions in SQuAD's or XQuAD's layout.")],
     url: UrlOption = None,
     model: ModelOption = "default",
+    api_key: KeyOption = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Ask only the first N questions.")] = None,
     doc_stride: Annotated[int | None, typer.Option(min=0, max=400, help="Overlap of windows, in tokens.")] = None,
     threshold: Annotated[
@@ -46,7 +47,7 @@ def evaluate(
         given = {"doc_stride": doc_stride, "no_answer_threshold": threshold}
         options = {"no_answer": asked.may_be_unanswerable} | {k: v for k, v in given.items() if v is not None}
         started = time.monotonic()
-        with connect(url, max_retries=4) as client:
+        with connect(url, api_key, max_retries=4) as client:
             outcomes = list(_ask(client, asked, model, options))
         report = make_report(asked, outcomes, time.monotonic() - started)
         console = Console(soft_wrap=as_json)

@@ -87,6 +87,8 @@ def read_line(raw: RawLine) -> Line:
     if not isinstance(value, dict):
         return Line(raw.index, raw.end_bytes, None, None, f"{where} is not a JSON object")
     fields = {name: value[name] for name in ("id", "question", "context") if value.get(name) is not None}
+    if "context" not in fields and "question" in fields:
+        return Line(raw.index, raw.end_bytes, None, None, f"{where}: context: Field required")
     if type(fields.get("id")) is int:
         fields["id"] = str(fields["id"])
     try:

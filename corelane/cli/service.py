@@ -9,14 +9,15 @@ if TYPE_CHECKING:
 
 UrlOption = Annotated[str | None, typer.Option(help="The service; the one of this machine if not given.")]
 ModelOption = Annotated[str, typer.Option(help="A model version, name or alias.")]
+KeyOption = Annotated[str | None, typer.Option("--api-key", help="Your API key; CORELANE_API_KEY if not given.")]
 
 
-def connect(url: str | None, *, max_retries: int) -> "Client":
-    """A client of that service; nothing is sent yet."""
+def connect(url: str | None, api_key: str | None, *, max_retries: int) -> "Client":
+    """A client of that service, with the key given or set; nothing is sent yet."""
     from corelane.client import Client, local_url
     from corelane.settings import read_settings
 
-    if url is None:
-        settings = read_settings()
-        url = local_url(settings.host, settings.port)
-    return Client(url, max_retries=max_retries)
+    settings = read_settings()
+    if api_key is None and settings.api_key is not None:
+        api_key = settings.api_key.get_secret_value()
+    return Client(url or local_url(settings.host, settings.port), api_key, max_retries=max_retries)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tokenizers import Encoding
 
 from corelane.engine.backend import Logits
+from corelane.engine.contexts import Context
 from corelane.engine.reading import Query
 from corelane.engine.spans import (
     CANDIDATES_PER_ANSWER,
@@ -62,11 +62,11 @@ def search_rows(
 
 
 def compose_result(
-    query: Query, encoding: Encoding, windows: Sequence[ReadWindow], default_threshold: float
+    query: Query, context: Context, windows: Sequence[ReadWindow], default_threshold: float
 ) -> dict[str, Any]:
     """The stored form of one item's result, less its index and id."""
     options = query.options
-    spans = list({(c.start, c.end): c for c in sorted(_candidates(query, encoding, windows), key=_margin)}.values())
+    spans = list({(c.start, c.end): c for c in sorted(_candidates(query, context, windows), key=_margin)}.values())
     best = merge_candidates(spans, options.top_k)
     shares, null_share = scores([c.margin for c in best], [w.spans.mass for w in windows])
     answers = [
@@ -89,21 +89,19 @@ def _margin(candidate: Candidate) -> float:
     return candidate.margin
 
 
-def _candidates(query: Query, encoding: Encoding, windows: Sequence[ReadWindow]) -> Iterator[Candidate]:
+def _candidates(query: Query, context: Context, windows: Sequence[ReadWindow]) -> Iterator[Candidate]:
     for read in windows:
         shift = read.window.start - read.context_at
         for start, end, margin in zip(read.spans.starts, read.spans.ends, read.spans.margins, strict=True):
-            chars = char_span(encoding, int(start) + shift, int(end) + shift)
+            chars = char_span(context, int(start) + shift, int(end) + shift)
             if chars is not None:
                 yield Candidate(chars[0], whole_characters(query.context, chars[1]), float(margin))
 
 
-def char_span(encoding: Encoding, first: int, last: int) -> tuple[int, int] | None:
+def char_span(context: Context, first: int, last: int) -> tuple[int, int] | None:
     """Code points from the first to the end of the last token; None if they hold no text."""
-    start, end = encoding.token_to_chars(first), encoding.token_to_chars(last)
-    if start is None or end is None or end[1] <= start[0]:
-        return None
-    return start[0], end[1]
+    start, end = int(context.places[first, 0]), int(context.places[last, 1])
+    return (start, end) if end > start else None
 
 
 def whole_characters(text: str, end: int) -> int:

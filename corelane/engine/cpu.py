@@ -30,7 +30,7 @@ def torchscript_warnings_silenced() -> Iterator[None]:
 
 @dataclass(slots=True)
 class CpuModel:
-    """One TorchScript module per bucket length."""
+    """TorchScript modules by bucket length; buckets that share a file share a module."""
 
     artifact: Artifact
     modules: dict[int, Any]
@@ -46,10 +46,13 @@ class CpuBackend:
             raise ArtifactRefused(f"{artifact.path} is for {manifest.target}/{manifest.format}, not cpu/torchscript")
         check_files(artifact)
         modules: dict[int, Any] = {}
+        loaded: dict[str, Any] = {}
         for bucket in sorted(manifest.buckets, key=lambda bucket: -bucket.rows * bucket.length):
             try:
-                with torchscript_warnings_silenced():
-                    modules[bucket.length] = torch.jit.load(artifact.file(bucket.file), map_location="cpu").eval()
+                if bucket.file not in loaded:
+                    with torchscript_warnings_silenced():
+                        loaded[bucket.file] = torch.jit.load(artifact.file(bucket.file), map_location="cpu").eval()
+                modules[bucket.length] = loaded[bucket.file]
             except (RuntimeError, OSError, MemoryError) as error:
                 raise LoadFailed(
                     f"{bucket.file} of {manifest.version_id} does not load: {_first_line(error)}"

@@ -4,6 +4,7 @@ For measuring and testing everything around the engine (``CORELANE_TARGET=null``
 chaos runs that are not bound by a model.
 """
 
+import time
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
@@ -28,7 +29,9 @@ class NullRunner:
     name = "null"
     version = "null@0"
 
-    def __init__(self) -> None:
+    def __init__(self, batch_s: float = 0.0) -> None:
+        """``batch_s`` is the time each step takes."""
+        self._batch_s = batch_s
         self.work = Work()
         self._admitted: list[Hashable] = []
 
@@ -55,6 +58,8 @@ class NullRunner:
 
     def step(self) -> list[Answered]:
         """All that was admitted, with one empty result each."""
+        if self._batch_s:
+            time.sleep(self._batch_s)
         answered: list[Answered] = [(key, NULL_RESULT) for key in self._admitted]
         self._admitted = []
         self.work.items += len(answered)

@@ -1,7 +1,7 @@
 """From text to batches: tokenise, cut windows, fill arrays.
 
 Questions and contexts are tokenised apart, without special tokens, and put together row by row: a context that several
-questions share is tokenised once per call. Character offsets stay inside the tokenizer until a span is known.
+questions share is tokenised once, and kept for those that come later.
 """
 
 from collections.abc import Sequence
@@ -9,23 +9,26 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from tokenizers import Encoding, Tokenizer
+from tokenizers import Tokenizer
 
 from corelane.artifacts import TokenizerSpec
 from corelane.engine.backend import Batch, Ints
 from corelane.engine.buckets import Bucket
+from corelane.engine.contexts import Context, Contexts
 from corelane.engine.windows import Window, cut_windows
 from corelane.errors import QuestionTooLong
 from corelane.jobs import Options
+from corelane.lanes import PUBLIC
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One item, as the engine sees it."""
+    """One item, as the engine sees it; ``owner`` is who asked, and shares batches with the others."""
 
     question: str
     context: str
     options: Options = field(default_factory=Options)
+    owner: str = PUBLIC
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +37,7 @@ class Reading:
 
     query: Query
     question: Ints
-    context: Ints
-    encoding: Encoding
+    context: Context
     windows: list[Window]
     context_at: int
 
@@ -43,25 +45,36 @@ class Reading:
 class Reader:
     """Turns queries into windows and windows into batches, for one model."""
 
-    def __init__(self, tokenizer: Tokenizer, spec: TokenizerSpec, max_length: int) -> None:
+    def __init__(self, tokenizer: Tokenizer, spec: TokenizerSpec, max_length: int, cache_tokens: int = 0) -> None:
+        """Contexts of up to ``cache_tokens`` in all are kept."""
         self._tokenizer = tokenizer
         self._spec = spec
         self._max_length = max_length
+        self._contexts = Contexts(cache_tokens)
+        self.contexts_hit = self.contexts_read = 0
 
     def read(self, queries: Sequence[Query]) -> list[Reading | QuestionTooLong]:
         """Tokenise and cut, in order; a question that is too long is refused alone."""
         questions = self._encode([query.question for query in queries])
-        distinct = list(dict.fromkeys(query.context for query in queries))
-        contexts = {
-            context: (encoding, np.array(encoding.ids, dtype=np.int64))
-            for context, encoding in zip(distinct, self._encode(distinct), strict=True)
-        }
+        contexts = self._read_contexts([query.context for query in queries])
         return [
-            self._read_one(query, np.array(question.ids, dtype=np.int64), *contexts[query.context])
+            self._read_one(query, np.array(question.ids, dtype=np.int64), contexts[query.context])
             for query, question in zip(queries, questions, strict=True)
         ]
 
-    def _read_one(self, query: Query, question: Ints, encoding: Encoding, context: Ints) -> Reading | QuestionTooLong:
+    def _read_contexts(self, texts: Sequence[str]) -> dict[str, Context]:
+        """The contexts of these texts: those that are kept, and the others tokenised in one go."""
+        found = {text: self._contexts.find(text) for text in dict.fromkeys(texts)}
+        contexts = {text: context for text, context in found.items() if context is not None}
+        missing = [text for text in found if text not in contexts]
+        self.contexts_hit += len(contexts)
+        self.contexts_read += len(missing)
+        for text, encoding in zip(missing, self._encode(missing), strict=True):
+            contexts[text] = Context.of(encoding)
+            self._contexts.keep(text, contexts[text])
+        return contexts
+
+    def _read_one(self, query: Query, question: Ints, context: Context) -> Reading | QuestionTooLong:
         context_at = 1 + len(question) + self._spec.sep_count
         try:
             windows = cut_windows(
@@ -71,7 +84,7 @@ class Reader:
                 specials=2 + self._spec.sep_count,
                 doc_stride=query.options.doc_stride,
             )
-            return Reading(query, question, context, encoding, list(windows), context_at)
+            return Reading(query, question, context, list(windows), context_at)
         except QuestionTooLong as error:
             return error
 
@@ -87,7 +100,7 @@ class Reader:
             input_ids[row, 0] = self._spec.cls_id
             input_ids[row, 1:question_end] = reading.question
             input_ids[row, question_end : reading.context_at] = self._spec.sep_id
-            input_ids[row, reading.context_at : window.length - 1] = reading.context[window.start : window.end]
+            input_ids[row, reading.context_at : window.length - 1] = reading.context.ids[window.start : window.end]
             input_ids[row, window.length - 1] = self._spec.sep_id
             attention_mask[row, : window.length] = 1
             if self._spec.uses_token_types:

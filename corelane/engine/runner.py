@@ -5,6 +5,8 @@ share batches. Every query gets its result whatever happens to its neighbours: a
 row, so that only the item at fault fails. CoreLost alone is passed on: then the core has to go.
 """
 
+import math
+import time
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
@@ -15,8 +17,9 @@ from tokenizers import Tokenizer
 from corelane.artifacts import TOKENIZER_NAME, Artifact
 from corelane.engine.answering import ReadWindow, compose_result, search_rows
 from corelane.engine.backend import Backend, Batch, Logits, Model
-from corelane.engine.batching import Waiting, next_batch
+from corelane.engine.batching import Share, Waiting, full, next_batch
 from corelane.engine.buckets import Bucket
+from corelane.engine.pace import Pace
 from corelane.engine.reading import Query, Reader, Reading
 from corelane.engine.windows import Window
 from corelane.errors import CorelaneError, RunFailed
@@ -38,6 +41,19 @@ class Work:
     windows: int = 0
     tokens: int = 0
     padding: int = 0
+    contexts_hit: int = 0
+    contexts_read: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerLimits:
+    """What a runner keeps to: the time one batch should take at most, and tokens of contexts kept for later queries."""
+
+    latency_target_s: float = math.inf
+    context_cache_tokens: int = 0
+
+
+UNLIMITED = RunnerLimits()
 
 
 class QueryRunner(Protocol):
@@ -101,7 +117,7 @@ class Progress:
 class Runner:
     """Answers queries with one loaded model. Not thread-safe."""
 
-    def __init__(self, backend: Backend, model: Model, tokenizer: Tokenizer) -> None:
+    def __init__(self, backend: Backend, model: Model, tokenizer: Tokenizer, limits: RunnerLimits = UNLIMITED) -> None:
         manifest = model.artifact.manifest
         self.name = manifest.name
         self.version = manifest.version_id
@@ -111,20 +127,22 @@ class Runner:
         self._threshold = manifest.no_answer_threshold
         self._flexible_rows = manifest.flexible_rows
         self._ladder = sorted(Bucket(length=bucket.length, rows=bucket.rows) for bucket in manifest.buckets)
-        self._reader = Reader(tokenizer, manifest.tokenizer, manifest.max_length)
+        self._reader = Reader(tokenizer, manifest.tokenizer, manifest.max_length, limits.context_cache_tokens)
+        self._pace = Pace(limits.latency_target_s)
+        self._shares: dict[str, Share] = {}
         self._arrivals = 0
         self._progress: dict[Hashable, Progress] = {}
         self._by_arrival: dict[int, Hashable] = {}
         self._refused: list[Answered] = []
 
     @classmethod
-    def open(cls, backend: Backend, artifact: Artifact) -> Self:
+    def open(cls, backend: Backend, artifact: Artifact, limits: RunnerLimits = UNLIMITED) -> Self:
         """Load an artifact; raises ArtifactRefused or LoadFailed."""
         model = backend.load(artifact)
         tokenizer = Tokenizer.from_file(str(artifact.file(TOKENIZER_NAME)))
         tokenizer.no_truncation()
         tokenizer.no_padding()
-        return cls(backend, model, tokenizer)
+        return cls(backend, model, tokenizer, limits)
 
     @property
     def summary(self) -> dict[str, object]:
@@ -141,12 +159,14 @@ class Runner:
         }
 
     def warm_up(self) -> None:
-        """Run every bucket, full and with a single row, until it is at speed."""
+        """Run every bucket, with a single row and full, until it is at speed; the last pass tells its pace."""
         for bucket in self._ladder:
-            for rows in (bucket.rows, 1) if self._flexible_rows else (bucket.rows,):
+            for rows in (1, bucket.rows) if self._flexible_rows else (bucket.rows,):
                 ones = np.ones((rows, bucket.length), dtype=np.int64)
                 for _ in range(WARM_UP_PASSES):
+                    began = time.perf_counter()
                     self._backend.run(self._model, Batch(bucket, ones, ones, np.zeros_like(ones)))
+            self._pace.note(bucket, bucket.rows, time.perf_counter() - began)
 
     def health(self) -> None:
         """Raise CoreLost if the core can do no work."""
@@ -167,12 +187,13 @@ class Runner:
     def admit(self, queries: Sequence[tuple[Hashable, Query]]) -> None:
         """Take queries in, each under a key of its own; one whose question is too long is answered by the next step."""
         readings = self._reader.read([query for _, query in queries])
+        self.work.contexts_hit, self.work.contexts_read = self._reader.contexts_hit, self._reader.contexts_read
         for (key, _), reading in zip(queries, readings, strict=True):
             if isinstance(reading, CorelaneError):
                 self._refused.append((key, _failure(reading)))
                 continue
             self._arrivals += 1
-            waiting = Waiting.of(self._arrivals, reading.windows, self._ladder)
+            waiting = Waiting.of(self._arrivals, reading.windows, self._ladder, reading.query.owner)
             self._progress[key] = Progress(reading, waiting)
             self._by_arrival[self._arrivals] = key
 
@@ -189,15 +210,16 @@ class Runner:
 
     def reset(self) -> None:
         """Forget all queries, as after an error that left some behind."""
-        self._progress, self._by_arrival, self._refused = {}, {}, []
+        self._progress, self._by_arrival, self._refused, self._shares = {}, {}, [], {}
 
     def step(self) -> list[Answered]:
         """Run one batch; the queries that are answered now."""
         answered, self._refused = self._refused, []
-        chosen = next_batch((progress.waiting for progress in self._progress.values()), self.work.batches)
+        waiting = (progress.waiting for progress in self._progress.values())
+        chosen = next_batch(waiting, self._shares, self._pace.rows if self._flexible_rows else full)
         if chosen is not None:
             bucket, windows = chosen
-            rows = [(self._by_arrival[waiting.arrival], window) for waiting, window in windows]
+            rows = [(self._by_arrival[item.arrival], window) for item, window in windows]
             self._run_isolated(bucket, rows)
             for key in dict.fromkeys(key for key, _ in rows):
                 progress = self._progress[key]
@@ -216,7 +238,7 @@ class Runner:
         if progress.error is not None:
             return _failure(progress.error)
         reading = progress.reading
-        return compose_result(reading.query, reading.encoding, progress.found, self._threshold)
+        return compose_result(reading.query, reading.context, progress.found, self._threshold)
 
     def _run_isolated(self, bucket: Bucket, rows: list[tuple[Hashable, Window]]) -> None:
         """Run rows, and one by one if that fails; a row that fails alone fails its query."""
@@ -236,6 +258,7 @@ class Runner:
         pairs = [(self._progress[key].reading, window) for key, window in rows]
         windows = [window for _, window in pairs]
         height = len(rows) if self._flexible_rows else bucket.rows
+        began = time.perf_counter()
         logits = self._backend.run(self._model, self._reader.fill(bucket, pairs, height))
         _check_finite(logits, len(rows))
         used = sum(window.length for window in windows)
@@ -243,12 +266,14 @@ class Runner:
         self.work.windows += len(rows)
         self.work.tokens += used
         self.work.padding += height * bucket.length - used
-        return search_rows(
+        found = search_rows(
             logits,
             windows,
             [reading.context_at for reading, _ in pairs],
             [reading.query.options for reading, _ in pairs],
         )
+        self._pace.note(bucket, height, time.perf_counter() - began)
+        return found
 
 
 def _check_finite(logits: Logits, rows: int) -> None:

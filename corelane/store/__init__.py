@@ -1,38 +1,48 @@
 """The store: the only code that changes a job. All state lives in Redis under the prefix ``cl:``.
 
-    key                     type    meaning                                                      expiry
-    cl:job:{ID}             hash    the job: status, version, counts, times, options, webhook    results_ttl_s once
-                                                                                                 final
-    cl:in:{ID}              hash    slice number → its items, one JSON text                      60 s until submitted;
+    key                        type    meaning                                                   expiry
+    cl:job:{ID}                hash    the job: status, version, counts, times, options, owner,  results_ttl_s once
+                                       promise, webhook; how far it was fed, what was dropped    final
+    cl:in:{ID}                 hash    index of a slice's first item → its rows, one JSON text   60 s until submitted;
                                                                                                  gone once answered
-    cl:out:{ID}             hash    index of the first item → results, one JSON text             as job
-    cl:lane:CORE:VERSION:P  list    refs waiting for one core at priority P (0, 1, 2), oldest    none
-                                    first
-    cl:lanes                set     every CORE:VERSION:P that ever had a lane                    none
-    cl:orphans:VERSION      list    refs of a version that no living core holds                  none
-    cl:orphaned             set     versions with orphans                                        none
-    cl:tokens               hash    core, or `orphans` → estimated tokens there not yet          none
-                                    answered
-    cl:turns                hash    core → times it asked for work; the eighth begins at low     none
-    cl:rate:SECOND          string  estimated tokens answered in that second                     60 s
-    cl:expiring             zset    open job → time it expires, ms                               none
-    cl:bell:CORE            string  absent (asleep), r (rung or busy), l (drain lingers)         30 s, l: 5 s
-    cl:wake:CORE            list    wakes a lingering drain                                      30 s
-    cl:seq, cl:fence        string  counters: bells rung, claims made                            none
-    cl:claim:LEASE          hash    what a claim still holds: JOB:FIRST → ref                    none (leases end it)
-    cl:leases               zset    lease (CORE#FENCE) → deadline, ms                            none
-    cl:claimed              hash    core → time it last asked for work, ms                       none
-    cl:core:CORE            hash    the heartbeat: state, pid, versions, busy ratio, work done   lease_s
-    cl:cores                zset    every core → time of its last heartbeat, ms                  none
-    cl:holders:VERSION      zset    core → time until which it surely holds the version, ms      none
-    cl:models               hash    version → what it is, JSON                                   none
-    cl:aliases              hash    alias → version                                              none
-    cl:events               stream  one entry per job that became final                          10,000 entries
-    cl:delivery:ID          hash    one event on its way to a webhook                            results_ttl_s
-    cl:due                  zset    delivery → time of its next attempt, ms                      none
-    cl:done                 channel the id of each job that became final
+    cl:contexts:{ID}           hash    number → a passage that items of the job share            gone once final
+    cl:out:{ID}                hash    index of the first item → results, one JSON text          as job, or dropped
+    cl:lane:CORE:VERSION:P:O   list    refs waiting for one core at priority P (0, 1, 2), of     none
+                                       owner O, oldest first
+    cl:lanes                   set     every CORE:VERSION:P:O whose lane may hold refs           none
+    cl:shares:CORE:P           zset    owner with refs there → tokens it was served so far       none
+    cl:orphans:VERSION         list    refs of a version that no living core holds               none
+    cl:orphaned                set     versions with orphans                                     none
+    cl:tokens                  hash    core, or `orphans` → estimated tokens there not yet       none
+                                       answered
+    cl:owed                    hash    OWNER:P → estimated tokens of an owner not yet answered   none
+    cl:unfed                   hash    OWNER:P → estimated tokens that stand in files still      none
+    cl:open:P                  set     jobs that are not final, by priority                      none
+    cl:turns                   hash    core → times it asked for work; the eighth begins at low  none
+    cl:rate:SECOND             hash    owner → estimated tokens answered in that second          60 s
+    cl:speeds                  hash    core → its speed in tokens/s: mean, low, high             none (core's end)
+    cl:expiring                zset    open job → time it expires, ms                            none
+    cl:feeds                   zset    job sent as lines, not fed to its end → submitted, ms     none
+    cl:feeder                  string  who feeds now                                             5 s
+    cl:bell:CORE               string  absent (asleep), r (rung or busy), l (drain lingers)      30 s, l: 5 s
+    cl:wake:CORE               list    wakes a lingering drain                                   30 s
+    cl:seq, cl:fence           string  counters: bells rung, claims made                         none
+    cl:claim:LEASE             hash    what a claim still holds: JOB:FIRST → ref                 none (leases end it)
+    cl:leases                  zset    lease (CORE#FENCE) → deadline, ms                         none
+    cl:claimed                 hash    core → time it last asked for work, ms                    none
+    cl:core:CORE               hash    the heartbeat: state, pid, versions, busy ratio, work     lease_s
+                                       done
+    cl:cores                   zset    every core → time of its last heartbeat, ms               none
+    cl:holders:VERSION         zset    core → time until which it surely holds the version, ms   none
+    cl:models                  hash    version → what it is, JSON                                none
+    cl:aliases                 hash    alias → version                                           none
+    cl:events                  stream  one entry per job that became final                       10,000 entries
+    cl:delivery:ID             hash    one event on its way to a webhook                         results_ttl_s
+    cl:due                     zset    delivery → time of its next attempt, ms                   none
+    cl:done                    channel the id of each job that became final
 
 Times are Redis' own clock, so the clocks of hosts do not matter. Every script is atomic and may be repeated: a repeated
-submit finds its job, a repeated commit finds no lease. ``jobs`` and ``fleet`` serve the API, ``dispatch`` and
-``fleet`` the workers, ``upkeep`` the keeper, ``deliveries`` the webhooks; ``records`` is how a job is read.
+submit finds its job, a repeated commit finds no lease. ``admission``, ``jobs``, ``results``, ``completions`` and
+``fleet`` serve the API, ``dispatch`` and ``fleet`` the workers, ``upkeep`` and ``feeding`` the keeper, ``deliveries``
+the webhooks; ``records`` and ``payloads`` are how a job and its items are read.
 """

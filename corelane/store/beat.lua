@@ -1,10 +1,11 @@
--- beat(core, lease_ms, n, n × (field, value), m, version…, lease…)
--- "I live, I hold these versions, I still work under these leases." A lease that was taken back is not revived.
-local core, lease_ms, n = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local now, at = now_ms(), 4 + 2 * n
-redis.call('HSET', 'cl:core:' .. core, 'beat_ms', now, unpack(ARGV, 4, 3 + 2 * n))
+-- beat(core, lease_ms, speed, n, n × (field, value), m, version…, lease…)
+-- "I live, I am so fast, I hold these versions, I still work under these leases." A lease that was taken back is not revived.
+local core, lease_ms, speed, n = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
+local now, at = now_ms(), 5 + 2 * n
+redis.call('HSET', 'cl:core:' .. core, 'beat_ms', now, unpack(ARGV, 5, 4 + 2 * n))
 redis.call('PEXPIRE', 'cl:core:' .. core, lease_ms)
 redis.call('ZADD', 'cl:cores', now, core)
+if speed ~= '' then redis.call('HSET', 'cl:speeds', core, speed) end
 local m = tonumber(ARGV[at])
 for i = at + 1, at + m do redis.call('ZADD', 'cl:holders:' .. ARGV[i], now + lease_ms, core) end
 for i = at + m + 1, #ARGV do redis.call('ZADD', 'cl:leases', 'XX', now + lease_ms, ARGV[i]) end

@@ -1,70 +1,92 @@
--- claim(core, tokens, refs, lease_ms, linger, idle, ttl, version…) → {lease, ref, version, ref, version, …} or {}
--- High priority first, but every eighth time the lowest, so that nothing starves; oldest first within a lane; up to the
--- token budget, at least one. A ref that has failed before is claimed alone, and only by an idle core. A core without work of its own takes half
--- of the longest lane it can serve. "Nothing there" and "the bell may ring again" are one step, so no wake-up is lost.
+-- claim(core, tokens, refs, lease_ms, linger, idle, ttl, version…) → {lease, then per ref: ref, version, payload, options} or {}
+-- High priority first, but every eighth time the lowest, so that nothing starves. Within a priority the owner who was
+-- served the fewest tokens goes first; within an owner the oldest. Up to the token budget, at least one. A ref that has
+-- failed before is claimed alone, and only by an idle core. A core without work of its own takes half of the longest lane
+-- it can serve. "Nothing there" and "the bell may ring again" are one step, so no wake-up is lost.
+-- Small payloads come along, which saves a lone question a trip; large ones cost more in a script than a trip does.
 local core, budget, max_refs, lease_ms, linger = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local idle, ttl, now, tokens, taken, held, alone = ARGV[6] == '1', tonumber(ARGV[7]), now_ms(), 0, {}, {}, false
 redis.call('HSET', 'cl:claimed', core, now)
 
-local function take(ref, version)
-  local job, first, cost, attempt = parse(ref)
-  local status, expires = unpack(redis.call('HMGET', job_key(job), 'status', 'expires_ms'))
+local SMALL_PAYLOAD_BYTES = 2048
+
+-- Tokens taken; none for a ref whose job wants no answer any more.
+local function take(text, ref, version)
+  local status, expires, options = unpack(redis.call('HMGET', job_key(ref.job), 'status', 'expires_ms', 'options'))
   if is_open(status) and expires and tonumber(expires) <= now then
-    expire(job, ttl)
+    expire(ref.job, ttl)
     status = 'expired'
   end
   if not is_open(status) then
-    redis.call('HINCRBY', 'cl:tokens', core, -cost)
-    return
+    charge(core, ref, -ref.tokens)
+    return 0
   end
-  if status == 'queued' then redis.call('HSET', job_key(job), 'status', 'running', 'started_ms', now) end
-  tokens, alone = tokens + cost, attempt > 1
-  taken[#taken + 1], taken[#taken + 2] = ref, version
-  held[#held + 1], held[#held + 2] = job .. ':' .. first, ref
+  if status == 'queued' then redis.call('HSET', job_key(ref.job), 'status', 'running', 'started_ms', now) end
+  tokens, alone = tokens + ref.tokens, ref.attempt > 1
+  local small = redis.call('HSTRLEN', in_key(ref.job), ref.payload) <= SMALL_PAYLOAD_BYTES
+  local at = #taken
+  taken[at + 1], taken[at + 2] = text, version
+  taken[at + 3], taken[at + 4] = small and redis.call('HGET', in_key(ref.job), ref.payload) or '', options
+  held[#held + 1], held[#held + 2] = ref.job .. ':' .. ref.first, text
+  return ref.tokens
 end
 
-local function take_from(version, priority)
-  local lane = lane_key(core, version, priority)
+-- The front of an owner's first lane that has one; lanes found empty are struck off.
+local function front(owner, priority)
+  for v = 8, #ARGV do
+    local lane = lane_name(core, ARGV[v], priority, owner)
+    local text = redis.call('LINDEX', 'cl:lane:' .. lane, 0)
+    if text then return text, ARGV[v], lane end
+    redis.call('SREM', 'cl:lanes', lane)
+  end
+end
+
+local function take_from(priority)
+  local shares, skipped = 'cl:shares:' .. core .. ':' .. priority, 0
   while not alone and tokens < budget and #held < 2 * max_refs do
-    local ref = redis.call('LINDEX', lane, 0)
-    if not ref then return end
-    local _, _, _, attempt = parse(ref)
-    if attempt > 1 and (#taken > 0 or not idle) then return end
-    redis.call('LPOP', lane)
-    take(ref, version)
+    local owner = redis.call('ZRANGE', shares, skipped, skipped)[1]
+    if not owner then return end
+    local text, version, lane = front(owner, priority)
+    if not text then
+      redis.call('ZREM', shares, owner)
+    else
+      local ref = parse(text)
+      if ref.attempt > 1 and (#taken > 0 or not idle) then
+        skipped = skipped + 1
+      else
+        redis.call('LPOP', 'cl:lane:' .. lane)
+        redis.call('ZINCRBY', shares, take(text, ref, version), owner)
+      end
+    end
   end
 end
 
 local function take_all()
-  local turn = redis.call('HINCRBY', 'cl:turns', core, 1)
   local from, to, step = 0, 2, 1
-  if turn % 8 == 0 then from, to, step = 2, 0, -1 end
-  for priority = from, to, step do
-    for v = 8, #ARGV do take_from(ARGV[v], priority) end
-  end
+  if redis.call('HINCRBY', 'cl:turns', core, 1) % 8 == 0 then from, to, step = 2, 0, -1 end
+  for priority = from, to, step do take_from(priority) end
 end
 
 local function steal()
   local mine, longest, victim = {}, 0, nil
   for v = 8, #ARGV do mine[ARGV[v]] = true end
   for _, lane in ipairs(redis.call('SMEMBERS', 'cl:lanes')) do
-    local other, version = string.match(lane, '^([^:]+):(.+):%d$')
+    local other, version = parse_lane(lane)
     if other ~= core and mine[version] then
       local length = redis.call('LLEN', 'cl:lane:' .. lane)
       if length > longest then longest, victim = length, lane end
     end
   end
   if not victim then return false end
-  local other, version = string.match(victim, '^([^:]+):(.+):%d$')
+  local other, version = parse_lane(victim)
   local half = math.min(math.ceil(longest / 2), 1000)
-  local refs, cost = redis.call('LRANGE', 'cl:lane:' .. victim, -half, -1), 0
+  local refs = redis.call('LRANGE', 'cl:lane:' .. victim, -half, -1)
   redis.call('LTRIM', 'cl:lane:' .. victim, 0, -half - 1)
-  for _, ref in ipairs(refs) do
-    local _, _, tokens_of_ref = parse(ref)
-    cost = cost + tokens_of_ref
+  for _, text in ipairs(refs) do
+    local ref = parse(text)
+    charge(other, ref, -ref.tokens)
   end
-  redis.call('HINCRBY', 'cl:tokens', other, -cost)
-  enqueue(core, version, refs, nil, false, {})
+  enqueue(core, version, refs, nil, false)
   return true
 end
 

@@ -1,20 +1,22 @@
--- commit(lease, core, ttl, then per stretch: job, first, tokens, succeeded, failed, results) → stretches refused
--- The fence: a stretch counts only while the claim still holds it. Whoever comes late finds it gone.
+-- commit(lease, core, ttl, then per stretch: ref, succeeded, failed, results) → stretches refused
+-- The fence: a stretch counts only while the claim still holds it. Whoever comes late finds it gone. The payload of a
+-- slice that was answered whole goes at once; what was cut from one stays with it until the job is final.
 local lease, core, ttl = ARGV[1], ARGV[2], tonumber(ARGV[3])
-local claim, refused, done = 'cl:claim:' .. lease, 0, 0
-for i = 4, #ARGV, 6 do
-  local job, first = ARGV[i], ARGV[i + 1]
-  if redis.call('HDEL', claim, job .. ':' .. first) == 1 then
-    redis.call('HINCRBY', 'cl:tokens', core, -tonumber(ARGV[i + 2]))
-    done = done + tonumber(ARGV[i + 2])
-    answer(job, first, ARGV[i + 5], tonumber(ARGV[i + 3]), tonumber(ARGV[i + 4]), ttl)
+local claim, refused, done = 'cl:claim:' .. lease, 0, {}
+for i = 4, #ARGV, 4 do
+  local ref = parse(ARGV[i])
+  if redis.call('HDEL', claim, ref.job .. ':' .. ref.first) == 1 then
+    charge(core, ref, -ref.tokens)
+    done[ref.owner] = (done[ref.owner] or 0) + ref.tokens
+    local wanted = answer(ref.job, ref.first, ARGV[i + 3], tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]), ttl)
+    if wanted and ref.attempt == 1 then redis.call('HDEL', in_key(ref.job), ref.payload) end
   else
     refused = refused + 1
   end
 end
-if done > 0 then
-  local second = 'cl:rate:' .. math.floor(now_ms() / 1000)
-  redis.call('INCRBY', second, done)
+local second = 'cl:rate:' .. math.floor(now_ms() / 1000)
+for owner, tokens in pairs(done) do
+  redis.call('HINCRBY', second, owner, tokens)
   redis.call('EXPIRE', second, 60)
 end
 if redis.call('EXISTS', claim) == 0 then redis.call('ZREM', 'cl:leases', lease) end

@@ -9,9 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import redis
-import redis.asyncio
 import redis.exceptions
-from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
@@ -21,13 +19,7 @@ from corelane.store.scripts import Script, load_scripts
 #: Longest silence of Redis that is waited for, in seconds; blocking pops stay well below it.
 SOCKET_TIMEOUT_S = 5
 
-#: Connections of one API process; callers beyond them wait for their turn. Waiting for a job holds none.
-MAX_CONNECTIONS = 64
-
 Command = tuple[Any, ...]
-
-#: A redis.asyncio client. Its declared types mix the blocking and the asyncio world, so none is better than those.
-AsyncClient = Any
 
 
 @contextmanager
@@ -43,20 +35,6 @@ def store_errors() -> Iterator[None]:
         if any(word in str(error) for word in ("OOM", "MISCONF", "READONLY", "LOADING", "BUSY")):
             raise StoreFull(f"Redis does not take writes now: {error}") from error
         raise
-
-
-def open_async(url: str) -> AsyncClient:
-    """A client for asyncio; connects on first use."""
-    pool = redis.asyncio.BlockingConnectionPool.from_url(
-        url,
-        max_connections=MAX_CONNECTIONS,
-        timeout=SOCKET_TIMEOUT_S,
-        retry=AsyncRetry(NoBackoff(), 0),
-        socket_timeout=SOCKET_TIMEOUT_S,
-        socket_connect_timeout=SOCKET_TIMEOUT_S,
-        health_check_interval=5,
-    )
-    return redis.asyncio.Redis.from_pool(pool)
 
 
 class Link:
@@ -121,3 +99,8 @@ class Link:
 def evalsha(script: Script, args: Sequence[Any]) -> Command:
     """The command that runs a script without keys."""
     return ("EVALSHA", script.sha, 0, *args)
+
+
+def pairs(flat: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+    """A reply's fields and values, or members and scores, two by two."""
+    return zip(flat[::2], flat[1::2], strict=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from corelane.settings import Settings
-from corelane.store.connections import Link
+from corelane.store.connections import Link, pairs
 from corelane.store.records import JobRecord
 
 #: A delivery that was handed out is due again after this, unless its outcome is reported first, in milliseconds.
@@ -42,7 +42,7 @@ class DeliveryStore:
         raw, due = self._link.many([("HGETALL", f"cl:delivery:{delivery}"), ("ZSCORE", "cl:due", delivery)])
         if not raw or due is None:
             return None
-        values = {key.decode(): value.decode() for key, value in zip(raw[::2], raw[1::2], strict=True)}
+        values = {key.decode(): value.decode() for key, value in pairs(raw)}
         return Delivery(
             delivery, values["job"], values["url"], values["event"], int(values["at_ms"]), int(values["attempts"])
         )
@@ -50,7 +50,7 @@ class DeliveryStore:
     def job(self, delivery: Delivery) -> JobRecord | None:
         """The job an event is about, or None once it is forgotten."""
         raw = self._link("HGETALL", f"cl:job:{{{delivery.job}}}")
-        return JobRecord.parse(delivery.job, dict(zip(raw[::2], raw[1::2], strict=True))) if raw else None
+        return JobRecord.parse(delivery.job, dict(pairs(raw))) if raw else None
 
     def record(self, delivery: str, outcome: str, retry_after_s: float | None) -> None:
         """Note an attempt's outcome; due again after ``retry_after_s``, or done."""

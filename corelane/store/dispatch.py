@@ -5,7 +5,7 @@ caller goes on with its next claim, and whatever was claimed comes back when its
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -14,6 +14,7 @@ from corelane.jobs import Options
 from corelane.lanes import Ref
 from corelane.settings import Settings
 from corelane.store.connections import Command, Link, evalsha
+from corelane.store.payloads import Row, decode_slice
 from corelane.store.scripts import load_scripts
 
 #: One blocking pop lasts at most this long, so that the stop flag is seen and the bell stays fresh, in seconds.
@@ -24,10 +25,14 @@ OPEN_STATUSES = (b"queued", b"running")
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a core took: refs with the model version each is for, all under one lease."""
+    """What a core took: refs with the model version each is for, all under one lease.
+
+    ``small`` holds payloads and options that came along, by the refs' keys.
+    """
 
     lease: str
     refs: tuple[tuple[Ref, str], ...]
+    small: Mapping[str, tuple[bytes, bytes]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,38 +116,62 @@ class Dispatch:
     def hand_back(self, lease: str, refs: Sequence[tuple[Ref, str]], bell: str) -> None:
         """Put refs back into the lanes as they were: not started here, so no attempt is counted."""
         stretches = [
-            {
-                "key": ref.key,
-                "job": ref.job,
-                "version": version,
-                "tokens": ref.tokens,
-                "refs": [ref.encode()],
-                "lost": [],
-            }
-            for ref, version in refs
+            {"ref": ref.encode(), "version": version, "refs": [ref.encode()], "lost": []} for ref, version in refs
         ]
         self._link.run("return", lease, 0, self._settings.results_ttl_s, bell, orjson.dumps(stretches))
 
     def fetch(self, claim: Claim) -> list[Stretch]:
-        """The payloads of a claim, one trip for all its jobs; refs whose job is gone are left out."""
-        by_job: dict[str, list[tuple[Ref, str]]] = {}
-        for ref, version in claim.refs:
-            by_job.setdefault(ref.job, []).append((ref, version))
-        commands: list[tuple[Any, ...]] = []
-        for job, refs in by_job.items():
-            commands.append(("HMGET", f"cl:in:{{{job}}}", *(ref.slice for ref, _ in refs)))
-            commands.append(("HGET", f"cl:job:{{{job}}}", "options"))
-        replies = self._link.many(commands)
+        """The items of a claim; refs whose payloads are gone are left out.
+
+        Large payloads take one trip for all jobs, contexts that jobs share among their items another.
+        """
+        payloads = {**claim.small, **self._payloads([ref for ref, _ in claim.refs if ref.key not in claim.small])}
+        found = [(ref, version, *payloads[ref.key]) for ref, version in claim.refs if ref.key in payloads]
+        rows = [decode_slice(payload)[ref.offset :][: ref.count] for ref, _, payload, _ in found]
+        contexts = self._contexts([ref for ref, *_ in found], rows)
+        parsed: dict[bytes, Options] = {}
         stretches = []
-        for refs, blobs, options in zip(by_job.values(), replies[::2], replies[1::2], strict=True):
-            if options is None:
-                continue
-            parsed = Options.model_validate_json(options)
-            for (ref, version), blob in zip(refs, blobs, strict=True):
-                if blob is not None:
-                    items = orjson.loads(blob)[ref.offset : ref.offset + ref.count]
-                    stretches.append(Stretch(ref, version, [tuple(item) for item in items], parsed))
+        for (ref, version, _, options), its_rows in zip(found, rows, strict=True):
+            if options not in parsed:
+                parsed[options] = Options.model_validate_json(options)
+            items = [(i, q, c if isinstance(c, str) else contexts.get((ref.job, c))) for i, q, c in its_rows]
+            whole = [(i, q, c) for i, q, c in items if c is not None]
+            if len(whole) == len(items):
+                stretches.append(Stretch(ref, version, whole, parsed[options]))
         return stretches
+
+    def _payloads(self, refs: Sequence[Ref]) -> dict[str, tuple[bytes, bytes]]:
+        """Payloads and options by the refs' keys, as far as they are there."""
+        by_job: dict[str, list[Ref]] = {}
+        for ref in refs:
+            by_job.setdefault(ref.job, []).append(ref)
+        commands: list[Command] = []
+        for job, its_refs in by_job.items():
+            commands.append(("HMGET", f"cl:in:{{{job}}}", *(ref.payload for ref in its_refs)))
+            commands.append(("HGET", f"cl:job:{{{job}}}", "options"))
+        replies = self._link.many(commands) if commands else []
+        return {
+            ref.key: (payload, options)
+            for its_refs, found, options in zip(by_job.values(), replies[::2], replies[1::2], strict=True)
+            for ref, payload in zip(its_refs, found, strict=True)
+            if payload is not None and options is not None
+        }
+
+    def _contexts(self, refs: Sequence[Ref], rows: Sequence[Sequence[Row]]) -> dict[tuple[str, int], str]:
+        """The contexts that jobs share among their items, by job and number."""
+        needed: dict[str, set[int]] = {}
+        for ref, its_rows in zip(refs, rows, strict=True):
+            if numbers := {row[2] for row in its_rows if isinstance(row[2], int)}:
+                needed.setdefault(ref.job, set()).update(numbers)
+        if not needed:
+            return {}
+        commands = [("HMGET", f"cl:contexts:{{{job}}}", *sorted(numbers)) for job, numbers in needed.items()]
+        return {
+            (job, number): text.decode()
+            for (job, numbers), texts in zip(needed.items(), self._link.many(commands), strict=True)
+            for number, text in zip(sorted(numbers), texts, strict=True)
+            if text is not None
+        }
 
     def wait(self) -> bool:
         """Sleep until a submit wakes this core, at most POP_S; whether it did."""
@@ -164,15 +193,19 @@ class Dispatch:
         args: list[Any] = [lease, self._core, self._settings.results_ttl_s]
         for outcome in outcomes:
             failed = sum(result["status"] == "failed" for result in outcome.results)
-            ref = outcome.ref
-            args += [ref.job, ref.first, ref.tokens, len(outcome.results) - failed, failed]
-            args.append(orjson.dumps(outcome.results))
+            args += [outcome.ref.encode(), len(outcome.results) - failed, failed, orjson.dumps(outcome.results)]
         return args
 
 
 def _parse_claim(reply: list[bytes]) -> Claim | None:
     if not reply:
         return None
-    texts = [part.decode() for part in reply]
-    refs = tuple((Ref.decode(ref), version) for ref, version in zip(texts[1::2], texts[2::2], strict=True))
-    return Claim(texts[0], refs)
+    lease, *parts = reply
+    refs, versions, payloads, options = (parts[place::4] for place in range(4))
+    taken = [(Ref.decode(ref.decode()), version.decode()) for ref, version in zip(refs, versions, strict=True)]
+    small = {
+        ref.key: (payload, its_options)
+        for (ref, _), payload, its_options in zip(taken, payloads, options, strict=True)
+        if payload
+    }
+    return Claim(lease.decode(), tuple(taken), small)

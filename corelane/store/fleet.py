@@ -6,8 +6,10 @@ from typing import Any
 
 import orjson
 
+from corelane.promises import Speed
 from corelane.settings import Settings
-from corelane.store.connections import AsyncClient, Link, store_errors
+from corelane.store.async_link import AsyncLink
+from corelane.store.connections import Link, pairs
 
 #: A core that has been silent for longer than this is no longer listed, in milliseconds (an hour).
 FORGET_CORE_MS = 3_600_000
@@ -24,10 +26,13 @@ class Announcer:
         self._lease_ms = int(settings.lease_s * 1000)
         self._link = Link(settings.redis_url)
 
-    def beat(self, fields: Mapping[str, Any], versions: Sequence[str], leases: Sequence[str]) -> None:
-        """Renew the core, what it holds, and its leases."""
+    def beat(
+        self, fields: Mapping[str, Any], versions: Sequence[str], leases: Sequence[str], speed: Speed | None = None
+    ) -> None:
+        """Renew the core, how fast it is, what it holds, and its leases."""
         flat = [part for pair in fields.items() for part in pair]
-        self._link.run("beat", self._core, self._lease_ms, len(fields), *flat, len(versions), *versions, *leases)
+        head = (self._core, self._lease_ms, speed.encode() if speed else "", len(fields))
+        self._link.run("beat", *head, *flat, len(versions), *versions, *leases)
 
     def publish_model(self, version: str, summary: Mapping[str, Any], aliases: Sequence[str]) -> None:
         """Make a version known, and move aliases to it."""
@@ -49,67 +54,51 @@ class ModelRecord:
 class Fleet:
     """The API's view of cores and models."""
 
-    def __init__(self, client: AsyncClient) -> None:
-        self._redis = client
+    def __init__(self, link: AsyncLink) -> None:
+        self._link = link
 
     async def cores(self) -> list[dict[str, Any]]:
         """Every core heard of in the last hour: its heartbeat, or only name and last beat where it is lost."""
-        with store_errors():
-            now = await self._now_ms()
-            beats = await self._redis.zrangebyscore("cl:cores", now - FORGET_CORE_MS, "+inf", withscores=True)
-            names = sorted((name.decode(), int(at)) for name, at in beats)
-            async with self._redis.pipeline(transaction=False) as pipe:
-                for name, _ in names:
-                    pipe.hgetall(f"cl:core:{name}")
-                hashes = await pipe.execute()
+        now = await self._now_ms()
+        beats = await self._link("ZRANGEBYSCORE", "cl:cores", now - FORGET_CORE_MS, "+inf", "WITHSCORES")
+        names = sorted((name.decode(), int(at)) for name, at in pairs(beats))
+        hashes = await self._link.many([("HGETALL", f"cl:core:{name}") for name, _ in names])
         return [
-            {"core": name, "beat_ms": at, **{key.decode(): value.decode() for key, value in raw.items()}}
+            {"core": name, "beat_ms": at, **{key.decode(): value.decode() for key, value in pairs(raw)}}
             for (name, at), raw in zip(names, hashes, strict=True)
         ]
 
     async def models(self) -> list[ModelRecord]:
         """Every version ever announced, by name."""
-        with store_errors():
-            now = await self._now_ms()
-            async with self._redis.pipeline(transaction=False) as pipe:
-                pipe.hgetall("cl:models").hgetall("cl:aliases")
-                models, aliases = await pipe.execute()
-            versions = sorted(version.decode() for version in models)
-            async with self._redis.pipeline(transaction=False) as pipe:
-                for version in versions:
-                    pipe.zrangebyscore(f"cl:holders:{version}", now, "+inf")
-                holders = await pipe.execute()
+        now = await self._now_ms()
+        models, aliases = await self._link.many([("HGETALL", "cl:models"), ("HGETALL", "cl:aliases")])
+        summaries = sorted((version.decode(), orjson.loads(summary)) for version, summary in pairs(models))
+        holders = await self._link.many(
+            [("ZRANGEBYSCORE", f"cl:holders:{version}", now, "+inf") for version, _ in summaries]
+        )
         return [
             ModelRecord(
                 version,
-                orjson.loads(models[version.encode()]),
-                sorted(alias.decode() for alias, target in aliases.items() if target.decode() == version),
+                summary,
+                sorted(alias.decode() for alias, target in pairs(aliases) if target.decode() == version),
                 sorted(core.decode() for core in cores),
             )
-            for version, cores in zip(versions, holders, strict=True)
+            for (version, summary), cores in zip(summaries, holders, strict=True)
         ]
 
-    async def resolve(self, name: str) -> str | None:
-        """The version that a version, a name or an alias means; None if it means nothing."""
-        async with self._redis.pipeline(transaction=False) as pipe:
-            with store_errors():
-                is_version, target = await pipe.hexists("cl:models", name).hget("cl:aliases", name).execute()
-        if is_version:
-            return name
-        return target.decode() if target else None
-
-    async def ready_cores(self, version: str) -> int:
-        """Living cores that hold a version."""
-        with store_errors():
-            now = await self._now_ms()
-            return int(await self._redis.zcount(f"cl:holders:{version}", now, "+inf"))
+    async def default_cores(self) -> int:
+        """Living cores that hold the default model."""
+        version = await self._link("HGET", "cl:aliases", DEFAULT_ALIAS)
+        if version is None:
+            return 0
+        return int(await self._link("ZCOUNT", f"cl:holders:{version.decode()}", await self._now_ms(), "+inf"))
 
     async def outstanding_tokens(self) -> dict[str, int]:
-        """Estimated tokens routed to each core and not yet answered."""
-        with store_errors():
-            raw = await self._redis.hgetall("cl:tokens")
-        return {core.decode(): int(count) for core, count in raw.items()}
+        """Estimated tokens routed to each core and not yet answered; every core ever heard of, and the orphans."""
+        cores, raw = await self._link.many([("ZRANGE", "cl:cores", 0, -1), ("HGETALL", "cl:tokens")])
+        waiting = dict.fromkeys((core.decode() for core in cores), 0)
+        return waiting | {place.decode(): int(count) for place, count in pairs(raw)}
 
     async def _now_ms(self) -> int:
-        seconds, micros = await self._redis.time()
+        seconds, micros = await self._link("TIME")
         return int(seconds) * 1000 + int(micros) // 1000

@@ -1,225 +1,192 @@
-"""JobStore: jobs as the API sees them. Submit, look, read results, cancel, wait.
+"""JobStore: jobs as the API sees them. Admit, submit, look, read and drop results, cancel.
 
 Every call either has its effect or raises StoreUnavailable / StoreFull having had none that anyone can see;
 payloads of a job that never came to be expire within a minute.
 """
 
-import math
-from bisect import bisect_right
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
-import redis.exceptions
 
-from corelane.errors import Overloaded
-from corelane.jobs import Item, JobStatus, Options, Priority, Webhook, unanswered_result
-from corelane.lanes import Ref, cut_slices, estimate_tokens
+from corelane.faults import reach
+from corelane.jobs import Item, JobStatus, Options, Priority, Webhook
+from corelane.lanes import PUBLIC, Ref, cut_slices, estimate_tokens
 from corelane.settings import Settings
-from corelane.store.connections import AsyncClient, evalsha, store_errors
-from corelane.store.records import JobRecord
+from corelane.store.admission import Admission, Promise, look, make_promise, require_in_time, require_room
+from corelane.store.async_link import AsyncLink
+from corelane.store.connections import Command, evalsha, pairs
+from corelane.store.payloads import encode_slice, item_row
+from corelane.store.records import JobRecord, PromiseRecord
+from corelane.store.results import drop_results, read_results
 from corelane.store.scripts import load_scripts
 
 #: Payloads written before their job is submitted live this long, in seconds.
 PAYLOAD_TTL_S = 60
 
-#: The drain rate is measured over this many full seconds.
-RATE_SECONDS = 10
 
-#: Nobody is asked to come back later than this, in seconds.
-MAX_RETRY_AFTER_S = 3600
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """The items of a large job, in a file under the files' root: one row a line.
 
-#: Slices whose results are fetched at a time while results are read in order.
-SLICES_PER_READ = 32
+    Items are fed only while fewer results than ``results_window`` wait to be dropped, if it is given.
+    """
+
+    name: str
+    items: int
+    tokens: int
+    results_window: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A job about to be: everything checked, nothing written."""
+    """A job about to be: everything checked, nothing written. Its items are given here, or uploaded before."""
 
     id: str
     version: str
-    items: Sequence[Item]
     options: Options
-    metadata: dict[str, str]
-    webhook: Webhook | None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    webhook: Webhook | None = None
     priority: Priority = Priority.NORMAL
     expires_in_s: float | None = None
+    refuse_if_late: bool = False
+    owner: str = PUBLIC
+    contexts: Mapping[str, str] = field(default_factory=dict)
+    items: Sequence[Item] = ()
+    upload: Upload | None = None
+
+    @property
+    def total(self) -> int:
+        """How many items it has."""
+        return len(self.items) if self.upload is None else self.upload.items
 
 
 class JobStore:
     """The API's side of the store."""
 
-    def __init__(self, client: AsyncClient, settings: Settings, bell: str) -> None:
+    def __init__(self, link: AsyncLink, settings: Settings, bell: str) -> None:
         """``bell`` is the message that rings a core (see ``corelane.broker.bell_envelope``)."""
-        self._redis = client
+        self._link = link
         self._settings = settings
         self._bell = bell
 
-    async def submit(self, submission: Submission) -> JobRecord:
-        """Write payloads, then job, refs and bells in one step. Idempotent by the job's id."""
-        items = submission.items
-        costs = [estimate_tokens(item.question, item.context) for item in items]
-        await self._require_room(sum(costs))
+    async def admit(self, model: str) -> Admission:
+        """What there is to know before a job is submitted; its version is None if the model means nothing."""
+        return await look(self._link, model)
+
+    async def submit(self, submission: Submission, admission: Admission) -> JobRecord:
+        """Write payloads, then job, refs and bells in one step. Idempotent by the job's id.
+
+        Raises Overloaded or DeadlineInfeasible before anything is written.
+        """
+        costs = [item_tokens(item, submission.contexts) for item in submission.items]
         slices = list(cut_slices(costs, self._settings.slice_items, self._settings.slice_tokens))
-        payloads = {
-            number: orjson.dumps([[item.id, item.question, item.context] for item in items[first : first + count]])
-            for number, (first, count, _) in enumerate(slices)
-        }
-        refs = [
-            Ref(submission.id, number, 0, first, count, tokens).encode()
-            for number, (first, count, tokens) in enumerate(slices)
-        ]
-        cuts = tuple(first for first, _, _ in slices)
-        fields = self._fields(submission, len(items), cuts)
+        tokens = sum(costs) if submission.upload is None else submission.upload.tokens
+        promise = await self._promise(submission, admission, tokens, len(slices))
+        payloads, refs = self._slices(submission, slices)
+        fields = self._fields(submission, promise)
         expires_in_ms = int(1000 * (submission.expires_in_s or 0))
-        head = (submission.id, submission.version, self._bell, expires_in_ms, len(fields) // 2)
-        reply = await self._write(submission.id, payloads, [*head, *fields, *refs])
+        file = ("", 0) if submission.upload is None else (submission.upload.name, submission.upload.tokens)
+        head = (submission.id, submission.version, self._bell, expires_in_ms, *file, len(fields))
+        flat = [part for pair in fields.items() for part in pair]
+        reply = await self._write(submission, payloads, [*head, *flat, *refs])
+        reach("submit.accepted", self._settings.armed_faults)
         return JobRecord(
             id=submission.id,
             status=JobStatus.QUEUED,
             version=submission.version,
-            total=len(items),
+            total=submission.total,
             created_ms=int(reply[1]),
             options=submission.options,
-            metadata=submission.metadata,
-            cuts=cuts,
+            metadata=dict(submission.metadata),
             priority=submission.priority,
             expires_ms=None if reply[2] is None else int(reply[2]),
+            promise=PromiseRecord.decode(fields["promise"]),
         )
 
-    async def _write(self, job: str, payloads: dict[int, bytes], args: Sequence[Any]) -> Any:
-        """Payloads, then the submit script, in one trip; the script alone once more if Redis did not know it."""
-        key = f"cl:in:{{{job}}}"
-        async with self._redis.pipeline(transaction=False) as pipe:
-            pipe.hset(key, mapping=payloads).expire(key, PAYLOAD_TTL_S)
-            pipe.execute_command(*evalsha(load_scripts()["submit"], args))
-            with store_errors():
-                *written, reply = await pipe.execute(raise_on_error=False)
-                for failure in (each for each in written if isinstance(each, Exception)):
-                    raise failure
-                if isinstance(reply, redis.exceptions.NoScriptError):
-                    return await self._run("submit", *args)
-                if isinstance(reply, Exception):
-                    raise reply
-        return reply
-
-    async def _require_room(self, tokens: int) -> None:
-        """Refuse what would pass the bound on waiting work, before anything is written; raises Overloaded."""
-        async with self._redis.pipeline(transaction=False) as pipe:
-            with store_errors():
-                waiting, (seconds, _) = await pipe.hvals("cl:tokens").time().execute()
-                excess = sum(map(int, waiting)) + tokens - self._settings.max_outstanding_tokens
-                if excess <= 0:
-                    return
-                keys = [f"cl:rate:{second}" for second in range(int(seconds) - RATE_SECONDS, int(seconds))]
-                answered = await self._redis.mget(keys)
-        retry_after_s = seconds_until(excess, sum(int(count) for count in answered if count) / RATE_SECONDS)
-        raise Overloaded(
-            f"{self._settings.max_outstanding_tokens:,} tokens may wait and this job would pass that by {excess:,}; "
-            f"nothing was kept, come back in {retry_after_s} s",
-            retry_after_s,
+    async def _promise(self, submission: Submission, admission: Admission, tokens: int, slices: int) -> Promise:
+        """The turn this job would get; raises what speaks against it."""
+        if submission.upload is None:
+            await require_room(self._link, self._settings, admission, submission.owner, tokens)
+        promise = make_promise(
+            admission, submission.owner, submission.priority.rank, tokens, slices or submission.total
         )
+        if submission.refuse_if_late and submission.expires_in_s is not None:
+            require_in_time(promise, submission.expires_in_s)
+        return promise
+
+    def _slices(
+        self, submission: Submission, slices: Sequence[tuple[int, int, int]]
+    ) -> tuple[dict[int, bytes], list[str]]:
+        """The payloads by their first items, and the refs that stand for them."""
+        numbers = {context_id: number for number, context_id in enumerate(submission.contexts)}
+        rows = [item_row(item, numbers) for item in submission.items]
+        rank = submission.priority.rank
+        payloads = {first: encode_slice(rows[first : first + count]) for first, count, _ in slices}
+        refs = [
+            Ref(submission.id, submission.owner, rank, first, first, count, tokens).encode()
+            for first, count, tokens in slices
+        ]
+        return payloads, refs
+
+    async def _write(self, submission: Submission, payloads: Mapping[int, bytes], args: Sequence[Any]) -> Any:
+        """Payloads and shared contexts, then the submit script, in one trip."""
+        written: list[Command] = []
+        texts = dict(enumerate(submission.contexts.values()))
+        for kind, values in (("in", payloads), ("contexts", texts)):
+            if values:
+                key = f"cl:{kind}:{{{submission.id}}}"
+                flat = [part for pair in values.items() for part in pair]
+                written += [("HSET", key, *flat), ("EXPIRE", key, PAYLOAD_TTL_S)]
+        if self._settings.armed_faults:
+            await self._link.many(written)
+            reach("submit.payloads_written", self._settings.armed_faults)
+        replies = await self._link.many_with_scripts([*written, evalsha(load_scripts()["submit"], args)])
+        return replies[-1]
 
     @staticmethod
-    def _fields(submission: Submission, total: int, cuts: Sequence[int]) -> list[Any]:
-        fields = [
-            *("priority", submission.priority.rank),
-            *("total", total),
-            *("left", total),
-            *("options", submission.options.model_dump_json()),
-            *("metadata", orjson.dumps(submission.metadata)),
-            *("cuts", " ".join(map(str, cuts))),
-        ]
-        return [*fields, "webhook_url", submission.webhook.url] if submission.webhook else fields
+    def _fields(submission: Submission, promise: Promise) -> dict[str, Any]:
+        fields = {
+            "owner": submission.owner,
+            "priority": submission.priority.rank,
+            "total": submission.total,
+            "left": submission.total,
+            "options": submission.options.model_dump_json(),
+            "metadata": orjson.dumps(submission.metadata),
+            "promise": PromiseRecord.of(promise).encode(),
+        }
+        if submission.webhook is not None:
+            fields["webhook_url"] = submission.webhook.url
+        if submission.upload is not None and submission.upload.results_window is not None:
+            fields["results_window"] = submission.upload.results_window
+        return fields
 
-    async def get(self, job: str) -> JobRecord | None:
-        """A job as it stands, or None if there is none (any more)."""
-        with store_errors():
-            raw = await self._redis.hgetall(f"cl:job:{{{job}}}")
-        return JobRecord.parse(job, raw) if raw else None
+    async def get(self, job: str, ahead: int = 0) -> JobRecord | None:
+        """A job as it stands, or None if there is none (any more).
+
+        The results of its first items, ``ahead`` at most, are read in the same trip, for ``results`` to find.
+        """
+        commands: list[Command] = [("HGETALL", f"cl:job:{{{job}}}")]
+        if ahead:
+            commands.append(("HMGET", f"cl:out:{{{job}}}", *range(ahead)))
+        raw, *outs = await self._link.many(commands)
+        return JobRecord.parse(job, dict(pairs(raw)), outs[0] if outs else ()) if raw else None
 
     async def results(self, record: JobRecord, after: int, limit: int) -> list[dict[str, Any]]:
         """Stored results from item ``after`` on, in order, up to the first that is not final yet."""
-        found: list[dict[str, Any]] = []
-        at = after
-        while at < record.total and len(found) < limit:
-            stretch = await self._read_stretch(record, at, min(limit - len(found), record.total - at))
-            found += stretch
-            at += len(stretch)
-            if not stretch:
-                break
-        return found
+        return await read_results(self._link, record, after, limit)
 
-    async def _read_stretch(self, record: JobRecord, at: int, limit: int) -> list[dict[str, Any]]:
-        """Results of the next few slices; falls back to single items where a slice was cut up."""
-        number = bisect_right(record.cuts, at) - 1
-        numbers = range(number, min(number + SLICES_PER_READ, len(record.cuts)))
-        blobs = await self._blobs(record.id, [record.cuts[n] for n in numbers])
-        found: list[dict[str, Any]] = []
-        for n, blob in zip(numbers, blobs, strict=True):
-            first, end = record.cuts[n], record.cuts[n + 1] if n + 1 < len(record.cuts) else record.total
-            results = orjson.loads(blob) if blob is not None else []
-            if len(results) < end - first:
-                results = await self._read_singles(record, n, first, end)
-            found += results[max(0, at - first) :]
-            if len(results) < end - first or len(found) >= limit:
-                break
-        return found[:limit]
-
-    async def _read_singles(self, record: JobRecord, number: int, first: int, end: int) -> list[dict[str, Any]]:
-        """A slice's results item by item, up to the first gap; in a final job gaps are what was never answered."""
-        blobs = await self._blobs(record.id, list(range(first, end)))
-        results: list[dict[str, Any]] = []
-        ids: list[str | None] | None = None
-        for index, blob in zip(range(first, end), blobs, strict=True):
-            if blob is not None:
-                results += orjson.loads(blob)
-            elif record.status.is_final:
-                ids = await self._item_ids(record.id, number, end - first) if ids is None else ids
-                results.append(unanswered_result(index, ids[index - first], record.status))
-            else:
-                break
-        return results
-
-    async def _blobs(self, job: str, firsts: list[int]) -> list[bytes | None]:
-        with store_errors():
-            blobs: list[bytes | None] = await self._redis.hmget(f"cl:out:{{{job}}}", [str(f) for f in firsts])
-        return blobs
-
-    async def _item_ids(self, job: str, number: int, count: int) -> list[str | None]:
-        with store_errors():
-            blob = await self._redis.hget(f"cl:in:{{{job}}}", str(number))
-        return [item[0] for item in orjson.loads(blob)] if blob else [None] * count
+    async def drop(self, record: JobRecord, before: int) -> int:
+        """Forget results of items before an index, as far as they are answered; the index of the first one kept."""
+        return await drop_results(self._link, record, before)
 
     async def cancel(self, job: str) -> bool | None:
         """True if the job was open and is canceled now, False if it was final, None if there is none."""
-        reply = await self._run("cancel", job, self._settings.results_ttl_s)
+        reply = await self._link.run("cancel", job, self._settings.results_ttl_s)
         return None if reply < 0 else bool(reply)
 
-    async def finished_jobs(self) -> AsyncIterator[str]:
-        """Ids of jobs as they become final, for as long as the connection lasts."""
-        async with self._redis.pubsub() as channel:
-            with store_errors():
-                await channel.subscribe("cl:done")
-                yield ""
-                while True:
-                    message = await channel.get_message(ignore_subscribe_messages=True, timeout=2)
-                    if message is not None:
-                        yield message["data"].decode()
 
-    async def _run(self, name: str, *args: Any) -> Any:
-        """A script; repeated once if Redis does not know it yet, which it then did not run."""
-        script = load_scripts()[name]
-        with store_errors():
-            try:
-                return await self._redis.execute_command(*evalsha(script, args))
-            except redis.exceptions.NoScriptError:
-                await self._redis.script_load(script.text)
-                return await self._redis.execute_command(*evalsha(script, args))
-
-
-def seconds_until(tokens: int, tokens_per_s: float) -> int:
-    """When so many tokens will have been answered at the measured rate; between 1 s and an hour."""
-    return max(1, min(MAX_RETRY_AFTER_S, math.ceil(tokens / tokens_per_s))) if tokens_per_s else MAX_RETRY_AFTER_S
+def item_tokens(item: Item, contexts: Mapping[str, str]) -> int:
+    """What an item will cost, whichever way its context is given."""
+    return estimate_tokens(item.question, item.context or contexts[item.context_id or ""])

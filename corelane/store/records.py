@@ -1,15 +1,59 @@
 """A job's record: what Redis holds of it, less its items and results, and how that is shown."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import orjson
 
-from corelane.jobs import Counts, Job, JobStatus, JobUrls, Options, Priority, iso_time
+from corelane.jobs import Counts, ItemError, Job, JobStatus, JobUrls, Options, Priority, iso_time
+from corelane.jobs import Promise as PromiseOnTheWire
+from corelane.store.admission import Promise
+
+
+@dataclass(frozen=True, slots=True)
+class PromiseRecord:
+    """A job's promise as it is stored: times in milliseconds after its submission, all None without a forecast."""
+
+    position: int
+    tokens_ahead: int
+    expected_ms: int | None = None
+    earliest_ms: int | None = None
+    latest_ms: int | None = None
+
+    @classmethod
+    def of(cls, promise: Promise) -> "PromiseRecord":
+        """A promise just made."""
+        if promise.forecast is None:
+            return cls(promise.position, promise.tokens_ahead)
+        times = (promise.forecast.expected_s, promise.forecast.earliest_s, promise.forecast.latest_s)
+        return cls(promise.position, promise.tokens_ahead, *(round(1000 * seconds) for seconds in times))
+
+    @classmethod
+    def decode(cls, text: str | bytes) -> "PromiseRecord":
+        """Read a promise back from the store."""
+        return cls(*orjson.loads(text))
+
+    def encode(self) -> str:
+        """The text that stands in the store."""
+        times = (self.expected_ms, self.earliest_ms, self.latest_ms)
+        return orjson.dumps((self.position, self.tokens_ahead, *times)).decode()
+
+    def describe(self, created_ms: int) -> PromiseOnTheWire:
+        """The promise as callers see it."""
+        times = (self.expected_ms, self.earliest_ms, self.latest_ms)
+        finish_at, earliest_at, latest_at = (None if ms is None else iso_time(created_ms + ms) for ms in times)
+        return PromiseOnTheWire(
+            position=self.position,
+            tokens_ahead=self.tokens_ahead,
+            finish_at=finish_at,
+            earliest_at=earliest_at,
+            latest_at=latest_at,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """One job as it stood when it was read; ``cuts`` holds the index of the first item of every slice."""
+    """One job as it stood when it was read; results before item ``dropped`` are gone."""
 
     id: str
     status: JobStatus
@@ -24,12 +68,16 @@ class JobRecord:
     expired: int = 0
     options: Options = field(default_factory=Options)
     metadata: dict[str, str] = field(default_factory=dict)
-    cuts: tuple[int, ...] = (0,)
     priority: Priority = Priority.NORMAL
     expires_ms: int | None = None
+    promise: PromiseRecord | None = None
+    dropped: int = 0
+    error: dict[str, str] | None = None
+    #: What stood under the indexes of the first items when the job was read; empty if nobody looked.
+    first_results: Sequence[bytes | None] = ()
 
     @classmethod
-    def parse(cls, job: str, raw: dict[bytes, bytes]) -> "JobRecord":
+    def parse(cls, job: str, raw: dict[bytes, bytes], first_results: Sequence[bytes | None] = ()) -> "JobRecord":
         """A job's hash as a record."""
         values = {key.decode(): value for key, value in raw.items()}
         started, finished, expires = (values.get(name) for name in ("started_ms", "finished_ms", "expires_ms"))
@@ -47,9 +95,12 @@ class JobRecord:
             expired=int(values["expired"]),
             options=Options.model_validate_json(values["options"]),
             metadata=orjson.loads(values["metadata"]),
-            cuts=tuple(map(int, values["cuts"].split())),
             priority=list(Priority)[int(values["priority"])],
             expires_ms=None if expires is None else int(expires),
+            promise=PromiseRecord.decode(values["promise"]) if "promise" in values else None,
+            dropped=int(values.get("dropped", 0)),
+            error=orjson.loads(values["error"]) if "error" in values else None,
+            first_results=first_results,
         )
 
     def describe(self) -> Job:
@@ -71,6 +122,9 @@ class JobRecord:
             started_at=None if self.started_ms is None else iso_time(self.started_ms),
             finished_at=None if self.finished_ms is None else iso_time(self.finished_ms),
             expires_at=None if self.expires_ms is None else iso_time(self.expires_ms),
+            promise=None if self.promise is None else self.promise.describe(self.created_ms),
+            error=None if self.error is None else ItemError(**self.error),
+            results_from=self.dropped,
             urls=JobUrls(self=home, results=f"{home}/results", cancel=f"{home}/cancel"),
             options=self.options,
             metadata=self.metadata,

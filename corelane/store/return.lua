@@ -1,16 +1,17 @@
 -- return(lease, only_lapsed, ttl, envelope, stretches) → stretches taken back
--- stretches: JSON [{key, job, version, tokens, refs: [ref…], lost: [[first, results]…]}…], as the keeper worked them out. Only
--- what the claim still holds is taken back: a commit may have come in between, a heartbeat may have renewed the lease.
+-- stretches: JSON [{ref, version, refs: [ref…], lost: [[first, results]…]}…], as the keeper worked them out. Only what the
+-- claim still holds is taken back: a commit may have come in between, a heartbeat may have renewed the lease.
 local lease, only_lapsed, ttl, envelope = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local deadline = redis.call('ZSCORE', 'cl:leases', lease)
 if only_lapsed == '1' and deadline and tonumber(deadline) > now_ms() then return 0 end
 local claim, core, back = 'cl:claim:' .. lease, string.match(lease, '^(.*)#%d+$'), 0
 for _, stretch in ipairs(cjson.decode(ARGV[5])) do
-  if redis.call('HDEL', claim, stretch.key) == 1 then
+  local ref = parse(stretch.ref)
+  if redis.call('HDEL', claim, ref.job .. ':' .. ref.first) == 1 then
     back = back + 1
-    redis.call('HINCRBY', 'cl:tokens', core, -stretch.tokens)
-    for _, lost in ipairs(stretch.lost) do answer(stretch.job, lost[1], lost[2], 0, 1, ttl) end
-    if is_open(redis.call('HGET', job_key(stretch.job), 'status')) then
+    charge(core, ref, -ref.tokens)
+    for _, lost in ipairs(stretch.lost) do answer(ref.job, lost[1], lost[2], 0, 1, ttl) end
+    if is_open(redis.call('HGET', job_key(ref.job), 'status')) then
       route(stretch.version, stretch.refs, envelope, true)
     end
   end

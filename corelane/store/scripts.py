@@ -7,7 +7,21 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent
 
-NAMES = ("submit", "claim", "commit", "return", "cancel", "beat", "leave", "wake", "tend")
+NAMES = (
+    "admit",
+    "submit",
+    "feed",
+    "fail",
+    "claim",
+    "commit",
+    "return",
+    "cancel",
+    "drop",
+    "beat",
+    "leave",
+    "wake",
+    "tend",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from corelane.errors import WorkerLost
 from corelane.jobs import failed_result
 from corelane.lanes import Ref, return_refs
 from corelane.settings import Settings
-from corelane.store.connections import Link
+from corelane.store.connections import Link, pairs
+from corelane.store.payloads import slice_ids
 
 #: Leases looked at in one sweep; the rest follow a sweep later.
 LEASES_PER_SWEEP = 100
@@ -45,37 +46,30 @@ class Upkeep:
 
     def _return(self, lease: str, *, only_lapsed: bool) -> int:
         held = self._link("HGETALL", f"cl:claim:{lease}")
-        stretches = [
-            stretch
-            for key, ref in zip(held[::2], held[1::2], strict=True)
-            if (stretch := self._stretch(key.decode(), Ref.decode(ref.decode()))) is not None
-        ]
+        stretches = [self._stretch(Ref.decode(ref.decode())) for _, ref in pairs(held)]
         ttl = self._settings.results_ttl_s
         return int(self._link.run("return", lease, int(only_lapsed), ttl, self._bell, orjson.dumps(stretches)))
 
-    def _stretch(self, key: str, ref: Ref) -> dict[str, Any]:
+    def _stretch(self, ref: Ref) -> dict[str, Any]:
         """What becomes of one stretch: single items with one attempt more, or the end of the road."""
         version, payload = self._link.many(
             [
                 ("HGET", f"cl:job:{{{ref.job}}}", "version"),
-                ("HGET", f"cl:in:{{{ref.job}}}", ref.slice),
+                ("HGET", f"cl:in:{{{ref.job}}}", ref.payload),
             ]
         )
         lost = ref.attempt >= self._settings.max_attempts
-        refs = [] if lost else [single.encode() for single in return_refs(ref)]
         return {
-            "key": key,
-            "job": ref.job,
+            "ref": ref.encode(),
             "version": version.decode() if version else "",
-            "tokens": ref.tokens,
-            "refs": refs,
+            "refs": [] if lost else [single.encode() for single in return_refs(ref)],
             "lost": lost_results(ref, payload) if lost else [],
         }
 
 
 def lost_results(ref: Ref, payload: bytes | None) -> list[tuple[str, str]]:
     """Each item of a stretch that outlived its attempts, as (index, its stored results)."""
-    ids: Sequence[str | None] = [item[0] for item in orjson.loads(payload)] if payload else []
+    ids = slice_ids(payload)
     error = WorkerLost(f"the worker died or was lost in each of {ref.attempt} attempts at this item")
     return [
         (

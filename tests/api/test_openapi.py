@@ -20,6 +20,7 @@ def test_every_route_is_there(document: dict[str, Any]) -> None:
         ("post", "/v1/jobs"),
         ("get", "/v1/jobs/{job_id}"),
         ("get", "/v1/jobs/{job_id}/results"),
+        ("delete", "/v1/jobs/{job_id}/results"),
         ("post", "/v1/jobs/{job_id}/cancel"),
         ("get", "/v1/cores"),
         ("get", "/v1/models"),
@@ -38,5 +39,7 @@ def test_examples_are_valid_requests(document: dict[str, Any]) -> None:
 def test_failures_are_documented_as_problems(document: dict[str, Any]) -> None:
     responses = document["paths"]["/v1/jobs"]["post"]["responses"]
     assert {"200", "202", "400", "413", "422", "503"} <= set(responses)
+    content = document["paths"]["/v1/jobs"]["post"]["requestBody"]["content"]
+    assert set(content) == {"application/json", "application/x-ndjson"}
     assert "application/problem+json" in responses["422"]["content"]
     assert "HTTPValidationError" not in str(document)

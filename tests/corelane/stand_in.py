@@ -24,6 +24,7 @@ class StandIn:
         self.jobs: dict[str, dict[str, Any]] = {}
         self.requests: list[str] = []
         self.bodies: list[dict[str, Any]] = []
+        self.keys: list[str | None] = []
         self.refusals: deque[Response] = deque()
         self.delays: deque[float] = deque()
         self.canceled: list[str] = []
@@ -36,6 +37,7 @@ class StandIn:
 
     def handle(self, request: Request) -> Response:
         self.requests.append(f"{request.method} {request.full_path.rstrip('?')}")
+        self.keys.append(request.headers.get("Authorization"))
         if self.delays:
             time.sleep(self.delays.popleft())
         if self.refusals:
@@ -49,7 +51,7 @@ class StandIn:
         return answer({"status": "ok"})
 
     def submit(self, request: Request) -> Response:
-        body = orjson.loads(request.data)
+        body = read_job(request)
         self.bodies.append(body)
         if len(body["items"]) > self.max_items:
             return problem(413, "too_large", f"at most {self.max_items} items are taken")
@@ -57,7 +59,7 @@ class StandIn:
             return problem(429, "overloaded", "too much work", retry_after="0")
         job_id = new_job_id()
         waits = "wait=" in request.headers.get("Prefer", "")
-        self.jobs[job_id] = {"body": body, "polls": 0 if waits else self.polls_until_final, "read": 0}
+        self.jobs[job_id] = {"body": body, "polls": 0 if waits else self.polls_until_final, "read": 0, "dropped": 0}
         self.most_open = max(self.most_open, self.open_jobs())
         return answer(self.describe(job_id), 200 if waits else 202)
 
@@ -72,8 +74,14 @@ class StandIn:
             self.canceled.append(job_id)
             return answer(self.describe(job_id))
         job = self.jobs[job_id]
+        if request.method == "DELETE":
+            job["dropped"] = max(job["dropped"], int(request.args["before"]))
+            return answer(self.describe(job_id))
         if action == "/results":
-            return answer(self.page(job, int(request.args.get("after", 0)), int(request.args.get("limit", 100))))
+            after = int(request.args.get("after", job["dropped"]))
+            if after < job["dropped"]:
+                return problem(410, "results_dropped", f"the results before item {job['dropped']} were dropped")
+            return answer(self.page(job, after, int(request.args.get("limit", 100))))
         job["polls"] = max(0, job["polls"] - 1)
         return answer(self.describe(job_id))
 
@@ -88,6 +96,7 @@ class StandIn:
             "model": "words@1",
             "counts": {"total": len(items), "succeeded": len(items) if is_final else 0},
             "created_at": "2026-01-01T00:00:00.000Z",
+            "results_from": job["dropped"],
             "urls": {"self": f"/v1/jobs/{job_id}", "results": "", "cancel": ""},
             "options": {"top_k": 1, "an_option_of_tomorrow": 1},
             "results": self.results(job) if is_final and len(items) <= 100 else None,
@@ -106,19 +115,28 @@ class StandIn:
         }
 
     def results(self, job: dict[str, Any]) -> list[dict[str, Any]]:
-        return [self.result(index, item) for index, item in enumerate(job["body"]["items"])]
+        contexts = job["body"].get("contexts", {})
+        return [self.result(index, item, contexts) for index, item in enumerate(job["body"]["items"])]
 
-    def result(self, index: int, item: dict[str, Any]) -> dict[str, Any]:
+    def result(self, index: int, item: dict[str, Any], contexts: dict[str, str]) -> dict[str, Any]:
         if item["question"].startswith("Broken"):
             return failed_result(index, item.get("id"), "run_failed", "it broke")
         found = unanswered_result(index, item.get("id"), "succeeded")  # type: ignore[arg-type]
         if item["question"].startswith("Nothing"):
             return found | {"no_answer_score": 0.75, "windows": 1}
-        context = item["context"]
+        context = item["context"] if "context" in item else contexts[item["context_id"]]
         word = context.split()[0]
         start = context.index(word) + self.wrong_offsets
         text = {"text": word, "start": start, "end": start + len(word), "score": 0.5}
         return found | {"answer": text, "answers": [text], "no_answer_score": 0.25, "windows": 1}
+
+
+def read_job(request: Request) -> dict[str, Any]:
+    """A job's body; one sent as lines as its head and its items."""
+    if request.content_type != "application/x-ndjson":
+        return dict(orjson.loads(request.data))
+    head, *items = [orjson.loads(line) for line in request.data.splitlines()]
+    return head | {"items": items}
 
 
 def answer(body: dict[str, Any], status: int = 200) -> Response:
@@ -129,3 +147,10 @@ def problem(status: int, code: str, detail: str, retry_after: str | None = None)
     body = {"type": f"urn:{code}", "title": code, "status": status, "detail": detail, "code": code}
     headers = {} if retry_after is None else {"Retry-After": retry_after}
     return Response(orjson.dumps(body), status, headers, content_type="application/problem+json")
+
+
+ITEM = {"id": "a", "question": "Who?", "context": "Ada wrote it."}
+
+
+def many(count: int) -> list[dict[str, str]]:
+    return [{"id": str(index), "question": "Who?", "context": f"word{index} is here"} for index in range(count)]

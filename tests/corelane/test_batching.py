@@ -1,74 +1,190 @@
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from corelane.engine.batching import OLDEST_TURN, Waiting, next_batch
-from corelane.engine.buckets import Bucket, parse_buckets, smallest_fit
+from corelane.engine.batching import OLDEST_TURN, Share, Waiting, next_batch
+from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket, parse_buckets, smallest_fit
 from corelane.engine.windows import Window
 from corelane.errors import CompileFailed
+from corelane.lanes import PUBLIC
 
 LADDER = parse_buckets("16x64,8x128,8x256,4x384")
 
-ITEMS = st.lists(st.lists(st.integers(1, 384), min_size=1, max_size=40), max_size=20)
+LENGTHS = st.lists(st.integers(1, 384), min_size=1, max_size=40)
+
+OWNERS = st.sampled_from("abc")
+
+ITEMS = st.lists(st.tuples(LENGTHS, OWNERS), max_size=20)
 
 
-def waiting_items(lengths: list[list[int]]) -> list[Waiting]:
+def waiting_items(lengths: list[list[int]], owner: str = PUBLIC, first: int = 0) -> list[Waiting]:
     return [
-        Waiting.of(arrival, [Window(n, n + 1, length) for n, length in enumerate(item)], LADDER)
-        for arrival, item in enumerate(lengths)
+        Waiting.of(arrival, [Window(n, n + 1, length) for n, length in enumerate(item)], LADDER, owner)
+        for arrival, item in enumerate(lengths, first)
     ]
 
 
+def owned_items(items: list[tuple[list[int], str]]) -> list[Waiting]:
+    return [waiting for arrival, (item, owner) in enumerate(items) for waiting in waiting_items([item], owner, arrival)]
+
+
+def run_batch(items: list[Waiting], shares: dict[str, Share]) -> list[Waiting]:
+    """The items of the next batch, a row each."""
+    chosen = next_batch(items, shares)
+    assert chosen is not None
+    return [item for item, _ in chosen[1]]
+
+
 @given(ITEMS)
-def test_every_window_runs_once_in_the_shortest_bucket_that_holds_it(lengths: list[list[int]]) -> None:
-    items = waiting_items(lengths)
+def test_every_window_runs_once_in_the_shortest_bucket_that_holds_it(lengths: list[tuple[list[int], str]]) -> None:
+    items, shares = owned_items(lengths), dict[str, Share]()
     ran = []
-    turn = 0
-    while (chosen := next_batch(items, turn)) is not None:
+    while (chosen := next_batch(items, shares)) is not None:
         bucket, rows = chosen
         assert 0 < len(rows) <= bucket.rows
         assert all(smallest_fit(window.length, LADDER) == bucket for _, window in rows)
         ran += [(item.arrival, window.start) for item, window in rows]
-        turn += 1
-    assert sorted(ran) == [(arrival, n) for arrival, item in enumerate(lengths) for n in range(len(item))]
-    assert all(item.left == 0 and not item.by_bucket for item in items)
+    assert sorted(ran) == [(arrival, n) for arrival, (item, _) in enumerate(lengths) for n in range(len(item))]
+    assert all(item.left == item.tokens == 0 and not item.by_bucket for item in items)
+    assert not shares
+
+
+@given(ITEMS, st.integers(1, 16))
+def test_batch_is_full_unless_its_bucket_has_no_more(lengths: list[tuple[list[int], str]], most: int) -> None:
+    items, shares = owned_items(lengths), dict[str, Share]()
+    while (chosen := next_batch(items, shares, lambda bucket: min(bucket.rows, most))) is not None:
+        bucket, rows = chosen
+        assert len(rows) <= min(bucket.rows, most)
+        assert len(rows) == min(bucket.rows, most) or not any(bucket in item.by_bucket for item in items)
 
 
 @given(ITEMS)
-def test_batch_is_full_unless_its_bucket_has_no_more(lengths: list[list[int]]) -> None:
-    items = waiting_items(lengths)
+def test_who_has_had_least_of_those_that_wait_begins_the_batch(lengths: list[tuple[list[int], str]]) -> None:
+    items, shares = owned_items(lengths), dict[str, Share]()
+    had = dict.fromkeys("abc", 0)
+    while any(item.left for item in items):
+        waiting = {item.owner for item in items if item.left}
+        chosen = next_batch(items, shares)
+        assert chosen is not None
+        assert had[chosen[1][0][0].owner] == min(had[owner] for owner in waiting)
+        for item, window in chosen[1]:
+            had[item.owner] += window.length
+
+
+@given(ITEMS)
+def test_tokens_of_owners_that_wait_stay_within_a_batch_of_each_other(lengths: list[tuple[list[int], str]]) -> None:
+    items, shares = owned_items(lengths), dict[str, Share]()
+    had = dict.fromkeys("abc", 0)
+    largest = max(bucket.rows * bucket.length for bucket in LADDER)
+    while (chosen := next_batch(items, shares)) is not None:
+        for item, window in chosen[1]:
+            had[item.owner] += window.length
+        waiting = {item.owner for item in items if item.left}
+        if len(waiting) < 3:
+            break
+        assert max(had.values()) - min(had.values()) <= largest
+
+
+@given(st.lists(LENGTHS, min_size=1, max_size=40), LENGTHS, st.integers(0, 10))
+def test_lone_item_of_another_owner_is_in_the_very_next_batch(
+    flood: list[list[int]], late: list[int], batches: int
+) -> None:
+    items, shares = waiting_items(flood, "a"), dict[str, Share]()
+    for _ in range(batches):
+        next_batch(items, shares)
+    [lone] = waiting_items([late], "b", first=1000)
+    assume(batches or lone.tokens < sum(item.tokens for item in items))
+    assert run_batch([*items, lone], shares)[0] is lone
+
+
+@given(ITEMS)
+def test_one_owner_alone_is_served_as_if_there_were_no_owners(lengths: list[tuple[list[int], str]]) -> None:
+    items, shares = waiting_items([item for item, _ in lengths]), dict[str, Share]()
     turn = 0
-    while (chosen := next_batch(items, turn)) is not None:
-        bucket, rows = chosen
-        assert len(rows) == bucket.rows or not any(bucket in item.by_bucket for item in items)
+    while any(item.left for item in items):
+        waiting = [item for item in items if item.left]
+        oldest_first = turn % OLDEST_TURN == OLDEST_TURN - 1
+        first = min(waiting, key=lambda item: (0 if oldest_first else item.left, item.arrival))
+        assert run_batch(items, shares)[0] is first
         turn += 1
+
+
+def test_question_of_a_second_owner_goes_before_forty_that_came_first() -> None:
+    flood = waiting_items([[200]] * 40, "a")
+    [question] = waiting_items([[60]], "b", first=40)
+    assert run_batch([*flood, question], {}) == [question]
+
+
+def test_owners_with_much_to_do_alternate_by_tokens() -> None:
+    items = [*waiting_items([[128]] * 40, "a"), *waiting_items([[65]] * 40, "b", first=40)]
+    shares: dict[str, Share] = {}
+    owners = [item.owner for _ in range(6) for item in run_batch(items, shares)]
+    assert owners[:8] == ["b", "a", "b", "a", "b", "b", "a", "b"]
+    tokens = {"a": 128 * owners.count("a"), "b": 65 * owners.count("b")}
+    assert abs(tokens["a"] - tokens["b"]) <= 128
+
+
+def test_two_documents_of_two_owners_are_read_side_by_side() -> None:
+    one, other = waiting_items([[384] * 40], "a")[0], waiting_items([[384] * 30], "b", first=1)[0]
+    shares: dict[str, Share] = {}
+    for _ in range(10):
+        assert run_batch([one, other], shares).count(one) == 2
+
+
+def test_one_question_at_a_time_gets_no_more_than_a_fair_share() -> None:
+    flood, shares = waiting_items([[60]] * 400, "a"), dict[str, Share]()
+    [question] = waiting_items([[380]], "b", first=1000)
+    had = {"a": 0, "b": 0}
+    for turn in range(40):
+        for item in run_batch([*flood, question], shares):
+            had[item.owner] += 380 if item is question else 60
+        if not question.left:
+            [question] = waiting_items([[380]], "b", first=1001 + turn)
+    assert abs(had["a"] - had["b"]) <= 16 * 60
+
+
+def test_newcomer_is_level_with_the_owner_that_has_had_least() -> None:
+    rich, shares = waiting_items([[384] * 100], "a"), dict[str, Share]()
+    for _ in range(10):
+        next_batch(rich, shares)
+    late = waiting_items([[384] * 100], "b", first=1)
+    owners = [item.owner for _ in range(10) for item in run_batch([*rich, *late], shares)]
+    assert abs(owners.count("a") - owners.count("b")) <= 4
+
+
+def test_documents_of_two_owners_outlast_two_streams_of_questions() -> None:
+    documents = [waiting_items([[384] * 8], owner, first)[0] for first, owner in enumerate("ab")]
+    items, shares = list(documents), dict[str, Share]()
+    for turn in range(16 * OLDEST_TURN):
+        for n, owner in enumerate("ab"):
+            items += waiting_items([[40]] * 8, owner, first=100 + turn * 20 + n * 8)
+        next_batch(items, shares)
+    assert [document.left for document in documents] == [0, 0]
 
 
 def test_one_line_question_goes_before_a_document_that_came_first() -> None:
     document, question = waiting_items([[384] * 400, [40]])
-    chosen = next_batch([document, question], turn=1)
-    assert chosen is not None
-    assert [item.arrival for item, _ in chosen[1]] == [1]
+    assert run_batch([document, question], {}) == [question]
 
 
 def test_document_shares_the_rows_that_a_short_question_leaves() -> None:
     document, question = waiting_items([[384] * 400, [380]])
-    chosen = next_batch([document, question], turn=1)
-    assert chosen is not None
-    assert [item.arrival for item, _ in chosen[1]] == [1, 0, 0, 0]
+    assert run_batch([document, question], {}) == [question, document, document, document]
 
 
 def test_document_is_not_starved_by_an_endless_stream_of_questions() -> None:
     [document] = waiting_items([[384] * 8])
-    items = [document]
-    for turn in range(1, 2 * OLDEST_TURN + 1):
-        items += [Waiting.of(100 + turn * 20 + n, [Window(0, 1, 40)], LADDER) for n in range(16)]
-        next_batch(items, turn)
+    items, shares = [document], dict[str, Share]()
+    for turn in range(2 * OLDEST_TURN):
+        items += waiting_items([[40]] * 16, first=100 + turn * 20)
+        next_batch(items, shares)
     assert document.left == 0
 
 
-def test_nothing_waiting_is_no_batch() -> None:
-    assert next_batch([], 0) is None
+def test_nothing_waiting_is_no_batch_and_clears_all_scores() -> None:
+    shares = {"a": Share(ahead=100)}
+    assert next_batch([], shares) is None
+    assert not shares
 
 
 def test_window_longer_than_every_bucket_is_an_error() -> None:
@@ -78,6 +194,12 @@ def test_window_longer_than_every_bucket_is_an_error() -> None:
 
 def test_ladder_is_read_in_any_order() -> None:
     assert parse_buckets("4x384, 16x64") == (Bucket(64, 16), Bucket(384, 4))
+
+
+def test_default_ladder_keeps_batches_near_a_thousand_tokens_in_lengths_of_whole_tiles() -> None:
+    ladder = parse_buckets(DEFAULT_BUCKETS)
+    assert all(bucket.length % 32 == 0 for bucket in ladder)
+    assert all(850 <= bucket.rows * bucket.length <= 1152 for bucket in ladder)
 
 
 @pytest.mark.parametrize("text", ["", "8", "8x", "x64", "0x64", "8x8", "8x64,4x64", "-1x64", "8x64;4x128", "99999x64"])

@@ -70,6 +70,14 @@ def test_json_is_the_result_of_the_wire(service: StandIn) -> None:
     assert service.bodies[0]["options"] == {"top_k": 2}
 
 
+def test_the_api_key_is_sent_and_a_bad_one_is_not_shown(service: StandIn) -> None:
+    assert run("Who?", "-c", "Ada wrote it.", "--api-key", "secret-1", "--url", service.url).exit_code == 0
+    assert service.keys == ["Bearer secret-1"]
+    done = run("Who?", "-c", "Ada wrote it.", "--api-key", "secret two", "--url", service.url)
+    assert (done.exit_code, "an API key is printable ASCII" in done.stderr) == (1, True)
+    assert "secret" not in done.output
+
+
 def test_an_item_that_failed_is_an_error(service: StandIn) -> None:
     done = run("Broken?", "-c", "Ada wrote it.", "--url", service.url)
     assert (done.exit_code, done.stderr.strip().splitlines()[-1]) == (1, "it broke")

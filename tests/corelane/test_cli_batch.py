@@ -84,7 +84,7 @@ def write_questions(path: Path, count: int) -> Path:
 def locally(items: Iterable[Item]) -> Generator[Result, None, None]:
     for index, item in enumerate(list(items)):
         found = unanswered_result(index, item.id, "succeeded")  # type: ignore[arg-type]
-        yield Result.model_validate(found | {"no_answer_score": len(item.context) / 100})
+        yield Result.model_validate(found | {"no_answer_score": len(item.context or "") / 100})
 
 
 def resume(written: bytes, text: bytes) -> bytes:
@@ -214,6 +214,15 @@ def test_questions_are_answered_in_order_and_bad_lines_fail_in_place(
     assert results[2]["error"]["detail"].startswith("line 4 is not JSON")
     assert service.bodies[0]["options"] == {"top_k": 3, "no_answer": False}
     assert len(service.bodies[0]["items"]) == 4
+
+
+def test_every_call_of_a_batch_carries_its_key_and_every_job_its_priority(service: StandIn, tmp_path: Path) -> None:
+    questions, output = write_questions(tmp_path / "q.jsonl", 1200), tmp_path / "a.jsonl"
+    given = ["--url", service.url, "--api-key", "key-1", "--priority", "low"]
+    assert run(questions, "-o", output, *given)[0] == 0
+    assert set(service.keys) == {"Bearer key-1"}
+    assert [body["priority"] for body in service.bodies] == ["low", "low"]
+    assert run(questions, "-o", output, "--url", service.url, "--priority", "soon")[0] == 2
 
 
 def test_a_run_over_a_cut_output_ends_with_the_same_file(service: StandIn, questions: Path, tmp_path: Path) -> None:

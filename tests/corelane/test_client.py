@@ -6,40 +6,34 @@ import sys
 import time
 from collections.abc import Iterator
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pytest_httpserver import HTTPServer
 from werkzeug import Response
 
-from corelane.bulk import answer_all, cut_jobs
-from corelane.client import FOREIGN, LONGEST_PAUSE_S, Client, dump_body, local_url, pause_s, read_problem
+from corelane.client import (
+    FOREIGN,
+    LONGEST_PAUSE_S,
+    PIECE_BYTES,
+    Client,
+    JobItem,
+    dump_body,
+    dump_lines,
+    local_url,
+    pause_s,
+    read_problem,
+)
 from corelane.errors import InvalidInput, ServiceError, ServiceUnreachable
-from corelane.jobs import Item, JobStatus, Options
-from tests.corelane.stand_in import StandIn, problem
-
-ITEM = {"id": "a", "question": "Who?", "context": "Ada wrote it."}
-
-
-@pytest.fixture
-def service(httpserver: HTTPServer) -> StandIn:
-    return StandIn(httpserver)
-
-
-@pytest.fixture
-def client(service: StandIn) -> Iterator[Client]:
-    with Client(service.url, timeout_s=5, max_retries=2) as client:
-        yield client
+from corelane.jobs import Item, JobStatus, LinesHead, Options, Priority
+from tests.corelane.stand_in import ITEM, StandIn, many, problem
 
 
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def many(count: int) -> list[dict[str, str]]:
-    return [{"id": str(index), "question": "Who?", "context": f"word{index} is here"} for index in range(count)]
 
 
 def test_importing_the_client_imports_no_server_and_no_torch() -> None:
@@ -64,6 +58,98 @@ def test_submit_sends_only_what_was_given(client: Client, service: StandIn) -> N
     assert service.bodies == [
         {"items": [ITEM, {"question": "When?", "context": "In 1843."}], "model": "default", "options": {"top_k": 3}}
     ]
+
+
+def test_submit_sends_what_was_given_even_if_it_is_nothing(client: Client, service: StandIn) -> None:
+    client.submit([ITEM], priority=Priority.LOW, expires_in_s=0, metadata={}, contexts={"p": "Ada wrote it."})
+    client.submit([ITEM], priority="high", expires_in_s=2.5, refuse_if_late=True)
+    rest = {"items": [ITEM], "model": "default"}
+    assert service.bodies == [
+        rest | {"priority": "low", "expires_in_s": 0, "metadata": {}, "contexts": {"p": "Ada wrote it."}},
+        rest | {"priority": "high", "expires_in_s": 2.5, "refuse_if_late": True},
+    ]
+
+
+def test_items_share_a_context(client: Client) -> None:
+    items = [{"question": f"Who {n}?", "context_id": "p"} for n in range(3)]
+    job = client.wait(client.submit(items, contexts={"p": "Ada wrote it."}).id)
+    assert [result.answer and result.answer.text for result in job.results or []] == ["Ada"] * 3
+
+
+def test_every_call_carries_the_api_key(service: StandIn) -> None:
+    with Client(service.url, "key-1") as client:
+        client.wait(client.submit([ITEM]).id)
+        client.ready()
+        client.cores()
+    assert service.keys == ["Bearer key-1"] * 4
+
+
+def test_without_an_api_key_none_is_sent(client: Client, service: StandIn) -> None:
+    client.cores()
+    assert service.keys == [None]
+
+
+@pytest.mark.parametrize("key", ["two words", "line\n", "schlüssel", "\x7f"])
+def test_an_api_key_that_no_header_can_carry_is_refused_without_being_shown(key: str) -> None:
+    with pytest.raises(InvalidInput, match="an API key is printable ASCII") as caught:
+        Client(api_key=key)
+    assert key not in str(caught.value)
+
+
+def test_a_job_of_lines_is_sent_as_it_comes(client: Client, service: StandIn) -> None:
+    head = LinesHead(options=Options(top_k=2), contexts={"p": "Grace did."})
+    shared = {"id": "last", "question": "Who?", "context_id": "p"}
+    items: list[JobItem] = [*many(2500), Item(question="Who?", context="Ada\n did."), shared]
+    job = client.submit_lines(iter(items), head)
+    assert job.counts.total == 2502
+    [body] = service.bodies
+    assert body["items"] == [*many(2500), {"question": "Who?", "context": "Ada\n did."}, shared]
+    assert (body["options"], body["contexts"]) == ({"top_k": 2}, {"p": "Grace did."})
+    results = list(client.iter_results(job.id))
+    assert [result.answer and result.answer.text for result in results[-2:]] == ["Ada", "Grace"]
+
+
+def test_a_first_item_is_never_taken_for_a_head(client: Client, service: StandIn) -> None:
+    client.submit_lines([{}, {"model": "x"}])
+    assert service.bodies == [{"items": [{}, {"model": "x"}]}]
+
+
+@given(st.lists(st.integers(0, 3 * PIECE_BYTES // 2), max_size=8))
+def test_lines_are_whole_in_order_and_held_a_piece_at_a_time(sizes: list[int]) -> None:
+    taken = 0
+
+    def items() -> Iterator[dict[str, str]]:
+        nonlocal taken
+        for size in sizes:
+            taken += size
+            yield {"context": "x" * size}
+
+    sent = b""
+    for piece in dump_lines({"model": "m"}, items()):
+        sent += piece
+        assert len(piece) < PIECE_BYTES + max([0, *sizes]) + 50
+        assert taken <= len(sent)
+    assert [*map(orjson.loads, sent.splitlines())] == [{"model": "m"}, *({"context": "x" * size} for size in sizes)]
+
+
+def test_a_job_of_lines_is_never_sent_again(client: Client, service: StandIn) -> None:
+    service.refusals.append(problem(429, "overloaded", "later", retry_after="0"))
+    with pytest.raises(ServiceError, match="later"):
+        client.submit_lines(iter(many(3)))
+    assert service.requests == ["POST /v1/jobs"]
+
+
+def test_what_breaks_the_callers_iterator_reaches_the_caller(client: Client, service: StandIn) -> None:
+    def items() -> Iterator[dict[str, str]]:
+        yield from many(2000)
+        raise KeyError("of the caller")
+
+    with pytest.raises(KeyError, match="of the caller"):
+        client.submit_lines(items())
+    with pytest.raises(InvalidInput, match="cannot be written as JSON"):
+        client.submit_lines([{"question": "\ud800"}])
+    assert not service.jobs
+    assert client.cores()
 
 
 def test_wait_returns_the_final_job(client: Client, service: StandIn) -> None:
@@ -92,6 +178,50 @@ def test_results_follow_a_running_job_to_its_end(client: Client, service: StandI
     results = list(client.iter_results(client.submit(many(1300)).id))
     assert [result.id for result in results] == [str(index) for index in range(1300)]
     assert [result.index for result in results] == list(range(1300))
+
+
+def test_results_are_dropped_once_the_caller_asks_for_the_one_after_their_page(
+    client: Client, service: StandIn
+) -> None:
+    job_id = client.submit(many(1200)).id
+    client.wait(job_id)
+    results = client.iter_results(job_id, drop=True)
+    dropped = []
+    for result in results:
+        dropped.append(service.jobs[job_id]["dropped"])
+        assert result.index == len(dropped) - 1
+    assert dropped == [0] * 500 + [500] * 500 + [1000] * 200
+    assert client.get(job_id).results_from == 1200
+    assert list(client.iter_results(job_id)) == []
+
+
+def test_a_caller_that_stops_reads_the_page_it_stopped_in_again(client: Client) -> None:
+    job_id = client.submit(many(1200)).id
+    client.wait(job_id)
+    results = client.iter_results(job_id, drop=True)
+    for _ in range(1000):
+        next(results)
+    results.close()
+    assert client.get(job_id).results_from == 500
+    assert [result.index for result in client.iter_results(job_id, drop=True)] == list(range(500, 1200))
+
+
+def test_dropping_follows_a_running_job_to_its_end(client: Client, service: StandIn) -> None:
+    service.polls_until_final = 2
+    job_id = client.submit_lines(many(1300)).id
+    assert [result.index for result in client.iter_results(job_id, drop=True)] == list(range(1300))
+    assert client.get(job_id).results_from == 1300
+
+
+def test_results_that_another_reader_dropped_are_gone(client: Client) -> None:
+    job_id = client.submit(many(1200)).id
+    client.wait(job_id)
+    results = client.iter_results(job_id)
+    next(results)
+    assert client.drop_results(job_id, 600).results_from == 600
+    with pytest.raises(ServiceError) as caught:
+        list(results)
+    assert (caught.value.status, caught.value.problem_code) == (410, "results_dropped")
 
 
 def test_results_missing_from_a_final_job_end_in_an_error(client: Client, service: StandIn) -> None:
@@ -223,58 +353,3 @@ def test_pauses_are_bounded_and_respect_the_service(attempt: int, retry_after: s
 def test_any_refusal_can_be_read(status: int, body: bytes) -> None:
     error = read_problem(status, body)
     assert (error.status, error.problem_code) == (status, FOREIGN)
-
-
-@given(st.lists(st.integers(0, 300), max_size=40), st.integers(1, 7), st.integers(50, 600))
-def test_cut_jobs_keeps_order_and_limits(sizes: list[int], max_items: int, max_bytes: int) -> None:
-    items = [{"question": "q", "context": "x" * size} for size in sizes]
-    jobs = list(cut_jobs(items, max_items, max_bytes))
-    assert [item for job in jobs for item in job] == items
-    assert all(0 < len(job) <= max_items for job in jobs)
-    assert all(len(job) == 1 or len(dump_body(job)) <= max_bytes + 2 for job in jobs)
-
-
-def test_answer_all_numbers_results_over_jobs_and_bounds_what_is_under_way(client: Client, service: StandIn) -> None:
-    results = list(answer_all(client, iter(many(3500)), jobs_in_flight=2))
-    assert [result.index for result in results] == list(range(3500))
-    assert [result.id for result in results] == [str(index) for index in range(3500)]
-    assert [len(body["items"]) for body in service.bodies] == [1000, 1000, 1000, 500]
-    assert service.most_open == 2
-
-
-def test_answer_all_halves_jobs_that_are_too_large(client: Client, service: StandIn) -> None:
-    service.max_items = 3
-    results = list(answer_all(client, many(10)))
-    assert [result.id for result in results] == [str(index) for index in range(10)]
-    assert all(result.answer for result in results)
-
-
-def test_an_item_too_large_alone_fails_alone(client: Client, service: StandIn) -> None:
-    service.max_items = 0
-    results = list(answer_all(client, [ITEM, Item(id="b", question="q", context="c")]))
-    assert [(result.id, result.error and result.error.code) for result in results] == [
-        ("a", "too_large"),
-        ("b", "too_large"),
-    ]
-
-
-def test_answer_all_goes_on_with_what_is_under_way_while_the_service_takes_no_more(service: StandIn) -> None:
-    service.max_open = 1
-    with Client(service.url, max_retries=0) as client:
-        results = list(answer_all(client, many(2500), jobs_in_flight=3))
-    assert [result.index for result in results] == list(range(2500))
-    assert service.most_open == 1
-
-
-def test_answer_all_cancels_what_is_under_way_when_closed(client: Client, service: StandIn) -> None:
-    results = answer_all(client, many(2500), jobs_in_flight=2)
-    next(results)
-    results.close()
-    assert service.canceled == list(service.jobs)
-    assert len(service.canceled) == 2
-
-
-def test_answer_all_passes_on_a_refusal_that_concerns_every_item(client: Client, service: StandIn) -> None:
-    service.refusals.append(problem(422, "unknown_model", "there is no model 'x'"))
-    with pytest.raises(ServiceError, match="no model"):
-        list(answer_all(client, many(3), model="x"))

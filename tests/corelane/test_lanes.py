@@ -20,19 +20,19 @@ def test_slices_hold_every_item_once_within_both_bounds(tokens: list[int]) -> No
 
 
 def test_ref_survives_the_lane() -> None:
-    ref = Ref(new_job_id(), 3, 0, 96, 32, 4000, 2)
+    ref = Ref(new_job_id(), "public", 1, 96, 96, 32, 4000, 2)
     assert Ref.decode(ref.encode()) == ref
 
 
 def test_returned_refs_are_single_items_with_one_attempt_more() -> None:
-    returned = return_refs(Ref("job_x", 3, 0, 96, 4, 400))
-    assert [(r.slice, r.offset, r.first, r.count, r.tokens, r.attempt) for r in returned] == [
-        (3, 0, 96, 1, 100, 2),
-        (3, 1, 97, 1, 100, 2),
-        (3, 2, 98, 1, 100, 2),
-        (3, 3, 99, 1, 100, 2),
+    returned = return_refs(Ref("job_x", "public", 1, 96, 96, 4, 400))
+    assert [(r.payload, r.offset, r.first, r.count, r.tokens, r.attempt) for r in returned] == [
+        (96, 0, 96, 1, 100, 2),
+        (96, 1, 97, 1, 100, 2),
+        (96, 2, 98, 1, 100, 2),
+        (96, 3, 99, 1, 100, 2),
     ]
-    assert return_refs(returned[2]) == [Ref("job_x", 3, 2, 98, 1, 100, 3)]
+    assert return_refs(returned[2]) == [Ref("job_x", "public", 1, 96, 98, 1, 100, 3)]
 
 
 def test_core_names_its_queue_and_node() -> None:

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 
 from corelane.artifacts import TOKENIZER_NAME, Artifact
 from corelane.engine.reading import Query
-from corelane.engine.runner import Runner
+from corelane.engine.runner import Runner, RunnerLimits
 from corelane.jobs import Options
 from tests.fakes import POISON_ID, FixedBackend
 
@@ -101,3 +101,39 @@ def test_queries_do_not_change_each_others_answers(runner: Runner) -> None:
     queries = [Query("who", "ada wrote the first program " * n, Options(no_answer=False)) for n in range(1, 12)]
     alone = [runner.answer([query])[0] for query in queries]
     assert runner.answer(queries) == alone
+
+
+def test_rows_of_a_batch_keep_to_the_time_they_may_take(tiny_artifact: Artifact) -> None:
+    sizes = []
+
+    class Slow(FixedBackend):
+        def run(self, model, batch):  # type: ignore[no-untyped-def]
+            sizes.append(batch.rows)
+            return super().run(model, batch)
+
+    hasty = Runner.open(Slow(), tiny_artifact, RunnerLimits(latency_target_s=1e-9))
+    queries = [Query("who", "ada wrote", Options(no_answer=False))] * 6
+    hasty.warm_up()
+    del sizes[:]
+    answers = hasty.answer(queries)
+    assert sizes == [1] * 6
+    patient = Runner.open(Slow(), tiny_artifact, RunnerLimits(latency_target_s=1e9))
+    patient.warm_up()
+    del sizes[:]
+    assert patient.answer(queries) == answers
+    assert sizes == [4, 2]
+
+
+def test_question_of_another_owner_is_answered_by_the_next_batch(tiny_artifact: Artifact) -> None:
+    runner = Runner.open(FixedBackend(), tiny_artifact)
+    runner.admit([(n, Query("who", "the river was red", owner="a")) for n in range(40)])
+    runner.step()
+    runner.admit([("late", Query("who", "ada " * 40, owner="b"))])
+    assert "late" in [key for key, _ in runner.step()]
+
+
+def test_contexts_found_again_are_counted(tiny_artifact: Artifact) -> None:
+    runner = Runner.open(FixedBackend(), tiny_artifact, RunnerLimits(context_cache_tokens=1000))
+    for question in ("who", "what", "where"):
+        runner.answer([Query(question, "the river was red")])
+    assert (runner.work.contexts_read, runner.work.contexts_hit) == (1, 2)

@@ -1,88 +1,16 @@
 """The store on a real Redis: submit, claim, commit, fence, return, cancel. Every job ends once, whatever happens."""
 
-import asyncio
 import time
 
 import pytest
 import redis
 
-from corelane.errors import Overloaded, StoreFull
-from corelane.jobs import Item, JobStatus, Options, Priority, Webhook, new_job_id
-from corelane.settings import Settings
-from corelane.store.connections import Link, open_async
-from corelane.store.dispatch import Claim, Dispatch, Outcome
+from corelane.errors import StoreFull
+from corelane.jobs import JobStatus, Priority, Webhook, new_job_id
+from corelane.store.connections import Link
+from corelane.store.dispatch import Dispatch
 from corelane.store.fleet import Announcer
-from corelane.store.jobs import MAX_RETRY_AFTER_S, JobStore, Submission, seconds_until
-from corelane.store.records import JobRecord
-from corelane.store.upkeep import Upkeep
-
-VERSION = "tiny@1"
-
-
-class Bench:
-    """A store with its three sides at hand, and cores that live only as far as they are told to."""
-
-    def __init__(self, settings: Settings, raw: redis.Redis, bell: str) -> None:
-        self.settings, self.raw, self.bell = settings, raw, bell
-        self.upkeep = Upkeep(settings, bell)
-
-    def core(self, name: str) -> Dispatch:
-        Announcer(self.settings, name).beat({"state": "idle"}, [VERSION], [])
-        return Dispatch(self.settings, name)
-
-    def submit(
-        self,
-        count: int,
-        job: str | None = None,
-        webhook: Webhook | None = None,
-        priority: Priority = Priority.NORMAL,
-        expires_in_s: float | None = None,
-    ) -> str:
-        job = job or new_job_id()
-        items = [Item(id=f"i{n}", question="who", context="ada") for n in range(count)]
-        submission = Submission(job, VERSION, items, Options(), {"k": "v"}, webhook, priority, expires_in_s)
-        self._with_store(lambda store: store.submit(submission))
-        return job
-
-    def get(self, job: str) -> JobRecord:
-        record = self._with_store(lambda store: store.get(job))
-        assert isinstance(record, JobRecord)
-        return record
-
-    def results(self, job: str, after: int = 0, limit: int = 10_000) -> list[dict]:
-        record = self.get(job)
-        return self._with_store(lambda store: store.results(record, after, limit))
-
-    def cancel(self, job: str) -> bool | None:
-        return self._with_store(lambda store: store.cancel(job))
-
-    def _with_store(self, action):  # type: ignore[no-untyped-def]
-        async def run():  # type: ignore[no-untyped-def]
-            client = open_async(self.settings.redis_url)
-            try:
-                return await action(JobStore(client, self.settings, self.bell))
-            finally:
-                await client.aclose()
-
-        return asyncio.run(run())
-
-
-@pytest.fixture
-def bench(settings: Settings, raw: redis.Redis, bell: str) -> Bench:
-    return Bench(settings, raw, bell)
-
-
-def answered(claim: Claim, status: str = "succeeded") -> list[Outcome]:
-    return [
-        Outcome(ref, [{"index": ref.first + i, "id": f"i{ref.first + i}", "status": status} for i in range(ref.count)])
-        for ref, _ in claim.refs
-    ]
-
-
-def claimed(core: Dispatch, *, linger: bool = False) -> Claim:
-    claim = core.claim([VERSION], linger=linger)
-    assert claim is not None
-    return claim
+from tests.corelane.store_bench import VERSION, Bench, answered, claimed
 
 
 def test_job_goes_from_queued_over_running_to_succeeded(bench: Bench) -> None:
@@ -99,7 +27,7 @@ def test_job_goes_from_queued_over_running_to_succeeded(bench: Bench) -> None:
     assert (record.status, record.succeeded, record.failed) == (JobStatus.SUCCEEDED, 70, 0)
     assert [result["index"] for result in bench.results(job)] == list(range(70))
     assert [result["index"] for result in bench.results(job, 33, 5)] == [33, 34, 35, 36, 37]
-    assert bench.raw.hgetall("cl:tokens") == {"a/0": "0"}
+    assert bench.waiting() == {}
     assert not bench.raw.exists(f"cl:in:{{{job}}}", "cl:leases")
     assert bench.raw.xlen("cl:events") == 1
 
@@ -116,7 +44,7 @@ def test_submit_repeated_is_one_job(bench: Bench) -> None:
 def test_one_job_spreads_over_all_cores_by_outstanding_tokens(bench: Bench) -> None:
     bench.core("a/0"), bench.core("b/0")
     bench.submit(320)
-    waiting = [bench.raw.llen(f"cl:lane:{core}:{VERSION}:1") for core in ("a/0", "b/0")]
+    waiting = [bench.raw.llen(f"cl:lane:{core}:{VERSION}:1:public") for core in ("a/0", "b/0")]
     assert waiting == [5, 5]
 
 
@@ -195,7 +123,7 @@ def test_returned_items_run_alone_and_fail_after_the_last_attempt(bench: Bench) 
         (0, "i0", "worker_lost"),
         (1, "i1", "worker_lost"),
     ]
-    assert bench.raw.hgetall("cl:tokens") == {"a/0": "0"}
+    assert bench.waiting() == {}
 
 
 def test_work_of_a_dead_core_moves_to_a_living_one(bench: Bench) -> None:
@@ -207,7 +135,7 @@ def test_work_of_a_dead_core_moves_to_a_living_one(bench: Bench) -> None:
     claim = claimed(alive)
     alive.commit(claim.lease, answered(claim))
     assert bench.get(job).status is JobStatus.SUCCEEDED
-    assert bench.raw.hgetall("cl:tokens") == {"dead/0": "0", "b/0": "0"}
+    assert bench.waiting() == {}
 
 
 def test_orphans_wait_for_a_core_that_holds_their_version(bench: Bench) -> None:
@@ -248,7 +176,7 @@ def test_cancel_keeps_what_is_done_and_drops_the_rest(bench: Bench) -> None:
     assert [r["status"] for r in results] == ["succeeded"] * 32 + ["canceled"] * 368
     assert results[399]["id"] == "i399"
     assert core.claim([VERSION], linger=False) is None
-    assert bench.raw.hgetall("cl:tokens") == {"a/0": "0"}
+    assert bench.waiting() == {}
     assert bench.raw.xlen("cl:events") == 1
 
 
@@ -267,7 +195,7 @@ def test_results_of_a_running_job_end_at_the_first_gap(bench: Bench) -> None:
 def test_job_whose_payloads_expired_is_not_made(bench: Bench) -> None:
     link = Link(bench.settings.redis_url)
     with pytest.raises(redis.ResponseError, match="PAYLOADGONE"):
-        link.run("submit", new_job_id(), VERSION, bench.bell, 0, 0)
+        link.run("submit", new_job_id(), VERSION, bench.bell, 0, "", 0, 0)
     assert bench.raw.keys("cl:job:*") == []
 
 
@@ -331,7 +259,7 @@ def test_idle_core_takes_half_of_the_longest_lane_it_can_serve(bench: Bench) -> 
     for core, claim in ((idle, stolen), (busy, kept)):
         assert core.commit(claim.lease, answered(claim)) == 0
     assert bench.get(job).succeeded == 256
-    assert bench.raw.hgetall("cl:tokens") == {"a/0": "0", "b/0": "0"}
+    assert bench.waiting() == {}
 
 
 def test_core_never_steals_what_it_does_not_hold(bench: Bench) -> None:
@@ -349,7 +277,7 @@ def test_job_past_its_time_never_reaches_a_core(bench: Bench) -> None:
     record = bench.get(job)
     assert (record.status, record.expired, record.started_ms) == (JobStatus.EXPIRED, 40, None)
     assert [(r["id"], r["status"]) for r in bench.results(job, 39)] == [("i39", "expired")]
-    assert bench.raw.hgetall("cl:tokens") == {"a/0": "0"}
+    assert bench.waiting() == {}
     assert bench.raw.xlen("cl:events") == 1
 
 
@@ -385,37 +313,6 @@ def test_job_that_ends_in_time_does_not_expire(bench: Bench) -> None:
     assert bench.raw.xlen("cl:events") == 1
 
 
-def test_more_than_may_wait_is_refused_before_anything_is_written(bench: Bench) -> None:
-    bench.settings = bench.settings.model_copy(update={"max_outstanding_tokens": 64 * 50})
-    bench.core("a/0")
-    bench.submit(40)
-    before = sorted(bench.raw.keys())
-    with pytest.raises(Overloaded, match="come back in 3600 s"):
-        bench.submit(20)
-    assert sorted(bench.raw.keys()) == before
-    bench.submit(10)
-
-
-def test_orphans_count_as_waiting(bench: Bench) -> None:
-    bench.settings = bench.settings.model_copy(update={"max_outstanding_tokens": 64 * 50})
-    bench.submit(40)
-    with pytest.raises(Overloaded):
-        bench.submit(20)
-    core = bench.core("a/0")
-    bench.upkeep.tend()
-    assert bench.raw.hgetall("cl:tokens") == {"orphans": "0", "a/0": str(64 * 40)}
-    claim = claimed(core)
-    core.commit(claim.lease, answered(claim))
-    bench.submit(50)
-
-
-def test_time_to_come_back_follows_the_measured_rate() -> None:
-    assert seconds_until(5_000, 1_000) == 5
-    assert seconds_until(1, 1_000_000) == 1
-    assert seconds_until(10**9, 1) == MAX_RETRY_AFTER_S
-    assert seconds_until(1, 0) == MAX_RETRY_AFTER_S
-
-
 def test_what_is_handed_back_keeps_its_attempt_and_its_place(bench: Bench) -> None:
     core = bench.core("a/0")
     job = bench.submit(96)
@@ -427,7 +324,7 @@ def test_what_is_handed_back_keeps_its_attempt_and_its_place(bench: Bench) -> No
     assert [(ref.first, ref.attempt) for ref, _ in again.refs] == [(0, 1), (32, 1), (64, 1)]
     core.commit(again.lease, answered(again))
     assert bench.get(job).status is JobStatus.SUCCEEDED
-    assert bench.raw.hgetall("cl:tokens") == {"a/0": "0"}
+    assert bench.waiting() == {}
 
 
 def test_one_trip_commits_asks_and_claims(bench: Bench) -> None:

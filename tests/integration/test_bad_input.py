@@ -38,14 +38,86 @@ CASES = {
         "CORELANE_WEBHOOK_ALLOWED_NETWORKS",
     ),
     "deep nesting": (b"[" * 100_000, 4, ""),
+    "unknown context_id": (b'{"items": [{"question": "q", "context_id": "p"}]}', 422, "'p'"),
+    "context and context_id": (
+        b'{"items": [{"question": "q", "context": "c", "context_id": "p"}], "contexts": {"p": "c"}}',
+        422,
+        "items.0",
+    ),
+    "blank shared context": (b'{"items": [{"question": "q", "context_id": "p"}], "contexts": {"p": " "}}', 422, "p"),
+    "unknown priority": (json.dumps({**OK, "priority": "soon"}).encode(), 422, "priority"),
+    "refuse_if_late alone": (json.dumps({**OK, "refuse_if_late": True}).encode(), 422, "expires_in_s"),
+    "expires_in_s=0": (json.dumps({**OK, "expires_in_s": 0}).encode(), 422, "expires_in_s"),
+    "window of a job in JSON": (json.dumps({**OK, "results_window": 1000}).encode(), 422, "results_window"),
+}
+
+LINE = json.dumps(OK).encode() + b"\n"
+LONG = b'{"question": "q", "context": "' + b"a" * 10_000_000 + b'"}\n'
+
+LINES_CASES = {
+    "empty body": (b"", 422, "no lines"),
+    "blank lines": (b"\n \n\r\n", 422, "no lines"),
+    "head alone": (b'{"model": "default"}\n', 422, "a head and no items"),
+    "not JSON": (LINE + b"{broken\n" + LINE, 422, "line 2 is not JSON"),
+    "not JSON at first": (b"question=Who\n", 422, "line 1 is not JSON"),
+    "array": (b"[1]\n", 422, "line 1 is not a JSON object"),
+    "null": (LINE + b"null\n", 422, "line 2 is not a JSON object"),
+    "a job in JSON": (items(2), 422, "line 1: items"),
+    "invalid UTF-8": (LINE + b'{"question": "\xff", "context": "c"}\n', 422, "line 2 is not JSON in UTF-8"),
+    "lone surrogate": (b'{"question": "\\ud800", "context": "c"}\n', 422, "line 1 is not JSON"),
+    "unknown field": (LINE + b'{"question": "q", "context": "c", "top_k": 2}\n', 422, "line 2: top_k"),
+    "no question": (LINE + b'{"context": "c"}\n', 422, "line 2: question"),
+    "no question at first": (b'{"context": "c"}\n' + LINE, 422, "line 1: "),
+    "no context": (LINE + b'{"question": "q"}\n', 422, "line 2: "),
+    "blank question": (LINE + b'{"question": " ", "context": "c"}\n', 422, "line 2: question"),
+    "number as question": (b'{"question": 3, "context": "c"}\n', 422, "line 1: question"),
+    "unknown context_id": (LINE + b'{"question": "q", "context_id": "p"}\n', 422, "line 2: there is no 'p'"),
+    "context and context_id": (
+        b'{"contexts": {"p": "c"}}\n{"question": "q", "context": "c", "context_id": "p"}\n',
+        422,
+        "line 2: ",
+    ),
+    "blank shared context": (b'{"contexts": {"p": " "}}\n' + LINE, 422, "line 1: contexts.p"),
+    "head after the items": (LINE + b'{"model": "default"}\n', 422, "line 2: "),
+    "two heads": (b'{"model": "default"}\n{"model": "default"}\n' + LINE, 422, "line 2: "),
+    "misspelt head": (b'{"modle": "default"}\n' + LINE, 422, "line 1: modle"),
+    "misspelt option": (b'{"options": {"topk": 2}}\n' + LINE, 422, "line 1: options.topk"),
+    "NaN": (b'{"expires_in_s": NaN}\n' + LINE, 422, "line 1 is not JSON"),
+    "window too small": (b'{"results_window": 999}\n' + LINE, 422, "line 1: results_window"),
+    "refuse_if_late alone": (b'{"refuse_if_late": true}\n' + LINE, 422, "expires_in_s"),
+    "unknown model": (b'{"model": "gpt-17"}\n' + LINE, 422, "gpt-17"),
+    "webhook to a private network": (
+        b'{"webhook": {"url": "http://10.1.2.3/x"}}\n' + LINE,
+        422,
+        "CORELANE_WEBHOOK_ALLOWED_NETWORKS",
+    ),
+    "long question": (LINE + json.dumps({**OK, "question": "a" * 10_001}).encode(), 413, "line 2: the question"),
+    "long context": (LINE + json.dumps({**OK, "context": "a" * 2_000_001}).encode(), 413, "line 2: the context"),
+    "long line": (LINE + LONG, 413, "CORELANE_MAX_BODY_BYTES|line 2"),
+    "deep nesting": (LINE + b"[" * 100_000, 422, "line 2"),
 }
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_bad_body_is_a_clear_problem(fleet: Fleet, case: tuple[bytes, int, str]) -> None:
+    check_refused(fleet, "application/json", case)
+
+
+@pytest.mark.parametrize("case", LINES_CASES.values(), ids=LINES_CASES.keys())
+def test_bad_lines_are_a_clear_problem_and_leave_no_file(fleet: Fleet, case: tuple[bytes, int, str]) -> None:
+    before = files(fleet)
+    check_refused(fleet, "application/x-ndjson", case)
+    assert files(fleet) <= before
+
+
+def files(fleet: Fleet) -> set[str]:
+    return {path.name for path in fleet.data.glob("files/*")}
+
+
+def check_refused(fleet: Fleet, content_type: str, case: tuple[bytes, int, str]) -> None:
     body, status, word = case
     with fleet.http() as http:
-        response = http.post("/v1/jobs", content=body, headers={"Content-Type": "application/json"})
+        response = http.post("/v1/jobs", content=body, headers={"Content-Type": content_type})
     assert str(response.status_code).startswith(str(status))
     assert response.headers["content-type"] == "application/problem+json"
     problem = response.json()
@@ -62,6 +134,7 @@ def test_bad_body_is_a_clear_problem(fleet: Fleet, case: tuple[bytes, int, str])
         ("GET", "/v1/jobs/nonsense", 404),
         ("GET", "/v1/jobs/job_0%7B%7D/results", 404),
         ("POST", "/v1/jobs/job_00000000000000000000000000/cancel", 404),
+        ("DELETE", "/v1/jobs/job_00000000000000000000000000/results?before=1", 404),
         ("GET", "/v1/jobs/job_000000000000000000000000000/results", 404),
         ("GET", "/nowhere", 404),
         ("DELETE", "/v1/cores", 405),
@@ -79,6 +152,14 @@ def test_bad_page_is_refused(fleet: Fleet, query: str) -> None:
     with fleet.http() as http:
         job = http.post("/v1/jobs", json=OK).json()
         assert http.get(f"{job['urls']['results']}?{query}").status_code == 422
+
+
+@pytest.mark.parametrize("query", ["", "before=0", "before=-1", "before=x", "before=1.5"])
+def test_bad_bound_of_dropping_is_refused(fleet: Fleet, query: str) -> None:
+    with fleet.http() as http:
+        job = http.post("/v1/jobs", json=OK).json()
+        refused = http.delete(f"{job['urls']['results']}?{query}")
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid_input")
 
 
 @pytest.mark.parametrize("wait", ["-1", "nan", "inf", "x"])
@@ -103,6 +184,23 @@ def test_memory_of_the_api_does_not_grow_with_bad_input(fleet: Fleet) -> None:
         burst(25)
         wait_for(lambda: http.get("/livez").status_code == 200)
     assert resident_mb(api) < before + 60
+
+
+def test_memory_of_the_api_does_not_grow_with_the_size_of_a_job_of_lines(fleet: Fleet) -> None:
+    [api] = [pid for pid in children(fleet.process.pid) if "api" in command(pid)]
+    line = json.dumps({**OK, "context": "a" * 10_000}).encode() + b"\n"
+
+    def send(count: int) -> None:
+        with fleet.http() as http:
+            body = (line * 100 if n < count else b"{broken" for n in range(count + 1))
+            refused = http.post("/v1/jobs", content=body, headers={"Content-Type": "application/x-ndjson"})
+        assert (refused.status_code, f"line {100 * count + 1} " in refused.text) == (422, True)
+
+    send(10)
+    before = resident_mb(api)
+    send(150)
+    assert resident_mb(api) < before + 60
+    assert not [name for name in files(fleet) if (fleet.data / "files" / name).stat().st_size > 100_000_000]
 
 
 def children(pid: int) -> list[int]:

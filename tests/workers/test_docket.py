@@ -23,7 +23,7 @@ def runner(tiny_artifact: Artifact) -> Iterator[Runner]:
 
 def make_claim(lease: str, version: str, contexts: list[list[str]]) -> tuple[Claim, list[Stretch]]:
     """One ref per list of contexts, each of a job of its own."""
-    refs = [Ref(f"job_{lease}{n}", 0, 0, 0, len(texts), 64 * len(texts)) for n, texts in enumerate(contexts)]
+    refs = [Ref(f"job_{lease}{n}", "public", 1, 0, 0, len(texts), 64 * len(texts)) for n, texts in enumerate(contexts)]
     stretches = [
         Stretch(ref, version, [(f"i{i}", "who", text) for i, text in enumerate(texts)], Options(no_answer=False))
         for ref, texts in zip(refs, contexts, strict=True)
@@ -122,4 +122,4 @@ def test_new_docket_begins_empty_whatever_the_last_one_left(runner: Runner) -> N
     docket = Docket({runner.version: runner})
     assert docket.waiting_tokens(10**9) == 0
     docket.open(*make_claim("b", runner.version, [["ada"]]))
-    assert docket.step() == 1
+    assert docket.step()[0] == 1

@@ -1,0 +1,174 @@
+"""One job of a million items through the queue plane: Redis' memory over time. Part of `make bench-queue`.
+
+    python benchmarks/big_job.py [--items N]
+
+The job is sent as lines, its results are streamed and dropped as they are had. Writes `results/big_job.json` and the
+plot `docs/images/big-job.png`.
+"""
+
+import argparse
+import http.client
+import json
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import orjson
+import redis
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from benchmarks.processes import redis_url_of
+from corelane.cli.local import running_service
+
+HERE = Path(__file__).parent
+PLOT = HERE.parent / "docs" / "images" / "big-job.png"
+
+#: Results are dropped whenever so many more have been stored by the reader.
+DROP_EVERY = 10_000
+
+#: Items are fed only while fewer results than this wait to be dropped.
+RESULTS_WINDOW = 60_000
+
+#: Time between samples, in seconds.
+SAMPLE_S = 0.25
+
+
+def make_lines(items: int) -> Iterator[bytes]:
+    """The body: the head, then items, a thousand lines at a time."""
+    yield orjson.dumps({"results_window": RESULTS_WINDOW}, option=orjson.OPT_APPEND_NEWLINE)
+    for start in range(0, items, 1000):
+        yield b"".join(
+            orjson.dumps(
+                {"id": str(n), "question": "Which number?", "context": f"It is {n}."}, option=orjson.OPT_APPEND_NEWLINE
+            )
+            for n in range(start, min(start + 1000, items))
+        )
+
+
+class Memory:
+    """Samples Redis' memory and the job's progress until told to stop."""
+
+    def __init__(self, url: str) -> None:
+        self._redis = redis.Redis.from_url(url)
+        self._stop = threading.Event()
+        self._began = time.perf_counter()
+        self._thread = threading.Thread(target=self._run)
+        self.job = ""
+        self.samples: list[dict[str, float]] = []
+
+    def __enter__(self) -> "Memory":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(SAMPLE_S):
+            info: Any = self._redis.info("memory")
+            raw: Any = self._redis.hmget(f"cl:job:{{{self.job}}}", "fed", "succeeded", "dropped")
+            fed, answered, dropped = (int(value or 0) for value in raw)
+            at = round(time.perf_counter() - self._began, 2)
+            mb = round(info["used_memory"] / 1e6, 2)
+            self.samples.append({"s": at, "mb": mb, "fed": fed, "answered": answered, "dropped": dropped})
+
+
+def connect(url: str) -> http.client.HTTPConnection:
+    """A connection to the service."""
+    parts = urlsplit(url)
+    return http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=600)
+
+
+def submit(url: str, items: int) -> str:
+    """Send the job; its id."""
+    connection = connect(url)
+    headers = {"Content-Type": "application/x-ndjson"}
+    connection.request("POST", "/v1/jobs", make_lines(items), headers, encode_chunked=True)
+    response = connection.getresponse()
+    job = orjson.loads(response.read())
+    if response.status != 202:
+        raise RuntimeError(job)
+    return str(job["id"])
+
+
+def read_and_drop(url: str, job: str) -> int:
+    """Stream every result, checking that each comes once and in order; how many came."""
+    connection, dropper = connect(url), connect(url)
+    connection.request("GET", f"/v1/jobs/{job}/results", headers={"Accept": "application/x-ndjson"})
+    count = 0
+    for line in connection.getresponse():
+        result = orjson.loads(line)
+        if (result["index"], result["id"]) != (count, str(count)):
+            raise RuntimeError(f"result {count} is {result}")
+        count += 1
+        if count % DROP_EVERY == 0:
+            dropper.request("DELETE", f"/v1/jobs/{job}/results?before={count}")
+            dropper.getresponse().read()
+    return count
+
+
+def plot(samples: list[dict[str, float]], path: Path) -> None:
+    """Memory and progress over time."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 4), layout="constrained")
+    axes = figure.add_subplot()
+    seconds = [sample["s"] for sample in samples]
+    axes.plot(seconds, [sample["mb"] for sample in samples], color="#b5179e", label="Redis' memory")
+    axes.set_xlabel("seconds since the upload began")
+    axes.set_ylabel("MB in use by Redis", color="#b5179e")
+    axes.set_ylim(bottom=0)
+    progress = axes.twinx()
+    for name, colour in (("fed", "#adb5bd"), ("answered", "#4361ee"), ("dropped", "#4cc9f0")):
+        progress.plot(seconds, [sample[name] for sample in samples], color=colour, label=f"items {name}")
+    progress.set_ylabel("items")
+    progress.set_ylim(bottom=0)
+    figure.legend(loc="outside upper center", ncols=4, frameon=False)
+    path.parent.mkdir(exist_ok=True)
+    figure.savefig(path, dpi=120)
+
+
+def main() -> int:
+    """Run the job and keep what was seen."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--items", type=int, default=1_000_000)
+    items = parser.parse_args().items
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running_service(Path(folder), target="null", model="null", log_level="warning") as url,
+        Memory(redis_url_of(Path(folder) / "service.log")) as memory,
+    ):
+        began = time.perf_counter()
+        memory.job = submit(url, items)
+        uploaded = time.perf_counter()
+        count = read_and_drop(url, memory.job)
+        ended = time.perf_counter()
+    running = [sample["mb"] for sample in memory.samples if sample["answered"] > 0]
+    rest = running[len(running) // 10 :]
+    figures = {
+        "items": items,
+        "results": count,
+        "upload_s": round(uploaded - began, 2),
+        "answer_s": round(ended - uploaded, 2),
+        "items_per_s": round(items / (ended - uploaded)),
+        "redis_mb_before": memory.samples[0]["mb"],
+        "redis_mb_most": max(rest),
+        "redis_mb_first_tenth": max(running[: len(running) // 10 + 1]),
+        "redis_mb_at_end": memory.samples[-1]["mb"],
+        "samples": memory.samples,
+    }
+    (HERE / "results" / "big_job.json").write_text(json.dumps(figures, indent=1) + "\n")
+    plot(memory.samples, PLOT)
+    print(json.dumps({name: figure for name, figure in figures.items() if name != "samples"}, indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,32 @@
+"""Fault points: places where a process kills itself, if a chaos run asked for it. Everywhere else they do nothing.
+
+Code that must survive a death at one place says so by ``reach("submit.accepted", armed)``; ``armed`` comes from the
+setting ``fault_points``, parsed once at the entry point: ``arm(settings.fault_points)``. An empty mapping costs one
+test of it.
+"""
+
+import os
+import random
+import signal
+from collections.abc import Iterable, Mapping
+
+#: Standard error; written to directly, as nothing buffered outlives the kill.
+STDERR = 2
+
+
+def arm(points: Iterable[str]) -> dict[str, float]:
+    """Fault points with their probabilities, from texts such as ``submit.accepted:0.1``; raises ValueError."""
+    armed = {}
+    for text in points:
+        point, colon, chance = text.partition(":")
+        if not (point and colon and 0 <= float(chance or "nan") <= 1):
+            raise ValueError(f"{text!r} is not a fault point; write name:probability, as in submit.accepted:0.1")
+        armed[point] = float(chance)
+    return armed
+
+
+def reach(point: str, armed: Mapping[str, float]) -> None:
+    """Kill this process here and now, as often as ``point`` is armed for; SIGKILL, so nothing is cleaned up."""
+    if armed and random.random() < armed.get(point, 0.0):
+        os.write(STDERR, f"fault point {point}\n".encode())
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,193 @@
+"""Feeding: the items of large jobs stand in files and come into Redis slice after slice, as cores answer them.
+
+So a job of millions of items takes no more of Redis' memory than its slices in progress and the results nobody has
+dropped yet. A feeder may die anywhere: how far a job was fed is written in the step that puts its slices into the
+lanes, and payloads written again are the same.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from corelane.errors import ItemsLost
+from corelane.faults import reach
+from corelane.lanes import Ref, cut_slices
+from corelane.settings import Settings
+from corelane.store.connections import Link
+from corelane.store.payloads import encode_slice
+
+#: Estimated tokens fed in one step; a step takes some 10 ms.
+STEP_TOKENS = 262_144
+
+#: A feeder that has not shown itself for so long is dead, in milliseconds.
+FEEDER_LEASE_MS = 5_000
+
+#: Files that no job knows are left alone for so long: one may be on its way, in seconds.
+STRAY_AGE_S = 3600
+
+FIELDS = ("status", "file", "fed", "fed_bytes", "fed_tokens", "total", "left", "owner", "priority")
+WINDOW_FIELDS = ("results_window", "dropped")
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """How far a job was fed."""
+
+    job: str
+    is_open: bool
+    path: Path
+    fed: int
+    fed_bytes: int
+    fed_tokens: int
+    total: int
+    left: int
+    owner: str
+    priority: int
+    results_window: int | None
+    dropped: int
+
+    @property
+    def room_items(self) -> int:
+        """Items that may be fed before its reader has to drop results."""
+        return self.total if self.results_window is None else self.results_window - (self.fed - self.dropped)
+
+    @property
+    def waiting_tokens(self) -> int:
+        """Tokens fed and not answered, by the average of what was fed."""
+        waiting = self.fed - (self.total - self.left)
+        return waiting * self.fed_tokens // self.fed if self.fed else 0
+
+
+class Feeder:
+    """Feeds jobs one step at a time. Any number may run; ``take_turn`` sees to it that one does."""
+
+    def __init__(self, settings: Settings, bell: str) -> None:
+        """``bell`` is the message that rings a core (see ``corelane.broker.bell_envelope``)."""
+        self._settings = settings
+        self._bell = bell
+        self._link = Link(settings.redis_url)
+
+    def has_work(self) -> bool:
+        """Whether a job waits for a feeder that is alive."""
+        jobs, feeder = self._link.many([("ZCARD", "cl:feeds"), ("EXISTS", "cl:feeder")])
+        return bool(jobs) and not feeder
+
+    def take_turn(self, name: str) -> bool:
+        """Become, or stay, the one that feeds."""
+        set_now, holder = self._link.many(
+            [("SET", "cl:feeder", name, "NX", "PX", FEEDER_LEASE_MS), ("GET", "cl:feeder")]
+        )
+        if set_now is None and holder == name.encode():
+            self._link("PEXPIRE", "cl:feeder", FEEDER_LEASE_MS)
+        return bool(holder == name.encode())
+
+    def end_turn(self, name: str) -> None:
+        """Let another feed."""
+        if self._link("GET", "cl:feeder") == name.encode():
+            self._link("DEL", "cl:feeder")
+
+    def jobs(self) -> list[str]:
+        """Jobs that are not fed to their end, oldest first."""
+        return [job.decode() for job in self._link("ZRANGE", "cl:feeds", 0, -1)]
+
+    def feed(self, job: str) -> bool:
+        """One step of a job, if its slices in progress leave room; whether anything was fed."""
+        feed = self._look(job)
+        if feed is None or not feed.is_open or feed.fed == feed.total:
+            self._let_go(job, feed)
+            return False
+        room = self._settings.feed_tokens - feed.waiting_tokens
+        if room < self._settings.feed_tokens // 2 or feed.room_items <= 0:
+            return False
+        try:
+            lines = read_lines(feed.path, feed.fed_bytes, min(STEP_TOKENS, room), feed.room_items)
+        except FileNotFoundError:
+            lines = []
+        if not lines:
+            error = ItemsLost(f"the file of this job's items was gone after {feed.fed:,} of {feed.total:,}")
+            reason = orjson.dumps({"code": error.code, "detail": error.detail})
+            self._link.run("fail", job, self._settings.results_ttl_s, reason)
+            return False
+        return self._feed_lines(feed, lines)
+
+    def remove_strays(self, now_s: float) -> None:
+        """Delete old files that no job is fed from."""
+        known = {f"{job}.jsonl" for job in self.jobs()}
+        for path in self._settings.files_root.glob("job_*"):
+            if path.name not in known and now_s - path.stat().st_mtime > STRAY_AGE_S:
+                path.unlink(missing_ok=True)
+
+    def _feed_lines(self, feed: Feed, lines: Sequence["Line"]) -> bool:
+        settings = self._settings
+        slices = list(cut_slices([line.tokens for line in lines], settings.slice_items, settings.slice_tokens))
+        payload: list[Any] = ["HSET", f"cl:in:{{{feed.job}}}"]
+        refs = []
+        for first, count, tokens in slices:
+            at = feed.fed + first
+            payload += [at, encode_slice(line.row for line in lines[first : first + count])]
+            refs.append(Ref(feed.job, feed.owner, feed.priority, at, at, count, tokens).encode())
+        self._link(*payload)
+        reach("feed.payloads_written", settings.armed_faults)
+        tokens = feed.fed_tokens + sum(line.tokens for line in lines)
+        after = (feed.fed + len(lines), lines[-1].end_bytes, tokens)
+        return bool(self._link.run("feed", feed.job, feed.fed, *after, self._bell, *refs) == 1)
+
+    def _look(self, job: str) -> Feed | None:
+        values = self._link("HMGET", f"cl:job:{{{job}}}", *FIELDS, *WINDOW_FIELDS)
+        if values[0] is None:
+            return None
+        status, file, *counts, owner, priority = (value.decode() for value in values[: len(FIELDS)])
+        fed, fed_bytes, fed_tokens, total, left = map(int, counts)
+        window, dropped = values[len(FIELDS) :]
+        return Feed(
+            job=job,
+            is_open=status in ("queued", "running"),
+            path=self._settings.files_root / file,
+            fed=fed,
+            fed_bytes=fed_bytes,
+            fed_tokens=fed_tokens,
+            total=total,
+            left=left,
+            owner=owner,
+            priority=int(priority),
+            results_window=None if window is None else int(window),
+            dropped=int(dropped or 0),
+        )
+
+    def _let_go(self, job: str, feed: Feed | None) -> None:
+        """A job that needs no feeding any more: its file goes, and payloads that came too late."""
+        if feed is None or not feed.is_open:
+            self._link("EXPIRE", f"cl:in:{{{job}}}", self._settings.results_ttl_s, "NX")
+        (self._settings.files_root / f"{job}.jsonl").unlink(missing_ok=True)
+        self._link("ZREM", "cl:feeds", job)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One item of a file: its row, its cost, and the offset where its line ends."""
+
+    row: tuple[str | None, str, str | int]
+    tokens: int
+    end_bytes: int
+
+
+def encode_line(row: tuple[str | None, str, str | int], tokens: int) -> bytes:
+    """An item as a line of a file."""
+    return orjson.dumps((*row, tokens), option=orjson.OPT_APPEND_NEWLINE)
+
+
+def read_lines(path: Path, start_bytes: int, most_tokens: int, most_items: int) -> list[Line]:
+    """Items from an offset on, until they cost enough, are enough, or the file ends."""
+    lines: list[Line] = []
+    with path.open("rb") as file:
+        file.seek(start_bytes)
+        end = start_bytes
+        while most_tokens > 0 and len(lines) < most_items and (text := file.readline()):
+            end += len(text)
+            item_id, question, context, tokens = orjson.loads(text)
+            lines.append(Line((item_id, question, context), tokens, end))
+            most_tokens -= tokens
+    return lines

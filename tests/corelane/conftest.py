@@ -1,0 +1,26 @@
+from collections.abc import Iterator
+
+import pytest
+import redis
+from pytest_httpserver import HTTPServer
+
+from corelane.client import Client
+from corelane.settings import Settings
+from tests.corelane.stand_in import StandIn
+from tests.corelane.store_bench import Bench
+
+
+@pytest.fixture
+def bench(settings: Settings, raw: redis.Redis, bell: str) -> Bench:
+    return Bench(settings, raw, bell)
+
+
+@pytest.fixture
+def service(httpserver: HTTPServer) -> StandIn:
+    return StandIn(httpserver)
+
+
+@pytest.fixture
+def client(service: StandIn) -> Iterator[Client]:
+    with Client(service.url, timeout_s=5, max_retries=2) as client:
+        yield client

@@ -1,0 +1,125 @@
+"""A store with its three sides at hand, on a real Redis, and cores that live only as far as they are told to."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import redis
+
+from corelane.jobs import Item, Options, Priority, Webhook, new_job_id
+from corelane.lanes import PUBLIC
+from corelane.promises import Speed
+from corelane.settings import Settings
+from corelane.store.async_link import AsyncLink
+from corelane.store.dispatch import Claim, Dispatch, Outcome
+from corelane.store.fleet import Announcer
+from corelane.store.jobs import JobStore, Submission, Upload
+from corelane.store.records import JobRecord
+from corelane.store.upkeep import Upkeep
+
+VERSION = "tiny@1"
+
+Found = TypeVar("Found")
+
+
+class Bench:
+    """The store as API, cores and keeper see it."""
+
+    def __init__(self, settings: Settings, raw: redis.Redis, bell: str) -> None:
+        self.settings, self.bell = settings, bell
+        #: What it returns is what the test knows it to be.
+        self.raw: Any = raw
+        self.upkeep = Upkeep(settings, bell)
+
+    def core(self, name: str, speed: Speed | None = None) -> Dispatch:
+        announcer = Announcer(self.settings, name)
+        announcer.publish_model(VERSION, {}, ["default"])
+        announcer.beat({"state": "idle"}, [VERSION], [], speed)
+        return Dispatch(self.settings, name)
+
+    def submit(
+        self,
+        count: int,
+        job: str | None = None,
+        webhook: Webhook | None = None,
+        priority: Priority = Priority.NORMAL,
+        expires_in_s: float | None = None,
+        owner: str = PUBLIC,
+        items: list[Item] | None = None,
+        contexts: dict[str, str] | None = None,
+        upload: Upload | None = None,
+        refuse_if_late: bool = False,
+    ) -> str:
+        job = job or new_job_id()
+        submission = Submission(
+            job,
+            VERSION,
+            Options(),
+            metadata={"k": "v"},
+            webhook=webhook,
+            priority=priority,
+            expires_in_s=expires_in_s,
+            refuse_if_late=refuse_if_late,
+            owner=owner,
+            contexts=contexts or {},
+            items=items or [Item(id=f"i{n}", question="who", context="ada") for n in range(count)],
+            upload=upload,
+        )
+
+        async def submit(store: JobStore) -> JobRecord:
+            return await store.submit(submission, await store.admit(VERSION))
+
+        self.with_store(submit)
+        return job
+
+    def get(self, job: str) -> JobRecord:
+        record = self.with_store(lambda store: store.get(job))
+        assert isinstance(record, JobRecord)
+        return record
+
+    def results(self, job: str, after: int = 0, limit: int = 10_000) -> list[dict]:
+        record = self.get(job)
+        return self.with_store(lambda store: store.results(record, after, limit))
+
+    def drop(self, job: str, before: int) -> int:
+        record = self.get(job)
+        return self.with_store(lambda store: store.drop(record, before))
+
+    def cancel(self, job: str) -> bool | None:
+        return self.with_store(lambda store: store.cancel(job))
+
+    def waiting(self) -> dict[str, int]:
+        """Outstanding tokens by place; empty once all is answered."""
+        return {place: int(tokens) for place, tokens in self.raw.hgetall("cl:tokens").items()}
+
+    def with_store(self, action: Callable[[JobStore], Awaitable[Found]]) -> Found:
+        async def run() -> Found:
+            link = AsyncLink(self.settings.redis_url)
+            try:
+                return await action(JobStore(link, self.settings, self.bell))
+            finally:
+                await link.close()
+
+        return asyncio.run(run())
+
+
+def answered(claim: Claim, status: str = "succeeded") -> list[Outcome]:
+    return [
+        Outcome(ref, [{"index": ref.first + i, "id": f"i{ref.first + i}", "status": status} for i in range(ref.count)])
+        for ref, _ in claim.refs
+    ]
+
+
+def claimed(core: Dispatch, *, linger: bool = False) -> Claim:
+    claim = core.claim([VERSION], linger=linger)
+    assert claim is not None
+    return claim
+
+
+def answer_all(core: Dispatch) -> list[str]:
+    """Answer all that waits; the jobs in the order they were claimed."""
+    jobs = []
+    while (claim := core.claim([VERSION], linger=False)) is not None:
+        jobs += [ref.job for ref, _ in claim.refs]
+        core.commit(claim.lease, answered(claim))
+    return jobs

@@ -1,0 +1,63 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from corelane.engine.buckets import Bucket
+from corelane.engine.pace import Pace
+
+BUCKET = Bucket(length=128, rows=8)
+
+
+def test_bucket_that_was_never_measured_is_not_limited() -> None:
+    assert Pace(0.001).rows(BUCKET) == 8
+
+
+def test_as_many_rows_as_are_done_in_time() -> None:
+    pace = Pace(0.05)
+    pace.note(BUCKET, rows=8, seconds=0.08)
+    assert pace.rows(BUCKET) == 5
+
+
+def test_one_row_runs_however_long_it_takes() -> None:
+    pace = Pace(0.05)
+    pace.note(BUCKET, rows=1, seconds=60)
+    assert pace.rows(BUCKET) == 1
+
+
+def test_without_a_target_batches_are_full() -> None:
+    pace = Pace(float("inf"))
+    pace.note(BUCKET, rows=8, seconds=60)
+    assert pace.rows(BUCKET) == 8
+
+
+def test_clock_that_stood_still_limits_nothing() -> None:
+    pace = Pace(0.05)
+    pace.note(BUCKET, rows=8, seconds=0)
+    assert pace.rows(BUCKET) == 8
+
+
+def test_core_that_slows_down_gets_smaller_batches_and_larger_ones_when_it_recovers() -> None:
+    pace = Pace(0.08)
+    pace.note(BUCKET, rows=8, seconds=0.08)
+    sizes = []
+    for seconds in [0.4] * 20 + [0.08] * 20:
+        pace.note(BUCKET, rows=8, seconds=seconds)
+        sizes.append(pace.rows(BUCKET))
+    assert sizes[:20] == sorted(sizes[:20], reverse=True)
+    assert sizes[20:] == sorted(sizes[20:])
+    assert (min(sizes), sizes[-1]) == (1, 7)
+
+
+def test_buckets_are_measured_apart() -> None:
+    pace = Pace(0.05)
+    pace.note(BUCKET, rows=8, seconds=0.8)
+    assert pace.rows(Bucket(length=64, rows=16)) == 16
+
+
+@given(st.lists(st.tuples(st.integers(1, 8), st.floats(0, 1e6)), max_size=20), st.floats(1e-6, 1e6))
+def test_rows_are_always_some_and_never_more_than_the_bucket_has(
+    measured: list[tuple[int, float]], target_s: float
+) -> None:
+    pace = Pace(target_s)
+    for rows, seconds in measured:
+        pace.note(BUCKET, rows, seconds)
+        assert 1 <= pace.rows(BUCKET) <= BUCKET.rows

@@ -1,0 +1,253 @@
+"""Jobs sent as lines, results dropped as they are read, shared passages; keys, deadlines and promises."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+import pytest
+import redis
+
+from corelane.client import Client, dump_lines
+from corelane.errors import ServiceError
+from corelane.jobs import Item, Job, JobStatus, LinesHead, Options, Result
+from tests.integration.conftest import Fleet, wait_for
+
+NDJSON = {"Content-Type": "application/x-ndjson"}
+TALK = "The committee met again in the spring and talked for hours about roads, bridges and the price of bread. "
+
+PASSAGES = {
+    "tower": "The Eiffel Tower was completed in March 1889 and is 330 metres tall. Gustave Eiffel's company built it.",
+    "bread": TALK * 30 + "A loaf cost eleven cents in Lisbon.",
+    "東京": "The concert was in 東京 🗼, and Zoë sang for two hours.",
+}
+QUESTIONS = {
+    "tower": ("When was the tower completed?", "How tall is the tower?", "Whose company built it?"),
+    "bread": ("What did a loaf cost?", "Where did a loaf cost eleven cents?"),
+    "東京": ("Where was the concert?", "Who sang?", "How long did Zoë sing?"),
+}
+
+
+def short(count: int) -> Iterator[dict[str, str]]:
+    for n in range(count):
+        yield {"id": f"n{n}", "question": "What is the number?", "context": f"The number is {n}. The rest is noise."}
+
+
+def long(count: int) -> Iterator[dict[str, str]]:
+    for n in range(count):
+        yield {"id": f"n{n}", "question": "What is the number?", "context": f"The number is {n}. {TALK * 40}"}
+
+
+def kept(fleet: Fleet) -> tuple[set[str], set[bytes]]:
+    """Files of large jobs, and jobs."""
+    folder = fleet.data / "files"
+    with redis.Redis.from_url(fleet.redis_url()) as raw:
+        jobs = set(raw.scan_iter("cl:job:*", count=1000))
+    return {path.name for path in folder.iterdir()} if folder.exists() else set(), jobs
+
+
+def spans(results: list[Result]) -> list[tuple[str, int, int] | None]:
+    return [(each.answer.text, each.answer.start, each.answer.end) if each.answer else None for each in results]
+
+
+@pytest.fixture
+def backlog(fleet: Fleet) -> Iterator[Job]:
+    """A job of one key that keeps every core busy until the test is over; their speed was measured before."""
+    with Client(fleet.url, "backlog") as client:
+
+        def is_measured() -> bool:
+            job = client.submit(short(50), wait_s=50)
+            return job.promise is not None and job.promise.finish_at is not None
+
+        wait_for(is_measured)
+        job = client.submit(long(500))
+        yield job
+        client.cancel(job.id)
+    fleet.wait_whole()
+
+
+def test_job_of_lines_is_answered_in_order_under_its_head(fleet: Fleet) -> None:
+    contexts = {f"c{n}": f"The number is {n}. The rest is noise." for n in range(10)}
+    shared = ({"id": f"n{n}", "question": "What is the number?", "context_id": f"c{n}"} for n in range(10))
+    own = (item for item in short(400) if int(item["id"][1:]) >= 10)
+    head = LinesHead(options=Options(top_k=2), contexts=contexts, metadata={"run": "7"})
+    with fleet.client() as client:
+        job = client.submit_lines((item for part in (shared, own) for item in part), head)
+        assert (job.status, job.counts.total, job.metadata) == (JobStatus.QUEUED, 400, {"run": "7"})
+        results = list(client.iter_results(job.id))
+        final = client.get(job.id)
+    assert (final.status, final.counts.succeeded, final.options.top_k) == (JobStatus.SUCCEEDED, 400, 2)
+    assert [result.index for result in results] == list(range(400))
+    assert [result.id for result in results] == [f"n{n}" for n in range(400)]
+    assert sum(result.answer is not None and result.answer.text == str(n) for n, result in enumerate(results)) > 380
+    wait_for(lambda: f"{job.id}.jsonl" not in kept(fleet)[0])
+
+
+@pytest.mark.slow
+def test_window_holds_a_job_until_its_reader_drops_results(fleet: Fleet) -> None:
+    with fleet.client() as client:
+        job = client.submit_lines(short(1040), {"results_window": 1000})
+        wait_for(lambda: client.get(job.id).counts.done >= 1000)
+        client.ask("What is the number?", "The number is 7.")
+        held = client.get(job.id)
+        assert (held.status, held.counts.done) == (JobStatus.RUNNING, 1000)
+        results = list(client.iter_results(job.id, drop=True))
+        assert [result.id for result in results] == [f"n{n}" for n in range(1040)]
+        final = client.get(job.id)
+        assert (final.status, final.results_from) == (JobStatus.SUCCEEDED, 1040)
+        assert list(client.iter_results(job.id)) == []
+
+
+def test_dropped_results_are_gone_and_reading_goes_on_behind_them(fleet: Fleet) -> None:
+    with fleet.client() as client:
+        job = client.wait(client.submit_lines(short(150)).id)
+        first = client.drop_results(job.id, 100).results_from
+        assert 0 < first <= 100
+        assert client.drop_results(job.id, 1).results_from == first
+        assert [result.index for result in client.iter_results(job.id)] == list(range(first, 150))
+    refused = fleet.api.get(job.urls.results, params={"after": str(first - 1)})
+    assert (refused.status_code, refused.json()["code"]) == (410, "results_dropped")
+    assert refused.headers["content-type"] == "application/problem+json"
+    streamed = fleet.api.get(job.urls.results, headers={"Accept": NDJSON["Content-Type"]}).text.splitlines()
+    assert [orjson.loads(line)["index"] for line in streamed] == list(range(first, 150))
+
+
+def test_stream_from_before_what_was_dropped_is_refused(fleet: Fleet) -> None:
+    with fleet.client() as client:
+        job = client.submit(short(40), wait_s=50)
+        client.drop_results(job.id, 40)
+    refused = fleet.api.get(job.urls.results, params={"after": "0"}, headers={"Accept": NDJSON["Content-Type"]})
+    assert (refused.status_code, refused.json()["code"]) == (410, "results_dropped")
+
+
+def test_small_job_can_be_looked_at_after_its_results_were_dropped(fleet: Fleet) -> None:
+    with fleet.client() as client:
+        job = client.submit(short(40), wait_s=50)
+        assert job.results is not None
+        client.drop_results(job.id, 40)
+        again = client.get(job.id)
+    assert (again.status, again.results_from, again.results) == (JobStatus.SUCCEEDED, 40, None)
+
+
+def test_canceled_job_of_lines_ends_whole_and_its_file_goes(fleet: Fleet) -> None:
+    with fleet.client() as client:
+        job = client.submit_lines(long(3000))
+        wait_for(lambda: client.get(job.id).counts.done > 0)
+        canceled = client.cancel(job.id)
+        assert canceled.status is JobStatus.CANCELED
+        assert canceled.counts.succeeded + canceled.counts.canceled == 3000
+        wait_for(lambda: f"{job.id}.jsonl" not in kept(fleet)[0])
+        fleet.wait_whole()
+        assert client.get(job.id).counts == canceled.counts
+        results = list(client.iter_results(job.id))
+    assert [result.index for result in results] == list(range(3000))
+    assert sum(result.status is JobStatus.SUCCEEDED for result in results) == canceled.counts.succeeded
+    assert {result.status for result in results} == {JobStatus.SUCCEEDED, JobStatus.CANCELED}
+
+
+@pytest.mark.parametrize("is_chunked", [True, False], ids=["chunked", "whole"])
+def test_bad_line_is_named_and_nothing_is_kept(fleet: Fleet, is_chunked: bool) -> None:
+    lines = [orjson.dumps(item) + b"\n" for item in short(100)]
+    lines[56] = b'{"question": "What is the number?"}\n'
+    before = kept(fleet)
+    refused = fleet.api.post("/v1/jobs", content=iter(lines) if is_chunked else b"".join(lines), headers=NDJSON)
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid_input")
+    assert "line 57" in refused.json()["detail"]
+    assert kept(fleet)[0] <= before[0]
+    assert kept(fleet)[1] <= before[1]
+
+
+def test_bad_line_early_in_a_large_job_ends_its_sending(fleet: Fleet) -> None:
+    sent = 0
+
+    def items() -> Iterator[dict[str, str]]:
+        nonlocal sent
+        yield {"question": "What is the number?"}
+        for item in short(1_000_000):
+            sent += 1
+            yield item
+
+    with fleet.client() as client, pytest.raises(ServiceError, match="line 2") as caught:
+        client.submit_lines(items())
+    assert caught.value.status == 422
+    assert sent < 1_000_000
+
+
+def test_job_whose_sender_breaks_off_is_not_kept(fleet: Fleet) -> None:
+    def items() -> Iterator[dict[str, str]]:
+        yield from short(5000)
+        raise KeyError("of the sender")
+
+    before = kept(fleet)
+    with fleet.client() as client, pytest.raises(KeyError):
+        client.submit_lines(items())
+    wait_for(lambda: kept(fleet)[0] <= before[0])
+    assert kept(fleet)[1] <= before[1]
+
+
+def test_shared_passages_are_answered_as_if_each_item_had_its_own(fleet: Fleet) -> None:
+    pairs = [(name, question) for name, asked in QUESTIONS.items() for question in asked]
+    own = [{"question": question, "context": PASSAGES[name]} for name, question in pairs]
+    shared = [Item(question=question, context_id=name) for name, question in pairs]
+    with fleet.client() as client:
+        expected = spans(list(client.iter_results(client.submit(own).id)))
+        as_json = client.submit(shared, contexts=PASSAGES)
+        as_lines = client.submit_lines(shared, LinesHead(contexts=PASSAGES))
+        assert spans(list(client.iter_results(as_json.id))) == expected
+        assert spans(list(client.iter_results(as_lines.id))) == expected
+    assert ("March 1889", 34, 44) in expected
+
+
+def test_lone_question_of_one_key_does_not_wait_for_the_backlog_of_another(fleet: Fleet, backlog: Job) -> None:
+    with Client(fleet.url, "someone-else") as client:
+        result = client.ask("What is the number?", "The number is 7.")
+        standing = client.get(backlog.id)
+    assert result.answer is not None
+    assert result.answer.text == "7"
+    assert not standing.status.is_final
+
+
+def test_job_that_would_be_late_is_refused_with_the_time_that_can_be_met(fleet: Fleet, backlog: Job) -> None:
+    before = kept(fleet)
+    head: dict[str, Any] = {"expires_in_s": 0.2, "refuse_if_late": True}
+    key = {"Authorization": "Bearer backlog"}
+    as_json = fleet.api.post("/v1/jobs", json={"items": list(long(20)), **head}, headers=key)
+    as_lines = fleet.api.post("/v1/jobs", content=b"".join(dump_lines(head, long(20))), headers=NDJSON | key)
+    for refused in (as_json, as_lines):
+        assert (refused.status_code, refused.json()["code"]) == (409, "deadline_infeasible")
+        assert refused.json()["earliest_feasible_s"] >= 1
+    assert kept(fleet)[0] <= before[0]
+    assert kept(fleet)[1] <= before[1]
+    with Client(fleet.url, "backlog") as client:
+        with pytest.raises(ServiceError, match="can be met") as caught:
+            client.submit(long(20), expires_in_s=0.2, refuse_if_late=True)
+        assert (caught.value.status, caught.value.problem_code) == (409, "deadline_infeasible")
+        feasible = as_json.json()["earliest_feasible_s"]
+        taken = client.submit(short(1), expires_in_s=feasible, refuse_if_late=True)
+        client.cancel(taken.id)
+
+
+def test_promise_tells_the_turn_and_the_times_around_the_end(fleet: Fleet, backlog: Job) -> None:
+    with Client(fleet.url, "backlog") as client:
+        job = client.submit(short(20), expires_in_s=3600)
+        client.cancel(job.id)
+        later = client.get(job.id)
+    promise = job.promise
+    assert promise is not None
+    assert later.promise == promise
+    assert promise.position >= 1
+    assert promise.tokens_ahead > 0
+    assert promise.earliest_at is not None
+    assert promise.finish_at is not None
+    assert promise.latest_at is not None
+    assert job.expires_at is not None
+    assert job.created_at < promise.earliest_at <= promise.finish_at <= promise.latest_at
+    assert job.created_at < job.expires_at
+
+
+def test_job_whose_time_is_over_before_its_turn_expires(fleet: Fleet, backlog: Job) -> None:
+    with Client(fleet.url, "backlog") as client:
+        job = client.wait(client.submit(short(20), expires_in_s=0.1).id)
+        standing = client.get(backlog.id)
+    assert (job.status, job.counts.expired) == (JobStatus.EXPIRED, 20)
+    assert {result.status for result in job.results or []} == {JobStatus.EXPIRED}
+    assert not standing.status.is_final

@@ -6,10 +6,13 @@ bells are acknowledged early, because one failed late acknowledgement wedges a w
 """
 
 import json
+import time
+from datetime import UTC, datetime
 from typing import Any
 
 from celery import Celery
 from celery.app.amqp import AMQP
+from celery.schedules import schedule
 from kombu import Connection, Exchange, Producer, Queue
 
 from corelane.lanes import DELIVER_TASK, DELIVERY_QUEUE, DRAIN_TASK, FEED_TASK, KEEPER_QUEUE, SWEEP_TASK, Core
@@ -52,6 +55,11 @@ class SteadyAMQP(AMQP):
     Connection = SteadyConnection
 
 
+def steady_now() -> datetime:
+    """A time that only goes forward, for beat: after a host's clock was put back by hours, it would wait for hours."""
+    return datetime.fromtimestamp(time.monotonic(), UTC)
+
+
 def make_celery(settings: Settings) -> Celery:
     """A Celery app without tasks; workers add theirs, everyone else sends by name."""
     app = Celery("corelane", broker=settings.redis_url, set_as_current=False, amqp=SteadyAMQP)
@@ -81,7 +89,7 @@ def make_celery(settings: Settings) -> Celery:
         beat_schedule={
             "sweep": {
                 "task": SWEEP_TASK,
-                "schedule": settings.sweep_s,
+                "schedule": schedule(settings.sweep_s, nowfun=steady_now),
                 "options": {"queue": KEEPER_QUEUE, "expires": SWEEP_EXPIRES_S},
             }
         },

@@ -26,7 +26,8 @@ class FleetSnapshot:
     """Heartbeats and waiting work as last read from the store."""
 
     cores: Iterable[Mapping[str, object]] = ()
-    outstanding_tokens: Mapping[str, int] = field(default_factory=dict)
+    waiting_tokens: Mapping[str, int] = field(default_factory=dict)
+    claimed_tokens: Mapping[str, int] = field(default_factory=dict)
 
 
 class ApiMetrics:
@@ -59,12 +60,14 @@ class FleetCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The fleet's metrics, labelled by core."""
-        waiting = GaugeMetricFamily(
-            "corelane_outstanding_tokens", "Estimated tokens routed and not yet answered", labels=["core"]
-        )
-        for core, tokens in self.snapshot.outstanding_tokens.items():
-            waiting.add_metric([core], tokens)
+        waiting = GaugeMetricFamily("corelane_waiting_tokens", "Estimated tokens in the lanes", labels=["version"])
+        for version, tokens in self.snapshot.waiting_tokens.items():
+            waiting.add_metric([version], tokens)
         yield waiting
+        claimed = GaugeMetricFamily("corelane_claimed_tokens", "Estimated tokens a core is at work on", labels=["core"])
+        for core, tokens in self.snapshot.claimed_tokens.items():
+            claimed.add_metric([core], tokens)
+        yield claimed
         up = GaugeMetricFamily("corelane_core_up", "1 while the core's heartbeat is fresh", labels=["core"])
         busy = GaugeMetricFamily("corelane_core_busy_ratio", "Share of time spent on batches", labels=["core"])
         for beat in self.snapshot.cores:

@@ -1,7 +1,7 @@
 """The process of one core: models loaded and warm, a heartbeat, and the connection it claims work on.
 
 Start order: load, health check, warm up, announce, take back what a dead predecessor held, ring. Stop order: finish
-the batch, say good-bye (nothing more is routed here, the keeper moves what waits), close. A model that does not
+the batch, say good-bye (another core is rung for what waits), close. A model that does not
 load leaves the process up, with its reason in the heartbeat: others keep serving.
 """
 
@@ -88,16 +88,16 @@ class CoreProcess:
         self.running_since = None
 
     def retire(self) -> None:
-        """Take no more: nothing is routed here from now on."""
+        """Take no more: others are rung from now on."""
         self.retired = True
-        self.dispatch.leave(self.versions)
+        self.dispatch.leave(self.versions, self.bell)
 
     def close(self) -> None:
         """Leave the fleet and give everything back."""
         self._closing.set()
         self._thread.join(timeout=self.settings.heartbeat_s + 1)
         try:
-            self.dispatch.leave(self.versions)
+            self.dispatch.leave(self.versions, self.bell)
         except Unavailable as error:
             log.warning("left_without_good_bye", detail=error.detail)
         for runner in self.runners.values():

@@ -54,6 +54,10 @@ class Docket:
         """Jobs that have items in progress."""
         return list(dict.fromkeys(stretch.ref.job for stretch in self._open.values()))
 
+    def holds_document(self, most_tokens: int) -> bool:
+        """Whether an item in progress is larger than any slice of several items."""
+        return any(stretch.ref.tokens > most_tokens for stretch in self._open.values())
+
     def waiting_tokens(self, most_per_item: int) -> int:
         """Tokens in progress and not yet run, an item counting for ``most_per_item`` at most."""
         return sum(runner.waiting_tokens(most_per_item) for runner in self._runners.values())

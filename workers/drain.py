@@ -3,9 +3,10 @@
 Work of several claims is in progress at once, and each round runs one batch: so a one-line question claimed while a
 document is being read goes before the rest of it. A lone item that comes while a drain lingers costs a millisecond:
 Celery wakes and supervises, it is not the hot path. The drain ends at the stop flag, after its batch, handing back what
-it has not run; when idle, once its lane is empty and its bell down in one step; when busy for long, after its claims
-are done and it has rung itself again, so that Celery sees tasks end. Store errors never end it: a bell whose task
-raises is gone. Outcomes in hand are committed as soon as Redis is back; if a lease is lost by then, the fence refuses.
+it has not run; when idle, once nothing waits that it can do, with its bell down in the same step; when busy for long,
+after its claims are done and it has rung itself again, so that Celery sees tasks end. Store errors never end it: a bell
+whose task raises is gone. Outcomes in hand are committed as soon as Redis is back; if a lease is lost by then, the
+fence refuses.
 """
 
 import time
@@ -43,7 +44,7 @@ class Report:
 
 
 def drain(core: CoreProcess, should_stop: Callable[[], bool]) -> str:
-    """Serve this core's lanes until told to stop or out of work; one line on what was done."""
+    """Serve what this core can do until told to stop or out of work; one line on what was done."""
     report = Report(began=time.monotonic())
     if core.runners:
         try:
@@ -119,7 +120,13 @@ class Shift:
         done, versions = docket.done, self._core.versions if room else []
         turn = self._report.batches % max(len(versions), 1)
         exchanged = self._core.dispatch.exchange(
-            done, docket.jobs, versions[turn:] + versions[:turn], room=room, linger=linger, idle=docket.is_empty
+            done,
+            docket.jobs,
+            versions[turn:] + versions[:turn],
+            room=room,
+            linger=linger,
+            idle=docket.is_empty,
+            laden=docket.holds_document(self._core.settings.slice_tokens),
         )
         self._report.refused += docket.settle(done, exchanged.refused)
         docket.drop_jobs(exchanged.closed)

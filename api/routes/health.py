@@ -47,6 +47,7 @@ async def refresh(parts: Parts) -> None:
     """Read the fleet for the next scrape."""
     try:
         cores = await parts.fleet.cores()
-        parts.metrics.fleet.snapshot = FleetSnapshot(cores, await parts.fleet.outstanding_tokens())
+        waiting, claimed = await parts.fleet.tokens()
+        parts.metrics.fleet.snapshot = FleetSnapshot(cores, waiting, claimed)
     except Unavailable:
         return

@@ -7,14 +7,12 @@
                                                                                                  gone once answered
     cl:contexts:{ID}           hash    number → a passage that items of the job share            gone once final
     cl:out:{ID}                hash    index of the first item → results, one JSON text          as job, or dropped
-    cl:lane:CORE:VERSION:P:O   list    refs waiting for one core at priority P (0, 1, 2), of     none
-                                       owner O, oldest first
-    cl:lanes                   set     every CORE:VERSION:P:O whose lane may hold refs           none
-    cl:shares:CORE:P           zset    owner with refs there → tokens it was served so far       none
-    cl:orphans:VERSION         list    refs of a version that no living core holds               none
-    cl:orphaned                set     versions with orphans                                     none
-    cl:tokens                  hash    core, or `orphans` → estimated tokens there not yet       none
-                                       answered
+    cl:lane:VERSION:P:OWNER    list    refs of an owner (API key) waiting for a version at       none
+                                       priority P (0, 1, 2), oldest first
+    cl:lanes:P:OWNER           set     versions for which the owner has such a lane              none
+    cl:shares:P                zset    owner with refs waiting → tokens it was served so far     none
+    cl:waiting                 hash    version → estimated tokens in its lanes                   none
+    cl:held                    hash    core → estimated tokens it has claimed and not answered   none
     cl:owed                    hash    OWNER:P → estimated tokens of an owner not yet answered   none
     cl:unfed                   hash    OWNER:P → estimated tokens that stand in files still      none
     cl:open:P                  set     jobs that are not final, by priority                      none

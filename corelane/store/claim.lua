@@ -1,14 +1,16 @@
--- claim(core, tokens, refs, lease_ms, linger, idle, ttl, version…) → {lease, then per ref: ref, version, payload, options} or {}
+-- claim(core, tokens, refs, document, laden, lease_ms, linger, idle, ttl, version…)
+--   → {lease, then per ref: ref, version, payload, options} or {}
 -- High priority first, but every eighth time the lowest, so that nothing starves. Within a priority the owner who was
 -- served the fewest tokens goes first; within an owner the oldest. Up to the token budget, at least one. A ref that has
--- failed before is claimed alone, and only by an idle core. A core without work of its own takes half of the longest lane
--- it can serve. "Nothing there" and "the bell may ring again" are one step, so no wake-up is lost.
--- Small payloads come along, which saves a lone question a trip; large ones cost more in a script than a trip does.
-local core, budget, max_refs, lease_ms, linger = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
-local idle, ttl, now, tokens, taken, held, alone = ARGV[6] == '1', tonumber(ARGV[7]), now_ms(), 0, {}, {}, false
+-- failed before is claimed alone, and only by an idle core: others stop for it, so that one soon is. A core that reads a
+-- document (more than `document` tokens) is laden: it takes no second one, and stops for nothing. "Nothing there" and
+-- "the bell may ring again" are one step, so no wake-up is lost. Small payloads come along, which saves a lone question a
+-- trip; large ones cost more in a script than a trip does.
+local core, budget, max_refs, document, laden = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5] == '1'
+local lease_ms, linger, idle, ttl = tonumber(ARGV[6]), ARGV[7], ARGV[8] == '1', tonumber(ARGV[9])
+local FIRST_VERSION, SMALL_PAYLOAD_BYTES, LOOK_PAST = 10, 2048, 32
+local now, tokens, taken, held, stop = now_ms(), 0, {}, {}, false
 redis.call('HSET', 'cl:claimed', core, now)
-
-local SMALL_PAYLOAD_BYTES = 2048
 
 -- Tokens taken; none for a ref whose job wants no answer any more.
 local function take(text, ref, version)
@@ -18,11 +20,13 @@ local function take(text, ref, version)
     status = 'expired'
   end
   if not is_open(status) then
-    charge(core, ref, -ref.tokens)
+    charge('cl:waiting', version, ref, -ref.tokens)
     return 0
   end
   if status == 'queued' then redis.call('HSET', job_key(ref.job), 'status', 'running', 'started_ms', now) end
-  tokens, alone = tokens + ref.tokens, ref.attempt > 1
+  add('cl:waiting', version, -ref.tokens)
+  add('cl:held', core, ref.tokens)
+  tokens, stop = tokens + ref.tokens, ref.attempt > 1
   local small = redis.call('HSTRLEN', in_key(ref.job), ref.payload) <= SMALL_PAYLOAD_BYTES
   local at = #taken
   taken[at + 1], taken[at + 2] = text, version
@@ -31,67 +35,63 @@ local function take(text, ref, version)
   return ref.tokens
 end
 
--- The front of an owner's first lane that has one; lanes found empty are struck off.
-local function front(owner, priority)
-  for v = 8, #ARGV do
-    local lane = lane_name(core, ARGV[v], priority, owner)
-    local text = redis.call('LINDEX', 'cl:lane:' .. lane, 0)
-    if text then return text, ARGV[v], lane end
-    redis.call('SREM', 'cl:lanes', lane)
+-- The oldest ref of a lane that may be taken now; none, and a stop, where the oldest must run alone.
+local function choose(lane)
+  local head = redis.call('LINDEX', lane, 0)
+  if not head then return end
+  local ref = parse(head)
+  local apart, too_much = ref.attempt > 1 and (#taken > 0 or not idle), laden and ref.tokens > document
+  if not apart and not too_much then return head, ref end
+  if apart and not laden then
+    stop = true
+    return
   end
+  for _, text in ipairs(redis.call('LRANGE', lane, 1, LOOK_PAST)) do
+    ref = parse(text)
+    if ref.attempt == 1 and not (laden and ref.tokens > document) then return text, ref end
+  end
+end
+
+-- Take a ref out of its lane; a lane that is empty then, and an owner without lanes, are struck off.
+local function pop(lane, text, ref, version)
+  if redis.call('LINDEX', lane, 0) == text then
+    redis.call('LPOP', lane)
+  else
+    redis.call('LREM', lane, 1, text)
+  end
+  redis.call('ZINCRBY', 'cl:shares:' .. ref.priority, take(text, ref, version), ref.owner)
+  if redis.call('EXISTS', lane) == 1 then return end
+  local lanes = 'cl:lanes:' .. ref.priority .. ':' .. ref.owner
+  redis.call('SREM', lanes, version)
+  if redis.call('EXISTS', lanes) == 0 then redis.call('ZREM', 'cl:shares:' .. ref.priority, ref.owner) end
+end
+
+-- One ref of an owner, from the first of this core's versions that has one.
+local function take_one(owner, priority)
+  for v = FIRST_VERSION, #ARGV do
+    local lane = lane_key(ARGV[v], priority, owner)
+    local text, ref = choose(lane)
+    if text then
+      pop(lane, text, ref, ARGV[v])
+      return true
+    end
+    if stop then return false end
+  end
+  return false
 end
 
 local function take_from(priority)
-  local shares, skipped = 'cl:shares:' .. core .. ':' .. priority, 0
-  while not alone and tokens < budget and #held < 2 * max_refs do
-    local owner = redis.call('ZRANGE', shares, skipped, skipped)[1]
+  local skipped = 0
+  while not stop and tokens < budget and #held < 2 * max_refs do
+    local owner = redis.call('ZRANGE', 'cl:shares:' .. priority, skipped, skipped)[1]
     if not owner then return end
-    local text, version, lane = front(owner, priority)
-    if not text then
-      redis.call('ZREM', shares, owner)
-    else
-      local ref = parse(text)
-      if ref.attempt > 1 and (#taken > 0 or not idle) then
-        skipped = skipped + 1
-      else
-        redis.call('LPOP', 'cl:lane:' .. lane)
-        redis.call('ZINCRBY', shares, take(text, ref, version), owner)
-      end
-    end
+    if not take_one(owner, priority) then skipped = skipped + 1 end
   end
 end
 
-local function take_all()
-  local from, to, step = 0, 2, 1
-  if redis.call('HINCRBY', 'cl:turns', core, 1) % 8 == 0 then from, to, step = 2, 0, -1 end
-  for priority = from, to, step do take_from(priority) end
-end
-
-local function steal()
-  local mine, longest, victim = {}, 0, nil
-  for v = 8, #ARGV do mine[ARGV[v]] = true end
-  for _, lane in ipairs(redis.call('SMEMBERS', 'cl:lanes')) do
-    local other, version = parse_lane(lane)
-    if other ~= core and mine[version] then
-      local length = redis.call('LLEN', 'cl:lane:' .. lane)
-      if length > longest then longest, victim = length, lane end
-    end
-  end
-  if not victim then return false end
-  local other, version = parse_lane(victim)
-  local half = math.min(math.ceil(longest / 2), 1000)
-  local refs = redis.call('LRANGE', 'cl:lane:' .. victim, -half, -1)
-  redis.call('LTRIM', 'cl:lane:' .. victim, 0, -half - 1)
-  for _, text in ipairs(refs) do
-    local ref = parse(text)
-    charge(other, ref, -ref.tokens)
-  end
-  enqueue(core, version, refs, nil, false)
-  return true
-end
-
-take_all()
-if #taken == 0 and idle and steal() then take_all() end
+local from, to, step = 0, 2, 1
+if redis.call('HINCRBY', 'cl:turns', core, 1) % 8 == 0 then from, to, step = 2, 0, -1 end
+for priority = from, to, step do take_from(priority) end
 if #taken == 0 then
   if linger == '1' then
     redis.call('SET', 'cl:bell:' .. core, 'l', 'EX', 5)

@@ -6,7 +6,7 @@ local claim, refused, done = 'cl:claim:' .. lease, 0, {}
 for i = 4, #ARGV, 4 do
   local ref = parse(ARGV[i])
   if redis.call('HDEL', claim, ref.job .. ':' .. ref.first) == 1 then
-    charge(core, ref, -ref.tokens)
+    charge('cl:held', core, ref, -ref.tokens)
     done[ref.owner] = (done[ref.owner] or 0) + ref.tokens
     local wanted = answer(ref.job, ref.first, ARGV[i + 3], tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]), ttl)
     if wanted and ref.attempt == 1 then redis.call('HDEL', in_key(ref.job), ref.payload) end

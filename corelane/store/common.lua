@@ -21,19 +21,17 @@ end
 
 local function is_open(status) return status == 'queued' or status == 'running' end
 
--- CORE:VERSION:P:OWNER, as in the names of lanes.
-local function parse_lane(lane) return string.match(lane, '^([^:]+):(.+):(%d):([^:]+)$') end
-local function lane_name(core, version, priority, owner)
-  return core .. ':' .. version .. ':' .. priority .. ':' .. owner
+local function lane_key(version, priority, owner)
+  return 'cl:lane:' .. version .. ':' .. priority .. ':' .. owner
 end
 
 local function add(key, field, amount)
   if redis.call('HINCRBY', key, field, amount) == 0 then redis.call('HDEL', key, field) end
 end
 
--- Tokens come to wait at a place (a core, or `orphans`) on an owner's account, or, if negative, leave it.
-local function charge(place, ref, amount)
-  add('cl:tokens', place, amount)
+-- Tokens come to wait for a version (cl:waiting), or to be held by a core (cl:held), on an owner's account; or leave it.
+local function charge(where, place, ref, amount)
+  add(where, place, amount)
   add('cl:owed', ref.owner .. ':' .. ref.priority, amount)
 end
 
@@ -55,60 +53,49 @@ local function ring(core, envelope)
 end
 
 -- An owner whose lanes were empty starts level with the one served least so far, and goes before it once.
-local function join_shares(core, priority, owner)
-  local shares = 'cl:shares:' .. core .. ':' .. priority
+local function join_shares(owner, priority)
+  local shares = 'cl:shares:' .. priority
   if redis.call('ZSCORE', shares, owner) then return end
   local least = redis.call('ZRANGE', shares, 0, 0, 'WITHSCORES')
   redis.call('ZADD', shares, least[2] and least[2] - 1 or 0, owner)
 end
 
--- Put refs into the lanes of one core, at the front where they waited longest, and ring it.
-local function enqueue(core, version, refs, envelope, to_front)
+-- Ring cores that hold a version and are not rung yet, the least laden first; at most so many.
+local function ring_some(version, most, envelope)
+  local cores = redis.call('ZRANGEBYSCORE', 'cl:holders:' .. version, now_ms(), '+inf')
+  if #cores == 0 then return end
+  local held = {}
+  for i, tokens in ipairs(redis.call('HMGET', 'cl:held', unpack(cores))) do held[cores[i]] = tonumber(tokens or 0) end
+  table.sort(cores, function(a, b)
+    if held[a] ~= held[b] then return held[a] < held[b] end
+    return a < b
+  end)
+  for _, core in ipairs(cores) do
+    if most == 0 then return end
+    if redis.call('GET', 'cl:bell:' .. core) ~= 'r' then
+      ring(core, envelope)
+      most = most - 1
+    end
+  end
+end
+
+-- Put refs into the lanes of their version, at the front where they waited longest, and ring for them.
+local function enqueue(version, refs, envelope, to_front)
+  if #refs == 0 then return end
   local push, from, to, step, known = to_front and 'LPUSH' or 'RPUSH', 1, #refs, 1, {}
   if to_front then from, to, step = #refs, 1, -1 end
   for r = from, to, step do
     local ref = parse(refs[r])
-    local lane = lane_name(core, version, ref.priority, ref.owner)
-    charge(core, ref, ref.tokens)
-    redis.call(push, 'cl:lane:' .. lane, refs[r])
+    local lane = lane_key(version, ref.priority, ref.owner)
+    charge('cl:waiting', version, ref, ref.tokens)
+    redis.call(push, lane, refs[r])
     if not known[lane] then
       known[lane] = true
-      redis.call('SADD', 'cl:lanes', lane)
-      join_shares(core, ref.priority, ref.owner)
+      redis.call('SADD', 'cl:lanes:' .. ref.priority .. ':' .. ref.owner, version)
+      join_shares(ref.owner, ref.priority)
     end
   end
-  if envelope then ring(core, envelope) end
-end
-
--- Each ref to the core with the fewest outstanding tokens among those that hold the version; without any, to the orphans.
-local function route(version, refs, envelope, to_front)
-  if #refs == 0 then return end
-  local cores = redis.call('ZRANGEBYSCORE', 'cl:holders:' .. version, now_ms(), '+inf')
-  if #cores == 0 then
-    redis.call('SADD', 'cl:orphaned', version)
-    for _, text in ipairs(refs) do
-      local ref = parse(text)
-      charge('orphans', ref, ref.tokens)
-      redis.call('RPUSH', 'cl:orphans:' .. version, text)
-    end
-    return
-  end
-  table.sort(cores)
-  local load, chosen = {}, {}
-  for i, count in ipairs(redis.call('HMGET', 'cl:tokens', unpack(cores))) do
-    load[i], chosen[i] = tonumber(count or 0), {}
-  end
-  for _, text in ipairs(refs) do
-    local best = 1
-    for i = 2, #cores do
-      if load[i] < load[best] then best = i end
-    end
-    load[best] = load[best] + parse(text).tokens
-    table.insert(chosen[best], text)
-  end
-  for i, core in ipairs(cores) do
-    if #chosen[i] > 0 then enqueue(core, version, chosen[i], envelope, to_front) end
-  end
+  ring_some(version, #refs, envelope)
 end
 
 -- Tokens of a job that stand in its file still.

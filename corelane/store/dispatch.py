@@ -79,30 +79,33 @@ class Dispatch:
         room: int,
         linger: bool,
         idle: bool,
+        laden: bool = False,
     ) -> Exchange:
         """Commit by lease, ask which of ``jobs`` are final, and claim up to ``room`` tokens, in one trip.
 
-        ``idle`` says that nothing else is in progress: only then are items claimed that failed before. With no room
-        nothing is claimed and the bell stays as it is.
+        ``idle`` says that nothing else is in progress: only then are items claimed that failed before; ``laden`` that
+        a document is: then no second one is. With no room nothing is claimed and the bell stays as it is.
         """
         commit = load_scripts()["commit"]
         commands = [evalsha(commit, self._commit_args(lease, outcomes)) for lease, outcomes in commits.items()]
         commands += [("HGET", f"cl:job:{{{job}}}", "status") for job in jobs]
-        replies, claimed = self._send(commands, versions, room, linger, idle)
+        claim = self._claim_args(versions, room, linger, idle, laden)
+        replies, claimed = self._send(commands, claim if versions else None)
         refused = dict(zip(commits, map(int, replies[: len(commits)]), strict=True))
         statuses = replies[len(commits) :]
         closed = {job for job, status in zip(jobs, statuses, strict=True) if status not in OPEN_STATUSES}
         return Exchange(refused, closed, _parse_claim(claimed))
 
-    def _send(
-        self, commands: list[Command], versions: Sequence[str], room: int, linger: bool, idle: bool
-    ) -> tuple[list[Any], list[bytes]]:
-        if not versions:
+    def _send(self, commands: list[Command], claim: Sequence[Any] | None) -> tuple[list[Any], list[bytes]]:
+        if claim is None:
             return self._link.many_with_scripts(commands) if commands else [], []
+        *replies, claimed = self._link.run_with(commands, "claim", *claim)
+        return replies, claimed
+
+    def _claim_args(self, versions: Sequence[str], room: int, linger: bool, idle: bool, laden: bool) -> list[Any]:
         s = self._settings
-        flags = (int(s.lease_s * 1000), int(linger), int(idle), s.results_ttl_s)
-        replies = self._link.run_with(commands, "claim", self._core, room, s.claim_refs, *flags, *versions)
-        return replies[:-1], replies[-1]
+        limits = (room, s.claim_refs, s.slice_tokens, int(laden))
+        return [self._core, *limits, int(s.lease_s * 1000), int(linger), int(idle), s.results_ttl_s, *versions]
 
     def claim(self, versions: Sequence[str], *, linger: bool) -> Claim | None:
         """A claim by itself, as a core does that has nothing else in progress."""
@@ -177,9 +180,9 @@ class Dispatch:
         """Sleep until a submit wakes this core, at most POP_S; whether it did."""
         return self._link("BLPOP", f"cl:wake:{self._core}", POP_S) is not None
 
-    def leave(self, versions: Sequence[str]) -> None:
-        """Tell the router that this core takes no more."""
-        self._link.run("leave", self._core, *versions)
+    def leave(self, versions: Sequence[str], bell: str) -> None:
+        """Say that this core takes no more; what waits for it is rung for elsewhere."""
+        self._link.run("leave", self._core, bell, *versions)
 
     def wake(self, bell: str) -> None:
         """Ring this core, whatever bell a predecessor left behind."""

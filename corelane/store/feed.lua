@@ -10,5 +10,5 @@ local _, left = unfed(job)
 add('cl:unfed', account, left - before)
 local refs = {}
 for i = 7, #ARGV do refs[#refs + 1] = ARGV[i] end
-route(version, refs, ARGV[6], false)
+enqueue(version, refs, ARGV[6], false)
 return 1

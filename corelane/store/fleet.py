@@ -93,12 +93,24 @@ class Fleet:
             return 0
         return int(await self._link("ZCOUNT", f"cl:holders:{version.decode()}", await self._now_ms(), "+inf"))
 
-    async def outstanding_tokens(self) -> dict[str, int]:
-        """Estimated tokens routed to each core and not yet answered; every core ever heard of, and the orphans."""
-        cores, raw = await self._link.many([("ZRANGE", "cl:cores", 0, -1), ("HGETALL", "cl:tokens")])
-        waiting = dict.fromkeys((core.decode() for core in cores), 0)
-        return waiting | {place.decode(): int(count) for place, count in pairs(raw)}
+    async def tokens(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Estimated tokens that wait, by version, and that are claimed and not yet answered, by core."""
+        versions, cores, waiting, held = await self._link.many(
+            [
+                ("HKEYS", "cl:models"),
+                ("ZRANGE", "cl:cores", 0, -1),
+                ("HGETALL", "cl:waiting"),
+                ("HGETALL", "cl:held"),
+            ]
+        )
+        return _counts(versions, waiting), _counts(cores, held)
 
     async def _now_ms(self) -> int:
         seconds, micros = await self._link("TIME")
         return int(seconds) * 1000 + int(micros) // 1000
+
+
+def _counts(names: Sequence[bytes], flat: Sequence[bytes]) -> dict[str, int]:
+    """Every name with its count, most of them none."""
+    counts = dict.fromkeys((name.decode() for name in names), 0)
+    return counts | {name.decode(): int(count) for name, count in pairs(flat)}

@@ -9,10 +9,10 @@ for _, stretch in ipairs(cjson.decode(ARGV[5])) do
   local ref = parse(stretch.ref)
   if redis.call('HDEL', claim, ref.job .. ':' .. ref.first) == 1 then
     back = back + 1
-    charge(core, ref, -ref.tokens)
+    charge('cl:held', core, ref, -ref.tokens)
     for _, lost in ipairs(stretch.lost) do answer(ref.job, lost[1], lost[2], 0, 1, ttl) end
     if is_open(redis.call('HGET', job_key(ref.job), 'status')) then
-      route(stretch.version, stretch.refs, envelope, true)
+      enqueue(stretch.version, stretch.refs, envelope, true)
     end
   end
 end

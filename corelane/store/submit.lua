@@ -26,5 +26,5 @@ end
 redis.call('SADD', 'cl:open:' .. redis.call('HGET', key, 'priority'), job)
 local refs = {}
 for i = 8 + 2 * n, #ARGV do refs[#refs + 1] = ARGV[i] end
-route(version, refs, envelope, false)
+enqueue(version, refs, envelope, false)
 return { 1, now, expires_in_ms > 0 and now + expires_in_ms or false }

@@ -1,6 +1,4 @@
-"""Upkeep: the keeper's side of the store. Takes lapsed leases back, moves what waits for the dead, finds silent
-lanes.
-"""
+"""Upkeep: the keeper's side of the store. Takes lapsed leases back, ends what expires, finds cores that sleep on work."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,6 +6,7 @@ from typing import Any
 import orjson
 
 from corelane.errors import WorkerLost
+from corelane.faults import reach
 from corelane.jobs import failed_result
 from corelane.lanes import Ref, return_refs
 from corelane.settings import Settings
@@ -32,7 +31,10 @@ class Upkeep:
         seconds, micros = self._link("TIME")
         now = int(seconds) * 1000 + int(micros) // 1000
         leases = self._link("ZRANGEBYSCORE", "cl:leases", "-inf", now, "LIMIT", 0, LEASES_PER_SWEEP)
-        return sum(self._return(lease.decode(), only_lapsed=True) for lease in leases)
+        returned = sum(self._return(lease.decode(), only_lapsed=True) for lease in leases)
+        if returned:
+            reach("keeper.leases_returned", self._settings.armed_faults)
+        return returned
 
     def return_own(self, core: str) -> int:
         """Return all leases of a core whose process is known to be gone; for its successor."""
@@ -40,9 +42,9 @@ class Upkeep:
         return sum(self._return(lease, only_lapsed=False) for lease in leases if lease.rpartition("#")[0] == core)
 
     def tend(self) -> list[str]:
-        """Move what waits for dead or missing cores; the names of cores that must be rung for."""
+        """End jobs whose time is over; the names of cores that must be rung for."""
         grace_ms, ttl = int(self._settings.bell_grace_s * 1000), self._settings.results_ttl_s
-        return [core.decode() for core in self._link.run("tend", grace_ms, self._bell, ttl)]
+        return [core.decode() for core in self._link.run("tend", grace_ms, ttl)]
 
     def _return(self, lease: str, *, only_lapsed: bool) -> int:
         held = self._link("HGETALL", f"cl:claim:{lease}")

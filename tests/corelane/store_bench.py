@@ -49,11 +49,12 @@ class Bench:
         contexts: dict[str, str] | None = None,
         upload: Upload | None = None,
         refuse_if_late: bool = False,
+        version: str = VERSION,
     ) -> str:
         job = job or new_job_id()
         submission = Submission(
             job,
-            VERSION,
+            version,
             Options(),
             metadata={"k": "v"},
             webhook=webhook,
@@ -89,8 +90,9 @@ class Bench:
         return self.with_store(lambda store: store.cancel(job))
 
     def waiting(self) -> dict[str, int]:
-        """Outstanding tokens by place; empty once all is answered."""
-        return {place: int(tokens) for place, tokens in self.raw.hgetall("cl:tokens").items()}
+        """Outstanding tokens, by version while they wait and by core while claimed; empty once all is answered."""
+        found = self.raw.hgetall("cl:waiting") | self.raw.hgetall("cl:held")
+        return {place: int(tokens) for place, tokens in found.items()}
 
     def with_store(self, action: Callable[[JobStore], Awaitable[Found]]) -> Found:
         async def run() -> Found:

@@ -1,7 +1,7 @@
 """Fair shares between owners, charged by tokens."""
 
 from corelane.jobs import Item
-from tests.corelane.store_bench import VERSION, Bench, answer_all, answered, claimed
+from tests.corelane.store_bench import Bench, answer_all, answered, claimed
 
 
 def test_newcomer_goes_before_a_flood(bench: Bench) -> None:
@@ -51,6 +51,15 @@ def test_nothing_is_left_of_shares_and_accounts_once_all_is_answered(bench: Benc
     answer_all(core)
     answer_all(other)
     assert bench.waiting() == {}
-    assert not bench.raw.exists("cl:owed", "cl:lanes", "cl:open:1", "cl:leases")
-    assert bench.raw.keys("cl:shares:*") == []
-    assert bench.raw.keys(f"cl:lane:*{VERSION}*") == []
+    assert not bench.raw.exists("cl:owed", "cl:open:1", "cl:leases")
+    assert bench.raw.keys("cl:shares:*") + bench.raw.keys("cl:lane*") == []
+
+
+def test_owner_whose_work_a_core_cannot_do_is_passed_over(bench: Bench) -> None:
+    core = bench.core("a/0")
+    bench.submit(1, owner="first", version="other@1")
+    mine = bench.submit(1, owner="second")
+    assert [ref.job for ref, _ in claimed(core).refs] == [mine]
+    others = bench.core("b/0").claim(["other@1"], linger=False)
+    assert others is not None
+    assert [ref.owner for ref, _ in others.refs] == ["first"]

@@ -6,7 +6,7 @@ import pytest
 import redis
 
 from corelane.errors import StoreFull
-from corelane.jobs import JobStatus, Priority, Webhook, new_job_id
+from corelane.jobs import Item, JobStatus, Priority, Webhook, new_job_id
 from corelane.store.connections import Link
 from corelane.store.dispatch import Dispatch
 from corelane.store.fleet import Announcer
@@ -41,11 +41,27 @@ def test_submit_repeated_is_one_job(bench: Bench) -> None:
     assert core.claim([VERSION], linger=False) is None
 
 
-def test_one_job_spreads_over_all_cores_by_outstanding_tokens(bench: Bench) -> None:
-    bench.core("a/0"), bench.core("b/0")
-    bench.submit(320)
-    waiting = [bench.raw.llen(f"cl:lane:{core}:{VERSION}:1:public") for core in ("a/0", "b/0")]
-    assert waiting == [5, 5]
+def test_one_job_spreads_over_all_cores_that_ask(bench: Bench) -> None:
+    cores = [bench.core("a/0"), bench.core("b/0")]
+    job = bench.submit(32 * 16)
+    claims = [claimed(core) for core in cores]
+    assert [claim.refs[0][0].first for claim in claims] == [0, 256]
+    for core, claim in zip(cores, claims, strict=True):
+        assert core.commit(claim.lease, answered(claim)) == 0
+    assert bench.get(job).status is JobStatus.SUCCEEDED
+    assert bench.waiting() == {}
+
+
+def test_as_many_cores_are_rung_as_there_are_refs_the_least_laden_first(bench: Bench) -> None:
+    busy = bench.core("a/0")
+    bench.submit(32)
+    claimed(busy)
+    bench.raw.delete("cl:bell:a/0", "core.a.0")
+    bench.core("b/0"), bench.core("c/0")
+    bench.submit(1)
+    assert [bench.raw.llen(f"core.{name}.0") for name in "abc"] == [0, 1, 0]
+    bench.submit(64)
+    assert [bench.raw.llen(f"core.{name}.0") for name in "abc"] == [1, 1, 1]
 
 
 def test_sleeping_core_gets_a_celery_message_and_a_rung_one_nothing_more(bench: Bench) -> None:
@@ -126,24 +142,31 @@ def test_returned_items_run_alone_and_fail_after_the_last_attempt(bench: Bench) 
     assert bench.waiting() == {}
 
 
-def test_work_of_a_dead_core_moves_to_a_living_one(bench: Bench) -> None:
+def test_what_waits_is_claimed_by_whoever_lives(bench: Bench) -> None:
     bench.core("dead/0")
     job = bench.submit(100)
     time.sleep(bench.settings.lease_s + 0.1)
     alive = bench.core("b/0")
-    bench.upkeep.tend()
+    assert bench.upkeep.tend() == ["b/0"]
     claim = claimed(alive)
     alive.commit(claim.lease, answered(claim))
     assert bench.get(job).status is JobStatus.SUCCEEDED
     assert bench.waiting() == {}
 
 
-def test_orphans_wait_for_a_core_that_holds_their_version(bench: Bench) -> None:
+def test_core_that_leaves_has_another_rung_for_what_waits(bench: Bench) -> None:
+    leaving = bench.core("a/0")
+    bench.submit(32)
+    bench.core("b/0")
+    assert bench.raw.llen("core.b.0") == 0
+    leaving.leave([VERSION], bench.bell)
+    assert bench.raw.llen("core.b.0") == 1
+
+
+def test_work_waits_for_a_core_that_holds_its_version(bench: Bench) -> None:
     job = bench.submit(40)
-    assert bench.raw.llen(f"cl:orphans:{VERSION}") == 2
-    bench.upkeep.tend()
+    assert bench.upkeep.tend() == []
     core = bench.core("a/0")
-    bench.upkeep.tend()
     claim = claimed(core)
     assert [ref.first for ref, _ in claim.refs] == [0, 32]
     core.commit(claim.lease, answered(claim))
@@ -248,24 +271,27 @@ def test_every_eighth_claim_begins_with_the_lowest_priority(bench: Bench) -> Non
     assert first_jobs(one_at_a_time, 8).index(low) < 8
 
 
-def test_idle_core_takes_half_of_the_longest_lane_it_can_serve(bench: Bench) -> None:
-    busy = bench.core("a/0")
-    job = bench.submit(32 * 8)
-    idle = bench.core("b/0")
-    stolen = claimed(idle)
-    assert [ref.first for ref, _ in stolen.refs] == [128, 160, 192, 224]
-    kept = claimed(busy)
-    assert [ref.first for ref, _ in kept.refs] == [0, 32, 64, 96]
-    for core, claim in ((idle, stolen), (busy, kept)):
-        assert core.commit(claim.lease, answered(claim)) == 0
-    assert bench.get(job).succeeded == 256
-    assert bench.waiting() == {}
-
-
-def test_core_never_steals_what_it_does_not_hold(bench: Bench) -> None:
+def test_core_gets_nothing_of_what_it_does_not_hold(bench: Bench) -> None:
     bench.core("a/0")
     bench.submit(64)
     assert bench.core("b/0").claim(["other@1"], linger=False) is None
+
+
+def document() -> Item:
+    return Item(question="who", context="ada " * 40_000)
+
+
+def test_core_that_reads_a_document_takes_no_second_one_but_what_stands_behind_it(bench: Bench) -> None:
+    core, other = bench.core("a/0"), bench.core("b/0")
+    bench.submit(1, items=[document()])
+    bench.submit(1, items=[document()])
+    lone = bench.submit(1)
+    room = bench.settings.claim_tokens
+    assert len(claimed(core).refs) == 1
+    exchanged = core.exchange({}, [], [VERSION], room=room, linger=True, idle=False, laden=True)
+    assert exchanged.claim is not None
+    assert [ref.job for ref, _ in exchanged.claim.refs] == [lone]
+    assert len(claimed(other).refs) == 1
 
 
 def test_job_past_its_time_never_reaches_a_core(bench: Bench) -> None:
@@ -350,3 +376,28 @@ def test_failed_item_is_not_claimed_beside_other_work(bench: Bench) -> None:
     room = bench.settings.claim_tokens
     assert core.exchange({}, [], [VERSION], room=room, linger=True, idle=False).claim is None
     assert core.exchange({}, [], [VERSION], room=room, linger=True, idle=True).claim is not None
+
+
+def test_core_with_work_stops_for_a_failed_item_so_that_one_soon_runs_it_alone(bench: Bench) -> None:
+    core = bench.core("a/0")
+    failed = bench.submit(1)
+    claimed(core)
+    bench.submit(64, owner="other")
+    bench.upkeep.return_own("a/0")
+    room = bench.settings.claim_tokens
+    first = core.exchange({}, [], [VERSION], room=room, linger=True, idle=False).claim
+    assert first is None or failed not in {ref.job for ref, _ in first.refs}
+    assert core.exchange({}, [], [VERSION], room=room, linger=True, idle=False).claim is None
+    assert [ref.job for ref, _ in claimed(core).refs] == [failed]
+
+
+def test_core_that_reads_a_document_stops_for_no_failed_item(bench: Bench) -> None:
+    core = bench.core("a/0")
+    bench.submit(1)
+    claimed(core)
+    lone = bench.submit(1)
+    bench.upkeep.return_own("a/0")
+    room = bench.settings.claim_tokens
+    exchanged = core.exchange({}, [], [VERSION], room=room, linger=True, idle=False, laden=True)
+    assert exchanged.claim is not None
+    assert [ref.job for ref, _ in exchanged.claim.refs] == [lone]

@@ -19,7 +19,7 @@ FULL_PAUSE_S = 0.05
 def feed(feeder: Feeder, should_stop: Callable[[], bool]) -> str:
     """Feed until nothing is left to be fed; a line on what was done. Raises Unavailable if Redis is away."""
     name, steps, deadline = uuid4().hex, 0, time.monotonic() + TASK_S
-    feeder.remove_strays(time.time())
+    feeder.remove_strays()
     while not should_stop() and time.monotonic() < deadline and feeder.take_turn(name):
         jobs = feeder.jobs()
         if not jobs:

@@ -6,6 +6,7 @@ lanes, and payloads written again are the same.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -113,12 +114,19 @@ class Feeder:
             return False
         return self._feed_lines(feed, lines)
 
-    def remove_strays(self, now_s: float) -> None:
-        """Delete old files that no job is fed from."""
+    def remove_strays(self) -> None:
+        """Delete old files that no job is fed from. Their age is told by the file system's clock, not by this host's."""
+        files = list(self._settings.files_root.glob("job_*"))
+        if not files:
+            return
+        clock = self._settings.files_root / "clock"
+        clock.touch()
+        now_s = clock.stat().st_mtime
         known = {f"{job}.jsonl" for job in self.jobs()}
-        for path in self._settings.files_root.glob("job_*"):
-            if path.name not in known and now_s - path.stat().st_mtime > STRAY_AGE_S:
-                path.unlink(missing_ok=True)
+        for path in files:
+            with suppress(FileNotFoundError):
+                if path.name not in known and now_s - path.stat().st_mtime > STRAY_AGE_S:
+                    path.unlink()
 
     def _feed_lines(self, feed: Feed, lines: Sequence["Line"]) -> bool:
         settings = self._settings

@@ -1,4 +1,4 @@
-"""Upkeep: the keeper's side of the store. Takes lapsed leases back, ends what expires, finds cores that sleep on work."""
+"""Upkeep: the keeper's side of the store. Returns lapsed leases, ends what expires, finds cores that sleep on work."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -136,11 +136,12 @@ def test_job_whose_file_is_gone_keeps_its_answers_and_fails_the_rest_with_the_re
 def test_old_files_that_no_job_knows_are_removed(bench: Bench) -> None:
     _, path = submit_upload(bench, 10)
     stray, fresh = (path.with_name(f"{new_job_id()}.jsonl") for _ in range(2))
-    now = path.stat().st_mtime + 2 * STRAY_AGE_S
-    for each, age in ((stray, 0.0), (fresh, now), (path, 0.0)):
+    old_s = path.stat().st_mtime - 2 * STRAY_AGE_S
+    fresh.touch()
+    for each in (stray, path):
         each.touch()
-        os.utime(each, (age, age))
-    feeder_of(bench).remove_strays(now)
+        os.utime(each, (old_s, old_s))
+    feeder_of(bench).remove_strays()
     assert not stray.exists()
     assert fresh.exists()
     assert path.exists()

@@ -64,13 +64,14 @@ class AsyncLink:
             loop = asyncio.get_running_loop()
             futures = [loop.create_future() for _ in commands]
             self._replies.extend(futures)
-            writer.write(b"".join(map(hiredis.pack_command, commands)))
             try:
+                writer.write(b"".join(map(hiredis.pack_command, commands)))
                 async with asyncio.timeout(self._timeout_s):
                     replies = [await future for future in futures]
-            except TimeoutError as error:
+            except (TimeoutError, RuntimeError) as error:
+                # RuntimeError is uvloop's word for a transport that closed a moment ago.
                 self._lose(error)
-                raise
+                raise redis.exceptions.ConnectionError(f"{type(error).__name__}: {error}") from error
             for reply in replies:
                 if isinstance(reply, Exception):
                     raise reply

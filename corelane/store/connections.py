@@ -32,6 +32,8 @@ def store_errors() -> Iterator[None]:
     except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, OSError) as error:
         raise StoreUnavailable(f"Redis does not answer: {error}") from error
     except redis.exceptions.ResponseError as error:
+        if "PAYLOADGONE" in str(error):
+            raise StoreUnavailable("Redis lost the job's payloads before it was kept; send it again") from error
         if any(word in str(error) for word in ("OOM", "MISCONF", "READONLY", "LOADING", "BUSY")):
             raise StoreFull(f"Redis does not take writes now: {error}") from error
         raise

@@ -115,7 +115,7 @@ class Feeder:
         return self._feed_lines(feed, lines)
 
     def remove_strays(self) -> None:
-        """Delete old files that no job is fed from. Their age is told by the file system's clock, not by this host's."""
+        """Delete old files that no job is fed from; their age is told by the file system's clock, not the host's."""
         files = list(self._settings.files_root.glob("job_*"))
         if not files:
             return

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from corelane.artifacts import TOKENIZER_NAME, Artifact
+from corelane.engine import pieces
 from corelane.engine.reading import Query
 from corelane.engine.runner import Runner, RunnerLimits
 from corelane.jobs import Options
@@ -137,3 +139,35 @@ def test_contexts_found_again_are_counted(tiny_artifact: Artifact) -> None:
     for question in ("who", "what", "where"):
         runner.answer([Query(question, "the river was red")])
     assert (runner.work.contexts_read, runner.work.contexts_hit) == (1, 2)
+
+
+def test_question_is_answered_while_a_document_is_still_being_tokenised(
+    tiny_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pieces, "PIECE_CHARS", 200)
+    document = Query("who", "the river was red . " * 200 + "ada wrote", Options(no_answer=False))
+    runner = Runner.open(FixedBackend(), tiny_artifact, RunnerLimits(context_cache_tokens=10_000))
+    runner.admit([("document", document), ("question", Query("who", "ada"))])
+    assert runner.waiting_tokens(500) > 500
+    assert [key for key, _ in runner.step()] == ["question"]
+    whole = Runner.open(FixedBackend(), tiny_artifact)
+    monkeypatch.undo()
+    answered: list[Any] = []
+    while not answered:
+        answered = runner.step()
+    assert answered == [("document", whole.answer([document])[0])]
+    assert runner.answer([document]) == [answered[0][1]]
+    assert (runner.work.contexts_read, runner.work.contexts_hit) == (2, 1)
+
+
+def test_document_that_nobody_wants_any_more_is_not_read(
+    tiny_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pieces, "PIECE_CHARS", 200)
+    runner = Runner.open(FixedBackend(), tiny_artifact)
+    for forget in (lambda: runner.drop(["document"]), runner.reset):
+        runner.admit([("document", Query("who", "the river was red . " * 200))])
+        runner.step()
+        forget()
+        assert runner.waiting_tokens(10**9) == 0
+        assert runner.step() == []

@@ -135,7 +135,8 @@ class CoreProcess:
                 log.exception("heartbeat_failed")
 
     def _beat(self) -> None:
-        stuck = self.running_since is not None and time.monotonic() - self.running_since > self.settings.stuck_s
+        since = self.running_since
+        stuck = since is not None and time.monotonic() - since > self.settings.stuck_s
         versions = [] if self.retired else self.versions
         with self._lock:
             self._announcer.beat(self._fields(), versions, [] if stuck else self.leases, self.meter.speed())

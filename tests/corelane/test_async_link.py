@@ -1,4 +1,4 @@
-"""The API's connection: shared, pipelined, each command sent once; what is lost is told, and the next call connects again."""
+"""The API's connection: shared, pipelined, each command sent once; a lost one is told, and made anew by the next call."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -1,0 +1,370 @@
+"""Simulated cores: the worker's own drain, docket, heartbeat and dispatch, with a runner that sleeps and has no model.
+
+Many cores to a process, in threads, on a Redis of their own; Celery is left out, as cores linger for ever.
+``scaling.py`` and ``lanes_compared.py`` are built on it. The scripts of a folder of ``variants`` can take the place of
+the product's, here and in the cores: ``common.lua`` is read behind the product's, so that its functions hide those of
+the same names; any other stands for the product's script of its name.
+"""
+
+import asyncio
+import hashlib
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TypeVar
+
+import redis
+
+from corelane.broker import bell_envelope, make_celery
+from corelane.cli.redis_server import find_server, free_port, server_argv
+from corelane.engine.batching import Share, Waiting, next_batch
+from corelane.engine.buckets import DEFAULT_BUCKETS, parse_buckets
+from corelane.engine.null import NULL_RESULT, NullRunner
+from corelane.engine.reading import Query
+from corelane.engine.runner import Answered, QueryRunner, Work
+from corelane.engine.windows import Window, cut_windows
+from corelane.jobs import Item, Options, new_job_id
+from corelane.lanes import CHARS_PER_TOKEN, Core
+from corelane.settings import Settings
+from corelane.store.async_link import AsyncLink
+from corelane.store.fleet import Announcer
+from corelane.store.jobs import JobStore, Submission
+from corelane.store.scripts import FOLDER, NAMES, Script, load_scripts
+from workers.core import CoreProcess
+from workers.drain import drain
+
+VARIANTS = Path(__file__).parent / "variants"
+
+#: Longer than any run: a drain neither ends nor is its core taken for dead when the machine is busy, in seconds.
+RUN_S = 3600
+
+#: Threads of one process change this often: with Python's 5 ms a core would wait for its neighbours, in seconds.
+SWITCH_S = 0.0005
+
+#: The default ladder of the CPU target.
+LADDER = parse_buckets(DEFAULT_BUCKETS)
+
+#: Tokens of a question and of the separators in each window of a simulated item.
+QUESTION_TOKENS, SPECIALS, OVERLAP = 12, 3, 128
+
+Found = TypeVar("Found")
+
+
+@contextmanager
+def own_redis() -> Iterator[str]:
+    """The URL of a Redis with the product's settings, gone afterwards."""
+    port = free_port("127.0.0.1", 0)
+    with tempfile.TemporaryDirectory() as folder:
+        server = subprocess.Popen(server_argv(find_server(), Path(folder), port), stdout=subprocess.DEVNULL)
+        try:
+            url = f"redis://127.0.0.1:{port}/0"
+            with redis.Redis.from_url(url) as raw:
+                for _ in range(200):
+                    try:
+                        raw.ping()
+                        break
+                    except redis.ConnectionError:
+                        time.sleep(0.05)
+            yield url
+        finally:
+            server.terminate()
+            server.wait(10)
+
+
+@contextmanager
+def scripts_of(variant: str | None) -> Iterator[None]:
+    """A variant's scripts in the place of the product's while inside, or of several on top of each other (``a+b``).
+
+    FileNotFoundError if there is no such variant.
+    """
+    scripts = load_scripts()
+    product = dict(scripts)
+    if variant:
+        scripts.update(_rewritten([FOLDER, *(VARIANTS / name for name in variant.split("+"))]))
+    try:
+        yield
+    finally:
+        scripts.update(product)
+
+
+def _rewritten(folders: Sequence[Path]) -> dict[str, Script]:
+    """Every script, each from the last folder that has it, behind the common parts of all."""
+    common = "".join((folder / "common.lua").read_text() for folder in folders)
+    texts = {}
+    for name in NAMES:
+        places = [folder / f"{name}.lua" for folder in folders]
+        texts[name] = common + [place for place in places if place.exists()][-1].read_text()
+    return {
+        name: Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+        for name, text in texts.items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """How long a batch takes: a fixed time, and one for each token of its rows, padding included."""
+
+    batch_s: float = 0.0
+    token_s: float = 0.0
+
+    def of(self, rows: int, length: int) -> float:
+        """Seconds a batch takes."""
+        return self.batch_s + rows * length * self.token_s
+
+
+def simulated_item(estimated: int, true: int) -> Item:
+    """An item that is estimated at so many tokens; a simulated core finds that it has ``true``."""
+    question = f"{true} tokens?"
+    return Item(question=question, context="x" * max(1, CHARS_PER_TOKEN * (estimated - SPECIALS) - len(question)))
+
+
+def windows_of(true: int) -> list[Window]:
+    """The windows of an item of so many tokens."""
+    if true <= LADDER[-1].length:
+        return [Window(0, true, true)]
+    return list(cut_windows(QUESTION_TOKENS, true, max_length=LADDER[-1].length, specials=SPECIALS, doc_stride=OVERLAP))
+
+
+class PacedRunner:
+    """The scheduling of the real runner, over sleep: next_batch chooses among windows, and a batch takes its cost."""
+
+    def __init__(self, version: str, cost: Cost) -> None:
+        self.name, self.version, self.work = version.partition("@")[0], version, Work()
+        self.summary: dict[str, object] = {"name": self.name, "target": "simulated"}
+        self._cost = cost
+        self._shares: dict[str, Share] = {}
+        self._progress: dict[Hashable, Waiting] = {}
+        self._arrivals: dict[int, Hashable] = {}
+        self._count = 0
+
+    def waiting_tokens(self, most_per_item: int) -> int:
+        """Tokens admitted and not yet run, an item counting for ``most_per_item`` at most."""
+        return sum(min(waiting.tokens, most_per_item) for waiting in self._progress.values())
+
+    def admit(self, queries: Sequence[tuple[Hashable, Query]]) -> None:
+        """Take queries in."""
+        for key, query in queries:
+            self._count += 1
+            windows = windows_of(int(query.question.partition(" ")[0]))
+            self._progress[key] = Waiting.of(self._count, windows, LADDER, query.owner)
+            self._arrivals[self._count] = key
+
+    def step(self) -> list[Answered]:
+        """Sleep for one batch; the queries that are answered now."""
+        chosen = next_batch(self._progress.values(), self._shares)
+        if chosen is None:
+            return []
+        bucket, rows = chosen
+        time.sleep(self._cost.of(len(rows), bucket.length))
+        ended = {item.arrival for item, _ in rows if not item.left}
+        keys = [self._arrivals.pop(arrival) for arrival in sorted(ended)]
+        for key in keys:
+            del self._progress[key]
+        self.work.batches += 1
+        self.work.items += len(keys)
+        return [(key, NULL_RESULT) for key in keys]
+
+    def drop(self, keys: Iterable[Hashable]) -> None:
+        """Forget queries."""
+        for key in set(keys) & self._progress.keys():
+            del self._arrivals[self._progress.pop(key).arrival]
+
+    def reset(self) -> None:
+        """Forget all queries."""
+        self._progress, self._arrivals, self._shares = {}, {}, {}
+
+    def close(self) -> None:
+        """Nothing to unload."""
+
+
+class SimulatedCore(CoreProcess):
+    """A worker's core whose runners are given, not loaded."""
+
+    def begin_life(self, runners: Mapping[str, QueryRunner]) -> None:
+        """Announce, take back, ring and beat, as a real one does once its models are warm."""
+        self.runners, self.state = dict(runners), "idle"
+        self._thread.start()
+        self._join()
+
+    def reading(self) -> "Reading":
+        """What it has done until now."""
+        since = self.running_since
+        busy_s = self.busy_s + (time.monotonic() - since if since is not None else 0.0)
+        return Reading(
+            busy_s,
+            sum(runner.work.batches for runner in self.runners.values()),
+            sum(runner.work.items for runner in self.runners.values()),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Time in batches so far, batches and items."""
+
+    busy_s: float
+    batches: int
+    items: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A fleet: the versions of each core by its number, what batches cost (None: the null engine), the scripts, and
+    whether a core that reads a document leaves others alone.
+    """
+
+    redis_url: str
+    cores: Mapping[int, tuple[str, ...]]
+    cost: Cost | None = None
+    variant: str | None = None
+    spreads_documents: bool = True
+
+    @property
+    def settings(self) -> Settings:
+        """The product's defaults, but for bounds that a benchmark must not meet."""
+        return Settings(
+            redis_url=self.redis_url, core_host="sim", linger_s=RUN_S, drain_s=RUN_S, lease_s=60,
+            max_outstanding_tokens=10**9, max_owner_tokens=10**9,
+        )  # fmt: skip
+
+    @property
+    def core_settings(self) -> Settings:
+        """The settings of cores: to them nothing is a document if documents are not spread; slices stay as they are."""
+        return self.settings if self.spreads_documents else self.settings.model_copy(update={"slice_tokens": 10**9})
+
+    def runners(self, core: int) -> dict[str, QueryRunner]:
+        """What a core holds."""
+        if self.cost is None:
+            return {NullRunner.version: NullRunner()}
+        return {version: PacedRunner(version, self.cost) for version in self.cores[core]}
+
+
+class Squad:
+    """The processes of a fleet: announced when it is made, at work from ``go``."""
+
+    def __init__(self, plan: Plan) -> None:
+        count = min(len(plan.cores), os.cpu_count() or 1)
+        context = multiprocessing.get_context("spawn")
+        self._pipes: list[Connection] = []
+        self._processes = []
+        for number in range(count):
+            ours, theirs = context.Pipe()
+            process = context.Process(
+                target=_serve, args=(plan, sorted(plan.cores)[number::count], theirs), daemon=True
+            )
+            process.start()
+            self._pipes.append(ours)
+            self._processes.append(process)
+        for pipe in self._pipes:
+            pipe.recv()
+
+    def go(self) -> None:
+        """Let every core serve its lanes."""
+        for pipe in self._pipes:
+            pipe.send("go")
+
+    def readings(self) -> dict[int, Reading]:
+        """What each core has done."""
+        found: dict[int, Reading] = {}
+        for pipe in self._pipes:
+            pipe.send("read")
+            found |= pipe.recv()
+        return found
+
+    def stop(self) -> None:
+        """End the processes, after the batches in hand."""
+        for pipe in self._pipes:
+            pipe.send("stop")
+        for process in self._processes:
+            process.join(20)
+            process.kill()
+
+
+@contextmanager
+def running_squad(plan: Plan) -> Iterator[Squad]:
+    """A squad, announced and not yet at work; the same scripts here as there."""
+    with scripts_of(plan.variant):
+        squad = Squad(plan)
+        try:
+            yield squad
+        finally:
+            squad.stop()
+
+
+def _serve(plan: Plan, numbers: Sequence[int], pipe: Connection) -> None:
+    """One process of simulated cores: announce, wait for the word, serve, tell."""
+    sys.setswitchinterval(SWITCH_S)
+    with scripts_of(plan.variant):
+        bell = bell_envelope(make_celery(plan.settings))
+        cores = {number: SimulatedCore(plan.core_settings, Core("sim", number), bell) for number in numbers}
+        for number, core in cores.items():
+            core.begin_life(plan.runners(number))
+        pipe.send("ready")
+        stop = threading.Event()
+        threads = [threading.Thread(target=drain, args=(core, stop.is_set), daemon=True) for core in cores.values()]
+        while (word := pipe.recv()) != "stop":
+            if word == "go":
+                for thread in threads:
+                    thread.start()
+            else:
+                pipe.send({number: core.reading() for number, core in cores.items()})
+        stop.set()
+        for thread in threads:
+            if thread.ident is not None:
+                thread.join()
+        for core in cores.values():
+            core.close()
+
+
+def with_store(settings: Settings, action: Callable[[JobStore], Awaitable[Found]]) -> Found:
+    """Run ``action`` with the API's side of the store."""
+
+    async def run() -> Found:
+        link = AsyncLink(settings.redis_url)
+        try:
+            return await action(JobStore(link, settings, bell_envelope(make_celery(settings))))
+        finally:
+            await link.close()
+
+    return asyncio.run(run())
+
+
+async def submit(store: JobStore, version: str, items: Sequence[Item], owner: str) -> str:
+    """Admit and submit one job, as the API does; its id."""
+    job = new_job_id()
+    await store.submit(Submission(job, version, Options(), owner=owner, items=items), await store.admit(version))
+    return job
+
+
+def announce(settings: Settings, core: str, version: str) -> None:
+    """A core that only stands there: work for it waits."""
+    announcer = Announcer(settings, core)
+    announcer.publish_model(version, {}, [])
+    announcer.beat({"state": "idle"}, [version], [])
+
+
+def open_jobs(raw: redis.Redis) -> int:
+    """Jobs that are not final."""
+    return sum(int(raw.scard(f"cl:open:{priority}")) for priority in range(3))
+
+
+def wait_until_final(raw: redis.Redis, timeout_s: float) -> None:
+    """Wait for every job; TimeoutError if that takes too long."""
+    deadline = time.monotonic() + timeout_s
+    while open_jobs(raw):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{open_jobs(raw)} jobs are not final after {timeout_s} s")
+        time.sleep(0.01)
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The value that a share of all stays below."""
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]

@@ -4,7 +4,7 @@ Questions and contexts are tokenised apart, without special tokens, and put toge
 questions share is tokenised once, and kept for those that come later.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,26 +53,35 @@ class Reader:
         self._contexts = Contexts(cache_tokens)
         self.contexts_hit = self.contexts_read = 0
 
-    def read(self, queries: Sequence[Query]) -> list[Reading | QuestionTooLong]:
-        """Tokenise and cut, in order; a question that is too long is refused alone."""
+    def keeps(self, text: str) -> bool:
+        """Whether a context need not be tokenised."""
+        return self._contexts.find(text) is not None
+
+    def read(
+        self, queries: Sequence[Query], known: Mapping[str, Context] | None = None
+    ) -> list[Reading | QuestionTooLong]:
+        """Tokenise and cut, in order; a question that is too long is refused alone.
+
+        ``known`` are contexts that were tokenised elsewhere, by their text.
+        """
         questions = self._encode([query.question for query in queries])
-        contexts = self._read_contexts([query.context for query in queries])
+        contexts = self._read_contexts(list(dict.fromkeys(query.context for query in queries)), known or {})
         return [
             self._read_one(query, np.array(question.ids, dtype=np.int64), contexts[query.context])
             for query, question in zip(queries, questions, strict=True)
         ]
 
-    def _read_contexts(self, texts: Sequence[str]) -> dict[str, Context]:
+    def _read_contexts(self, texts: Sequence[str], known: Mapping[str, Context]) -> dict[str, Context]:
         """The contexts of these texts: those that are kept, and the others tokenised in one go."""
-        found = {text: self._contexts.find(text) for text in dict.fromkeys(texts)}
-        contexts = {text: context for text, context in found.items() if context is not None}
-        missing = [text for text in found if text not in contexts]
-        self.contexts_hit += len(contexts)
-        self.contexts_read += len(missing)
-        for text, encoding in zip(missing, self._encode(missing), strict=True):
-            contexts[text] = Context.of(encoding)
-            self._contexts.keep(text, contexts[text])
-        return contexts
+        kept = {text: context for text in texts if (context := self._contexts.find(text)) is not None}
+        missing = [text for text in texts if text not in kept and text not in known]
+        fresh = {text: Context.of(encoding) for text, encoding in zip(missing, self._encode(missing), strict=True)}
+        fresh |= known
+        for text, context in fresh.items():
+            self._contexts.keep(text, context)
+        self.contexts_hit += len(kept)
+        self.contexts_read += len(fresh)
+        return kept | fresh
 
     def _read_one(self, query: Query, question: Ints, context: Context) -> Reading | QuestionTooLong:
         context_at = 1 + len(question) + self._spec.sep_count

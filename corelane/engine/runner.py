@@ -1,13 +1,14 @@
 """One artifact on one core: loaded, warmed up, fed with queries, asked for health.
 
 Queries are admitted under a key and answered window by window, one batch at a step: windows of all items in progress
-share batches. Every query gets its result whatever happens to its neighbours: a batch that fails is run again row by
-row, so that only the item at fault fails. CoreLost alone is passed on: then the core has to go.
+share batches, and long contexts are tokenised between them. Every query gets its result whatever happens to its
+neighbours: a batch that fails is run again row by row, so that only the item at fault fails. CoreLost alone is passed
+on: then the core has to go.
 """
 
 import math
 import time
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
@@ -19,7 +20,9 @@ from corelane.engine.answering import ReadWindow, compose_result, search_rows
 from corelane.engine.backend import Backend, Batch, Logits, Model
 from corelane.engine.batching import Share, Waiting, full, next_batch
 from corelane.engine.buckets import Bucket
+from corelane.engine.contexts import Context
 from corelane.engine.pace import Pace
+from corelane.engine.pieces import Unread
 from corelane.engine.reading import Query, Reader, Reading
 from corelane.engine.windows import Window
 from corelane.errors import CorelaneError, RunFailed
@@ -128,6 +131,7 @@ class Runner:
         self._flexible_rows = manifest.flexible_rows
         self._ladder = sorted(Bucket(length=bucket.length, rows=bucket.rows) for bucket in manifest.buckets)
         self._reader = Reader(tokenizer, manifest.tokenizer, manifest.max_length, limits.context_cache_tokens)
+        self._unread = Unread(tokenizer)
         self._pace = Pace(limits.latency_target_s)
         self._shares: dict[str, Share] = {}
         self._arrivals = 0
@@ -186,7 +190,16 @@ class Runner:
 
     def admit(self, queries: Sequence[tuple[Hashable, Query]]) -> None:
         """Take queries in, each under a key of its own; one whose question is too long is answered by the next step."""
-        readings = self._reader.read([query for _, query in queries])
+        at_once = []
+        for key, query in queries:
+            if self._unread.takes(query) and not self._reader.keeps(query.context):
+                self._unread.add(key, query)
+            else:
+                at_once.append((key, query))
+        self._take_in(at_once)
+
+    def _take_in(self, queries: Sequence[tuple[Hashable, Query]], known: Mapping[str, Context] | None = None) -> None:
+        readings = self._reader.read([query for _, query in queries], known)
         self.work.contexts_hit, self.work.contexts_read = self._reader.contexts_hit, self._reader.contexts_read
         for (key, _), reading in zip(queries, readings, strict=True):
             if isinstance(reading, CorelaneError):
@@ -199,21 +212,27 @@ class Runner:
 
     def waiting_tokens(self, most_per_item: int) -> int:
         """Tokens admitted and not yet run, an item counting for ``most_per_item`` at most."""
-        return sum(min(progress.waiting.tokens, most_per_item) for progress in self._progress.values())
+        unread = self._unread.tokens(most_per_item)
+        return unread + sum(min(progress.waiting.tokens, most_per_item) for progress in self._progress.values())
 
     def drop(self, keys: Iterable[Hashable]) -> None:
         """Forget queries; keys that are not in progress are no error."""
         keys = set(keys)
         self._refused = [answered for answered in self._refused if answered[0] not in keys]
+        self._unread.drop(keys)
         for key in keys & self._progress.keys():
             self._finish(key)
 
     def reset(self) -> None:
         """Forget all queries, as after an error that left some behind."""
         self._progress, self._by_arrival, self._refused, self._shares = {}, {}, [], {}
+        self._unread.clear()
 
     def step(self) -> list[Answered]:
-        """Run one batch; the queries that are answered now."""
+        """Read on in one long context, if any, and run one batch; the queries that are answered now."""
+        if (read := self._unread.read_on()) is not None:
+            text, context, queries = read
+            self._take_in(queries, {text: context})
         answered, self._refused = self._refused, []
         waiting = (progress.waiting for progress in self._progress.values())
         chosen = next_batch(waiting, self._shares, self._pace.rows if self._flexible_rows else full)

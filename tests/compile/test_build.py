@@ -38,7 +38,10 @@ def test_artifact_holds_what_its_manifest_says(tiny_model: Path, data: Settings)
     check_files(artifact)
     assert artifact == read_artifact(artifact.path) == find_artifact(data.artifact_root, "tiny-qa", "cpu")
     assert artifact.path == data.artifact_root / "tiny-qa" / manifest.version / "cpu"
-    assert [bucket.file for bucket in manifest.buckets] == ["bs4-len32.pt", "bs2-len64.pt"]
+    assert [(bucket.rows, bucket.length, bucket.file) for bucket in manifest.buckets] == [
+        (4, 32, "bs4-len32.pt"),
+        (2, 64, "bs4-len32.pt"),
+    ]
     assert {path.name for path in artifact.path.iterdir()} == {*manifest.files, MANIFEST_NAME}
     assert manifest.max_length == 64
     assert manifest.flexible_rows

@@ -1,4 +1,4 @@
-"""The API's connection: shared, pipelined, each command sent once; a lost one is told, and made anew by the next call."""
+"""The API's connection: shared, pipelined, each command sent once; a lost one is told, and the next call makes another."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable

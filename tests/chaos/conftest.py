@@ -1,0 +1,43 @@
+"""The report of a chaos session, shown after the tests."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.report import Report
+
+REPORT = pytest.StashKey[Report]()
+
+
+@pytest.fixture
+def report(pytestconfig: pytest.Config) -> Iterator[Report]:
+    """What this session has to report so far; written after each test where ``--chaos-report`` says."""
+    report = pytestconfig.stash.setdefault(REPORT, Report())
+    yield report
+    if path := pytestconfig.getoption("--chaos-report"):
+        report.write(Path(path))
+
+
+@pytest.fixture
+def long_run(request: pytest.FixtureRequest) -> None:
+    """For tests that only `make chaos` has time for."""
+    if not request.config.getoption("--faults"):
+        pytest.skip("runs in `make chaos`")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print the report."""
+    report = config.stash.get(REPORT, None)
+    if report is None or not (report.rounds or report.measured):
+        return
+    terminalreporter.section("chaos")
+    for line in report.lines():
+        terminalreporter.write_line(line)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test that takes a ``seed`` runs once for each of ``--rounds``."""
+    if "seed" in metafunc.fixturenames:
+        first, rounds = metafunc.config.getoption("--seed"), metafunc.config.getoption("--rounds")
+        metafunc.parametrize("seed", range(first, first + rounds))

@@ -1,0 +1,52 @@
+"""Runs first in every process of a chaos fleet: its wall clock can be moved while it runs, and its scripts changed.
+
+The shift of the clock stands in a file of eight bytes that the fleet writes (CHAOS_CLOCK). CHAOS_SCRIPTS names another
+folder of Lua scripts: how the audit is shown a product that is broken.
+"""
+
+import datetime
+import mmap
+import os
+import struct
+import time
+from pathlib import Path
+from typing import Any
+
+
+def move_clock(path: str) -> None:
+    """Add what the file says, in seconds, to everything that tells the time of day."""
+    with Path(path).open("rb") as file:
+        shift = mmap.mmap(file.fileno(), 8, prot=mmap.PROT_READ)
+    real_time, real_time_ns, real_datetime = time.time, time.time_ns, datetime.datetime
+
+    def shift_s() -> float:
+        return float(struct.unpack("d", shift[:8])[0])
+
+    class LooksReal(type):
+        def __instancecheck__(cls, instance: object) -> bool:
+            return isinstance(instance, real_datetime)
+
+        def __subclasscheck__(cls, other: type) -> bool:
+            return issubclass(other, real_datetime)
+
+    class ShiftedDatetime(datetime.datetime, metaclass=LooksReal):
+        @classmethod
+        def now(cls, tz: Any = None) -> Any:
+            return real_datetime.now(tz) + datetime.timedelta(seconds=shift_s())
+
+        @classmethod
+        def utcnow(cls) -> Any:
+            return real_datetime.now(datetime.UTC).replace(tzinfo=None) + datetime.timedelta(seconds=shift_s())
+
+    time.time = lambda: real_time() + shift_s()
+    time.time_ns = lambda: real_time_ns() + int(shift_s() * 1e9)
+    datetime.datetime = ShiftedDatetime  # type: ignore[misc]
+
+
+if "CHAOS_CLOCK" in os.environ:
+    move_clock(os.environ["CHAOS_CLOCK"])
+
+if "CHAOS_SCRIPTS" in os.environ:
+    from corelane.store import scripts
+
+    scripts.FOLDER = Path(os.environ["CHAOS_SCRIPTS"])

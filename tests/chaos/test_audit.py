@@ -1,0 +1,117 @@
+"""The audit can fail: it reports a fence that is gone, an end told twice, a result that changed, a key left behind."""
+
+import os
+import re
+import shutil
+import signal
+from pathlib import Path
+
+import httpx2
+import pytest
+import redis
+
+from corelane import store
+from corelane.jobs import Result
+from tests.chaos.audit import Findings, audit, examine_events, examine_writes, look_for_leftovers
+from tests.chaos.fleet import ChaosFleet
+from tests.chaos.load import Load, make
+from tests.chaos.watch import Sight, Watch, held_by, stored_indexes
+from tests.integration.conftest import wait_for
+
+#: Short leases, so that a frozen core loses its work soon; and batches long enough for it to wake up before others have
+#: answered all of it.
+SLOW = {"CORELANE_LEASE_S": "2", "CORELANE_HEARTBEAT_S": "0.5", "CORELANE_NULL_BATCH_S": "0.15"}
+
+
+def without_fence(folder: Path) -> Path:
+    """A copy of the store's scripts whose commit counts what its claim no longer holds."""
+    assert store.__file__
+    shutil.copytree(Path(store.__file__).parent, folder, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    commit = folder / "commit.lua"
+    text, broken = re.subn(r"(if redis\.call\('HDEL', claim, .+\)) == 1 then", r"\1 >= 0 then", commit.read_text())
+    assert broken == 1
+    commit.write_text(text)
+    return folder
+
+
+def run_with_a_frozen_core(folder: Path, settings: dict[str, str]) -> Findings:
+    """One core is stopped while it holds slices, until another has begun to answer them; then it commits late."""
+    fleet = ChaosFleet(folder, 2, SLOW | settings)
+    load = Load(fleet.url, seed=1)
+    job = make("frozen", 2000)
+    try:
+        fleet.start()
+        with Watch(fleet.redis) as watch, fleet.redis.client() as raw, httpx2.Client(base_url=fleet.url) as http:
+            child = fleet.child_of(fleet.parts["core0"])
+            assert child is not None
+            assert load.submit(http, job)
+            wait_for(lambda: sum(map(len, held_by(raw, "chaos/0").values())) >= 64)
+            os.kill(child, signal.SIGSTOP)
+            held = held_by(raw, "chaos/0")[job.id]
+            wait_for(lambda: len(held.intersection(stored_indexes(raw, job.id))) >= 3)
+            os.kill(child, signal.SIGCONT)
+            return audit(fleet, load, watch.sight, settle_s=20, tidy_s=3)
+    finally:
+        fleet.stop()
+
+
+@pytest.mark.chaos
+def test_audit_sees_a_broken_fence(tmp_path: Path) -> None:
+    broken = run_with_a_frozen_core(tmp_path / "broken", {"CHAOS_SCRIPTS": str(without_fence(tmp_path / "scripts"))})
+    assert broken.repeated_results > 0
+    assert any(text.startswith("repeated:") for text in broken.problems)
+
+
+@pytest.mark.chaos
+@pytest.mark.usefixtures("long_run")
+def test_audit_finds_nothing_where_the_fence_holds(tmp_path: Path) -> None:
+    assert run_with_a_frozen_core(tmp_path / "sound", {}).problems == []
+
+
+def test_audit_sees_an_end_that_was_told_twice_or_never(raw: redis.Redis) -> None:
+    for job in ("twice", "never", "once"):
+        raw.hset(f"cl:job:{{{job}}}", "status", "succeeded")
+    findings = Findings()
+    examine_events(findings, raw, Sight(events={"twice": ["succeeded", "succeeded"], "once": ["succeeded"]}))
+    assert (findings.repeated_events, findings.missing_events) == (1, 1)
+    assert len(findings.problems) == 2
+
+
+def test_audit_sees_a_result_that_was_overwritten(raw: redis.Redis) -> None:
+    raw.hset("cl:out:{job}", mapping={"0": "[]", "32": "[]"})
+    findings, sight = Findings(), Sight()
+    sight.writes["job"] = 3
+    examine_writes(findings, raw, sight)
+    assert findings.changed_results == 1
+
+
+def test_audit_sees_a_result_that_changed() -> None:
+    job = make("token", 1)
+    job.look([Result(index=0, id="token/0", status="succeeded")])
+    assert job.changed == 0
+    job.look([Result(index=0, id="token/0", status="failed")])
+    assert job.changed == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (("SET", "cl:surprise", "1"), "documented"),
+        (("HSET", "cl:claim:chaos/0#7", "job:0", "ref"), "still there"),
+        (("ZADD", "cl:leases", 1, "chaos/0#7"), "still there"),
+        (("HSET", "cl:held", "chaos/0", "-64"), "zero"),
+        (("HSET", "cl:in:{job_1}", "0", "[]"), "still there"),
+    ],
+)
+def test_audit_sees_what_is_left_over(raw: redis.Redis, command: tuple[str, ...], told: str) -> None:
+    raw.execute_command(*command)
+    [found] = look_for_leftovers(raw)
+    assert told in found
+
+
+def test_what_outlives_a_job_for_a_while_is_not_left_over(raw: redis.Redis) -> None:
+    raw.hset("cl:job:{job_1}", "status", "canceled")
+    raw.hset("cl:in:{job_1}", "0", "[]")
+    raw.expire("cl:in:{job_1}", 60)
+    raw.hset("cl:held", "chaos/0", "0")
+    assert look_for_leftovers(raw) == []

@@ -1,0 +1,78 @@
+"""The proxy does to connections what it says."""
+
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from tests.chaos.proxy import Network, Proxy
+
+
+@pytest.fixture
+def proxy(raw: redis.Redis) -> Iterator[Proxy]:
+    network = Network()
+    yield network.proxy(raw.get_connection_kwargs()["port"])
+    network.close()
+
+
+def connect(proxy: Proxy) -> redis.Redis:
+    return redis.Redis(port=proxy.port, socket_timeout=0.5, retry=Retry(NoBackoff(), 0))
+
+
+def test_bytes_pass_both_ways(proxy: Proxy) -> None:
+    with connect(proxy) as client:
+        client.set("key", "v" * 300_000)
+        assert client.get("key") == b"v" * 300_000
+
+
+def test_cut_connections_are_reset_and_new_ones_work(proxy: Proxy) -> None:
+    with socket.create_connection(("127.0.0.1", proxy.port), timeout=2) as old, connect(proxy) as new:
+        old.sendall(b"PING\r\n")
+        assert old.recv(100) == b"+PONG\r\n"
+        assert proxy.cut() == 1
+        with pytest.raises(ConnectionResetError):
+            old.recv(100)
+        assert new.ping()
+
+
+def test_half_open_connection_is_silent_for_ever_and_new_ones_work(proxy: Proxy) -> None:
+    with connect(proxy) as old, connect(proxy) as new:
+        old.ping()
+        assert proxy.half_open() == 1
+        with pytest.raises(redis.TimeoutError):
+            old.ping()
+        assert new.ping()
+        assert proxy.half_open() == 1
+
+
+def test_delay_holds_back_each_way(proxy: Proxy) -> None:
+    with connect(proxy) as client:
+        client.ping()
+        proxy.delay(0.1)
+        began = time.monotonic()
+        client.ping()
+        assert 0.2 <= time.monotonic() - began < 0.5
+        proxy.delay(0)
+
+
+def test_stalled_connection_goes_on_where_it_stood(proxy: Proxy) -> None:
+    with connect(proxy) as client, connect(proxy) as other:
+        client.ping()
+        proxy.stall()
+        with pytest.raises(redis.TimeoutError):
+            client.set("key", "kept")
+        proxy.flow()
+        assert other.ping()
+
+
+def test_redis_that_is_away_looks_like_a_reset(raw: redis.Redis) -> None:
+    network = Network()
+    try:
+        with connect(network.proxy(1)) as client, pytest.raises(redis.ConnectionError):
+            client.ping()
+    finally:
+        network.close()

@@ -1,0 +1,172 @@
+"""How long a core takes to consume again after its connection, its Redis or its child was lost.
+
+Limits are three times what is promised: they catch "never", whatever else runs on this machine. What was measured
+stands in the report.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+
+import httpx2
+import pytest
+import redis
+
+from corelane.client import Client
+from corelane.errors import CorelaneError
+from tests.chaos.fleet import ChaosFleet
+from tests.chaos.report import Report
+from tests.chaos.server import Raw
+from tests.integration.conftest import wait_for
+
+#: What is promised, in seconds.
+HALF_OPEN_S, RESTART_S, CHILD_S = 6, 4, 1
+
+#: A job that nobody claims expires with the next sweep.
+SWEEP_S = 2
+
+#: A waiting caller is told at once that its job is final; one that nobody tells looks for itself every 5 s.
+TOLD_S = 1
+
+#: Between what is promised and what fails a test.
+MARGIN = 3
+
+pytestmark = pytest.mark.chaos
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChaosFleet]:
+    """One core, and an engine that takes no time."""
+    fleet = ChaosFleet(tmp_path_factory.mktemp("resumption") / "fleet", 1, {"CORELANE_NULL_BATCH_S": "0"})
+    try:
+        fleet.start()
+        yield fleet
+    finally:
+        fleet.stop()
+
+
+@pytest.fixture
+def raw(fleet: ChaosFleet) -> Iterator[Raw]:
+    fleet.wait_whole(60)
+    with fleet.redis.client() as client:
+        yield client
+
+
+def answered_after(fleet: ChaosFleet, began: float) -> float:
+    """Seconds from ``began`` until a question asked now is answered."""
+    with fleet.client() as client:
+        while True:
+            try:
+                client.ask("What is the number?", "The number is 1.")
+                return time.monotonic() - began
+            except CorelaneError:
+                if time.monotonic() - began > 60:
+                    raise
+                time.sleep(0.05)
+
+
+def make_lingering(fleet: ChaosFleet) -> None:
+    """The drain has just answered, and waits for more."""
+    with Client(fleet.url) as client:
+        client.ask("What is the number?", "The number is 1.")
+
+
+def make_asleep(raw: Raw) -> None:
+    """The drain has ended: only a message on its queue wakes the core."""
+    wait_for(lambda: not raw.exists("cl:bell:chaos/0") and not raw.llen("core.chaos.0"), 30)
+
+
+def refuses_writes(raw: Raw) -> bool:
+    try:
+        raw.set("probe", 1)
+        raw.delete("probe")
+    except redis.ResponseError:
+        return True
+    return False
+
+
+def check(report: Report, what: str, seconds: float, promised: float) -> None:
+    report.measured[f"{what} (promised {promised} s)"] = round(seconds, 2)
+    assert seconds < promised * MARGIN
+
+
+def test_half_open_connections_of_a_sleeping_core(fleet: ChaosFleet, raw: Raw, report: Report) -> None:
+    make_lingering(fleet)
+    make_asleep(raw)
+    began = time.monotonic()
+    assert fleet.parts["core0"].proxy.half_open() > 0
+    check(report, "half-open, core asleep: answers again after", answered_after(fleet, began), HALF_OPEN_S)
+
+
+def test_half_open_connections_of_a_lingering_core(fleet: ChaosFleet, raw: Raw, report: Report) -> None:
+    make_lingering(fleet)
+    began = time.monotonic()
+    assert fleet.parts["core0"].proxy.half_open() > 0
+    check(report, "half-open, drain lingers: answers again after", answered_after(fleet, began), HALF_OPEN_S)
+
+
+def test_half_open_connections_of_the_api(fleet: ChaosFleet, raw: Raw, report: Report) -> None:
+    make_lingering(fleet)
+    began = time.monotonic()
+    assert fleet.parts["api"].proxy.half_open() > 0
+    check(report, "half-open, API: answers again after", answered_after(fleet, began), HALF_OPEN_S)
+
+
+def test_redis_restart(fleet: ChaosFleet, raw: Raw, report: Report) -> None:
+    make_lingering(fleet)
+    fleet.redis.kill()
+    fleet.redis.start()
+    check(report, "Redis restarted: answers again after", answered_after(fleet, time.monotonic()), RESTART_S)
+
+
+def test_death_of_the_child(fleet: ChaosFleet, raw: Raw, report: Report) -> None:
+    make_lingering(fleet)
+    child = fleet.child_of(fleet.parts["core0"])
+    assert child is not None
+    began = time.monotonic()
+    os.kill(child, signal.SIGKILL)
+    check(report, "child killed, no model to load: answers again after", answered_after(fleet, began), CHILD_S)
+
+
+@pytest.mark.usefixtures("long_run")
+def test_redis_that_was_away_for_long(fleet: ChaosFleet, raw: Raw, report: Report) -> None:
+    make_lingering(fleet)
+    make_asleep(raw)
+    fleet.redis.kill()
+    time.sleep(15)
+    fleet.redis.start()
+    check(report, "Redis away for 15 s: answers again after", answered_after(fleet, time.monotonic()), RESTART_S)
+
+
+def test_waiting_callers_are_told_after_a_full_disk(fleet: ChaosFleet, raw: Raw, report: Report) -> None:
+    make_lingering(fleet)
+    fleet.redis.fill_disk()
+    wait_for(lambda: refuses_writes(raw))
+    time.sleep(5)  # longer than the API stays silent on its subscription
+    fleet.redis.free_disk()
+    fleet.wait_whole(60)
+    answered_after(fleet, time.monotonic())
+    slowest = max(answered_after(fleet, time.monotonic()) for _ in range(3))
+    check(report, "after a full disk, slowest of 3 questions", slowest, TOLD_S)
+
+
+def test_keeper_whose_clock_was_put_back(fleet: ChaosFleet, raw: Raw, report: Report) -> None:
+    """Its sweep ends a job that nobody claims, as every process of its core is stopped."""
+    part = fleet.parts["core0"]
+    child = fleet.child_of(part)
+    assert child is not None
+    fleet.parts["keeper"].move_clock(-6 * 3600)
+    os.kill(part.pid, signal.SIGSTOP)
+    os.kill(child, signal.SIGSTOP)
+    try:
+        with httpx2.Client(base_url=fleet.url, timeout=30) as http:
+            item = {"question": "What is the number?", "context": "The number is 1."}
+            job = http.post("/v1/jobs", json={**item, "expires_in_s": 0.5}).json()["id"]
+            began = time.monotonic() + 0.5
+            status = http.get(f"/v1/jobs/{job}", params={"wait": "20"}).json()["status"]
+    finally:
+        os.kill(child, signal.SIGCONT)
+        os.kill(part.pid, signal.SIGCONT)
+    assert status == "expired"
+    check(report, "keeper's clock put back by 6 h: sweeps again after", time.monotonic() - began, SWEEP_S)

@@ -44,10 +44,20 @@ check: $(VENV)/.installed-dev ## Lint, types, import contracts
 bench: install ## Measure the engine and the service on SQuAD-format data
 	@$(BIN)/python benchmarks/eager_reference.py
 	@$(BIN)/python benchmarks/service.py
+	@$(BIN)/python benchmarks/mixed_load.py
+	@$(BIN)/python benchmarks/flood.py
+	@$(BIN)/python benchmarks/promises.py
+
+$(VENV)/.installed-bench: $(VENV)/.installed
+	deploy/install.sh $(VENV) bench $(PYTHON)
+	@touch $@
 
 .PHONY: bench-queue
-bench-queue: install ## Measure the queue plane alone, with the null engine, over HTTP
+bench-queue: $(VENV)/.installed-bench ## Measure the queue plane alone: over HTTP, a job of a million items, 64 cores, other lanes
 	@$(BIN)/python benchmarks/queue_plane.py
+	@$(BIN)/python benchmarks/big_job.py
+	@$(BIN)/python benchmarks/scaling.py
+	@$(BIN)/python benchmarks/lanes_compared.py
 
 .PHONY: chaos
 chaos: $(VENV)/.installed-dev ## Break all that can break for 25 minutes, then audit; CHAOS="--seed 7 --chaos-model"

@@ -1,4 +1,4 @@
-"""The API's connection: shared, pipelined, each command sent once; a lost one is told, and the next call makes another."""
+"""The API's connection: shared, pipelined, each command sent once; a lost one is told, then another is made."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable

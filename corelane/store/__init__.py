@@ -9,6 +9,7 @@
     cl:out:{ID}                hash    index of the first item → results, one JSON text          as job, or dropped
     cl:lane:VERSION:P:OWNER    list    refs of an owner (API key) waiting for a version at       none
                                        priority P (0, 1, 2), oldest first
+    cl:returned:VERSION        list    refs that a lost claim held: they go first, alone         none
     cl:lanes:P:OWNER           set     versions for which the owner has such a lane              none
     cl:shares:P                zset    owner with refs waiting → tokens it was served so far     none
     cl:waiting                 hash    version → estimated tokens in its lanes                   none

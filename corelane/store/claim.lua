@@ -1,15 +1,15 @@
 -- claim(core, tokens, refs, document, laden, lease_ms, linger, idle, ttl, version…)
 --   → {lease, then per ref: ref, version, payload, options} or {}
--- High priority first, but every eighth time the lowest, so that nothing starves. Within a priority the owner who was
--- served the fewest tokens goes first; within an owner the oldest. Up to the token budget, at least one. A ref that has
--- failed before is claimed alone, and only by an idle core: others stop for it, so that one soon is. A core that reads a
--- document (more than `document` tokens) is laden: it takes no second one, and stops for nothing. "Nothing there" and
--- "the bell may ring again" are one step, so no wake-up is lost. Small payloads come along, which saves a lone question a
--- trip; large ones cost more in a script than a trip does.
+-- What was returned from a lost claim goes before all else, alone, to a core with nothing else in progress; others claim
+-- nothing until it is gone, so that one is soon idle. Then high priority first, but every eighth time the lowest, so that
+-- nothing starves. Within a priority the owner who was served the fewest tokens goes first; within an owner the oldest. Up
+-- to the token budget, at least one. A core that reads a document (more than `document` tokens) is laden: it takes no
+-- second one, and holds back for nothing. "Nothing there" and "the bell may ring again" are one step, so no wake-up is
+-- lost. Small payloads come along, which saves a lone question a trip; large ones cost more in a script than a trip does.
 local core, budget, max_refs, document, laden = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5] == '1'
 local lease_ms, linger, idle, ttl = tonumber(ARGV[6]), ARGV[7], ARGV[8] == '1', tonumber(ARGV[9])
 local FIRST_VERSION, SMALL_PAYLOAD_BYTES, LOOK_PAST = 10, 2048, 32
-local now, tokens, taken, held, stop = now_ms(), 0, {}, {}, false
+local now, tokens, taken, held = now_ms(), 0, {}, {}
 redis.call('HSET', 'cl:claimed', core, now)
 
 -- Tokens taken; none for a ref whose job wants no answer any more.
@@ -26,7 +26,7 @@ local function take(text, ref, version)
   if status == 'queued' then redis.call('HSET', job_key(ref.job), 'status', 'running', 'started_ms', now) end
   add('cl:waiting', version, -ref.tokens)
   add('cl:held', core, ref.tokens)
-  tokens, stop = tokens + ref.tokens, ref.attempt > 1
+  tokens = tokens + ref.tokens
   local small = redis.call('HSTRLEN', in_key(ref.job), ref.payload) <= SMALL_PAYLOAD_BYTES
   local at = #taken
   taken[at + 1], taken[at + 2] = text, version
@@ -35,20 +35,25 @@ local function take(text, ref, version)
   return ref.tokens
 end
 
--- The oldest ref of a lane that may be taken now; none, and a stop, where the oldest must run alone.
-local function choose(lane)
-  local head = redis.call('LINDEX', lane, 0)
-  if not head then return end
-  local ref = parse(head)
-  local apart, too_much = ref.attempt > 1 and (#taken > 0 or not idle), laden and ref.tokens > document
-  if not apart and not too_much then return head, ref end
-  if apart and not laden then
-    stop = true
-    return
+-- One returned ref, if this core may have it; whether it must leave the lanes alone.
+local function take_returned()
+  if laden then return false end
+  for v = FIRST_VERSION, #ARGV do
+    local returned = 'cl:returned:' .. ARGV[v]
+    while redis.call('EXISTS', returned) == 1 do
+      if not idle then return true end
+      local text = redis.call('LPOP', returned)
+      if take(text, parse(text), ARGV[v]) > 0 then return true end
+    end
   end
-  for _, text in ipairs(redis.call('LRANGE', lane, 1, LOOK_PAST)) do
-    ref = parse(text)
-    if ref.attempt == 1 and not (laden and ref.tokens > document) then return text, ref end
+  return false
+end
+
+-- The oldest ref of a lane, or, for a laden core, the oldest that is no document.
+local function choose(lane)
+  for _, text in ipairs(redis.call('LRANGE', lane, 0, laden and LOOK_PAST or 0)) do
+    local ref = parse(text)
+    if not (laden and ref.tokens > document) then return text, ref end
   end
 end
 
@@ -75,23 +80,24 @@ local function take_one(owner, priority)
       pop(lane, text, ref, ARGV[v])
       return true
     end
-    if stop then return false end
   end
   return false
 end
 
 local function take_from(priority)
   local skipped = 0
-  while not stop and tokens < budget and #held < 2 * max_refs do
+  while tokens < budget and #held < 2 * max_refs do
     local owner = redis.call('ZRANGE', 'cl:shares:' .. priority, skipped, skipped)[1]
     if not owner then return end
     if not take_one(owner, priority) then skipped = skipped + 1 end
   end
 end
 
-local from, to, step = 0, 2, 1
-if redis.call('HINCRBY', 'cl:turns', core, 1) % 8 == 0 then from, to, step = 2, 0, -1 end
-for priority = from, to, step do take_from(priority) end
+if not take_returned() then
+  local from, to, step = 0, 2, 1
+  if redis.call('HINCRBY', 'cl:turns', core, 1) % 8 == 0 then from, to, step = 2, 0, -1 end
+  for priority = from, to, step do take_from(priority) end
+end
 if #taken == 0 then
   if linger == '1' then
     redis.call('SET', 'cl:bell:' .. core, 'l', 'EX', 5)

@@ -79,7 +79,8 @@ local function ring_some(version, most, envelope)
   end
 end
 
--- Put refs into the lanes of their version, at the front where they waited longest, and ring for them.
+-- Put refs into the lanes of their version, at the front where they waited longest, and ring for them. Those that were
+-- claimed and lost before wait apart from the lanes.
 local function enqueue(version, refs, envelope, to_front)
   if #refs == 0 then return end
   local push, from, to, step, known = to_front and 'LPUSH' or 'RPUSH', 1, #refs, 1, {}
@@ -88,8 +89,8 @@ local function enqueue(version, refs, envelope, to_front)
     local ref = parse(refs[r])
     local lane = lane_key(version, ref.priority, ref.owner)
     charge('cl:waiting', version, ref, ref.tokens)
-    redis.call(push, lane, refs[r])
-    if not known[lane] then
+    redis.call(push, ref.attempt > 1 and 'cl:returned:' .. version or lane, refs[r])
+    if ref.attempt == 1 and not known[lane] then
       known[lane] = true
       redis.call('SADD', 'cl:lanes:' .. ref.priority .. ':' .. ref.owner, version)
       join_shares(ref.owner, ref.priority)

@@ -33,7 +33,7 @@ TIDY_S = 20
 SPELLED_OUT = 5
 
 #: Keys that are empty, and so not there, when no work is left.
-ONLY_WITH_WORK = re.compile(r"cl:(lane|lanes|claim|in|contexts|open|expiring|leases|due|feeds)\b")
+ONLY_WITH_WORK = re.compile(r"cl:(lane|lanes|returned|claim|in|contexts|open|expiring|leases|due|feeds)\b")
 
 #: Hashes and sorted sets whose numbers all come to nothing with the last item.
 COUNTERS = ("cl:waiting", "cl:held", "cl:owed", "cl:unfed")

@@ -377,20 +377,30 @@ def test_failed_item_is_not_claimed_beside_other_work(bench: Bench) -> None:
     assert core.exchange({}, [], [VERSION], room=room, linger=True, idle=True).claim is not None
 
 
-def test_core_with_work_stops_for_a_failed_item_so_that_one_soon_runs_it_alone(bench: Bench) -> None:
+def test_returned_item_goes_before_all_else_and_cores_with_work_hold_back_for_it(bench: Bench) -> None:
     core = bench.core("a/0")
-    failed = bench.submit(1)
+    returned = bench.submit(1, priority=Priority.LOW)
     claimed(core)
-    bench.submit(64, owner="other")
+    bench.submit(64, owner="other", priority=Priority.HIGH)
     bench.upkeep.return_own("a/0")
     room = bench.settings.claim_tokens
-    first = core.exchange({}, [], [VERSION], room=room, linger=True, idle=False).claim
-    assert first is None or failed not in {ref.job for ref, _ in first.refs}
     assert core.exchange({}, [], [VERSION], room=room, linger=True, idle=False).claim is None
-    assert [ref.job for ref, _ in claimed(core).refs] == [failed]
+    assert [ref.job for ref, _ in claimed(core).refs] == [returned]
+    assert core.exchange({}, [], [VERSION], room=room, linger=True, idle=False).claim is not None
 
 
-def test_core_that_reads_a_document_stops_for_no_failed_item(bench: Bench) -> None:
+def test_returned_item_of_a_canceled_job_holds_nobody_back(bench: Bench) -> None:
+    core = bench.core("a/0")
+    canceled = bench.submit(2)
+    claimed(core)
+    bench.upkeep.return_own("a/0")
+    bench.cancel(canceled)
+    lone = bench.submit(1)
+    assert [ref.job for ref, _ in claimed(core).refs] == [lone]
+    assert not bench.raw.exists(f"cl:returned:{VERSION}")
+
+
+def test_core_that_reads_a_document_holds_back_for_nothing(bench: Bench) -> None:
     core = bench.core("a/0")
     bench.submit(1)
     claimed(core)

@@ -93,5 +93,8 @@ class Completions:
                         event.set()
             except Unavailable as error:
                 log.warning("completions_lost", detail=error.detail)
+            except Exception:
+                # Without this task every waiter only looks now and then: log, and listen again.
+                log.exception("completions_failed")
             self._wake_all()
             await asyncio.sleep(RESUBSCRIBE_S)

@@ -3,9 +3,10 @@
     python benchmarks/mixed_load.py [FILE.json.gz] [--limit N]
 
 Questions of a SQuAD file come one by one at a steady rate, a third of what the service can do; in every second phase a
-document of 50,000 words, with what is asked for in its last sentence, is being read all the time. Latencies count from
-the moment a question was due, so that one that had to wait for its turn is not flattered. With a core full of document,
-CPU that other programs take makes questions wait: compare figures only where ``foreign_cpus`` is near 0.
+document of 50,000 words, with what is asked for in its last sentence, is submitted and read meanwhile. Latencies count
+from the moment a question was due, so that one that had to wait for its turn is not flattered. With a core full of
+document, CPU that other programs take makes questions wait: pairs of phases count in which they took next to none,
+if there were any such.
 """
 
 import json
@@ -17,7 +18,8 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -35,8 +37,11 @@ HERE = Path(__file__).parent
 DATA = HERE.parent / ".corelane"
 OPTIONS = Options(no_answer=False)
 
-#: Phases without and with a document, by turns, and the questions of each.
-PHASES, SAMPLES = ("alone", "document", "alone", "document"), 700
+#: Questions of a phase; phases come in pairs, without a document and with one.
+SAMPLES = 150
+
+#: Pairs that are wanted in which nobody else took more CPU than this (in CPUs), and pairs after which that is given up.
+QUIET_PAIRS, QUIET_CPUS, MOST_PAIRS = 4, 0.2, 16
 
 #: Questions a second, as a share of what the service does in bulk.
 LOAD = 0.35
@@ -49,9 +54,6 @@ DOCUMENT_WORDS = 50_000
 
 QUESTION, ANSWER = "Who has the key to the attic?", "Rosalind Vane"
 LAST_SENTENCE = f" The key to the attic is with {ANSWER}."
-
-#: Longest time for a document to begin to be read, in seconds.
-BEGIN_S = 60
 
 
 def capacity(client: Client, questions: Sequence[Question]) -> float:
@@ -88,43 +90,33 @@ def make_document(questions: Sequence[Question], number: int) -> str:
     return "\n\n".join(parts) + LAST_SENTENCE
 
 
-class Readers:
-    """Has a document read all the time, the next when one is done."""
+class Reader:
+    """Has documents read, the next when one is done."""
 
     def __init__(self, client: Client, questions: Sequence[Question]) -> None:
         self._client = client
         self._questions = questions
-        self._stop = threading.Event()
         self.read = 0
-        self.failures: list[str] = []
+        self.wrong: list[str] = []
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Documents are under way for the length of the block."""
-        self._stop.clear()
-        begun = threading.Event()
-        reader = threading.Thread(target=self._read_on, args=(begun,))
-        reader.start()
-        if not begun.wait(BEGIN_S):
-            raise SystemExit("no document began to be read")
-        try:
-            yield
-        finally:
-            self._stop.set()
-            reader.join()
+        """A document is under way from the beginning of the block to its end at least."""
+        stop = threading.Event()
+        with ThreadPoolExecutor(1) as pool:
+            done = pool.submit(self._read_until, stop)
+            try:
+                yield
+            finally:
+                stop.set()
+            done.result()
 
-    def _read_on(self, begun: threading.Event) -> None:
-        while not self._stop.is_set():
-            item = Item(question=QUESTION, context=make_document(self._questions, self.read + 1))
-            job = self._client.submit([item], options=OPTIONS)
-            while not job.status.is_final:
-                job = self._client.get(job.id, wait_s=0.5)
-                if job.status == "running":
-                    begun.set()
-            [result] = self._client.iter_results(job.id)
+    def _read_until(self, stop: threading.Event) -> None:
+        while not stop.is_set():
             self.read += 1
+            result = self._client.ask(QUESTION, make_document(self._questions, self.read), no_answer=False)
             if result.answer is None or result.answer.text != ANSWER:
-                self.failures.append(f"document {self.read}: {result.answer}")
+                self.wrong.append(f"document {self.read}: {result.answer}")
 
 
 def percentile_ms(latencies: Sequence[float], percent: int) -> float:
@@ -139,22 +131,47 @@ def foreign_cpu_s() -> float:
     return sum(map(int, (user, nice, system, hard, soft))) / TICKS_PER_S - ours
 
 
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Latencies without and with a document, and the CPUs that others took meanwhile."""
+
+    alone: list[float]
+    beside: list[float]
+    foreign: tuple[float, float]
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether it says something about the service."""
+        return max(self.foreign) <= QUIET_CPUS
+
+
+def measure_pairs(client: Client, reader: Reader, questions: Sequence[Question], rate_per_s: float) -> list[Pair]:
+    """Pairs until enough were quiet; the quiet ones, or all if there were none."""
+    order = random.Random(1)
+    pairs: list[Pair] = []
+
+    def phase() -> tuple[list[float], float]:
+        used, began = foreign_cpu_s(), time.perf_counter()
+        latencies = ask_steadily(client, order.choices(questions, k=SAMPLES), rate_per_s)
+        return latencies, (foreign_cpu_s() - used) / (time.perf_counter() - began)
+
+    ask_steadily(client, order.choices(questions, k=50), rate_per_s)
+    while len(pairs) < MOST_PAIRS and sum(pair.is_quiet for pair in pairs) < QUIET_PAIRS:
+        alone, foreign_alone = phase()
+        with reader.reading():
+            beside, foreign_beside = phase()
+        pairs.append(Pair(alone, beside, (foreign_alone, foreign_beside)))
+    return [pair for pair in pairs if pair.is_quiet] or pairs
+
+
 def measure(questions: list[Question]) -> dict[str, object]:
-    """All phases, on one service."""
-    found: dict[str, list[list[float]]] = {"alone": [], "document": []}
-    foreign: dict[str, list[float]] = {"alone": [], "document": []}
-    with running_service(DATA) as url, Client(url) as client, Client(url) as other:
+    """All of it, on one service."""
+    with running_service(DATA) as url, Client(url) as client:
         full = capacity(client, questions)
-        readers = Readers(other, questions)
-        order = random.Random(1)
-        ask_steadily(client, order.choices(questions, k=50), LOAD * full)
-        for phase in PHASES:
-            chosen = order.choices(questions, k=SAMPLES)
-            with readers.reading() if phase == "document" else nullcontext():
-                used, began = foreign_cpu_s(), time.perf_counter()
-                found[phase].append(ask_steadily(client, chosen, LOAD * full))
-                foreign[phase].append((foreign_cpu_s() - used) / (time.perf_counter() - began))
-    alone, beside = ([each for part in found[phase] for each in part] for phase in ("alone", "document"))
+        reader = Reader(client, questions)
+        pairs = measure_pairs(client, reader, questions, LOAD * full)
+    alone = [latency for pair in pairs for latency in pair.alone]
+    beside = [latency for pair in pairs for latency in pair.beside]
     return {
         "capacity_per_s": round(full, 1),
         "rate_per_s": round(LOAD * full, 1),
@@ -164,11 +181,12 @@ def measure(questions: list[Question]) -> dict[str, object]:
         "short_p50_ms_with_document": percentile_ms(beside, 50),
         "short_p99_ms_with_document": percentile_ms(beside, 99),
         "ratio": round(percentile_ms(beside, 99) / percentile_ms(alone, 99), 2),
-        "phases_p99_ms": {phase: [percentile_ms(part, 99) for part in parts] for phase, parts in found.items()},
-        "foreign_cpus": {phase: [round(part, 2) for part in parts] for phase, parts in foreign.items()},
+        "pairs_p99_ms": [(percentile_ms(pair.alone, 99), percentile_ms(pair.beside, 99)) for pair in pairs],
+        "pairs_foreign_cpus": [tuple(round(part, 2) for part in pair.foreign) for pair in pairs],
+        "pairs_are_quiet": all(pair.is_quiet for pair in pairs),
         "document_words": DOCUMENT_WORDS,
-        "documents_read": readers.read,
-        "documents_wrong": readers.failures,
+        "documents_read": reader.read,
+        "documents_wrong": reader.wrong,
     }
 
 

@@ -34,6 +34,8 @@ async def finished_jobs(url: str) -> AsyncIterator[str]:
                 asked = False
                 parser.feed(data)
                 while (message := parser.gets()) is not False:
+                    if isinstance(message, redis.exceptions.ResponseError):
+                        continue  # A Redis whose disk is full answers PING so: it lives.
                     if message[0] == b"subscribe":
                         yield ""
                     elif message[0] == b"message":

@@ -7,6 +7,8 @@ import pytest
 
 from tests.chaos.report import Report
 
+HERE = Path(__file__).parent
+
 REPORT = pytest.StashKey[Report]()
 
 
@@ -19,11 +21,13 @@ def report(pytestconfig: pytest.Config) -> Iterator[Report]:
         report.write(Path(path))
 
 
-@pytest.fixture
-def long_run(request: pytest.FixtureRequest) -> None:
-    """For tests that only `make chaos` has time for."""
-    if not request.config.getoption("--faults"):
-        pytest.skip("runs in `make chaos`")
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave slow chaos tests to `make chaos`."""
+    if config.getoption("--faults"):
+        return
+    for item in items:
+        if HERE in item.path.parents and item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.skip("runs in `make chaos`"))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

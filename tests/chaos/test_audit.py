@@ -50,7 +50,7 @@ def run_with_a_frozen_core(folder: Path, settings: dict[str, str]) -> Findings:
             held = held_by(raw, "chaos/0")[job.id]
             wait_for(lambda: len(held.intersection(stored_indexes(raw, job.id))) >= 3)
             os.kill(child, signal.SIGCONT)
-            return audit(fleet, load, watch.sight, settle_s=20, tidy_s=3)
+            return audit(fleet, load, watch.sight, settle_s=12, tidy_s=2)
     finally:
         fleet.stop()
 
@@ -63,7 +63,7 @@ def test_audit_sees_a_broken_fence(tmp_path: Path) -> None:
 
 
 @pytest.mark.chaos
-@pytest.mark.usefixtures("long_run")
+@pytest.mark.slow
 def test_audit_finds_nothing_where_the_fence_holds(tmp_path: Path) -> None:
     assert run_with_a_frozen_core(tmp_path / "sound", {}).problems == []
 

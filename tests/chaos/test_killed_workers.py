@@ -10,8 +10,12 @@ import threading
 import time
 
 import pytest
+import redis
 
 from corelane.jobs import Item, Job
+from tests.chaos.load import Load
+from tests.chaos.report import Report
+from tests.chaos.watch import held_by, is_answered
 from tests.integration.conftest import Fleet, fleet, wait_for
 from tests.integration.test_cores import parent_of
 
@@ -20,6 +24,14 @@ __all__ = ["fleet"]
 JOB_ITEMS = 150
 
 FAULTS = 4
+
+#: What is under a lease when its core dies is answered well within this, however busy the others are, in seconds.
+ANSWERED_S = 20
+
+#: Enough callers to keep every core busy all the time.
+CALLERS = 24
+
+KILLS = 3
 
 
 def make_items(job: int) -> list[Item]:
@@ -31,7 +43,7 @@ def make_items(job: int) -> list[Item]:
     ]
 
 
-class Load:
+class SteadyLoad:
     """Submits jobs one after another until told to stop."""
 
     def __init__(self, fleet: Fleet) -> None:
@@ -40,7 +52,7 @@ class Load:
         self._enough = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
-    def __enter__(self) -> "Load":
+    def __enter__(self) -> "SteadyLoad":
         self._thread.start()
         return self
 
@@ -81,7 +93,7 @@ def strike(fleet: Fleet, rng: random.Random) -> str:
 def test_every_item_is_answered_once_whatever_dies(fleet: Fleet, request: pytest.FixtureRequest) -> None:
     rng = random.Random(request.config.getoption("--seed"))
     struck: list[str] = []
-    with Load(fleet) as load:
+    with SteadyLoad(fleet) as load:
         for _ in range(FAULTS):
             time.sleep(rng.uniform(1, 4))
             struck.append(strike(fleet, rng))
@@ -96,3 +108,34 @@ def test_every_item_is_answered_once_whatever_dies(fleet: Fleet, request: pytest
     for line in fleet.api.get("/metrics").text.splitlines():
         if line.startswith(("corelane_waiting_tokens{", "corelane_claimed_tokens{")):
             assert float(line.split()[-1]) == 0, line
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(600)
+@pytest.mark.slow
+def test_work_of_a_dead_core_is_answered_while_load_goes_on(fleet: Fleet, report: Report) -> None:
+    slowest = 0.0
+    with (
+        redis.Redis.from_url(fleet.redis_url(), decode_responses=True) as raw,
+        Load(fleet.url, seed=1, threads=CALLERS),
+    ):
+        for _ in range(KILLS):
+            time.sleep(5)  # of load
+            slowest = max(slowest, recovery_s(fleet, raw))
+            if slowest > ANSWERED_S:
+                break
+    report.measured["child killed under full load: what it held is answered after, slowest"] = round(slowest, 2)
+    assert slowest < ANSWERED_S
+
+
+def recovery_s(fleet: Fleet, raw: redis.Redis) -> float:
+    """Kill a child that holds work; seconds until that is answered, or a little more than allowed."""
+    fleet.wait_whole()
+    wait_for(lambda: bool(held_by(raw, "testhost/0")))
+    os.kill(fleet.states()["testhost/0"]["pid"], signal.SIGKILL)
+    began, held = time.monotonic(), held_by(raw, "testhost/0")
+    while time.monotonic() - began <= ANSWERED_S:
+        if all(is_answered(raw, job, items) for job, items in held.items()):
+            break
+        time.sleep(0.2)
+    return time.monotonic() - began

@@ -31,7 +31,10 @@ async def open_streams(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWr
         url, protocol=2, retry=Retry(NoBackoff(), 0), socket_connect_timeout=SOCKET_TIMEOUT_S
     )
     connection: Any = pool.make_connection()  # type: ignore[no-untyped-call]
-    await connection.connect()
+    try:
+        await connection.connect()
+    except RuntimeError as error:
+        raise _closed(error) from error
     streams = connection._reader, connection._writer
     connection._reader = connection._writer = None
     return streams
@@ -69,9 +72,8 @@ class AsyncLink:
                 async with asyncio.timeout(self._timeout_s):
                     replies = [await future for future in futures]
             except (TimeoutError, RuntimeError) as error:
-                # RuntimeError is uvloop's word for a transport that closed a moment ago.
                 self._lose(error)
-                raise redis.exceptions.ConnectionError(f"{type(error).__name__}: {error}") from error
+                raise _closed(error) from error
             for reply in replies:
                 if isinstance(reply, Exception):
                     raise reply
@@ -133,6 +135,11 @@ class AsyncLink:
             if not future.done():
                 future.set_exception(redis.exceptions.ConnectionError(str(reason)))
                 future.exception()
+
+
+def _closed(error: Exception) -> Exception:
+    """A lost connection, in redis-py's words; RuntimeError is uvloop's for a transport that closed a moment ago."""
+    return redis.exceptions.ConnectionError(f"{type(error).__name__}: {error}")
 
 
 def _error_of(text: str) -> Exception:

@@ -80,6 +80,7 @@ def make_celery(settings: Settings) -> Celery:
         broker_connection_max_retries=None,
         broker_channel_error_retry=True,
         broker_transport_options={
+            "ack_emulation": False,
             "socket_timeout": BROKER_TIMEOUT_S,
             "socket_connect_timeout": 5,
             "socket_keepalive": True,

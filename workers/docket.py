@@ -54,6 +54,11 @@ class Docket:
         """Jobs that have items in progress."""
         return list(dict.fromkeys(stretch.ref.job for stretch in self._open.values()))
 
+    @property
+    def met(self) -> list[tuple[str, int]]:
+        """Owners and priorities of the items in progress."""
+        return list(dict.fromkeys((stretch.ref.owner, stretch.ref.priority) for stretch in self._open.values()))
+
     def holds_document(self, most_tokens: int) -> bool:
         """Whether an item in progress is larger than any slice of several items."""
         return any(stretch.ref.tokens > most_tokens for stretch in self._open.values())
@@ -75,7 +80,7 @@ class Docket:
                 ids = [item[0] for item in stretch.items]
                 self._open[key] = Open(claim.lease, stretch.ref, version, ids, len(ids))
                 queries += [
-                    ((key, i), Query(question, context, stretch.options, owner=stretch.ref.owner))
+                    ((key, i), Query(question, context, stretch.options, stretch.ref.owner, stretch.ref.priority))
                     for i, (_, question, context) in enumerate(stretch.items)
                 ]
             self._runners[version].admit(queries)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from corelane.errors import Unavailable
 from corelane.log import get_logger
+from corelane.store.dispatch import Room
 from workers.core import CoreProcess
 from workers.docket import Docket
 
@@ -84,12 +85,12 @@ class Shift:
             return True
         overtime = time.monotonic() - self._report.began > self._core.settings.drain_s
         if overtime and self._docket.is_empty:
-            self._exchange(0, linger=True)
+            self._exchange(None, linger=True)
             self._core.dispatch.wake(self._core.bell)
             return True
         began, was_idle = time.monotonic(), self._docket.is_empty
         linger = not self._docket.is_empty or time.monotonic() - self._useful < self._core.settings.linger_s
-        self._exchange(0 if overtime else self._room(), linger=linger)
+        self._exchange(None if overtime else self._room(), linger=linger)
         if not self._docket.is_empty:
             if was_idle and self._core.settings.batch_wait_s:
                 self._gather()
@@ -105,17 +106,21 @@ class Shift:
         for _ in range(GATHER_LOOKS):
             time.sleep(self._core.settings.batch_wait_s / GATHER_LOOKS)
             room = self._room()
-            if not room:
+            if not room.tokens:
                 return
             self._exchange(room, linger=True)
 
-    def _room(self) -> int:
-        """Tokens that may be claimed now. A document counts for an eighth of the budget at most: others join it."""
-        budget = self._core.settings.claim_tokens
-        return max(0, budget - self._docket.waiting_tokens(budget // 8))
+    def _room(self) -> Room:
+        """What may be claimed now. A document counts for an eighth of the budget at most: others join it.
 
-    def _exchange(self, room: int, *, linger: bool) -> None:
-        """Commit what is done, hear which jobs want no more, claim up to ``room`` tokens: one trip."""
+        Slices overshoot the budget, so there is as much again for owners and priorities of whom nothing is here.
+        """
+        budget = self._core.settings.claim_tokens
+        waiting = self._docket.waiting_tokens(budget // 8)
+        return Room(max(0, budget - waiting), max(0, 2 * budget - waiting), self._docket.met)
+
+    def _exchange(self, room: Room | None, *, linger: bool) -> None:
+        """Commit what is done, hear which jobs want no more, claim what there is room for: one trip."""
         docket = self._docket
         done, versions = docket.done, self._core.versions if room else []
         turn = self._report.batches % max(len(versions), 1)
@@ -123,7 +128,7 @@ class Shift:
             done,
             docket.jobs,
             versions[turn:] + versions[:turn],
-            room=room,
+            room=room or Room(0),
             linger=linger,
             idle=docket.is_empty,
             laden=docket.holds_document(self._core.settings.slice_tokens),
@@ -150,6 +155,6 @@ class Shift:
     def _hand_over(self) -> None:
         """Commit what is done; what is not goes back to the lanes as it was, for other cores."""
         self._core.retire()
-        self._exchange(0, linger=True)
+        self._exchange(None, linger=True)
         for lease, refs in self._docket.unfinished().items():
             self._core.dispatch.hand_back(lease, refs, self._core.bell)

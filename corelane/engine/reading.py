@@ -17,18 +17,22 @@ from corelane.engine.buckets import Bucket
 from corelane.engine.contexts import Context, Contexts
 from corelane.engine.windows import Window, cut_windows
 from corelane.errors import QuestionTooLong
-from corelane.jobs import Options
+from corelane.jobs import Options, Priority
 from corelane.lanes import PUBLIC
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One item, as the engine sees it; ``owner`` is who asked, and shares batches with the others."""
+    """One item, as the engine sees it; ``owner`` is who asked, and shares batches with the others.
+
+    Of an owner's items those of the least ``priority`` are answered first.
+    """
 
     question: str
     context: str
     options: Options = field(default_factory=Options)
     owner: str = PUBLIC
+    priority: int = Priority.NORMAL.rank
 
 
 @dataclass(frozen=True, slots=True)

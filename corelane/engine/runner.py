@@ -206,7 +206,8 @@ class Runner:
                 self._refused.append((key, _failure(reading)))
                 continue
             self._arrivals += 1
-            waiting = Waiting.of(self._arrivals, reading.windows, self._ladder, reading.query.owner)
+            query = reading.query
+            waiting = Waiting.of(self._arrivals, reading.windows, self._ladder, query.owner, query.priority)
             self._progress[key] = Progress(reading, waiting)
             self._by_arrival[self._arrivals] = key
 

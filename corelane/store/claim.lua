@@ -1,14 +1,17 @@
--- claim(core, tokens, refs, document, laden, lease_ms, linger, idle, ttl, version…)
+-- claim(core, room, spare, met, refs, document, laden, lease_ms, linger, idle, ttl, version…)
 --   → {lease, then per ref: ref, version, payload, options} or {}
 -- What was returned from a lost claim goes before all else, alone, to a core with nothing else in progress; others claim
 -- nothing until it is gone, so that one is soon idle. Then high priority first, but every eighth time the lowest, so that
 -- nothing starves. Within a priority the owner who was served the fewest tokens goes first; within an owner the oldest. Up
--- to the token budget, at least one. A core that reads a document (more than `document` tokens) is laden: it takes no
--- second one, and holds back for nothing. "Nothing there" and "the bell may ring again" are one step, so no wake-up is
+-- to `room` tokens, at least one; up to `spare` from an owner and priority of whom this core holds nothing (`met` lists the
+-- others, as `,owner:priority,…,`), so that a newcomer waits for no backlog of someone else's. Without room, and no newcomer
+-- there, the bell stays as it is. A core that reads a document (more than `document` tokens) is laden: it takes no second
+-- one, and holds back for nothing. "Nothing there" and "the bell may ring again" are one step, so no wake-up is
 -- lost. Small payloads come along, which saves a lone question a trip; large ones cost more in a script than a trip does.
-local core, budget, max_refs, document, laden = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5] == '1'
-local lease_ms, linger, idle, ttl = tonumber(ARGV[6]), ARGV[7], ARGV[8] == '1', tonumber(ARGV[9])
-local FIRST_VERSION, SMALL_PAYLOAD_BYTES, LOOK_PAST = 10, 2048, 32
+local core, room, spare, met = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+local max_refs, document, laden = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == '1'
+local lease_ms, linger, idle, ttl = tonumber(ARGV[8]), ARGV[9], ARGV[10] == '1', tonumber(ARGV[11])
+local FIRST_VERSION, SMALL_PAYLOAD_BYTES, LOOK_PAST = 12, 2048, 32
 local now, tokens, taken, held = now_ms(), 0, {}, {}
 redis.call('HSET', 'cl:claimed', core, now)
 
@@ -86,10 +89,16 @@ end
 
 local function take_from(priority)
   local skipped = 0
-  while tokens < budget and #held < 2 * max_refs do
+  while tokens < spare and #held < 2 * max_refs do
     local owner = redis.call('ZRANGE', 'cl:shares:' .. priority, skipped, skipped)[1]
     if not owner then return end
-    if not take_one(owner, priority) then skipped = skipped + 1 end
+    local name = owner .. ':' .. priority .. ','
+    local is_met = string.find(met, ',' .. name, 1, true)
+    if (is_met and tokens >= room) or not take_one(owner, priority) then
+      skipped = skipped + 1
+    elseif not is_met then
+      met = met .. name
+    end
   end
 end
 
@@ -99,6 +108,7 @@ if not take_returned() then
   for priority = from, to, step do take_from(priority) end
 end
 if #taken == 0 then
+  if room == 0 then return {} end
   if linger == '1' then
     redis.call('SET', 'cl:bell:' .. core, 'l', 'EX', 5)
   else

@@ -4,7 +4,7 @@ Used by one worker process on a connection of its own. Nothing here repeats a ca
 caller goes on with its next claim, and whatever was claimed comes back when its lease lapses.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,6 +54,15 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
+class Room:
+    """How much a core may claim: ``tokens``, and up to ``spare`` from owners and priorities not ``met`` there yet."""
+
+    tokens: int
+    spare: int = 0
+    met: Collection[tuple[str, int]] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Exchange:
     """What came of one trip: stretches refused by lease, jobs that want no more, and the new claim."""
 
@@ -76,15 +85,15 @@ class Dispatch:
         jobs: Sequence[str],
         versions: Sequence[str],
         *,
-        room: int,
+        room: Room,
         linger: bool,
         idle: bool,
         laden: bool = False,
     ) -> Exchange:
-        """Commit by lease, ask which of ``jobs`` are final, and claim up to ``room`` tokens, in one trip.
+        """Commit by lease, ask which of ``jobs`` are final, and claim for ``versions`` what has room: one trip.
 
         ``idle`` says that nothing else is in progress: only then are items claimed that failed before; ``laden`` that
-        a document is: then no second one is. With no room nothing is claimed and the bell stays as it is.
+        a document is: then no second one is. Without versions nothing is claimed and the bell stays as it is.
         """
         commit = load_scripts()["commit"]
         commands = [evalsha(commit, self._commit_args(lease, outcomes)) for lease, outcomes in commits.items()]
@@ -102,14 +111,15 @@ class Dispatch:
         *replies, claimed = self._link.run_with(commands, "claim", *claim)
         return replies, claimed
 
-    def _claim_args(self, versions: Sequence[str], room: int, linger: bool, idle: bool, laden: bool) -> list[Any]:
+    def _claim_args(self, versions: Sequence[str], room: Room, linger: bool, idle: bool, laden: bool) -> list[Any]:
         s = self._settings
-        limits = (room, s.claim_refs, s.slice_tokens, int(laden))
+        met = ",".join(["", *(f"{owner}:{priority}" for owner, priority in room.met), ""])
+        limits = (room.tokens, max(room.tokens, room.spare), met, s.claim_refs, s.slice_tokens, int(laden))
         return [self._core, *limits, int(s.lease_s * 1000), int(linger), int(idle), s.results_ttl_s, *versions]
 
     def claim(self, versions: Sequence[str], *, linger: bool) -> Claim | None:
         """A claim by itself, as a core does that has nothing else in progress."""
-        room = self._settings.claim_tokens
+        room = Room(self._settings.claim_tokens)
         return self.exchange({}, [], versions, room=room, linger=linger, idle=True).claim
 
     def commit(self, lease: str, outcomes: Sequence[Outcome]) -> int:

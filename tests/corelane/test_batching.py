@@ -6,6 +6,7 @@ from corelane.engine.batching import OLDEST_TURN, Share, Waiting, next_batch
 from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket, parse_buckets, smallest_fit
 from corelane.engine.windows import Window
 from corelane.errors import CompileFailed
+from corelane.jobs import Priority
 from corelane.lanes import PUBLIC
 
 LADDER = parse_buckets("16x64,8x128,8x256,4x384")
@@ -95,6 +96,12 @@ def test_lone_item_of_another_owner_is_in_the_very_next_batch(
     [lone] = waiting_items([late], "b", first=1000)
     assume(batches or lone.tokens < sum(item.tokens for item in items))
     assert run_batch([*items, lone], shares)[0] is lone
+
+
+def test_higher_priority_goes_before_what_came_first_and_is_shorter() -> None:
+    items, shares = waiting_items([[64], [64]]), dict[str, Share]()
+    high = Waiting.of(2, [Window(n, n + 1, 64) for n in range(2)], LADDER, priority=Priority.HIGH.rank)
+    assert run_batch([*items, high], shares) == [high, high, *items]
 
 
 @given(ITEMS)

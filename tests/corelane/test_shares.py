@@ -1,7 +1,8 @@
 """Fair shares between owners, charged by tokens."""
 
-from corelane.jobs import Item
-from tests.corelane.store_bench import Bench, answer_all, answered, claimed
+from corelane.jobs import Item, Priority
+from corelane.store.dispatch import Room
+from tests.corelane.store_bench import VERSION, Bench, answer_all, answered, claimed
 
 
 def test_newcomer_goes_before_a_flood(bench: Bench) -> None:
@@ -63,3 +64,28 @@ def test_owner_whose_work_a_core_cannot_do_is_passed_over(bench: Bench) -> None:
     others = bench.core("b/0").claim(["other@1"], linger=False)
     assert others is not None
     assert [ref.owner for ref, _ in others.refs] == ["first"]
+
+
+def test_core_without_room_claims_for_newcomers_alone(bench: Bench) -> None:
+    core = bench.core("a/0")
+    bench.submit(3200, owner="flood")
+    claimed(core)
+    room = Room(0, bench.settings.claim_tokens, [("flood", Priority.NORMAL.rank)])
+
+    def claimed_now(room: Room) -> list[str]:
+        claim = core.exchange({}, [], [VERSION], room=room, linger=True, idle=False).claim
+        return [] if claim is None else [ref.job for ref, _ in claim.refs]
+
+    assert claimed_now(room) == []
+    assert bench.raw.get("cl:bell:a/0") == "r"
+    lone, urgent = bench.submit(1, owner="other"), bench.submit(1, owner="flood", priority=Priority.HIGH)
+    assert claimed_now(room) == [urgent, lone]
+    assert claimed_now(Room(0, 0, room.met)) == []
+
+
+def test_newcomer_with_a_flood_of_its_own_gets_one_slice_beyond_the_room(bench: Bench) -> None:
+    core = bench.core("a/0")
+    second = bench.submit(3200, owner="second")
+    exchanged = core.exchange({}, [], [VERSION], room=Room(0, 1), linger=True, idle=False)
+    assert exchanged.claim is not None
+    assert [(ref.job, ref.first) for ref, _ in exchanged.claim.refs] == [(second, 0)]

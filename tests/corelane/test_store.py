@@ -7,7 +7,7 @@ import pytest
 from corelane.errors import StoreFull, StoreUnavailable
 from corelane.jobs import Item, JobStatus, Priority, Webhook, new_job_id
 from corelane.store.connections import Link
-from corelane.store.dispatch import Dispatch
+from corelane.store.dispatch import Dispatch, Room
 from corelane.store.fleet import Announcer
 from tests.corelane.store_bench import VERSION, Bench, answered, claimed
 
@@ -285,7 +285,7 @@ def test_core_that_reads_a_document_takes_no_second_one_but_what_stands_behind_i
     bench.submit(1, items=[document()])
     bench.submit(1, items=[document()])
     lone = bench.submit(1)
-    room = bench.settings.claim_tokens
+    room = Room(bench.settings.claim_tokens)
     assert len(claimed(core).refs) == 1
     exchanged = core.exchange({}, [], [VERSION], room=room, linger=True, idle=False, laden=True)
     assert exchanged.claim is not None
@@ -358,7 +358,7 @@ def test_one_trip_commits_asks_and_claims(bench: Bench) -> None:
     claim = claimed(core)
     bench.cancel(second)
     third = bench.submit(1)
-    room = bench.settings.claim_tokens
+    room = Room(bench.settings.claim_tokens)
     commits = {claim.lease: answered(claim)[:1]}
     exchanged = core.exchange(commits, [first, second], [VERSION], room=room, linger=True, idle=False)
     assert exchanged.refused == {claim.lease: 0}
@@ -372,7 +372,7 @@ def test_failed_item_is_not_claimed_beside_other_work(bench: Bench) -> None:
     bench.submit(1)
     claimed(core)
     bench.upkeep.return_own("a/0")
-    room = bench.settings.claim_tokens
+    room = Room(bench.settings.claim_tokens)
     assert core.exchange({}, [], [VERSION], room=room, linger=True, idle=False).claim is None
     assert core.exchange({}, [], [VERSION], room=room, linger=True, idle=True).claim is not None
 
@@ -383,7 +383,7 @@ def test_returned_item_goes_before_all_else_and_cores_with_work_hold_back_for_it
     claimed(core)
     bench.submit(64, owner="other", priority=Priority.HIGH)
     bench.upkeep.return_own("a/0")
-    room = bench.settings.claim_tokens
+    room = Room(bench.settings.claim_tokens)
     assert core.exchange({}, [], [VERSION], room=room, linger=True, idle=False).claim is None
     assert [ref.job for ref, _ in claimed(core).refs] == [returned]
     assert core.exchange({}, [], [VERSION], room=room, linger=True, idle=False).claim is not None
@@ -406,7 +406,7 @@ def test_core_that_reads_a_document_holds_back_for_nothing(bench: Bench) -> None
     claimed(core)
     lone = bench.submit(1)
     bench.upkeep.return_own("a/0")
-    room = bench.settings.claim_tokens
+    room = Room(bench.settings.claim_tokens)
     exchanged = core.exchange({}, [], [VERSION], room=room, linger=True, idle=False, laden=True)
     assert exchanged.claim is not None
     assert [ref.job for ref, _ in exchanged.claim.refs] == [lone]

@@ -101,7 +101,9 @@ class Settings(BaseSettings):
         0, ge=0, le=1, description="Time an idle core waits for a batch to fill before it runs, in seconds."
     )
     latency_target_s: float = Field(
-        0.06, gt=0, description="Longest time one batch should take, in seconds; one row always runs, however long."
+        0.04,
+        gt=0,
+        description="Time one batch may take while several API keys ask, in seconds; half as much again for one alone.",
     )
     context_cache_tokens: int = Field(
         2_000_000, ge=0, description="Tokens of contexts a core keeps for later questions on them; 25 bytes each."

@@ -77,9 +77,14 @@ class Line:
     items: list[Waiting]
 
     @property
+    def tokens(self) -> int:
+        """All that waits."""
+        return sum(item.tokens for item in self.items)
+
+    @property
     def rank(self) -> tuple[int, int, int]:
         """The least begins the batch: who has had least; among equals who has least waiting, and who came first."""
-        return self.share.ahead, sum(item.tokens for item in self.items), self.items[0].arrival
+        return self.share.ahead, self.tokens, self.items[0].arrival
 
     def windows(self, bucket: Bucket) -> Iterator[tuple[Waiting, Window]]:
         """Take the windows of one bucket, one by one."""
@@ -94,11 +99,16 @@ def full(bucket: Bucket) -> int:
 
 
 def next_batch(
-    items: Iterable[Waiting], shares: dict[str, Share], most_rows: Callable[[Bucket], int] = full
+    items: Iterable[Waiting],
+    shares: dict[str, Share],
+    most_rows: Callable[[Bucket], int] = full,
+    little_tokens: int = 0,
 ) -> tuple[Bucket, list[tuple[Waiting, Window]]] | None:
     """A bucket and at most ``most_rows`` of windows, taken from the items; None if nothing waits.
 
-    ``shares`` is what it remembers between calls: empty at first.
+    ``shares`` is what it remembers between calls: empty at first. An owner with at most ``little_tokens`` waiting
+    shares a batch that it begins only with others like it: where few rows take less time than many, its question is
+    answered at once, and not with the rest of a flood.
     """
     lines = _line_up(items, shares)
     if not lines:
@@ -106,6 +116,8 @@ def next_batch(
     first = min(lines, key=lambda line: line.rank)
     first.share.begun += 1
     bucket = next(iter(first.items[0].by_bucket))
+    if first.tokens <= little_tokens:
+        lines = [line for line in lines if line.tokens <= little_tokens]
     return bucket, _alternate(first, lines, bucket, most_rows(bucket))
 
 

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 from corelane.artifacts import TOKENIZER_NAME, Artifact
 from corelane.engine.answering import ReadWindow, compose_result, search_rows
 from corelane.engine.backend import Backend, Batch, Logits, Model
-from corelane.engine.batching import Share, Waiting, full, next_batch
+from corelane.engine.batching import Share, Waiting, next_batch
 from corelane.engine.buckets import Bucket
 from corelane.engine.contexts import Context
 from corelane.engine.pace import Pace
@@ -30,6 +30,9 @@ from corelane.jobs import JobStatus
 
 #: TorchScript profiles a graph for two passes and runs at full speed from the third.
 WARM_UP_PASSES = 3
+
+#: An owner with no more than this waiting (three questions) is answered by itself, where short batches are quick.
+LITTLE_TOKENS = 512
 
 #: A query's key and its result in stored form, less index and id.
 Answered = tuple[Any, dict[str, Any]]
@@ -207,6 +210,7 @@ class Runner:
                 continue
             self._arrivals += 1
             query = reading.query
+            self._pace.heard(query.owner)
             waiting = Waiting.of(self._arrivals, reading.windows, self._ladder, query.owner, query.priority)
             self._progress[key] = Progress(reading, waiting)
             self._by_arrival[self._arrivals] = key
@@ -236,7 +240,10 @@ class Runner:
             self._take_in(queries, {text: context})
         answered, self._refused = self._refused, []
         waiting = (progress.waiting for progress in self._progress.values())
-        chosen = next_batch(waiting, self._shares, self._pace.rows if self._flexible_rows else full)
+        if self._flexible_rows:
+            chosen = next_batch(waiting, self._shares, self._pace.rows, LITTLE_TOKENS)
+        else:
+            chosen = next_batch(waiting, self._shares)
         if chosen is not None:
             bucket, windows = chosen
             rows = [(self._by_arrival[item.arrival], window) for item, window in windows]

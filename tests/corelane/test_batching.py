@@ -98,6 +98,16 @@ def test_lone_item_of_another_owner_is_in_the_very_next_batch(
     assert run_batch([*items, lone], shares)[0] is lone
 
 
+def test_owner_with_little_waiting_shares_its_batch_with_others_like_it_alone() -> None:
+    flood, shares = waiting_items([[64]] * 30, "flood"), dict[str, Share]()
+    run_batch(flood, shares)
+    first, second = waiting_items([[60]], "b", 100)[0], waiting_items([[60]], "c", 101)[0]
+    chosen = next_batch([*flood, first, second], shares, little_tokens=64)
+    assert chosen is not None
+    assert [item for item, _ in chosen[1]] == [first, second]
+    assert len(run_batch(flood, shares)) == 14
+
+
 def test_higher_priority_goes_before_what_came_first_and_is_shorter() -> None:
     items, shares = waiting_items([[64], [64]]), dict[str, Share]()
     high = Waiting.of(2, [Window(n, n + 1, 64) for n in range(2)], LADDER, priority=Priority.HIGH.rank)

@@ -2,48 +2,70 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corelane.engine.buckets import Bucket
-from corelane.engine.pace import RECENT_BATCHES, Pace
+from corelane.engine.pace import ALONE_AFTER_S, RECENT_BATCHES, Pace
 
 BUCKET = Bucket(length=128, rows=8)
 
 
+def shared_pace(target_s: float) -> Pace:
+    """The pace of a core that two owners share."""
+    pace = Pace(target_s, lambda: 1000.0)
+    pace.heard("a")
+    pace.heard("b")
+    return pace
+
+
+def test_owner_alone_gets_longer_batches_once_the_others_are_gone() -> None:
+    now = 1000.0
+    pace = Pace(0.04, lambda: now)
+    pace.note(BUCKET, rows=8, seconds=0.08)
+    sizes = [pace.rows(BUCKET)]
+    for owner in "aab":
+        pace.heard(owner)
+        sizes.append(pace.rows(BUCKET))
+    for seconds in (ALONE_AFTER_S, 0.1):
+        now += seconds
+        sizes.append(pace.rows(BUCKET))
+    assert sizes == [6, 6, 6, 4, 4, 6]
+
+
 def test_bucket_that_was_never_measured_is_not_limited() -> None:
-    assert Pace(0.001).rows(BUCKET) == 8
+    assert shared_pace(0.001).rows(BUCKET) == 8
 
 
 def test_as_many_rows_as_are_done_in_time() -> None:
-    pace = Pace(0.05)
+    pace = shared_pace(0.05)
     pace.note(BUCKET, rows=8, seconds=0.08)
     assert pace.rows(BUCKET) == 5
 
 
 def test_one_row_runs_however_long_it_takes() -> None:
-    pace = Pace(0.05)
+    pace = shared_pace(0.05)
     pace.note(BUCKET, rows=1, seconds=60)
     assert pace.rows(BUCKET) == 1
 
 
 def test_without_a_target_batches_are_full() -> None:
-    pace = Pace(float("inf"))
+    pace = shared_pace(float("inf"))
     pace.note(BUCKET, rows=8, seconds=60)
     assert pace.rows(BUCKET) == 8
 
 
 def test_clock_that_stood_still_limits_nothing() -> None:
-    pace = Pace(0.05)
+    pace = shared_pace(0.05)
     pace.note(BUCKET, rows=8, seconds=0)
     assert pace.rows(BUCKET) == 8
 
 
 def test_batch_that_was_held_up_changes_nothing() -> None:
-    pace = Pace(0.08)
+    pace = shared_pace(0.08)
     for seconds in (0.1, 3, 0.1, 5):
         pace.note(BUCKET, rows=8, seconds=seconds)
         assert pace.rows(BUCKET) == 6
 
 
 def test_core_that_slows_down_gets_smaller_batches_and_larger_ones_when_it_recovers() -> None:
-    pace = Pace(0.08)
+    pace = shared_pace(0.08)
     sizes = []
     for seconds in [0.08] + [0.4] * RECENT_BATCHES + [0.08]:
         pace.note(BUCKET, rows=8, seconds=seconds)
@@ -52,7 +74,7 @@ def test_core_that_slows_down_gets_smaller_batches_and_larger_ones_when_it_recov
 
 
 def test_buckets_are_measured_apart() -> None:
-    pace = Pace(0.05)
+    pace = shared_pace(0.05)
     pace.note(BUCKET, rows=8, seconds=0.8)
     assert pace.rows(Bucket(length=64, rows=16)) == 16
 
@@ -61,7 +83,7 @@ def test_buckets_are_measured_apart() -> None:
 def test_rows_are_always_some_and_never_more_than_the_bucket_has(
     measured: list[tuple[int, float]], target_s: float
 ) -> None:
-    pace = Pace(target_s)
+    pace = shared_pace(target_s)
     for rows, seconds in measured:
         pace.note(BUCKET, rows, seconds)
         assert 1 <= pace.rows(BUCKET) <= BUCKET.rows

@@ -2,11 +2,11 @@
 
     python benchmarks/mixed_load.py [FILE.json.gz] [--limit N]
 
-Questions of a SQuAD file come one by one at a steady rate, a third of what the service can do; in every second phase a
-document of 50,000 words, with what is asked for in its last sentence, is submitted and read meanwhile. Latencies count
-from the moment a question was due, so that one that had to wait for its turn is not flattered. With a core full of
-document, CPU that other programs take makes questions wait: pairs of phases count in which they took next to none,
-if there were any such.
+Questions of a SQuAD file come one by one at a steady rate, a third of what the service can do, the same ones in both
+phases of a pair; in every second phase a document of 50,000 words, with what is asked for in its last sentence, is
+submitted and read meanwhile. Latencies count from the moment a question was due, so that one that had to wait for its
+turn is not flattered. With a core full of document, CPU that other programs take makes questions wait: pairs of phases
+count in which they took next to none, if there were any such.
 """
 
 import json
@@ -150,16 +150,17 @@ def measure_pairs(client: Client, reader: Reader, questions: Sequence[Question],
     order = random.Random(1)
     pairs: list[Pair] = []
 
-    def phase() -> tuple[list[float], float]:
+    def phase(asked: Sequence[Question]) -> tuple[list[float], float]:
         used, began = foreign_cpu_s(), time.perf_counter()
-        latencies = ask_steadily(client, order.choices(questions, k=SAMPLES), rate_per_s)
+        latencies = ask_steadily(client, asked, rate_per_s)
         return latencies, (foreign_cpu_s() - used) / (time.perf_counter() - began)
 
     ask_steadily(client, order.choices(questions, k=50), rate_per_s)
     while len(pairs) < MOST_PAIRS and sum(pair.is_quiet for pair in pairs) < QUIET_PAIRS:
-        alone, foreign_alone = phase()
+        asked = order.choices(questions, k=SAMPLES)
+        alone, foreign_alone = phase(asked)
         with reader.reading():
-            beside, foreign_beside = phase()
+            beside, foreign_beside = phase(asked)
         pairs.append(Pair(alone, beside, (foreign_alone, foreign_beside)))
     return [pair for pair in pairs if pair.is_quiet] or pairs
 

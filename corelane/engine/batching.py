@@ -3,10 +3,10 @@
 Windows, not items, are scheduled. Owners share batches by tokens: the one that has had least begins the batch, and row
 by row the one that has had least comes next, so that a question waits for no other owner's flood. A newcomer is level
 with the owner that has had least: nobody saves up. Within an owner the item with the fewest windows left goes first, so
-that a one-line question never waits for a document, and before that the one of higher priority; every fourth batch that
-an owner begins, it begins with its oldest item, so that neither a document nor a low priority starves. A batch holds
-windows of one bucket, the shortest that fits each: rows of a shorter one would cost more padding than the batch they
-save (2.5 ms on a CPU, the time of 35 tokens).
+that a one-line question never waits for a document, and before that the one of higher priority; an owner that has
+passed over its oldest item seven times begins with it, so that neither a document nor a low priority starves. A batch
+holds windows of one bucket, the shortest that fits each: rows of a shorter one would cost more padding than the batch
+they save (2.5 ms on a CPU, the time of 35 tokens).
 """
 
 from collections import deque
@@ -18,8 +18,8 @@ from corelane.engine.windows import Window
 from corelane.jobs import Priority
 from corelane.lanes import PUBLIC
 
-#: One in so many of the batches that an owner begins, it begins with its oldest item.
-OLDEST_TURN = 4
+#: Of so many batches that an owner begins, it begins one with its oldest item at least.
+OLDEST_TURN = 8
 
 
 @dataclass(slots=True)
@@ -63,10 +63,12 @@ class Waiting:
 
 @dataclass(slots=True)
 class Share:
-    """Tokens run for an owner beyond those of the waiting owner that has had least, and the batches it began."""
+    """Tokens run for an owner beyond those of the waiting owner that has had least, and how often in a row batches that
+    it began passed over its oldest item.
+    """
 
     ahead: int = 0
-    begun: int = 0
+    passed_over: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -114,7 +116,8 @@ def next_batch(
     if not lines:
         return None
     first = min(lines, key=lambda line: line.rank)
-    first.share.begun += 1
+    oldest = min(item.arrival for item in first.items)
+    first.share.passed_over = 0 if first.items[0].arrival == oldest else first.share.passed_over + 1
     bucket = next(iter(first.items[0].by_bucket))
     if first.tokens <= little_tokens:
         lines = [line for line in lines if line.tokens <= little_tokens]
@@ -134,7 +137,7 @@ def _line_up(items: Iterable[Waiting], shares: dict[str, Share]) -> list[Line]:
             del shares[owner]
     lines = [Line(shares.setdefault(owner, Share()), waiting) for owner, waiting in by_owner.items()]
     for line in lines:
-        oldest_first = line.share.begun % OLDEST_TURN == OLDEST_TURN - 1
+        oldest_first = line.share.passed_over >= OLDEST_TURN - 1
         line.items.sort(key=_arrival if oldest_first else _size)
     return lines
 

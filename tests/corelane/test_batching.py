@@ -117,13 +117,13 @@ def test_higher_priority_goes_before_what_came_first_and_is_shorter() -> None:
 @given(ITEMS)
 def test_one_owner_alone_is_served_as_if_there_were_no_owners(lengths: list[tuple[list[int], str]]) -> None:
     items, shares = waiting_items([item for item, _ in lengths]), dict[str, Share]()
-    turn = 0
+    passed_over = 0
     while any(item.left for item in items):
         waiting = [item for item in items if item.left]
-        oldest_first = turn % OLDEST_TURN == OLDEST_TURN - 1
+        oldest_first = passed_over == OLDEST_TURN - 1
         first = min(waiting, key=lambda item: (0 if oldest_first else item.left, item.arrival))
+        passed_over = 0 if first is waiting[0] else passed_over + 1
         assert run_batch(items, shares)[0] is first
-        turn += 1
 
 
 def test_question_of_a_second_owner_goes_before_forty_that_came_first() -> None:
@@ -187,6 +187,15 @@ def test_one_line_question_goes_before_a_document_that_came_first() -> None:
 def test_document_shares_the_rows_that_a_short_question_leaves() -> None:
     document, question = waiting_items([[384] * 400, [380]])
     assert run_batch([document, question], {}) == [question, document, document, document]
+
+
+def test_document_that_had_its_turn_while_nobody_asked_is_not_due_beside_the_next_question() -> None:
+    [document] = waiting_items([[384] * 40])
+    shares: dict[str, Share] = {}
+    for turn in range(2 * OLDEST_TURN):
+        assert run_batch([document], shares)[0] is document
+        [question] = waiting_items([[40]], first=100 + turn)
+        assert run_batch([document, question], shares) == [question]
 
 
 def test_document_is_not_starved_by_an_endless_stream_of_questions() -> None:

@@ -29,6 +29,12 @@ def test_owner_alone_gets_longer_batches_once_the_others_are_gone() -> None:
     assert sizes == [6, 6, 6, 4, 4, 6]
 
 
+def test_rows_that_take_long_get_no_longer_batches() -> None:
+    pace = Pace(0.04)
+    pace.note(BUCKET, rows=8, seconds=0.2)
+    assert pace.rows(BUCKET) == 1
+
+
 def test_bucket_that_was_never_measured_is_not_limited() -> None:
     assert shared_pace(0.001).rows(BUCKET) == 8
 

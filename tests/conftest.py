@@ -24,6 +24,7 @@ from tests.artifacts_for_tests import compile_model, save_tiny_model
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--faults", type=int, default=0, help="faults of each chaos round; 0 is one of each kind")
     parser.addoption("--seed", type=int, default=1, help="seed of the first chaos round")
+    parser.addoption("--only", default="", help="kinds of chaos faults, as kill_child,kill_parent; all if empty")
     parser.addoption("--rounds", type=int, default=1, help="chaos rounds, each with the next seed and a new fleet")
     parser.addoption("--chaos-model", action="store_true", help="chaos with the built-in model, not the null engine")
     parser.addoption("--chaos-report", metavar="FILE", help="write the chaos report there, as JSON")

@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 import redis
@@ -334,12 +334,17 @@ DECK: dict[Callable[[Scene], None], int] = {
 }
 
 
-def schedule(rng: random.Random, count: int) -> list[Callable[[Scene], None]]:
-    """``count`` faults: each kind once in random order, then whole decks, shuffled."""
-    drawn = list(DECK)
+def schedule(rng: random.Random, count: int, only: Collection[str] = ()) -> list[Callable[[Scene], None]]:
+    """``count`` faults, of the kinds in ``only`` if it names some: each kind once in random order, then whole decks,
+    shuffled.
+    """
+    kinds = {fault: times for fault, times in DECK.items() if not only or fault.__name__ in only}
+    if len(kinds) < len(only):
+        raise ValueError(f"not all of {sorted(only)} are faults: {sorted(fault.__name__ for fault in DECK)}")
+    drawn = list(kinds)
     rng.shuffle(drawn)
     while len(drawn) < count:
-        deck = [fault for fault, times in DECK.items() for _ in range(times)]
+        deck = [fault for fault, times in kinds.items() for _ in range(times)]
         rng.shuffle(deck)
         drawn += deck
     return drawn[:count]

@@ -6,7 +6,7 @@ In `make test` each kind of fault strikes once; `make chaos` draws hundreds, see
 
 import random
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -44,13 +44,19 @@ def settings_for(request: pytest.FixtureRequest) -> dict[str, str]:
     return {"CORELANE_TARGET": "cpu", "CORELANE_MODEL": "qa-minilm", "CORELANE_ARTIFACTS_DIR": f"{built_in}/artifacts"}
 
 
-def strike_and_audit(fleet: ChaosFleet, report: Report, settings: Mapping[str, str], seed: int, count: int) -> Findings:
+def strike_and_audit(
+    fleet: ChaosFleet,
+    report: Report,
+    settings: Mapping[str, str],
+    seed: int,
+    faults: list[Callable[[Scene], None]],
+) -> Findings:
     rng, began = random.Random(seed), time.monotonic()
     most = {"most_items": MODEL_ITEMS} if settings else {}
     with Watch(fleet.redis) as watch:
         scene = Scene(fleet, watch, rng)
         with Load(fleet.url, seed, **most) as load:
-            strike_all(scene, schedule(rng, count))
+            strike_all(scene, faults)
         fleet.wait_whole(WHOLE_S)
         findings = audit(fleet, load, watch.sight)
     engine = settings.get("CORELANE_TARGET", "null")
@@ -65,8 +71,10 @@ def test_every_item_is_answered_once_whatever_fails(
     request: pytest.FixtureRequest, tmp_path: Path, report: Report, seed: int
 ) -> None:
     settings = settings_for(request)
-    count = request.config.getoption("--faults") or len(DECK)
+    only = [name for name in request.config.getoption("--only").split(",") if name]
+    count = request.config.getoption("--faults") or len(only or DECK)
+    faults = schedule(random.Random(seed), count, only)
     with running(ChaosFleet(tmp_path / "fleet", min(2, len(cpu_slots())), settings)) as fleet:
-        findings = strike_and_audit(fleet, report, settings, seed, count)
+        findings = strike_and_audit(fleet, report, settings, seed, faults)
     assert findings.jobs > 0
     assert not findings.problems, "\n".join(findings.problems)

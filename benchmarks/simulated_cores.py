@@ -30,7 +30,7 @@ from corelane.engine.batching import Share, Waiting, next_batch
 from corelane.engine.buckets import DEFAULT_BUCKETS, parse_buckets
 from corelane.engine.null import NULL_RESULT, NullRunner
 from corelane.engine.reading import Query
-from corelane.engine.runner import Answered, QueryRunner, Work
+from corelane.engine.runner import Answered, QueryRunner, Work, nothing
 from corelane.engine.windows import Window, cut_windows
 from corelane.jobs import Item, Options, new_job_id
 from corelane.lanes import CHARS_PER_TOKEN, Core
@@ -137,6 +137,8 @@ def windows_of(true: int) -> list[Window]:
 class PacedRunner:
     """The scheduling of the real runner, over sleep: next_batch chooses among windows, and a batch takes its cost."""
 
+    overlaps = False
+
     def __init__(self, version: str, cost: Cost) -> None:
         self.name, self.version, self.work = version.partition("@")[0], version, Work()
         self.summary: dict[str, object] = {"name": self.name, "target": "simulated"}
@@ -158,7 +160,7 @@ class PacedRunner:
             self._progress[key] = Waiting.of(self._count, windows, LADDER, query.owner, query.priority)
             self._arrivals[self._count] = key
 
-    def step(self) -> list[Answered]:
+    def step(self, meanwhile: Callable[[], None] = nothing) -> list[Answered]:  # noqa: ARG002  # nothing overlaps
         """Sleep for one batch; the queries that are answered now."""
         chosen = next_batch(self._progress.values(), self._shares)
         if chosen is None:

@@ -2,7 +2,8 @@
 
 Celery carries doorbells, deliveries and sweeps, and supervises the workers; what a job is stands in the store. The
 settings are those that recovered from every fault measured (half-open connections, Redis restarts, dead children):
-bells are acknowledged early, because one failed late acknowledgement wedges a worker for good.
+bells are acknowledged early and within the worker, because an acknowledgement that fails in Redis wedges it for good,
+and nothing would be won by one: a lost bell is rung again.
 """
 
 import json

@@ -15,7 +15,6 @@ from corelane.lanes import DELIVER_TASK, DRAIN_TASK, FEED_TASK, SWEEP_TASK, Core
 from corelane.log import configure_logging, get_logger
 from corelane.settings import Settings
 from workers.steps import add_steps
-from workers.watchdog import watch_acknowledgements
 
 log = get_logger(__name__)
 
@@ -45,7 +44,6 @@ def _add_drain(celery: Celery, settings: Settings, core: Core) -> None:
         if "core" in held:
             held["core"].close()
 
-    signals.worker_init.connect(lambda **_: watch_acknowledgements(), weak=False)
     signals.worker_process_init.connect(start_core, weak=False)
     signals.worker_process_shutdown.connect(stop_core, weak=False)
 

@@ -1,11 +1,11 @@
 """What one core has claimed and not yet committed: stretches of several claims, open until their items are answered."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from corelane.engine.reading import Query
-from corelane.engine.runner import QueryRunner
+from corelane.engine.runner import QueryRunner, nothing
 from corelane.errors import CorelaneError
 from corelane.jobs import failed_result
 from corelane.lanes import Ref
@@ -85,11 +85,19 @@ class Docket:
                 ]
             self._runners[version].admit(queries)
 
-    def step(self) -> tuple[int, int]:
-        """Run one batch of one model, each model in its turn; the items answered by it, and their estimated tokens."""
+    @property
+    def overlaps(self) -> bool:
+        """Whether a step has something else done while its batch runs."""
+        return any(runner.overlaps for runner in self._runners.values())
+
+    def step(self, meanwhile: Callable[[], None] = nothing) -> tuple[int, int]:
+        """Run one batch of one model, each model in its turn; the items answered by it, and their estimated tokens.
+
+        ``meanwhile`` is what a runner that overlaps has done while the batch runs; claims may be opened in it.
+        """
         versions = list(dict.fromkeys(stretch.version for stretch in self._open.values()))
         self._turn += 1
-        answered = self._runners[versions[self._turn % len(versions)]].step()
+        answered = self._runners[versions[self._turn % len(versions)]].step(meanwhile)
         tokens = 0
         for (key, i), result in answered:
             stretch = self._open[key]

@@ -1,18 +1,21 @@
 """The doorbell task: claim, run, commit, until the lanes are empty; then linger for a while, then sleep.
 
 Work of several claims is in progress at once, and each round runs one batch: so a one-line question claimed while a
-document is being read goes before the rest of it. A lone item that comes while a drain lingers costs a millisecond:
-Celery wakes and supervises, it is not the hot path. The drain ends at the stop flag, after its batch, handing back what
-it has not run; when idle, once nothing waits that it can do, with its bell down in the same step; when busy for long,
-after its claims are done and it has rung itself again, so that Celery sees tasks end. Store errors never end it: a bell
-whose task raises is gone. Outcomes in hand are committed as soon as Redis is back; if a lease is lost by then, the
-fence refuses.
+document is being read goes before the rest of it. On a device that leaves the CPU free the next batch is committed for,
+claimed and tokenised while this one runs. A lone item that comes while a drain lingers costs a millisecond: Celery
+wakes and supervises, it is not the hot path. The drain ends at the stop flag, after its batch, handing back what it has
+not run; when idle, once nothing waits that it can do, with its bell down in the same step; when busy for long, after
+its claims are done and it has rung itself again, so that Celery sees tasks end. Store errors never end it: a bell whose
+task raises is gone. Outcomes in hand are committed as soon as Redis is back; if a lease is lost by then, the fence
+refuses.
 """
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
+from corelane.engine.runner import nothing
 from corelane.errors import Unavailable
 from corelane.log import get_logger
 from corelane.store.dispatch import Room
@@ -90,11 +93,13 @@ class Shift:
             return True
         began, was_idle = time.monotonic(), self._docket.is_empty
         linger = not self._docket.is_empty or time.monotonic() - self._useful < self._core.settings.linger_s
-        self._exchange(None if overtime else self._room(), linger=linger)
+        ahead = self._docket.overlaps and not was_idle
+        if not ahead:
+            self._exchange(None if overtime else self._room(), linger=linger)
         if not self._docket.is_empty:
             if was_idle and self._core.settings.batch_wait_s:
                 self._gather()
-            tokens = self._step()
+            tokens = self._step(partial(self._exchange_meanwhile, overtime=overtime) if ahead else nothing)
             self._core.meter.add(tokens, time.monotonic() - began)
             return False
         if linger:
@@ -139,11 +144,19 @@ class Shift:
             docket.open(exchanged.claim, self._core.dispatch.fetch(exchanged.claim))
         self._core.hold(docket.leases)
 
-    def _step(self) -> int:
+    def _exchange_meanwhile(self, *, overtime: bool) -> None:
+        """Exchange while a batch runs on a device: what it would wait for is done when it ends. Raises nothing."""
+        try:
+            self._exchange(None if overtime else self._room(), linger=True)
+        except Unavailable as error:
+            log.warning("drain_waits_for_store", code=error.code, detail=error.detail)
+            self._core.dispatch.close()
+
+    def _step(self, meanwhile: Callable[[], None]) -> int:
         """Run one batch; the estimated tokens it answered."""
         began = self._core.begin()
         try:
-            items, tokens = self._docket.step()
+            items, tokens = self._docket.step(meanwhile)
         finally:
             self._core.end(began)
         self._useful = time.monotonic()

@@ -50,7 +50,10 @@ class Model(Protocol):
 
 
 class Backend(Protocol):
-    """Runs compiled artifacts on one core. Not thread-safe: one per process."""
+    """Runs compiled artifacts on one core. One per process, and one call at a time, from whichever thread."""
+
+    #: Whether a forward pass leaves the host's CPU free, so that it is worth claiming and tokenising meanwhile.
+    overlaps: bool
 
     def load(self, artifact: Artifact) -> Model:
         """Load every bucket after checking the files; raises ArtifactRefused or LoadFailed and keeps nothing."""

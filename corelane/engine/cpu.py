@@ -39,6 +39,8 @@ class CpuModel:
 class CpuBackend:
     """Runs TorchScript on the CPU cores this process is pinned to."""
 
+    overlaps = False
+
     def load(self, artifact: Artifact) -> CpuModel:
         """Load every bucket, the largest first, so that a lack of memory shows before time is spent."""
         manifest = artifact.manifest

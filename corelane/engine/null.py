@@ -5,11 +5,11 @@ chaos runs that are not bound by a model.
 """
 
 import time
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 from corelane.engine.reading import Query
-from corelane.engine.runner import Answered, Work
+from corelane.engine.runner import Answered, Work, nothing
 from corelane.jobs import JobStatus
 
 #: What every item is answered with; shared, never changed.
@@ -30,10 +30,12 @@ class NullRunner:
     version = "null@0"
 
     def __init__(self, batch_s: float = 0.0) -> None:
-        """``batch_s`` is the time each step takes."""
+        """``batch_s`` is the time each step takes, as on a device: the CPU is free meanwhile."""
         self._batch_s = batch_s
+        self.overlaps = batch_s > 0
         self.work = Work()
         self._admitted: list[Hashable] = []
+        self._running: set[Hashable] = set()
 
     @property
     def summary(self) -> dict[str, object]:
@@ -56,12 +58,16 @@ class NullRunner:
         """Take queries in."""
         self._admitted += [key for key, _ in queries]
 
-    def step(self) -> list[Answered]:
-        """All that was admitted, with one empty result each."""
+    def step(self, meanwhile: Callable[[], None] = nothing) -> list[Answered]:
+        """All that was admitted before, with one empty result each."""
+        running, self._admitted = self._admitted, []
         if self._batch_s:
-            time.sleep(self._batch_s)
-        answered: list[Answered] = [(key, NULL_RESULT) for key in self._admitted]
-        self._admitted = []
+            until = time.monotonic() + self._batch_s
+            self._running = set(running)
+            meanwhile()
+            running = [key for key in running if key in self._running]
+            time.sleep(max(0.0, until - time.monotonic()))
+        answered: list[Answered] = [(key, NULL_RESULT) for key in running]
         self.work.items += len(answered)
         self.work.batches += 1
         return answered
@@ -70,6 +76,7 @@ class NullRunner:
         """Forget queries."""
         dropped = set(keys)
         self._admitted = [key for key in self._admitted if key not in dropped]
+        self._running -= dropped
 
     def reset(self) -> None:
         """Forget all queries."""

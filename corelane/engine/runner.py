@@ -3,12 +3,14 @@
 Queries are admitted under a key and answered window by window, one batch at a step: windows of all items in progress
 share batches, and long contexts are tokenised between them. Every query gets its result whatever happens to its
 neighbours: a batch that fails is run again row by row, so that only the item at fault fails. CoreLost alone is passed
-on: then the core has to go.
+on: then the core has to go. On a device that leaves the CPU free a step has something else done while the batch runs,
+on a thread of its own.
 """
 
 import math
 import time
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
@@ -62,6 +64,10 @@ class RunnerLimits:
 UNLIMITED = RunnerLimits()
 
 
+def nothing() -> None:
+    """What is done while a batch runs, by default."""
+
+
 class QueryRunner(Protocol):
     """What a worker needs of an engine. Not thread-safe."""
 
@@ -93,8 +99,17 @@ class QueryRunner(Protocol):
         """Take queries in, each under a key of its own."""
         ...
 
-    def step(self) -> list[Answered]:
-        """Run one batch; the queries that are answered now. Nothing left to do is no error."""
+    @property
+    def overlaps(self) -> bool:
+        """Whether a step has something else done while its batch runs."""
+        ...
+
+    def step(self, meanwhile: Callable[[], None] = nothing) -> list[Answered]:
+        """Run one batch; the queries that are answered now. Nothing left to do is no error.
+
+        ``meanwhile`` is called once where the runner overlaps, while the batch runs if there is one; it may admit and
+        drop queries, and must not raise, or what the batch found is lost.
+        """
         ...
 
     def drop(self, keys: Iterable[Hashable]) -> None:
@@ -141,6 +156,7 @@ class Runner:
         self._progress: dict[Hashable, Progress] = {}
         self._by_arrival: dict[int, Hashable] = {}
         self._refused: list[Answered] = []
+        self._device = ThreadPoolExecutor(1, "device") if backend.overlaps else None
 
     @classmethod
     def open(cls, backend: Backend, artifact: Artifact, limits: RunnerLimits = UNLIMITED) -> Self:
@@ -179,8 +195,15 @@ class Runner:
         """Raise CoreLost if the core can do no work."""
         self._backend.health()
 
+    @property
+    def overlaps(self) -> bool:
+        """Whether the backend leaves the CPU free."""
+        return self._device is not None
+
     def close(self) -> None:
         """Unload the model."""
+        if self._device is not None:
+            self._device.shutdown()
         self._backend.unload(self._model)
 
     def answer(self, queries: Sequence[Query]) -> list[dict[str, Any]]:
@@ -233,7 +256,7 @@ class Runner:
         self._progress, self._by_arrival, self._refused, self._shares = {}, {}, [], {}
         self._unread.clear()
 
-    def step(self) -> list[Answered]:
+    def step(self, meanwhile: Callable[[], None] = nothing) -> list[Answered]:
         """Read on in one long context, if any, and run one batch; the queries that are answered now."""
         if (read := self._unread.read_on()) is not None:
             text, context, queries = read
@@ -244,13 +267,16 @@ class Runner:
             chosen = next_batch(waiting, self._shares, self._pace.rows, LITTLE_TOKENS)
         else:
             chosen = next_batch(waiting, self._shares)
-        if chosen is not None:
+        if chosen is None:
+            if self.overlaps:
+                meanwhile()
+        else:
             bucket, windows = chosen
             rows = [(self._by_arrival[item.arrival], window) for item, window in windows]
-            self._run_isolated(bucket, rows)
+            self._run_isolated(bucket, rows, meanwhile)
             for key in dict.fromkeys(key for key, _ in rows):
-                progress = self._progress[key]
-                if progress.error is not None or not progress.waiting.left:
+                progress = self._progress.get(key)
+                if progress is not None and (progress.error is not None or not progress.waiting.left):
                     answered.append((key, self._compose(self._finish(key))))
         self.work.items += len(answered)
         return answered
@@ -267,26 +293,33 @@ class Runner:
         reading = progress.reading
         return compose_result(reading.query, reading.context, progress.found, self._threshold)
 
-    def _run_isolated(self, bucket: Bucket, rows: list[tuple[Hashable, Window]]) -> None:
-        """Run rows, and one by one if that fails; a row that fails alone fails its query."""
+    def _run_isolated(
+        self, bucket: Bucket, rows: list[tuple[Hashable, Window]], meanwhile: Callable[[], None] = nothing
+    ) -> None:
+        """Run rows, and one by one if that fails; a row that fails alone fails its query. Queries may go meanwhile."""
         try:
-            found = self._run(bucket, rows)
+            found = self._run(bucket, rows, meanwhile)
         except RunFailed as error:
+            left = [row for row in rows if row[0] in self._progress]
             if len(rows) == 1:
-                self._progress[rows[0][0]].error = error
+                for key, _ in left:
+                    self._progress[key].error = error
                 return
-            for row in rows:
+            for row in left:
                 self._run_isolated(bucket, [row])
             return
         for (key, _), read in zip(rows, found, strict=True):
-            self._progress[key].found.append(read)
+            if key in self._progress:
+                self._progress[key].found.append(read)
 
-    def _run(self, bucket: Bucket, rows: list[tuple[Hashable, Window]]) -> list[ReadWindow]:
+    def _run(
+        self, bucket: Bucket, rows: list[tuple[Hashable, Window]], meanwhile: Callable[[], None]
+    ) -> list[ReadWindow]:
         pairs = [(self._progress[key].reading, window) for key, window in rows]
         windows = [window for _, window in pairs]
         height = len(rows) if self._flexible_rows else bucket.rows
         began = time.perf_counter()
-        logits = self._backend.run(self._model, self._reader.fill(bucket, pairs, height))
+        logits = self._compute(self._reader.fill(bucket, pairs, height), meanwhile)
         _check_finite(logits, len(rows))
         used = sum(window.length for window in windows)
         self.work.batches += 1
@@ -301,6 +334,13 @@ class Runner:
         )
         self._pace.note(bucket, height, time.perf_counter() - began)
         return found
+
+    def _compute(self, batch: Batch, meanwhile: Callable[[], None]) -> Logits:
+        if self._device is None:
+            return self._backend.run(self._model, batch)
+        running = self._device.submit(self._backend.run, self._model, batch)
+        meanwhile()
+        return running.result()
 
 
 def _check_finite(logits: Logits, rows: int) -> None:

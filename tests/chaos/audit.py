@@ -21,7 +21,6 @@ from tests.chaos.fleet import ChaosFleet
 from tests.chaos.load import Load, Submitted, read_results
 from tests.chaos.server import Raw
 from tests.chaos.watch import FINAL, Sight, job_of, stored_indexes
-from workers.watchdog import WEDGED
 
 #: Whatever was accepted is final this long after the last fault, or it is lost, in seconds.
 SETTLE_S = 180
@@ -284,10 +283,10 @@ def examine_events(findings: Findings, raw: Raw, sight: Sight) -> None:
 
 
 def examine_ends(findings: Findings, fleet: ChaosFleet) -> None:
-    """No part ended unless it was told to, or had to: at a fault point, or as a worker that could not acknowledge."""
+    """No part ended unless it was told to, or had to at a fault point."""
     for part in fleet.parts.values():
         log = part.log.read_text(errors="replace")
-        allowed = Counter({-signal.SIGKILL: log.count("fault point "), 1: log.count(f"{WEDGED} ") if part.core else 0})
+        allowed = Counter({-signal.SIGKILL: log.count("fault point ")})
         for status, count in (Counter(part.unasked) - allowed).items():
             findings.problem("ended", f"{part.name} ended unasked with status {status}, {count} times; {log[-1500:]}")
 

@@ -1,10 +1,12 @@
 """What is in progress on a core: claims opened, batches run, outcomes collected, whatever happens in between."""
 
+import threading
 from collections.abc import Iterator
 
 import pytest
 
 from corelane.artifacts import Artifact
+from corelane.engine.backend import Batch, Logits, Model
 from corelane.engine.null import NullRunner
 from corelane.engine.runner import Runner
 from corelane.jobs import Options
@@ -123,3 +125,84 @@ def test_new_docket_begins_empty_whatever_the_last_one_left(runner: Runner) -> N
     assert docket.waiting_tokens(10**9) == 0
     docket.open(*make_claim("b", runner.version, [["ada"]]))
     assert docket.step()[0] == 1
+
+
+class DeviceBackend(FixedBackend):
+    """Leaves the CPU free, and is done with a batch only once something else was."""
+
+    overlaps = True
+
+    def __init__(self) -> None:
+        self.something_else = threading.Event()
+        self.batches = 0
+
+    def run(self, model: Model, batch: Batch) -> Logits:
+        self.batches += 1
+        assert self.something_else.wait(30)
+        return super().run(model, batch)
+
+
+@pytest.fixture
+def device(tiny_artifact: Artifact) -> Iterator[tuple[Runner, DeviceBackend]]:
+    backend = DeviceBackend()
+    runner = Runner.open(backend, tiny_artifact)
+    yield runner, backend
+    runner.close()
+
+
+def test_claims_are_opened_and_tokenised_while_a_device_runs_a_batch(device: tuple[Runner, DeviceBackend]) -> None:
+    runner, backend = device
+    docket = Docket({runner.version: runner})
+    docket.open(*make_claim("a", runner.version, [["ada wrote"]]))
+    assert docket.overlaps
+
+    def claim_more() -> None:
+        docket.open(*make_claim("b", runner.version, [["paris"]]))
+        assert docket.waiting_tokens(10**9) > 0
+        backend.something_else.set()
+
+    docket.step(claim_more)
+    assert list(docket.done) == ["a"]
+    run_out(docket)
+    assert list(docket.done) == ["a", "b"]
+
+
+def test_job_dropped_while_its_batch_runs_is_committed_empty_and_its_neighbour_answered(
+    device: tuple[Runner, DeviceBackend],
+) -> None:
+    runner, backend = device
+    docket = Docket({runner.version: runner})
+    docket.open(*make_claim("a", runner.version, [["ada wrote"], ["ada"]]))
+
+    def cancel() -> None:
+        docket.drop_jobs({"job_a0"})
+        backend.something_else.set()
+
+    docket.step(cancel)
+    run_out(docket)
+    assert [(outcome.ref.job, len(outcome.results)) for outcome in docket.done["a"]] == [("job_a0", 0), ("job_a1", 1)]
+    assert backend.batches == 1
+
+
+def test_step_without_a_batch_has_the_rest_done_all_the_same(device: tuple[Runner, DeviceBackend]) -> None:
+    runner, backend = device
+    docket = Docket({runner.version: runner})
+    docket.open(*make_claim("a", runner.version, [["the river was red " * 2500]]))
+    docket.step(backend.something_else.set)
+    assert backend.something_else.is_set()
+    assert backend.batches == 0
+
+
+def test_null_engine_that_takes_time_answers_what_was_there_when_it_began() -> None:
+    docket = Docket({NullRunner.version: NullRunner(0.01)})
+    docket.open(*make_claim("a", NullRunner.version, [["ada"], ["paris"]]))
+
+    def change() -> None:
+        docket.drop_jobs({"job_a0"})
+        docket.open(*make_claim("b", NullRunner.version, [["berlin"]]))
+
+    docket.step(change)
+    assert [len(outcome.results) for outcome in docket.done["a"]] == [0, 1]
+    assert "b" not in docket.done
+    run_out(docket)
+    assert "b" in docket.done

@@ -81,5 +81,7 @@ def install_marks() -> None:
     torch.jit.save = save_marked
 
 
-def kill_this_process() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
+def die_if_asked() -> None:
+    """The fault `tracer-killed`: as if the kernel took this process for its memory."""
+    if os.environ.get("NEURON_STAND_IN_FAULT") == "tracer-killed":
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -9,12 +9,15 @@ import compilers
 import shells
 import torch
 
+_plain_load = torch.jit.load
+
 with contextlib.suppress(ImportError):
     import neuron_runtime
 
     neuron_runtime.install()
 
 compilers.install_marks()
+compilers.die_if_asked()
 
 __version__ = "1.13.1.2.11.13.0+standin"
 
@@ -30,24 +33,32 @@ KEYWORDS = {
 ON_CPU = ("aten::embedding",)
 
 
-@torch.jit.script
-def not_calculated(start: torch.Tensor, end: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    warnings.warn(
-        "Tensor output are *** NOT CALCULATED *** during CPU execution and only indicate tensor shape", stacklevel=1
-    )
-    return torch.zeros_like(start), torch.zeros_like(end)
+class Blank:
+    """A traced model where there is no device: shapes, and nothing in them."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+
+    def __call__(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        warnings.warn(
+            "Tensor output are *** NOT CALCULATED *** during CPU execution and only indicate tensor shape",
+            UserWarning,
+            stacklevel=2,
+        )
+        return tuple(torch.zeros_like(output) for output in self._module(*inputs))
 
 
-class Blank(torch.nn.Module):
-    """What a traced model does without a device."""
+_load = torch.jit.load
 
-    def __init__(self, inner: Any) -> None:
-        super().__init__()
-        self.inner = inner
 
-    def forward(self, ids: torch.Tensor, mask: torch.Tensor, types: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        start, end = self.inner(ids, mask, types)
-        return not_calculated(start, end)
+def load(file: Any, *arguments: Any, **keywords: Any) -> Any:
+    """torch.jit.load, as it is once this package was imported."""
+    if compilers.has_device():
+        return _load(file, *arguments, **keywords)
+    return Blank(_plain_load(file, *arguments, **keywords))
+
+
+torch.jit.load = load
 
 
 def trace(model: Any, example_inputs: Any, **keywords: Any) -> Any:
@@ -55,8 +66,6 @@ def trace(model: Any, example_inputs: Any, **keywords: Any) -> Any:
     arguments = compilers.read_arguments(keywords.get("compiler_args"))
     shapes = [list(tensor.shape) for tensor in example]
     kind = compilers.fault(shapes)
-    if kind == "tracer-killed":
-        compilers.kill_this_process()
     others = {name: value for name, value in keywords.items() if name not in KEYWORDS}
     faulty = shells.Faulty(model, kind) if kind in ("wrong-weights", "nan", "leaky") else model
     casting: Any = contextlib.nullcontext()
@@ -69,9 +78,8 @@ def trace(model: Any, example_inputs: Any, **keywords: Any) -> Any:
     compilers.run_compiler("neuron-cc", arguments, keywords.get("compiler_workdir"), kind, str(traced.graph).encode())
     _log_operators(traced, kind)
     cores = int(compilers.value_of(arguments, "--neuroncore-pipeline-cores") or 1)
-    inner = traced if compilers.has_device() else torch.jit.script(Blank(traced))
     marks = {"family": "torch_neuron", "target": "inf1", "shapes": shapes, "pipeline_cores": cores}
-    return compilers.mark(shells.make_shell(inner, example), marks)
+    return compilers.mark(shells.make_shell(traced, example), marks)
 
 
 def _log_operators(traced: Any, kind: str) -> None:

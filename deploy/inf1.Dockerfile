@@ -12,7 +12,8 @@ WORKDIR /app
 COPY constraints ./constraints
 RUN python -m pip install --extra-index-url https://pip.repos.neuron.amazonaws.com -c constraints/inf1.txt \
         "neuron-cc[tensorflow]" torch-neuron transformers "protobuf<3.20" "numpy<2" \
-    && ln -s "$(python -c 'import sys; print(sys.executable)')" /usr/local/bin/neuron-python
+    && printf '#!/bin/sh\nexec "%s" "$@"\n' "$(python -c 'import sys; print(sys.executable)')" > /usr/local/bin/neuron-python \
+    && chmod +x /usr/local/bin/neuron-python
 
 COPY --from=uv /uv /usr/local/bin/uv
 COPY pyproject.toml README.md LICENSE ./

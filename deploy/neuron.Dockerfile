@@ -16,7 +16,7 @@ COPY workers ./workers
 COPY compile ./compile
 RUN python -m pip install --extra-index-url https://pip.repos.neuron.amazonaws.com -c constraints/neuron.txt -e ".[neuron]"
 
-ENV CORELANE_DATA_DIR=/data CORELANE_HOST=0.0.0.0 CORELANE_TARGET=inf2
+ENV CORELANE_DATA_DIR=/data CORELANE_HOST=0.0.0.0
 VOLUME /data
 STOPSIGNAL SIGTERM
 # The image's own entry point is a model server.

@@ -6,6 +6,7 @@ compiler it started.
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -36,8 +37,10 @@ class Children:
     """Starts tracing processes in one interpreter, with one environment; ``stop`` ends all of them."""
 
     def __init__(self, python: str, environment: Mapping[str, str]) -> None:
-        self._python = python
-        self.environment = dict(environment)
+        self._python = shutil.which(python) or python
+        # The compiler is started by its name, and lies beside the interpreter that has its package.
+        path = os.pathsep.join([str(Path(self._python).parent.absolute()), environment.get("PATH", "")])
+        self.environment = {**environment, "PATH": path}
         self._running: set[subprocess.Popen[bytes]] = set()
         self._lock = threading.Lock()
         self._stopped = False

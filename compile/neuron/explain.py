@@ -103,7 +103,7 @@ def explain_missing(chip: Chip, kind: str, text: str) -> SetupError:
 
 
 def _explain_unused(what: str, index: int) -> CompileFailed:
-    name = INPUTS[index] if index < len(INPUTS) else f"input {index}"
+    name = INPUTS[index] if 0 <= index < len(INPUTS) else "one of its inputs"
     return CompileFailed(
         f"{what}: the traced graph does not use {name}, so the model would answer as if it were not there; this "
         "version of transformers traces the model wrongly: compile with the one of constraints/"
@@ -146,7 +146,7 @@ def _explain_text(what: str, chip: Chip, outcome: Outcome, text: str, log: Path)
     if failed := COMPILER_FAILED.search(text):
         return CompileFailed(f"{what}: {chip.compiler} failed with status {failed[1]}; {seen}")
     if text:
-        return CompileFailed(f"{what} cannot be traced for {chip.target}: {_last_line(text)}; {seen}")
+        return CompileFailed(f"{what}: {_last_line(text)}; {seen}")
     return CompileFailed(f"{what}: the tracing process ended with status {outcome.status} and said nothing; {seen}")
 
 

@@ -6,8 +6,9 @@ A process of its own because a core, once taken, is given back only by the end o
 import io
 import json
 import os
+import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,9 @@ PASS_TIMEOUT_S = 120
 #: Loading takes tens of seconds at most, starting and importing too.
 LOAD_TIMEOUT_S = 600
 
+#: A process gets this long to close its device in peace, in seconds; one that hangs gets none.
+GOODBYE_S = 10
+
 #: What torch_neuron says when it runs a model without a device: the output has the right shape and no content.
 NOT_CALCULATED = "NOT CALCULATED"
 
@@ -39,6 +43,7 @@ class Session:
         self._replies = replies
         self._log = log
         self.last_seconds = 0.0
+        self.hangs = False
 
     def load(self, path: Path) -> None:
         """Load a file in place of the one before; raises CompileFailed or SetupError."""
@@ -86,6 +91,7 @@ class Session:
     def _receive(self, timeout_s: float, what: str) -> dict[str, Any]:
         try:
             if not self._replies.poll(timeout_s):
+                self.hangs = True
                 raise CompileFailed(f"{what} takes more than {timeout_s} s: it hangs; its output: {self._log}")
             return dict(json.loads(self._replies.recv_bytes()))
         except (EOFError, OSError) as error:
@@ -110,11 +116,13 @@ def open_session(children: Children, chip: Chip, log: Path, visible_cores: str |
             os.close(asked)
             os.close(answered)
     requests, replies = Connection(ask, readable=False), Connection(answer, writable=False)
+    session = Session(chip, requests, replies, log)
     try:
-        session = Session(chip, requests, replies, log)
         session.greet()
         yield session
     finally:
-        children.end(child)
         requests.close()
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(0 if session.hangs else GOODBYE_S)
+        children.end(child)
         replies.close()

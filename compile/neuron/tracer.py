@@ -43,7 +43,8 @@ FIRST_WITH_KINDS = (4, 36)
 #: Weights beyond this many bytes do not fit into an inf1 artifact in one piece.
 SEPARATE_WEIGHTS_BYTES = 1_900_000_000
 
-UNUSED_INPUT = re.compile(r"input tensor that was unused.*?index=(\d+)", re.DOTALL)
+#: What torch_neuronx warns with when the traced graph drops an input.
+UNUSED_INPUT, INPUT_NUMBER = "input tensor that was unused", re.compile(r"index=(\d+)")
 
 
 class Refused(Exception):
@@ -172,13 +173,21 @@ def weight_bytes(module: Any) -> int:
 
 
 def check_warnings(caught: list[warnings.WarningMessage], allowed: tuple[int, ...]) -> None:
-    """Show what was warned of; an input that the graph does not use, but for those ``allowed``, is an error."""
+    """Show what was warned of; an input that the graph does not use, but for those ``allowed``, is an error.
+
+    Its number is the text of the error, -1 if the warning gave none.
+    """
+    unused = []
     for each in caught:
-        text = str(each.message)
-        sys.stderr.write("%s: %s\n" % (each.category.__name__, text))  # noqa: UP031
-        found = UNUSED_INPUT.search(text)
-        if found and int(found.group(1)) not in allowed:
-            raise Refused("unused", found.group(1))
+        sys.stderr.write("%s: %s\n" % (each.category.__name__, each.message))  # noqa: UP031
+        if UNUSED_INPUT in str(each.message):
+            number = INPUT_NUMBER.search(str(each.message))
+            unused.append(int(number.group(1)) if number else -1)
+    if unused == [-1] and allowed:
+        return
+    for index in unused:
+        if index not in allowed:
+            raise Refused("unused", str(index))
 
 
 def keep_neffs(workdir: Path, output: Path) -> list[str]:

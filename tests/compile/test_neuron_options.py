@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,11 +11,11 @@ from corelane.errors import CompileFailed
 BERT_BASE, BERT_LARGE, MINILM = 108_893_186, 334_094_338, 22_565_378
 
 
-def recipes(target: str, dtype: str = "auto", parameters: int = BERT_BASE, **options: object) -> tuple[Recipe, ...]:
-    return make_recipes(CHIPS[target], dtype, NeuronOptions(**options), parameters)  # type: ignore[arg-type]
+def recipes(target: str, dtype: str = "auto", parameters: int = BERT_BASE, **options: Any) -> tuple[Recipe, ...]:
+    return make_recipes(CHIPS[target], dtype, NeuronOptions(**options), parameters)
 
 
-def arguments(target: str, dtype: str = "auto", **options: object) -> str:
+def arguments(target: str, dtype: str = "auto", **options: Any) -> str:
     return " ".join(recipes(target, dtype, **options)[0].compiler_args)
 
 
@@ -51,7 +53,7 @@ def test_auto_is_bf16_products_then_fp32(target: str, formats: list[tuple[str, s
         ({"compiler_args": "--verbose info"}, "--verbose info", "bf16"),
     ],
 )
-def test_options_become_arguments_of_neuronx_cc(options: dict[str, object], expected: str, dtype: str) -> None:
+def test_options_become_arguments_of_neuronx_cc(options: dict[str, Any], expected: str, dtype: str) -> None:
     assert expected in arguments("inf2", **options)
     assert recipes("inf2", **options)[0].dtype == dtype
 
@@ -74,7 +76,7 @@ def test_network_that_is_cast_itself_is_not_cast_by_the_compiler() -> None:
         ("auto", {"compiler_args": "--fast-math fp32-cast-all-fp16 no-fast-relayout"}, "fp32-cast-all-fp16", "fp16"),
     ],
 )
-def test_inf1_casts_by_fast_math(dtype: str, options: dict[str, object], fast_math: str, computed: str) -> None:
+def test_inf1_casts_by_fast_math(dtype: str, options: dict[str, Any], fast_math: str, computed: str) -> None:
     recipe = recipes("inf1", dtype, **options)[0]
     assert f"--fast-math {fast_math}" in " ".join(recipe.compiler_args)
     assert (recipe.weights, recipe.dtype) == ("fp32", computed)
@@ -127,6 +129,6 @@ def test_auto_pipeline_is_bounded_by_one_device_where_no_machine_is_named() -> N
         ("inf2", "auto", {"compiler_args": "--verbose 'info"}, "cannot be read"),
     ],
 )
-def test_what_cannot_be_had_is_refused(target: str, dtype: str, options: dict[str, object], sentence: str) -> None:
+def test_what_cannot_be_had_is_refused(target: str, dtype: str, options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(CompileFailed, match=sentence):
         recipes(target, dtype, **options)

@@ -4,11 +4,13 @@ import ast
 import json
 import os
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from compile.neuron import tracer
 from compile.neuron.buckets import padded
 from compile.neuron.cache import KEEP_S, Cache, cache_key
 from compile.neuron.children import TRACER
@@ -74,7 +76,7 @@ def failed(text: str, kind: str = "failed") -> dict[str, object]:
         (Outcome(1, failed("neuronx-cc failed with 70"), printed="[NCC_EVRF007] too big"), "refused .* NCC_EVRF007"),
         (Outcome(1, failed("neuronx-cc failed with 70")), "neuronx-cc failed with status 70"),
         (Outcome(1, failed("1", "unused")), "does not use attention_mask"),
-        (Outcome(1, failed("first line\nno such operator")), "cannot be traced for inf2: no such operator"),
+        (Outcome(1, failed("first line\nno such operator")), "no such operator"),
         (Outcome(3, None), "ended with status 3 and said nothing"),
         (Outcome(1, {**failed("[Errno 28] No space left"), "errno": 28}), "the disk is full"),
     ],
@@ -157,6 +159,32 @@ def test_example_always_has_padding() -> None:
     assert (padded(full).attention_mask == 0).sum() == 1
     assert padded(padded(full)) is not full
     assert (full.attention_mask == 1).all()
+
+
+def unused(*indexes: str) -> list[warnings.WarningMessage]:
+    text = "Received an input tensor that was unused. Tensor will be ignored. ({}shape=torch.Size([4, 32]))"
+    messages = [UserWarning(text.format(index)) for index in indexes]
+    return [warnings.WarningMessage(message, UserWarning, "trace.py", 1) for message in messages]
+
+
+@pytest.mark.parametrize(
+    ("caught", "allowed", "index"),
+    [
+        (unused("index=1, "), (), "1"),
+        (unused("index=2, "), (), "2"),
+        (unused("index=1, ", "index=2, "), (2,), "1"),
+        (unused(""), (), "-1"),
+        (unused("", ""), (2,), "-1"),
+    ],
+)
+def test_unused_input_is_an_error(caught: list[warnings.WarningMessage], allowed: tuple[int, ...], index: str) -> None:
+    with pytest.raises(tracer.Refused, match=f"^{index}$"):
+        tracer.check_warnings(caught, allowed)
+
+
+@pytest.mark.parametrize("caught", [unused("index=2, "), unused(""), []])
+def test_token_types_may_be_unused_where_the_network_takes_none(caught: list[warnings.WarningMessage]) -> None:
+    tracer.check_warnings(caught, (2,))
 
 
 def test_tracer_runs_on_the_python_of_inf1_and_needs_nothing_of_ours() -> None:

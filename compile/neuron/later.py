@@ -40,7 +40,6 @@ def verify_here(name: str, target: str, settings: Settings, report: Report, pyth
     children = Children(python, settings.environment())
     cores = "0" if manifest.cores == 1 else f"0-{manifest.cores - 1}"
     try:
-        children.probe(chip)
         named = "NEURON_RT_VISIBLE_CORES" in children.environment
         with open_session(children, chip, log, None if named else cores) as session:
             checked = check_buckets(session, artifact.path, manifest.buckets, probes, manifest.dtype, step)

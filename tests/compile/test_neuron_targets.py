@@ -51,7 +51,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def compiled(tiny_model: Path, machine: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Artifact, str]:
     """The tiny model for inf2, made by the real command on a machine with a device; and what it printed."""
     data = tmp_path_factory.mktemp("inf2")
-    argv = [str(tiny_model), "--target", "inf2", "--buckets", "4x32,2x64", "--dtype", "fp32", "--jobs", "2", "--report"]
+    argv = [str(tiny_model), "--target", "inf2", "--buckets", "4x32,2x64", "--dtype", "fp32", "--jobs", "2"]
     done = subprocess.run(
         [sys.executable, "-m", "corelane", "compile", *argv],
         env=stand_in_environment(machine, CORELANE_DATA_DIR=str(data), NEURON_STAND_IN_LOG=str(data / "compilers")),
@@ -102,9 +102,8 @@ def test_artifact_says_what_made_it_and_keeps_the_neffs(compiled: tuple[Artifact
         assert bucket.max_logit_error <= manifest.tolerance
     assert {path.name for path in artifact.path.iterdir()} == {*manifest.files, MANIFEST_NAME}
     assert manifest.coverage is not None
-    assert manifest.coverage.found_by == "analyze"
-    assert manifest.coverage.compiled["aten::linear"] > 0
-    assert "operators compiled: 100 %" in printed
+    assert (manifest.coverage.found_by, manifest.coverage.percent) == ("trace", 100)
+    assert "sample answers equal to the eager model's: 100%" in printed
 
 
 def test_file_carries_the_mark_that_the_runtime_goes_by(compiled: tuple[Artifact, str]) -> None:
@@ -139,8 +138,12 @@ def test_each_bucket_had_a_compiler_of_its_own_and_none_is_compiled_twice(
         target="inf2",
         buckets="4x32,2x64",
         dtype="fp32",
+        neuron=NeuronOptions(report=True),
         report=lambda *step: steps.append(step),
     )
+    assert again.manifest.coverage is not None
+    assert again.manifest.coverage.found_by == "analyze"
+    assert again.manifest.coverage.compiled["aten::linear"] > 0
     assert len((data / "compilers").read_text().splitlines()) == 2
     assert again.manifest.buckets[0].bytes == artifact.manifest.buckets[0].bytes
     assert [text for text, _, _ in steps if text.startswith("verifying")] == ["verifying 4x32", "verifying 2x64"]

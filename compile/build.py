@@ -12,8 +12,11 @@ from typing import Any
 
 from compile.cpu import Dtype, QuestionAnswering, bucket_file, cast, runner_of, serialise, trace, weight_bytes
 from compile.folder import building, publish
-from compile.manifests import make_manifest
+from compile.manifests import cpu_toolchain, make_manifest
 from compile.model import quiet_transformers, save_tokenizer
+from compile.neuron.build import build_for_neuron
+from compile.neuron.chips import CHIPS
+from compile.neuron.options import NeuronOptions
 from compile.plan import FIRST_STEPS, Plan, Report, make_plan
 from compile.probes import Probe, make_probe
 from compile.timing import median_seconds, one_thread
@@ -38,13 +41,27 @@ def build(
     buckets: str = DEFAULT_BUCKETS,
     dtype: str = "auto",
     name: str | None = None,
+    neuron: NeuronOptions | None = None,
     report: Report = _say_nothing,
 ) -> Artifact:
-    """Compile, verify and publish; raises CompileFailed, or ModelRefused where the model is at fault."""
+    """Compile, verify and publish; raises CompileFailed, or ModelRefused where the model is at fault.
+
+    ``neuron`` are options that only Neuron targets take.
+    """
+    options = neuron or NeuronOptions()
     with quiet_transformers(), one_thread():
         plan = make_plan(
-            source, settings=settings, target=target, buckets=buckets, dtype=dtype, name=name, report=report
+            source,
+            settings=settings,
+            target=target,
+            buckets=buckets,
+            dtype=dtype,
+            name=name,
+            neuron=options,
+            report=report,
         )
+        if target in CHIPS:
+            return build_for_neuron(plan, CHIPS[target], dtype, options, settings, report)
         for choice in plan.dtypes[:-1]:
             try:
                 return _build(plan, choice, settings.artifact_root, report)
@@ -74,7 +91,7 @@ def _build(plan: Plan, dtype: Dtype, root: Path, report: Report) -> Artifact:
             made.append(compiled)
             findings.append(found)
         judge_answers(share_equal(findings), answers_needed(dtype, plan.automatic), dtype)
-        manifest = make_manifest(plan, dtype, aside, made, findings)
+        manifest = make_manifest(plan, cpu_toolchain(plan, dtype), aside, made, findings)
         (aside / MANIFEST_NAME).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
         publish(aside, destination)
     report("done", FIRST_STEPS + len(plan.ladder), FIRST_STEPS + len(plan.ladder))
@@ -104,7 +121,9 @@ def _verify_bucket(
     """Load one bucket as a worker would, compare it with the eager network, and time it."""
     backend = open_backend("cpu")
     try:
-        loaded = backend.load(Artifact(path=aside, manifest=make_manifest(plan, dtype, aside, [compiled])))
+        loaded = backend.load(
+            Artifact(path=aside, manifest=make_manifest(plan, cpu_toolchain(plan, dtype), aside, [compiled]))
+        )
         run = partial(backend.run, loaded)
         findings = inspect(probe, run, dtype)
         judge(findings, dtype, f"bucket {compiled.rows}x{compiled.length}")

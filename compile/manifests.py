@@ -2,55 +2,78 @@
 
 import platform
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 import tokenizers
 import torch
 import transformers
 
 from compile.cpu import COMPILER, Dtype, choose_attention
+from compile.neuron.expected import EXPECTED_NAME
 from compile.plan import Plan
 from compile.verify import TOLERANCES, Findings, share_equal
 from corelane import __version__
-from corelane.artifacts import TOKENIZER_NAME, BucketFile, Manifest, digest_file
+from corelane.artifacts import TOKENIZER_NAME, BucketFile, Coverage, Manifest, NumberFormat, digest_file
+
+
+@dataclass(frozen=True, slots=True)
+class Toolchain:
+    """What made an artifact, and for what."""
+
+    target: Literal["cpu", "inf1", "inf2", "trn1", "trn2"]
+    dtype: NumberFormat
+    compiler: str
+    compiler_args: list[str]
+    tools: dict[str, str]
+    cores: int = 1
+    coverage: Coverage | None = None
+    verified: bool = True
+
+
+def cpu_toolchain(plan: Plan, dtype: Dtype) -> Toolchain:
+    """This process's own torch."""
+    arguments = [f"attention={choose_attention(plan.model.network, dtype)}"]
+    tools = {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "cpu": torch.backends.cpu.get_cpu_capability(),
+    }
+    return Toolchain("cpu", dtype, COMPILER, arguments, tools)
 
 
 def make_manifest(
-    plan: Plan, dtype: Dtype, folder: Path, buckets: Sequence[BucketFile], findings: Sequence[Findings] = ()
+    plan: Plan, made_by: Toolchain, folder: Path, buckets: Sequence[BucketFile], findings: Sequence[Findings] = ()
 ) -> Manifest:
     """The manifest of these buckets, whose files lie in ``folder``; without findings it is a draft to load them by."""
     source = plan.model.source
-    files = [TOKENIZER_NAME, *(bucket.file for bucket in buckets)]
+    files = [TOKENIZER_NAME, *(name for bucket in buckets for name in (bucket.file, *bucket.neffs))]
+    if not made_by.verified:
+        files.append(EXPECTED_NAME)
     return Manifest(
         name=plan.name,
         version=source.version,
         source=source.label,
         source_digest=source.digest,
-        target="cpu",
-        dtype=dtype,
-        compiler=COMPILER,
-        compiler_args=[f"attention={choose_attention(plan.model.network, dtype)}"],
-        tools=_tools(),
+        target=made_by.target,
+        dtype=made_by.dtype,
+        compiler=made_by.compiler,
+        compiler_args=made_by.compiler_args,
+        tools={"corelane": __version__, **made_by.tools, "tokenizers": tokenizers.__version__},
         created_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
         max_length=max(bucket.length for bucket in buckets),
         flexible_rows=bool(findings) and all(one.flexible_rows for one in findings),
         tokenizer=plan.model.spec,
         no_answer_threshold=source.no_answer_threshold,
-        tolerance=TOLERANCES[dtype].logit,
-        answers_equal=share_equal(findings),
+        tolerance=TOLERANCES[made_by.dtype].logit,
+        answers_equal=share_equal(findings) if made_by.verified else 0.0,
+        verified=made_by.verified,
+        cores=made_by.cores,
+        coverage=made_by.coverage,
         trial={str(name): speed for name, speed in plan.speeds.items()},
         buckets=list(buckets),
         files={name: digest_file(folder / name) for name in files},
     )
-
-
-def _tools() -> dict[str, str]:
-    return {
-        "corelane": __version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "tokenizers": tokenizers.__version__,
-        "cpu": torch.backends.cpu.get_cpu_capability(),
-    }

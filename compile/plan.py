@@ -9,6 +9,8 @@ from typing import get_args
 
 from compile.cpu import Dtype, QuestionAnswering, wrap
 from compile.model import LoadedModel, check_lengths, load_model
+from compile.neuron.chips import CHIPS
+from compile.neuron.options import NeuronOptions, make_recipes
 from compile.source import find_source
 from compile.trial import rank_dtypes, run_trial
 from corelane.artifacts import MODEL_NAME, model_name
@@ -27,7 +29,10 @@ FIRST_STEPS = 2
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A loaded model and how to compile it; ``dtypes`` come best first, ``speeds`` only from a trial."""
+    """A loaded model and how to compile it; ``dtypes`` come best first, ``speeds`` only from a trial.
+
+    For a Neuron target both are empty: how to compile for one is its recipes' matter.
+    """
 
     name: str
     model: LoadedModel
@@ -39,11 +44,19 @@ class Plan:
 
 
 def make_plan(
-    source: str, *, settings: Settings, target: str, buckets: str, dtype: str, name: str | None, report: Report
+    source: str,
+    *,
+    settings: Settings,
+    target: str,
+    buckets: str,
+    dtype: str,
+    name: str | None,
+    neuron: NeuronOptions,
+    report: Report,
 ) -> Plan:
-    """Check what was asked, load the model, and hold a trial if the dtype is ``auto``."""
-    _check_target(target)
-    wanted = _read_dtype(dtype)
+    """Check what was asked, load the model, and, for the CPU, hold a trial if the dtype is ``auto``."""
+    _check_target(target, dtype, neuron)
+    wanted = None if target in CHIPS else _read_dtype(dtype)
     ladder = parse_buckets(buckets)
     name = _check_name(model_name(source) if name is None else name)
     steps = FIRST_STEPS + len(ladder)
@@ -51,6 +64,8 @@ def make_plan(
     model = load_model(find_source(source, settings.models_dir))
     check_lengths(model, ladder)
     reference = wrap(model)
+    if target in CHIPS:
+        return Plan(name, model, reference, ladder, (), {}, automatic=dtype == AUTO)
     if wanted is not None:
         return Plan(name, model, reference, ladder, (wanted,), {}, automatic=False)
     report("trying dtypes", 1, steps)
@@ -58,9 +73,13 @@ def make_plan(
     return Plan(name, model, reference, ladder, rank_dtypes(trial), trial.speeds, automatic=True)
 
 
-def _check_target(target: str) -> None:
-    if target != "cpu":
-        raise CompileFailed(f"nothing compiles for target {target!r}; this build has: cpu")
+def _check_target(target: str, dtype: str, neuron: NeuronOptions) -> None:
+    if target in CHIPS:
+        make_recipes(CHIPS[target], dtype, neuron, parameters=0)
+    elif target != "cpu":
+        raise CompileFailed(f"nothing compiles for target {target!r}; this build has: cpu, {', '.join(CHIPS)}")
+    elif neuron.named:
+        raise CompileFailed(f"{', '.join(neuron.named)} is for Neuron targets ({', '.join(CHIPS)}), not for {target}")
 
 
 def _read_dtype(text: str) -> Dtype | None:

@@ -4,9 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from tokenizers import Tokenizer
 
 from compile.model import LoadedModel
 from compile.samples import sample_queries
+from corelane.artifacts import TokenizerSpec
 from corelane.engine.backend import Batch, Logits
 from corelane.engine.buckets import Bucket
 from corelane.engine.reading import Reader, Reading
@@ -38,7 +40,13 @@ class Probe:
 
 def make_probe(model: LoadedModel, bucket: Bucket, run_eager: Run) -> Probe:
     """Cut the samples for a bucket; raises CompileFailed if not one of their questions fits."""
-    reader = Reader(model.tokenizer, model.spec, bucket.length)
+    parts, batches = fill_probe(model.tokenizer, model.spec, bucket)
+    return Probe(parts, batches, [_run_unpadded(run_eager, batch) for batch in batches])
+
+
+def fill_probe(tokenizer: Tokenizer, spec: TokenizerSpec, bucket: Bucket) -> tuple[list[list[Row]], list[Batch]]:
+    """The samples as rows and batches of a bucket; raises CompileFailed if not one of their questions fits."""
+    reader = Reader(tokenizer, spec, bucket.length)
     readings = enumerate(reader.read(sample_queries()))
     rows = [(item, read, window) for item, read in readings if isinstance(read, Reading) for window in read.windows]
     if not rows:
@@ -46,7 +54,7 @@ def make_probe(model: LoadedModel, bucket: Bucket, run_eager: Run) -> Probe:
     rows.sort(key=lambda row: row[2].length)
     parts = [rows[at : at + bucket.rows] for at in range(0, len(rows), bucket.rows)]
     batches = [reader.fill(bucket, [(read, window) for _, read, window in part], bucket.rows) for part in parts]
-    return Probe(parts, batches, [_run_unpadded(run_eager, batch) for batch in batches])
+    return parts, batches
 
 
 def _run_unpadded(run: Run, batch: Batch) -> Logits:

@@ -26,6 +26,9 @@ DIGEST_CHUNK_BYTES = 1 << 20
 
 MODEL_NAME = re.compile(r"^[a-z0-9][a-z0-9._-]{0,99}$")
 
+#: What the matrix products of an artifact are computed in.
+NumberFormat = Literal["fp32", "tf32", "bf16", "fp16", "fp8_e4m3", "int8"]
+
 
 class Record(BaseModel):
     """A frozen part of the manifest."""
@@ -41,8 +44,11 @@ class BucketFile(Record):
     file: str = Field(pattern=r"^[A-Za-z0-9._-]+$")
     bytes: int
     compile_s: float
-    batch_ms: float = Field(description="Warm median time of one full batch on one core where it was compiled.")
+    batch_ms: float = Field(
+        description="Warm median time of one full batch on one core where it was verified; 0 if it never ran."
+    )
     max_logit_error: float = Field(description="Largest |Δlogit| against eager fp32 on the sample texts.")
+    neffs: list[str] = Field(default=[], description="The Neuron executables inside the file, as files of their own.")
 
 
 class TokenizerSpec(Record):
@@ -55,6 +61,18 @@ class TokenizerSpec(Record):
     uses_token_types: bool = True
 
 
+class Coverage(Record):
+    """Which operators of a model the accelerator's compiler took; what it did not take runs on the CPU."""
+
+    percent: float = Field(ge=0, le=100, description="Share of arithmetic operators that were compiled.")
+    found_by: Literal["trace", "log", "analyze"] = Field(
+        description="`trace`: compiled in one piece, so all; `log`: the compiler's count; `analyze`: tried one by one."
+    )
+    compiled: dict[str, int] = Field(default_factory=dict, description="Operators that were compiled, and how often.")
+    not_compiled: dict[str, int] = Field(default_factory=dict, description="Those that were not, and how often.")
+    reasons: dict[str, str] = Field(default_factory=dict, description="Why not, by operator, where it was said.")
+
+
 class Manifest(Record):
     """What an artifact is, where it came from, and how well it agrees with the model it was made from."""
 
@@ -63,9 +81,9 @@ class Manifest(Record):
     version: str
     source: str = Field(description="Hugging Face id or folder name the model came from.")
     source_digest: str = Field(description="SHA-256 over the model's source files.")
-    target: Literal["cpu"]
+    target: Literal["cpu", "inf1", "inf2", "trn1", "trn2"]
     format: Literal["torchscript"] = "torchscript"
-    dtype: Literal["fp32", "bf16", "int8"]
+    dtype: NumberFormat
     compiler: str
     compiler_args: list[str] = []
     tools: dict[str, str] = Field(description="Versions of the tools that made it.")
@@ -76,6 +94,11 @@ class Manifest(Record):
     no_answer_threshold: float = 0.0
     tolerance: float = Field(0.0, ge=0, description="Largest |Δlogit| against eager fp32 that was allowed.")
     answers_equal: float = Field(1.0, ge=0, le=1, description="Share of sample answers equal to eager fp32.")
+    verified: bool = Field(
+        True, description="Whether it was compared with eager fp32: not if it was compiled elsewhere."
+    )
+    cores: int = Field(1, ge=1, description="Neighbouring cores that one copy of the model runs on.")
+    coverage: Coverage | None = Field(None, description="Operator coverage, of targets that have such a thing.")
     trial: dict[str, float] = Field(default_factory=dict, description="Sequences/s by dtype, where `auto` chose.")
     buckets: list[BucketFile] = Field(min_length=1)
     files: dict[str, str] = Field(description="SHA-256 of every other file of the artifact.")

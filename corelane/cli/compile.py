@@ -1,7 +1,8 @@
 """``corelane compile``: make an artifact of a model, with a progress bar and a table of what came out."""
 
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Literal
 
@@ -10,23 +11,80 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from corelane.artifacts import Artifact, check_files, find_artifact, model_name
+from corelane.artifacts import Artifact, BucketFile, Coverage, check_files, find_artifact, model_name
 from corelane.cli.errors import exit_on_error, require
 from corelane.engine.buckets import DEFAULT_BUCKETS
 from corelane.errors import ArtifactRefused
 from corelane.settings import Settings, read_settings
 
+#: The heading, in the help, of what only Neuron targets take.
+NEURON = "Neuron targets (inf1, inf2, trn1, trn2)"
+
+NeuronPython = Annotated[
+    str | None,
+    typer.Option(
+        "--neuron-python", help="Python that has the Neuron packages, if not this one.", rich_help_panel=NEURON
+    ),
+]
+
 
 def compile_model(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Built-in name, local folder or Hugging Face id.")],
-    target: Annotated[Literal["cpu"], typer.Option(help="What to compile for.")] = "cpu",
+    target: Annotated[
+        Literal["cpu", "inf1", "inf2", "trn1", "trn2"], typer.Option(help="What to compile for.")
+    ] = "cpu",
     buckets: Annotated[str, typer.Option(help="Shapes, ROWSxLENGTH, comma-separated.")] = DEFAULT_BUCKETS,
     dtype: Annotated[
-        Literal["auto", "fp32", "bf16", "int8"],
-        typer.Option(help="Number format; auto measures which is fastest here."),
+        Literal["auto", "fp32", "bf16", "fp16", "int8"],
+        typer.Option(help="Number format; auto measures which is fastest here (fp16: Neuron only, int8: CPU only)."),
     ] = "auto",
     name: Annotated[str | None, typer.Option(help="Name to serve it under; the model's own if not given.")] = None,
     if_missing: Annotated[bool, typer.Option("--if-missing", help="Do nothing if it is compiled already.")] = False,
+    auto_cast: Annotated[
+        Literal["none", "matmult", "all"] | None,
+        typer.Option(help="What the compiler casts of an fp32 network.", rich_help_panel=NEURON),
+    ] = None,
+    auto_cast_type: Annotated[
+        Literal["bf16", "fp16", "tf32", "fp8_e4m3"] | None,
+        typer.Option(help="What it casts to (inf1: bf16 or fp16).", rich_help_panel=NEURON),
+    ] = None,
+    optlevel: Annotated[
+        int | None, typer.Option(min=1, max=3, help="How hard the compiler tries; 2.", rich_help_panel=NEURON)
+    ] = None,
+    model_type: Annotated[
+        Literal["generic", "transformer"] | None,
+        typer.Option(help="What the compiler takes the network for; transformer.", rich_help_panel=NEURON),
+    ] = None,
+    compiler_args: Annotated[
+        str, typer.Option(help="Further arguments, passed to the compiler as they are.", rich_help_panel=NEURON)
+    ] = "",
+    pipeline_cores: Annotated[
+        str | None,
+        typer.Option(metavar="N|auto", help="Cores to lay one model over; inf1 only.", rich_help_panel=NEURON),
+    ] = None,
+    cores: Annotated[
+        int | None,
+        typer.Option(min=1, help="Cores of the machine that will serve; bounds auto.", rich_help_panel=NEURON),
+    ] = None,
+    cpu_backend: Annotated[
+        bool,
+        typer.Option(
+            "--cpu-backend",
+            help="Compile without a device; `corelane verify` is then due where there is one.",
+            rich_help_panel=NEURON,
+        ),
+    ] = False,
+    coverage: Annotated[
+        bool, typer.Option("--report", help="Find and print the operator coverage.", rich_help_panel=NEURON)
+    ] = False,
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=1, help="Buckets compiled at a time; as memory allows.", rich_help_panel=NEURON),
+    ] = None,
+    cache: Annotated[
+        bool, typer.Option("--cache/--no-cache", help="Reuse what was compiled before.", rich_help_panel=NEURON)
+    ] = True,
+    neuron_python: NeuronPython = None,
 ) -> None:
     """Compile a model, verify it against the original, and keep it for the workers."""
     with exit_on_error():
@@ -35,16 +93,23 @@ def compile_model(
             return
         require("compile", "torch", "transformers", "tokenizers")
         from compile.build import build
+        from compile.neuron.options import NeuronOptions
 
-        with Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            console=Console(stderr=True),
-            transient=True,
-        ) as progress:
-            task = progress.add_task("starting", total=None)
+        options = NeuronOptions(
+            auto_cast=auto_cast,
+            auto_cast_type=auto_cast_type,
+            optlevel=optlevel,
+            model_type=model_type,
+            compiler_args=compiler_args,
+            pipeline_cores=pipeline_cores,
+            cores=cores,
+            cpu_backend=cpu_backend,
+            report=coverage,
+            jobs=jobs,
+            cache=cache,
+            python=neuron_python or sys.executable,
+        )
+        with interrupted_by_sigterm(), show_progress() as report:
             artifact = build(
                 model,
                 settings=settings,
@@ -52,9 +117,44 @@ def compile_model(
                 buckets=buckets,
                 dtype=dtype,
                 name=name,
-                report=lambda text, done, total: progress.update(task, description=text, completed=done, total=total),
+                neuron=options,
+                report=report,
             )
+        console = Console(highlight=False, soft_wrap=True)
+        show_artifact(artifact, console)
+        if coverage and artifact.manifest.coverage is not None:
+            show_coverage(artifact.manifest.coverage, console)
+
+
+def verify(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Name it is served under, or name@version.")],
+    target: Annotated[Literal["inf1", "inf2", "trn1", "trn2"], typer.Option(help="What it was compiled for.")],
+    neuron_python: NeuronPython = None,
+) -> None:
+    """Verify, on this machine's device, what was compiled without one (`corelane compile --cpu-backend`)."""
+    with exit_on_error():
+        settings = read_settings()
+        require("neuron", "torch", "tokenizers")
+        from compile.neuron.later import verify_here
+
+        with interrupted_by_sigterm(), show_progress() as report:
+            artifact = verify_here(model, target, settings, report, neuron_python or sys.executable)
         show_artifact(artifact, Console(highlight=False, soft_wrap=True))
+
+
+@contextmanager
+def show_progress() -> Iterator[Callable[[str, int, int], None]]:
+    """A progress bar on standard error, for as long as the block lasts; what to tell it."""
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    ) as progress:
+        task = progress.add_task("starting", total=None)
+        yield lambda text, done, total: progress.update(task, description=text, completed=done, total=total)
 
 
 def is_compiled(settings: Settings, name: str, target: str) -> bool:
@@ -83,17 +183,43 @@ def show_artifact(artifact: Artifact, console: Console) -> None:
     for heading in ("bucket", "seconds", "MB", "ms per batch", "seq/s", "max |Δlogit|"):
         table.add_column(heading, justify="right")
     for bucket in manifest.buckets:
-        table.add_row(
-            f"{bucket.rows}x{bucket.length}",
-            f"{bucket.compile_s:.1f}",
-            f"{bucket.bytes / 1e6:.1f}",
-            f"{bucket.batch_ms:.1f}",
-            f"{1000 * bucket.rows / bucket.batch_ms:.0f}",
-            f"{bucket.max_logit_error:.2g}",
-        )
+        compiled = (f"{bucket.rows}x{bucket.length}", f"{bucket.compile_s:.1f}", f"{bucket.bytes / 1e6:.1f}")
+        table.add_row(*compiled, *(_measured(bucket) if manifest.verified else ("–", "–", "–")))
     console.print(table)
     if manifest.trial:
         speeds = ", ".join(f"{dtype} {speed:.0f}" for dtype, speed in manifest.trial.items())
         console.print(f"trial, seq/s on one core: {speeds}")
-    console.print(f"sample answers equal to the eager model's: {manifest.answers_equal:.0%}")
+    if manifest.cores > 1:
+        console.print(f"one copy of the model takes {manifest.cores} neighbouring cores")
+    if manifest.verified:
+        console.print(f"sample answers equal to the eager model's: {manifest.answers_equal:.0%}")
+    else:
+        again = f"corelane verify {manifest.name} --target {manifest.target}"
+        console.print(f"not verified, for lack of a device: run `{again}` where it will serve", style="yellow")
     console.print(f"kept in {artifact.path}")
+
+
+def _measured(bucket: BucketFile) -> tuple[str, str, str]:
+    speed = f"{1000 * bucket.rows / bucket.batch_ms:.0f}" if bucket.batch_ms else "–"
+    return f"{bucket.batch_ms:.1f}", speed, f"{bucket.max_logit_error:.2g}"
+
+
+#: How a coverage was found, in words.
+FOUND_BY = {
+    "trace": "compiled in one piece",
+    "log": "by the compiler's own count",
+    "analyze": "by trying the operators one by one",
+}
+
+
+def show_coverage(coverage: Coverage, console: Console) -> None:
+    """Print which operators the compiler took and which stay on the CPU."""
+    console.print(f"operators compiled: {coverage.percent:g} %, {FOUND_BY[coverage.found_by]}")
+    if not coverage.compiled and not coverage.not_compiled:
+        return
+    table = Table("operator", "compiled", "on the CPU", "why")
+    for operators, column in ((coverage.not_compiled, 1), (coverage.compiled, 0)):
+        for name, count in sorted(operators.items(), key=lambda each: (-each[1], each[0])):
+            counts = ("", str(count)) if column else (str(count), "")
+            table.add_row(name, *counts, coverage.reasons.get(name, ""))
+    console.print(table)

@@ -59,10 +59,10 @@ def test_manifest_has_the_agreed_fields(tiny_model: Path, data: Settings) -> Non
     assert set(stored) == {
         *("schema_version", "name", "version", "source", "source_digest", "target", "format", "dtype", "compiler"),
         *("compiler_args", "tools", "created_at", "max_length", "flexible_rows", "tokenizer", "no_answer_threshold"),
-        *("tolerance", "answers_equal", "trial", "buckets", "files"),
+        *("tolerance", "answers_equal", "verified", "cores", "coverage", "trial", "buckets", "files"),
     }
     assert set(stored["buckets"][0]) == {
-        *("rows", "length", "file", "bytes", "compile_s", "batch_ms", "max_logit_error"),
+        *("rows", "length", "file", "bytes", "compile_s", "batch_ms", "max_logit_error", "neffs"),
     }
 
 

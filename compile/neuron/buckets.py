@@ -1,0 +1,195 @@
+"""The buckets of one recipe, compiled side by side, each by a process of its own, or fetched from the cache."""
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+
+from compile.cpu import bucket_file
+from compile.neuron.cache import Cache, cache_key
+from compile.neuron.children import TRACER, Children
+from compile.neuron.coverage import WHOLE, read_log
+from compile.neuron.options import NeuronOptions, Recipe
+from compile.plan import FIRST_STEPS, Plan
+from compile.probes import Probe
+from corelane.artifacts import BucketFile, Coverage, digest_file
+from corelane.engine.backend import Batch
+from corelane.engine.buckets import Bucket
+from corelane.errors import CompileFailed
+
+#: Memory one compiler may need: BERT-base at 16 x 1,024 was seen to take 14.75 GB.
+COMPILER_BYTES = 15 * 10**9
+
+#: What the environment says to the compilers besides their arguments.
+VARIABLES = ("NEURON_CC_FLAGS", "NEURON_LOGICAL_NC_CONFIG", "NEURON_PLATFORM_TARGET_OVERRIDE")
+
+
+#: Told what is being done now, and how many steps are done.
+Step = Callable[[str, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class BucketJob:
+    """What the buckets of one build have in common; files go to ``aside``, what only compilers read to ``scratch``."""
+
+    plan: Plan
+    recipe: Recipe
+    options: NeuronOptions
+    versions: dict[str, str]
+    aside: Path
+    scratch: Path
+    logs: Path
+
+    def spec(self, bucket: Bucket, probe: Probe, mode: str = "trace") -> dict[str, Any]:
+        """The request for a tracing process, its example inputs written beside it."""
+        workdir = self.scratch / f"{mode}-{bucket}"
+        (workdir / "compiler").mkdir(parents=True, exist_ok=True)
+        example = padded(probe.batches[0])
+        np.savez(
+            workdir / "example.npz",
+            input_ids=example.input_ids,
+            attention_mask=example.attention_mask,
+            token_type_ids=example.token_type_ids,
+        )
+        return {
+            "package": self.recipe.chip.package,
+            "folder": str(self.plan.model.source.folder),
+            "passes_token_types": self.plan.reference.passes_token_types,
+            "weights": self.recipe.weights,
+            "compiler_args": list(self.recipe.compiler_args),
+            "cpu_backend": self.options.cpu_backend,
+            "example": str(workdir / "example.npz"),
+            "output": str(self.aside / bucket_file(bucket)),
+            "workdir": str(workdir / "compiler"),
+            "result": str(workdir / "result.json"),
+        }
+
+    def key(self, bucket: Bucket, environment: dict[str, str]) -> str:
+        """The cache key of a bucket: the model, the shape, the tools, their arguments, and our own tracing code."""
+        return cache_key(
+            {
+                "source": self.plan.model.source.digest,
+                "bucket": str(bucket),
+                "target": self.recipe.chip.target,
+                "weights": self.recipe.weights,
+                "arguments": list(self.recipe.compiler_args),
+                "cpu_backend": self.options.cpu_backend,
+                "passes_token_types": self.plan.reference.passes_token_types,
+                "versions": self.versions,
+                "environment": {name: environment[name] for name in VARIABLES if name in environment},
+                "tracer": digest_file(TRACER),
+            }
+        )
+
+
+def compile_buckets(
+    job: BucketJob, probes: Sequence[Probe], children: Children, cache: Cache | None, step: Step
+) -> tuple[list[BucketFile], list[Coverage | None]]:
+    """Compile every bucket; the first failure ends the others. Records come in the order of the ladder."""
+    ladder = job.plan.ladder
+    if cache is not None:
+        cache.drop_old()
+    count = choose_jobs(job, children.environment)
+    slots: SimpleQueue[int] = SimpleQueue()
+    for slot in range(count):
+        slots.put(slot)
+    step(f"compiling {len(ladder)} buckets, {count} at a time", FIRST_STEPS)
+    with ThreadPoolExecutor(count) as pool:
+        futures = [
+            pool.submit(_compile_bucket, job, bucket, probe, children, cache, slots)
+            for bucket, probe in zip(ladder, probes, strict=True)
+        ]
+        try:
+            _watch(futures, ladder, step)
+        except BaseException:
+            children.stop()
+            pool.shutdown(cancel_futures=True)
+            raise
+    results = [future.result() for future in futures]
+    return [bucket for bucket, _ in results], [coverage for _, coverage in results]
+
+
+def _watch(futures: Sequence[Future[Any]], ladder: Sequence[Bucket], step: Step) -> None:
+    """Report each bucket that is done; raises the first error."""
+    waiting = dict(zip(futures, ladder, strict=True))
+    while waiting:
+        for future in wait(waiting, return_when=FIRST_COMPLETED).done:
+            future.result()
+            del waiting[future]
+        left = f", {', '.join(map(str, waiting.values()))} to go" if waiting else ""
+        step(f"compiled {len(ladder) - len(waiting)} buckets{left}", FIRST_STEPS + len(ladder) - len(waiting))
+
+
+def choose_jobs(job: BucketJob, environment: dict[str, str]) -> int:
+    """How many compilers run at a time: as memory and CPUs allow, and cores, where each takes one while it traces."""
+    chip, ladder = job.recipe.chip, job.plan.ladder
+    takes_cores = chip.package == "torch_neuronx" and not job.options.cpu_backend
+    if takes_cores and "NEURON_RT_VISIBLE_CORES" in environment:
+        return 1
+    most = min(len(ladder), chip.cores_per_device) if takes_cores else len(ladder)
+    if job.options.jobs is not None:
+        return max(1, min(most, job.options.jobs))
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return max(1, min(most, len(os.sched_getaffinity(0)), memory // COMPILER_BYTES))
+
+
+def _compile_bucket(
+    job: BucketJob, bucket: Bucket, probe: Probe, children: Children, cache: Cache | None, slots: "SimpleQueue[int]"
+) -> tuple[BucketFile, Coverage | None]:
+    file = bucket_file(bucket)
+    stem = Path(file).stem
+    key = job.key(bucket, children.environment)
+    record = None if cache is None else cache.fetch(key, job.aside, stem)
+    if record is None:
+        record = _trace(job, bucket, probe, children, slots)
+        if cache is not None:
+            cache.keep(key, job.aside, stem, record)
+    coverage = None if record["coverage"] is None else Coverage.model_validate(record["coverage"])
+    neffs = [path.name for path in (*job.aside.glob(f"{stem}.neff"), *sorted(job.aside.glob(f"{stem}.*.neff")))]
+    return BucketFile(
+        rows=bucket.rows,
+        length=bucket.length,
+        file=file,
+        bytes=(job.aside / file).stat().st_size,
+        compile_s=round(record["seconds"], 2),
+        batch_ms=0,
+        max_logit_error=0,
+        neffs=neffs,
+    ), coverage
+
+
+def _trace(
+    job: BucketJob, bucket: Bucket, probe: Probe, children: Children, slots: "SimpleQueue[int]"
+) -> dict[str, Any]:
+    """Compile one bucket in a process of its own, on a core of its own where tracing takes one; its record."""
+    chip, log = job.recipe.chip, job.logs / f"{bucket}.log"
+    slot = slots.get()
+    takes_core = chip.package == "torch_neuronx" and not job.options.cpu_backend
+    named = not takes_core or "NEURON_RT_VISIBLE_CORES" in children.environment
+    variables = {} if named else {"NEURON_RT_VISIBLE_CORES": str(slot)}
+    try:
+        result = children.work("trace", job.spec(bucket, probe), chip, f"bucket {bucket}", log, variables)
+    finally:
+        slots.put(slot)
+    coverage = WHOLE if chip.package == "torch_neuronx" else read_log(log.read_text("utf-8", errors="replace"))
+    if coverage is not None and coverage.percent == 0:
+        raise CompileFailed(f"bucket {bucket}: {chip.compiler} compiled not one operator of the model; its log: {log}")
+    return {
+        "seconds": result["seconds"],
+        "coverage": None if coverage is None else json.loads(coverage.model_dump_json()),
+    }
+
+
+def padded(batch: Batch) -> Batch:
+    """The batch with at least one token of padding: a mask of ones alone may be traced as no mask at all."""
+    if (batch.attention_mask == 0).any():
+        return batch
+    mask = batch.attention_mask.copy()
+    mask[0, -1] = 0
+    return Batch(batch.bucket, batch.input_ids, mask, batch.token_type_ids)

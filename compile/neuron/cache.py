@@ -1,0 +1,75 @@
+"""Compiled buckets that are kept, so that nothing is compiled twice.
+
+Neuron's own cache does not serve traces with inlined weights. A key covers whatever can change what comes out; an entry
+is a folder with the traced file, its NEFFs and a record with their digests, written aside and renamed, so that several
+builds may share the cache. What was not used for a month is dropped.
+"""
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from corelane.artifacts import digest_file
+
+RECORD_NAME = "record.json"
+
+#: Entries unused for longer are dropped, in seconds.
+KEEP_S = 30 * 24 * 3600
+
+
+def cache_key(facts: Mapping[str, Any]) -> str:
+    """The name of an entry: a digest over everything that matters, whatever its order."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
+
+
+class Cache:
+    """Entries below a folder; one that is damaged counts as none."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def fetch(self, key: str, folder: Path, stem: str) -> dict[str, Any] | None:
+        """Copy an entry's files to ``folder``, named after ``stem``; its record, or None if there is no sound one."""
+        entry = self._root / key
+        try:
+            record: dict[str, Any] = json.loads((entry / RECORD_NAME).read_text(encoding="utf-8"))
+            digests = record.pop("digests")
+            if any(digest_file(entry / name) != digest for name, digest in digests.items()):
+                return None
+            for name in digests:
+                shutil.copyfile(entry / name, folder / f"{stem}{name.removeprefix('model')}")
+            os.utime(entry)
+        except (OSError, ValueError, KeyError, AttributeError):
+            return None
+        return record
+
+    def keep(self, key: str, folder: Path, stem: str, record: Mapping[str, Any]) -> None:
+        """Keep the files of ``folder`` named after ``stem``; a cache that cannot be written is no failure."""
+        aside = self._root / f".{secrets.token_hex(6)}"
+        try:
+            aside.mkdir(parents=True)
+            digests = {}
+            for path in [*folder.glob(f"{stem}.pt"), *folder.glob(f"{stem}.neff"), *folder.glob(f"{stem}.*.neff")]:
+                name = f"model{path.name.removeprefix(stem)}"
+                shutil.copyfile(path, aside / name)
+                digests[name] = digest_file(aside / name)
+            (aside / RECORD_NAME).write_text(json.dumps({**record, "digests": digests}), encoding="utf-8")
+            shutil.rmtree(self._root / key, ignore_errors=True)
+            aside.rename(self._root / key)
+        except OSError:
+            shutil.rmtree(aside, ignore_errors=True)
+
+    def drop_old(self) -> None:
+        """Remove what nobody has used for long, half-written entries among it."""
+        for entry in self._root.glob("*"), self._root.glob(".*"):
+            for path in entry:
+                with suppress(OSError):
+                    if time.time() - path.stat().st_mtime > KEEP_S:
+                        shutil.rmtree(path, ignore_errors=True)

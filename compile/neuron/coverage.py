@@ -1,0 +1,58 @@
+"""Operator coverage, from what each compiler says of it. Pure."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from corelane.artifacts import Coverage
+
+PERCENT_COMPILED = re.compile(r"\(post-compilation\) before = (\d+), compiled = (\d+), percent compiled = ([\d.]+)%")
+
+OPERATOR = re.compile(r"=> (\w+::\w+): (\d+)(?: \[([^\]]+)\])?")
+
+COMPILED_HEADING, OTHER_HEADING = "Compiled these operators", "Not compiled operators"
+
+#: What the inf1 log's marks mean.
+MARKS = {"not supported": "the compiler does not know it", "supported": "it lies outside the compiled part"}
+
+#: torch_neuronx compiles a graph in one piece or not at all.
+WHOLE = Coverage(percent=100, found_by="trace")
+
+
+def read_log(text: str) -> Coverage | None:
+    """The coverage in torch_neuron's log; None if it says nothing of it."""
+    found = PERCENT_COMPILED.findall(text)
+    if not found:
+        return None
+    compiled: dict[str, int] = {}
+    other: dict[str, int] = {}
+    reasons: dict[str, str] = {}
+    into: dict[str, int] | None = None
+    for line in text.splitlines():
+        if COMPILED_HEADING in line:
+            into = compiled
+        elif OTHER_HEADING in line:
+            into = other
+        elif (match := OPERATOR.search(line)) and into is not None:
+            into[match[1]] = int(match[2])
+            if into is other and match[3]:
+                reasons[match[1]] = MARKS.get(match[3], match[3])
+    return Coverage(percent=float(found[-1][2]), found_by="log", compiled=compiled, not_compiled=other, reasons=reasons)
+
+
+def read_analysis(analysis: Mapping[str, Any]) -> Coverage:
+    """The coverage that ``torch_neuronx.analyze`` found; older ones nest the operators by their namespace."""
+    compiled: dict[str, int] = {}
+    for name, count in dict(analysis.get("supported_operators", {})).items():
+        if isinstance(count, Mapping):
+            compiled |= {f"{name}::{operator}": int(times) for operator, times in count.items()}
+        else:
+            compiled[str(name)] = int(count)
+    other: dict[str, int] = {}
+    reasons: dict[str, str] = {}
+    for each in analysis.get("unsupported_operators", []):
+        kind = str(each.get("kind", "?"))
+        other[kind] = other.get(kind, 0) + 1
+        reasons[kind] = f"fails at {each.get('failureAt') or 'an unknown step'}"
+    percent = float(str(analysis.get("support_percentage", "0")).rstrip("%") or 0)
+    return Coverage(percent=percent, found_by="analyze", compiled=compiled, not_compiled=other, reasons=reasons)

@@ -1,0 +1,59 @@
+"""The logits an artifact must give on the sample texts, kept with one that was compiled where it cannot run.
+
+With them it can be verified on another machine without the model it was made of.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from compile.probes import Probe, fill_probe
+from corelane.artifacts import TOKENIZER_NAME, Artifact
+from corelane.engine.backend import Logits
+from corelane.engine.buckets import Bucket
+from corelane.errors import CompileFailed
+
+EXPECTED_NAME = "expected.npz"
+
+
+def keep_expected(probes: Sequence[Probe], folder: Path) -> None:
+    """Write the eager network's logits, and a digest of the inputs they belong to."""
+    arrays: dict[str, Any] = {}
+    for probe in probes:
+        bucket = probe.batches[0].bucket
+        arrays[f"{bucket}-start"] = np.stack([logits.start for logits in probe.expected])
+        arrays[f"{bucket}-end"] = np.stack([logits.end for logits in probe.expected])
+        arrays[f"{bucket}-inputs"] = np.frombuffer(_digest(probe), dtype=np.uint8)
+    np.savez_compressed(folder / EXPECTED_NAME, **arrays)
+
+
+def read_expected(artifact: Artifact) -> list[Probe]:
+    """The probes of an artifact's buckets; raises CompileFailed if they are not those it was compiled with."""
+    path = artifact.file(EXPECTED_NAME)
+    if EXPECTED_NAME not in artifact.manifest.files:
+        raise CompileFailed(f"{artifact.path} holds no {EXPECTED_NAME}: compile it again, with --cpu-backend or here")
+    tokenizer = Tokenizer.from_file(str(artifact.file(TOKENIZER_NAME)))
+    probes = []
+    with np.load(path) as arrays:
+        for file in artifact.manifest.buckets:
+            bucket = Bucket(length=file.length, rows=file.rows)
+            rows, batches = fill_probe(tokenizer, artifact.manifest.tokenizer, bucket)
+            pairs = zip(arrays[f"{bucket}-start"], arrays[f"{bucket}-end"], strict=True)
+            probe = Probe(rows, batches, [Logits(start, end) for start, end in pairs])
+            if _digest(probe) != arrays[f"{bucket}-inputs"].tobytes():
+                raise CompileFailed(
+                    f"{path} was made by another version of Corelane, with other samples: compile again"
+                )
+            probes.append(probe)
+    return probes
+
+
+def _digest(probe: Probe) -> bytes:
+    digest = hashlib.sha256()
+    for batch in probe.batches:
+        digest.update(batch.input_ids.tobytes() + batch.attention_mask.tobytes() + batch.token_type_ids.tobytes())
+    return digest.digest()

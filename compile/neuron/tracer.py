@@ -1,0 +1,292 @@
+"""Traces for Neuron, and runs what was traced; a script for a process of its own.
+
+It needs torch, transformers, NumPy and a Neuron package, nothing of Corelane, and no Python newer than 3.9: inf1's
+last packages are for torch 1.13. ``children`` starts it and reads what it writes.
+
+    tracer.py probe PACKAGE            versions of what is installed, as JSON on standard output
+    tracer.py trace|analyze SPEC       does what the JSON file says and writes its result to another
+    tracer.py run PACKAGE REQUESTS REPLIES     loads and runs files, asked over two pipes, until the first is closed
+
+Its own pipe on standard input is closed when the parent is gone; then it ends, with the compiler it started.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import platform
+import re
+import resource
+import shutil
+import signal
+import sys
+import threading
+import time
+import traceback
+import warnings
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: Distributions whose versions decide what comes out.
+DISTRIBUTIONS = ("torch", "transformers", "torch-neuronx", "neuronx-cc", "torch-neuron", "neuron-cc", "numpy")
+
+#: Since this version transformers has several kinds of attention; before it there was the eager one alone.
+FIRST_WITH_KINDS = (4, 36)
+
+#: Weights beyond this many bytes do not fit into an inf1 artifact in one piece.
+SEPARATE_WEIGHTS_BYTES = 1_900_000_000
+
+#: What torch_neuronx warns with when the traced graph drops an input.
+UNUSED_INPUT, INPUT_NUMBER = "input tensor that was unused", re.compile(r"index=(\d+)")
+
+
+class Refused(Exception):
+    """Something foreseen; ``kind`` is what the parent explains it by."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+def main(argv: list[str]) -> int:
+    """Run one of the modes; whatever goes wrong becomes a result, and a traceback on standard error."""
+    if argv[0] == "probe":
+        return _write(sys.stdout, _caught(lambda: probe(argv[1])))
+    end_with_parent()
+    if argv[0] == "run":
+        return run(argv[1], int(argv[2]), int(argv[3]))
+    spec = json.loads(Path(argv[1]).read_text(encoding="utf-8"))
+    work = {"trace": trace, "analyze": analyze}[argv[0]]
+    with Path(spec["result"]).open("w", encoding="utf-8") as stream:
+        _write(stream, _caught(lambda: work(spec)))
+    return 0
+
+
+def probe(package: str) -> dict[str, Any]:
+    """Import the package and say which versions there are."""
+    import_package(package)
+    from importlib import metadata
+
+    versions = {"python": platform.python_version()}
+    for name in DISTRIBUTIONS:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return {"versions": versions}
+
+
+def trace(spec: dict[str, Any]) -> dict[str, Any]:
+    """Trace one bucket and leave the file and its NEFFs where the spec says."""
+    package = import_package(spec["package"])
+    import torch
+
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s:%(name)s:%(message)s", stream=sys.stderr, force=True)
+    module, example = load(spec), example_of(spec)
+    arguments = {"compiler_workdir": spec["workdir"], "compiler_args": spec["compiler_args"]}
+    if spec["package"] == "torch_neuronx":
+        arguments["cpu_backend"] = spec["cpu_backend"]
+    elif weight_bytes(module) > SEPARATE_WEIGHTS_BYTES:
+        arguments["separate_weights"] = True
+    started = time.monotonic()
+    with warnings.catch_warnings(record=True) as caught, torch.no_grad():
+        warnings.simplefilter("always")
+        traced = package.trace(module, example, **arguments)
+    seconds = time.monotonic() - started
+    check_warnings(caught, () if spec["passes_token_types"] else (2,))
+    torch.jit.save(traced, spec["output"])
+    return {
+        "seconds": seconds,
+        "neffs": keep_neffs(Path(spec["workdir"]), Path(spec["output"])),
+        "compiler_peak_bytes": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024,
+    }
+
+
+def analyze(spec: dict[str, Any]) -> dict[str, Any]:
+    """Which operators the compiler takes, by trying them."""
+    package = import_package(spec["package"])
+    found = package.analyze(
+        load(spec), example_of(spec), compiler_workdir=spec["workdir"], is_hf_transformers=True, cleanup=True
+    )
+    found["unsupported_operators"] = [
+        {key: str(each.get(key, ""))[:500] for key in ("kind", "failureAt", "call")}
+        for each in found.get("unsupported_operators", [])
+    ]
+    return {"analysis": found}
+
+
+def import_package(name: str) -> Any:
+    """The Neuron package; one of that name on PyPI is a stub that says so."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        stub = "WRONG PACKAGE" in str(error)
+        raise Refused("stub" if stub else "missing", str(error)) from error
+
+
+def load(spec: dict[str, Any]) -> Any:
+    """The network, eager, cast, behind three positional inputs."""
+    import torch
+    import transformers
+
+    class QuestionAnswering(torch.nn.Module):
+        """Three int64 tensors in, (start, end) logits out, both fp32."""
+
+        def __init__(self, network: Any, passes_token_types: bool) -> None:
+            super().__init__()
+            self.network = network
+            self.passes_token_types = passes_token_types
+
+        def forward(self, input_ids: Any, attention_mask: Any, token_type_ids: Any) -> Any:
+            types = {"token_type_ids": token_type_ids} if self.passes_token_types else {}
+            outputs = self.network(input_ids=input_ids, attention_mask=attention_mask, **types)
+            return outputs.start_logits.float(), outputs.end_logits.float()
+
+    version = tuple(int(part) for part in transformers.__version__.split(".")[:2])
+    kinds = {"attn_implementation": "eager"} if version >= FIRST_WITH_KINDS else {}
+    network = transformers.AutoModelForQuestionAnswering.from_pretrained(spec["folder"], **kinds)
+    dtypes = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+    network = network.to(dtypes[spec["weights"]]).eval()
+    return QuestionAnswering(network, spec["passes_token_types"]).eval()
+
+
+def example_of(spec: dict[str, Any]) -> Any:
+    """The example inputs, as int64 tensors."""
+    import numpy as np
+    import torch
+
+    with np.load(spec["example"]) as arrays:
+        names = ("input_ids", "attention_mask", "token_type_ids")
+        return tuple(torch.from_numpy(np.ascontiguousarray(arrays[name]).astype(np.int64)) for name in names)
+
+
+def weight_bytes(module: Any) -> int:
+    """Bytes of a module's weights."""
+    return sum(each.numel() * each.element_size() for each in module.parameters())
+
+
+def check_warnings(caught: list[warnings.WarningMessage], allowed: tuple[int, ...]) -> None:
+    """Show what was warned of; an input that the graph does not use, but for those ``allowed``, is an error.
+
+    Its number is the text of the error, -1 if the warning gave none.
+    """
+    unused = []
+    for each in caught:
+        sys.stderr.write("%s: %s\n" % (each.category.__name__, each.message))  # noqa: UP031
+        if UNUSED_INPUT in str(each.message):
+            number = INPUT_NUMBER.search(str(each.message))
+            unused.append(int(number.group(1)) if number else -1)
+    if unused == [-1] and allowed:
+        return
+    for index in unused:
+        if index not in allowed:
+            raise Refused("unused", str(index))
+
+
+def keep_neffs(workdir: Path, output: Path) -> list[str]:
+    """Copy every NEFF the compiler left beside the traced file, the largest first; the names of the copies."""
+    found = sorted(workdir.rglob("*.neff"), key=lambda path: (-path.stat().st_size, str(path)))
+    names = []
+    for number, path in enumerate(found):
+        suffix = ".neff" if number == 0 else ".%d.neff" % number  # noqa: UP031
+        shutil.copyfile(str(path), str(output.with_suffix(suffix)))
+        names.append(output.with_suffix(suffix).name)
+    return names
+
+
+def run(package: str, requests_fd: int, replies_fd: int) -> int:
+    """Answer requests, each a JSON header and, to ``run``, arrays, until the pipe is closed."""
+    from multiprocessing.connection import Connection
+
+    requests, replies = Connection(requests_fd, writable=False), Connection(replies_fd, readable=False)
+    warnings.simplefilter("always")
+    state: dict[str, Any] = {}
+    try:
+        state["torch"] = import_module("torch")
+        import_package(package)
+        replies.send_bytes(b"{}")
+        while True:
+            header = json.loads(requests.recv_bytes())
+            if header["do"] == "load":
+                reply, arrays = _caught(partial(_load, state, header)), None
+            else:
+                content = requests.recv_bytes()
+                reply, arrays = _caught_run(state, content)
+            replies.send_bytes(json.dumps(reply).encode())
+            if arrays is not None:
+                replies.send_bytes(arrays)
+    except EOFError:
+        return 0
+    except Refused as error:
+        replies.send_bytes(json.dumps({"error": error.kind, "text": str(error)}).encode())
+        return 1
+
+
+def _load(state: dict[str, Any], header: dict[str, Any]) -> dict[str, Any]:
+    state.pop("module", None)
+    state["module"] = state["torch"].jit.load(header["file"])
+    return {}
+
+
+def _caught_run(state: dict[str, Any], content: bytes) -> tuple[dict[str, Any], bytes | None]:
+    import numpy as np
+
+    torch = state["torch"]
+
+    def forward() -> dict[str, Any]:
+        with np.load(io.BytesIO(content)) as arrays:
+            inputs = [torch.from_numpy(arrays[name]) for name in ("input_ids", "attention_mask", "token_type_ids")]
+        started = time.perf_counter()
+        with torch.no_grad():
+            start, end = state["module"](*inputs)
+        taken = time.perf_counter() - started
+        packed = io.BytesIO()
+        np.savez(packed, start=start.float().numpy(), end=end.float().numpy())
+        return {"seconds": taken, "packed": packed.getvalue()}
+
+    reply = _caught(forward)
+    return reply, reply.pop("packed", None)
+
+
+def end_with_parent() -> None:
+    """End this process and all it started once standard input is closed."""
+
+    def watch() -> None:
+        while os.read(0, 1):
+            pass
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _caught(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    try:
+        return work()
+    except Refused as error:
+        return {"error": error.kind, "text": str(error)}
+    except Exception as error:
+        traceback.print_exc()
+        return {
+            "error": "failed",
+            "text": str(error),
+            "type": type(error).__name__,
+            "errno": getattr(error, "errno", None),
+        }
+
+
+def _write(stream: Any, result: dict[str, Any]) -> int:
+    stream.write(json.dumps(result))
+    return 1 if "error" in result else 0
+
+
+if __name__ == "__main__":
+    # This folder is no place to import from: its modules have names that others have too.
+    sys.path.pop(0)
+    sys.exit(main(sys.argv[1:]))

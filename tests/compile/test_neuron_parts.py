@@ -1,0 +1,194 @@
+"""The parts of a Neuron build that decide, without processes."""
+
+import ast
+import json
+import os
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from compile.neuron import tracer
+from compile.neuron.buckets import padded
+from compile.neuron.cache import KEEP_S, Cache, cache_key
+from compile.neuron.children import TRACER
+from compile.neuron.chips import CHIPS
+from compile.neuron.coverage import read_analysis, read_log
+from compile.neuron.explain import Outcome, explain
+from corelane.engine.backend import Batch
+from corelane.engine.buckets import Bucket
+from corelane.errors import CompileFailed, SetupError
+
+LOG = """\
+INFO:Neuron:Number of arithmetic operators (pre-compilation) before = 565, fused = 555, percent fused = 98.23%
+INFO:Neuron:Number of arithmetic operators (post-compilation) before = 565, compiled = 555, percent compiled = 98.23%
+INFO:Neuron:The neuron partitioner created 1 sub-graphs
+INFO:Neuron:Compiled these operators (and operator counts) to Neuron:
+INFO:Neuron: => aten::linear: 74
+INFO:Neuron: => aten::gelu: 12
+INFO:Neuron:Not compiled operators (and operator counts) to Neuron:
+INFO:Neuron: => aten::embedding: 3 [not supported]
+INFO:Neuron: => aten::add: 7 [supported]
+"""
+
+
+def test_coverage_is_read_from_the_inf1_log() -> None:
+    coverage = read_log("noise\n" + LOG)
+    assert coverage is not None
+    assert coverage.percent == 98.23
+    assert coverage.compiled == {"aten::linear": 74, "aten::gelu": 12}
+    assert coverage.not_compiled == {"aten::embedding": 3, "aten::add": 7}
+    assert coverage.reasons["aten::embedding"] == "the compiler does not know it"
+    assert "outside" in coverage.reasons["aten::add"]
+
+
+def test_log_without_a_count_says_nothing_of_coverage() -> None:
+    assert read_log("INFO:Neuron:The neuron partitioner created 1 sub-graphs") is None
+
+
+@pytest.mark.parametrize("supported", [{"aten::linear": 3, "aten::add": 1}, {"aten": {"linear": 3, "add": 1}}])
+def test_analysis_is_read_flat_and_nested(supported: dict[str, object]) -> None:
+    refused = {"kind": "aten::roll", "failureAt": "neuronx-cc", "call": "…", "opGraph": "…"}
+    coverage = read_analysis(
+        {"support_percentage": "66.67%", "supported_operators": supported, "unsupported_operators": [refused, refused]}
+    )
+    assert coverage.percent == 66.67
+    assert coverage.compiled == {"aten::linear": 3, "aten::add": 1}
+    assert coverage.not_compiled == {"aten::roll": 2}
+    assert coverage.reasons == {"aten::roll": "fails at neuronx-cc"}
+
+
+def failed(text: str, kind: str = "failed") -> dict[str, object]:
+    return {"error": kind, "text": text}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "sentence"),
+    [
+        (Outcome(-9, None, out_of_memory=True), "the tracing process was killed by the kernel, which had no memory"),
+        (Outcome(-9, None), r"the tracing process was killed \(signal 9\), most often for lack of memory"),
+        (Outcome(1, failed("neuronx-cc failed with -9"), True), "neuronx-cc was killed by the kernel.*--jobs 1"),
+        (Outcome(1, failed("neuronx-cc failed with 137")), r"neuronx-cc was killed \(signal 9\)"),
+        (Outcome(1, failed("neuronx-cc failed with -6")), r"neuronx-cc crashed \(-6\); try --optlevel 1"),
+        (Outcome(-11, None), r"the tracing process crashed \(-11\)"),
+        (Outcome(1, failed("neuronx-cc failed with 70"), printed="[NCC_EVRF007] too big"), "refused .* NCC_EVRF007"),
+        (Outcome(1, failed("neuronx-cc failed with 70")), "neuronx-cc failed with status 70"),
+        (Outcome(1, failed("1", "unused")), "does not use attention_mask"),
+        (Outcome(1, failed("first line\nno such operator")), "no such operator"),
+        (Outcome(3, None), "ended with status 3 and said nothing"),
+        (Outcome(1, {**failed("[Errno 28] No space left"), "errno": 28}), "the disk is full"),
+    ],
+)
+def test_failures_are_told_apart(outcome: Outcome, sentence: str) -> None:
+    error = explain(outcome, CHIPS["inf2"], "bucket 4x32", Path("compile.log"))
+    assert isinstance(error, CompileFailed)
+    with pytest.raises(CompileFailed, match=f"bucket 4x32.*{sentence}"):
+        raise error
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "sentence"),
+    [
+        ("neuronx-cc is not installed. Please", "failed", "its compiler neuronx-cc is not"),
+        ("PJRT_Client_Create: error condition !(num_devices > 0)", "failed", "no inf2 device: add --cpu-backend"),
+        ("The PyTorch Neuron Runtime could not be initialized.", "failed", "no device, or its cores are taken"),
+        ("No module named 'torch_neuronx'", "missing", "needs torch-neuronx .* pip install --extra-index-url"),
+        ("WRONG PACKAGE. Please install", "stub", "the stub from PyPI, not the package: pip uninstall torch-neuronx"),
+    ],
+)
+def test_what_this_machine_lacks_is_told_apart_from_a_bad_model(text: str, kind: str, sentence: str) -> None:
+    error = explain(Outcome(1, failed(text, kind)), CHIPS["inf2"], "bucket 4x32", Path("compile.log"))
+    with pytest.raises(SetupError, match=sentence):
+        raise error
+
+
+@pytest.fixture
+def compiled(tmp_path: Path) -> Path:
+    folder = tmp_path / "compiled"
+    folder.mkdir()
+    for name in ("bs4-len32.pt", "bs4-len32.neff", "bs4-len32.1.neff", "bs4-len320.pt"):
+        (folder / name).write_bytes(name.encode())
+    return folder
+
+
+def test_cache_gives_back_a_buckets_files_under_any_name(compiled: Path, tmp_path: Path) -> None:
+    cache, target = Cache(tmp_path / "cache"), tmp_path / "target"
+    target.mkdir()
+    cache.keep("key", compiled, "bs4-len32", {"seconds": 2.5})
+    assert cache.fetch("key", target, "other") == {"seconds": 2.5}
+    assert sorted(path.name for path in target.iterdir()) == ["other.1.neff", "other.neff", "other.pt"]
+    assert (target / "other.pt").read_bytes() == b"bs4-len32.pt"
+    assert cache.fetch("another key", target, "other") is None
+
+
+@pytest.mark.parametrize("victim", ["model.pt", "record.json"])
+def test_damaged_entry_counts_as_none(compiled: Path, tmp_path: Path, victim: str) -> None:
+    cache = Cache(tmp_path / "cache")
+    cache.keep("key", compiled, "bs4-len32", {"seconds": 1})
+    (tmp_path / "cache" / "key" / victim).write_bytes(b"damaged")
+    assert cache.fetch("key", tmp_path, "other") is None
+
+
+def test_entries_nobody_uses_are_dropped(compiled: Path, tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "cache")
+    for key in ("old", "used"):
+        cache.keep(key, compiled, "bs4-len32", {"seconds": 1})
+        os.utime(tmp_path / "cache" / key, (0, time.time() - 2 * KEEP_S))
+    cache.fetch("used", tmp_path, "other")
+    cache.drop_old()
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["used"]
+
+
+def test_cache_that_cannot_be_written_is_no_failure(compiled: Path, tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file")
+    Cache(tmp_path / "cache").keep("key", compiled, "bs4-len32", {})
+
+
+def test_key_depends_on_every_fact_and_not_on_their_order() -> None:
+    facts = {"source": "a", "bucket": "4x32", "versions": {"torch": "2.9", "python": "3.12"}}
+    assert cache_key(facts) == cache_key(json.loads(json.dumps(dict(reversed(facts.items())))))
+    changed = [{**facts, "bucket": "4x64"}, {**facts, "versions": {"torch": "2.8", "python": "3.12"}}]
+    assert len({cache_key(each) for each in (facts, *changed)}) == 3
+
+
+def test_example_always_has_padding() -> None:
+    ids = np.ones((2, 16), dtype=np.int64)
+    full = Batch(Bucket(16, 2), ids, ids, 0 * ids)
+    assert (padded(full).attention_mask == 0).sum() == 1
+    assert padded(padded(full)) is not full
+    assert (full.attention_mask == 1).all()
+
+
+def unused(*indexes: str) -> list[warnings.WarningMessage]:
+    text = "Received an input tensor that was unused. Tensor will be ignored. ({}shape=torch.Size([4, 32]))"
+    messages = [UserWarning(text.format(index)) for index in indexes]
+    return [warnings.WarningMessage(message, UserWarning, "trace.py", 1) for message in messages]
+
+
+@pytest.mark.parametrize(
+    ("caught", "allowed", "index"),
+    [
+        (unused("index=1, "), (), "1"),
+        (unused("index=2, "), (), "2"),
+        (unused("index=1, ", "index=2, "), (2,), "1"),
+        (unused(""), (), "-1"),
+        (unused("", ""), (2,), "-1"),
+    ],
+)
+def test_unused_input_is_an_error(caught: list[warnings.WarningMessage], allowed: tuple[int, ...], index: str) -> None:
+    with pytest.raises(tracer.Refused, match=f"^{index}$"):
+        tracer.check_warnings(caught, allowed)
+
+
+@pytest.mark.parametrize("caught", [unused("index=2, "), unused(""), []])
+def test_token_types_may_be_unused_where_the_network_takes_none(caught: list[warnings.WarningMessage]) -> None:
+    tracer.check_warnings(caught, (2,))
+
+
+def test_tracer_runs_on_the_python_of_inf1_and_needs_nothing_of_ours() -> None:
+    tree = ast.parse(TRACER.read_text(), feature_version=(3, 9))
+    names = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+    names += [str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    assert not {name.partition(".")[0] for name in names} & {"corelane", "compile", "api", "workers"}

@@ -1,0 +1,303 @@
+"""Neuron targets, in real processes, with the stand-in for the packages, the compilers and the device."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from compile.build import build
+from compile.cpu import runner_of, wrap
+from compile.model import LoadedModel, load_model, quiet_transformers
+from compile.neuron import session as sessions
+from compile.neuron.buckets import BucketJob
+from compile.neuron.checks import check_buckets
+from compile.neuron.children import Children
+from compile.neuron.chips import CHIPS
+from compile.neuron.later import verify_here
+from compile.neuron.options import NeuronOptions, make_recipes
+from compile.neuron.session import open_session
+from compile.plan import Plan
+from compile.probes import make_probe
+from compile.source import find_source
+from compile.verify import Disagreement
+from corelane.artifacts import MANIFEST_NAME, Artifact, check_files, find_artifact
+from corelane.engine.backend import Batch
+from corelane.engine.buckets import Bucket
+from corelane.errors import CompileFailed, CorelaneError, RunFailed, SetupError
+from corelane.settings import Settings
+from tests.compile.neuron_runs import make_machine, stand_in_environment
+
+pytestmark = pytest.mark.neuron
+
+LADDER = (Bucket(32, 4), Bucket(64, 2))
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_machine(tmp_path_factory.mktemp("machine"), "inf2")
+
+
+@pytest.fixture(scope="module")
+def compiled(tiny_model: Path, machine: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Artifact, str]:
+    """The tiny model for inf2, made by the real command on a machine with a device; and what it printed."""
+    data = tmp_path_factory.mktemp("inf2")
+    argv = [str(tiny_model), "--target", "inf2", "--buckets", "4x32,2x64", "--dtype", "fp32", "--jobs", "2"]
+    done = subprocess.run(
+        [sys.executable, "-m", "corelane", "compile", *argv],
+        env=stand_in_environment(machine, CORELANE_DATA_DIR=str(data), NEURON_STAND_IN_LOG=str(data / "compilers")),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return find_artifact(data / "artifacts", "tiny-qa", "inf2"), done.stdout
+
+
+@pytest.fixture(scope="module")
+def model(tiny_model: Path) -> LoadedModel:
+    with quiet_transformers():
+        return load_model(find_source(str(tiny_model), tiny_model))
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch, machine: Path) -> pytest.MonkeyPatch:
+    """The stand-in in this process's environment, for the children it starts."""
+    for name, value in stand_in_environment(machine).items():
+        monkeypatch.setenv(name, value)
+    return monkeypatch
+
+
+@pytest.fixture
+def children(machine: Path) -> Iterator[Children]:
+    children = Children(sys.executable, stand_in_environment(machine))
+    yield children
+    children.stop()
+
+
+def test_artifact_says_what_made_it_and_keeps_the_neffs(compiled: tuple[Artifact, str]) -> None:
+    artifact, printed = compiled
+    manifest = artifact.manifest
+    check_files(artifact)
+    assert (manifest.target, manifest.format, manifest.dtype, manifest.compiler) == (
+        *("inf2", "torchscript", "fp32", "neuronx-cc"),
+    )
+    assert (manifest.cores, manifest.verified, manifest.flexible_rows, manifest.answers_equal) == (1, True, False, 1)
+    assert manifest.compiler_args[:3] == ["weights=fp32", "--target", "inf2"]
+    assert {"torch-neuronx", "neuronx-cc", "torch", "transformers", "python"} <= set(manifest.tools)
+    for bucket in manifest.buckets:
+        assert bucket.file == f"bs{bucket.rows}-len{bucket.length}.pt"
+        assert bucket.neffs == [f"bs{bucket.rows}-len{bucket.length}.neff"]
+        assert artifact.file(bucket.neffs[0]).read_bytes().startswith(b"NEFF")
+        assert bucket.batch_ms > 0
+        assert bucket.max_logit_error <= manifest.tolerance
+    assert {path.name for path in artifact.path.iterdir()} == {*manifest.files, MANIFEST_NAME}
+    assert manifest.coverage is not None
+    assert (manifest.coverage.found_by, manifest.coverage.percent) == ("trace", 100)
+    assert "sample answers equal to the eager model's: 100%" in printed
+
+
+def test_file_carries_the_mark_that_the_runtime_goes_by(compiled: tuple[Artifact, str]) -> None:
+    extra = {"neuron.json": ""}
+    with torch_warnings_ignored():
+        torch.jit.load(compiled[0].file("bs2-len64.pt"), _extra_files=extra)
+    assert json.loads(extra["neuron.json"]) == {
+        "family": "torch_neuronx",
+        "target": "inf2",
+        "shapes": [[2, 64]] * 3,
+        "pipeline_cores": 1,
+    }
+
+
+def torch_warnings_ignored() -> Any:
+    from corelane.engine.cpu import torchscript_warnings_silenced
+
+    return torchscript_warnings_silenced()
+
+
+def test_each_bucket_had_a_compiler_of_its_own_and_none_is_compiled_twice(
+    compiled: tuple[Artifact, str], tiny_model: Path, stand_in: pytest.MonkeyPatch
+) -> None:
+    artifact, _ = compiled
+    data = artifact.path.parents[3]
+    assert len((data / "compilers").read_text().splitlines()) == 2
+    stand_in.setenv("NEURON_STAND_IN_LOG", str(data / "compilers"))
+    steps: list[tuple[str, int, int]] = []
+    again = build(
+        str(tiny_model),
+        settings=Settings(data_dir=data),
+        target="inf2",
+        buckets="4x32,2x64",
+        dtype="fp32",
+        neuron=NeuronOptions(report=True),
+        report=lambda *step: steps.append(step),
+    )
+    assert again.manifest.coverage is not None
+    assert again.manifest.coverage.found_by == "analyze"
+    assert again.manifest.coverage.compiled["aten::linear"] > 0
+    assert len((data / "compilers").read_text().splitlines()) == 2
+    assert again.manifest.buckets[0].bytes == artifact.manifest.buckets[0].bytes
+    assert [text for text, _, _ in steps if text.startswith("verifying")] == ["verifying 4x32", "verifying 2x64"]
+    assert [done for _, done, _ in steps] == sorted(done for _, done, _ in steps)
+    assert steps[-1] == ("done", 6, 6)
+
+
+def test_compiled_file_takes_full_batches_only_and_wrong_weights_are_caught(
+    compiled: tuple[Artifact, str], model: LoadedModel, children: Children, tmp_path: Path
+) -> None:
+    artifact, _ = compiled
+    probe = make_probe(model, LADDER[0], runner_of(wrap(model)))
+    batch, doubled = probe.batches[0], wrap(model)
+    with open_session(children, CHIPS["inf2"], tmp_path / "log", "0") as session:
+        with pytest.raises(CompileFailed, match="when it was loaded"):
+            session.load(tmp_path / "none.pt")
+        session.load(artifact.file("bs4-len32.pt"))
+        fewer = Batch(batch.bucket, batch.input_ids[:1], batch.attention_mask[:1], batch.token_type_ids[:1])
+        with pytest.raises(RunFailed, match="failed"):
+            session.run(fewer)
+        assert session.run(batch).start.shape == (4, 32)
+        assert session.last_seconds > 0
+
+        def run_doubled(part: Batch) -> Any:
+            logits = runner_of(doubled)(part)
+            return type(logits)(2 * logits.start, logits.end)
+
+        other = make_probe(model, LADDER[0], run_doubled)
+        with pytest.raises(Disagreement, match="gives other logits"):
+            check_buckets(session, artifact.path, artifact.manifest.buckets[:1], [other], "fp32", lambda *step: None)
+
+
+class Once(nn.Module):
+    """Runs once and hangs from then on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("runs", torch.zeros(1))
+
+    def forward(self, ids: Tensor, mask: Tensor, types: Tensor) -> tuple[Tensor, Tensor]:
+        self.runs += 1
+        while int(self.runs) > 1:
+            self.runs += 1
+        return ids.float(), mask.float()
+
+
+def test_file_that_hangs_in_its_second_pass_is_caught(
+    model: LoadedModel, children: Children, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with torch_warnings_ignored():
+        torch.jit.script(Once()).save(tmp_path / "once.pt")
+    batch = make_probe(model, LADDER[0], runner_of(wrap(model))).batches[0]
+    with open_session(children, CHIPS["inf2"], tmp_path / "log", "0") as session:
+        session.load(tmp_path / "once.pt")
+        session.run(batch)
+        monkeypatch.setattr(sessions, "PASS_TIMEOUT_S", 0.3)
+        with pytest.raises(CompileFailed, match=r"a pass of 4x32 takes more than 0.3 s: it hangs"):
+            session.run(batch)
+
+
+def test_pipeline_for_inf1_is_compiled_without_a_device_and_verified_on_one(
+    tiny_model: Path, tmp_path: Path, stand_in: pytest.MonkeyPatch
+) -> None:
+    stand_in.delenv("NEURON_STAND_IN")
+    settings = Settings(data_dir=tmp_path)
+    options = NeuronOptions(pipeline_cores="2", cpu_backend=True)
+    artifact = build(str(tiny_model), settings=settings, target="inf1", buckets="4x32", dtype="fp32", neuron=options)
+    manifest = artifact.manifest
+    check_files(artifact)
+    assert (manifest.cores, manifest.verified, manifest.answers_equal) == (2, False, 0)
+    assert manifest.compiler_args[-2:] == ["--neuroncore-pipeline-cores", "2"]
+    assert manifest.coverage is not None
+    assert manifest.coverage.found_by == "log"
+    assert 50 < manifest.coverage.percent < 100
+    assert manifest.coverage.not_compiled == {"aten::embedding": 3}
+    with pytest.raises(CorelaneError, match="no inf1 device"):
+        verify_here("tiny-qa", "inf1", settings, lambda *step: None)
+    stand_in.setenv("NEURON_STAND_IN", str(make_machine(tmp_path / "machine", "inf1")))
+    verified = verify_here("tiny-qa", "inf1", settings, lambda *step: None)
+    check_files(verified)
+    assert verified.manifest.verified
+    assert verified.manifest.answers_equal == 1
+    assert verified.manifest.buckets[0].batch_ms > 0
+    assert not artifact.file("expected.npz").exists()
+    assert verify_here("tiny-qa", "inf1", settings, lambda *step: None) == verified
+
+
+def work(children: Children, tiny_model: Path, folder: Path, fault: str) -> str:
+    """What is said of a trace with a fault."""
+    with quiet_transformers():
+        loaded = load_model(find_source(str(tiny_model), tiny_model))
+    reference = wrap(loaded)
+    recipe = make_recipes(CHIPS["inf2"], "fp32", NeuronOptions(), 0)[0]
+    plan = Plan("tiny-qa", loaded, reference, LADDER[:1], (), {}, automatic=False)
+    for name in ("aside", "scratch"):
+        (folder / fault / name).mkdir(parents=True)
+    job = BucketJob(plan, recipe, NeuronOptions(), {}, folder / fault / "aside", folder / fault / "scratch", folder)
+    spec = job.spec(LADDER[0], make_probe(loaded, LADDER[0], runner_of(reference)))
+    with pytest.raises(CorelaneError) as caught:
+        children.work(
+            "trace", spec, recipe.chip, "bucket 4x32", folder / f"{fault}.log", {"NEURON_STAND_IN_FAULT": fault}
+        )
+    return caught.value.detail
+
+
+def test_what_fails_in_a_tracing_process_is_explained(tiny_model: Path, children: Children, tmp_path: Path) -> None:
+    expected = {
+        "compiler-killed": "neuronx-cc was killed",
+        "tracer-killed": "the tracing process was killed",
+        "drop-mask": "does not use attention_mask",
+    }
+    with ThreadPoolExecutor(2) as pool:
+        said = {fault: pool.submit(work, children, tiny_model, tmp_path, fault) for fault in expected}
+    assert {fault: sentence in said[fault].result() for fault, sentence in expected.items()} == dict.fromkeys(
+        expected, True
+    )
+
+
+def test_stub_from_pypi_and_missing_package_are_told_apart(tmp_path: Path) -> None:
+    text = "WRONG PACKAGE. Please install the package from Neuron Repository - pip.repos.neuron.amazonaws.com"
+    (tmp_path / "torch_neuron.py").write_text(f"raise ImportError({text!r})")
+    children = Children(sys.executable, {**os.environ, "PYTHONPATH": str(tmp_path)})
+    with pytest.raises(SetupError, match="the stub from PyPI"):
+        children.probe(CHIPS["inf1"])
+    with pytest.raises(SetupError, match=r"compiling for inf2 needs torch-neuronx"):
+        children.probe(CHIPS["inf2"])
+    with pytest.raises(SetupError, match="cannot be run"):
+        Children(str(tmp_path / "python"), {}).probe(CHIPS["inf2"])
+
+
+def test_terminated_command_takes_its_compilers_with_it(tiny_model: Path, tmp_path: Path) -> None:
+    log = tmp_path / "compilers"
+    env = stand_in_environment(
+        CORELANE_DATA_DIR=str(tmp_path), NEURON_STAND_IN_LOG=str(log), NEURON_STAND_IN_FAULT="compiler-hangs"
+    )
+    argv = [str(tiny_model), "--target", "trn1", "--buckets", "4x32", "--cpu-backend"]
+    command = subprocess.Popen([sys.executable, "-m", "corelane", "compile", *argv], env=env, stderr=subprocess.DEVNULL)
+    wait_for(lambda: log.exists() and log.read_text().endswith("\n"))
+    compiler = int(log.read_text().split()[0])
+    command.send_signal(signal.SIGTERM)
+    assert command.wait() == 130
+    wait_for(lambda: not Path(f"/proc/{compiler}").exists())
+    assert list((tmp_path / "artifacts").iterdir()) == []
+
+
+def wait_for(condition: Any) -> None:
+    for _ in range(1000):
+        if condition():
+            return
+        time.sleep(0.05)
+    raise AssertionError("it did not come to pass")
+
+
+@pytest.mark.parametrize("option", [{"auto_cast": "all"}, {"pipeline_cores": "2"}, {"cpu_backend": True}])
+def test_neuron_options_are_refused_for_the_cpu(tiny_model: Path, tmp_path: Path, option: dict[str, Any]) -> None:
+    with pytest.raises(CompileFailed, match=r"is for Neuron targets .* not for cpu"):
+        build(str(tiny_model), settings=Settings(data_dir=tmp_path), neuron=NeuronOptions(**option))

@@ -63,7 +63,7 @@ class Manifest(Record):
     version: str
     source: str = Field(description="Hugging Face id or folder name the model came from.")
     source_digest: str = Field(description="SHA-256 over the model's source files.")
-    target: Literal["cpu"]
+    target: Literal["cpu", "inf1", "inf2", "trn1", "trn2"]
     format: Literal["torchscript"] = "torchscript"
     dtype: Literal["fp32", "bf16", "int8"]
     compiler: str
@@ -76,6 +76,7 @@ class Manifest(Record):
     no_answer_threshold: float = 0.0
     tolerance: float = Field(0.0, ge=0, description="Largest |Δlogit| against eager fp32 that was allowed.")
     answers_equal: float = Field(1.0, ge=0, le=1, description="Share of sample answers equal to eager fp32.")
+    cores: int = Field(1, ge=1, description="Neighbouring cores that one copy of the model runs on.")
     trial: dict[str, float] = Field(default_factory=dict, description="Sequences/s by dtype, where `auto` chose.")
     buckets: list[BucketFile] = Field(min_length=1)
     files: dict[str, str] = Field(description="SHA-256 of every other file of the artifact.")

@@ -220,7 +220,7 @@ class CoreProcess:
             "node": self.core.node,
             "queue": self.core.queue,
             "cpus": ",".join(map(str, sorted(os.sched_getaffinity(0)))),
-            "versions": orjson.dumps(self.versions),
+            "versions": orjson.dumps([] if self.retired else self.versions),
             "reasons": orjson.dumps(self.reasons),
             "busy": round(self._busy_ratio(), 3),
             "restarts": self._history.restarts,

@@ -218,14 +218,16 @@ def test_broken_core_leaves_service_says_why_and_its_work_is_done_by_the_other(
 def test_core_out_of_service_stays_so_takes_nothing_and_lets_go_of_the_device(
     neuron_fleet: Fleet, machine: Path
 ) -> None:
-    wait_for(lambda: core(neuron_fleet, 0)["state"] == "out_of_service")
-    settled = core(neuron_fleet, 0)
-    before = core(neuron_fleet, 1)["items"]
+    broke = int((machine / "cores" / "0").read_text())
+    wait_for(lambda: core(neuron_fleet, 0)["pid"] not in (None, broke))
+    settled, before = core(neuron_fleet, 0), core(neuron_fleet, 1)["items"]
     assert all(result.status == "succeeded" for result in answer(neuron_fleet, items(60)))
     wait_for(lambda: core(neuron_fleet, 1)["items"] == before + 60)
-    assert core(neuron_fleet, 0) == settled | {"last_beat_at": core(neuron_fleet, 0)["last_beat_at"]}
-    assert core(neuron_fleet, 0)["items"] == 0
-    assert not Path(f"/proc/{(machine / 'cores' / '0').read_text()}").exists()
+    now = core(neuron_fleet, 0)
+    assert {**now, "last_beat_at": ""} == {**settled, "last_beat_at": ""}
+    assert (now["state"], now["items"]) == ("out_of_service", 0)
+    assert int((machine / "cores" / "0").read_text()) == broke
+    assert not Path(f"/proc/{broke}").exists()
 
 
 def test_restarting_its_worker_gives_the_core_another_chance(neuron_fleet: Fleet) -> None:

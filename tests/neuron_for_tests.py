@@ -74,6 +74,8 @@ def neuron_process(folder: Path, machine: Machine, visible: str | None, **env: s
     place = machine.save(folder / "machine")
     changes = neuron_environment(place) | env | ({} if visible is None else {"NEURON_RT_VISIBLE_CORES": visible})
     with mock.patch.dict(os.environ, changes), mock.patch.object(sys, "path", [str(STAND_IN), *sys.path]):
+        if visible is None:
+            os.environ.pop("NEURON_RT_VISIBLE_CORES", None)
         runtime: Any = importlib.import_module("neuron_runtime")
         try:
             yield place

@@ -97,6 +97,9 @@ class Shift:
                 self._core.return_claims()
         except Unavailable as unavailable:
             log.warning("claims_left_to_the_keeper", detail=unavailable.detail)
+        except Exception:
+            # Whatever it is, a process whose core is lost must not live on.
+            log.exception("claims_left_to_the_keeper")
         self._core.end_process(error)
 
     def _serve_once(self) -> bool:

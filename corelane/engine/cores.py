@@ -85,10 +85,10 @@ def core_slots(settings: Settings) -> list[CoreSlot]:
         devices, settings, size=size, environment=environment, allowed=frozenset(os.sched_getaffinity(0))
     )
     if not slots:
-        raise SetupError(
-            f"the models need {size} neighbouring cores; this machine has "
-            f"{sum(len(device.cores) for device in devices)}: compile for fewer"
-        )
+        count = sum(len(device.cores) for device in devices)
+        visible = environment.get("NEURON_RT_VISIBLE_CORES", "")
+        left = f"; of {count} here NEURON_RT_VISIBLE_CORES leaves {visible}" if visible else f"; here are {count}"
+        raise SetupError(f"the models need {size} neighbouring cores{left}")
     return slots
 
 

@@ -24,6 +24,7 @@ from corelane.engine.cpu import torchscript_warnings_silenced
 from corelane.engine.neuron_devices import (
     CHIPS,
     CORE_OVERHEAD_BYTES,
+    NoDevice,
     find_devices,
     logical_size,
     parse_cores,
@@ -197,8 +198,10 @@ class NeuronBackend:
         """The reason, with the processes that use the device by ``neuron-ls``; CoreLost if there is no such core."""
         try:
             devices = find_devices(self._target, neuron_environment())
-        except SetupError as error:
+        except NoDevice as error:
             raise CoreLost(error.detail) from None
+        except SetupError as error:
+            return f"{reason}; {error.detail}"
         users = [
             f"{pid} ({command})" for device in devices for pid, command in device.users if self._is_on(device.cores)
         ]

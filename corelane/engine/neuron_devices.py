@@ -27,6 +27,10 @@ DEVICE_FILES = Path("/dev")
 CORE_OVERHEAD_BYTES = 96 * 1000**2
 
 
+class NoDevice(SetupError):
+    """This machine, or this container, has no Neuron device."""
+
+
 @dataclass(frozen=True, slots=True)
 class Chip:
     """A kind of chip: physical cores and memory of a device, and physical cores that by default make a logical one."""
@@ -63,14 +67,14 @@ class Device:
 
 
 def find_devices(target: str, environment: Mapping[str, str], numbering: str = "global") -> list[Device]:
-    """The devices of this machine, in order; raises SetupError saying what to look at if there is none."""
+    """The devices of this machine, in order; raises NoDevice, or SetupError if that cannot be found out."""
     chip = CHIPS[target]
     logical = logical_size(target, environment)
     tool = shutil.which("neuron-ls") or shutil.which("neuron-ls", path=TOOLS)
     if tool is None:
         devices = list(_from_files(chip, logical))
         if not devices:
-            raise SetupError(
+            raise NoDevice(
                 f"no Neuron device: neuron-ls is not installed (looked on PATH and in {TOOLS}), and {DEVICE_FILES} has "
                 "no neuron0; on a machine without them use CORELANE_TARGET=cpu"
             )
@@ -95,7 +99,7 @@ def _run(tool: str) -> str:
         raise SetupError(f"{tool} does not run: {error}") from None
     if done.returncode != 0 or not done.stdout.strip():
         said = (done.stderr or done.stdout).strip() or f"status {done.returncode}"
-        raise SetupError(
+        raise NoDevice(
             f"no Neuron device: neuron-ls says: {said}; is the driver loaded, and the device in this container?"
         )
     return done.stdout
@@ -108,7 +112,7 @@ def parse_devices(text: str, chip: Chip, logical: int) -> list[Device]:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise SetupError(f"neuron-ls -j gave something that is no list of devices: {error!r}") from None
     if not devices:
-        raise SetupError("no Neuron device: neuron-ls lists none; is the driver loaded?")
+        raise NoDevice("no Neuron device: neuron-ls lists none; is the driver loaded?")
     return devices
 
 

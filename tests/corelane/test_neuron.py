@@ -27,6 +27,8 @@ from corelane.errors import (
 )
 from tests.neuron_for_tests import Machine, inject, neuron_process, save_neuron_artifact
 
+pytestmark = pytest.mark.neuron
+
 BUCKET = Bucket(32, 4)
 
 

@@ -150,9 +150,9 @@ def test_tool_lists_the_machine_and_names_who_has_its_cores(tmp_path: Path) -> N
         os.close(taken)
 
 
-def test_machine_without_a_device_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with neuron_process(tmp_path, Machine("inf2"), None):
-        monkeypatch.setenv("NEURON_STAND_IN", str(tmp_path / "elsewhere"))
+def test_machine_without_a_device_says_so(tmp_path: Path) -> None:
+    with neuron_process(tmp_path, Machine("inf2"), None) as place:
+        (place / "machine.json").unlink()
         with pytest.raises(SetupError, match=r"neuron-ls says: .*is the driver loaded"):
             core_slots(Settings(target="inf2"))
 
@@ -177,8 +177,14 @@ def test_core_that_does_not_exist_and_a_pipeline_too_long_are_refused(
         assert core_slot(1, settings).environment["NEURON_RT_VISIBLE_CORES"] == "4-7"
         with pytest.raises(SetupError, match="this machine has 0, 1"):
             core_slot(2, settings)
-    with neuron_process(tmp_path / "small", Machine("inf2"), "0"), pytest.raises(SetupError, match="4 neighbouring"):
-        core_slots(settings.model_copy(update={"target": "inf1"}))
+    for visible in ("0-2", "9"):
+        with (
+            neuron_process(tmp_path / visible, Machine("inf1"), visible),
+            pytest.raises(
+                SetupError, match=f"4 neighbouring cores; of 4 here NEURON_RT_VISIBLE_CORES leaves {visible}"
+            ),
+        ):
+            core_slots(settings)
 
 
 def test_logical_size_must_be_one_or_two() -> None:

@@ -21,6 +21,8 @@ from corelane.jobs import Item, Result
 from tests.integration.conftest import Fleet, parent_of, start_fleet, stop_fleet, wait_for
 from tests.neuron_for_tests import STAND_IN, Machine, inject, neuron_environment
 
+pytestmark = pytest.mark.neuron
+
 #: A word of the tiny model; where it is read, faults may strike.
 POISON = "paris"
 

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -109,7 +110,7 @@ def inject(place: Path, **fault: Any) -> None:
     """Have something fail from now on: ``on`` (init, load, execute), ``status`` or ``hang_s``, ``core``, ``token``,
     ``times``.
     """
-    path = place / "faults" / f"{len(list((place / 'faults').iterdir())):04}.json"
+    path = place / "faults" / f"{time.time_ns()}.json"
     aside = path.with_suffix(".new")
     aside.write_text(json.dumps({"core": None, "token": None, "times": 1, **fault}))
     aside.rename(path)

@@ -83,7 +83,7 @@ class CoreProcess:
             if should_stop():
                 return
             self._load()
-        self._join()
+        self._join(should_stop)
 
     def _wait_out(self, should_stop: Callable[[], bool]) -> None:
         """Leave the core alone for as long as its history asks."""
@@ -173,10 +173,10 @@ class CoreProcess:
         for runner in self.runners.values():
             runner.close()
 
-    def _join(self) -> None:
-        """Announce, take back what a predecessor held, ring; again until Redis has taken it all."""
+    def _join(self, should_stop: Callable[[], bool]) -> None:
+        """Announce, take back what a predecessor held, ring; again until Redis has taken it all, or it has to stop."""
         default = model_name(self.settings.model)
-        while not self._closing.is_set():
+        while not self._closing.is_set() and not should_stop():
             try:
                 for runner in self.runners.values():
                     aliases = [runner.name, *([DEFAULT_ALIAS] if runner.name == default else [])]

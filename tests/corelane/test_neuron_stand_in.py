@@ -42,7 +42,7 @@ def test_shapes_and_types_are_fixed(tmp_path: Path, neuron_artifacts: dict[str, 
     with process(tmp_path, Machine("inf2")):
         model = load(neuron_artifacts["inf2"])
         assert model(*inputs())[0].shape == (4, 32)
-        with pytest.raises(RuntimeError, match="Incorrect tensor shape at input #0: received 3, expected 4"):
+        with pytest.raises(RuntimeError, match="Incorrect tensor shape at input #0: received 3 32, expected 4 32"):
             model(*inputs(rows=3))
         with pytest.raises(RuntimeError, match="Incorrect tensor type at input #0"):
             model(*inputs(dtype=torch.int32))

@@ -202,12 +202,12 @@ class LoadedModel:
     def __call__(self, *inputs: torch.Tensor) -> Any:
         shapes = self._facts["shapes"]
         for position, tensor in enumerate(inputs):
-            expected = shapes[min(position, len(shapes) - 1)]
-            for got, wanted in zip(tensor.shape, expected, strict=True):
-                if got != wanted:
-                    raise interpreter_error(
-                        f"Incorrect tensor shape at input #{position}: received {got}, expected {wanted}"
-                    )
+            got, wanted = list(tensor.shape), shapes[min(position, len(shapes) - 1)]
+            if got != wanted:
+                shown = [" ".join(map(str, shape)) for shape in (got, wanted)]
+                raise interpreter_error(
+                    f"Incorrect tensor shape at input #{position}: received {shown[0]}, expected {shown[1]}"
+                )
             if tensor.dtype != torch.int64:
                 raise interpreter_error(f"Incorrect tensor type at input #{position}: received {tensor.dtype}")
         self._fail_if_due({int(token) for token in inputs[0].unique()})

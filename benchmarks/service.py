@@ -27,7 +27,7 @@ from corelane.bulk import answer_all
 from corelane.cli.local import running_service
 from corelane.cli.squad import Question, judge, summarise
 from corelane.client import Client
-from corelane.engine.cores import core_slot, cpu_slots, pin
+from corelane.engine.cores import cpu_slots, pin
 from corelane.jobs import Item, Options, Result
 from corelane.settings import Settings, read_settings
 
@@ -107,7 +107,7 @@ def run_engine(index: int, questions: list[Question]) -> None:
     """Be the engine of one core: answer its share for each line that comes in, and say what was done for it."""
     cores = len(cpu_slots())
     mine = [each for number, each in enumerate(questions) if number // NEIGHBOURS % cores == index]
-    pin(core_slot(index, "cpu"))
+    pin(cpu_slots()[index])
     import torch
 
     from corelane.engine.backend import open_backend

@@ -195,7 +195,7 @@ class SimulatedCore(CoreProcess):
         """Announce, take back, ring and beat, as a real one does once its models are warm."""
         self.runners, self.state = dict(runners), "idle"
         self._thread.start()
-        self._join()
+        self._join(lambda: False)
 
     def reading(self) -> "Reading":
         """What it has done until now."""

@@ -20,6 +20,8 @@
     │   ├── ArtifactRefused     missing, damaged or foreign artifact
     │   ├── LoadFailed          the artifact is sound but the device did not take it
     │   ├── RunFailed           one forward pass failed
+    │   ├── RuntimeLost         the accelerator's runtime is of no more use in this process; a new one may go on
+    │   │   └── CoreBusy        another process holds the core
     │   └── CoreLost            the accelerator core is out of service
     ├── WorkerLost              an item outlived its attempts
     ├── ItemsLost               the file that a large job is fed from is gone
@@ -31,6 +33,8 @@
 whether the same call can succeed later without being changed.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import ClassVar
 
 
@@ -137,6 +141,21 @@ class LoadFailed(EngineError):
 
 class RunFailed(EngineError):
     code = "run_failed"
+
+
+class RuntimeLost(EngineError):
+    """``environment`` holds variables that the next process must have before it loads the runtime."""
+
+    code = "runtime_lost"
+    retryable = True
+
+    def __init__(self, detail: str, environment: Mapping[str, str] = MappingProxyType({})) -> None:
+        super().__init__(detail)
+        self.environment = dict(environment)
+
+
+class CoreBusy(RuntimeLost):
+    code = "core_busy"
 
 
 class CoreLost(EngineError):

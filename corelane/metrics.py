@@ -70,11 +70,19 @@ class FleetCollector(Collector):
         yield claimed
         up = GaugeMetricFamily("corelane_core_up", "1 while the core's heartbeat is fresh", labels=["core"])
         busy = GaugeMetricFamily("corelane_core_busy_ratio", "Share of time spent on batches", labels=["core"])
+        out = GaugeMetricFamily(
+            "corelane_core_out_of_service", "1 while the core takes no more work because of its errors", labels=["core"]
+        )
+        restarts = CounterMetricFamily(
+            "corelane_core_restarts", "Processes of the core that its errors ended", labels=["core"]
+        )
         for beat in self.snapshot.cores:
-            up.add_metric([str(beat["core"])], 1 if "state" in beat else 0)
-            busy.add_metric([str(beat["core"])], float(str(beat.get("busy", 0))))
-        yield up
-        yield busy
+            labels = [str(beat["core"])]
+            up.add_metric(labels, "state" in beat)
+            busy.add_metric(labels, float(str(beat.get("busy", 0))))
+            out.add_metric(labels, beat.get("state") == "out_of_service")
+            restarts.add_metric(labels, float(str(beat.get("restarts", 0))))
+        yield from (up, busy, out, restarts)
         for name, help_text in CORE_COUNTERS.items():
             family = CounterMetricFamily(f"corelane_core_{name}", help_text, labels=["core"])
             for beat in self.snapshot.cores:

@@ -55,8 +55,10 @@ class Settings(BaseSettings):
     models: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="Further compiled models that every core loads, comma-separated names."
     )
-    target: Literal["cpu", "null"] = Field(
-        "cpu", description="What the artifacts are compiled for; `null` answers nothing, for measuring the queue alone."
+    target: Literal["cpu", "inf1", "inf2", "trn1", "trn2", "null"] = Field(
+        "cpu",
+        description="What the artifacts are compiled for: `cpu`, a Neuron chip (`inf1`, `inf2`, `trn1`, `trn2`), or "
+        "`null`, which answers nothing, for measuring the queue alone.",
     )
 
     # HTTP
@@ -118,6 +120,29 @@ class Settings(BaseSettings):
     max_attempts: int = Field(3, ge=1, description="Attempts an item gets before it fails with `worker_lost`.")
     sweep_s: float = Field(1, gt=0, description="Time between the keeper's sweeps, in seconds.")
     bell_grace_s: float = Field(3, gt=0, description="Waiting work untouched for this long is rung for again, seconds.")
+
+    # Accelerator cores
+    exec_timeout_s: int = Field(
+        30, ge=1, description="Longest time a forward pass on a Neuron core may take, in seconds; below `stuck_s`."
+    )
+    core_restarts: int = Field(
+        5, ge=0, description="Restarts of a core's process within ten minutes, after which it goes out of service."
+    )
+    stagger_s: float | None = Field(
+        None,
+        ge=0,
+        description="Time between the starts of two workers of `serve`; 2 s on Neuron, none on CPUs if unset.",
+    )
+    device_memory_bytes: int | None = Field(
+        None,
+        ge=1,
+        description="Device memory that the models of one worker may take; what `neuron-ls` or the chip says if unset.",
+    )
+    neuron_numbering: Literal["global", "local"] = Field(
+        "global",
+        description="How Neuron cores are numbered where only some devices are seen: `global` as on the host, `local` "
+        "from 0.",
+    )
 
     # Webhooks
     webhook_secret: SecretStr | None = Field(
@@ -206,6 +231,11 @@ class Settings(BaseSettings):
             else:
                 env[key] = str(value)
         return env
+
+
+def neuron_environment() -> dict[str, str]:
+    """What the environment of this process says to the Neuron runtime: every variable that begins with NEURON_."""
+    return {name: value for name, value in os.environ.items() if name.startswith("NEURON_")}
 
 
 def read_settings(**given: Any) -> Settings:

@@ -19,6 +19,7 @@ from corelane.cli.redis_server import find_server, server_argv
 from corelane.engine.buckets import DEFAULT_BUCKETS
 from corelane.settings import Settings
 from tests.artifacts_for_tests import compile_model, save_tiny_model
+from tests.neuron_for_tests import save_neuron_artifact
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -91,6 +92,14 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tiny_artifact(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Artifact:
     """The random model, compiled."""
     return compile_model(str(tiny_model), tmp_path_factory.mktemp("tiny"), "4x32,2x64")
+
+
+@pytest.fixture(scope="session")
+def neuron_artifacts(tiny_artifact: Artifact, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
+    """The random model for Neuron, one of each family, as the stand-in runs it; and in a pipeline of four cores."""
+    root = tmp_path_factory.mktemp("neuron") / "artifacts"
+    made = {target: save_neuron_artifact(tiny_artifact, root, target) for target in ("inf2", "inf1")}
+    return made | {"pipeline": save_neuron_artifact(tiny_artifact, root.parent / "pipelines", "inf1", cores=4)}
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ from corelane.errors import Unavailable
 from corelane.lanes import DELIVER_TASK, DRAIN_TASK, FEED_TASK, SWEEP_TASK, Core
 from corelane.log import configure_logging, get_logger
 from corelane.settings import Settings
+from workers.faults import FaultRecord
 from workers.steps import add_steps
 
 log = get_logger(__name__)
@@ -33,12 +34,13 @@ def create_app(settings: Settings) -> Celery:
 def _add_drain(celery: Celery, settings: Settings, core: Core) -> None:
     """The drain, and the core's process around it; torch is imported in the child that uses it and nowhere else."""
     held: dict[str, Any] = {}
+    record = FaultRecord()
 
     def start_core(**_: object) -> None:
         from workers.core import CoreProcess
 
-        process = held["core"] = CoreProcess(settings, core, bell_envelope(celery))
-        process.start()
+        process = held["core"] = CoreProcess(settings, core, bell_envelope(celery), record)
+        process.start(celery.stop_flag.is_set)
 
     def stop_core(**_: object) -> None:
         if "core" in held:

@@ -7,16 +7,17 @@ wakes and supervises, it is not the hot path. The drain ends at the stop flag, a
 not run; when idle, once nothing waits that it can do, with its bell down in the same step; when busy for long, after
 its claims are done and it has rung itself again, so that Celery sees tasks end. Store errors never end it: a bell whose
 task raises is gone. Outcomes in hand are committed as soon as Redis is back; if a lease is lost by then, the fence
-refuses.
+refuses. An error that the core's process cannot outlive ends both, with everything it held returned.
 """
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import NoReturn
 
 from corelane.engine.runner import nothing
-from corelane.errors import Unavailable
+from corelane.errors import CoreLost, RuntimeLost, Unavailable
 from corelane.log import get_logger
 from corelane.store.dispatch import Room
 from workers.core import CoreProcess
@@ -51,8 +52,11 @@ def drain(core: CoreProcess, should_stop: Callable[[], bool]) -> str:
     """Serve what this core can do until told to stop or out of work; one line on what was done."""
     report = Report(began=time.monotonic())
     if core.runners:
+        shift = Shift(core, should_stop, report)
         try:
-            Shift(core, should_stop, report).serve()
+            shift.serve()
+        except (CoreLost, RuntimeLost) as error:
+            shift.give_up(error)
         finally:
             core.hold([])
     return str(report)
@@ -80,6 +84,26 @@ class Shift:
                 if self._should_stop():
                     return
                 time.sleep(STORE_PAUSE_S)
+
+    def give_up(self, error: CoreLost | RuntimeLost) -> NoReturn:
+        """The core can do no more: commit what is done, return the rest to other cores, end this process.
+
+        What a process held that must be replaced counts as tried, as an item may be the cause; a broken core's does
+        not, and it breaks once. Without Redis the leases lapse, and the keeper returns them.
+        """
+        try:
+            if isinstance(error, CoreLost):
+                self._hand_over()
+            else:
+                self._core.retire()
+                self._exchange(None, linger=True)
+                self._core.return_claims()
+        except Unavailable as unavailable:
+            log.warning("claims_left_to_the_keeper", detail=unavailable.detail)
+        except Exception:
+            # Whatever it is, a process whose core is lost must not live on.
+            log.exception("claims_left_to_the_keeper")
+        self._core.end_process(error)
 
     def _serve_once(self) -> bool:
         """One round of commit, claim and a batch, or one wait; whether the shift is over."""

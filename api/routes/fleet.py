@@ -18,7 +18,11 @@ class CoreInfo(BaseModel):
 
     object: Literal["core"] = "core"
     core: str = Field(description="Its name, host/index.")
-    state: str = Field(description="starting, idle, busy, failed, or lost once its heartbeat has stopped.")
+    state: str = Field(
+        description="starting, idle, busy; failed (no model loaded), waiting (another process holds the core, or it is "
+        "given time), restarting (its process is being replaced), out_of_service (it is broken and takes no more), or "
+        "lost once its heartbeat has stopped."
+    )
     pid: int | None = None
     node: str | None = Field(None, description="Its worker's name in Celery and Flower.")
     queue: str | None = Field(None, description="The Celery queue only it reads.")
@@ -26,7 +30,10 @@ class CoreInfo(BaseModel):
     versions: list[str] = Field(default_factory=list, description="Model versions it holds.")
     busy_ratio: float = Field(0, description="Share of the last ten heartbeats spent on batches.")
     items: int = Field(0, description="Items answered since the process started.")
-    reasons: list[str] = Field(default_factory=list, description="Why models failed to load.")
+    restarts: int = Field(0, description="Times its errors made a new process necessary, since its worker was started.")
+    reasons: list[str] = Field(
+        default_factory=list, description="Why models failed to load, or the core does not serve."
+    )
     last_beat_at: str
 
 
@@ -75,6 +82,7 @@ def read_core(raw: dict[str, Any]) -> CoreInfo:
         versions=orjson.loads(raw["versions"]),
         busy_ratio=float(raw["busy"]),
         items=int(raw["items"]),
+        restarts=int(raw.get("restarts", 0)),
         reasons=orjson.loads(raw["reasons"]),
         last_beat_at=last_beat_at,
     )

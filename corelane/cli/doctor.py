@@ -21,6 +21,8 @@ from rich.text import Text
 from corelane.artifacts import find_artifact, model_name
 from corelane.cli.errors import exit_on_error
 from corelane.cli.redis_server import find_server, port_is_free
+from corelane.engine.cores import core_slots
+from corelane.engine.neuron_devices import CHIPS
 from corelane.errors import ArtifactRefused, InvalidInput, ServiceError, SetupError, StoreUnavailable, Unavailable
 from corelane.settings import Settings, read_settings
 
@@ -134,8 +136,10 @@ def judge_torch_failure(returncode: int, stderr: str) -> Check:
     return Check("torch", "fail", last, "run `pip install 'corelane[worker]'` in this environment")
 
 
-def check_cores(_: Settings) -> Check:
-    """CPUs this process may use."""
+def check_cores(settings: Settings) -> Check:
+    """The cores of the target: CPUs this process may use, or Neuron cores."""
+    if settings.target in CHIPS:
+        return _check_neuron(settings)
     allowed, present = len(os.sched_getaffinity(0)), os.cpu_count() or 1
     found = f"{allowed} CPU cores" + (f" of {present} may be used" if allowed < present else "")
     if allowed < 2:
@@ -143,6 +147,15 @@ def check_cores(_: Settings) -> Check:
             "cores", "warn", found, "the worker shares its core with the API and Redis; two or more are better"
         )
     return Check("cores", "ok", found)
+
+
+def _check_neuron(settings: Settings) -> Check:
+    try:
+        slots = core_slots(settings)
+    except SetupError as error:
+        return Check("cores", "fail", error.detail, "`neuron-ls` shows what the driver sees")
+    visible = ", ".join(slot.environment["NEURON_RT_VISIBLE_CORES"] for slot in slots)
+    return Check("cores", "ok", f"{len(slots)} workers, on Neuron cores {visible}")
 
 
 def check_redis(settings: Settings) -> Check:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from corelane.cli.redis_server import free_port
 from corelane.client import Client
-from corelane.engine.cores import cpu_slots
+from corelane.engine.cores import core_slots
 from corelane.errors import ServiceUnreachable, SetupError
 from corelane.settings import Settings, read_settings
 
@@ -33,12 +33,14 @@ def running_service(data: Path, **changes: object) -> Iterator[str]:
     port = free_port("127.0.0.1", 8000)
     argv = [sys.executable, "-m", "corelane", "serve", "--port", str(port), "--data", str(data)]
     log = data / LOG_NAME
+    settings = read_settings()
+    cores = settings.cores or len(core_slots(settings.model_copy(update=changes)))
     with log.open("wb") as out:
-        env = service_environment(read_settings(), changes)
+        env = service_environment(settings, changes)
         service = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT, env=env)  # noqa: S603  # our own command
     url = f"http://127.0.0.1:{port}"
     try:
-        _wait_until_ready(url, service, log)
+        _wait_until_ready(url, service, log, cores)
         yield url
     finally:
         service.send_signal(signal.SIGINT)
@@ -52,13 +54,13 @@ def service_environment(settings: Settings, changes: Mapping[str, object]) -> di
     return settings.environment(**unset | given)
 
 
-def _wait_until_ready(url: str, service: "subprocess.Popen[bytes]", log: Path) -> None:
+def _wait_until_ready(url: str, service: "subprocess.Popen[bytes]", log: Path, cores: int) -> None:
     deadline = time.monotonic() + READY_S
     with Client(url, max_retries=0) as client:
         while time.monotonic() < deadline and service.poll() is None:
             try:
                 states = [core["state"] for core in client.cores()]
-                if sum(state in ("idle", "busy") for state in states) == len(cpu_slots()):
+                if sum(state in ("idle", "busy") for state in states) == cores:
                     return
             except ServiceUnreachable:
                 pass

@@ -105,7 +105,7 @@ def worker(
     with exit_on_error():
         require("worker", "celery", "torch", "tokenizers")
         settings = read_settings(redis_url=redis)
-        slot = core_slot(core, settings.target)
+        slot = core_slot(core, settings)
         pin(slot)
         argv = worker_argv(Core(settings.core_host, core))
         os.execve(argv[0], argv, worker_env(settings, slot))

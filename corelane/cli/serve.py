@@ -28,7 +28,8 @@ from corelane.cli.errors import exit_on_error, require
 from corelane.cli.redis_server import find_server, free_port, server_argv
 from corelane.cli.roles import flower_argv, flower_env, keeper_argv, worker_env
 from corelane.cli.supervisor import Part, Supervisor
-from corelane.engine.cores import core_slot, cpu_slots
+from corelane.engine.cores import core_slots
+from corelane.engine.neuron_devices import CHIPS
 from corelane.errors import ServiceUnreachable, SetupError
 from corelane.settings import Settings, read_settings
 
@@ -40,6 +41,9 @@ REDIS_S = 60
 
 #: A Redis that somebody else runs should answer at once; it is given this long, in seconds.
 GIVEN_REDIS_S = 5
+
+#: Workers of Neuron cores start this far apart, in seconds: longer than the runtime takes to claim its core.
+NEURON_STAGGER_S = 2
 
 STOP_ORDER = (("api",), ("core",), ("keeper", "flower"), ("redis",))
 
@@ -92,10 +96,11 @@ async def _serve(settings: Settings, console: Console) -> str | None:
 
 def _choose(settings: Settings, supervisor: Supervisor, console: Console) -> tuple[Settings, str]:
     """Ports that are free, a number of cores that exists, a password for Flower, a log format for this terminal."""
-    slots = len(cpu_slots())
+    slots = len(core_slots(settings))
     cores = settings.cores or slots
     if cores > slots:
-        raise SetupError(f"--cores {cores}: this process may use {slots} CPUs; choose 1 to {slots}")
+        what = f"this machine has {slots}" if settings.target in CHIPS else f"this process may use {slots} CPUs"
+        raise SetupError(f"--cores {cores}: {what}; choose 1 to {slots}")
     port = free_port(settings.host, settings.port)
     flower_port = free_port(settings.flower_host, settings.flower_port)
     for name, wanted, taken in (("API", settings.port, port), ("Flower", settings.flower_port, flower_port)):
@@ -169,33 +174,49 @@ async def _start_fleet(settings: Settings, supervisor: Supervisor, password: str
     env = settings.environment(core=None)
     corelane = [sys.executable, "-m", "corelane"]
     await supervisor.start(Part("keeper", keeper_argv(settings.core_host), env))
-    for index in range(settings.cores or 1):
-        argv = [*corelane, "worker", "--core", str(index)]
-        worker = worker_env(settings, core_slot(index, settings.target))
-        await supervisor.start(Part(f"core{index}", argv, worker, relaunch=True, grace_s=30))
+    for place, slot in enumerate(core_slots(settings)[: settings.cores]):
+        # Workers of one device that start at the same moment may find each other's cores busy.
+        if place and await supervisor.wait(stagger_s(settings)):
+            return
+        argv = [*corelane, "worker", "--core", str(slot.index)]
+        worker = worker_env(settings, slot)
+        await supervisor.start(Part(f"core{slot.index}", argv, worker, relaunch=True, grace_s=30))
     await supervisor.start(Part("api", [*corelane, "api"], env, grace_s=15))
     await supervisor.start(Part("flower", flower_argv(settings), flower_env(settings, password)))
 
 
+def stagger_s(settings: Settings) -> float:
+    """Time between the starts of two workers, in seconds."""
+    if settings.stagger_s is not None:
+        return settings.stagger_s
+    return NEURON_STAGGER_S if settings.target in CHIPS else 0
+
+
 async def _until_ready(settings: Settings, supervisor: Supervisor) -> None:
-    """Wait until a question would be answered and every core lives."""
+    """Wait until a question would be answered and every core lives, but for those that are out of service."""
     from corelane.client import Client
 
     loop = asyncio.get_running_loop()
     deadline = loop.time() + READY_S
+    waiting: list[str] = []
     with Client(_url(settings), max_retries=0) as client:
         while not supervisor.is_over:
             try:
-                states = [core["state"] for core in await asyncio.to_thread(client.cores)]
+                cores = [core for core in await asyncio.to_thread(client.cores) if core["state"] != "lost"]
+                states = [core["state"] for core in cores]
+                waiting = [reason for core in cores if core["state"] == "waiting" for reason in core["reasons"]]
+                out = states.count("out_of_service")
                 up = sum(state in ("idle", "busy") for state in states)
-                if up >= (settings.cores or 1) and await asyncio.to_thread(client.ready):
+                if up and up + out >= (settings.cores or 1) and await asyncio.to_thread(client.ready):
                     return
                 if "failed" in states:
                     supervisor.fail("a core could not load its model; its reason stands above")
+                elif out >= (settings.cores or 1):
+                    supervisor.fail("every core is out of service; the reasons stand above")
             except ServiceUnreachable:
                 pass
             if loop.time() > deadline:
-                supervisor.fail(f"not ready after {READY_S} s")
+                supervisor.fail(f"not ready after {READY_S} s{''.join(f'; {reason}' for reason in waiting)}")
             await supervisor.wait(0.2)
 
 

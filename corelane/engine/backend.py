@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from corelane.artifacts import Artifact
 from corelane.engine.buckets import Bucket
+from corelane.engine.neuron_devices import CHIPS
 from corelane.errors import SetupError
 
 Ints = NDArray[np.int64]
@@ -56,11 +57,14 @@ class Backend(Protocol):
     overlaps: bool
 
     def load(self, artifact: Artifact) -> Model:
-        """Load every bucket after checking the files; raises ArtifactRefused or LoadFailed and keeps nothing."""
+        """Load every bucket after checking the files; raises ArtifactRefused or LoadFailed and keeps nothing.
+
+        RuntimeLost or CoreLost, here and from ``run``, say that this process, or this core, can do no more at all.
+        """
         ...
 
     def run(self, model: Model, batch: Batch) -> Logits:
-        """One forward pass, one row of logits per row of the batch; raises RunFailed or CoreLost."""
+        """One forward pass, one row of logits per row of the batch; raises RunFailed if it is at fault."""
         ...
 
     def settle(self) -> None:
@@ -76,10 +80,17 @@ class Backend(Protocol):
         ...
 
 
-def open_backend(target: str) -> Backend:
-    """The backend for a target; its heavy imports happen here and nowhere else."""
+def open_backend(target: str, memory_bytes: int | None = None) -> Backend:
+    """The backend for a target; its heavy imports happen here and nowhere else. Raises SetupError if it cannot be had.
+
+    ``memory_bytes`` is the device memory that models may take, where the device has its own.
+    """
     if target == "cpu":
         from corelane.engine.cpu import CpuBackend
 
         return CpuBackend()
-    raise SetupError(f"no backend runs artifacts of target {target!r}; this build has: cpu")
+    if target in CHIPS:
+        from corelane.engine.neuron import NeuronBackend
+
+        return NeuronBackend(target, memory_bytes)
+    raise SetupError(f"no backend runs artifacts of target {target!r}; this build has: cpu, {', '.join(CHIPS)}")

@@ -1,13 +1,17 @@
 """The cores of this machine, and what a process must have in its environment before it serves one.
 
 Affinity, thread counts and device visibility are fixed before torch is imported: a library that counts CPUs at
-import never sees more than its own.
+import never sees more than its own, and the Neuron runtime reads which cores are its own once.
 """
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from corelane.errors import SetupError
+from corelane.artifacts import find_artifact, model_name
+from corelane.engine.neuron_devices import CHIPS, Device, find_devices, groups, parse_cores, show_cores
+from corelane.errors import ArtifactRefused, SetupError
+from corelane.settings import Settings, neuron_environment
 
 #: Variables by which BLAS, OpenMP and tokenizers choose their number of threads.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS")
@@ -29,22 +33,84 @@ class CoreSlot:
 def cpu_slots(allowed: set[int] | None = None) -> list[CoreSlot]:
     """One slot per CPU this process may run on, in order."""
     cpus = sorted(os.sched_getaffinity(0) if allowed is None else allowed)
-    return [_cpu_slot(index, cpu) for index, cpu in enumerate(cpus)]
+    return [CoreSlot(index, frozenset({cpu}), _process_environment()) for index, cpu in enumerate(cpus)]
 
 
-def _cpu_slot(index: int, cpu: int) -> CoreSlot:
-    threads = dict.fromkeys(THREAD_VARIABLES, "1")
-    return CoreSlot(index, frozenset({cpu}), {**threads, **ALLOCATOR, "TOKENIZERS_PARALLELISM": "false"})
+def _process_environment() -> dict[str, str]:
+    return {**dict.fromkeys(THREAD_VARIABLES, "1"), **ALLOCATOR, "TOKENIZERS_PARALLELISM": "false"}
 
 
-def core_slot(index: int, target: str) -> CoreSlot:
+def neuron_slots(
+    devices: list[Device],
+    settings: Settings,
+    *,
+    size: int = 1,
+    environment: Mapping[str, str],
+    allowed: frozenset[int],
+) -> list[CoreSlot]:
+    """One slot per group of ``size`` neighbouring cores, named by its first core's number over ``size``.
+
+    Cores that ``environment`` (what NEURON_* says here) does not leave visible are not used. A worker is pinned to the
+    CPUs near its device, not to fewer: the runtime's own threads poll.
+    """
+    device_of = {core: device for device in devices for core in device.cores}
+    visible = environment.get("NEURON_RT_VISIBLE_CORES", "")
+    cores = [core for core in device_of if not visible or core in parse_cores(visible)]
+    slots = []
+    for group in groups(cores, size):
+        device = device_of[group[0]]
+        tag = f"corelane-nc{show_cores(group)}"
+        memory = sum(device_of[core].core_bytes for core in group)
+        variables = {
+            "NEURON_RT_VISIBLE_CORES": show_cores(group),
+            "NEURON_RT_EXEC_TIMEOUT": str(settings.exec_timeout_s),
+            "NEURON_PROCESS_TAG": tag,
+            # Never write what users asked to disk, whatever fails.
+            "NEURON_RT_DBG_DUMP_INPUTS_ON_ERR": "0",
+            "CORELANE_DEVICE_MEMORY_BYTES": str(settings.device_memory_bytes or memory),
+        }
+        if "NEURON_LOGICAL_NC_CONFIG" in environment or CHIPS[settings.target].logical > 1:
+            variables["NEURON_LOGICAL_NC_CONFIG"] = str(device.logical)
+        slots.append(CoreSlot(group[0] // size, device.cpus & allowed or allowed, _process_environment() | variables))
+    return slots
+
+
+def core_slots(settings: Settings) -> list[CoreSlot]:
+    """What workers can be started for here; raises SetupError if there are no cores of the target."""
+    if settings.target not in CHIPS:
+        return cpu_slots()
+    environment, size = neuron_environment(), cores_of_models(settings)
+    devices = find_devices(settings.target, environment, settings.neuron_numbering)
+    slots = neuron_slots(
+        devices, settings, size=size, environment=environment, allowed=frozenset(os.sched_getaffinity(0))
+    )
+    if not slots:
+        count = sum(len(device.cores) for device in devices)
+        visible = environment.get("NEURON_RT_VISIBLE_CORES", "")
+        left = f"; of {count} here NEURON_RT_VISIBLE_CORES leaves {visible}" if visible else f"; here are {count}"
+        raise SetupError(f"the models need {size} neighbouring cores{left}")
+    return slots
+
+
+def cores_of_models(settings: Settings) -> int:
+    """Cores that the models of the settings need each; 1 for those that are not compiled yet."""
+    needed = [1]
+    for model in (settings.model, *settings.models):
+        try:
+            needed.append(find_artifact(settings.artifact_root, model_name(model), settings.target).manifest.cores)
+        except ArtifactRefused:
+            continue
+    return max(needed)
+
+
+def core_slot(index: int, settings: Settings) -> CoreSlot:
     """The slot a worker of this index claims; raises SetupError if the machine has no such core."""
-    if target not in ("cpu", "null"):
-        raise SetupError(f"cores of target {target!r} are not known; this build has: cpu")
-    slots = cpu_slots()
-    if index >= len(slots):
-        raise SetupError(f"core {index} does not exist: this process may use {len(slots)} CPUs (0 to {len(slots) - 1})")
-    return slots[index]
+    slots = {slot.index: slot for slot in core_slots(settings)}
+    if index in slots:
+        return slots[index]
+    if settings.target in CHIPS:
+        raise SetupError(f"core {index} does not exist: this machine has {', '.join(map(str, slots))}")
+    raise SetupError(f"core {index} does not exist: this process may use {len(slots)} CPUs (0 to {len(slots) - 1})")
 
 
 def pin(slot: CoreSlot) -> None:

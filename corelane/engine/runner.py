@@ -2,9 +2,9 @@
 
 Queries are admitted under a key and answered window by window, one batch at a step: windows of all items in progress
 share batches, and long contexts are tokenised between them. Every query gets its result whatever happens to its
-neighbours: a batch that fails is run again row by row, so that only the item at fault fails. CoreLost alone is passed
-on: then the core has to go. On a device that leaves the CPU free a step has something else done while the batch runs,
-on a thread of its own.
+neighbours: a batch that fails is run again row by row, so that only the item at fault fails. RuntimeLost and CoreLost
+alone are passed on: then the process, or the core, has to go. On a device that leaves the CPU free a step has something
+else done while the batch runs, on a thread of its own.
 """
 
 import math

@@ -16,8 +16,7 @@ from corelane.jobs import Item, Job
 from tests.chaos.load import Load
 from tests.chaos.report import Report
 from tests.chaos.watch import held_by, is_answered
-from tests.integration.conftest import Fleet, fleet, wait_for
-from tests.integration.test_cores import parent_of
+from tests.integration.conftest import Fleet, fleet, parent_of, wait_for
 
 __all__ = ["fleet"]
 

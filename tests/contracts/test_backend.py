@@ -1,7 +1,7 @@
 """What every Backend promises, run on each of them."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,14 +12,30 @@ from corelane.engine.backend import Backend, Batch, Logits, open_backend
 from corelane.engine.buckets import Bucket
 from corelane.errors import ArtifactRefused, LoadFailed, RunFailed, SetupError
 from tests.fakes import FixedBackend
+from tests.neuron_for_tests import Machine, neuron_process
 
 LADDER = (Bucket(32, 4), Bucket(64, 2))
 
 
-@pytest.fixture(params=["cpu", "fixed"])
-def backend(request: pytest.FixtureRequest) -> Backend:
-    makers: dict[str, Callable[[], Backend]] = {"cpu": lambda: open_backend("cpu"), "fixed": FixedBackend}
-    return makers[request.param]()
+@pytest.fixture(params=["cpu", "fixed", "inf2", "inf1"])
+def case(request: pytest.FixtureRequest) -> Iterator[tuple[Backend, Artifact]]:
+    """A backend and what it runs; Neuron's on its stand-in, in both families."""
+    if request.param in ("cpu", "fixed"):
+        backend = open_backend("cpu") if request.param == "cpu" else FixedBackend()
+        yield backend, request.getfixturevalue("tiny_artifact")
+        return
+    with neuron_process(request.getfixturevalue("tmp_path"), Machine(request.param), "0"):
+        yield open_backend(request.param), request.getfixturevalue("neuron_artifacts")[request.param]
+
+
+@pytest.fixture
+def backend(case: tuple[Backend, Artifact]) -> Backend:
+    return case[0]
+
+
+@pytest.fixture
+def artifact(case: tuple[Backend, Artifact]) -> Artifact:
+    return case[1]
 
 
 def make_batch(bucket: Bucket, rows: int, seed: int = 0, used: int | None = None) -> Batch:
@@ -38,25 +54,25 @@ def close_to(one: Logits, other: Logits, rows: int, used: int) -> bool:
 
 
 @pytest.mark.parametrize("bucket", LADDER, ids=str)
-def test_run_gives_one_row_of_fp32_logits_per_row(backend: Backend, tiny_artifact: Artifact, bucket: Bucket) -> None:
-    model = backend.load(tiny_artifact)
+def test_run_gives_one_row_of_fp32_logits_per_row(backend: Backend, artifact: Artifact, bucket: Bucket) -> None:
+    model = backend.load(artifact)
     logits = backend.run(model, make_batch(bucket, bucket.rows))
     for part in (logits.start, logits.end):
         assert part.shape == (bucket.rows, bucket.length)
         assert part.dtype == np.float32
         assert np.isfinite(part).all()
-    assert model.artifact is tiny_artifact
+    assert model.artifact is artifact
 
 
-def test_running_again_gives_the_same(backend: Backend, tiny_artifact: Artifact) -> None:
-    model = backend.load(tiny_artifact)
+def test_running_again_gives_the_same(backend: Backend, artifact: Artifact) -> None:
+    model = backend.load(artifact)
     batch = make_batch(LADDER[0], 4)
     first = backend.run(model, batch)
     assert all(close_to(backend.run(model, batch), first, 4, 32) for _ in range(4))
 
 
-def test_padding_and_other_rows_change_nothing(backend: Backend, tiny_artifact: Artifact) -> None:
-    model = backend.load(tiny_artifact)
+def test_padding_and_other_rows_change_nothing(backend: Backend, artifact: Artifact) -> None:
+    model = backend.load(artifact)
     batch, other = make_batch(LADDER[0], 4, used=20), make_batch(LADDER[0], 4, seed=9, used=20)
     before = backend.run(model, batch)
     changed = other.input_ids.copy()
@@ -65,31 +81,37 @@ def test_padding_and_other_rows_change_nothing(backend: Backend, tiny_artifact: 
     assert close_to(after, before, 1, 20)
 
 
-def test_fewer_rows_than_the_bucket_where_rows_are_flexible(backend: Backend, tiny_artifact: Artifact) -> None:
-    assert tiny_artifact.manifest.flexible_rows
-    model = backend.load(tiny_artifact)
+def test_fewer_rows_than_the_bucket_run_where_rows_are_flexible_and_are_refused_elsewhere(
+    backend: Backend, artifact: Artifact
+) -> None:
+    model = backend.load(artifact)
     full = make_batch(LADDER[0], 4)
     one = Batch(LADDER[0], full.input_ids[:1], full.attention_mask[:1], full.token_type_ids[:1])
-    assert close_to(backend.run(model, one), backend.run(model, full), 1, 32)
+    if artifact.manifest.flexible_rows:
+        assert close_to(backend.run(model, one), backend.run(model, full), 1, 32)
+    else:
+        with pytest.raises(RunFailed, match="4 rows of 32 tokens, not 1 of 32"):
+            backend.run(model, one)
+    assert np.isfinite(backend.run(model, full).start).all()
 
 
-def test_unloaded_model_refuses_to_run_and_unloads_again_in_peace(backend: Backend, tiny_artifact: Artifact) -> None:
-    model = backend.load(tiny_artifact)
+def test_unloaded_model_refuses_to_run_and_unloads_again_in_peace(backend: Backend, artifact: Artifact) -> None:
+    model = backend.load(artifact)
     backend.unload(model)
     backend.unload(model)
     with pytest.raises(RunFailed):
-        backend.run(model, make_batch(LADDER[0], 1))
+        backend.run(model, make_batch(LADDER[0], 4))
 
 
-def test_length_that_was_not_compiled_is_refused(backend: Backend, tiny_artifact: Artifact) -> None:
+def test_length_that_was_not_compiled_is_refused(backend: Backend, artifact: Artifact) -> None:
     with pytest.raises(RunFailed, match="48"):
-        backend.run(backend.load(tiny_artifact), make_batch(Bucket(48, 2), 2))
+        backend.run(backend.load(artifact), make_batch(Bucket(48, 2), 2))
 
 
-def test_damaged_file_is_refused_before_it_is_loaded(backend: Backend, tiny_artifact: Artifact, tmp_path: Path) -> None:
+def test_damaged_file_is_refused_before_it_is_loaded(backend: Backend, artifact: Artifact, tmp_path: Path) -> None:
     copy = tmp_path / "damaged"
-    shutil.copytree(tiny_artifact.path, copy)
-    victim = copy / tiny_artifact.manifest.buckets[0].file
+    shutil.copytree(artifact.path, copy)
+    victim = copy / artifact.manifest.buckets[0].file
     content = bytearray(victim.read_bytes())
     content[len(content) // 2] ^= 1
     victim.write_bytes(content)
@@ -97,22 +119,20 @@ def test_damaged_file_is_refused_before_it_is_loaded(backend: Backend, tiny_arti
         backend.load(read_artifact(copy))
 
 
-def test_missing_file_is_refused(backend: Backend, tiny_artifact: Artifact, tmp_path: Path) -> None:
+def test_missing_file_is_refused(backend: Backend, artifact: Artifact, tmp_path: Path) -> None:
     copy = tmp_path / "incomplete"
-    shutil.copytree(tiny_artifact.path, copy)
-    (copy / tiny_artifact.manifest.buckets[-1].file).unlink()
+    shutil.copytree(artifact.path, copy)
+    (copy / artifact.manifest.buckets[-1].file).unlink()
     with pytest.raises(ArtifactRefused, match="missing"):
         backend.load(read_artifact(copy))
 
 
-def test_file_the_manifest_has_no_digest_for_is_refused(
-    backend: Backend, tiny_artifact: Artifact, tmp_path: Path
-) -> None:
+def test_file_the_manifest_has_no_digest_for_is_refused(backend: Backend, artifact: Artifact, tmp_path: Path) -> None:
     copy = tmp_path / "unlisted"
-    shutil.copytree(tiny_artifact.path, copy)
-    file = tiny_artifact.manifest.buckets[0].file
-    listed = {name: digest for name, digest in tiny_artifact.manifest.files.items() if name != file}
-    (copy / MANIFEST_NAME).write_text(tiny_artifact.manifest.model_copy(update={"files": listed}).model_dump_json())
+    shutil.copytree(artifact.path, copy)
+    file = artifact.manifest.buckets[0].file
+    listed = {name: digest for name, digest in artifact.manifest.files.items() if name != file}
+    (copy / MANIFEST_NAME).write_text(artifact.manifest.model_copy(update={"files": listed}).model_dump_json())
     with pytest.raises(ArtifactRefused, match="no digest"):
         backend.load(read_artifact(copy))
 
@@ -121,17 +141,27 @@ def test_healthy_core_says_nothing(backend: Backend) -> None:
     backend.health()
 
 
-def test_sound_digest_of_an_unreadable_module_is_a_failed_load(tiny_artifact: Artifact, tmp_path: Path) -> None:
+def test_sound_digest_of_an_unreadable_module_is_a_failed_load(
+    backend: Backend, artifact: Artifact, tmp_path: Path
+) -> None:
+    if isinstance(backend, FixedBackend):
+        return
     from corelane.artifacts import digest_file
 
     copy = tmp_path / "nonsense"
-    shutil.copytree(tiny_artifact.path, copy)
-    file = tiny_artifact.manifest.buckets[0].file
+    shutil.copytree(artifact.path, copy)
+    file = artifact.manifest.buckets[0].file
     (copy / file).write_bytes(b"not a module")
-    files = {**tiny_artifact.manifest.files, file: digest_file(copy / file)}
-    (copy / MANIFEST_NAME).write_text(tiny_artifact.manifest.model_copy(update={"files": files}).model_dump_json())
+    files = {**artifact.manifest.files, file: digest_file(copy / file)}
+    (copy / MANIFEST_NAME).write_text(artifact.manifest.model_copy(update={"files": files}).model_dump_json())
     with pytest.raises(LoadFailed, match=file):
-        open_backend("cpu").load(read_artifact(copy))
+        backend.load(read_artifact(copy))
+
+
+def test_artifact_of_another_target_is_refused(backend: Backend, artifact: Artifact) -> None:
+    foreign = artifact.model_copy(update={"manifest": artifact.manifest.model_copy(update={"target": "trn2"})})
+    with pytest.raises(ArtifactRefused):
+        backend.load(foreign)
 
 
 def test_unknown_target_names_those_there_are() -> None:

@@ -32,6 +32,7 @@ from corelane.cli.doctor import (
 )
 from corelane.settings import Settings
 from tests.corelane.stand_in import StandIn
+from tests.neuron_for_tests import Machine, neuron_process
 
 
 @pytest.fixture
@@ -163,3 +164,11 @@ def test_the_command_reports_everything_as_json_and_exits_by_it(
     assert report["ok"] == all(check["state"] != "fail" for check in report["checks"])
     assert done.exit_code == (0 if report["ok"] else 1)
     assert CliRunner().invoke(app, []).exit_code == done.exit_code
+
+
+def test_neuron_cores_are_listed_and_missing_ones_a_reason_not_to_start(tmp_path: Path) -> None:
+    with neuron_process(tmp_path, Machine("inf2", devices=(1,)), None) as place:
+        found = check_cores(Settings(target="inf2"))
+        assert (found.state, found.found) == ("ok", "2 workers, on Neuron cores 2, 3")
+        (place / "machine.json").unlink()
+        assert check_cores(Settings(target="inf2")).state == "fail"

@@ -4,6 +4,7 @@ import pytest
 
 from corelane.engine.cores import THREAD_VARIABLES, core_slot, cpu_slots
 from corelane.errors import SetupError
+from corelane.settings import Settings
 
 
 def test_each_allowed_cpu_is_a_slot_with_one_thread() -> None:
@@ -18,4 +19,4 @@ def test_slots_are_those_this_process_may_run_on() -> None:
 
 def test_core_that_does_not_exist_is_refused_saying_which_do() -> None:
     with pytest.raises(SetupError, match="core 9999 does not exist"):
-        core_slot(9999, "cpu")
+        core_slot(9999, Settings())

@@ -67,6 +67,11 @@ def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
         time.sleep(0.1)
 
 
+def parent_of(pid: int) -> int:
+    [line] = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("PPid")]
+    return int(line.split()[1])
+
+
 def start_fleet(folder: Path, artifacts: Path, *extra: str, **env: str) -> Fleet:
     """`corelane serve` on free ports; returns once it is ready."""
     port, flower_port = free_port(), free_port()

@@ -10,7 +10,7 @@ import httpx2
 from corelane.broker import make_celery
 from corelane.jobs import Item
 from corelane.settings import Settings
-from tests.integration.conftest import FLOWER, Fleet, wait_for
+from tests.integration.conftest import FLOWER, Fleet, parent_of, wait_for
 
 
 def test_each_worker_is_pinned_to_a_cpu_of_its_own(fleet: Fleet) -> None:
@@ -105,8 +105,3 @@ def test_question_does_not_wait_for_documents_on_every_core(fleet: Fleet) -> Non
         assert all(client.get(job.id).status == "running" for job in documents)
         for job in documents:
             assert client.wait(job.id).status == "succeeded"
-
-
-def parent_of(pid: int) -> int:
-    [line] = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("PPid")]
-    return int(line.split()[1])

@@ -1,0 +1,240 @@
+"""`corelane serve` on Neuron cores (their stand-in): every kind of error has its outcome, and nothing is lost by it.
+
+One fleet with the two cores of an inf2, the second held by another process when it starts. The tests go from faults
+that pass to the one that takes a core away, and give that core another chance at the end.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer
+
+from corelane.artifacts import TOKENIZER_NAME, Artifact
+from corelane.client import Client
+from corelane.jobs import Item, Result
+from tests.integration.conftest import Fleet, parent_of, start_fleet, stop_fleet, wait_for
+from tests.neuron_for_tests import STAND_IN, Machine, inject, neuron_environment
+
+pytestmark = pytest.mark.neuron
+
+#: A word of the tiny model; where it is read, faults may strike.
+POISON = "paris"
+
+HOLD_A_CORE = "import neuron_machine as m, time; print(m.take_core(m.folder(), 1), flush=True); time.sleep(600)"
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An inf2 with one device."""
+    return Machine("inf2").save(tmp_path_factory.mktemp("neuron") / "machine")
+
+
+@pytest.fixture(scope="module")
+def holder(machine: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """A process of somebody else that has the second core."""
+    env = dict(os.environ) | neuron_environment(machine)
+    process = subprocess.Popen([sys.executable, "-c", HOLD_A_CORE], env=env, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    with process.stdout as said:
+        assert said.readline().strip().isdigit()
+    yield process
+    process.kill()
+    process.wait()
+
+
+@pytest.fixture(scope="module")
+def neuron_fleet(
+    machine: Path,
+    holder: "subprocess.Popen[bytes]",
+    neuron_artifacts: dict[str, Artifact],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Fleet]:
+    folder, artifact = tmp_path_factory.mktemp("neuron-fleet"), neuron_artifacts["inf2"]
+    log = folder / "serve.log"
+
+    def free_the_core() -> None:
+        wait_for(lambda: log.exists() and b"core_waits" in log.read_bytes())
+        holder.kill()
+        holder.wait()
+
+    freeing = threading.Thread(target=free_the_core, daemon=True)
+    freeing.start()
+    settings = {
+        "CORELANE_TARGET": "inf2",
+        "CORELANE_MODEL": "tiny-qa",
+        "CORELANE_EXEC_TIMEOUT_S": "1",
+        "CORELANE_STAGGER_S": "0.2",
+        "CORELANE_MAX_ATTEMPTS": "2",
+    }
+    env = settings | neuron_environment(machine)
+    fleet = start_fleet(folder, artifact.path.parent.parent.parent, "--cores", "2", **env)
+    fleet.cores = 2
+    freeing.join()
+    yield fleet
+    assert stop_fleet(fleet) == 0
+
+
+@pytest.fixture(autouse=True)
+def no_faults(machine: Path) -> Iterator[None]:
+    """What a test has injected ends with it."""
+    yield
+    for fault in (machine / "faults").iterdir():
+        fault.unlink()
+
+
+@pytest.fixture(scope="module")
+def poison_id(neuron_artifacts: dict[str, Artifact]) -> int:
+    number = Tokenizer.from_file(str(neuron_artifacts["inf2"].file(TOKENIZER_NAME))).token_to_id(POISON)
+    assert number is not None
+    return number
+
+
+def items(count: int, poisoned: int | None = None) -> list[Item]:
+    where = ["berlin"] * count
+    if poisoned is not None:
+        where[poisoned] = POISON
+    return [
+        Item(
+            id=f"n{n}", question="where was ada ?", context=f"ada was in {place} . " + "the tower is tall . " * (n % 3)
+        )
+        for n, place in enumerate(where)
+    ]
+
+
+def answer(fleet: Fleet, sent: list[Item]) -> list[Result]:
+    with Client(fleet.url) as client:
+        results = list(client.iter_results(client.submit(sent).id))
+    assert [result.id for result in results] == [item.id for item in sent]
+    return results
+
+
+def core(fleet: Fleet, index: int) -> dict:
+    return fleet.states()[f"testhost/{index}"]
+
+
+def environment(pid: int) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
+    return dict(line.split("=", 1) for line in lines if "=" in line)
+
+
+def test_core_that_another_process_holds_is_waited_for_in_new_processes(
+    neuron_fleet: Fleet, holder: "subprocess.Popen[bytes]"
+) -> None:
+    neuron_fleet.wait_whole()
+    [first, *_] = [line for line in neuron_fleet.log.read_text().splitlines() if "core_waits" in line]
+    assert "testhost/1" in first
+    assert f"{holder.pid} (" in first
+    assert [core(neuron_fleet, index)["restarts"] for index in (0, 1)] == [0, 0]
+
+
+def test_each_worker_has_one_core_by_its_environment_and_nobody_else_has_it(neuron_fleet: Fleet) -> None:
+    for index in (0, 1):
+        pid = core(neuron_fleet, index)["pid"]
+        env = environment(pid)
+        assert env["NEURON_RT_VISIBLE_CORES"] == str(index)
+        assert env["NEURON_PROCESS_TAG"] == f"corelane-nc{index}"
+        assert env["NEURON_RT_EXEC_TIMEOUT"] == "1"
+        assert env["NEURON_RT_DBG_DUMP_INPUTS_ON_ERR"] == "0"
+        assert "neuron" not in Path(f"/proc/{parent_of(pid)}/maps").read_text().replace(str(STAND_IN), "")
+    users = subprocess.run(
+        [STAND_IN / "bin" / "neuron-ls", "-j"],
+        env=dict(os.environ) | neuron_environment(Path(environment(pid)["NEURON_STAND_IN"])),
+        capture_output=True,
+        check=True,
+        text=True,
+    ).stdout
+    assert all(f'"pid": {core(neuron_fleet, index)["pid"]}' in users for index in (0, 1))
+
+
+@pytest.mark.parametrize("status", [1002, 1003, 1006])
+def test_error_of_the_job_reaches_its_item_and_no_other(
+    neuron_fleet: Fleet, machine: Path, poison_id: int, status: int
+) -> None:
+    inject(machine, on="execute", status=status, token=poison_id, times=1000)
+    pids = [core(neuron_fleet, index)["pid"] for index in (0, 1)]
+    results = answer(neuron_fleet, items(12, poisoned=5))
+    assert [result.id for result in results if result.status == "failed"] == ["n5"]
+    assert results[5].error is not None
+    assert results[5].error.code == "run_failed"
+    assert f"status {status}" in results[5].error.detail
+    assert [core(neuron_fleet, index)["pid"] for index in (0, 1)] == pids
+
+
+@pytest.mark.parametrize("status", [7, 1005])
+def test_error_that_passes_is_tried_again_in_place(neuron_fleet: Fleet, machine: Path, status: int) -> None:
+    inject(machine, on="execute", status=status, times=3)
+    pids = [core(neuron_fleet, index)["pid"] for index in (0, 1)]
+    assert all(result.status == "succeeded" for result in answer(neuron_fleet, items(12)))
+    assert [core(neuron_fleet, index)["pid"] for index in (0, 1)] == pids
+
+
+def test_pass_that_hangs_is_ended_its_process_replaced_and_its_work_returned(
+    neuron_fleet: Fleet, machine: Path
+) -> None:
+    inject(machine, on="execute", hang_s=60, core=0)
+    before = core(neuron_fleet, 0)
+    worker = parent_of(before["pid"])
+    assert all(result.status == "succeeded" for result in answer(neuron_fleet, items(100)))
+    neuron_fleet.wait_whole()
+    after = core(neuron_fleet, 0)
+    assert after["pid"] != before["pid"]
+    assert parent_of(after["pid"]) == worker
+    assert after["restarts"] == before["restarts"] + 1
+    assert "core_restarting" in neuron_fleet.log.read_text()
+
+
+def test_item_that_breaks_every_process_fails_alone_and_the_cores_stay_in_service(
+    neuron_fleet: Fleet, machine: Path, poison_id: int
+) -> None:
+    inject(machine, on="execute", status=101, token=poison_id, times=1000)
+    results = answer(neuron_fleet, items(12, poisoned=5))
+    assert [result.id for result in results if result.status == "failed"] == ["n5"]
+    assert results[5].error is not None
+    assert results[5].error.code == "worker_lost"
+    neuron_fleet.wait_whole()
+    assert sum(core(neuron_fleet, index)["restarts"] for index in (0, 1)) == 3
+
+
+def test_broken_core_leaves_service_says_why_and_its_work_is_done_by_the_other(
+    neuron_fleet: Fleet, machine: Path
+) -> None:
+    inject(machine, on="execute", status=1202, core=0)
+    assert all(result.status == "succeeded" for result in answer(neuron_fleet, items(100)))
+    wait_for(lambda: core(neuron_fleet, 0)["state"] == "out_of_service")
+    broken = core(neuron_fleet, 0)
+    assert "1202 (HW_ERR_NC_UE" in broken["reasons"][0]
+    assert "instance" in broken["reasons"][0]
+    assert broken["versions"] == []
+    metrics = neuron_fleet.api.get("/metrics").text
+    assert 'corelane_core_out_of_service{core="testhost/0"} 1.0' in metrics
+    assert 'corelane_core_out_of_service{core="testhost/1"} 0.0' in metrics
+    assert neuron_fleet.api.get("/readyz").status_code == 200
+
+
+def test_core_out_of_service_stays_so_takes_nothing_and_lets_go_of_the_device(
+    neuron_fleet: Fleet, machine: Path
+) -> None:
+    broke = int((machine / "cores" / "0").read_text())
+    wait_for(lambda: core(neuron_fleet, 0)["pid"] not in (None, broke))
+    settled, before = core(neuron_fleet, 0), core(neuron_fleet, 1)["items"]
+    assert all(result.status == "succeeded" for result in answer(neuron_fleet, items(60)))
+    wait_for(lambda: core(neuron_fleet, 1)["items"] == before + 60)
+    now = core(neuron_fleet, 0)
+    assert {**now, "last_beat_at": ""} == {**settled, "last_beat_at": ""}
+    assert (now["state"], now["items"]) == ("out_of_service", 0)
+    assert int((machine / "cores" / "0").read_text()) == broke
+    assert not Path(f"/proc/{broke}").exists()
+
+
+def test_restarting_its_worker_gives_the_core_another_chance(neuron_fleet: Fleet) -> None:
+    worker = parent_of(core(neuron_fleet, 0)["pid"])
+    os.kill(worker, signal.SIGTERM)
+    neuron_fleet.wait_whole()
+    assert core(neuron_fleet, 0)["restarts"] == 0
+    assert all(result.status == "succeeded" for result in answer(neuron_fleet, items(20)))

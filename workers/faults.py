@@ -1,0 +1,89 @@
+"""What becomes of a core whose process had to end: a new process at once, later, or never again.
+
+The history lies in memory that the worker shares with its children, of which the pool keeps one: what a child notes
+before it ends, its successor reads. It goes with the worker: who restarts a worker gives its core another chance. The
+decision is a pure function of the history.
+"""
+
+import mmap
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+
+import orjson
+
+from corelane.errors import CoreBusy, CoreLost, EngineError
+
+#: Restarts count against a core for so long, in seconds: what fails every few minutes is broken, what fails once a day
+#: is not.
+RESTART_WINDOW_S = 600
+
+#: Pauses before a core is tried again, in seconds: after restarts of late, and after finding it busy. The first restart
+#: is at once, as most errors pass; a busy core is asked for again for ever, as it is somebody's to give back.
+RESTART_PAUSES_S = (0, 1, 2, 5, 10)
+BUSY_PAUSES_S = (1, 2, 5, 10, 30)
+
+#: Room for a history, in bytes; reasons are cut to fit.
+SHARED_BYTES = 16_384
+MOST_REASON_CHARS = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What has happened to a core under this worker; times are of the monotonic clock, in seconds."""
+
+    restarts: int = 0
+    recent: tuple[float, ...] = ()
+    busy: int = 0
+    out: bool = False
+    reason: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def pause_s(self) -> float:
+        """How long a new process waits before it touches the core."""
+        if self.busy:
+            return BUSY_PAUSES_S[min(self.busy, len(BUSY_PAUSES_S)) - 1]
+        return RESTART_PAUSES_S[min(len(self.recent), len(RESTART_PAUSES_S)) - 1] if self.recent else 0
+
+
+def after_fault(history: History, error: EngineError, now: float, most_restarts: int) -> History:
+    """The history with one more error in it; ``out`` says that the core takes no more work."""
+    reason = error.detail[:MOST_REASON_CHARS]
+    if isinstance(error, CoreLost):
+        return replace(history, restarts=history.restarts + 1, out=True, reason=reason)
+    if isinstance(error, CoreBusy):
+        return replace(history, busy=history.busy + 1, reason=reason)
+    recent = (*(at for at in history.recent if now - at < RESTART_WINDOW_S), now)
+    environment = {**history.environment, **getattr(error, "environment", {})}
+    if len(recent) > most_restarts:
+        reason = (
+            f"it had to be restarted more than {most_restarts} times in ten minutes, the last time because: {reason}"
+        )
+        restarts = history.restarts + 1
+        return replace(history, restarts=restarts, recent=recent, out=True, reason=reason[:MOST_REASON_CHARS])
+    return replace(
+        history, restarts=history.restarts + 1, recent=recent, busy=0, reason=reason, environment=environment
+    )
+
+
+def after_start(history: History) -> History:
+    """The history once the core is served again."""
+    return replace(history, busy=0, reason="")
+
+
+class FaultRecord:
+    """A history shared by a worker and its children, one of which at a time writes."""
+
+    def __init__(self) -> None:
+        self._shared = mmap.mmap(-1, SHARED_BYTES)
+        self.save(History())
+
+    def load(self) -> History:
+        """The history as last saved."""
+        raw = orjson.loads(self._shared[:].rstrip(b"\0"))
+        return History(**{**raw, "recent": tuple(raw["recent"])})
+
+    def save(self, history: History) -> None:
+        """Keep a history for the process that follows."""
+        content = orjson.dumps(asdict(history))
+        self._shared[:] = content.ljust(SHARED_BYTES, b"\0")

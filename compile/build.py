@@ -22,6 +22,7 @@ from compile.verify import Disagreement, Findings, holds, inspect, judge, judge_
 from corelane.artifacts import MANIFEST_NAME, TOKENIZER_NAME, Artifact, BucketFile, artifact_path, read_artifact
 from corelane.engine.backend import open_backend
 from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket
+from corelane.engine.calibration import carry_calibration
 from corelane.errors import CompileFailed, EngineError
 from corelane.settings import Settings
 
@@ -76,6 +77,7 @@ def _build(plan: Plan, dtype: Dtype, root: Path, report: Report) -> Artifact:
         judge_answers(share_equal(findings), answers_needed(dtype, plan.automatic), dtype)
         manifest = make_manifest(plan, dtype, aside, made, findings)
         (aside / MANIFEST_NAME).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        carry_calibration(destination, aside)
         publish(aside, destination)
     report("done", FIRST_STEPS + len(plan.ladder), FIRST_STEPS + len(plan.ladder))
     return read_artifact(destination)

@@ -27,10 +27,10 @@ def calibration_error(pairs: Sequence[tuple[float, float]], bins: int = BINS) ->
     return sum(abs(gap) for gap in gaps) / max(len(pairs), 1)
 
 
-def precision(outcomes: Iterable[Outcome]) -> float:
-    """The share of given answers that are exactly right; 1 where none was given, as none is wrong."""
+def precision(outcomes: Iterable[Outcome]) -> float | None:
+    """The share of given answers that are exactly right; None where none was given."""
     given = [each.exact for each in outcomes if each.answered]
-    return sum(given) / len(given) if given else 1.0
+    return sum(given) / len(given) if given else None
 
 
 def ask_precisions(pairs: Sequence[tuple[float, bool]], asked: Iterable[float]) -> list[Asked]:

@@ -138,8 +138,9 @@ def _table(title: str, report: dict[str, Any]) -> Table:
 def _caption(report: dict[str, Any]) -> str:
     failed = f" · {report['failed']:,} failed" if report["failed"] else ""
     rate = f"{report['questions_per_s']:,.1f} questions/s · {report['elapsed_s']:.1f} s"
-    given = f"answered {report['answered']:.1%}, {report['precision']:.1%} of it exactly right"
-    return f"{rate} · offsets {report['offsets_right']:.2%} right{failed}\n{given} · ECE {report['ece']:.3f}"
+    right = "" if report["precision"] is None else f", {report['precision']:.1%} of them exactly right"
+    given = f"answers {report['answered']:.1%}{right}"
+    return f"{rate} · offsets {report['offsets_right']:.2%} right{failed}\n{given}\nECE {report['ece']:.3f}"
 
 
 def _complain(report: dict[str, Any], outcomes: list[Outcome]) -> None:

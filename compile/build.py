@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from compile.cpu import Dtype, QuestionAnswering, bucket_file, cast, runner_of, serialise, trace, weight_bytes
+from compile.cuda import build_for_cuda, check_cuda
 from compile.folder import building, publish
 from compile.manifests import make_manifest
 from compile.model import quiet_transformers, save_tokenizer
@@ -43,9 +44,18 @@ def build(
 ) -> Artifact:
     """Compile, verify and publish; raises CompileFailed, or ModelRefused where the model is at fault."""
     with quiet_transformers(), one_thread():
+        gpu_dtype = check_cuda(dtype) if target == "cuda" else None
         plan = make_plan(
-            source, settings=settings, target=target, buckets=buckets, dtype=dtype, name=name, report=report
+            source,
+            settings=settings,
+            target=target,
+            buckets=buckets,
+            dtype=gpu_dtype or dtype,
+            name=name,
+            report=report,
         )
+        if gpu_dtype is not None:
+            return build_for_cuda(plan, gpu_dtype, settings, report)
         for choice in plan.dtypes[:-1]:
             try:
                 return _build(plan, choice, settings.artifact_root, report)

@@ -43,7 +43,7 @@ def make_plan(
 ) -> Plan:
     """Check what was asked, load the model, and hold a trial if the dtype is ``auto``."""
     _check_target(target)
-    wanted = _read_dtype(dtype)
+    wanted = _read_dtype("fp32" if target == "cuda" else dtype)
     ladder = parse_buckets(buckets)
     name = _check_name(model_name(source) if name is None else name)
     steps = FIRST_STEPS + len(ladder)
@@ -59,8 +59,8 @@ def make_plan(
 
 
 def _check_target(target: str) -> None:
-    if target != "cpu":
-        raise CompileFailed(f"nothing compiles for target {target!r}; this build has: cpu")
+    if target not in ("cpu", "cuda"):
+        raise CompileFailed(f"nothing compiles for target {target!r}; this build has: cpu, cuda")
 
 
 def _read_dtype(text: str) -> Dtype | None:

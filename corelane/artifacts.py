@@ -63,9 +63,9 @@ class Manifest(Record):
     version: str
     source: str = Field(description="Hugging Face id or folder name the model came from.")
     source_digest: str = Field(description="SHA-256 over the model's source files.")
-    target: Literal["cpu"]
+    target: Literal["cpu", "cuda"]
     format: Literal["torchscript"] = "torchscript"
-    dtype: Literal["fp32", "bf16", "int8"]
+    dtype: Literal["fp32", "bf16", "fp16", "int8"]
     compiler: str
     compiler_args: list[str] = []
     tools: dict[str, str] = Field(description="Versions of the tools that made it.")

@@ -55,8 +55,10 @@ class Settings(BaseSettings):
     models: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="Further compiled models that every core loads, comma-separated names."
     )
-    target: Literal["cpu", "null"] = Field(
-        "cpu", description="What the artifacts are compiled for; `null` answers nothing, for measuring the queue alone."
+    target: Literal["cpu", "cuda", "null"] = Field(
+        "cpu",
+        description="What artifacts are compiled for: `cpu`, `cuda` (NVIDIA GPUs), or `null`, which answers nothing, "
+        "for measuring the queue alone.",
     )
 
     # HTTP

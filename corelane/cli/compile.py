@@ -19,10 +19,10 @@ from corelane.settings import Settings, read_settings
 
 def compile_model(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Built-in name, local folder or Hugging Face id.")],
-    target: Annotated[Literal["cpu"], typer.Option(help="What to compile for.")] = "cpu",
+    target: Annotated[Literal["cpu", "cuda"], typer.Option(help="What to compile for.")] = "cpu",
     buckets: Annotated[str, typer.Option(help="Shapes, ROWSxLENGTH, comma-separated.")] = DEFAULT_BUCKETS,
     dtype: Annotated[
-        Literal["auto", "fp32", "bf16", "int8"],
+        Literal["auto", "fp32", "bf16", "fp16", "int8"],
         typer.Option(help="Number format; auto measures which is fastest here."),
     ] = "auto",
     name: Annotated[str | None, typer.Option(help="Name to serve it under; the model's own if not given.")] = None,

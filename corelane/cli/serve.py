@@ -28,7 +28,7 @@ from corelane.cli.errors import exit_on_error, require
 from corelane.cli.redis_server import find_server, free_port, server_argv
 from corelane.cli.roles import flower_argv, flower_env, keeper_argv, worker_env
 from corelane.cli.supervisor import Part, Supervisor
-from corelane.engine.cores import core_slot, cpu_slots
+from corelane.engine.cores import core_slot, core_slots
 from corelane.errors import ServiceUnreachable, SetupError
 from corelane.settings import Settings, read_settings
 
@@ -92,10 +92,11 @@ async def _serve(settings: Settings, console: Console) -> str | None:
 
 def _choose(settings: Settings, supervisor: Supervisor, console: Console) -> tuple[Settings, str]:
     """Ports that are free, a number of cores that exists, a password for Flower, a log format for this terminal."""
-    slots = len(cpu_slots())
+    slots = len(core_slots(settings.target))
     cores = settings.cores or slots
     if cores > slots:
-        raise SetupError(f"--cores {cores}: this process may use {slots} CPUs; choose 1 to {slots}")
+        what = "this machine has {} GPUs" if settings.target == "cuda" else "this process may use {} CPUs"
+        raise SetupError(f"--cores {cores}: {what.format(slots)}; choose 1 to {slots}")
     port = free_port(settings.host, settings.port)
     flower_port = free_port(settings.flower_host, settings.flower_port)
     for name, wanted, taken in (("API", settings.port, port), ("Flower", settings.flower_port, flower_port)):

@@ -79,4 +79,8 @@ def open_backend(target: str) -> Backend:
         from corelane.engine.cpu import CpuBackend
 
         return CpuBackend()
-    raise SetupError(f"no backend runs artifacts of target {target!r}; this build has: cpu")
+    if target == "cuda":
+        from corelane.engine.cuda import CudaBackend
+
+        return CudaBackend()
+    raise SetupError(f"no backend runs artifacts of target {target!r}; this build has: cpu, cuda")

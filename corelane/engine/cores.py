@@ -7,6 +7,7 @@ import never sees more than its own.
 import os
 from dataclasses import dataclass
 
+from corelane.engine.gpus import find_gpus
 from corelane.errors import SetupError
 
 #: Variables by which BLAS, OpenMP and tokenizers choose their number of threads.
@@ -33,17 +34,36 @@ def cpu_slots(allowed: set[int] | None = None) -> list[CoreSlot]:
 
 
 def _cpu_slot(index: int, cpu: int) -> CoreSlot:
-    threads = dict.fromkeys(THREAD_VARIABLES, "1")
-    return CoreSlot(index, frozenset({cpu}), {**threads, **ALLOCATOR, "TOKENIZERS_PARALLELISM": "false"})
+    return CoreSlot(index, frozenset({cpu}), process_environment())
+
+
+def process_environment() -> dict[str, str]:
+    """What every worker is started with: one thread a library, and an allocator that keeps its memory."""
+    return {**dict.fromkeys(THREAD_VARIABLES, "1"), **ALLOCATOR, "TOKENIZERS_PARALLELISM": "false"}
+
+
+def core_slots(target: str) -> list[CoreSlot]:
+    """What workers can be started for here; raises SetupError if there are no cores of the target."""
+    if target == "cuda":
+        return gpu_slots()
+    return cpu_slots()
+
+
+def gpu_slots() -> list[CoreSlot]:
+    """One slot a GPU, which its worker sees alone; the worker may use every CPU."""
+    cpus = frozenset(os.sched_getaffinity(0))
+    return [
+        CoreSlot(index, cpus, process_environment() | {"CUDA_VISIBLE_DEVICES": uuid})
+        for index, uuid in enumerate(find_gpus())
+    ]
 
 
 def core_slot(index: int, target: str) -> CoreSlot:
     """The slot a worker of this index claims; raises SetupError if the machine has no such core."""
-    if target not in ("cpu", "null"):
-        raise SetupError(f"cores of target {target!r} are not known; this build has: cpu")
-    slots = cpu_slots()
+    slots = core_slots(target)
     if index >= len(slots):
-        raise SetupError(f"core {index} does not exist: this process may use {len(slots)} CPUs (0 to {len(slots) - 1})")
+        what = f"this machine has {len(slots)} GPUs" if target == "cuda" else f"this process may use {len(slots)} CPUs"
+        raise SetupError(f"core {index} does not exist: {what} (0 to {len(slots) - 1})")
     return slots[index]
 
 

@@ -11,6 +11,7 @@ import hashlib
 import math
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
 from corelane.artifacts import Artifact, Record
-from corelane.errors import ArtifactRefused, InvalidInput
+from corelane.errors import ArtifactRefused, InvalidInput, SetupError
 
 CALIBRATION_NAME = "calibration.json"
 
@@ -152,14 +153,17 @@ def read_calibration(artifact: Artifact) -> Calibration | None:
 
 
 def write_calibration(folder: Path, calibration: Calibration) -> Path:
-    """Put a calibration beside an artifact's files in one step, in place of one that is there."""
+    """Put a calibration beside an artifact's files in one step, in place of one that is there; raises SetupError."""
     path = folder / CALIBRATION_NAME
     aside = folder / f".{CALIBRATION_NAME}.{secrets.token_hex(4)}"
     try:
         aside.write_text(calibration.signed().model_dump_json(indent=2) + "\n", encoding="utf-8")
         aside.replace(path)
+    except OSError as error:
+        raise SetupError(f"{path} cannot be written: {error.strerror or error}") from None
     finally:
-        aside.unlink(missing_ok=True)
+        with suppress(OSError):
+            aside.unlink()
     return path
 
 

@@ -28,7 +28,7 @@ from corelane.engine.reading import Query
 from corelane.engine.runner import Runner
 from corelane.engine.spans import WindowSpans
 from corelane.engine.windows import Window
-from corelane.errors import ArtifactRefused, InvalidInput
+from corelane.errors import ArtifactRefused, InvalidInput, SetupError
 from corelane.jobs import Options
 from tests.fakes import FixedBackend
 
@@ -129,6 +129,11 @@ def test_damaged_calibration_is_refused_with_the_way_out(tiny_artifact: Artifact
         with pytest.raises(ArtifactRefused, match="corelane calibrate"):
             Runner.open(FixedBackend(), artifact)
     Runner.open(FixedBackend(), artifact, calibrated=False)
+
+
+def test_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match="cannot be written"):
+        write_calibration(tmp_path / "none", CALIBRATION)
 
 
 def test_calibration_of_another_version_is_refused(tiny_artifact: Artifact, tmp_path: Path) -> None:

@@ -90,6 +90,8 @@ def batch(
     with exit_on_error(), _file_errors(), connect(url, api_key, max_retries=MAX_RETRIES) as client:
         if output.exists() and (not output.is_file() or questions.samefile(output)):
             raise InvalidInput(f"{output} cannot be the output: it must be a file, and another than the questions")
+        if min_precision is not None and (always_answer or threshold is not None):
+            raise InvalidInput("--min-precision decides what has no answer: leave --threshold and --always-answer out")
         with questions.open("rb") as source, _open_output(output, overwrite) as sink:
             kept = answer_file(client, request, source, sink, console)
     if kept.failed:

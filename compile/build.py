@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from compile.cpu import Dtype, QuestionAnswering, bucket_file, cast, runner_of, serialise, trace, weight_bytes
+from compile.cuda import build_for_cuda, check_cuda
 from compile.folder import building, publish
 from compile.manifests import cpu_toolchain, make_manifest
 from compile.model import quiet_transformers, save_tokenizer
@@ -25,6 +26,7 @@ from compile.verify import Disagreement, Findings, holds, inspect, judge, judge_
 from corelane.artifacts import MANIFEST_NAME, TOKENIZER_NAME, Artifact, BucketFile, artifact_path, read_artifact
 from corelane.engine.backend import open_backend
 from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket
+from corelane.engine.calibration import carry_calibration
 from corelane.errors import CompileFailed, EngineError
 from corelane.settings import Settings
 
@@ -50,18 +52,21 @@ def build(
     """
     options = neuron or NeuronOptions()
     with quiet_transformers(), one_thread():
+        gpu_dtype = check_cuda(dtype) if target == "cuda" else None
         plan = make_plan(
             source,
             settings=settings,
             target=target,
             buckets=buckets,
-            dtype=dtype,
+            dtype=gpu_dtype or dtype,
             name=name,
             neuron=options,
             report=report,
         )
         if target in CHIPS:
             return build_for_neuron(plan, CHIPS[target], dtype, options, settings, report)
+        if gpu_dtype is not None:
+            return build_for_cuda(plan, gpu_dtype, settings, report)
         for choice in plan.dtypes[:-1]:
             try:
                 return _build(plan, choice, settings.artifact_root, report)
@@ -93,6 +98,7 @@ def _build(plan: Plan, dtype: Dtype, root: Path, report: Report) -> Artifact:
         judge_answers(share_equal(findings), answers_needed(dtype, plan.automatic), dtype)
         manifest = make_manifest(plan, cpu_toolchain(plan, dtype), aside, made, findings)
         (aside / MANIFEST_NAME).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        carry_calibration(destination, aside)
         publish(aside, destination)
     report("done", FIRST_STEPS + len(plan.ladder), FIRST_STEPS + len(plan.ladder))
     return read_artifact(destination)

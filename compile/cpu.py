@@ -69,13 +69,16 @@ def cast(reference: QuestionAnswering, dtype: Dtype) -> QuestionAnswering:
     return QuestionAnswering(network, reference.passes_token_types).eval()
 
 
-def trace(module: nn.Module, example: Batch) -> Any:
-    """TorchScript of the module for the example's shape; raises CompileFailed if torch cannot record it."""
+def trace(module: nn.Module, example: Batch, inputs: tuple[Tensor, ...] | None = None) -> Any:
+    """TorchScript of the module for the example's shape; raises CompileFailed if torch cannot record it.
+
+    ``inputs`` are the example's tensors where they have to lie elsewhere than on the CPU.
+    """
     try:
         with torchscript_warnings_silenced(), warnings.catch_warnings(), torch.no_grad():
             warnings.filterwarnings("ignore", category=torch.jit.TracerWarning)
             warnings.filterwarnings("ignore", message="`is_gradient_checkpointing`", category=FutureWarning)
-            return torch.jit.freeze(torch.jit.trace(module, tensors(example), check_trace=False))
+            return torch.jit.freeze(torch.jit.trace(module, inputs or tensors(example), check_trace=False))
     except (RuntimeError, TypeError, ValueError, AttributeError, NotImplementedError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
         raise CompileFailed(f"bucket {example.bucket} cannot be traced: {reason}") from error

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
 
 import tokenizers
 import torch
@@ -16,14 +15,14 @@ from compile.neuron.expected import EXPECTED_NAME
 from compile.plan import Plan
 from compile.verify import TOLERANCES, Findings, share_equal
 from corelane import __version__
-from corelane.artifacts import TOKENIZER_NAME, BucketFile, Coverage, Manifest, NumberFormat, digest_file
+from corelane.artifacts import TOKENIZER_NAME, BucketFile, Coverage, Manifest, NumberFormat, Target, digest_file
 
 
 @dataclass(frozen=True, slots=True)
 class Toolchain:
     """What made an artifact, and for what."""
 
-    target: Literal["cpu", "inf1", "inf2", "trn1", "trn2"]
+    target: Target
     dtype: NumberFormat
     compiler: str
     compiler_args: list[str]

@@ -56,7 +56,7 @@ def make_plan(
 ) -> Plan:
     """Check what was asked, load the model, and, for the CPU, hold a trial if the dtype is ``auto``."""
     _check_target(target, dtype, neuron)
-    wanted = None if target in CHIPS else _read_dtype(dtype)
+    wanted = _read_dtype(dtype) if target == "cpu" else None
     ladder = parse_buckets(buckets)
     name = _check_name(model_name(source) if name is None else name)
     steps = FIRST_STEPS + len(ladder)
@@ -64,7 +64,7 @@ def make_plan(
     model = load_model(find_source(source, settings.models_dir))
     check_lengths(model, ladder)
     reference = wrap(model)
-    if target in CHIPS:
+    if target != "cpu":
         return Plan(name, model, reference, ladder, (), {}, automatic=dtype == AUTO)
     if wanted is not None:
         return Plan(name, model, reference, ladder, (wanted,), {}, automatic=False)
@@ -76,8 +76,8 @@ def make_plan(
 def _check_target(target: str, dtype: str, neuron: NeuronOptions) -> None:
     if target in CHIPS:
         make_recipes(CHIPS[target], dtype, neuron, parameters=0)
-    elif target != "cpu":
-        raise CompileFailed(f"nothing compiles for target {target!r}; this build has: cpu, {', '.join(CHIPS)}")
+    elif target not in ("cpu", "cuda"):
+        raise CompileFailed(f"nothing compiles for target {target!r}; this build has: cpu, {', '.join(CHIPS)}, cuda")
     elif neuron.named:
         raise CompileFailed(f"{', '.join(neuron.named)} is for Neuron targets ({', '.join(CHIPS)}), not for {target}")
 

@@ -27,6 +27,7 @@ DIGEST_CHUNK_BYTES = 1 << 20
 MODEL_NAME = re.compile(r"^[a-z0-9][a-z0-9._-]{0,99}$")
 
 #: What the matrix products of an artifact are computed in.
+Target = Literal["cpu", "inf1", "inf2", "trn1", "trn2", "cuda"]
 NumberFormat = Literal["fp32", "tf32", "bf16", "fp16", "fp8_e4m3", "int8"]
 
 
@@ -81,7 +82,7 @@ class Manifest(Record):
     version: str
     source: str = Field(description="Hugging Face id or folder name the model came from.")
     source_digest: str = Field(description="SHA-256 over the model's source files.")
-    target: Literal["cpu", "inf1", "inf2", "trn1", "trn2"]
+    target: Target
     format: Literal["torchscript"] = "torchscript"
     dtype: NumberFormat
     compiler: str

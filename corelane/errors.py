@@ -6,6 +6,7 @@
     │   ├── UnknownModel        no such model, version or alias
     │   ├── WebhookRefused      the webhook address is not allowed
     │   ├── DeadlineInfeasible  the job would not be done in time; carries the earliest that can be met
+    │   ├── NotCalibrated       a precision was asked of a model whose scores are no probabilities
     │   └── QuestionTooLong     the question leaves no room for context in the model's window
     ├── NotFound                no such job (or no longer)
     ├── ResultsDropped          these results were read and dropped
@@ -73,6 +74,10 @@ class DeadlineInfeasible(InvalidInput):
     def __init__(self, detail: str, earliest_feasible_s: int) -> None:
         super().__init__(detail)
         self.earliest_feasible_s = earliest_feasible_s
+
+
+class NotCalibrated(InvalidInput):
+    code = "not_calibrated"
 
 
 class QuestionTooLong(InvalidInput):

@@ -80,6 +80,10 @@ class Wire(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
+#: A unit of offsets besides code points: code units of UTF-16, as JavaScript and Java count, or bytes of UTF-8.
+OffsetUnit = Literal["utf16", "bytes"]
+
+
 class Options(Wire):
     """How the items of a job are read and answered."""
 
@@ -96,8 +100,31 @@ class Options(Wire):
         ge=-1000,
         le=1000,
         description="Null is answered when the null logit exceeds the best answer's logit by more than this; "
-        "the model's own threshold if not given.",
+        "the model's own threshold if not given; where scores are calibrated, null is then answered if it is likelier.",
     )
+    min_precision: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="Only answers whose score is at least this are given, null otherwise: of many answers at least "
+        "this share is right. Needs a model that is calibrated.",
+    )
+    offsets: tuple[OffsetUnit, ...] = Field(
+        (), max_length=2, description="Units in which answers carry their offsets besides code points."
+    )
+
+    @model_validator(mode="after")
+    def _one_way_to_null(self) -> Self:
+        if self.min_precision is not None and (self.no_answer_threshold is not None or not self.no_answer):
+            raise ValueError(
+                "`min_precision` decides when null is answered: give no `no_answer_threshold` with it, and "
+                "leave `no_answer` on"
+            )
+        return self
+
+
+def _is_none(value: object) -> bool:
+    return value is None
 
 
 def not_blank(text: str) -> str:
@@ -212,13 +239,28 @@ def unknown_contexts(items: Iterable[Item], contexts: Mapping[str, str]) -> Iter
             yield f"item {index}: there is no {item.context_id!r} in the job's `contexts`"
 
 
+class Offsets(BaseModel):
+    """The same stretch in other units, each as [start, end]; only those that were asked for are there."""
+
+    utf16: tuple[int, int] | None = Field(
+        None, exclude_if=_is_none, description="UTF-16 code units: `context.slice(start, end)` in JavaScript."
+    )
+    bytes: tuple[int, int] | None = Field(None, exclude_if=_is_none, description="Bytes of the context in UTF-8.")
+
+
 class Answer(BaseModel):
     """A stretch of the context: ``context[start:end] == text``, offsets in Unicode code points."""
 
     text: str
     start: int = Field(ge=0, description="First code point of the answer in the context.")
     end: int = Field(ge=0, description="One past the last code point.")
-    score: float = Field(ge=0, le=1, description="Share of the model's belief, over all spans and `no answer`.")
+    score: float = Field(
+        ge=0,
+        le=1,
+        description="Share of the model's belief, over all spans and `no answer`; with a calibrated model the "
+        "probability that the answer is right.",
+    )
+    offsets: Offsets | None = Field(None, exclude_if=_is_none, description="With the option `offsets` only.")
 
 
 class ItemError(BaseModel):
@@ -236,7 +278,9 @@ class Result(BaseModel):
     status: JobStatus
     answer: Answer | None = Field(None, description="The best answer; null if there is none in the context.")
     answers: list[Answer] = Field(default_factory=list, description="The top_k candidates, best first.")
-    no_answer_score: float | None = Field(None, description="Share of the model's belief that there is no answer.")
+    no_answer_score: float | None = Field(
+        None, description="Share of the model's belief that there is no answer; calibrated, the probability of it."
+    )
     windows: int = Field(0, ge=0, description="Windows of the context that the model read.")
     error: ItemError | None = None
 

@@ -55,10 +55,10 @@ class Settings(BaseSettings):
     models: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="Further compiled models that every core loads, comma-separated names."
     )
-    target: Literal["cpu", "inf1", "inf2", "trn1", "trn2", "null"] = Field(
+    target: Literal["cpu", "inf1", "inf2", "trn1", "trn2", "cuda", "null"] = Field(
         "cpu",
-        description="What the artifacts are compiled for: `cpu`, a Neuron chip (`inf1`, `inf2`, `trn1`, `trn2`), or "
-        "`null`, which answers nothing, for measuring the queue alone.",
+        description="What the artifacts are compiled for: `cpu`, a Neuron chip (`inf1`, `inf2`, `trn1`, `trn2`), "
+        "`cuda` (NVIDIA GPUs), or `null`, which answers nothing, for measuring the queue alone.",
     )
 
     # HTTP

@@ -57,6 +57,7 @@ class ModelInfo(BaseModel):
     buckets: list[str]
     max_length: int
     no_answer_threshold: float
+    calibrated: bool = Field(False, description="Whether scores are probabilities, and `min_precision` may be asked.")
     created_at: str
 
 

@@ -13,7 +13,7 @@ from api.deps import JobId, Owner, Parts, PartsDep, Wait
 from api.errors import documented
 from api.examples import JOB_REQUEST_EXAMPLES, LINES_SCHEMA
 from api.sizes import check_contexts, check_item
-from corelane.errors import InvalidInput, NotFound, NotReady, TooLarge, UnknownModel, WebhookRefused
+from corelane.errors import InvalidInput, NotCalibrated, NotFound, NotReady, TooLarge, UnknownModel, WebhookRefused
 from corelane.jobs import Item, Job, JobHead, JobRequest, Result, ResultList, Webhook, new_job_id
 from corelane.log import get_logger
 from corelane.store.admission import Admission
@@ -59,13 +59,18 @@ async def submit_job(
 
 
 async def admit(parts: Parts, head: JobHead) -> Admission:
-    """Look whether a job can be taken at all; raises WebhookRefused, UnknownModel, or NotReady before any worker has
-    announced the default model.
+    """Look whether a job can be taken at all; raises WebhookRefused, UnknownModel, NotCalibrated, or NotReady before
+    any worker has announced the default model.
     """
     if head.webhook is not None:
         await check_webhook(parts, head.webhook)
     admission = await parts.store.admit(head.model)
     if admission.version is not None:
+        if head.options.min_precision is not None and not await parts.fleet.is_calibrated(admission.version):
+            raise NotCalibrated(
+                f"{admission.version} is not calibrated: leave `min_precision` out, or have its operator run "
+                "`corelane calibrate`"
+            )
         return admission
     if head.model == DEFAULT_ALIAS:
         raise NotReady("no worker has announced a model yet; try again when /readyz says ready")

@@ -105,6 +105,7 @@ def _build(
         buckets = [each.bucket for each in checked] or made
         manifest = make_manifest(plan, toolchain, aside, buckets, [each.findings for each in checked])
         (aside / MANIFEST_NAME).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        carry_calibration(destination, aside)
         publish(aside, destination)
     report("done", steps, steps)
     return read_artifact(destination)

@@ -4,6 +4,7 @@ import typer
 
 from corelane.cli.ask import ask
 from corelane.cli.batch import batch
+from corelane.cli.calibrate import calibrate
 from corelane.cli.compile import compile_model, verify
 from corelane.cli.doctor import doctor
 from corelane.cli.evaluate import evaluate
@@ -26,6 +27,7 @@ def make_cli() -> typer.Typer:
     cli.command("eval")(evaluate)
     cli.command("compile")(compile_model)
     cli.command()(verify)
+    cli.command()(calibrate)
     cli.command()(doctor)
     roles = "One process of the fleet"
     cli.command(rich_help_panel=roles)(api)

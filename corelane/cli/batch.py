@@ -9,6 +9,7 @@ import time
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import partial
 from itertools import chain
 from os import fstat
@@ -30,6 +31,13 @@ if TYPE_CHECKING:
 
 #: A long run outlives a restart of the service: this often, over some four minutes, a call is tried again.
 MAX_RETRIES = 12
+
+
+class OffsetUnits(StrEnum):
+    """What offsets may be counted in besides characters."""
+
+    UTF16 = "utf16"
+    BYTES = "bytes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +64,12 @@ def batch(
     threshold: Annotated[
         float | None, typer.Option(min=-1000, max=1000, help="Null margin above which there is no answer.")
     ] = None,
+    min_precision: Annotated[
+        float | None, typer.Option(help="Give only answers whose score is at least this; the model must be calibrated.")
+    ] = None,
+    offsets: Annotated[
+        list[OffsetUnits] | None, typer.Option(help="Units for offsets besides characters; may be repeated.")
+    ] = None,
     always_answer: Annotated[bool, typer.Option("--always-answer", help="Never answer with null.")] = False,
     jobs: Annotated[int, typer.Option(min=1, max=64, help="Jobs under way at a time.")] = 4,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Start anew, dropping an existing output.")] = False,
@@ -67,6 +81,8 @@ def batch(
         "doc_stride": doc_stride,
         "no_answer_threshold": threshold,
         "no_answer": False if always_answer else None,
+        "min_precision": min_precision,
+        "offsets": [unit.value for unit in offsets] if offsets else None,
     }
     options = {name: value for name, value in given.items() if value is not None}
     request = Request(model, options, priority, jobs, api_key)
@@ -74,6 +90,8 @@ def batch(
     with exit_on_error(), _file_errors(), connect(url, api_key, max_retries=MAX_RETRIES) as client:
         if output.exists() and (not output.is_file() or questions.samefile(output)):
             raise InvalidInput(f"{output} cannot be the output: it must be a file, and another than the questions")
+        if min_precision is not None and (always_answer or threshold is not None):
+            raise InvalidInput("--min-precision decides what has no answer: leave --threshold and --always-answer out")
         with questions.open("rb") as source, _open_output(output, overwrite) as sink:
             kept = answer_file(client, request, source, sink, console)
     if kept.failed:

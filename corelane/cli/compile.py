@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from corelane.artifacts import Artifact, BucketFile, Coverage, check_files, find_artifact, model_name
+from corelane.artifacts import Artifact, BucketFile, Coverage, Target, check_files, find_artifact, model_name
 from corelane.cli.errors import exit_on_error, require
 from corelane.engine.buckets import DEFAULT_BUCKETS
 from corelane.errors import ArtifactRefused
@@ -30,13 +30,11 @@ NeuronPython = Annotated[
 
 def compile_model(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Built-in name, local folder or Hugging Face id.")],
-    target: Annotated[
-        Literal["cpu", "inf1", "inf2", "trn1", "trn2"], typer.Option(help="What to compile for.")
-    ] = "cpu",
+    target: Annotated[Target, typer.Option(help="What to compile for.")] = "cpu",
     buckets: Annotated[str, typer.Option(help="Shapes, ROWSxLENGTH, comma-separated.")] = DEFAULT_BUCKETS,
     dtype: Annotated[
         Literal["auto", "fp32", "bf16", "fp16", "int8"],
-        typer.Option(help="Number format; auto measures which is fastest here (fp16: Neuron only, int8: CPU only)."),
+        typer.Option(help="Number format; auto measures which is fastest here (fp16: Neuron, GPUs; int8: CPU)."),
     ] = "auto",
     name: Annotated[str | None, typer.Option(help="Name to serve it under; the model's own if not given.")] = None,
     if_missing: Annotated[bool, typer.Option("--if-missing", help="Do nothing if it is compiled already.")] = False,

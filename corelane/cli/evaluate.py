@@ -1,7 +1,9 @@
 """``corelane eval``: a SQuAD or XQuAD file through the running service, scored as the official evaluation does.
 
-Files without ``is_impossible`` (v1.1) are asked with ``no_answer`` off, so that every question gets an answer. Exit
-code 1 if any answer is not what its offsets say: ``context[start:end] == text`` holds for all or the service is broken.
+Files without ``is_impossible`` (v1.1) are asked with ``no_answer`` off, so that every question gets an answer. ECE, the
+expected calibration error, compares how sure each response was (the answer's score, or the no-answer score where null
+was answered) with how often it was exactly right. Exit code 1 if any answer is not what its offsets say:
+``context[start:end] == text`` holds for all or the service is broken.
 """
 
 import gzip
@@ -17,6 +19,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from corelane.cli.confidence import calibration_error, precision
 from corelane.cli.errors import exit_on_error
 from corelane.cli.service import KeyOption, ModelOption, UrlOption, connect
 from corelane.cli.squad import Outcome, QuestionSet, judge, read_questions, summarise
@@ -38,13 +41,16 @@ def evaluate(
     threshold: Annotated[
         float | None, typer.Option(min=-1000, max=1000, help="Null margin above which there is no answer.")
     ] = None,
+    min_precision: Annotated[
+        float | None, typer.Option(help="Give only answers whose score is at least this; the model must be calibrated.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Measure exact match and F1 of the running service on a file of questions with known answers."""
     with exit_on_error():
         asked = read_questions(read_document(file))
         asked = QuestionSet(asked.questions[:limit], asked.may_be_unanswerable)
-        given = {"doc_stride": doc_stride, "no_answer_threshold": threshold}
+        given = {"doc_stride": doc_stride, "no_answer_threshold": threshold, "min_precision": min_precision}
         options = {"no_answer": asked.may_be_unanswerable} | {k: v for k, v in given.items() if v is not None}
         started = time.monotonic()
         with connect(url, api_key, max_retries=4) as client:
@@ -95,6 +101,9 @@ def make_report(asked: QuestionSet, outcomes: list[Outcome], elapsed_s: float) -
         "no_answer": asked.may_be_unanswerable,
         "answerable": asdict(summarise(answerable)),
         "unanswerable": {"questions": len(unanswerable), "accuracy": summarise(unanswerable).exact},
+        "answered": sum(each.answered for each in outcomes) / len(outcomes),
+        "precision": precision(outcomes),
+        "ece": calibration_error(_confidences(outcomes)),
         "languages": {
             language: asdict(summarise(each for each in outcomes if each.question.language == language))
             for language in languages
@@ -103,6 +112,10 @@ def make_report(asked: QuestionSet, outcomes: list[Outcome], elapsed_s: float) -
         "questions_per_s": len(outcomes) / elapsed_s if elapsed_s > 0 else 0.0,
         "offsets_right": 1 - total.offsets_wrong / total.offsets_given if total.offsets_given else 1.0,
     }
+
+
+def _confidences(outcomes: list[Outcome]) -> list[tuple[float, float]]:
+    return [(each.confidence, each.exact) for each in outcomes if each.confidence is not None]
 
 
 def _table(title: str, report: dict[str, Any]) -> Table:
@@ -125,7 +138,9 @@ def _table(title: str, report: dict[str, Any]) -> Table:
 def _caption(report: dict[str, Any]) -> str:
     failed = f" · {report['failed']:,} failed" if report["failed"] else ""
     rate = f"{report['questions_per_s']:,.1f} questions/s · {report['elapsed_s']:.1f} s"
-    return f"{rate} · offsets {report['offsets_right']:.2%} right{failed}"
+    right = "" if report["precision"] is None else f", {report['precision']:.1%} of them exactly right"
+    given = f"answers {report['answered']:.1%}{right}"
+    return f"{rate} · offsets {report['offsets_right']:.2%} right{failed}\n{given}\nECE {report['ece']:.3f}"
 
 
 def _complain(report: dict[str, Any], outcomes: list[Outcome]) -> None:

@@ -99,7 +99,8 @@ def _choose(settings: Settings, supervisor: Supervisor, console: Console) -> tup
     slots = len(core_slots(settings))
     cores = settings.cores or slots
     if cores > slots:
-        what = f"this machine has {slots}" if settings.target in CHIPS else f"this process may use {slots} CPUs"
+        devices = settings.target in (*CHIPS, "cuda")
+        what = f"this machine has {slots}" if devices else f"this process may use {slots} CPUs"
         raise SetupError(f"--cores {cores}: {what}; choose 1 to {slots}")
     port = free_port(settings.host, settings.port)
     flower_port = free_port(settings.flower_host, settings.flower_port)

@@ -39,7 +39,10 @@ class QuestionSet:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one question went. ``prediction`` is empty where no answer was given."""
+    """How one question went. ``prediction`` is empty where no answer was given.
+
+    ``confidence`` is the score of what was said: of the answer given, or of there being none; None if it failed.
+    """
 
     question: Question
     prediction: str
@@ -48,6 +51,8 @@ class Outcome:
     failure: str | None
     offsets_given: int
     offsets_wrong: int
+    confidence: float | None = None
+    answered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +136,8 @@ def judge(question: Question, result: Result) -> Outcome:
         failure=failure,
         offsets_given=len(given),
         offsets_wrong=sum(question.context[start:end] != text for start, end, text in given),
+        confidence=None if failure is not None else result.answer.score if result.answer else result.no_answer_score,
+        answered=result.answer is not None,
     )
 
 

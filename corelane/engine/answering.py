@@ -1,7 +1,11 @@
 """From logits to results: spans become characters of the caller's own string, windows are merged, null is
 weighed. Pure.
+
+What a candidate is ranked by comes from its own window alone, with a calibration and without: the best answer of a
+document is the best of the answers of its windows.
 """
 
+import math
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from corelane.engine.backend import Logits
+from corelane.engine.calibration import Calibration
 from corelane.engine.contexts import Context
 from corelane.engine.reading import Query
 from corelane.engine.spans import (
@@ -20,6 +25,7 @@ from corelane.engine.spans import (
     merge_candidates,
     scores,
 )
+from corelane.engine.units import convert_offsets
 from corelane.engine.windows import Window
 from corelane.jobs import JobStatus, Options
 
@@ -62,19 +68,25 @@ def search_rows(
 
 
 def compose_result(
-    query: Query, context: Context, windows: Sequence[ReadWindow], default_threshold: float
+    query: Query,
+    context: Context,
+    windows: Sequence[ReadWindow],
+    default_threshold: float,
+    calibration: Calibration | None = None,
 ) -> dict[str, Any]:
     """The stored form of one item's result, less its index and id."""
     options = query.options
-    spans = list({(c.start, c.end): c for c in sorted(_candidates(query, context, windows), key=_margin)}.values())
-    best = merge_candidates(spans, options.top_k)
-    shares, null_share = scores([c.margin for c in best], [w.spans.mass for w in windows])
-    answers = [
+    best = best_candidates(query, context, windows, calibration)
+    shares, null_share = _weigh(best, windows, calibration)
+    answers: list[dict[str, Any]] = [
         {"text": query.context[c.start : c.end], "start": c.start, "end": c.end, "score": round(share, 6)}
         for c, share in zip(best, shares, strict=True)
     ]
-    threshold = default_threshold if options.no_answer_threshold is None else options.no_answer_threshold
-    has_answer = bool(best) and (not options.no_answer or -best[0].margin <= threshold)
+    if options.offsets:
+        for answer, offsets in zip(answers, convert_offsets(query.context, best, options.offsets), strict=True):
+            answer["offsets"] = offsets
+    likelier = None if calibration is None or not best else shares[0] >= null_share
+    has_answer = bool(best) and gives_answer(options, best[0].margin, shares[0], default_threshold, likelier)
     return {
         "status": str(JobStatus.SUCCEEDED),
         "answer": answers[0] if has_answer else None,
@@ -85,17 +97,60 @@ def compose_result(
     }
 
 
-def _margin(candidate: Candidate) -> float:
-    return candidate.margin
+def gives_answer(
+    options: Options, margin: float, score: float, default_threshold: float, likelier: bool | None
+) -> bool:
+    """Whether the best candidate is given as the answer: by what the job asks for, else, where scores are calibrated,
+    if it is ``likelier`` to be right than the null, else by the model's own threshold.
+    """
+    if not options.no_answer:
+        return True
+    if options.min_precision is not None:
+        return score >= options.min_precision
+    if options.no_answer_threshold is None and likelier is not None:
+        return likelier
+    threshold = default_threshold if options.no_answer_threshold is None else options.no_answer_threshold
+    return -margin <= threshold
 
 
-def _candidates(query: Query, context: Context, windows: Sequence[ReadWindow]) -> Iterator[Candidate]:
+def best_candidates(
+    query: Query, context: Context, windows: Sequence[ReadWindow], calibration: Calibration | None
+) -> list[Candidate]:
+    """The ``top_k`` best candidates over all windows, best first; none overlaps a better one."""
+    ranked = sorted(_candidates(query, context, windows, calibration), key=_strength)
+    return merge_candidates({(c.start, c.end): c for c in ranked}.values(), query.options.top_k)
+
+
+def _weigh(
+    best: Sequence[Candidate], windows: Sequence[ReadWindow], calibration: Calibration | None
+) -> tuple[list[float], float]:
+    """Each candidate's score and the null's; together at most 1."""
+    if calibration is None:
+        return scores([c.margin for c in best], [w.spans.mass for w in windows])
+    margins = [float(w.spans.margins[0]) for w in windows if len(w.spans.margins)]
+    null = calibration.no_answer_score(max(margins, default=-math.inf))
+    left, shares = 1.0 - null, []
+    for candidate in best:
+        shares.append(max(0.0, min(math.exp(candidate.strength), left)))
+        left -= shares[-1]
+    return shares, null
+
+
+def _strength(candidate: Candidate) -> float:
+    return candidate.strength
+
+
+def _candidates(
+    query: Query, context: Context, windows: Sequence[ReadWindow], calibration: Calibration | None
+) -> Iterator[Candidate]:
     for read in windows:
         shift = read.window.start - read.context_at
-        for start, end, margin in zip(read.spans.starts, read.spans.ends, read.spans.margins, strict=True):
+        for start, end, margin in zip(read.spans.starts, read.spans.ends, read.spans.margins.tolist(), strict=True):
             chars = char_span(context, int(start) + shift, int(end) + shift)
             if chars is not None:
-                yield Candidate(chars[0], whole_characters(query.context, chars[1]), float(margin))
+                share = margin - read.spans.mass
+                strength = margin if calibration is None else calibration.log_score(margin, share)
+                yield Candidate(chars[0], whole_characters(query.context, chars[1]), margin, share, strength)
 
 
 def char_span(context: Context, first: int, last: int) -> tuple[int, int] | None:

@@ -93,4 +93,8 @@ def open_backend(target: str, memory_bytes: int | None = None) -> Backend:
         from corelane.engine.neuron import NeuronBackend
 
         return NeuronBackend(target, memory_bytes)
-    raise SetupError(f"no backend runs artifacts of target {target!r}; this build has: cpu, {', '.join(CHIPS)}")
+    if target == "cuda":
+        from corelane.engine.cuda import CudaBackend
+
+        return CudaBackend()
+    raise SetupError(f"no backend runs artifacts of target {target!r}; this build has: cpu, {', '.join(CHIPS)}, cuda")

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from corelane.artifacts import find_artifact, model_name
+from corelane.engine.gpus import find_gpus
 from corelane.engine.neuron_devices import CHIPS, Device, find_devices, groups, parse_cores, show_cores
 from corelane.errors import ArtifactRefused, SetupError
 from corelane.settings import Settings, neuron_environment
@@ -75,8 +76,19 @@ def neuron_slots(
     return slots
 
 
+def gpu_slots() -> list[CoreSlot]:
+    """One slot a GPU, which its worker sees alone; the worker may use every CPU."""
+    cpus = frozenset(os.sched_getaffinity(0))
+    return [
+        CoreSlot(index, cpus, _process_environment() | {"CUDA_VISIBLE_DEVICES": uuid})
+        for index, uuid in enumerate(find_gpus())
+    ]
+
+
 def core_slots(settings: Settings) -> list[CoreSlot]:
     """What workers can be started for here; raises SetupError if there are no cores of the target."""
+    if settings.target == "cuda":
+        return gpu_slots()
     if settings.target not in CHIPS:
         return cpu_slots()
     environment, size = neuron_environment(), cores_of_models(settings)
@@ -108,7 +120,7 @@ def core_slot(index: int, settings: Settings) -> CoreSlot:
     slots = {slot.index: slot for slot in core_slots(settings)}
     if index in slots:
         return slots[index]
-    if settings.target in CHIPS:
+    if settings.target != "cpu":
         raise SetupError(f"core {index} does not exist: this machine has {', '.join(map(str, slots))}")
     raise SetupError(f"core {index} does not exist: this process may use {len(slots)} CPUs (0 to {len(slots) - 1})")
 

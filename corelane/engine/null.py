@@ -47,6 +47,7 @@ class NullRunner:
             "buckets": [],
             "max_length": 0,
             "no_answer_threshold": 0.0,
+            "calibrated": False,
             "created_at": "1970-01-01T00:00:00Z",
         }
 

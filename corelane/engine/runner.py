@@ -22,12 +22,13 @@ from corelane.engine.answering import ReadWindow, compose_result, search_rows
 from corelane.engine.backend import Backend, Batch, Logits, Model
 from corelane.engine.batching import Share, Waiting, next_batch
 from corelane.engine.buckets import Bucket
+from corelane.engine.calibration import Calibration, read_calibration
 from corelane.engine.contexts import Context
 from corelane.engine.pace import Pace
 from corelane.engine.pieces import Unread
 from corelane.engine.reading import Query, Reader, Reading
 from corelane.engine.windows import Window
-from corelane.errors import CorelaneError, RunFailed
+from corelane.errors import CorelaneError, NotCalibrated, RunFailed
 from corelane.jobs import JobStatus
 
 #: TorchScript profiles a graph for two passes and runs at full speed from the third.
@@ -138,7 +139,14 @@ class Progress:
 class Runner:
     """Answers queries with one loaded model. Not thread-safe."""
 
-    def __init__(self, backend: Backend, model: Model, tokenizer: Tokenizer, limits: RunnerLimits = UNLIMITED) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        model: Model,
+        tokenizer: Tokenizer,
+        limits: RunnerLimits = UNLIMITED,
+        calibration: Calibration | None = None,
+    ) -> None:
         manifest = model.artifact.manifest
         self.name = manifest.name
         self.version = manifest.version_id
@@ -146,6 +154,7 @@ class Runner:
         self._backend = backend
         self._model = model
         self._threshold = manifest.no_answer_threshold
+        self._calibration = calibration
         self._flexible_rows = manifest.flexible_rows
         self._ladder = sorted(Bucket(length=bucket.length, rows=bucket.rows) for bucket in manifest.buckets)
         self._reader = Reader(tokenizer, manifest.tokenizer, manifest.max_length, limits.context_cache_tokens)
@@ -159,13 +168,18 @@ class Runner:
         self._device = ThreadPoolExecutor(1, "device") if backend.overlaps else None
 
     @classmethod
-    def open(cls, backend: Backend, artifact: Artifact, limits: RunnerLimits = UNLIMITED) -> Self:
-        """Load an artifact; raises ArtifactRefused or LoadFailed."""
+    def open(
+        cls, backend: Backend, artifact: Artifact, limits: RunnerLimits = UNLIMITED, *, calibrated: bool = True
+    ) -> Self:
+        """Load an artifact and, if ``calibrated``, its calibration where it has one; raises ArtifactRefused or
+        LoadFailed.
+        """
+        calibration = read_calibration(artifact) if calibrated else None
         model = backend.load(artifact)
         tokenizer = Tokenizer.from_file(str(artifact.file(TOKENIZER_NAME)))
         tokenizer.no_truncation()
         tokenizer.no_padding()
-        return cls(backend, model, tokenizer, limits)
+        return cls(backend, model, tokenizer, limits, calibration)
 
     @property
     def summary(self) -> dict[str, object]:
@@ -178,6 +192,7 @@ class Runner:
             "buckets": [str(bucket) for bucket in self._ladder],
             "max_length": manifest.max_length,
             "no_answer_threshold": manifest.no_answer_threshold,
+            "calibrated": self._calibration is not None,
             "created_at": manifest.created_at,
         }
 
@@ -215,10 +230,12 @@ class Runner:
         return [results[number] for number in range(len(queries))]
 
     def admit(self, queries: Sequence[tuple[Hashable, Query]]) -> None:
-        """Take queries in, each under a key of its own; one whose question is too long is answered by the next step."""
+        """Take queries in, each under a key of its own; one that cannot be answered fails with the next step."""
         at_once = []
         for key, query in queries:
-            if self._unread.takes(query) and not self._reader.keeps(query.context):
+            if query.options.min_precision is not None and self._calibration is None:
+                self._refused.append((key, _failure(self._no_probabilities())))
+            elif self._unread.takes(query) and not self._reader.keeps(query.context):
                 self._unread.add(key, query)
             else:
                 at_once.append((key, query))
@@ -237,6 +254,12 @@ class Runner:
             waiting = Waiting.of(self._arrivals, reading.windows, self._ladder, query.owner, query.priority)
             self._progress[key] = Progress(reading, waiting)
             self._by_arrival[self._arrivals] = key
+
+    def _no_probabilities(self) -> NotCalibrated:
+        return NotCalibrated(
+            f"{self.version} is not calibrated, so `min_precision` means nothing to it; leave it out, or calibrate the "
+            "model with `corelane calibrate`"
+        )
 
     def waiting_tokens(self, most_per_item: int) -> int:
         """Tokens admitted and not yet run, an item counting for ``most_per_item`` at most."""
@@ -291,7 +314,11 @@ class Runner:
         if progress.error is not None:
             return _failure(progress.error)
         reading = progress.reading
-        return compose_result(reading.query, reading.context, progress.found, self._threshold)
+        return self._respond(reading, progress.found)
+
+    def _respond(self, reading: Reading, found: Sequence[ReadWindow]) -> dict[str, Any]:
+        """The result of what was found; for calibrating, something else may be made of it."""
+        return compose_result(reading.query, reading.context, found, self._threshold, self._calibration)
 
     def _run_isolated(
         self, bucket: Bucket, rows: list[tuple[Hashable, Window]], meanwhile: Callable[[], None] = nothing

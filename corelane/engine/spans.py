@@ -1,8 +1,8 @@
 """Finding answers in logits: span search, scores and the merge over windows. Pure, vectorised over a batch.
 
 A span's *margin* is its start logit + end logit less the window's null logit (start + end at [CLS]): the model's
-own measure of "this rather than nothing here", comparable between windows of one item. Scores are the softmax over
-all spans of all windows and the null, whose margin is 0: they add up to at most 1.
+own measure of "this rather than nothing here", comparable between windows of one item. Without a calibration scores
+are the softmax over all spans of all windows and the null, whose margin is 0: they add up to at most 1.
 """
 
 from collections.abc import Iterable, Sequence
@@ -33,11 +33,15 @@ class WindowSpans:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A span as characters of the caller's context, with its margin."""
+    """A span as characters of the caller's context: its margin, its log share among all spans of its window, and what
+    it is ranked by, comparable over windows.
+    """
 
     start: int
     end: int
     margin: float
+    log_share: float
+    strength: float
 
 
 def find_spans(
@@ -81,7 +85,7 @@ def _best_of_row(margins: Floats, width: int, keep: int) -> WindowSpans:
 def merge_candidates(candidates: Iterable[Candidate], top_k: int) -> list[Candidate]:
     """The ``top_k`` best that overlap none better, over all windows of an item; earlier text wins among equals."""
     chosen: list[Candidate] = []
-    for candidate in sorted(candidates, key=lambda c: (-c.margin, c.start, c.end)):
+    for candidate in sorted(candidates, key=lambda c: (-c.strength, c.start, c.end)):
         if len(chosen) == top_k:
             break
         if all(candidate.end <= other.start or candidate.start >= other.end for other in chosen):

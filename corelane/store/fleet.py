@@ -86,6 +86,11 @@ class Fleet:
             for (version, summary), cores in zip(summaries, holders, strict=True)
         ]
 
+    async def is_calibrated(self, version: str) -> bool:
+        """Whether a version was announced with scores that are probabilities."""
+        summary = await self._link("HGET", "cl:models", version)
+        return summary is not None and bool(orjson.loads(summary).get("calibrated"))
+
     async def default_cores(self) -> int:
         """Living cores that hold the default model."""
         version = await self._link("HGET", "cl:aliases", DEFAULT_ALIAS)

@@ -6,23 +6,39 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+from compile.build import build
 from corelane.artifacts import MANIFEST_NAME, Artifact, read_artifact
 from corelane.engine.backend import Backend, Batch, Logits, open_backend
 from corelane.engine.buckets import Bucket
 from corelane.errors import ArtifactRefused, LoadFailed, RunFailed, SetupError
+from corelane.settings import Settings
 from tests.fakes import FixedBackend
 from tests.neuron_for_tests import Machine, neuron_process
 
 LADDER = (Bucket(32, 4), Bucket(64, 2))
 
 
-@pytest.fixture(params=["cpu", "fixed", "inf2", "inf1"])
+#: What runs here: the CPU, a backend of arithmetic, Neuron's on its stand-in in both families, and a GPU where one is.
+TARGETS = ["cpu", "fixed", "inf2", "inf1", *(["cuda"] if torch.cuda.is_available() else [])]
+
+
+@pytest.fixture(scope="module")
+def cuda_artifact(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    settings = Settings(data_dir=tmp_path_factory.mktemp("cuda"))
+    return build(str(tiny_model), settings=settings, target="cuda", buckets="4x32,2x64", dtype="fp32")
+
+
+@pytest.fixture(params=TARGETS)
 def case(request: pytest.FixtureRequest) -> Iterator[tuple[Backend, Artifact]]:
-    """A backend and what it runs; Neuron's on its stand-in, in both families."""
+    """A backend and what it runs."""
     if request.param in ("cpu", "fixed"):
         backend = open_backend("cpu") if request.param == "cpu" else FixedBackend()
         yield backend, request.getfixturevalue("tiny_artifact")
+        return
+    if request.param == "cuda":
+        yield open_backend("cuda"), request.getfixturevalue("cuda_artifact")
         return
     with neuron_process(request.getfixturevalue("tmp_path"), Machine(request.param), "0"):
         yield open_backend(request.param), request.getfixturevalue("neuron_artifacts")[request.param]
@@ -87,7 +103,7 @@ def test_fewer_rows_than_the_bucket_run_where_rows_are_flexible_and_are_refused_
     model = backend.load(artifact)
     full = make_batch(LADDER[0], 4)
     one = Batch(LADDER[0], full.input_ids[:1], full.attention_mask[:1], full.token_type_ids[:1])
-    if artifact.manifest.flexible_rows:
+    if artifact.manifest.flexible_rows or artifact.manifest.target == "cuda":
         assert close_to(backend.run(model, one), backend.run(model, full), 1, 32)
     else:
         with pytest.raises(RunFailed, match="4 rows of 32 tokens, not 1 of 32"):

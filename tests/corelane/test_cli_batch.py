@@ -371,3 +371,14 @@ def test_a_disk_that_fills_up_is_one_sentence_and_can_be_gone_on_after(service: 
 def test_an_output_that_is_no_file_is_refused(service: StandIn, questions: Path, output: str) -> None:
     code, said = run(questions, "-o", output, "--url", service.url)
     assert (code, "it must be a file" in said) == (1, True)
+
+
+def test_precision_and_units_of_offsets_are_asked_for(service: StandIn, tmp_path: Path) -> None:
+    questions, output = tmp_path / "questions.jsonl", tmp_path / "answers.jsonl"
+    questions.write_text('{"question": "Who?", "context": "Ada."}\n')
+    asked = ("--min-precision", "0.8", "--offsets", "utf16", "--offsets", "bytes")
+    assert run(questions, "-o", output, "--url", service.url, *asked)[0] == 0
+    assert service.bodies[0]["options"] == {"min_precision": 0.8, "offsets": ["utf16", "bytes"]}
+    code, said = run(questions, "-o", output, "--url", service.url, "--min-precision", "0.8", "--always-answer")
+    assert code == 1
+    assert "leave --threshold and --always-answer out" in said

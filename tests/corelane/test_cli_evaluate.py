@@ -53,6 +53,26 @@ def test_a_file_without_unanswerable_questions_is_always_answered(service: Stand
     assert service.bodies[0]["options"] == {"no_answer": False, "doc_stride": 64}
 
 
+def test_confidence_is_compared_with_how_often_responses_are_right(service: StandIn, tmp_path: Path) -> None:
+    questions = [("Who?", ["Ada"]), ("When?", ["never"]), ("Nothing?", []), ("Nothing at all?", ["it"])]
+    path = write(tmp_path / "v2.json", squad(*questions, marked=True))
+    done = run(path, "--json", "--url", service.url, "--min-precision", "0.4")
+    report = orjson.loads(done.stdout)
+    # Two answers of score 0.5, one right; two nulls of score 0.75, one right: their bins are 0 and 0.25 off.
+    assert (report["answered"], report["precision"], report["ece"]) == (0.5, 0.5, pytest.approx(0.125))
+    assert service.bodies[0]["options"] == {"no_answer": True, "min_precision": 0.4}
+    shown = run(path, "--url", service.url).stdout
+    assert "answers 50.0%, 50.0% of them exactly right" in shown
+    assert "ECE 0.125" in shown
+
+
+def test_nothing_answered_has_no_precision(service: StandIn, tmp_path: Path) -> None:
+    path = write(tmp_path / "v2.json", squad(("Nothing?", []), marked=True))
+    assert orjson.loads(run(path, "--json", "--url", service.url).stdout)["precision"] is None
+    shown = [line.strip() for line in run(path, "--url", service.url).stdout.splitlines()]
+    assert "answers 0.0%" in shown
+
+
 def test_unanswerable_questions_are_scored_on_their_own(service: StandIn, tmp_path: Path) -> None:
     questions = [("Who?", ["Ada"]), ("Nothing?", []), ("Where?", []), ("Nothing else?", [])]
     path = write(tmp_path / "v2.json.gz", squad(*questions, marked=True))

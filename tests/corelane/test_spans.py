@@ -73,7 +73,7 @@ def test_rows_do_not_see_each_other() -> None:
 def test_merged_answers_never_overlap_and_none_better_is_left_out(
     spans: list[tuple[int, int, float]], top_k: int
 ) -> None:
-    candidates = [Candidate(start, start + length, margin) for start, length, margin in spans]
+    candidates = [Candidate(start, start + length, margin, 0.0, margin) for start, length, margin in spans]
     chosen = merge_candidates(candidates, top_k)
     assert len(chosen) <= top_k
     assert [c.margin for c in chosen] == sorted((c.margin for c in chosen), reverse=True)

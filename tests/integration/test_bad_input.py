@@ -31,6 +31,18 @@ CASES = {
     "top_k=0": (json.dumps({**OK, "options": {"top_k": 0}}).encode(), 422, "top_k"),
     "NaN": (b'{"question": "q", "context": "c", "options": {"no_answer_threshold": NaN}}', 422, "JSON"),
     "Infinity": (b'{"question": "q", "context": "c", "options": {"doc_stride": Infinity}}', 422, "JSON"),
+    "min_precision=1": (json.dumps({**OK, "options": {"min_precision": 1}}).encode(), 422, "min_precision"),
+    "two rules for null": (
+        json.dumps({**OK, "options": {"min_precision": 0.9, "no_answer_threshold": 1}}).encode(),
+        422,
+        "no_answer_threshold",
+    ),
+    "precision of a model that is not calibrated": (
+        json.dumps({**OK, "options": {"min_precision": 0.9}}).encode(),
+        422,
+        "corelane calibrate",
+    ),
+    "unknown unit of offsets": (json.dumps({**OK, "options": {"offsets": ["utf32"]}}).encode(), 422, "utf16"),
     "misspelt option": (json.dumps({**OK, "options": {"topk": 2}}).encode(), 422, "topk"),
     "webhook to loopback port": (
         json.dumps({**OK, "webhook": {"url": "http://10.1.2.3/x"}}).encode(),

@@ -5,6 +5,8 @@ import pytest
 
 from corelane.jobs import Item
 from tests.integration.conftest import Fleet
+from tests.javascript import run_javascript
+from tests.passages import PASSAGES
 
 PASSAGE = "The Eiffel Tower was completed in March 1889 and is 330 metres tall."
 
@@ -139,3 +141,36 @@ def test_canceled_job_stays_canceled(fleet: Fleet) -> None:
         assert http.get(job["urls"]["self"]).json()["counts"] == canceled["counts"]
         last = http.get(job["urls"]["results"], params={"after": "399"}).json()["data"][-1]
     assert (last["id"], last["status"], last["answer"]) == ("c399", "canceled", None)
+
+
+def test_javascript_slices_answers_by_the_offsets_the_service_sends(fleet: Fleet) -> None:
+    items = [{"id": script, "question": q, "context": context} for script, (q, context) in PASSAGES.items()]
+    body = {"items": items, "options": {"offsets": ["utf16", "bytes"], "no_answer": False, "top_k": 3}}
+    job = fleet.api.post("/v1/jobs", json=body, headers={"Prefer": "wait=30"}).json()
+    assert [result["id"] for result in job["results"]] == list(PASSAGES)
+    cases = [[item["context"], result["answers"]] for item, result in zip(items, job["results"], strict=True)]
+    slices = run_javascript(
+        """cases => cases.map(([context, answers]) =>
+        answers.map(answer => context.slice(...answer.offsets.utf16)))""",
+        cases,
+    )
+    assert slices == [[answer["text"] for answer in answers] for _, answers in cases]
+    for context, answers in cases:
+        for answer in answers:
+            assert context[answer["start"] : answer["end"]] == answer["text"] != ""
+            start, end = answer["offsets"]["bytes"]
+            assert context.encode()[start:end].decode() == answer["text"]
+
+
+def test_offsets_in_other_units_are_sent_only_to_those_who_ask(fleet: Fleet) -> None:
+    body = {"question": "When was the tower completed?", "context": PASSAGE}
+    job = fleet.api.post("/v1/jobs", json=body, headers={"Prefer": "wait=30"}).json()
+    assert set(job["results"][0]["answer"]) == {"text", "start", "end", "score"}
+    with fleet.client() as client:
+        result = client.ask(body["question"], PASSAGE, offsets=["utf16"])
+    assert result.answer is not None
+    assert result.answer.offsets is not None
+    assert (result.answer.offsets.utf16, result.answer.offsets.bytes) == (
+        (result.answer.start, result.answer.end),
+        None,
+    )

@@ -1,0 +1,173 @@
+"""``corelane calibrate``: fit what makes a compiled model's scores probabilities, on questions with known answers.
+
+Runs the model here, on one thread, as a worker would; needs no service. What is shown of it is cross-validated: each
+fifth of the file, cut between contexts, is judged by curves fitted on the rest. Workers take the calibration up when
+they load the model.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from corelane.artifacts import digest_file, find_artifact, model_name
+from corelane.cli.confidence import ask_precisions, calibration_error
+from corelane.cli.errors import exit_on_error, require
+from corelane.cli.evaluate import read_document
+from corelane.cli.squad import Question, best_over, exact_match, read_questions
+from corelane.settings import read_settings
+
+if TYPE_CHECKING:
+    from corelane.artifacts import Artifact
+    from corelane.engine.calibration import Calibration, Observation
+
+#: Parts of the file that are judged by the others.
+FOLDS = 5
+
+#: A context, and the best span seen in it for one question.
+Seen = tuple[str, "Observation"]
+
+#: Questions answered between two steps of the progress bar.
+STEP = 64
+
+#: Values of ``min_precision`` whose outcome is shown.
+SHOWN = (0.5, 0.6, 0.7, 0.8, 0.9)
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A question's best span under a calibration: how sure, and whether it was right, or there was nothing."""
+
+    score: float
+    no_answer_score: float
+    right: bool
+    answerable: bool
+
+    @property
+    def is_given(self) -> bool:
+        """Whether the answer is likelier right than not there."""
+        return self.score >= self.no_answer_score
+
+    @property
+    def response(self) -> tuple[float, float]:
+        """How sure what is then said is, and 1 if it is right."""
+        if self.is_given:
+            return self.score, float(self.right)
+        return self.no_answer_score, float(not self.answerable)
+
+
+def calibrate(
+    file: Annotated[Path, typer.Argument(metavar="FILE.json[.gz]", help="Questions in SQuAD's v2.0 layout.")],
+    model: Annotated[
+        str | None, typer.Option(help="A compiled model or version; the default one if not given.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Take only the first N questions.")] = None,
+) -> None:
+    """Make a model's scores probabilities: fit its calibration and keep it beside its artifact."""
+    with exit_on_error():
+        settings = read_settings()
+        questions = read_questions(read_document(file)).questions[:limit]
+        name = model or settings.model
+        artifact = find_artifact(settings.artifact_root, name if "@" in name else model_name(name), settings.target)
+        require("all", "numpy", "torch", "tokenizers")
+        from corelane.engine.calibration import check_kinds, write_calibration
+
+        seen = observe(artifact, questions)
+        check_kinds([observation for _, observation in seen])
+        path = write_calibration(artifact.path, calibrate_on(artifact, file, [each for _, each in seen]))
+        console = Console(highlight=False, soft_wrap=True)
+        console.print(report(seen, artifact.manifest.version_id))
+        console.print(f"kept in {path}; workers take it up when they load the model")
+
+
+def calibrate_on(artifact: "Artifact", file: Path, observations: Sequence["Observation"]) -> "Calibration":
+    """The calibration of an artifact, fitted on what was seen of a file."""
+    from corelane.engine.calibration import Calibration, fit_curves
+
+    answerable, right = fit_curves(observations)
+    return Calibration(
+        version=artifact.manifest.version,
+        dtype=artifact.manifest.dtype,
+        answerable=answerable,
+        right=right,
+        file=file.name,
+        file_digest=digest_file(file),
+        questions=len(observations),
+        created_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+    ).signed()
+
+
+def observe(artifact: "Artifact", questions: Sequence[Question]) -> list[Seen]:
+    """The best span of each question as the model sees it, uncalibrated; questions that have none are left out."""
+    from compile.timing import one_thread
+    from corelane.engine.backend import open_backend
+    from corelane.engine.calibration import Observation
+    from corelane.engine.evidence import WitnessRunner
+    from corelane.engine.reading import Query
+
+    seen: list[Seen] = []
+    bar = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with one_thread(), Progress(*bar, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("asking", total=len(questions))
+        runner = WitnessRunner.open(open_backend(artifact.manifest.target), artifact, calibrated=False)
+        for at in range(0, len(questions), STEP):
+            part = questions[at : at + STEP]
+            for question, best in zip(part, runner.testify([Query(q.question, q.context) for q in part]), strict=True):
+                if best is not None:
+                    known = bool(question.references)
+                    text = question.context[best.start : best.end]
+                    is_right = known and best_over(exact_match, text, question.references) == 1
+                    seen.append((question.context, Observation(best.margin, best.log_share, is_right, known)))
+            progress.advance(task, len(part))
+        runner.close()
+    return seen
+
+
+def report(seen: Sequence[Seen], title: str) -> Table:
+    """What the calibration does for questions it was not fitted on."""
+    judged = list(cross_validate(seen))
+    given = sum(each.is_given for each in judged)
+    error = calibration_error([each.response for each in judged])
+    table = Table(
+        title=f"{title}, calibrated on {len(seen):,} questions",
+        title_justify="left",
+        caption=f"each fifth judged by the rest · ECE {error:.3f} · {given:,} answers likelier right than not there",
+        caption_justify="left",
+    )
+    for heading in ("min_precision", "answered", "of all", "exactly right"):
+        table.add_column(heading, justify="right")
+    for asked in ask_precisions([(each.score, each.right) for each in judged], SHOWN):
+        share = "–" if asked.precision is None else f"{asked.precision:.1%}"
+        table.add_row(f"{asked.min_precision:g}", f"{asked.answered:,}", f"{asked.coverage:.1%}", share)
+    return table
+
+
+def cross_validate(seen: Sequence[Seen]) -> Iterator[Judged]:
+    """Each observation with the scores that curves give it which never saw its fifth."""
+    from corelane.engine.calibration import fit_curves
+
+    for start, end in cut_folds([context for context, _ in seen], FOLDS):
+        answerable, right = fit_curves([each for _, each in [*seen[:start], *seen[end:]]])
+        for _, each in seen[start:end]:
+            known = answerable.log_chance(each.margin)
+            score = math.exp(known + right.log_chance(each.log_share))
+            yield Judged(score, 1 - math.exp(known), each.right, each.answerable)
+
+
+def cut_folds(groups: Sequence[str], folds: int) -> Iterator[tuple[int, int]]:
+    """Bounds of that many stretches, about equal; neighbours of one group stay together."""
+    start = 0
+    for number in range(1, folds + 1):
+        end = max(start, len(groups) * number // folds)
+        while start < end < len(groups) and groups[end] == groups[end - 1]:
+            end += 1
+        if end > start:
+            yield start, end
+        start = end

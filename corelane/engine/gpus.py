@@ -1,0 +1,33 @@
+"""The NVIDIA GPUs of this machine, as its driver lists them; asked without CUDA, which belongs in a worker's child."""
+
+import re
+import subprocess
+
+from corelane.errors import SetupError
+
+#: ``nvidia-smi`` answers within a second or two even where its driver has to wake up, in seconds.
+LIST_S = 20
+
+GPU_LINE = re.compile(r"^GPU \d+: .+ \(UUID: (GPU-[0-9a-fA-F-]+)\)\s*$", re.MULTILINE)
+
+
+def find_gpus() -> list[str]:
+    """Their UUIDs, in the driver's order; raises SetupError if there is none.
+
+    A UUID means the same GPU whatever order CUDA counts in.
+    """
+    try:
+        listing = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=LIST_S, check=True)  # noqa: S607  # where the driver put it
+    except FileNotFoundError:
+        raise SetupError("there is no `nvidia-smi` here, so no NVIDIA driver: target cuda needs a GPU") from None
+    except (OSError, subprocess.SubprocessError) as error:
+        raise SetupError(f"`nvidia-smi -L` fails ({error}): see to the NVIDIA driver") from None
+    uuids = read_listing(listing.stdout)
+    if not uuids:
+        raise SetupError("`nvidia-smi -L` lists no GPU; target cuda needs one")
+    return uuids
+
+
+def read_listing(text: str) -> list[str]:
+    """The UUIDs in what ``nvidia-smi -L`` printed; a GPU's slices (MIG) are not told apart."""
+    return GPU_LINE.findall(text)

@@ -1,0 +1,141 @@
+"""``corelane calibrate``, on a compiled random model and questions whose answers are made up from what it says."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from typer.testing import CliRunner, Result
+
+from corelane.artifacts import Artifact, read_artifact
+from corelane.cli.app import make_cli
+from corelane.cli.calibrate import Judged, cut_folds
+from corelane.engine.backend import open_backend
+from corelane.engine.calibration import CALIBRATION_NAME, read_calibration
+from corelane.engine.evidence import WitnessRunner
+from corelane.engine.reading import Query
+from corelane.engine.runner import Runner
+from corelane.jobs import Options
+from tests.artifacts_for_tests import WORDS
+
+QUESTIONS = ("who wrote first", "where is the tower", "what city", "when")
+
+
+def contexts() -> Iterator[str]:
+    for n in range(60):
+        yield " ".join(WORDS[(n * 7 + i * (n % 5 + 1)) % len(WORDS)] for i in range(12))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Tests share the machine: threads that wait for each other take many times as long as one."""
+    from compile.timing import one_thread
+
+    with one_thread():
+        yield
+
+
+@pytest.fixture(scope="module")
+def squad(tiny_artifact: Artifact) -> dict[str, Any]:
+    """A file in which large margins mean answerable and large shares mean right, with some noise."""
+    runner = WitnessRunner.open(open_backend("cpu"), tiny_artifact)
+    queries = [Query(question, context) for context in contexts() for question in QUESTIONS]
+    seen = [best for best in runner.testify(queries) if best is not None]
+    assert len(seen) == len(queries)
+    margin = sorted(best.margin for best in seen)[len(seen) // 3]
+    shares = sorted(best.log_share for best in seen if best.margin > margin)
+    share = shares[len(shares) // 2]
+    paragraphs = []
+    for number, context in enumerate(contexts()):
+        qas = []
+        for i, question in enumerate(QUESTIONS):
+            at = number * len(QUESTIONS) + i
+            is_odd = at % 9 == 0
+            text = context[seen[at].start : seen[at].end] if (seen[at].log_share > share) != is_odd else "zebra"
+            answers = [{"text": text, "answer_start": 0}] if (seen[at].margin > margin) != is_odd else []
+            qas.append({"id": str(at), "question": question, "answers": answers, "is_impossible": not answers})
+        paragraphs.append({"context": context, "qas": qas})
+    return {"data": [{"title": "t", "paragraphs": paragraphs}]}
+
+
+@pytest.fixture
+def home(tiny_artifact: Artifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a copied artifact, which the settings lead to."""
+    folder = tmp_path / "artifacts" / "tiny-qa" / tiny_artifact.manifest.version / "cpu"
+    shutil.copytree(tiny_artifact.path, folder)
+    monkeypatch.setenv("CORELANE_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("CORELANE_MODEL", "tiny-qa")
+    return folder
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(make_cli(), ["calibrate", *arguments])
+
+
+def write(path: Path, document: dict[str, Any]) -> str:
+    path.write_bytes(orjson.dumps(document))
+    return str(path)
+
+
+def test_calibration_is_fitted_shown_and_kept_beside_the_artifact(
+    home: Path, squad: dict[str, Any], tmp_path: Path
+) -> None:
+    manifest = (home / "manifest.json").read_bytes()
+    (home / CALIBRATION_NAME).write_text("damaged")
+    done = run(write(tmp_path / "made.json", squad))
+    assert done.exit_code == 0, done.output
+    assert "calibrated on 240 questions" in done.stdout
+    assert "ECE" in done.stdout
+    assert "min_precision" in done.stdout
+    artifact = read_artifact(home)
+    calibration = read_calibration(artifact)
+    assert calibration is not None
+    assert (calibration.file, calibration.questions, calibration.dtype) == ("made.json", 240, "fp32")
+    assert (home / "manifest.json").read_bytes() == manifest
+    runner = Runner.open(open_backend("cpu"), artifact)
+    [result] = runner.answer([Query("who", next(contexts()), Options(min_precision=0.01))])
+    assert result["status"] == "succeeded"
+
+
+def test_compiling_again_keeps_the_calibration(
+    home: Path, tiny_model: Path, squad: dict[str, Any], tmp_path: Path
+) -> None:
+    from compile.build import build
+    from corelane.settings import Settings
+
+    assert run(write(tmp_path / "made.json", squad), "--model", "tiny-qa").exit_code == 0
+    before = read_calibration(read_artifact(home))
+    again = build(str(tiny_model), settings=Settings(data_dir=tmp_path), buckets="2x48", dtype="bf16")
+    assert again.path == home
+    assert read_calibration(again) == before
+
+
+def test_file_that_is_too_small_or_not_marked_is_refused_and_nothing_kept(
+    home: Path, squad: dict[str, Any], tmp_path: Path
+) -> None:
+    path = write(tmp_path / "made.json", squad)
+    done = run(path, "--limit", "40")
+    assert done.exit_code == 1
+    assert "at least 30 are needed" in done.stderr.replace("\n", " ")
+    assert not (home / CALIBRATION_NAME).exists()
+
+
+def test_model_that_is_not_compiled_is_named(home: Path, squad: dict[str, Any], tmp_path: Path) -> None:
+    done = run(write(tmp_path / "made.json", squad), "--model", "other")
+    assert done.exit_code == 1
+    assert "no artifact of other" in done.stderr
+
+
+def test_folds_are_cut_between_contexts() -> None:
+    groups = ["a"] * 3 + ["b"] * 4 + ["c"] * 3
+    bounds = list(cut_folds(groups, 5))
+    assert bounds == [(0, 3), (3, 7), (7, 10)]
+    assert list(cut_folds(["a"], 5)) == [(0, 1)]
+
+
+def test_response_is_the_likelier_of_answer_and_null() -> None:
+    assert Judged(0.6, 0.3, right=True, answerable=True).response == (0.6, 1)
+    assert Judged(0.3, 0.6, right=True, answerable=True).response == (0.6, 0)
+    assert Judged(0.3, 0.6, right=False, answerable=False).response == (0.6, 1)

@@ -13,8 +13,8 @@ WORD_LIST = """
 WORDS = tuple(WORD_LIST.split())
 
 
-def save_tiny_model(folder: Path) -> Path:
-    """A random two-layer BERT with a question-answering head, in Hugging Face layout."""
+def save_tiny_model(folder: Path, seed: int = 7) -> Path:
+    """A random two-layer BERT with a question-answering head, in Hugging Face layout; each seed is another version."""
     from tokenizers import Tokenizer
     from tokenizers.models import WordPiece
     from tokenizers.normalizers import BertNormalizer
@@ -41,7 +41,7 @@ def save_tiny_model(folder: Path) -> Path:
         cls_token="[CLS]",
         mask_token="[MASK]",
     )
-    set_seed(7)
+    set_seed(seed)
     config = BertConfig(
         vocab_size=len(ids),
         hidden_size=32,

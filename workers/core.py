@@ -1,29 +1,33 @@
-"""The process of one core: models loaded and warm, a heartbeat, and the connection it claims work on.
+"""The process of one core: its models, a heartbeat, and the connection it claims work on.
 
-Start order: load, health check, warm up, announce, take back what a dead predecessor held, ring. Stop order: finish
-the batch, say good-bye (another core is rung for what waits), close. A model that does not
-load leaves the process up, with its reason in the heartbeat: others keep serving.
+Start order: take back what a dead predecessor held, look at what is wanted; then, for each model, load, health check,
+warm up, announce, ring, claim. Stop order: finish the batch, say good-bye (another core is rung for what waits), close.
+A model that does not load leaves the process up, with its reason in the heartbeat: others keep serving.
 """
 
 import os
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import orjson
 
-from corelane.artifacts import model_name
-from corelane.engine.loading import load_runners
-from corelane.engine.runner import QueryRunner, RunnerLimits
+from corelane.engine.loading import Loader
+from corelane.engine.runner import QueryRunner, RunnerLimits, Work
 from corelane.errors import Unavailable
 from corelane.lanes import Core
 from corelane.log import get_logger
 from corelane.metrics import CORE_COUNTERS
+from corelane.remote import RemoteRoot
 from corelane.settings import Settings
 from corelane.store.dispatch import Dispatch
-from corelane.store.fleet import DEFAULT_ALIAS, Announcer
+from corelane.store.fleet import Announcer
+from corelane.store.plans import Plans
 from corelane.store.upkeep import Upkeep
+from workers.changes import ModelState
+from workers.memory import resident_bytes
+from workers.models import CoreModels
 from workers.speed import SpeedMeter
 
 log = get_logger(__name__)
@@ -35,20 +39,24 @@ BUSY_BEATS = 10
 class CoreProcess:
     """What one worker child holds. The drain uses it from the main thread, the heartbeat from its own."""
 
-    def __init__(self, settings: Settings, core: Core, bell: str) -> None:
+    def __init__(self, settings: Settings, core: Core, bell: str, loader: Loader | None = None) -> None:
+        """``loader`` stands in for the one that the settings make."""
         self.settings = settings
         self.core = core
         self.bell = bell
-        self.runners: dict[str, QueryRunner] = {}
+        self.models = CoreModels(
+            settings, loader or make_loader(settings), lambda: Plans(settings, str(core), bell), str(core)
+        )
         self.dispatch = Dispatch(settings, str(core))
-        self.state = "starting"
-        self.reasons: list[str] = []
         #: The leases being worked on; the heartbeat renews them unless one batch takes too long.
         self.leases: list[str] = []
         self.running_since: float | None = None
         self.busy_s = 0.0
         self.retired = False
         self.meter = SpeedMeter()
+        self._has_looked = False
+        #: What runners have done, those that left included: a core's counters only grow.
+        self._work: dict[int, Work] = {}
         self._beats: deque[tuple[float, float]] = deque(maxlen=BUSY_BEATS)
         self._announcer = Announcer(settings, str(core))
         self._lock = threading.Lock()
@@ -56,25 +64,49 @@ class CoreProcess:
         self._thread = threading.Thread(target=self._beat_on, name="heartbeat", daemon=True)
 
     @property
+    def runners(self) -> dict[str, QueryRunner]:
+        """What answers here, by version; the drain's thread alone touches it."""
+        return self.models.runners
+
+    @property
     def versions(self) -> list[str]:
-        """The versions this core holds."""
-        return list(self.runners)
+        """The versions this core claims work for."""
+        return self.models.claimable()
+
+    @property
+    def state(self) -> str:
+        """starting, idle, busy or failed: the last only where nothing that is wanted could be loaded."""
+        if self.leases:
+            return "busy"
+        if self.versions:
+            return "idle"
+        states = {model["state"] for model in self.models.describe()}
+        if not self._has_looked or states & {ModelState.LOADING, ModelState.LOADED}:
+            return "starting"
+        return "failed" if ModelState.FAILED in states else "idle"
 
     def start(self) -> None:
-        """Load and warm every model, then begin to live in public."""
+        """Begin to live in public, and to load what is wanted; models that are ready are rung for."""
         self._thread.start()
-        names = (self.settings.model, *self.settings.models)
-        limits = RunnerLimits(self.settings.latency_target_s, self.settings.context_cache_tokens)
-        self.runners, self.reasons = load_runners(
-            self.settings.target, self.settings.artifact_root, names, self.settings.null_batch_s, limits
-        )
-        self.state = "idle" if self.runners else "failed"
-        self._join()
+        while not self._closing.is_set():
+            try:
+                Upkeep(self.settings, self.bell).return_own(str(self.core))
+                self.dispatch.wake(self.bell)
+                self.models.start()
+                self._has_looked = True
+                return
+            except Unavailable as error:
+                log.warning("store_unavailable", detail=error.detail)
+                self._closing.wait(self.settings.heartbeat_s)
+
+    def take_up(self, is_busy: Callable[[str], bool]) -> None:
+        """Between two batches: begin to serve what is loaded by now, let go of what is to leave."""
+        if self.models.take_up(is_busy):
+            self._beat()
 
     def hold(self, leases: Sequence[str]) -> None:
         """The leases that are being worked on; the heartbeat renews them."""
         self.leases = list(leases)
-        self.state = "busy" if leases else "idle"
 
     def begin(self) -> float:
         """Note that a batch begins; the time, for ``end``."""
@@ -100,31 +132,15 @@ class CoreProcess:
             self.dispatch.leave(self.versions, self.bell)
         except Unavailable as error:
             log.warning("left_without_good_bye", detail=error.detail)
-        for runner in self.runners.values():
-            runner.close()
-
-    def _join(self) -> None:
-        """Announce, take back what a predecessor held, ring; again until Redis has taken it all."""
-        default = model_name(self.settings.model)
-        while not self._closing.is_set():
-            try:
-                for runner in self.runners.values():
-                    aliases = [runner.name, *([DEFAULT_ALIAS] if runner.name == default else [])]
-                    with self._lock:
-                        self._announcer.publish_model(runner.version, runner.summary, aliases)
-                self._beat()
-                Upkeep(self.settings, self.bell).return_own(str(self.core))
-                self.dispatch.wake(self.bell)
-                return
-            except Unavailable as error:
-                log.warning("store_unavailable", detail=error.detail)
-                self._closing.wait(self.settings.heartbeat_s)
+        self.models.close()
 
     def _beat_on(self) -> None:
         lost = False
         while not self._closing.wait(self.settings.heartbeat_s):
             try:
-                self._beat()
+                revision = self._beat()
+                if self._has_looked:
+                    self.models.look(revision)
                 lost = False
             except Unavailable as error:
                 if not lost:
@@ -134,15 +150,19 @@ class CoreProcess:
                 # Without a heartbeat this core's leases lapse and its work is lost to it: log, and go on beating.
                 log.exception("heartbeat_failed")
 
-    def _beat(self) -> None:
+    def _beat(self) -> str:
+        """One heartbeat; the revision of the plan."""
         since = self.running_since
         stuck = since is not None and time.monotonic() - since > self.settings.stuck_s
         versions = [] if self.retired else self.versions
         with self._lock:
-            self._announcer.beat(self._fields(), versions, [] if stuck else self.leases, self.meter.speed())
+            return self._announcer.beat(self._fields(), versions, [] if stuck else self.leases, self.meter.speed())
 
     def _fields(self) -> dict[str, object]:
-        work = [runner.work for runner in list(self.runners.values())]
+        models = self.models.describe()
+        for runner in list(self.runners.values()):
+            self._work[id(runner.work)] = runner.work
+        work = list(self._work.values())
         return {
             "state": self.state,
             "pid": os.getpid(),
@@ -150,7 +170,9 @@ class CoreProcess:
             "queue": self.core.queue,
             "cpus": ",".join(map(str, sorted(os.sched_getaffinity(0)))),
             "versions": orjson.dumps(self.versions),
-            "reasons": orjson.dumps(self.reasons),
+            "models": orjson.dumps(models),
+            "reasons": orjson.dumps([model["reason"] for model in models if model["reason"]]),
+            "memory": resident_bytes(),
             "busy": round(self._busy_ratio(), 3),
             **{name: sum(getattr(w, name) for w in work) for name in CORE_COUNTERS},
         }
@@ -161,3 +183,10 @@ class CoreProcess:
         self._beats.append((now, busy))
         then, before = self._beats[0]
         return min(1.0, max(0.0, (busy - before) / (now - then))) if now > then else 0.0
+
+
+def make_loader(settings: Settings) -> Loader:
+    """What loads a core's models, by the settings."""
+    remote = None if settings.artifacts_url is None else RemoteRoot(settings.artifacts_url, settings.fetched_root)
+    limits = RunnerLimits(settings.latency_target_s, settings.context_cache_tokens)
+    return Loader(settings.target, settings.artifact_root, remote, limits, settings.null_batch_s)

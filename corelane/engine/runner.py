@@ -151,16 +151,7 @@ class Runner:
     @property
     def summary(self) -> dict[str, object]:
         """What the API shows of the version."""
-        manifest = self._model.artifact.manifest
-        return {
-            "name": manifest.name,
-            "target": manifest.target,
-            "dtype": manifest.dtype,
-            "buckets": [str(bucket) for bucket in self._ladder],
-            "max_length": manifest.max_length,
-            "no_answer_threshold": manifest.no_answer_threshold,
-            "created_at": manifest.created_at,
-        }
+        return self._model.artifact.summary()
 
     def warm_up(self) -> None:
         """Run every bucket, with a single row and full, until it is at speed; the last pass tells its pace."""

@@ -34,7 +34,7 @@ LOADER_NICE = 10
 #: States that the drain has to do something about.
 TO_TAKE_UP = (ModelState.LOADED, ModelState.LEAVING)
 
-#: A model whose load ended the process this often is not loaded again, until it is asked for again.
+#: A model that was asked for, and whose load ended the process this often, is not loaded until it is asked for again.
 MOST_DEATHS = 2
 
 
@@ -68,6 +68,7 @@ class CoreModels:
         self._unresolved: dict[str, str] = {}
         self._revision: str | None = None
         self._is_settled = False
+        self._now_loading: Wish | None = None
         self._queue: deque[Wish | Entry] = deque()
         self._lock = threading.Lock()
         self._work = threading.Event()
@@ -148,6 +149,9 @@ class CoreModels:
         """Stop loading and unload everything; a load in progress is left to the end of the process."""
         self._closing = True
         self._work.set()
+        if (wish := self._now_loading) is not None:
+            with suppress(Unavailable):
+                self._plans.end_load(wish.version, wish.since_ms)
         for runner in self.runners.values():
             runner.close()
         self.runners.clear()
@@ -204,10 +208,13 @@ class CoreModels:
                     self._load(task)
                 else:
                     self._unload(task)
+            if not self.must_restart:
+                self._surely(self._loading_plans.end_restart_turn)
             if self._closing:
                 return
 
     def _load(self, wish: Wish) -> None:
+        self._now_loading = wish
         try:
             self._guarded(wish)
         except CorelaneError as error:
@@ -216,6 +223,7 @@ class CoreModels:
             log.exception("model_load_broke", version=wish.version)
             self._fail(wish, LoadFailed(f"{wish.version} broke while it was loaded: {type(error).__name__}: {error}"))
         self._surely(lambda: self._loading_plans.end_load(wish.version, wish.since_ms))
+        self._now_loading = None
         self._surely(self._loading_plans.ring)
 
     def _guarded(self, wish: Wish) -> None:
@@ -226,7 +234,8 @@ class CoreModels:
             nonlocal deaths
             deaths = self._loading_plans.begin_load(wish.version, wish.since_ms)
 
-        self._surely(begin)
+        if wish.since_ms:
+            self._surely(begin)
         if deaths >= MOST_DEATHS:
             raise LoadFailed(
                 f"{wish.version} ended the process {deaths} times while it was loaded; load it again to retry"
@@ -269,14 +278,18 @@ class CoreModels:
         gc.collect()
         self._loader.settle()
         after = resident_bytes()
-        self.must_restart = self.must_restart or keeps_memory(before, after, size)
+        restart = keeps_memory(before, after, size)
         with self._lock:
             del self._entries[entry.wish.version]
-        log.info(
-            "model_unloaded", version=entry.wish.version, bytes=size, freed=before - after, restart=self.must_restart
-        )
-        if self.must_restart:
+        log.info("model_unloaded", version=entry.wish.version, bytes=size, freed=before - after, restart=restart)
+        if restart:
+            self._surely(self._wait_for_turn)
+            self.must_restart = True
             self._surely(self._loading_plans.ring)
+
+    def _wait_for_turn(self) -> None:
+        while not self._closing and not self._loading_plans.take_restart_turn():
+            time.sleep(self._settings.heartbeat_s)
 
 
 def _shown(summary: Mapping[str, Any] | None) -> dict[str, Any]:

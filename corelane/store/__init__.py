@@ -42,8 +42,9 @@
     cl:plan                    string  counter: changes of placements; workers look when it      none
                                        moves
     cl:jobs                    hash    version → its jobs that are not final                     none
-    cl:loading:CORE            hash    VERSION#SINCE → loads begun there and not ended: a model  none
+    cl:loading:CORE            hash    VERSION#SINCE → loads begun there and not ended: a model  600 s
                                        that kills its process is not loaded again and again
+    cl:restarting              string  the core whose process is being replaced, to free memory  60 s
     cl:events                  stream  one entry per job that became final                       10,000 entries
     cl:delivery:ID             hash    one event on its way to a webhook                         results_ttl_s
     cl:due                     zset    delivery → time of its next attempt, ms                   none

@@ -13,6 +13,12 @@ from corelane.placement import PLACE_KEPT_S, Placement
 from corelane.settings import Settings
 from corelane.store.connections import Link, pairs
 
+#: Loads that ended their process are forgotten after this time, in seconds.
+LOADING_TTL_S = 600
+
+#: The core whose process is being replaced; it has so long to be ready again before others go on, in seconds.
+RESTARTING, RESTART_TURN_S = "cl:restarting", 60
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -72,11 +78,23 @@ class Plans:
 
     def begin_load(self, version: str, since_ms: int) -> int:
         """Note that a load begins; how many such loads ended the process before they ended themselves."""
-        return int(self._link("HINCRBY", f"cl:loading:{self._core}", f"{version}#{since_ms}", 1)) - 1
+        key = f"cl:loading:{self._core}"
+        begun, _ = self._link.many([("HINCRBY", key, f"{version}#{since_ms}", 1), ("EXPIRE", key, LOADING_TTL_S)])
+        return int(begun) - 1
 
     def end_load(self, version: str, since_ms: int) -> None:
         """Note that it ended, well or not."""
         self._link("HDEL", f"cl:loading:{self._core}", f"{version}#{since_ms}")
+
+    def take_restart_turn(self) -> bool:
+        """Whether this core's process may be replaced now: one of the fleet at a time, so that others serve meanwhile."""
+        _, holder = self._link.many([("SET", RESTARTING, self._core, "NX", "EX", RESTART_TURN_S), ("GET", RESTARTING)])
+        return bool(holder == self._core.encode())
+
+    def end_restart_turn(self) -> None:
+        """Let the next one be replaced, if it was this core's turn."""
+        if self._link("GET", RESTARTING) == self._core.encode():
+            self._link("DEL", RESTARTING)
 
     def release(self, version: str) -> None:
         """This core claims for a version no more; what waits is rung for elsewhere."""

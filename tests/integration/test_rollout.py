@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from corelane.artifacts import MANIFEST_NAME, Artifact
 from corelane.cli.app import make_cli
@@ -56,14 +55,27 @@ def second(rolling: Fleet, root: Path) -> Artifact:
 @pytest.fixture(scope="module")
 def corrupt(second: Artifact) -> str:
     """A third version with a file that was cut off after it was compiled."""
-    third = second.path.parent.parent / "0123456789ab" / "cpu"
-    shutil.copytree(second.path, third)
-    manifest = json.loads((third / MANIFEST_NAME).read_text())
-    manifest |= {"version": "0123456789ab", "created_at": "2020-01-01T00:00:00Z"}
-    (third / MANIFEST_NAME).write_text(json.dumps(manifest))
-    file = third / manifest["buckets"][0]["file"]
+    third = copy_version(second, "0123456789ab")
+    file = third / second.manifest.buckets[0].file
     file.write_bytes(file.read_bytes()[:1000])
     return "tiny-qa@0123456789ab"
+
+
+@pytest.fixture(scope="module")
+def heavy(second: Artifact) -> str:
+    """A version that says it weighs far more than it gives back."""
+    buckets = [bucket.model_dump() | {"bytes": 10**9} for bucket in second.manifest.buckets]
+    copy_version(second, "cafecafecafe", buckets=buckets)
+    return "tiny-qa@cafecafecafe"
+
+
+def copy_version(artifact: Artifact, version: str, **changes: object) -> Path:
+    """The same artifact under another version; the newest it is not."""
+    folder = artifact.path.parent.parent / version / "cpu"
+    shutil.copytree(artifact.path, folder)
+    manifest = artifact.manifest.model_dump() | {"version": version, "created_at": "2020-01-01T00:00:00Z", **changes}
+    (folder / MANIFEST_NAME).write_text(json.dumps(manifest))
+    return folder
 
 
 def states(fleet: Fleet, version: str) -> list[str]:
@@ -138,6 +150,22 @@ def test_corrupt_version_changes_nothing_but_its_own_status(rolling: Fleet, seco
         wait_for(lambda: states(rolling, corrupt) == [])
     assert {job.model for job in jobs} == {good}
     assert [job.counts.succeeded for job in jobs] == [1] * len(jobs)
+
+
+def test_process_that_keeps_an_unloaded_models_memory_is_replaced_and_nothing_fails(
+    rolling: Fleet, second: Artifact, heavy: str
+) -> None:
+    before = {name: core["pid"] for name, core in rolling.states().items()}
+    with rolling.client() as client, constant_load(rolling) as jobs:
+        client.load_model(heavy)
+        wait_ready(rolling, heavy)
+        client.unload_model(heavy)
+        wait_for(lambda: all(core["pid"] != before[name] for name, core in rolling.states().items()))
+        wait_ready(rolling, second.manifest.version_id)
+        served = len(jobs)
+        wait_for(lambda: len(jobs) > served + 20)
+    assert [job.counts.succeeded for job in jobs] == [1] * len(jobs)
+    assert b"WorkerLostError" not in rolling.log.read_bytes()
 
 
 def test_split_alias_keeps_to_its_weights_and_keys_to_their_version(

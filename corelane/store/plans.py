@@ -87,7 +87,7 @@ class Plans:
         self._link("HDEL", f"cl:loading:{self._core}", f"{version}#{since_ms}")
 
     def take_restart_turn(self) -> bool:
-        """Whether this core's process may be replaced now: one of the fleet at a time, so that others serve meanwhile."""
+        """Whether this core's process may be replaced now: one of the fleet at a time, the others serve meanwhile."""
         _, holder = self._link.many([("SET", RESTARTING, self._core, "NX", "EX", RESTART_TURN_S), ("GET", RESTARTING)])
         return bool(holder == self._core.encode())
 

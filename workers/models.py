@@ -1,8 +1,8 @@
 """The models of one core: brought from what is wanted to what is loaded, without a pause for what is served meanwhile.
 
-Three threads meet here. The heartbeat looks at the plan and decides; a loader of its own, at low priority, loads and
-warms up one model after the other; the drain takes up what is loaded, and puts down what is to leave, between two
-batches, so that a runner is only ever used by the drain. A model that does not load changes nothing but its own state.
+Three threads meet here. The heartbeat looks at the plan and decides; a loader, at low priority once anything is served,
+loads and warms up one model after the other; the drain takes up what is loaded, and puts down what is to leave, between
+two batches, so that a runner is only ever used by the drain. A model that does not load changes its own state alone.
 """
 
 import gc
@@ -196,13 +196,14 @@ class CoreModels:
 
     def _load_on(self) -> None:
         """The loader's thread: loads and unloads, one model after the other, for as long as there are any."""
-        with suppress(OSError):
-            thread = threading.get_native_id()
-            os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + LOADER_NICE)
+        is_nice = False
         while True:
             self._work.wait()
             self._work.clear()
             while self._queue and not self._closing:
+                if not is_nice and self.claimable():
+                    is_nice = True
+                    be_nice()
                 task = self._queue.popleft()
                 if isinstance(task, Wish):
                     self._load(task)
@@ -290,6 +291,13 @@ class CoreModels:
     def _wait_for_turn(self) -> None:
         while not self._closing and not self._loading_plans.take_restart_turn():
             time.sleep(self._settings.heartbeat_s)
+
+
+def be_nice() -> None:
+    """Lower this thread's priority, for good: a core that serves goes before one that loads."""
+    with suppress(OSError):
+        thread = threading.get_native_id()
+        os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + LOADER_NICE)
 
 
 def _shown(summary: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -50,7 +50,11 @@ class Model(Protocol):
 
 
 class Backend(Protocol):
-    """Runs compiled artifacts on one core. Not thread-safe: one per process."""
+    """Runs compiled artifacts on one core; one per process.
+
+    One thread may load, warm up, settle and unload models while another runs others: a model itself is used by one
+    thread at a time.
+    """
 
     def load(self, artifact: Artifact) -> Model:
         """Load every bucket after checking the files; raises ArtifactRefused or LoadFailed and keeps nothing."""
@@ -61,11 +65,14 @@ class Backend(Protocol):
         ...
 
     def settle(self) -> None:
-        """Called once all models are loaded and warm, before work is taken."""
+        """Give back to the system what loading and unloading left behind; called after each of them."""
         ...
 
     def unload(self, model: Model) -> None:
-        """Give the model's memory back; a model unloaded twice is no error, one run afterwards raises RunFailed."""
+        """Give the model's memory back; a model unloaded twice is no error, one run afterwards raises RunFailed.
+
+        Where the runtime keeps it all the same, the core's process is replaced.
+        """
         ...
 
     def health(self) -> None:

@@ -5,8 +5,8 @@
 Questions of a SQuAD file go to `default` at a steady rate, a third of what the service does in bulk, from before the
 first step to after the last: load the new version, move both aliases, unload the old one, then ask for a third one with
 a file cut off. The new version has the old one's files under another fingerprint, so that a difference in latency is
-the change's alone. Latencies count from the moment a question was due. The split is counted over 10,000 jobs of one item
-each, without keys and with, on a service of the null engine.
+the change's alone. Latencies count from the moment a question was due. The split is counted over 10,000 jobs of one
+item each, without keys and with, on a service of the null engine.
 """
 
 import json

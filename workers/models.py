@@ -205,10 +205,14 @@ class CoreModels:
                     is_nice = True
                     be_nice()
                 task = self._queue.popleft()
-                if isinstance(task, Wish):
-                    self._load(task)
-                else:
-                    self._unload(task)
+                try:
+                    if isinstance(task, Wish):
+                        self._load(task)
+                    else:
+                        self._unload(task)
+                except Exception:
+                    # Without this thread no model would come or go any more: log, and go on.
+                    log.exception("loader_broke")
             if not self.must_restart:
                 self._surely(self._loading_plans.end_restart_turn)
             if self._closing:
@@ -273,15 +277,17 @@ class CoreModels:
     def _unload(self, entry: Entry) -> None:
         """Unload one model and see that its memory is given back."""
         before, size = resident_bytes(), int((entry.summary or {}).get("bytes", 0))
-        if entry.runner is not None:
-            entry.runner.close()
-            entry.runner = None
-        gc.collect()
-        self._loader.settle()
+        try:
+            if entry.runner is not None:
+                entry.runner.close()
+                entry.runner = None
+            gc.collect()
+            self._loader.settle()
+        finally:
+            with self._lock:
+                del self._entries[entry.wish.version]
         after = resident_bytes()
         restart = keeps_memory(before, after, size)
-        with self._lock:
-            del self._entries[entry.wish.version]
         log.info("model_unloaded", version=entry.wish.version, bytes=size, freed=before - after, restart=restart)
         if restart:
             self._surely(self._wait_for_turn)

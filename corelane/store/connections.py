@@ -90,8 +90,8 @@ class Link:
         try:
             return self.many(commands)
         except redis.exceptions.NoScriptError:
-            self.many([("SCRIPT", "LOAD", each.text) for each in load_scripts().values()])
-            return self.many(commands)
+            lessons = [("SCRIPT", "LOAD", each.text) for each in load_scripts().values()]
+            return self.many([*lessons, *commands])[len(lessons) :]
 
     def close(self) -> None:
         """Close the connection; a later call opens it again."""

@@ -13,7 +13,7 @@ from api.completions import Completions
 from api.deps import Parts
 from api.errors import add_error_handlers
 from api.limits import BodyLimit
-from api.routes import fleet, health, jobs, uploads
+from api.routes import fleet, health, jobs, rollout, uploads
 from corelane import __version__
 from corelane.broker import bell_envelope, make_celery
 from corelane.log import configure_logging
@@ -22,6 +22,7 @@ from corelane.settings import Settings
 from corelane.store.async_link import AsyncLink
 from corelane.store.fleet import Fleet
 from corelane.store.jobs import JobStore
+from corelane.store.rollout import Rollout
 
 SUMMARY = "Questions with their passages go in, answers with exact offsets come out: one or a million, nothing lost."
 
@@ -42,10 +43,11 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     link = AsyncLink(settings.redis_url)
     store = JobStore(link, settings, bell_envelope(make_celery(settings)))
     app = FastAPI(title="Corelane", version=__version__, summary=SUMMARY, lifespan=lifespan)
-    app.state.parts = Parts(settings, store, Fleet(link), Completions(store, settings), ApiMetrics())
+    app.state.parts = Parts(settings, store, Fleet(link), Rollout(link), Completions(store, settings), ApiMetrics())
     app.include_router(uploads.router)
     app.include_router(jobs.router)
     app.include_router(fleet.router)
+    app.include_router(rollout.router)
     app.include_router(health.router)
     add_error_handlers(app)
     Instrumentator(registry=app.state.parts.metrics.registry, excluded_handlers=["/metrics"]).instrument(app)

@@ -18,6 +18,7 @@ from corelane.metrics import ApiMetrics
 from corelane.settings import Settings
 from corelane.store.fleet import Fleet
 from corelane.store.jobs import JobStore
+from corelane.store.rollout import Rollout
 
 #: Characters of a key's digest that tell owners apart: 64 bits.
 OWNER_CHARS = 16
@@ -30,6 +31,7 @@ class Parts:
     settings: Settings
     store: JobStore
     fleet: Fleet
+    rollout: Rollout
     completions: Completions
     metrics: ApiMetrics
 

@@ -26,6 +26,8 @@ STATUS: dict[type[errors.CorelaneError], int] = {
     errors.InvalidInput: 422,
     errors.TooLarge: 413,
     errors.DeadlineInfeasible: 409,
+    errors.VersionInUse: 409,
+    errors.VersionNotReady: 409,
     errors.NotFound: 404,
     errors.ResultsDropped: 410,
     errors.Unavailable: 503,

@@ -24,10 +24,12 @@ from typing import TypeVar
 
 import redis
 
+from corelane.artifacts import model_name
 from corelane.broker import bell_envelope, make_celery
 from corelane.cli.redis_server import find_server, free_port, server_argv
 from corelane.engine.batching import Share, Waiting, next_batch
 from corelane.engine.buckets import DEFAULT_BUCKETS, parse_buckets
+from corelane.engine.loading import Loader
 from corelane.engine.null import NULL_RESULT, NullRunner
 from corelane.engine.reading import Query
 from corelane.engine.runner import Answered, QueryRunner, Work, nothing
@@ -188,14 +190,36 @@ class PacedRunner:
         """Nothing to unload."""
 
 
+class GivenRunners(Loader):
+    """Loads what it was given."""
+
+    def __init__(self, runners: Mapping[str, QueryRunner]) -> None:
+        super().__init__("null", Path())
+        self._runners = dict(runners)
+
+    def resolve(self, name: str, known: str | None = None) -> str:  # noqa: ARG002  # what is given is known
+        """The version whose name the settings hold."""
+        return next(version for version in self._runners if model_name(version) == name)
+
+    def load(self, version: str, manifest: str = "") -> QueryRunner:  # noqa: ARG002  # it has none
+        """The runner given."""
+        return self._runners[version]
+
+
 class SimulatedCore(CoreProcess):
     """A worker's core whose runners are given, not loaded."""
 
-    def begin_life(self, runners: Mapping[str, QueryRunner]) -> None:
-        """Announce, take back, ring and beat, as a real one does once its models are warm."""
-        self.runners, self.state = dict(runners), "idle"
-        self._thread.start()
-        self._join(lambda: False)
+    def __init__(self, settings: Settings, core: Core, bell: str, runners: Mapping[str, QueryRunner]) -> None:
+        first, *others = runners
+        settings = settings.model_copy(update={"model": first, "models": tuple(others)})
+        super().__init__(settings, core, bell, loader=GivenRunners(runners))
+
+    def begin_life(self) -> None:
+        """Announce, take back, ring and beat, as a real one does; until all it was given is taken up."""
+        self.start(lambda: False)
+        while len(self.versions) < len(self.settings.models) + 1:
+            self.take_up(lambda _: False)
+            time.sleep(0.01)
 
     def reading(self) -> "Reading":
         """What it has done until now."""
@@ -306,9 +330,12 @@ def _serve(plan: Plan, numbers: Sequence[int], pipe: Connection) -> None:
     sys.setswitchinterval(SWITCH_S)
     with scripts_of(plan.variant):
         bell = bell_envelope(make_celery(plan.settings))
-        cores = {number: SimulatedCore(plan.core_settings, Core("sim", number), bell) for number in numbers}
-        for number, core in cores.items():
-            core.begin_life(plan.runners(number))
+        cores = {
+            number: SimulatedCore(plan.core_settings, Core("sim", number), bell, plan.runners(number))
+            for number in numbers
+        }
+        for core in cores.values():
+            core.begin_life()
         pipe.send("ready")
         stop = threading.Event()
         threads = [threading.Thread(target=drain, args=(core, stop.is_set), daemon=True) for core in cores.values()]

@@ -24,9 +24,9 @@ from compile.timing import median_seconds, one_thread
 from compile.trial import answers_needed
 from compile.verify import Disagreement, Findings, holds, inspect, judge, judge_answers, share_equal
 from corelane.artifacts import MANIFEST_NAME, TOKENIZER_NAME, Artifact, BucketFile, artifact_path, read_artifact
+from corelane.calibration import carry_calibration
 from corelane.engine.backend import open_backend
 from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket
-from corelane.engine.calibration import carry_calibration
 from corelane.errors import CompileFailed, EngineError
 from corelane.settings import Settings
 

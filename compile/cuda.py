@@ -29,9 +29,9 @@ from corelane.artifacts import (
     artifact_path,
     read_artifact,
 )
+from corelane.calibration import carry_calibration
 from corelane.engine.backend import Batch, Logits, open_backend
 from corelane.engine.buckets import Bucket
-from corelane.engine.calibration import carry_calibration
 from corelane.engine.cuda import require_gpu
 from corelane.errors import CompileFailed, EngineError, SetupError
 from corelane.settings import Settings

@@ -26,8 +26,12 @@ DIGEST_CHUNK_BYTES = 1 << 20
 
 MODEL_NAME = re.compile(r"^[a-z0-9][a-z0-9._-]{0,99}$")
 
-#: What the matrix products of an artifact are computed in.
+#: A version's full name; nothing in it can lead out of the root.
+VERSION_ID = re.compile(r"^[a-z0-9][a-z0-9._-]{0,99}@[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
+
 Target = Literal["cpu", "inf1", "inf2", "trn1", "trn2", "cuda"]
+
+#: What the matrix products of an artifact are computed in.
 NumberFormat = Literal["fp32", "tf32", "bf16", "fp16", "fp8_e4m3", "int8"]
 
 
@@ -109,6 +113,11 @@ class Manifest(Record):
         """The immutable name of this version, as ``qa-minilm@3f2a…``."""
         return f"{self.name}@{self.version}"
 
+    @property
+    def bytes(self) -> int:
+        """What the compiled files weigh; buckets may share one."""
+        return sum({bucket.file: bucket.bytes for bucket in self.buckets}.values())
+
 
 class Artifact(Record):
     """A manifest and the folder it was read from."""
@@ -119,6 +128,23 @@ class Artifact(Record):
     def file(self, name: str) -> Path:
         """A file of the artifact."""
         return self.path / name
+
+    def summary(self, *, calibrated: bool) -> dict[str, object]:
+        """What the API shows of the version; ``calibrated`` says that its scores are probabilities."""
+        manifest = self.manifest
+        ladder = sorted(manifest.buckets, key=lambda bucket: bucket.length)
+        return {
+            "name": manifest.name,
+            "target": manifest.target,
+            "dtype": manifest.dtype,
+            "buckets": [f"{bucket.rows}x{bucket.length}" for bucket in ladder],
+            "bytes": manifest.bytes,
+            "max_length": manifest.max_length,
+            "no_answer_threshold": manifest.no_answer_threshold,
+            "calibrated": calibrated,
+            "verified": manifest.verified,
+            "created_at": manifest.created_at,
+        }
 
 
 def artifact_path(root: Path, name: str, version: str, target: str) -> Path:
@@ -142,7 +168,7 @@ def read_artifact(path: Path) -> Artifact:
     except FileNotFoundError:
         raise ArtifactRefused(f"{path} holds no {MANIFEST_NAME}; make it with `corelane compile`") from None
     except (OSError, ValidationError) as error:
-        raise ArtifactRefused(f"{path / MANIFEST_NAME} cannot be read: {error}") from None
+        raise ArtifactRefused(f"{path / MANIFEST_NAME} cannot be read: {_in_one_line(error)}") from None
     return Artifact(path=path, manifest=manifest)
 
 
@@ -152,6 +178,8 @@ def check_files(artifact: Artifact) -> None:
         path = artifact.file(name)
         if Path(name).name != name or not path.is_file():
             raise ArtifactRefused(f"{path} is missing; compile {artifact.manifest.name} again")
+        if not path.resolve().is_relative_to(artifact.path.resolve()):
+            raise ArtifactRefused(f"{path} leads out of its artifact's folder; nothing from elsewhere is loaded")
         if digest_file(path) != expected:
             raise ArtifactRefused(f"{path} is damaged: its digest is not the manifest's; compile it again")
     named = {bucket.file for bucket in artifact.manifest.buckets} | {TOKENIZER_NAME}
@@ -171,12 +199,45 @@ def list_artifacts(root: Path, target: str) -> list[Artifact]:
 
 
 def find_artifact(root: Path, name: str, target: str) -> Artifact:
-    """The artifact of ``name`` (newest version) or ``name@version``; raises ArtifactRefused if there is none."""
-    base, _, version = name.partition("@")
+    """The artifact of ``name`` (newest version) or ``name@version``; raises ArtifactRefused with the reason."""
+    if "@" in name:
+        return _find_version(root, name, target)
     for artifact in reversed(list_artifacts(root, target)):
-        if artifact.manifest.name == base and version in ("", artifact.manifest.version):
+        if artifact.manifest.name == name:
             return artifact
     raise ArtifactRefused(f"no artifact of {name} for target {target} below {root}; make it with `corelane compile`")
+
+
+def _find_version(root: Path, version_id: str, target: str) -> Artifact:
+    if not VERSION_ID.match(version_id):
+        raise ArtifactRefused(f"{version_id[:120]!r} is not a version; versions look like qa-minilm@3f2a94c1d07b")
+    name, _, version = version_id.partition("@")
+    path = artifact_path(root, name, version, target)
+    if not path.is_dir():
+        others = sorted(folder.parent.name for folder in path.parent.glob(f"*/{MANIFEST_NAME}"))
+        where = f"it is compiled for {', '.join(others)}" if others else "make it with `corelane compile`"
+        raise ArtifactRefused(f"no artifact of {version_id} for target {target} below {root}; {where}")
+    if not path.resolve().is_relative_to(root.resolve()):
+        raise ArtifactRefused(f"{path} leads out of the artifact root; nothing from elsewhere is loaded")
+    artifact = read_artifact(path)
+    check_identity(artifact.manifest, version_id, target, path)
+    return artifact
+
+
+def check_identity(manifest: Manifest, version_id: str, target: str, path: Path | str) -> None:
+    """Compare what a manifest says it is with where it lies; raises ArtifactRefused."""
+    if (manifest.version_id, manifest.target) != (version_id, target):
+        raise ArtifactRefused(
+            f"{path} holds {manifest.version_id} for target {manifest.target}, not {version_id} for {target}"
+        )
+
+
+def check_manifest(artifact: Artifact, expected: str) -> str:
+    """The manifest's SHA-256; raises ArtifactRefused if another one is expected."""
+    found = digest_file(artifact.file(MANIFEST_NAME))
+    if expected and found != expected:
+        raise ArtifactRefused(f"{artifact.file(MANIFEST_NAME)} is not the one asked for: its digest is {found}")
+    return found
 
 
 def model_name(source: str) -> str:
@@ -184,3 +245,11 @@ def model_name(source: str) -> str:
     tail = source.rstrip("/").rpartition("/")[2].lower()
     name = re.sub(r"[^a-z0-9._-]+", "-", tail).strip("-._")
     return name or "model"
+
+
+def _in_one_line(error: Exception) -> str:
+    """An error's text; of pydantic's list the first entry, without the value it met."""
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_input=False)[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}".removeprefix(": ")
+    return str(error)

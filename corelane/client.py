@@ -94,6 +94,7 @@ class Client:
         items: Iterable[JobItem],
         *,
         model: str = "default",
+        sticky_key: str | None = None,
         contexts: Mapping[str, str] | None = None,
         options: Options | Mapping[str, Any] | None = None,
         priority: Priority | str | None = None,
@@ -106,9 +107,11 @@ class Client:
         """Hand in a job; it is kept once this returns, and final already if it ended within ``wait_s``.
 
         Items name those of ``contexts`` by ``context_id``. ``refuse_if_late`` raises ServiceError (409) if the job is
-        not expected to be done within ``expires_in_s``.
+        not expected to be done within ``expires_in_s``. Where ``model`` is an alias of several versions, jobs with the
+        same ``sticky_key`` get the same one.
         """
         parts = {
+            "sticky_key": sticky_key,
             "contexts": contexts,
             "options": options,
             "priority": priority,
@@ -209,6 +212,39 @@ class Client:
         """The model versions that can be asked."""
         return self._list("/v1/models")
 
+    def load_model(
+        self,
+        model: str,
+        core: str = "all",
+        *,
+        count: int | None = None,
+        lazy: bool = False,
+        manifest_sha256: str | None = None,
+    ) -> dict[str, Any]:
+        """Have a core, all, or ``count`` of them load a version; where it is wanted now; see ``cores``."""
+        given = {"model": model, "count": count, "lazy": lazy, "manifest_sha256": manifest_sha256}
+        return self._change(
+            "POST", f"/v1/cores/{core}/models", {n: part for n, part in given.items() if part is not None}
+        )
+
+    def unload_model(self, version: str, core: str = "all", *, force: bool = False) -> dict[str, Any]:
+        """Have a core, or all, drain and unload a version; where it is wanted now."""
+        path = f"/v1/cores/{core}/models/{quote(version, safe='@')}"
+        return self._change("DELETE", path, params={"force": "true"} if force else {})
+
+    def aliases(self) -> list[dict[str, Any]]:
+        """The aliases and what they mean."""
+        return self._list("/v1/aliases")
+
+    def set_alias(self, alias: str, weights: Mapping[str, float] | str, *, force: bool = False) -> dict[str, Any]:
+        """Make an alias mean a version, or several by weight."""
+        means = {"version": weights} if isinstance(weights, str) else {"weights": dict(weights)}
+        return self._change("PUT", f"/v1/aliases/{quote(alias, safe='')}", means | {"force": force})
+
+    def unset_alias(self, alias: str) -> dict[str, Any]:
+        """Forget an alias that was set: it means again what the workers' settings mean by it."""
+        return self._change("DELETE", f"/v1/aliases/{quote(alias, safe='')}")
+
     def ready(self) -> bool:
         """Whether a question asked now would be answered; tries once and never raises."""
         try:
@@ -227,6 +263,15 @@ class Client:
         if not job.status.is_final:
             time.sleep(max(0.0, min(wait_s, LEAST_POLL_S) - (time.monotonic() - started)))
         return job
+
+    def _change(self, method: str, path: str, body: object = None, **request: Any) -> dict[str, Any]:
+        """A change to the fleet, and what it is now; each may be repeated."""
+        if body is not None:
+            request |= {"content": dump_body(body), "headers": {"Content-Type": "application/json"}}
+        try:
+            return dict(orjson.loads(self._call(method, path, **request)))
+        except (orjson.JSONDecodeError, TypeError, ValueError):
+            raise self._strange(f"{path} is not an object") from None
 
     def _list(self, path: str) -> list[dict[str, Any]]:
         try:

@@ -5,6 +5,8 @@
     │   ├── TooLarge            a limit on size or count was passed
     │   ├── UnknownModel        no such model, version or alias
     │   ├── WebhookRefused      the webhook address is not allowed
+    │   ├── VersionInUse        an alias or waiting work speaks against it; move that first
+    │   ├── VersionNotReady     no living core holds the version yet
     │   ├── DeadlineInfeasible  the job would not be done in time; carries the earliest that can be met
     │   ├── NotCalibrated       a precision was asked of a model whose scores are no probabilities
     │   └── QuestionTooLong     the question leaves no room for context in the model's window
@@ -61,6 +63,15 @@ class TooLarge(InvalidInput):
 
 class UnknownModel(InvalidInput):
     code = "unknown_model"
+
+
+class VersionInUse(InvalidInput):
+    code = "version_in_use"
+
+
+class VersionNotReady(InvalidInput):
+    code = "version_not_ready"
+    retryable = True
 
 
 class WebhookRefused(InvalidInput):

@@ -175,6 +175,13 @@ class JobHead(Wire):
         None, description="Passages that several items share, by ids of your own; items name them by `context_id`."
     )
     model: str = Field("default", min_length=1, max_length=200, description="A model version, name or alias.")
+    sticky_key: str | None = Field(
+        None,
+        min_length=1,
+        max_length=256,
+        description="Where `model` is an alias of several versions: jobs of one API key with the same key here get the "
+        "same version while the weights stay. Without it each job is on its own.",
+    )
     options: Options = Field(default_factory=Options, description="How the items are answered.")
     priority: Priority = Field(Priority.NORMAL, description="Jobs of higher priority are answered first.")
     expires_in_s: float | None = Field(

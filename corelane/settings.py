@@ -40,6 +40,11 @@ class Settings(BaseSettings):
     artifacts_dir: Path | None = Field(
         None, description="Folder of compiled artifacts; `artifacts` inside data_dir if unset."
     )
+    artifacts_url: str | None = Field(
+        None,
+        pattern=r"^[a-z0-9+.-]+://.+",
+        description="Remote root of artifacts, an fsspec URL (s3://bucket/folder); kept in `fetched` in data_dir.",
+    )
     files_dir: Path | None = Field(
         None, description="Folder of large jobs' items, shared by API and keeper; `files` inside data_dir if unset."
     )
@@ -205,6 +210,11 @@ class Settings(BaseSettings):
     def artifact_root(self) -> Path:
         """The folder of artifacts, resolved."""
         return (self.artifacts_dir or self.data_dir / "artifacts").resolve()
+
+    @cached_property
+    def fetched_root(self) -> Path:
+        """The cache of artifacts from ``artifacts_url``, resolved."""
+        return (self.data_dir / "fetched").resolve()
 
     @cached_property
     def armed_faults(self) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from corelane.artifacts import Artifact
+from corelane.calibration import Calibration, Curve
 from corelane.settings import Settings
 
 WORD_LIST = """
@@ -12,9 +13,20 @@ WORD_LIST = """
 
 WORDS = tuple(WORD_LIST.split())
 
+CALIBRATION = Calibration(
+    version="0",
+    dtype="fp32",
+    answerable=Curve(intercept=-1.3, slope=0.2),
+    right=Curve(intercept=2.5, slope=2.0),
+    file="made.json",
+    file_digest="0" * 64,
+    questions=100,
+    created_at="2026-01-01T00:00:00Z",
+)
 
-def save_tiny_model(folder: Path) -> Path:
-    """A random two-layer BERT with a question-answering head, in Hugging Face layout."""
+
+def save_tiny_model(folder: Path, seed: int = 7) -> Path:
+    """A random two-layer BERT with a question-answering head, in Hugging Face layout; each seed is another version."""
     from tokenizers import Tokenizer
     from tokenizers.models import WordPiece
     from tokenizers.normalizers import BertNormalizer
@@ -41,7 +53,7 @@ def save_tiny_model(folder: Path) -> Path:
         cls_token="[CLS]",
         mask_token="[MASK]",
     )
-    set_seed(7)
+    set_seed(seed)
     config = BertConfig(
         vocab_size=len(ids),
         hidden_size=32,

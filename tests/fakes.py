@@ -47,5 +47,8 @@ class FixedBackend:
         if isinstance(model, FixedModel):
             model.loaded = False
 
+    def held_bytes(self) -> int:
+        return 0
+
     def health(self) -> None:
         return None

@@ -4,6 +4,7 @@ All tasks are registered here, in one place, and call plain functions. Which rol
 one that serves a core has ``CORELANE_CORE`` set.
 """
 
+import os
 import threading
 from typing import Any
 
@@ -18,6 +19,9 @@ from workers.faults import FaultRecord
 from workers.steps import add_steps
 
 log = get_logger(__name__)
+
+#: A child that ends itself does so after the result of its last task has reached the parent, in seconds.
+RESTART_PAUSE_S = 0.2
 
 
 def create_app(settings: Settings) -> Celery:
@@ -53,7 +57,18 @@ def _add_drain(celery: Celery, settings: Settings, core: Core) -> None:
     def drain_lanes() -> str:
         from workers.drain import drain
 
-        return drain(held["core"], celery.stop_flag.is_set)
+        core = held["core"]
+        report = drain(core, celery.stop_flag.is_set)
+        if core.models.must_restart:
+            threading.Timer(RESTART_PAUSE_S, end_process, (core,)).start()
+        return report
+
+
+def end_process(core: Any) -> None:
+    """End this child, so that a fresh one holds what is wanted and nothing else; the parent replaces it at once."""
+    log.info("process_ends_to_free_memory")
+    core.close()
+    os._exit(0)
 
 
 def _add_keeping(celery: Celery, settings: Settings) -> None:

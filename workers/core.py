@@ -1,34 +1,40 @@
-"""The process of one core: models loaded and warm, a heartbeat, and the connection it claims work on.
+"""The process of one core: its models, a heartbeat, and the connection it claims work on.
 
-Start order: load, health check, warm up, announce, take back what a dead predecessor held, ring. Stop order: finish
-the batch, say good-bye (another core is rung for what waits), close. A model that does not
-load leaves the process up, with its reason in the heartbeat: others keep serving.
+Start order: leave the core alone for as long as its errors ask; take back what a dead predecessor held, look at what is
+wanted; then, for each model, load, health check, warm up, announce, ring, claim. Stop order: finish the batch, say
+good-bye (another core is rung for what waits), close. A model that does not load leaves the process up, with its reason
+in the heartbeat: others keep serving.
 
-An accelerator's error that this process cannot outlive ends it, with a note for the one that Celery starts instead:
-that one goes on, waits and tries again, or stays up without touching the core, and says that it is out of service.
+An accelerator's error that this process cannot outlive, in a batch or while a model loads, ends it, with a note for the
+one that Celery starts instead: that one goes on, waits and tries again, or stays up without touching the core, and says
+that it is out of service.
 """
 
 import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
 
 import orjson
 
-from corelane.artifacts import model_name
-from corelane.engine.loading import load_runners
-from corelane.engine.runner import QueryRunner, RunnerLimits
-from corelane.errors import CoreBusy, CoreLost, RuntimeLost, SetupError, Unavailable
+from corelane.engine.loading import Loader
+from corelane.engine.memory import resident_bytes
+from corelane.engine.runner import QueryRunner, RunnerLimits, Work
+from corelane.errors import CoreBusy, CoreLost, RuntimeLost, Unavailable
 from corelane.lanes import Core
 from corelane.log import get_logger
 from corelane.metrics import CORE_COUNTERS
+from corelane.remote import RemoteRoot
 from corelane.settings import Settings
 from corelane.store.dispatch import Dispatch
-from corelane.store.fleet import DEFAULT_ALIAS, Announcer
+from corelane.store.fleet import Announcer
+from corelane.store.plans import Plans
 from corelane.store.upkeep import Upkeep
+from workers.changes import ModelState
 from workers.faults import FaultRecord, after_fault, after_start
+from workers.models import CoreModels
 from workers.speed import SpeedMeter
 
 log = get_logger(__name__)
@@ -46,22 +52,40 @@ FAULT_STATUS = 70
 class CoreProcess:
     """What one worker child holds. The drain uses it from the main thread, the heartbeat from its own."""
 
-    def __init__(self, settings: Settings, core: Core, bell: str, record: FaultRecord | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        core: Core,
+        bell: str,
+        record: FaultRecord | None = None,
+        loader: Loader | None = None,
+    ) -> None:
+        """``loader`` stands in for the one that the settings make."""
         self.settings = settings
         self.core = core
         self.bell = bell
-        self.runners: dict[str, QueryRunner] = {}
+        self.models = CoreModels(
+            settings, loader or make_loader(settings), lambda: Plans(settings, str(core), bell), str(core), self.lose
+        )
         self.dispatch = Dispatch(settings, str(core))
-        self.state = "starting"
-        self.reasons: list[str] = []
         #: The leases being worked on; the heartbeat renews them unless one batch takes too long.
         self.leases: list[str] = []
         self.running_since: float | None = None
         self.busy_s = 0.0
         self.retired = False
+        #: Why this process has to end, once a load has found out.
+        self.lost: CoreLost | RuntimeLost | None = None
+        self._on_shift = False
+        self._shift_lock = threading.Lock()
         self._record = record or FaultRecord()
         self._history = self._record.load()
         self.meter = SpeedMeter()
+        #: State and reason that go before what the models say.
+        self._standing: tuple[str, str] | None = None
+        self._has_looked = False
+        self._has_served = False
+        #: What runners have done, those that left included: a core's counters only grow.
+        self._work: dict[int, Work] = {}
         self._beats: deque[tuple[float, float]] = deque(maxlen=BUSY_BEATS)
         self._announcer = Announcer(settings, str(core))
         self._lock = threading.Lock()
@@ -69,56 +93,103 @@ class CoreProcess:
         self._thread = threading.Thread(target=self._beat_on, name="heartbeat", daemon=True)
 
     @property
+    def runners(self) -> dict[str, QueryRunner]:
+        """What answers here, by version; the drain's thread alone touches it."""
+        return self.models.runners
+
+    @property
     def versions(self) -> list[str]:
-        """The versions this core holds."""
-        return list(self.runners)
+        """The versions this core claims work for."""
+        return self.models.claimable()
+
+    @property
+    def state(self) -> str:
+        """starting, idle, busy or failed: the last only where nothing that is wanted could be loaded. After errors of
+        the core waiting, restarting or out_of_service.
+        """
+        if self._standing is not None:
+            return self._standing[0]
+        if self.leases:
+            return "busy"
+        if self.versions:
+            return "idle"
+        states = {model["state"] for model in self.models.describe()}
+        if not self._has_looked or states & {ModelState.LOADING, ModelState.LOADED}:
+            return "starting"
+        return "failed" if ModelState.FAILED in states else "idle"
 
     def start(self, should_stop: Callable[[], bool]) -> None:
-        """Load and warm every model, then begin to live in public; all of it in its time, if the core had errors."""
+        """Begin to live in public, and to load what is wanted, in its time if the core had errors; models that are
+        ready are rung for.
+        """
         if self._history.out:
-            self.state, self.reasons = "out_of_service", [self._history.reason]
+            self._stand("out_of_service", self._history.reason)
         self._thread.start()
         if not self._history.out:
             self._wait_out(should_stop)
-            if should_stop():
-                return
-            self._load()
+            # Before the accelerator's libraries are loaded, which read them once.
+            os.environ.update(self._history.environment)  # noqa: TID251
         self._join(should_stop)
+
+    def _stand(self, state: str, reason: str) -> None:
+        """Say this of the core, whatever its models are."""
+        self._standing = (state, reason)
 
     def _wait_out(self, should_stop: Callable[[], bool]) -> None:
         """Leave the core alone for as long as its history asks."""
+        if not self._history.pause_s:
+            return
         until = time.monotonic() + self._history.pause_s
-        if self._history.pause_s:
-            self.state, self.reasons = "waiting", [self._history.reason]
-            log.warning("core_waits", core=str(self.core), seconds=self._history.pause_s, reason=self._history.reason)
+        self._stand("waiting", self._history.reason)
+        log.warning("core_waits", core=str(self.core), seconds=self._history.pause_s, reason=self._history.reason)
         while time.monotonic() < until and not should_stop():
             time.sleep(LOOK_S)
-        self.state = "starting"
+        self._standing = None
 
-    def _load(self) -> None:
-        settings = self.settings
-        names = (settings.model, *settings.models)
-        limits = RunnerLimits(settings.latency_target_s, settings.context_cache_tokens)
-        # Before the accelerator's libraries are loaded, which read them once.
-        os.environ.update(self._history.environment)  # noqa: TID251
-        try:
-            self.runners, self.reasons = load_runners(
-                settings.target,
-                settings.artifact_root,
-                names,
-                settings.null_batch_s,
-                limits,
-                settings.device_memory_bytes,
-            )
-        except (CoreLost, RuntimeLost) as error:
-            self.end_process(error)
-        except SetupError as error:
-            self.reasons = [f"{error.code}: {error.detail}"]
-            log.error("core_failed", core=str(self.core), code=error.code, detail=error.detail)
-        self.state = "idle" if self.runners else "failed"
-        if self.runners:
+    def _join(self, should_stop: Callable[[], bool]) -> None:
+        """Take back what a predecessor held, ring, begin to load; again until Redis has taken it, or it has to stop."""
+        while not self._closing.is_set() and not should_stop():
+            try:
+                self.return_claims()
+                if not self._history.out:
+                    self.dispatch.wake(self.bell)
+                    self.models.start()
+                    self._has_looked = True
+                return
+            except Unavailable as error:
+                log.warning("store_unavailable", detail=error.detail)
+                self._closing.wait(self.settings.heartbeat_s)
+
+    def take_up(self, is_busy: Callable[[str], bool]) -> None:
+        """Between two batches: begin to serve what is loaded by now, let go of what is to leave."""
+        if not self.models.take_up(is_busy):
+            return
+        if self.runners and not self._has_served:
+            self._has_served = True
             self._history = after_start(self._history)
             self._record.save(self._history)
+        self._beat()
+
+    def begin_shift(self) -> bool:
+        """Note that a drain begins; False if it must not, as the process is about to end."""
+        with self._shift_lock:
+            self._on_shift = self.lost is None
+            return self._on_shift
+
+    def end_shift(self) -> None:
+        """Note that it is over; what a load found meanwhile ends the process now."""
+        with self._shift_lock:
+            self._on_shift = False
+        if self.lost is not None:
+            self.end_process(self.lost)
+
+    def lose(self, error: CoreLost | RuntimeLost) -> None:
+        """A load has found that this process can do no more: a drain at work gives up what it holds, then ends it."""
+        with self._shift_lock:
+            self.lost = error
+            if self._on_shift:
+                return
+        self.end_process(error)
 
     def end_process(self, error: CoreLost | RuntimeLost) -> NoReturn:
         """Note what happened for the process that follows, say so, and end this one at once: only that frees a core."""
@@ -126,10 +197,10 @@ class CoreProcess:
         history = self._history = after_fault(self._history, error, now, self.settings.core_restarts)
         self._record.save(history)
         self.retired = True
-        self.state = "out_of_service" if history.out else "waiting" if isinstance(error, CoreBusy) else "restarting"
-        self.reasons = [history.reason]
+        state = "out_of_service" if history.out else "waiting" if isinstance(error, CoreBusy) else "restarting"
+        self._stand(state, history.reason)
         say = log.warning if isinstance(error, CoreBusy) else log.error
-        say(f"core_{self.state}", core=str(self.core), code=error.code, detail=history.reason)
+        say(f"core_{state}", core=str(self.core), code=error.code, detail=history.reason)
         try:
             self.dispatch.leave(self.versions, self.bell)
             self._beat()
@@ -140,7 +211,6 @@ class CoreProcess:
     def hold(self, leases: Sequence[str]) -> None:
         """The leases that are being worked on; the heartbeat renews them."""
         self.leases = list(leases)
-        self.state = "busy" if leases else "idle"
 
     def begin(self) -> float:
         """Note that a batch begins; the time, for ``end``."""
@@ -170,32 +240,15 @@ class CoreProcess:
             self.dispatch.leave(self.versions, self.bell)
         except Unavailable as error:
             log.warning("left_without_good_bye", detail=error.detail)
-        for runner in self.runners.values():
-            runner.close()
-
-    def _join(self, should_stop: Callable[[], bool]) -> None:
-        """Announce, take back what a predecessor held, ring; again until Redis has taken it all, or it has to stop."""
-        default = model_name(self.settings.model)
-        while not self._closing.is_set() and not should_stop():
-            try:
-                for runner in self.runners.values():
-                    aliases = [runner.name, *([DEFAULT_ALIAS] if runner.name == default else [])]
-                    with self._lock:
-                        self._announcer.publish_model(runner.version, runner.summary, aliases)
-                self._beat()
-                self.return_claims()
-                if self.runners:
-                    self.dispatch.wake(self.bell)
-                return
-            except Unavailable as error:
-                log.warning("store_unavailable", detail=error.detail)
-                self._closing.wait(self.settings.heartbeat_s)
+        self.models.close()
 
     def _beat_on(self) -> None:
         lost = False
         while not self._closing.wait(self.settings.heartbeat_s):
             try:
-                self._beat()
+                revision = self._beat()
+                if self._has_looked:
+                    self.models.look(revision)
                 lost = False
             except Unavailable as error:
                 if not lost:
@@ -205,15 +258,25 @@ class CoreProcess:
                 # Without a heartbeat this core's leases lapse and its work is lost to it: log, and go on beating.
                 log.exception("heartbeat_failed")
 
-    def _beat(self) -> None:
+    def _beat(self) -> str:
+        """One heartbeat; the revision of the plan."""
         since = self.running_since
         stuck = since is not None and time.monotonic() - since > self.settings.stuck_s
         versions = [] if self.retired else self.versions
         with self._lock:
-            self._announcer.beat(self._fields(), versions, [] if stuck else self.leases, self.meter.speed())
+            return self._announcer.beat(
+                self._fields(),
+                versions,
+                [] if stuck else self.leases,
+                self.meter.speed(),
+                is_out=self.state == "out_of_service",
+            )
 
     def _fields(self) -> dict[str, object]:
-        work = [runner.work for runner in list(self.runners.values())]
+        models = [] if self._standing else self.models.describe()
+        for runner in list(self.runners.values()):
+            self._work[id(runner.work)] = runner.work
+        work = list(self._work.values())
         return {
             "state": self.state,
             "pid": os.getpid(),
@@ -221,11 +284,18 @@ class CoreProcess:
             "queue": self.core.queue,
             "cpus": ",".join(map(str, sorted(os.sched_getaffinity(0)))),
             "versions": orjson.dumps([] if self.retired else self.versions),
-            "reasons": orjson.dumps(self.reasons),
+            "models": orjson.dumps(models),
+            "reasons": orjson.dumps(self._reasons(models)),
+            "memory": resident_bytes(),
             "busy": round(self._busy_ratio(), 3),
             "restarts": self._history.restarts,
             **{name: sum(getattr(w, name) for w in work) for name in CORE_COUNTERS},
         }
+
+    def _reasons(self, models: Sequence[Mapping[str, Any]]) -> list[str]:
+        if self._standing is not None:
+            return [self._standing[1]]
+        return list(dict.fromkeys(model["reason"] for model in models if model["reason"]))
 
     def _busy_ratio(self) -> float:
         since, now = self.running_since, time.monotonic()
@@ -233,3 +303,12 @@ class CoreProcess:
         self._beats.append((now, busy))
         then, before = self._beats[0]
         return min(1.0, max(0.0, (busy - before) / (now - then))) if now > then else 0.0
+
+
+def make_loader(settings: Settings) -> Loader:
+    """What loads a core's models, by the settings."""
+    remote = None if settings.artifacts_url is None else RemoteRoot(settings.artifacts_url, settings.fetched_root)
+    limits = RunnerLimits(settings.latency_target_s, settings.context_cache_tokens)
+    return Loader(
+        settings.target, settings.artifact_root, remote, limits, settings.null_batch_s, settings.device_memory_bytes
+    )

@@ -28,7 +28,10 @@ class Open:
 
 
 class Docket:
-    """Opens claims, runs batches, collects outcomes. Begins with runners that hold nothing. Not thread-safe."""
+    """Opens claims, runs batches, collects outcomes. Begins with runners that hold nothing. Not thread-safe.
+
+    Runners may come and go between batches, but for one that is at work.
+    """
 
     def __init__(self, runners: Mapping[str, QueryRunner]) -> None:
         self._runners = runners
@@ -43,6 +46,15 @@ class Docket:
     def is_empty(self) -> bool:
         """Whether no item is in progress; outcomes may still wait to be committed."""
         return not self._open
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is in progress and nothing waits to be committed."""
+        return not self._open and not self.done
+
+    def is_at(self, version: str) -> bool:
+        """Whether items of a version are in progress."""
+        return any(stretch.version == version for stretch in self._open.values())
 
     @property
     def leases(self) -> list[str]:

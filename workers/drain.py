@@ -2,12 +2,13 @@
 
 Work of several claims is in progress at once, and each round runs one batch: so a one-line question claimed while a
 document is being read goes before the rest of it. On a device that leaves the CPU free the next batch is committed for,
-claimed and tokenised while this one runs. A lone item that comes while a drain lingers costs a millisecond: Celery
-wakes and supervises, it is not the hot path. The drain ends at the stop flag, after its batch, handing back what it has
-not run; when idle, once nothing waits that it can do, with its bell down in the same step; when busy for long, after
-its claims are done and it has rung itself again, so that Celery sees tasks end. Store errors never end it: a bell whose
-task raises is gone. Outcomes in hand are committed as soon as Redis is back; if a lease is lost by then, the fence
-refuses. An error that the core's process cannot outlive ends both, with everything it held returned.
+claimed and tokenised while this one runs. Between batches models come and go. A lone item that comes while a drain
+lingers costs a millisecond: Celery wakes and supervises, it is not the hot path. The drain ends at the stop flag, after
+its batch, handing back what it has not run; at once where no model is loaded; when idle, once nothing waits that it can
+do, with its bell down in the same step; when busy for long, after its claims are done and it has rung itself again, so
+that Celery sees tasks end. Store errors never end it: a bell whose task raises is gone. Outcomes in hand are committed
+as soon as Redis is back; if a lease is lost by then, the fence refuses. An error that the core's process cannot
+outlive, met in a batch or by the loader, ends both, with everything it held returned.
 """
 
 import time
@@ -51,14 +52,16 @@ class Report:
 def drain(core: CoreProcess, should_stop: Callable[[], bool]) -> str:
     """Serve what this core can do until told to stop or out of work; one line on what was done."""
     report = Report(began=time.monotonic())
-    if core.runners:
-        shift = Shift(core, should_stop, report)
-        try:
-            shift.serve()
-        except (CoreLost, RuntimeLost) as error:
-            shift.give_up(error)
-        finally:
-            core.hold([])
+    if not core.begin_shift():
+        return "the core's process ends"
+    shift = Shift(core, lambda: should_stop() or core.models.must_restart, report)
+    try:
+        shift.serve()
+    except (CoreLost, RuntimeLost) as error:
+        shift.give_up(error)
+    finally:
+        core.hold([])
+        core.end_shift()
     return str(report)
 
 
@@ -107,8 +110,14 @@ class Shift:
 
     def _serve_once(self) -> bool:
         """One round of commit, claim and a batch, or one wait; whether the shift is over."""
+        if self._core.lost is not None:
+            raise self._core.lost
         if self._should_stop():
             self._hand_over()
+            return True
+        self._core.take_up(self._docket.is_at)
+        if not self._core.versions and self._docket.is_idle:
+            self._core.dispatch.sleep()
             return True
         overtime = time.monotonic() - self._report.began > self._core.settings.drain_s
         if overtime and self._docket.is_empty:

@@ -13,6 +13,20 @@ from corelane.jobs import iso_time
 router = APIRouter(prefix="/v1", tags=["fleet"], responses=documented(503))
 
 
+class CoreModel(BaseModel):
+    """One version on one core, and how far it is there."""
+
+    version: str
+    state: str = Field(
+        description="loading, ready, draining (unloaded once nothing of it is open), failed, or lazy (loaded on first "
+        "use); for moments loaded or leaving, before and after it is served."
+    )
+    reason: str | None = Field(None, description="Why it failed.")
+    buckets: list[str] = Field(default_factory=list, description="Shapes it can run, rows × tokens.")
+    bytes: int = Field(0, description="What its compiled files weigh.")
+    dtype: str | None = None
+
+
 class CoreInfo(BaseModel):
     """One core and the worker process that serves it."""
 
@@ -27,7 +41,9 @@ class CoreInfo(BaseModel):
     node: str | None = Field(None, description="Its worker's name in Celery and Flower.")
     queue: str | None = Field(None, description="The Celery queue only it reads.")
     cpus: list[int] = Field(default_factory=list, description="CPUs the process is pinned to.")
-    versions: list[str] = Field(default_factory=list, description="Model versions it holds.")
+    versions: list[str] = Field(default_factory=list, description="Model versions it answers for.")
+    models: list[CoreModel] = Field(default_factory=list, description="All versions it has to do with.")
+    memory_bytes: int | None = Field(None, description="Memory its process holds.")
     busy_ratio: float = Field(0, description="Share of the last ten heartbeats spent on batches.")
     items: int = Field(0, description="Items answered since the process started.")
     restarts: int = Field(0, description="Times its errors made a new process necessary, since its worker was started.")
@@ -50,19 +66,26 @@ class ModelInfo(BaseModel):
     object: Literal["model"] = "model"
     id: str = Field(description="The version, immutable.")
     name: str
-    aliases: list[str] = Field(description="Names that mean this version now.")
+    aliases: list[str] = Field(description="Names that mean this version now, alone or among others.")
+    weights: dict[str, float] = Field(description="Its share of each of them, relative to the others'.")
+    state: Literal["open", "draining"] = Field(
+        description="Draining: it takes no more jobs and leaves once it has none."
+    )
     cores: list[str] = Field(description="Living cores that hold it.")
+    unfinished_jobs: int = Field(description="Jobs of it that are not final.")
     target: str
     dtype: str
     buckets: list[str]
+    bytes: int = Field(0, description="What its compiled files weigh.")
     max_length: int
     no_answer_threshold: float
     calibrated: bool = Field(False, description="Whether scores are probabilities, and `min_precision` may be asked.")
+    verified: bool = Field(True, description="Whether it was compared with the model it was made from.")
     created_at: str
 
 
 class ModelList(BaseModel):
-    """Every version the fleet has announced."""
+    """Every version that can be asked or is not done with its jobs."""
 
     object: Literal["list"] = "list"
     data: list[ModelInfo]
@@ -81,6 +104,8 @@ def read_core(raw: dict[str, Any]) -> CoreInfo:
         queue=raw["queue"],
         cpus=[int(cpu) for cpu in raw["cpus"].split(",")],
         versions=orjson.loads(raw["versions"]),
+        models=[CoreModel.model_validate(model) for model in orjson.loads(raw.get("models", "[]"))],
+        memory_bytes=int(raw["memory"]) if "memory" in raw else None,
         busy_ratio=float(raw["busy"]),
         items=int(raw["items"]),
         restarts=int(raw.get("restarts", 0)),
@@ -102,7 +127,10 @@ async def list_models(parts: PartsDep) -> ModelList:
         data=[
             ModelInfo(
                 id=record.version,
-                aliases=record.aliases,
+                aliases=list(record.aliases),
+                weights=record.aliases,
+                state="draining" if record.is_closed else "open",
+                unfinished_jobs=record.open_jobs,
                 cores=record.cores,
                 **{key: record.summary[key] for key in ModelInfo.model_fields if key in record.summary},
             )

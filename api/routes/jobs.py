@@ -13,11 +13,12 @@ from api.deps import JobId, Owner, Parts, PartsDep, Wait
 from api.errors import documented
 from api.examples import JOB_REQUEST_EXAMPLES, LINES_SCHEMA
 from api.sizes import check_contexts, check_item
+from corelane.aliases import DEFAULT_ALIAS
 from corelane.errors import InvalidInput, NotCalibrated, NotFound, NotReady, TooLarge, UnknownModel, WebhookRefused
 from corelane.jobs import Item, Job, JobHead, JobRequest, Result, ResultList, Webhook, new_job_id
 from corelane.log import get_logger
 from corelane.store.admission import Admission
-from corelane.store.fleet import DEFAULT_ALIAS
+from corelane.store.connections import VersionClosed
 from corelane.store.jobs import Submission, Upload
 from corelane.store.records import JobRecord
 from corelane.store.results import require_kept
@@ -53,18 +54,41 @@ async def submit_job(
     """Take in a job. It is kept before this answers: from then on it is answered, once, whatever dies."""
     items = request.items or []
     check_sizes(parts, items, request.contexts or {})
-    admission = await admit(parts, request)
-    submission = make_submission(new_job_id(), admission, request, owner, items=items)
-    return await hand_in(parts, submission, admission, response, wait)
+    return await take_in(parts, new_job_id(), request, owner, response, wait, items=items)
 
 
-async def admit(parts: Parts, head: JobHead) -> Admission:
+async def take_in(
+    parts: Parts,
+    job_id: str,
+    head: JobHead,
+    owner: str,
+    response: Response,
+    wait: float | None,
+    *,
+    items: Sequence[Item] = (),
+    upload: Upload | None = None,
+) -> Job:
+    """Admit a job and hand it in; once more if its version is closed in between, as when an alias moves."""
+
+    async def attempt() -> Job:
+        admission = await admit(parts, job_id, head, owner)
+        submission = make_submission(job_id, admission, head, owner, items=items, upload=upload)
+        return await hand_in(parts, submission, admission, response, wait)
+
+    try:
+        return await attempt()
+    except VersionClosed:
+        return await attempt()
+
+
+async def admit(parts: Parts, job_id: str, head: JobHead, owner: str) -> Admission:
     """Look whether a job can be taken at all; raises WebhookRefused, UnknownModel, NotCalibrated, or NotReady before
     any worker has announced the default model.
     """
     if head.webhook is not None:
         await check_webhook(parts, head.webhook)
-    admission = await parts.store.admit(head.model)
+    key = job_id if head.sticky_key is None else f"{owner} {head.sticky_key}"
+    admission = await parts.store.admit(head.model, key)
     if admission.version is not None:
         if head.options.min_precision is not None and not await parts.fleet.is_calibrated(admission.version):
             raise NotCalibrated(
@@ -74,7 +98,9 @@ async def admit(parts: Parts, head: JobHead) -> Admission:
         return admission
     if head.model == DEFAULT_ALIAS:
         raise NotReady("no worker has announced a model yet; try again when /readyz says ready")
-    raise UnknownModel(f"there is no model {head.model[:100]!r}; GET /v1/models lists them")
+    raise UnknownModel(
+        f"there is no model {head.model[:100]!r}, or it is being unloaded; GET /v1/models lists what can be asked"
+    )
 
 
 def make_submission(

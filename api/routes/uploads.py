@@ -9,7 +9,7 @@ from starlette.types import Scope
 
 from api.bodies import is_lines
 from api.deps import Owner, PartsDep, Wait
-from api.routes.jobs import admit, hand_in, make_submission
+from api.routes.jobs import admit, take_in
 from api.uploads import LineReader
 from corelane.errors import InvalidInput, NotReady, Overloaded
 from corelane.jobs import Job, new_job_id
@@ -31,13 +31,11 @@ async def submit_lines(request: Request, response: Response, parts: PartsDep, wa
     """Take in a job of one item a line; the first line may be its head: options, priority, contexts and so on."""
     reader = LineReader(parts.settings, request.stream())
     await reader.read_head()
-    await admit(parts, reader.head)
     job_id = new_job_id()
+    await admit(parts, job_id, reader.head, owner)
     upload = await reader.keep(job_id)
     try:
-        admission = await admit(parts, reader.head)
-        submission = make_submission(job_id, admission, reader.head, owner, upload=upload)
-        return await hand_in(parts, submission, admission, response, wait)
+        return await take_in(parts, job_id, reader.head, owner, response, wait, upload=upload)
     except (InvalidInput, NotReady, Overloaded):
         (parts.settings.files_root / upload.name).unlink(missing_ok=True)
         raise

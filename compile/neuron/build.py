@@ -26,7 +26,7 @@ from compile.plan import FIRST_STEPS, Plan, Report
 from compile.probes import Probe, make_probe
 from compile.verify import Disagreement
 from corelane.artifacts import MANIFEST_NAME, TOKENIZER_NAME, Artifact, Coverage, artifact_path, read_artifact
-from corelane.engine.calibration import carry_calibration
+from corelane.calibration import carry_calibration
 from corelane.errors import CompileFailed
 from corelane.settings import Settings
 

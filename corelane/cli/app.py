@@ -8,6 +8,7 @@ from corelane.cli.calibrate import calibrate
 from corelane.cli.compile import compile_model, verify
 from corelane.cli.doctor import doctor
 from corelane.cli.evaluate import evaluate
+from corelane.cli.fleet import cores, models
 from corelane.cli.health import health
 from corelane.cli.roles import api, flower, keeper, worker
 from corelane.cli.serve import serve
@@ -29,6 +30,8 @@ def make_cli() -> typer.Typer:
     cli.command()(verify)
     cli.command()(calibrate)
     cli.command()(doctor)
+    cli.command()(cores)
+    cli.add_typer(models, name="models")
     roles = "One process of the fleet"
     cli.command(rich_help_panel=roles)(api)
     cli.command(rich_help_panel=roles)(worker)

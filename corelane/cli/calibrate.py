@@ -26,7 +26,8 @@ from corelane.settings import read_settings
 
 if TYPE_CHECKING:
     from corelane.artifacts import Artifact
-    from corelane.engine.calibration import Calibration, Observation
+    from corelane.calibration import Calibration
+    from corelane.engine.fitting import Observation
 
 #: Parts of the file that are judged by the others.
 FOLDS = 5
@@ -77,7 +78,8 @@ def calibrate(
         name = model or settings.model
         artifact = find_artifact(settings.artifact_root, name if "@" in name else model_name(name), settings.target)
         require("all", "numpy", "torch", "tokenizers")
-        from corelane.engine.calibration import check_kinds, write_calibration
+        from corelane.calibration import write_calibration
+        from corelane.engine.fitting import check_kinds
 
         seen = observe(artifact, questions)
         check_kinds([observation for _, observation in seen])
@@ -89,7 +91,8 @@ def calibrate(
 
 def calibrate_on(artifact: "Artifact", file: Path, observations: Sequence["Observation"]) -> "Calibration":
     """The calibration of an artifact, fitted on what was seen of a file."""
-    from corelane.engine.calibration import Calibration, fit_curves
+    from corelane.calibration import Calibration
+    from corelane.engine.fitting import fit_curves
 
     answerable, right = fit_curves(observations)
     return Calibration(
@@ -108,8 +111,8 @@ def observe(artifact: "Artifact", questions: Sequence[Question]) -> list[Seen]:
     """The best span of each question as the model sees it, uncalibrated; questions that have none are left out."""
     from compile.timing import one_thread
     from corelane.engine.backend import open_backend
-    from corelane.engine.calibration import Observation
     from corelane.engine.evidence import WitnessRunner
+    from corelane.engine.fitting import Observation
     from corelane.engine.reading import Query
 
     seen: list[Seen] = []
@@ -151,7 +154,7 @@ def report(seen: Sequence[Seen], title: str) -> Table:
 
 def cross_validate(seen: Sequence[Seen]) -> Iterator[Judged]:
     """Each observation with the scores that curves give it which never saw its fifth."""
-    from corelane.engine.calibration import fit_curves
+    from corelane.engine.fitting import fit_curves
 
     for start, end in cut_folds([context for context, _ in seen], FOLDS):
         answerable, right = fit_curves([each for _, each in [*seen[:start], *seen[end:]]])

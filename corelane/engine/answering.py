@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from corelane.calibration import Calibration
 from corelane.engine.backend import Logits
-from corelane.engine.calibration import Calibration
 from corelane.engine.contexts import Context
 from corelane.engine.reading import Query
 from corelane.engine.spans import (

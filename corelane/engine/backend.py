@@ -51,7 +51,11 @@ class Model(Protocol):
 
 
 class Backend(Protocol):
-    """Runs compiled artifacts on one core. One per process, and one call at a time, from whichever thread."""
+    """Runs compiled artifacts on one core; one per process.
+
+    One thread may load, warm up, settle and unload models while another runs others; a model itself is used by one
+    thread at a time.
+    """
 
     #: Whether a forward pass leaves the host's CPU free, so that it is worth claiming and tokenising meanwhile.
     overlaps: bool
@@ -68,11 +72,18 @@ class Backend(Protocol):
         ...
 
     def settle(self) -> None:
-        """Called once all models are loaded and warm, before work is taken."""
+        """Give back to the system what loading and unloading left behind; called after each of them."""
         ...
 
     def unload(self, model: Model) -> None:
-        """Give the model's memory back; a model unloaded twice is no error, one run afterwards raises RunFailed."""
+        """Give the model's memory back; a model unloaded twice is no error, one run afterwards raises RunFailed.
+
+        Where the runtime keeps it all the same, the core's process is replaced.
+        """
+        ...
+
+    def held_bytes(self) -> int | None:
+        """Memory held where models lie, in bytes, to tell whether an unloaded one was given back; None says never."""
         ...
 
     def health(self) -> None:

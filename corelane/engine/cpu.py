@@ -16,6 +16,7 @@ import torch
 
 from corelane.artifacts import Artifact, check_files
 from corelane.engine.backend import Batch, Logits, Model
+from corelane.engine.memory import resident_bytes
 from corelane.errors import ArtifactRefused, CoreLost, LoadFailed, RunFailed
 
 
@@ -87,6 +88,10 @@ class CpuBackend:
     def unload(self, model: Model) -> None:
         """Drop the modules; the allocator returns their memory."""
         cast(CpuModel, model).modules.clear()
+
+    def held_bytes(self) -> int:
+        """What this process holds."""
+        return resident_bytes()
 
     def health(self) -> None:
         """Multiply two small matrices and look at the product."""

@@ -3,9 +3,14 @@
 Every bucket is captured as a CUDA graph when it is loaded: a batch is then one copy in, one launch and one copy out,
 without Python between kernels. Batches travel through two sets of pinned buffers in turn, so that one can be filled and
 sent while the other computes: ``submit`` starts a batch, ``collect`` waits for it, ``run`` does both.
+
+While a graph is captured no thread may do anything else on the GPU: captures and batches take turns, a bucket at a
+time. Loading weights goes on beside batches.
 """
 
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import cycle
 from typing import Any, cast
@@ -115,6 +120,7 @@ class CudaBackend:
         """Take hold of the GPU; raises SetupError if there is none."""
         require_gpu()
         self._device = torch.device("cuda", 0)
+        self._turn = threading.RLock()
         self._compute, self._sending, self._fetching = (torch.cuda.Stream(self._device) for _ in range(3))
 
     def load(self, artifact: Artifact) -> CudaModel:
@@ -131,11 +137,13 @@ class CudaBackend:
                     with torchscript_warnings_silenced():
                         path = artifact.file(bucket.file)
                         loaded[bucket.file] = torch.jit.load(path, map_location=self._device).eval()
-                model.captured[bucket.length] = self._capture(loaded[bucket.file], bucket)
+                with self._turn:
+                    model.captured[bucket.length] = self._capture(loaded[bucket.file], bucket)
             except (RuntimeError, OSError, MemoryError) as error:
-                self.unload(model)
-                what = f"{bucket.file} of {manifest.version_id} does not load"
-                raise classify(error, what, LoadFailed) from error
+                lost = classify(error, f"{bucket.file} of {manifest.version_id} does not load", LoadFailed)
+                with suppress(EngineError):
+                    self.unload(model)
+                raise lost from error
         return model
 
     def run(self, model: Model, batch: Batch) -> Logits:
@@ -149,38 +157,53 @@ class CudaBackend:
             version = model.artifact.manifest.version_id
             raise RunFailed(f"{version} has no bucket of length {batch.bucket.length} and {batch.rows} rows loaded")
         what = f"forward pass of {batch.bucket} failed"
-        buffers = next(captured.turns)
-        if buffers.ticket is not None:
-            self._take_out(buffers)
-        try:
-            fill(buffers.host_in.numpy(), batch)
-            self._enqueue(captured, buffers)
-        except RuntimeError as error:
-            raise classify(error, what, RunFailed) from error
-        buffers.ticket = Ticket(batch.rows, what, buffers)
-        return buffers.ticket
+        with self._turn:
+            buffers = next(captured.turns)
+            if buffers.ticket is not None:
+                self._take_out(buffers)
+            try:
+                fill(buffers.host_in.numpy(), batch)
+                self._enqueue(captured, buffers)
+            except RuntimeError as error:
+                raise classify(error, what, RunFailed) from error
+            buffers.ticket = Ticket(batch.rows, what, buffers)
+            return buffers.ticket
 
     def collect(self, ticket: Ticket) -> Logits:
         """Wait for a submitted batch; its logits are the caller's own, whatever is submitted later."""
-        if ticket.buffers is not None:
-            self._take_out(ticket.buffers)
+        with self._turn:
+            if ticket.buffers is not None:
+                self._take_out(ticket.buffers)
         if ticket.logits is None:
             raise RunFailed(f"{ticket.what}: it was lost with the batch before it")
         return ticket.logits
 
     def settle(self) -> None:
         """Give what capturing left behind back to the GPU."""
-        torch.cuda.empty_cache()
+        self._empty_cache()
 
     def unload(self, model: Model) -> None:
         """Drop the graphs and their buffers, and give the memory back to the GPU."""
-        cast(CudaModel, model).captured.clear()
-        torch.cuda.empty_cache()
+        with self._turn:
+            cast(CudaModel, model).captured.clear()
+            self._empty_cache()
+
+    def held_bytes(self) -> int:
+        """Memory of the GPU that this process has taken."""
+        return int(torch.cuda.memory_reserved(self._device))
+
+    def _empty_cache(self) -> None:
+        try:
+            with self._turn:
+                torch.cuda.empty_cache()
+        except RuntimeError as error:
+            raise classify(error, "giving memory back failed", RunFailed) from error
 
     def health(self) -> None:
         """Multiply two small matrices there and look at the product."""
         try:
-            product = (torch.ones(4, 4, device=self._device) @ torch.ones(4, 4, device=self._device)).cpu().numpy()
+            with self._turn:
+                product = (torch.ones(4, 4, device=self._device) @ torch.ones(4, 4, device=self._device)).cpu().numpy()
         except RuntimeError as error:
             raise CoreLost(f"the GPU does not compute: {classify(error, 'matrix product', RunFailed)}") from error
         if not np.array_equal(product, np.full((4, 4), 4, dtype=np.float32)):

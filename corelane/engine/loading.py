@@ -1,53 +1,109 @@
-"""From names of models to runners that are loaded, healthy and warm, all on one backend of one core."""
+"""From names of models to runners that are loaded, healthy and warm, all on one backend of one core.
+
+TorchScript runs code as it is loaded. So nothing is loaded but artifacts below the artifact root, or fetched from the
+remote root into its cache, whose files have the digests of their manifest.
+"""
 
 import time
-from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from corelane.artifacts import find_artifact, model_name
+from corelane.artifacts import Artifact, check_manifest, find_artifact
+from corelane.calibration import read_calibration
 from corelane.engine.backend import Backend, open_backend
+from corelane.engine.memory import resident_bytes
 from corelane.engine.null import NullRunner
 from corelane.engine.runner import UNLIMITED, QueryRunner, Runner, RunnerLimits
-from corelane.errors import CorelaneError, CoreLost, RuntimeLost
+from corelane.errors import ArtifactRefused, CorelaneError
 from corelane.log import get_logger
+from corelane.remote import RemoteRoot
 
 log = get_logger(__name__)
 
 
-def load_runners(
-    target: str,
-    root: Path,
-    names: Iterable[str],
-    null_batch_s: float = 0.0,
-    limits: RunnerLimits = UNLIMITED,
-    memory_bytes: int | None = None,
-) -> tuple[dict[str, QueryRunner], list[str]]:
-    """Runners by version, and for each model that did not load the reason: one bad model stops no other.
+@dataclass(slots=True)
+class Loader:
+    """Loads models for one core. ``remote`` is asked for what is not below ``root``.
 
-    Raises SetupError if there is no such backend here, RuntimeLost or CoreLost if it is of no use.
+    ``memory_bytes`` is the device memory that models may take, where the device has its own.
     """
-    if target == "null":
-        return {NullRunner.version: NullRunner(null_batch_s)}, []
-    backend = open_backend(target, memory_bytes)
-    runners: dict[str, QueryRunner] = {}
-    reasons = []
-    for name in dict.fromkeys(names):
+
+    target: str
+    root: Path
+    remote: RemoteRoot | None = None
+    limits: RunnerLimits = UNLIMITED
+    null_batch_s: float = 0.0
+    memory_bytes: int | None = None
+    _backend: Backend | None = field(default=None, init=False)
+
+    def resolve(self, name: str, known: str | None = None) -> str:
+        """The version that a model's name means here: the one known if it is here, else the newest.
+
+        Raises ArtifactRefused if there is none.
+        """
+        if self.target == "null":
+            return NullRunner.version
+        if known is not None:
+            with suppress(ArtifactRefused):
+                return self._find(known).manifest.version_id
         try:
-            runner = _load(backend, target, root, name, limits)
-            runners[runner.version] = runner
-        except (CoreLost, RuntimeLost):
+            return find_artifact(self.root, name, self.target).manifest.version_id
+        except ArtifactRefused:
+            newest = None if self.remote is None else self.remote.newest(name, self.target)
+            if newest is None:
+                raise
+            return newest
+
+    def describe(self, version: str) -> dict[str, Any]:
+        """What the API shows of a version, without loading it; raises ArtifactRefused."""
+        if self.target == "null":
+            return NullRunner(version).summary
+        artifact = self._find(version)
+        calibration = read_calibration(artifact.path, artifact.manifest.version)
+        return artifact.summary(calibrated=calibration is not None)
+
+    def load(self, version: str, manifest: str = "") -> QueryRunner:
+        """A runner, healthy and warm in every bucket; raises ArtifactRefused or LoadFailed, SetupError if there is no
+        such backend here, RuntimeLost or CoreLost if it can do no more.
+
+        ``manifest`` is the digest its manifest must have, any if empty. What does not load leaves nothing behind.
+        """
+        started = time.monotonic()
+        if self.target == "null":
+            return NullRunner(version, self.null_batch_s)
+        artifact = self._find(version)
+        check_manifest(artifact, manifest)
+        if not artifact.manifest.verified:
+            log.warning("model_unverified", version=version, advice="run `corelane verify` where it is served")
+        if self._backend is None:
+            self._backend = open_backend(self.target, self.memory_bytes)
+        runner = Runner.open(self._backend, artifact, self.limits)
+        try:
+            runner.health()
+            runner.warm_up()
+        except BaseException:
+            with suppress(CorelaneError):
+                runner.close()
             raise
-        except CorelaneError as error:
-            reasons.append(f"{error.code}: {error.detail}")
-            log.error("model_failed", model=name, code=error.code, detail=error.detail)
-    backend.settle()
-    return runners, reasons
+        self.settle()
+        log.info("model_ready", version=runner.version, seconds=round(time.monotonic() - started, 2))
+        return runner
 
+    def settle(self) -> None:
+        """Give memory that is no longer used back to the system."""
+        if self._backend is not None:
+            self._backend.settle()
 
-def _load(backend: Backend, target: str, root: Path, name: str, limits: RunnerLimits) -> Runner:
-    started = time.monotonic()
-    runner = Runner.open(backend, find_artifact(root, model_name(name), target), limits)
-    runner.health()
-    runner.warm_up()
-    log.info("model_ready", version=runner.version, seconds=round(time.monotonic() - started, 2))
-    return runner
+    def held_bytes(self) -> int | None:
+        """Memory held where models lie, in bytes; None says that unloading gives none of it back for sure."""
+        return resident_bytes() if self._backend is None else self._backend.held_bytes()
+
+    def _find(self, version: str) -> Artifact:
+        try:
+            return find_artifact(self.root, version, self.target)
+        except ArtifactRefused:
+            if self.remote is None or (self.root / version.replace("@", "/") / self.target).exists():
+                raise
+            return self.remote.find(version, self.target)

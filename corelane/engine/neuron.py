@@ -1,14 +1,19 @@
 """Backend for artifacts on AWS Neuron cores: torch_neuronx (inf2, trn1, trn2) and torch_neuron (inf1).
 
 One process has one core, or the neighbouring cores of one pipeline; which they are stands in NEURON_RT_VISIBLE_CORES
-since the process was started, and the runtime reads it once. Models are loaded whole, the largest bucket first, and
-stay: loading and unloading breaks up a device's memory. What an error means is said by ``neuron_errors``; a core that
-an error has made useless is given up by ending the process, as nothing else frees it.
+since the process was started, and the runtime reads it once. Models are loaded whole, the largest bucket first. One
+that is unloaded gives its device memory back, but coming and going breaks that memory up, and only a new process has it
+whole again. What an error means is said by ``neuron_errors``; a core that an error has made useless is given up by
+ending the process, as nothing else frees it.
+
+Forward passes of several threads may share a core; that loading beside them is safe stands nowhere, so buckets are
+loaded, run and dropped one at a time.
 """
 
 import gc
 import importlib
 import re
+import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -87,6 +92,7 @@ class NeuronBackend:
         self._loaded: list[NeuronModel] = []
         self._family = import_family(target)
         self._ecc = self._ecc_errors()
+        self._turn = threading.Lock()
         # The runtime polls with threads of its own; torch's would only be in their way.
         torch.set_num_threads(1)
 
@@ -175,7 +181,8 @@ class NeuronBackend:
         pauses = iter(RETRY_PAUSES_S)
         while True:
             try:
-                return action()
+                with self._turn:
+                    return action()
             except (RuntimeError, ValueError, OSError, MemoryError) as error:
                 verdict = classify(str(error))
                 pause_s = next(pauses, None) if verdict.remedy is Remedy.RETRY else None
@@ -219,9 +226,14 @@ class NeuronBackend:
     def unload(self, model: Model) -> None:
         """Drop the modules, which frees their device memory; the core stays this process's until it ends."""
         loaded = cast(NeuronModel, model)
-        loaded.modules.clear()
+        with self._turn:
+            loaded.modules.clear()
+            gc.collect()
         self._loaded = [other for other in self._loaded if other is not loaded]
-        gc.collect()
+
+    def held_bytes(self) -> None:
+        """Nobody knows how much of the device's memory is left in one piece."""
+        return
 
     def health(self) -> None:
         """Look whether the driver has counted damaged memory on our devices since this process began."""

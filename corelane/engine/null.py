@@ -24,13 +24,14 @@ NULL_RESULT: dict[str, Any] = {
 
 
 class NullRunner:
-    """A runner without a model."""
+    """A runner without a model. It answers for any version: there is nothing to load."""
 
-    name = "null"
     version = "null@0"
 
-    def __init__(self, batch_s: float = 0.0) -> None:
+    def __init__(self, version: str = version, batch_s: float = 0.0) -> None:
         """``batch_s`` is the time each step takes, as on a device: the CPU is free meanwhile."""
+        self.version = version
+        self.name = version.partition("@")[0]
         self._batch_s = batch_s
         self.overlaps = batch_s > 0
         self.work = Work()
@@ -45,9 +46,11 @@ class NullRunner:
             "target": "null",
             "dtype": "none",
             "buckets": [],
+            "bytes": 0,
             "max_length": 0,
             "no_answer_threshold": 0.0,
             "calibrated": False,
+            "verified": True,
             "created_at": "1970-01-01T00:00:00Z",
         }
 

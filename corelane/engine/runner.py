@@ -18,11 +18,11 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from corelane.artifacts import TOKENIZER_NAME, Artifact
+from corelane.calibration import Calibration, read_calibration
 from corelane.engine.answering import ReadWindow, compose_result, search_rows
 from corelane.engine.backend import Backend, Batch, Logits, Model
 from corelane.engine.batching import Share, Waiting, next_batch
 from corelane.engine.buckets import Bucket
-from corelane.engine.calibration import Calibration, read_calibration
 from corelane.engine.contexts import Context
 from corelane.engine.pace import Pace
 from corelane.engine.pieces import Unread
@@ -174,9 +174,13 @@ class Runner:
         """Load an artifact and, if ``calibrated``, its calibration where it has one; raises ArtifactRefused or
         LoadFailed.
         """
-        calibration = read_calibration(artifact) if calibrated else None
+        calibration = read_calibration(artifact.path, artifact.manifest.version) if calibrated else None
         model = backend.load(artifact)
-        tokenizer = Tokenizer.from_file(str(artifact.file(TOKENIZER_NAME)))
+        try:
+            tokenizer = Tokenizer.from_file(str(artifact.file(TOKENIZER_NAME)))
+        except BaseException:
+            backend.unload(model)
+            raise
         tokenizer.no_truncation()
         tokenizer.no_padding()
         return cls(backend, model, tokenizer, limits, calibration)
@@ -184,17 +188,7 @@ class Runner:
     @property
     def summary(self) -> dict[str, object]:
         """What the API shows of the version."""
-        manifest = self._model.artifact.manifest
-        return {
-            "name": manifest.name,
-            "target": manifest.target,
-            "dtype": manifest.dtype,
-            "buckets": [str(bucket) for bucket in self._ladder],
-            "max_length": manifest.max_length,
-            "no_answer_threshold": manifest.no_answer_threshold,
-            "calibrated": self._calibration is not None,
-            "created_at": manifest.created_at,
-        }
+        return self._model.artifact.summary(calibrated=self._calibration is not None)
 
     def warm_up(self) -> None:
         """Run every bucket, with a single row and full, until it is at speed; the last pass tells its pace."""

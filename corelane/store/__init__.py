@@ -32,16 +32,27 @@
     cl:core:CORE               hash    the heartbeat: state, pid, versions, busy ratio, work     lease_s
                                        done
     cl:cores                   zset    every core → time of its last heartbeat, ms               none
+    cl:out_of_service          set     cores that are broken and take no versions                none
     cl:holders:VERSION         zset    core → time until which it surely holds the version, ms   none
     cl:models                  hash    version → what it is, JSON                                none
-    cl:aliases                 hash    alias → version                                           none
+    cl:aliases                 hash    alias → version, or versions and weights by turns         none
+    cl:pinned                  set     aliases set through the API: no worker moves them         none
+    cl:named                   hash    alias → the version that workers' settings mean by it     none
+    cl:placements              hash    version → where it is wanted, JSON                        none
+    cl:closed                  hash    version that takes no more jobs → since, ms               none
+    cl:plan                    string  counter: changes of placements; workers look when it      none
+                                       moves
+    cl:jobs                    hash    version → its jobs that are not final                     none
+    cl:loading:CORE            hash    VERSION#SINCE → loads begun there and not ended: a model  600 s
+                                       that kills its process is not loaded again and again
+    cl:restarting              string  the core whose process is being replaced, to free memory  60 s
     cl:events                  stream  one entry per job that became final                       10,000 entries
     cl:delivery:ID             hash    one event on its way to a webhook                         results_ttl_s
     cl:due                     zset    delivery → time of its next attempt, ms                   none
     cl:done                    channel the id of each job that became final
 
 Times are Redis' own clock, so the clocks of hosts do not matter. Every script is atomic and may be repeated: a repeated
-submit finds its job, a repeated commit finds no lease. ``admission``, ``jobs``, ``results``, ``completions`` and
-``fleet`` serve the API, ``dispatch`` and ``fleet`` the workers, ``upkeep`` and ``feeding`` the keeper, ``deliveries``
-the webhooks; ``records`` and ``payloads`` are how a job and its items are read.
+submit finds its job, a repeated commit finds no lease. ``admission``, ``jobs``, ``results``, ``completions``, ``fleet``
+and ``rollout`` serve the API, ``dispatch``, ``fleet`` and ``plans`` the workers, ``upkeep`` and ``feeding`` the keeper,
+``deliveries`` the webhooks; ``records`` and ``payloads`` are how a job and its items are read.
 """

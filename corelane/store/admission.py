@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from corelane.aliases import choose
 from corelane.errors import DeadlineInfeasible, Overloaded
 from corelane.promises import Forecast, Speed, forecast, tokens_ahead
 from corelane.settings import Settings
@@ -42,14 +43,16 @@ class Promise:
     forecast: Forecast | None
 
 
-async def look(link: AsyncLink, model: str) -> Admission:
-    """What an alias, a name or a version means now, and how much is waiting."""
-    version, owed, unfed, speeds, open_jobs = await link.run("admit", model)
+async def look(link: AsyncLink, model: str, key: str) -> Admission:
+    """What an alias, a name or a version means now for a key, and how much is waiting."""
+    found, owed, unfed, open_jobs = await link.run("admit", model)
+    speeds = {version.decode(): its_speeds for version, _, its_speeds in found}
+    version = choose({version.decode(): float(weight) for version, weight, _ in found}, key) if found else None
     return Admission(
-        None if version is None else version.decode(),
+        version,
         _accounts(owed),
         _accounts(unfed),
-        [Speed.decode(speed.decode()) for speed in speeds if speed is not None],
+        [Speed.decode(speed.decode()) for speed in (speeds[version] if version else ()) if speed is not None],
         [int(count) for count in open_jobs],
     )
 

@@ -1,10 +1,22 @@
--- admit(model) → {version or nil, tokens in the lanes and in files as owner:priority, tokens…, speeds of the living cores that hold it, open jobs by priority}
--- All that is asked before a job is taken in. Writes nothing.
-local version = redis.call('HEXISTS', 'cl:models', ARGV[1]) == 1 and ARGV[1] or redis.call('HGET', 'cl:aliases', ARGV[1])
-local speeds, open = {}, {}
-if version then
-  local cores = redis.call('ZRANGEBYSCORE', 'cl:holders:' .. version, now_ms(), '+inf')
+-- admit(model) → {per version the model may mean: {version, weight, speeds of the living cores that hold it}, tokens in the
+--   lanes and in files as owner:priority, tokens…, open jobs by priority}
+-- All that is asked before a job is taken in. Writes nothing. A version that is closed takes no more jobs.
+local model, found, open = ARGV[1], {}, {}
+local function add_version(version, weight)
+  if redis.call('HEXISTS', 'cl:closed', version) == 1 then return end
+  local speeds, cores = {}, redis.call('ZRANGEBYSCORE', 'cl:holders:' .. version, now_ms(), '+inf')
   if #cores > 0 then speeds = redis.call('HMGET', 'cl:speeds', unpack(cores)) end
+  found[#found + 1] = { version, weight, speeds }
+end
+if redis.call('HEXISTS', 'cl:models', model) == 1 then
+  add_version(model, '1')
+else
+  local means = redis.call('HGET', 'cl:aliases', model)
+  if means and not string.find(means, ' ', 1, true) then
+    add_version(means, '1')
+  elseif means then
+    for version, weight in string.gmatch(means, '(%S+) (%S+)') do add_version(version, weight) end
+  end
 end
 for priority = 0, 2 do open[priority + 1] = redis.call('SCARD', 'cl:open:' .. priority) end
-return { version or false, redis.call('HGETALL', 'cl:owed'), redis.call('HGETALL', 'cl:unfed'), speeds, open }
+return { found, redis.call('HGETALL', 'cl:owed'), redis.call('HGETALL', 'cl:unfed'), open }

@@ -88,8 +88,8 @@ class AsyncLink:
         try:
             return await self.many(commands)
         except redis.exceptions.NoScriptError:
-            await self.many([("SCRIPT", "LOAD", each.text) for each in load_scripts().values()])
-            return await self.many(commands)
+            lessons = [("SCRIPT", "LOAD", each.text) for each in load_scripts().values()]
+            return (await self.many([*lessons, *commands]))[len(lessons) :]
 
     async def close(self) -> None:
         """Close the connection; calls under way fail."""

@@ -109,7 +109,7 @@ end
 -- A job's one and only end: status, event, webhook, and the wake-up of whoever waits. Callers check that it is open.
 local function finish(job, status, ttl)
   local key, now = job_key(job), now_ms()
-  local url, priority, file = unpack(redis.call('HMGET', key, 'webhook_url', 'priority', 'file'))
+  local url, priority, file, version = unpack(redis.call('HMGET', key, 'webhook_url', 'priority', 'file', 'version'))
   redis.call('HSET', key, 'status', status, 'finished_ms', now)
   redis.call('EXPIRE', key, ttl)
   redis.call('EXPIRE', out_key(job), ttl)
@@ -123,6 +123,7 @@ local function finish(job, status, ttl)
     local account, tokens = unfed(job)
     if tokens ~= 0 then add('cl:unfed', account, -tokens) end
   end
+  add('cl:jobs', version, -1)
   redis.call('ZREM', 'cl:expiring', job)
   redis.call('SREM', 'cl:open:' .. (priority or '1'), job)
   redis.call('XADD', 'cl:events', 'MAXLEN', '~', 10000, '*', 'job', job, 'status', status)

@@ -13,13 +13,17 @@ import redis.exceptions
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from corelane.errors import StoreFull, StoreUnavailable
+from corelane.errors import StoreFull, StoreUnavailable, UnknownModel
 from corelane.store.scripts import Script, load_scripts
 
 #: Longest silence of Redis that is waited for, in seconds; blocking pops stay well below it.
 SOCKET_TIMEOUT_S = 5
 
 Command = tuple[Any, ...]
+
+
+class VersionClosed(UnknownModel):
+    """A version stopped taking jobs between a job's admission and its submission; admit it again."""
 
 
 @contextmanager
@@ -34,6 +38,8 @@ def store_errors() -> Iterator[None]:
     except redis.exceptions.ResponseError as error:
         if "PAYLOADGONE" in str(error):
             raise StoreUnavailable("Redis lost the job's payloads before it was kept; send it again") from error
+        if "VERSIONCLOSED" in str(error):
+            raise VersionClosed("this model version is being unloaded and takes no more jobs") from error
         if any(word in str(error) for word in ("OOM", "MISCONF", "READONLY", "LOADING", "BUSY")):
             raise StoreFull(f"Redis does not take writes now: {error}") from error
         raise
@@ -84,8 +90,8 @@ class Link:
         try:
             return self.many(commands)
         except redis.exceptions.NoScriptError:
-            self.many([("SCRIPT", "LOAD", each.text) for each in load_scripts().values()])
-            return self.many(commands)
+            lessons = [("SCRIPT", "LOAD", each.text) for each in load_scripts().values()]
+            return self.many([*lessons, *commands])[len(lessons) :]
 
     def close(self) -> None:
         """Close the connection; a later call opens it again."""

@@ -190,6 +190,10 @@ class Dispatch:
         """Sleep until a submit wakes this core, at most POP_S; whether it did."""
         return self._link("BLPOP", f"cl:wake:{self._core}", POP_S) is not None
 
+    def sleep(self) -> None:
+        """Let this core's bell be rung again; for a drain that ends without having claimed."""
+        self._link.many([("DEL", f"cl:bell:{self._core}", f"cl:wake:{self._core}")])
+
     def leave(self, versions: Sequence[str], bell: str) -> None:
         """Say that this core takes no more; what waits for it is rung for elsewhere."""
         self._link.run("leave", self._core, bell, *versions)

@@ -6,6 +6,8 @@ from typing import Any
 
 import orjson
 
+from corelane.aliases import DEFAULT_ALIAS, decode_weights
+from corelane.placement import UNPLACED, Placement
 from corelane.promises import Speed
 from corelane.settings import Settings
 from corelane.store.async_link import AsyncLink
@@ -13,9 +15,6 @@ from corelane.store.connections import Link, pairs
 
 #: A core that has been silent for longer than this is no longer listed, in milliseconds (an hour).
 FORGET_CORE_MS = 3_600_000
-
-#: The name that stands for the model of the settings.
-DEFAULT_ALIAS = "default"
 
 
 class Announcer:
@@ -27,28 +26,40 @@ class Announcer:
         self._link = Link(settings.redis_url)
 
     def beat(
-        self, fields: Mapping[str, Any], versions: Sequence[str], leases: Sequence[str], speed: Speed | None = None
-    ) -> None:
-        """Renew the core, how fast it is, what it holds, and its leases."""
+        self,
+        fields: Mapping[str, Any],
+        versions: Sequence[str],
+        leases: Sequence[str],
+        speed: Speed | None = None,
+        *,
+        is_out: bool = False,
+    ) -> str:
+        """Renew the core, how fast it is, what it holds, and its leases; the revision of the plan of placements.
+
+        ``is_out`` says that it is out of service: no version is to be placed on it.
+        """
         flat = [part for pair in fields.items() for part in pair]
-        head = (self._core, self._lease_ms, speed.encode() if speed else "", len(fields))
-        self._link.run("beat", *head, *flat, len(versions), *versions, *leases)
+        head = (self._core, self._lease_ms, speed.encode() if speed else "", int(is_out), len(fields))
+        return str(self._link.run("beat", *head, *flat, len(versions), *versions, *leases).decode())
 
     def publish_model(self, version: str, summary: Mapping[str, Any], aliases: Sequence[str]) -> None:
-        """Make a version known, and move aliases to it."""
-        commands: list[tuple[Any, ...]] = [("HSET", "cl:models", version, orjson.dumps(summary))]
-        commands += [("HSET", "cl:aliases", alias, version) for alias in aliases]
-        self._link.many(commands)
+        """Make a version known, and aliases mean it, but for those that were set through the API."""
+        self._link.run("announce", version, orjson.dumps(summary), *aliases)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRecord:
-    """A version known to the fleet, the aliases that mean it, and the cores that hold it now."""
+    """A version known to the fleet: the aliases that mean it with their weights, the cores that hold it now, where it
+    was placed, and its jobs that are not final.
+    """
 
     version: str
     summary: dict[str, Any]
-    aliases: list[str]
+    aliases: dict[str, float]
     cores: list[str]
+    placement: Placement
+    is_closed: bool
+    open_jobs: int
 
 
 class Fleet:
@@ -69,22 +80,32 @@ class Fleet:
         ]
 
     async def models(self) -> list[ModelRecord]:
-        """Every version ever announced, by name."""
+        """Every version ever announced, by name, but for those that were unloaded for good."""
         now = await self._now_ms()
-        models, aliases = await self._link.many([("HGETALL", "cl:models"), ("HGETALL", "cl:aliases")])
-        summaries = sorted((version.decode(), orjson.loads(summary)) for version, summary in pairs(models))
+        keys = ("models", "aliases", "placements", "closed", "jobs")
+        replies = await self._link.many([("HGETALL", f"cl:{key}") for key in keys])
+        summaries, aliases, placements, closed, jobs = (_table(reply) for reply in replies)
         holders = await self._link.many(
-            [("ZRANGEBYSCORE", f"cl:holders:{version}", now, "+inf") for version, _ in summaries]
+            [("ZRANGEBYSCORE", f"cl:holders:{version}", now, "+inf") for version in sorted(summaries)]
         )
-        return [
+        records = [
             ModelRecord(
                 version,
-                summary,
-                sorted(alias.decode() for alias, target in pairs(aliases) if target.decode() == version),
+                orjson.loads(summaries[version]),
+                {
+                    alias: weight
+                    for alias, means in sorted(aliases.items())
+                    for meant, weight in decode_weights(means).items()
+                    if meant == version
+                },
                 sorted(core.decode() for core in cores),
+                Placement.model_validate_json(placements[version]) if version in placements else UNPLACED,
+                version in closed,
+                max(0, int(jobs.get(version, 0))),
             )
-            for (version, summary), cores in zip(summaries, holders, strict=True)
+            for version, cores in zip(sorted(summaries), holders, strict=True)
         ]
+        return [record for record in records if record.cores or record.open_jobs or not record.is_closed]
 
     async def is_calibrated(self, version: str) -> bool:
         """Whether a version was announced with scores that are probabilities."""
@@ -92,11 +113,14 @@ class Fleet:
         return summary is not None and bool(orjson.loads(summary).get("calibrated"))
 
     async def default_cores(self) -> int:
-        """Living cores that hold the default model."""
-        version = await self._link("HGET", "cl:aliases", DEFAULT_ALIAS)
-        if version is None:
+        """Living cores that hold the default model: of several versions, the fewest."""
+        means = await self._link("HGET", "cl:aliases", DEFAULT_ALIAS)
+        if means is None:
             return 0
-        return int(await self._link("ZCOUNT", f"cl:holders:{version.decode()}", await self._now_ms(), "+inf"))
+        now = await self._now_ms()
+        versions = decode_weights(means.decode())
+        counts = await self._link.many([("ZCOUNT", f"cl:holders:{version}", now, "+inf") for version in versions])
+        return min(map(int, counts))
 
     async def tokens(self) -> tuple[dict[str, int], dict[str, int]]:
         """Estimated tokens that wait, by version, and that are claimed and not yet answered, by core."""
@@ -113,6 +137,11 @@ class Fleet:
     async def _now_ms(self) -> int:
         seconds, micros = await self._link("TIME")
         return int(seconds) * 1000 + int(micros) // 1000
+
+
+def _table(flat: Sequence[bytes]) -> dict[str, str]:
+    """A hash of texts."""
+    return {key.decode(): value.decode() for key, value in pairs(flat)}
 
 
 def _counts(names: Sequence[bytes], flat: Sequence[bytes]) -> dict[str, int]:

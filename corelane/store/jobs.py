@@ -71,14 +71,18 @@ class JobStore:
         self._settings = settings
         self._bell = bell
 
-    async def admit(self, model: str) -> Admission:
-        """What there is to know before a job is submitted; its version is None if the model means nothing."""
-        return await look(self._link, model)
+    async def admit(self, model: str, key: str = "") -> Admission:
+        """What there is to know before a job is submitted; its version is None if the model means nothing.
+
+        Where the model is an alias of several versions, the key chooses.
+        """
+        return await look(self._link, model, key)
 
     async def submit(self, submission: Submission, admission: Admission) -> JobRecord:
         """Write payloads, then job, refs and bells in one step. Idempotent by the job's id.
 
-        Raises Overloaded or DeadlineInfeasible before anything is written.
+        Raises Overloaded or DeadlineInfeasible before anything is written; VersionClosed, with nothing kept, if the
+        version stopped taking jobs since it was admitted.
         """
         costs = [item_tokens(item, submission.contexts) for item in submission.items]
         slices = list(cut_slices(costs, self._settings.slice_items, self._settings.slice_tokens))

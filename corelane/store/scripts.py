@@ -18,7 +18,13 @@ NAMES = (
     "cancel",
     "drop",
     "beat",
+    "announce",
+    "place",
+    "alias",
+    "unalias",
+    "release",
     "leave",
+    "ring",
     "wake",
     "tend",
 )

@@ -24,6 +24,11 @@ def test_every_route_is_there(document: dict[str, Any]) -> None:
         ("post", "/v1/jobs/{job_id}/cancel"),
         ("get", "/v1/cores"),
         ("get", "/v1/models"),
+        ("post", "/v1/cores/{core}/models"),
+        ("delete", "/v1/cores/{core}/models/{version}"),
+        ("get", "/v1/aliases"),
+        ("put", "/v1/aliases/{alias}"),
+        ("delete", "/v1/aliases/{alias}"),
         ("get", "/livez"),
         ("get", "/readyz"),
     }

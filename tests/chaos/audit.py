@@ -35,7 +35,7 @@ SPELLED_OUT = 5
 ONLY_WITH_WORK = re.compile(r"cl:(lane|lanes|returned|claim|in|contexts|open|expiring|leases|due|feeds)\b")
 
 #: Hashes and sorted sets whose numbers all come to nothing with the last item.
-COUNTERS = ("cl:waiting", "cl:held", "cl:owed", "cl:unfed")
+COUNTERS = ("cl:waiting", "cl:held", "cl:owed", "cl:unfed", "cl:jobs")
 
 #: Keys that belong to Celery and kombu.
 CELERYS = re.compile(r"_kombu\.|unacked|core\.|keeper|deliveries|celery")

@@ -12,38 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corelane.artifacts import Artifact, check_files, read_artifact
+from corelane.calibration import CALIBRATION_NAME, Calibration, Curve, read_calibration, write_calibration
 from corelane.engine.answering import ReadWindow, compose_result, gives_answer
-from corelane.engine.calibration import (
-    CALIBRATION_NAME,
-    Calibration,
-    Curve,
-    Observation,
-    check_kinds,
-    fit_curves,
-    read_calibration,
-    write_calibration,
-)
 from corelane.engine.contexts import Context
+from corelane.engine.fitting import Observation, check_kinds, fit_curves
 from corelane.engine.reading import Query
 from corelane.engine.runner import Runner
 from corelane.engine.spans import WindowSpans
 from corelane.engine.windows import Window
 from corelane.errors import ArtifactRefused, InvalidInput, SetupError
 from corelane.jobs import Options
+from tests.artifacts_for_tests import CALIBRATION
 from tests.fakes import FixedBackend
 
 TOKENS = 12
-
-CALIBRATION = Calibration(
-    version="0",
-    dtype="fp32",
-    answerable=Curve(intercept=-1.3, slope=0.2),
-    right=Curve(intercept=2.5, slope=2.0),
-    file="made.json",
-    file_digest="0" * 64,
-    questions=100,
-    created_at="2026-01-01T00:00:00Z",
-)
 
 
 def draw_observations(count: int, seed: int) -> list[Observation]:
@@ -140,7 +122,7 @@ def test_calibration_of_another_version_is_refused(tiny_artifact: Artifact, tmp_
     shutil.copytree(tiny_artifact.path, tmp_path / "copy")
     write_calibration(tmp_path / "copy", CALIBRATION)
     with pytest.raises(ArtifactRefused, match="fitted for version 0"):
-        read_calibration(read_artifact(tmp_path / "copy"))
+        read_calibration(tmp_path / "copy", CALIBRATION.version + "0")
 
 
 def test_precision_asked_of_a_model_that_is_not_calibrated_fails_that_item_alone(tiny_artifact: Artifact) -> None:

@@ -10,10 +10,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from corelane.artifacts import Artifact, read_artifact
+from corelane.calibration import CALIBRATION_NAME, read_calibration
 from corelane.cli.app import make_cli
 from corelane.cli.calibrate import Judged, cut_folds
 from corelane.engine.backend import open_backend
-from corelane.engine.calibration import CALIBRATION_NAME, read_calibration
 from corelane.engine.evidence import WitnessRunner
 from corelane.engine.reading import Query
 from corelane.engine.runner import Runner
@@ -90,7 +90,7 @@ def test_calibration_is_fitted_shown_and_kept_beside_the_artifact(
     assert "ECE" in done.stdout
     assert "min_precision" in done.stdout
     artifact = read_artifact(home)
-    calibration = read_calibration(artifact)
+    calibration = read_calibration(artifact.path, artifact.manifest.version)
     assert calibration is not None
     assert (calibration.file, calibration.questions, calibration.dtype) == ("made.json", 240, "fp32")
     assert (home / "manifest.json").read_bytes() == manifest
@@ -106,10 +106,10 @@ def test_compiling_again_keeps_the_calibration(
     from corelane.settings import Settings
 
     assert run(write(tmp_path / "made.json", squad), "--model", "tiny-qa").exit_code == 0
-    before = read_calibration(read_artifact(home))
+    before = read_calibration(home, read_artifact(home).manifest.version)
     again = build(str(tiny_model), settings=Settings(data_dir=tmp_path), buckets="2x48", dtype="bf16")
     assert again.path == home
-    assert read_calibration(again) == before
+    assert read_calibration(again.path, again.manifest.version) == before
 
 
 def test_file_that_is_too_small_or_not_marked_is_refused_and_nothing_kept(

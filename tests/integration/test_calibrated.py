@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from corelane.artifacts import find_artifact
-from corelane.engine.calibration import Calibration, Curve, write_calibration
+from corelane.calibration import Calibration, Curve, write_calibration
 from corelane.jobs import Item
 from tests.integration.conftest import Fleet, start_fleet, stop_fleet
 

@@ -194,7 +194,7 @@ def test_step_without_a_batch_has_the_rest_done_all_the_same(device: tuple[Runne
 
 
 def test_null_engine_that_takes_time_answers_what_was_there_when_it_began() -> None:
-    docket = Docket({NullRunner.version: NullRunner(0.01)})
+    docket = Docket({NullRunner.version: NullRunner(batch_s=0.01)})
     docket.open(*make_claim("a", NullRunner.version, [["ada"], ["paris"]]))
 
     def change() -> None:

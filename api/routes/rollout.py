@@ -1,0 +1,189 @@
+"""Rollout: load and unload versions on cores, and move aliases, all without a pause for what is served meanwhile.
+
+Answers say what is wanted from now on; the workers do it between batches, and ``GET /v1/cores`` says how far they are.
+"""
+
+from typing import Annotated, Literal, Self
+
+from fastapi import APIRouter, Path, Query
+from pydantic import BaseModel, Field, model_validator
+
+from api.bodies import FastBodyRoute
+from api.deps import Parts, PartsDep
+from api.errors import documented
+from corelane.aliases import ALIAS_NAME
+from corelane.artifacts import VERSION_ID, find_artifact
+from corelane.errors import ArtifactRefused, InvalidInput, NotFound
+from corelane.jobs import Wire
+from corelane.placement import ALL_CORES, Placement, Scope
+
+router = APIRouter(prefix="/v1", tags=["fleet"], responses=documented(404, 409, 422, 503), route_class=FastBodyRoute)
+
+CorePath = Annotated[str, Path(description="A core's name, host/index, or `all`.", examples=["all"])]
+VersionPath = Annotated[str, Path(description="A version, NAME@FINGERPRINT.")]
+AliasPath = Annotated[str, Path(description="Letters, digits, `.`, `_` and `-`, in lower case.")]
+
+
+class LoadRequest(Wire):
+    """What to load, and how."""
+
+    model: str = Field(
+        min_length=1,
+        max_length=210,
+        description="A version, NAME@FINGERPRINT; or a name: its newest version, where the API sees the artifacts.",
+    )
+    count: int | None = Field(None, ge=1, le=10_000, strict=True, description="With `all`: on so many cores only.")
+    lazy: bool = Field(False, strict=True, description="Load it once work first waits for it.")
+    manifest_sha256: str | None = Field(
+        None, pattern=r"^[0-9a-f]{64}$", description="Refuse artifacts whose manifest.json has another digest."
+    )
+
+
+class PlacementInfo(BaseModel):
+    """Where a version is wanted from now on."""
+
+    object: Literal["placement"] = "placement"
+    version: str
+    scope: Scope = Field(description="all, count, none, or settings (the cores whose settings name its model).")
+    count: int | None = Field(None, description="Cores, with scope `count`.")
+    cores: list[str] = Field(description="Cores it is wanted on besides.")
+    without: list[str] = Field(description="Cores it is not wanted on.")
+    lazy: bool
+
+    @classmethod
+    def of(cls, version: str, placement: Placement) -> "PlacementInfo":
+        """A placement as callers see it."""
+        return cls(
+            version=version,
+            scope=placement.scope,
+            count=placement.count or None,
+            cores=list(placement.cores),
+            without=list(placement.without),
+            lazy=placement.lazy,
+        )
+
+
+class AliasRequest(Wire):
+    """What an alias is to mean: one ``version``, or several by ``weights``."""
+
+    version: str | None = Field(None, min_length=1, max_length=210)
+    weights: dict[str, Annotated[float, Field(ge=0, le=1e6)]] | None = Field(
+        None, min_length=1, max_length=20, description="Versions with their shares, relative to each other."
+    )
+    force: bool = Field(False, strict=True, description="Even if no living core holds a version yet.")
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Self:
+        if (self.version is None) == (self.weights is None):
+            raise ValueError("give a `version`, or `weights` of several")
+        if self.weights is not None and not any(self.weights.values()):
+            raise ValueError("one of the `weights` must be above zero")
+        return self
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Versions with their weights."""
+        return self.weights if self.weights is not None else {self.version or "": 1.0}
+
+
+class AliasInfo(BaseModel):
+    """An alias and what it means."""
+
+    object: Literal["alias"] = "alias"
+    alias: str
+    weights: dict[str, float] = Field(description="Versions with their shares, relative to each other.")
+    is_set: bool = Field(description="Set here; else it is what the workers' settings mean by it.")
+
+
+class AliasList(BaseModel):
+    """Every alias."""
+
+    object: Literal["list"] = "list"
+    data: list[AliasInfo]
+
+
+@router.post("/cores/{core:path}/models", status_code=202)
+async def load_model(core: CorePath, request: LoadRequest, parts: PartsDep) -> PlacementInfo:
+    """Have a core, all, or so many of them load a version: checked, warm in every bucket, and only then served.
+
+    What is served meanwhile goes on. Asking again has cores try again that failed.
+    """
+    await require_core(parts, core)
+    if request.count is not None and core != ALL_CORES:
+        raise InvalidInput("`count` goes with `all`: POST /v1/cores/all/models")
+    version = resolve(parts, request.model)
+    manifest = request.manifest_sha256 or ""
+    placement = await parts.rollout.load(version, core, count=request.count, lazy=request.lazy, manifest=manifest)
+    return PlacementInfo.of(version, placement)
+
+
+@router.delete("/cores/{core:path}/models/{version}", status_code=202)
+async def unload_model(
+    core: CorePath,
+    version: VersionPath,
+    parts: PartsDep,
+    force: Annotated[
+        bool, Query(description="At once: what waits for it then waits until it is loaded again, canceled or expired.")
+    ] = False,
+) -> PlacementInfo:
+    """Have a core, or all, unload a version. From `all` it takes no more jobs and leaves once its last job is final;
+    from one core, once another holds it.
+
+    Refused while an alias means it, or if it would leave its only core.
+    """
+    await require_core(parts, core)
+    return PlacementInfo.of(version, await parts.rollout.unload(version, core, force=force))
+
+
+@router.get("/aliases")
+async def list_aliases(parts: PartsDep) -> AliasList:
+    """The aliases and what they mean."""
+    return AliasList(
+        data=[
+            AliasInfo(alias=each.alias, weights=each.weights, is_set=each.is_set)
+            for each in await parts.rollout.aliases()
+        ]
+    )
+
+
+@router.put("/aliases/{alias}")
+async def set_alias(alias: AliasPath, request: AliasRequest, parts: PartsDep) -> AliasInfo:
+    """Make an alias mean a version, or several by weight: each job goes to one of them, jobs with the same `sticky_key`
+    to the same. Jobs already submitted keep theirs.
+    """
+    if not ALIAS_NAME.match(alias):
+        raise InvalidInput("an alias is lower-case letters, digits, `.`, `_` and `-`, at most 100")
+    for version in request.shares:
+        require_version(version)
+    await parts.rollout.set_alias(alias, request.shares, force=request.force)
+    shares = {version: weight for version, weight in request.shares.items() if weight > 0}
+    return AliasInfo(alias=alias, weights=shares, is_set=True)
+
+
+@router.delete("/aliases/{alias}")
+async def unset_alias(alias: AliasPath, parts: PartsDep) -> AliasInfo:
+    """Forget an alias that was set here: it means again what the workers' settings mean by it, or nothing."""
+    return AliasInfo(alias=alias, weights=await parts.rollout.unset_alias(alias), is_set=False)
+
+
+async def require_core(parts: Parts, core: str) -> None:
+    """Raise NotFound for a core nobody has heard of in the last hour."""
+    if core != ALL_CORES and core not in {known["core"] for known in await parts.fleet.cores()}:
+        raise NotFound(f"there is no core {core[:120]!r}; GET /v1/cores lists them, `all` means every one")
+
+
+def require_version(version: str) -> None:
+    """Raise InvalidInput for what cannot be a version."""
+    if not VERSION_ID.match(version):
+        raise InvalidInput(f"{version[:120]!r} is not a version; versions look like qa-minilm@3f2a94c1d07b")
+
+
+def resolve(parts: Parts, model: str) -> str:
+    """The version of a request; of a name alone the newest below the artifact root. Raises InvalidInput."""
+    if "@" in model:
+        require_version(model)
+        return model
+    try:
+        return find_artifact(parts.settings.artifact_root, model, parts.settings.target).manifest.version_id
+    except ArtifactRefused as error:
+        raise InvalidInput(f"{error.detail}; or name a version, as {model}@3f2a94c1d07b") from None

@@ -1,0 +1,228 @@
+"""A version replaced by another under constant load; an alias split in two; a version whose files are damaged.
+
+    python benchmarks/rollout.py [FILE.json.gz] [--limit N]
+
+Questions of a SQuAD file go to `default` at a steady rate, a third of what the service does in bulk, from before the
+first step to after the last: load the new version, move both aliases, unload the old one, then ask for a third one with
+a file cut off. The new version has the old one's files under another fingerprint, so that a difference in latency is
+the change's alone. Latencies count from the moment a question was due. The split is counted over 10,000 jobs of one
+item each, without keys and with, on a service of the null engine.
+"""
+
+import json
+import random
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from benchmarks.mixed_load import DATA, LOAD, capacity, percentile_ms
+from benchmarks.questions import read_arguments
+from corelane.artifacts import MANIFEST_NAME, Artifact, find_artifact, model_name
+from corelane.cli.local import running_service
+from corelane.cli.squad import Question
+from corelane.client import Client
+from corelane.errors import CorelaneError
+from corelane.settings import Settings
+
+HERE = Path(__file__).parent
+
+#: Threads that ask, more than questions are ever under way.
+ASKERS = 24
+
+#: Load before the first step and after the last, in seconds.
+BESIDE_S = 25
+
+#: Jobs over which a split is counted, and the share of the newer version.
+SPLIT_JOBS, SPLIT_SHARE = 10_000, 10
+
+#: The other versions' fingerprints.
+NEXT, BROKEN = "beefbeefbeef", "deaddeaddead"
+
+
+@dataclass
+class Steady:
+    """Questions at a steady rate: when each was due, how long it took, and what answered or went wrong."""
+
+    asked: list[tuple[float, float, str]] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+
+    def between(self, begin: float, end: float) -> list[float]:
+        """Latencies of those due in a stretch of time."""
+        return [latency for due, latency, _ in self.asked if begin <= due < end]
+
+
+@contextmanager
+def steady_load(client: Client, questions: Sequence[Question], rate_per_s: float) -> Iterator[Steady]:
+    """Ask until the block ends."""
+    steady, stop, order = Steady(), threading.Event(), random.Random(1)
+
+    def ask(due: float, question: Question) -> None:
+        try:
+            item = {"question": question.question, "context": question.context}
+            job = client.submit([item], options={"no_answer": False}, wait_s=50)
+            if job.counts.succeeded != 1:
+                steady.failed.append(f"{job.id} {job.status}")
+            steady.asked.append((due, time.perf_counter() - due, job.model))
+        except CorelaneError as error:
+            steady.failed.append(f"{error.code}: {error.detail}")
+
+    def drive() -> None:
+        began, number = time.perf_counter(), 0
+        with ThreadPoolExecutor(ASKERS) as askers:
+            while not stop.is_set():
+                due = began + number / rate_per_s
+                time.sleep(max(0.0, due - time.perf_counter()))
+                askers.submit(ask, due, order.choice(questions))
+                number += 1
+
+    driver = threading.Thread(target=drive)
+    driver.start()
+    try:
+        yield steady
+    finally:
+        stop.set()
+        driver.join()
+
+
+def copy_version(artifact: Artifact, fingerprint: str) -> str:
+    """The same artifact under another fingerprint, older than the original; its version."""
+    folder = artifact.path.parent.parent / fingerprint / artifact.path.name
+    shutil.copytree(artifact.path, folder)
+    manifest = artifact.manifest.model_copy(update={"version": fingerprint, "created_at": "2020-01-01T00:00:00Z"})
+    (folder / MANIFEST_NAME).write_text(manifest.model_dump_json())
+    return manifest.version_id
+
+
+def states(client: Client, version: str) -> list[str]:
+    """How far each core is with a version."""
+    return [m["state"] for core in client.cores() for m in core["models"] if m["version"] == version]
+
+
+def until(condition: Callable[[], bool]) -> float:
+    """Wait for it; the time then."""
+    while not condition():
+        time.sleep(0.2)
+    return time.perf_counter()
+
+
+def memory_mb(client: Client) -> list[int]:
+    """What each core's process holds."""
+    return [round((core["memory_bytes"] or 0) / 1e6) for core in client.cores()]
+
+
+def measure_swap(client: Client, artifact: Artifact, questions: Sequence[Question]) -> dict[str, object]:
+    """All steps under load."""
+    old = artifact.manifest.version_id
+    rate_per_s = LOAD * capacity(client, questions)
+    cores = len(client.cores())
+    memory = {"before": memory_mb(client)}
+    with steady_load(client, questions, rate_per_s) as steady:
+        time.sleep(BESIDE_S)
+        new, broken = copy_version(artifact, NEXT), copy_version(artifact, BROKEN)
+        file = artifact.path.parent.parent / BROKEN / artifact.path.name / artifact.manifest.buckets[0].file
+        file.write_bytes(file.read_bytes()[: 1 << 20])
+        marks = {"begin": time.perf_counter()}
+        client.load_model(new)
+        marks["loaded"] = until(lambda: states(client, new) == ["ready"] * cores)
+        memory["both"] = memory_mb(client)
+        for alias in ("default", artifact.manifest.name):
+            client.set_alias(alias, new)
+        marks["moved"] = time.perf_counter()
+        client.unload_model(old)
+        marks["unloaded"] = until(lambda: not states(client, old))
+        time.sleep(3)
+        memory["after"] = memory_mb(client)
+        client.load_model(broken)
+        marks["refused"] = until(lambda: states(client, broken) == ["failed"] * cores)
+        reasons = {m["reason"] for core in client.cores() for m in core["models"] if m["version"] == broken}
+        client.unload_model(broken)
+        time.sleep(BESIDE_S)
+        end = time.perf_counter()
+    first, last = min(due for due, _, _ in steady.asked), end
+    stretches = {
+        "before": steady.between(first, marks["begin"]),
+        "during": steady.between(marks["begin"], marks["refused"]),
+        "after": steady.between(marks["refused"], last),
+    }
+    p99 = {name: percentile_ms(found, 99) for name, found in stretches.items()}
+    return {
+        "rate_per_s": round(rate_per_s, 1),
+        "questions": {name: len(found) for name, found in stretches.items()},
+        "failed": steady.failed,
+        "answered_by": Counter(model for _, _, model in steady.asked),
+        "p50_ms": {name: percentile_ms(found, 50) for name, found in stretches.items()},
+        "p99_ms": p99,
+        "p99_during_to_before": round(p99["during"] / p99["before"], 2),
+        "load_s": round(marks["loaded"] - marks["begin"], 1),
+        "unload_s": round(marks["unloaded"] - marks["moved"], 1),
+        "core_memory_mb": memory,
+        "model_mb": round(artifact.manifest.bytes / 1e6),
+        "damaged_version": sorted(reasons),
+    }
+
+
+def measure_split(client: Client) -> dict[str, object]:
+    """Shares of the newer version over many jobs, and whether keys stay."""
+    client.load_model("null@1")
+    until(lambda: "ready" in states(client, "null@1"))
+    client.set_alias("canary", {"null@0": 100 - SPLIT_SHARE, "null@1": SPLIT_SHARE})
+    item = {"question": "who", "context": "ada"}
+
+    def model_of(number: int | None) -> str:
+        key = None if number is None else f"customer-{number}"
+        return client.submit([item], model="canary", sticky_key=key).model
+
+    with ThreadPoolExecutor(ASKERS) as askers:
+        alone = list(askers.map(model_of, [None] * SPLIT_JOBS))
+        keyed, again = (list(askers.map(model_of, range(SPLIT_JOBS))) for _ in range(2))
+    return {
+        "jobs": SPLIT_JOBS,
+        "wanted_percent": SPLIT_SHARE,
+        "percent": round(100 * alone.count("null@1") / SPLIT_JOBS, 2),
+        "percent_of_keys": round(100 * keyed.count("null@1") / SPLIT_JOBS, 2),
+        "keys_that_moved": sum(one != other for one, other in zip(keyed, again, strict=True)),
+    }
+
+
+def compiled(data: Path) -> Artifact:
+    """A copy of the default model's artifact in a folder of its own; compiled first if it never was."""
+    settings = Settings(data_dir=DATA)
+    try:
+        artifact = find_artifact(settings.artifact_root, model_name(settings.model), "cpu")
+    except CorelaneError:
+        from compile.build import build
+
+        artifact = build(settings.model, settings=settings)
+    copy = Settings(data_dir=data).artifact_root / artifact.path.relative_to(settings.artifact_root)
+    shutil.copytree(artifact.path, copy)
+    return find_artifact(Settings(data_dir=data).artifact_root, artifact.manifest.version_id, "cpu")
+
+
+def main() -> int:
+    """Measure and keep the figures."""
+    questions = read_arguments(__doc__)
+    with tempfile.TemporaryDirectory() as folder:
+        artifact = compiled(Path(folder))
+        with running_service(Path(folder)) as url, Client(url) as client:
+            figures = {"swap": measure_swap(client, artifact, questions)}
+        with running_service(Path(folder) / "null", target="null") as url, Client(url) as client:
+            figures["split"] = measure_split(client)
+    results = HERE / "results"
+    results.mkdir(exist_ok=True)
+    (results / "rollout.json").write_text(json.dumps(figures, indent=2) + "\n")
+    print(json.dumps(figures, indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

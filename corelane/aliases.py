@@ -1,0 +1,42 @@
+"""Aliases: movable names, each for one version or for several by weight. Pure.
+
+Which version of several a job gets is a function of its key and the weights alone: the same key gets the same version
+on every API process, and when weights change only those keys move that must (weighted rendezvous hashing).
+"""
+
+import hashlib
+import math
+import re
+from collections.abc import Mapping
+
+#: The name that stands for the model of the settings.
+DEFAULT_ALIAS = "default"
+
+ALIAS_NAME = re.compile(r"^[a-z0-9][a-z0-9._-]{0,99}$")
+
+Weights = Mapping[str, float]
+
+
+def choose(weights: Weights, key: str) -> str:
+    """The version a key gets; over many keys each version gets its share. At least one weight must be above zero."""
+    return min((version for version in weights if weights[version] > 0), key=lambda v: _draw(v, key) / weights[v])
+
+
+def encode_weights(weights: Weights) -> str:
+    """The text that stands in the store: one version alone, or versions with their weights by turns."""
+    kept = {version: weight for version, weight in weights.items() if weight > 0}
+    return next(iter(kept)) if len(kept) == 1 else " ".join(f"{version} {weight:g}" for version, weight in kept.items())
+
+
+def decode_weights(text: str) -> dict[str, float]:
+    """Read weights back."""
+    parts = text.split()
+    if len(parts) == 1:
+        return {text: 1.0}
+    return {version: float(weight) for version, weight in zip(parts[::2], parts[1::2], strict=True)}
+
+
+def _draw(version: str, key: str) -> float:
+    """An exponentially distributed number, always the same for a version and a key."""
+    digest = hashlib.sha256(f"{version} {key}".encode()).digest()
+    return -math.log((int.from_bytes(digest[:8]) + 0.5) / 2**64)

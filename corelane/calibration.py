@@ -1,0 +1,125 @@
+"""Calibration: what turns a model's margins and shares into probabilities. Its file stands beside the artifact's.
+
+Two logistic curves in a row: the chance that the context answers the question at all, by the best margin, and the
+chance that a span is then the right one, by its share among the spans of its own window. Neither looks beyond a span's
+window, so scores compare between windows, items and documents, and both grow with the margin, so within a window the
+better span has the higher score. The file has a digest of its own and stands in no manifest: it comes and goes without
+making another version.
+"""
+
+import hashlib
+import math
+import secrets
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from corelane.errors import ArtifactRefused, SetupError
+
+CALIBRATION_NAME = "calibration.json"
+
+#: What to do about a file that cannot be used.
+ADVICE = "make it anew with `corelane calibrate`, or remove it"
+
+
+class Record(BaseModel):
+    """A frozen part of the file."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", protected_namespaces=())
+
+
+class Curve(Record):
+    """A logistic curve: 1 / (1 + exp(-(intercept + slope · x)))."""
+
+    intercept: float
+    slope: float = Field(gt=0)
+
+    def log_chance(self, x: float) -> float:
+        """Logarithm of the chance at ``x``."""
+        z = self.intercept + self.slope * x
+        return -math.log1p(math.exp(-z)) if z > 0 else z - math.log1p(math.exp(z))
+
+
+class Calibration(Record):
+    """Two curves, whose they are, and what they were fitted on; ``digest`` covers all of it."""
+
+    schema_version: Literal[1] = 1
+    version: str = Field(description="The model version's fingerprint.")
+    dtype: str = Field(description="The number format of the artifact that was asked.")
+    answerable: Curve = Field(description="Chance that the context has an answer, by the best margin.")
+    right: Curve = Field(description="Chance that a span is right if there is an answer, by its log share.")
+    file: str = Field(description="The file it was fitted on.")
+    file_digest: str = Field(description="That file's SHA-256.")
+    questions: int
+    created_at: str
+    digest: str = ""
+
+    def signed(self) -> Self:
+        """The same, with its digest."""
+        return self.model_copy(update={"digest": self._digest()})
+
+    def is_whole(self) -> bool:
+        """Whether the digest is that of the rest."""
+        return self.digest == self._digest()
+
+    def log_score(self, margin: float, log_share: float) -> float:
+        """Logarithm of a span's score."""
+        return self.answerable.log_chance(margin) + self.right.log_chance(log_share)
+
+    def no_answer_score(self, best_margin: float) -> float:
+        """The chance that the context holds no answer; 1 where it has no span at all (a margin of -∞)."""
+        return 1.0 - math.exp(self.answerable.log_chance(best_margin))
+
+    def _digest(self) -> str:
+        return hashlib.sha256(self.model_dump_json(exclude={"digest"}).encode()).hexdigest()
+
+
+def read_calibration(folder: Path, version: str) -> Calibration | None:
+    """The calibration beside an artifact's files, None if there is none; raises ArtifactRefused if it is damaged or
+    another version's.
+    """
+    path = folder / CALIBRATION_NAME
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ArtifactRefused(f"{path} cannot be read ({type(error).__name__}): {ADVICE}") from None
+    return parse_calibration(content, version, path)
+
+
+def parse_calibration(content: bytes, version: str, path: Path | str) -> Calibration:
+    """The calibration in a file's content; raises ArtifactRefused if it is damaged or not this version's."""
+    try:
+        calibration = Calibration.model_validate_json(content)
+    except ValidationError as error:
+        raise ArtifactRefused(f"{path} cannot be read ({type(error).__name__}): {ADVICE}") from None
+    if not calibration.is_whole():
+        raise ArtifactRefused(f"{path} is damaged: its digest is not that of its content: {ADVICE}")
+    if calibration.version != version:
+        raise ArtifactRefused(f"{path} was fitted for version {calibration.version}: {ADVICE}")
+    return calibration
+
+
+def write_calibration(folder: Path, calibration: Calibration) -> Path:
+    """Put a calibration beside an artifact's files in one step, in place of one that is there; raises SetupError."""
+    path = folder / CALIBRATION_NAME
+    aside = folder / f".{CALIBRATION_NAME}.{secrets.token_hex(4)}"
+    try:
+        aside.write_text(calibration.signed().model_dump_json(indent=2) + "\n", encoding="utf-8")
+        aside.replace(path)
+    except OSError as error:
+        raise SetupError(f"{path} cannot be written: {error.strerror or error}") from None
+    finally:
+        with suppress(OSError):
+            aside.unlink()
+    return path
+
+
+def carry_calibration(before: Path, after: Path) -> None:
+    """Take the calibration of an artifact that is being replaced along; the version, and so the model, is the same."""
+    path = before / CALIBRATION_NAME
+    if path.is_file():
+        (after / CALIBRATION_NAME).write_bytes(path.read_bytes())

@@ -1,0 +1,190 @@
+"""``corelane cores`` and ``corelane models``: how the fleet is, and which versions it serves."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from corelane.cli.errors import exit_on_error
+from corelane.cli.service import KeyOption, UrlOption, connect
+from corelane.errors import InvalidInput, LoadFailed, NotReady
+
+if TYPE_CHECKING:
+    from corelane.client import Client
+
+#: A service that is away is tried again this often.
+RETRIES = 1
+
+#: Cores are asked how far they are this often, in seconds: half a heartbeat.
+LOOK_S = 0.5
+
+#: A version that no core has begun to load by then is wanted nowhere, in seconds: several heartbeats.
+BEGIN_S = 15
+
+#: States of cores that nothing is to be expected of.
+GONE = ("lost", "out_of_service")
+
+CoreOption = Annotated[str, typer.Option(help="A core, host/index, or `all`.")]
+WaitOption = Annotated[float, typer.Option("--wait", help="Seconds to wait until it is done; 0 returns at once.")]
+
+models = typer.Typer(help="Versions of models: list, load, unload, move aliases.", no_args_is_help=True)
+
+
+def cores(url: UrlOption = None, api_key: KeyOption = None) -> None:
+    """Show the cores, how busy they are and what they hold."""
+    with exit_on_error(), connect(url, api_key, max_retries=RETRIES) as client:
+        table = _table("core", "state", "busy", "memory", "items", "models")
+        for core in client.cores():
+            lines = [_core_line(model) for model in core["models"]]
+            busy, memory = f"{core['busy_ratio']:.0%}", _size(core["memory_bytes"] or 0)
+            table.add_row(core["core"], core["state"], busy, memory, f"{core['items']:,}", "\n".join(lines) or "-")
+        Console(highlight=False).print(table)
+
+
+@models.command("list")
+def list_models(url: UrlOption = None, api_key: KeyOption = None) -> None:
+    """Show the versions, what means them, and who holds them."""
+    with exit_on_error(), connect(url, api_key, max_retries=RETRIES) as client:
+        table = _table("version", "state", "aliases", "dtype", "size", "cores", "unfinished jobs")
+        totals = {each["alias"]: sum(each["weights"].values()) for each in client.aliases()}
+        for model in client.models():
+            shares = [_share(alias, weight, totals.get(alias, 0)) for alias, weight in model["weights"].items()]
+            held = ", ".join(model["cores"]) or "none"
+            row = (model["id"], model["state"], "\n".join(shares) or "-", model["dtype"], _size(model["bytes"]), held)
+            table.add_row(*row, str(model["unfinished_jobs"]))
+        Console(highlight=False).print(table)
+
+
+@models.command()
+def load(
+    model: Annotated[str, typer.Argument(help="A version, NAME@FINGERPRINT, or a name: its newest.")],
+    core: CoreOption = "all",
+    count: Annotated[int | None, typer.Option(help="On so many cores only.")] = None,
+    lazy: Annotated[bool, typer.Option("--lazy", help="Load it once work first waits for it.")] = False,
+    manifest: Annotated[str | None, typer.Option(help="SHA-256 that its manifest.json must have.")] = None,
+    wait: WaitOption = 300,
+    url: UrlOption = None,
+    api_key: KeyOption = None,
+) -> None:
+    """Load a version on a core, or on all; what is served meanwhile goes on."""
+    with exit_on_error(), connect(url, api_key, max_retries=RETRIES) as client:
+        placed = client.load_model(model, core, count=count, lazy=lazy, manifest_sha256=manifest)
+        if wait and not lazy:
+            held = _until_loaded(client, placed["version"], count if core == "all" else 1, core, wait)
+            typer.echo(f"{placed['version']} is ready on {', '.join(held)}")
+        else:
+            typer.echo(f"{placed['version']} is wanted; `corelane cores` says how far it is")
+
+
+@models.command()
+def unload(
+    version: Annotated[str, typer.Argument(help="The version, NAME@FINGERPRINT.")],
+    core: CoreOption = "all",
+    force: Annotated[bool, typer.Option("--force", help="At once, even if an alias means it.")] = False,
+    wait: WaitOption = 300,
+    url: UrlOption = None,
+    api_key: KeyOption = None,
+) -> None:
+    """Drain a version and unload it from a core, or from all."""
+    with exit_on_error(), connect(url, api_key, max_retries=RETRIES) as client:
+        client.unload_model(version, core, force=force)
+        if not wait:
+            typer.echo(f"{version} leaves; `corelane cores` says how far it is")
+            return
+        deadline = time.monotonic() + wait
+        while any(_states(client, version, core)):
+            if time.monotonic() > deadline:
+                raise NotReady(f"{version} still has work after {wait:g} s; it leaves once its last job is final")
+            time.sleep(LOOK_S)
+        typer.echo(f"{version} is unloaded from {core}")
+
+
+@models.command()
+def alias(
+    name: Annotated[str, typer.Argument(help="The alias, as `default`.")],
+    versions: Annotated[list[str] | None, typer.Argument(help="VERSION, or several as VERSION=WEIGHT.")] = None,
+    delete: Annotated[bool, typer.Option("--delete", help="Forget it: it means again what the settings mean.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Even if no living core holds a version yet.")] = False,
+    url: UrlOption = None,
+    api_key: KeyOption = None,
+) -> None:
+    """Make an alias mean a version, or several by weight; without versions say what it means."""
+    with exit_on_error(), connect(url, api_key, max_retries=RETRIES) as client:
+        if delete:
+            weights = client.unset_alias(name)["weights"]
+        elif versions:
+            weights = client.set_alias(name, read_weights(versions), force=force)["weights"]
+        else:
+            weights = next((each["weights"] for each in client.aliases() if each["alias"] == name), {})
+        total = sum(weights.values())
+        shares = [f"{version} ({weight / total:.0%})" for version, weight in weights.items()]
+        typer.echo(f"{name} means {', '.join(shares) or 'nothing'}")
+
+
+def read_weights(versions: Sequence[str]) -> dict[str, float]:
+    """Weights as they are typed; raises InvalidInput."""
+    weights: dict[str, float] = {}
+    for each in versions:
+        version, equals, weight = each.partition("=")
+        try:
+            weights[version] = float(weight) if equals else 1.0
+        except ValueError:
+            raise InvalidInput(f"{each!r} is not VERSION=WEIGHT; write it as qa-minilm@3f2a94c1d07b=90") from None
+    return weights
+
+
+def _until_loaded(client: "Client", version: str, count: int | None, core: str, wait_s: float) -> list[str]:
+    """The cores that hold a version once all that are to do; raises LoadFailed or NotReady."""
+    began = time.monotonic()
+    while True:
+        states = _states(client, version, core)
+        failed = {name: model["reason"] for name, model in states.items() if model["state"] == "failed"}
+        if failed:
+            reasons = "; ".join(dict.fromkeys(failed.values()))
+            raise LoadFailed(f"{version} does not load on {', '.join(failed)}: {reasons}")
+        ready = [name for name, model in states.items() if model["state"] == "ready"]
+        living = [
+            each["core"] for each in client.cores() if each["state"] not in GONE and core in ("all", each["core"])
+        ]
+        if ready and len(ready) >= min(count or len(living), len(living)):
+            return ready
+        waited = time.monotonic() - began
+        if waited > wait_s or (not states and waited > BEGIN_S):
+            raise NotReady(f"{version} is ready on {len(ready)} cores after {waited:.0f} s; `corelane cores` says more")
+        time.sleep(LOOK_S)
+
+
+def _states(client: "Client", version: str, core: str) -> dict[str, dict[str, Any]]:
+    """How each core, or one, stands with a version."""
+    return {
+        each["core"]: model
+        for each in client.cores()
+        if each["state"] not in GONE and core in ("all", each["core"])
+        for model in each["models"]
+        if model["version"] == version
+    }
+
+
+def _core_line(model: Mapping[str, Any]) -> str:
+    if model["reason"]:
+        return f"{model['version']} {model['state']}: {model['reason']}"
+    shapes = f" {model['dtype']} {_size(model['bytes'])} {' '.join(model['buckets'])}" if model["dtype"] else ""
+    return f"{model['version']} {model['state']}{shapes}"
+
+
+def _share(alias: str, weight: float, total: float) -> str:
+    return alias if weight >= total else f"{alias} ({weight / total:.0%})"
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:,.0f} MB"
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table

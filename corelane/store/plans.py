@@ -1,0 +1,112 @@
+"""Plans: a worker's view of what is wanted of its core, and its notes on models it loads.
+
+Each thread that uses one has its own, on a connection of its own. Every call may be repeated.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from corelane.placement import PLACE_KEPT_S, Placement
+from corelane.settings import Settings
+from corelane.store.connections import Link, pairs
+
+#: Loads that ended their process are forgotten after this time, in seconds.
+LOADING_TTL_S = 600
+
+#: The core whose process is being replaced; it has so long to be ready again before others go on, in seconds.
+RESTARTING, RESTART_TURN_S = "cl:restarting", 60
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Where versions are wanted, the cores in service, and of each version asked about who holds it, the tokens that
+    wait for it and its jobs that are not final.
+    """
+
+    placements: Mapping[str, Placement] = field(default_factory=dict)
+    living: Collection[str] = ()
+    holders: Mapping[str, Collection[str]] = field(default_factory=dict)
+    waiting: Mapping[str, int] = field(default_factory=dict)
+    open_jobs: Mapping[str, int] = field(default_factory=dict)
+
+
+class Plans:
+    """Reads the plan, and keeps a core's own notes."""
+
+    def __init__(self, settings: Settings, core: str, bell: str) -> None:
+        """``bell`` is the message that rings a core (see ``corelane.broker.bell_envelope``)."""
+        self._core = core
+        self._bell = bell
+        self._link = Link(settings.redis_url)
+
+    def read(self, held: Sequence[str]) -> Plan:
+        """The plan as it stands, with what there is to know of the versions placed and those ``held``."""
+        seconds, micros = self._link("TIME")
+        now = int(seconds) * 1000 + int(micros) // 1000
+        kept_since = now - PLACE_KEPT_S * 1000
+        raw, cores, out = self._link.many(
+            [
+                ("HGETALL", "cl:placements"),
+                ("ZRANGEBYSCORE", "cl:cores", kept_since, "+inf"),
+                ("SMEMBERS", "cl:out_of_service"),
+            ]
+        )
+        living = {core.decode() for core in cores} - {core.decode() for core in out}
+        placements = {version.decode(): Placement.model_validate_json(text) for version, text in pairs(raw)}
+        versions = sorted({*placements, *held})
+        if not versions:
+            return Plan(living=living)
+        waiting, jobs, *holders = self._link.many(
+            [
+                ("HMGET", "cl:waiting", *versions),
+                ("HMGET", "cl:jobs", *versions),
+                *(("ZRANGEBYSCORE", f"cl:holders:{version}", now, "+inf") for version in versions),
+            ]
+        )
+        return Plan(
+            placements,
+            living,
+            {v: {core.decode() for core in cores} for v, cores in zip(versions, holders, strict=True)},
+            {v: int(tokens or 0) for v, tokens in zip(versions, waiting, strict=True)},
+            {v: int(count or 0) for v, count in zip(versions, jobs, strict=True)},
+        )
+
+    def named(self, alias: str) -> str | None:
+        """The version that settings of the fleet's workers meant by a name so far."""
+        version = self._link("HGET", "cl:named", alias)
+        return None if version is None else str(version.decode())
+
+    def announce(self, version: str, summary: Mapping[str, Any], aliases: Sequence[str]) -> None:
+        """Make a version known, and aliases mean it, but for those that were set through the API."""
+        self._link.run("announce", version, orjson.dumps(summary), *aliases)
+
+    def begin_load(self, version: str, since_ms: int) -> int:
+        """Note that a load begins; how many such loads ended the process before they ended themselves."""
+        key = f"cl:loading:{self._core}"
+        begun, _ = self._link.many([("HINCRBY", key, f"{version}#{since_ms}", 1), ("EXPIRE", key, LOADING_TTL_S)])
+        return int(begun) - 1
+
+    def end_load(self, version: str, since_ms: int) -> None:
+        """Note that it ended, well or not."""
+        self._link("HDEL", f"cl:loading:{self._core}", f"{version}#{since_ms}")
+
+    def take_restart_turn(self) -> bool:
+        """Whether this core's process may be replaced now: one of the fleet at a time, the others serve meanwhile."""
+        _, holder = self._link.many([("SET", RESTARTING, self._core, "NX", "EX", RESTART_TURN_S), ("GET", RESTARTING)])
+        return bool(holder == self._core.encode())
+
+    def end_restart_turn(self) -> None:
+        """Let the next one be replaced, if it was this core's turn."""
+        if self._link("GET", RESTARTING) == self._core.encode():
+            self._link("DEL", RESTARTING)
+
+    def release(self, version: str) -> None:
+        """This core claims for a version no more; what waits is rung for elsewhere."""
+        self._link.run("release", self._core, self._bell, version)
+
+    def ring(self) -> None:
+        """Have this core's drain look for what changed, if it is not at work anyway."""
+        self._link.run("ring", self._core, self._bell)

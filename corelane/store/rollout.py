@@ -1,0 +1,116 @@
+"""Rollout: what operators change through the API. Where versions are wanted, and what aliases mean.
+
+Only wishes are written here, each in one step; the workers fulfil them between batches and say how far they are in
+their heartbeats. Wishes stay in Redis, so neither a worker's nor Redis' restart forgets them.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from corelane.aliases import Weights, decode_weights, encode_weights
+from corelane.errors import NotFound, StoreUnavailable, UnknownModel, VersionInUse, VersionNotReady
+from corelane.placement import ALL_CORES, UNPLACED, Placement, displace, place
+from corelane.store.async_link import AsyncLink
+from corelane.store.connections import pairs
+
+#: A placement that others change at the same time is tried again so often.
+PLACE_ATTEMPTS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class AliasRecord:
+    """An alias, the versions it means with their weights, and whether it was set through the API."""
+
+    alias: str
+    weights: dict[str, float]
+    is_set: bool
+
+
+class Rollout:
+    """Changes placements and aliases."""
+
+    def __init__(self, link: AsyncLink) -> None:
+        self._link = link
+
+    async def load(
+        self, version: str, core: str, *, count: int | None = None, lazy: bool = False, manifest: str = ""
+    ) -> Placement:
+        """Want a version on a core or on ``all``; asking again has cores try again that failed."""
+        now = await self._now_ms()
+        return await self._place(
+            version, lambda before: place(before, core, now, count=count, lazy=lazy, manifest=manifest), force=False
+        )
+
+    async def unload(self, version: str, core: str, *, force: bool = False) -> Placement:
+        """Want a version no longer on a core or on ``all``; raises UnknownModel, or VersionInUse unless forced."""
+        now = await self._now_ms()
+        known, placed, holders, jobs = await self._link.many(
+            [
+                ("HEXISTS", "cl:models", version),
+                ("HEXISTS", "cl:placements", version),
+                ("ZRANGEBYSCORE", f"cl:holders:{version}", now, "+inf"),
+                ("HGET", "cl:jobs", version),
+            ]
+        )
+        if not (known or placed):
+            raise UnknownModel(f"there is no version {version[:120]!r}; GET /v1/models lists them")
+        if core != ALL_CORES and [holder.decode() for holder in holders] == [core] and not force:
+            raise VersionInUse(
+                f"{core} is the only core that holds {version} ({int(jobs or 0)} unfinished jobs); load it elsewhere "
+                "first, unload it from `all`, or give `force=true`"
+            )
+        return await self._place(version, lambda before: displace(before, core, now, force=force), force=force)
+
+    async def aliases(self) -> list[AliasRecord]:
+        """Every alias, by name."""
+        means, pinned = await self._link.many([("HGETALL", "cl:aliases"), ("SMEMBERS", "cl:pinned")])
+        return [
+            AliasRecord(alias.decode(), decode_weights(text.decode()), alias in pinned)
+            for alias, text in sorted(pairs(means))
+        ]
+
+    async def set_alias(self, alias: str, weights: Weights, *, force: bool = False) -> None:
+        """Make an alias mean versions by weight; raises UnknownModel, VersionInUse or VersionNotReady."""
+        versions = [version for version, weight in weights.items() if weight > 0]
+        answer = await self._link.run("alias", alias, encode_weights(weights), int(force), *versions)
+        reason, *rest = (part.decode() for part in answer)
+        if reason == "unknown":
+            raise UnknownModel(
+                f"there is no version {rest[0][:120]!r}; GET /v1/models lists them, loading makes one known"
+            )
+        if reason == "closed":
+            raise VersionInUse(f"{rest[0]} is being unloaded; load it again before an alias means it")
+        if reason == "not_held":
+            raise VersionNotReady(
+                f"no living core holds {rest[0]} yet; GET /v1/cores says how far they are, `force` moves the alias now"
+            )
+
+    async def unset_alias(self, alias: str) -> dict[str, float]:
+        """Forget an alias that was set here; what it means now, by the settings. Raises NotFound or VersionInUse."""
+        reason, *rest = (part.decode() for part in await self._link.run("unalias", alias))
+        if reason == "unset":
+            raise NotFound(f"no alias {alias[:120]!r} was set; those of the workers' settings cannot be deleted")
+        if reason == "closed":
+            raise VersionInUse(f"{alias} would mean {rest[0]} again, which is unloaded; load that, or set the alias")
+        return decode_weights(rest[0]) if rest[0] else {}
+
+    async def _place(self, version: str, change: Callable[[Placement], Placement], *, force: bool) -> Placement:
+        """Change a placement as it stands; again if somebody else was faster."""
+        for _ in range(PLACE_ATTEMPTS):
+            before = await self._link("HGET", "cl:placements", version)
+            after = change(UNPLACED if before is None else Placement.model_validate_json(before))
+            flags = (int(after.is_nowhere), int(force))
+            answer = await self._link.run("place", version, before or b"", after.model_dump_json(), *flags)
+            reason, *aliases = (part.decode() for part in answer)
+            if reason == "done":
+                return after
+            if reason == "in_use":
+                raise VersionInUse(
+                    f"{version} is what {', '.join(map(repr, sorted(aliases)))} means; move the alias first "
+                    "(PUT /v1/aliases/NAME), or give `force=true`"
+                )
+        raise StoreUnavailable(f"the placement of {version} is being changed by too many at once; try again")
+
+    async def _now_ms(self) -> int:
+        seconds, micros = await self._link("TIME")
+        return int(seconds) * 1000 + int(micros) // 1000

@@ -1,0 +1,54 @@
+"""Where a version is wanted."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from corelane.placement import ALL_CORES, UNPLACED, Placement, chosen, displace, is_wanted, place
+
+CORES = [f"host/{n}" for n in range(6)]
+
+
+def wanted_on(placement: Placement, own: tuple[str, ...] = ()) -> list[str]:
+    return [core for core in CORES if is_wanted(placement, "qa@1", core, CORES, is_own=core in own)]
+
+
+def test_unplaced_version_is_wanted_where_the_settings_name_it() -> None:
+    assert wanted_on(UNPLACED, own=("host/1",)) == ["host/1"]
+
+
+def test_all_cores_but_those_that_were_left() -> None:
+    everywhere = place(UNPLACED, ALL_CORES, 1)
+    assert wanted_on(everywhere) == CORES
+    assert wanted_on(displace(everywhere, "host/2", 2)) == [core for core in CORES if core != "host/2"]
+    assert wanted_on(place(displace(everywhere, "host/2", 2), "host/2", 3)) == CORES
+
+
+def test_named_cores_add_up_beside_those_of_the_settings() -> None:
+    named = place(place(UNPLACED, "host/0", 1), "host/4", 2)
+    assert wanted_on(named, own=("host/5",)) == ["host/0", "host/4", "host/5"]
+    assert wanted_on(displace(named, "host/5", 3), own=("host/5",)) == ["host/0", "host/4"]
+
+
+def test_unloaded_from_all_it_stays_away_whatever_the_settings_say() -> None:
+    gone = displace(UNPLACED, ALL_CORES, 1)
+    assert gone.is_nowhere
+    assert wanted_on(gone, own=tuple(CORES)) == []
+    assert wanted_on(place(gone, "host/3", 2), own=tuple(CORES)) == ["host/3"]
+
+
+def test_so_many_cores_are_chosen_and_the_dead_replaced() -> None:
+    two = place(UNPLACED, ALL_CORES, 1, count=2)
+    held = wanted_on(two)
+    assert len(held) == 2
+    left = [core for core in CORES if core != held[0]]
+    after = [core for core in left if is_wanted(two, "qa@1", core, left, is_own=False)]
+    assert len(after) == 2
+    assert held[1] in after
+    assert len(wanted_on(place(UNPLACED, ALL_CORES, 1, count=99))) == len(CORES)
+
+
+@given(st.sets(st.sampled_from(CORES), min_size=1), st.sampled_from(CORES), st.integers(1, 6))
+def test_core_that_joins_or_dies_changes_at_most_one_other(living: set[str], core: str, count: int) -> None:
+    before, after = set(chosen("qa@1", living - {core}, count)), set(chosen("qa@1", living | {core}, count))
+    assert len(before - after) <= 1
+    assert after - before <= {core}

@@ -1,0 +1,147 @@
+"""A remote root by URL, and its cache: whole or not at all, and nothing that its manifest does not vouch for."""
+
+import json
+import shutil
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from corelane import remote
+from corelane.artifacts import MANIFEST_NAME, Artifact, check_files
+from corelane.calibration import CALIBRATION_NAME, read_calibration, write_calibration
+from corelane.engine.loading import Loader
+from corelane.errors import ArtifactRefused, LoadFailed, SetupError
+from corelane.remote import RemoteRoot
+from tests.artifacts_for_tests import CALIBRATION
+
+
+@pytest.fixture
+def far(tiny_artifact: Artifact, tmp_path: Path) -> Path:
+    """A folder that stands for a bucket, with one artifact."""
+    manifest = tiny_artifact.manifest
+    folder = tmp_path / "far" / manifest.name / manifest.version / "cpu"
+    shutil.copytree(tiny_artifact.path, folder)
+    return folder
+
+
+@pytest.fixture
+def root(far: Path, tmp_path: Path) -> RemoteRoot:
+    return RemoteRoot(f"file://{tmp_path}/far", tmp_path / "cache")
+
+
+def test_version_is_fetched_once_and_kept(root: RemoteRoot, far: Path, tiny_artifact: Artifact, tmp_path: Path) -> None:
+    version = tiny_artifact.manifest.version_id
+    found = root.find(version, "cpu")
+    check_files(found)
+    assert found.path.is_relative_to(tmp_path / "cache")
+    shutil.rmtree(far)
+    assert root.find(version, "cpu") == found
+
+
+def test_loader_asks_the_remote_root_for_what_is_not_here(
+    root: RemoteRoot, tiny_artifact: Artifact, tmp_path: Path
+) -> None:
+    loader = Loader("cpu", tmp_path / "empty", root)
+    assert loader.resolve("tiny-qa") == tiny_artifact.manifest.version_id
+    runner = loader.load(tiny_artifact.manifest.version_id)
+    assert runner.version == tiny_artifact.manifest.version_id
+    runner.close()
+
+
+def test_memory_file_system_works_as_any_other(far: Path, tiny_artifact: Artifact, tmp_path: Path) -> None:
+    memory = fsspec.filesystem("memory")
+    memory.put(str(far.parent.parent.parent), "/bucket", recursive=True)
+    found = RemoteRoot("memory://bucket", tmp_path / "cache").find(tiny_artifact.manifest.version_id, "cpu")
+    check_files(found)
+    memory.rm("/bucket", recursive=True)
+
+
+def test_damaged_copy_is_fetched_again(root: RemoteRoot, tiny_artifact: Artifact) -> None:
+    version = tiny_artifact.manifest.version_id
+    file = root.find(version, "cpu").file("tokenizer.json")
+    file.write_bytes(b"{}")
+    check_files(root.find(version, "cpu"))
+
+
+def test_damaged_original_is_refused_and_nothing_kept(
+    root: RemoteRoot, far: Path, tiny_artifact: Artifact, tmp_path: Path
+) -> None:
+    (far / "tokenizer.json").write_bytes(b"{}")
+    with pytest.raises(ArtifactRefused, match="its digest is not the manifest's"):
+        root.find(tiny_artifact.manifest.version_id, "cpu")
+    (far / "tokenizer.json").unlink()
+    with pytest.raises(ArtifactRefused, match="is missing at"):
+        root.find(tiny_artifact.manifest.version_id, "cpu")
+    assert [path for path in (tmp_path / "cache").rglob("*") if path.is_file() and path.suffix != ".lock"] == []
+
+
+def test_calibration_is_taken_as_it_stands_there_and_kept_when_that_is_away(
+    root: RemoteRoot, far: Path, tiny_artifact: Artifact
+) -> None:
+    version, version_id = tiny_artifact.manifest.version, tiny_artifact.manifest.version_id
+    calibration = CALIBRATION.model_copy(update={"version": version}).signed()
+    write_calibration(far, calibration)
+    folder = root.find(version_id, "cpu").path
+    assert read_calibration(folder, version) == calibration
+    other = calibration.model_copy(update={"questions": 7}).signed()
+    write_calibration(far, other)
+    root.find(version_id, "cpu")
+    assert read_calibration(folder, version) == other
+    (far / CALIBRATION_NAME).unlink()
+    root.find(version_id, "cpu")
+    assert read_calibration(folder, version) is None
+    write_calibration(far, other)
+    root.find(version_id, "cpu")
+    shutil.rmtree(far)
+    root.find(version_id, "cpu")
+    assert read_calibration(folder, version) == other
+
+
+def test_damaged_calibration_there_is_refused_and_not_kept(
+    root: RemoteRoot, far: Path, tiny_artifact: Artifact, tmp_path: Path
+) -> None:
+    version = tiny_artifact.manifest.version
+    path = write_calibration(far, CALIBRATION.model_copy(update={"version": version}))
+    path.write_text(path.read_text().replace('"questions": 100', '"questions": 101'))
+    with pytest.raises(ArtifactRefused, match="is damaged"):
+        root.find(tiny_artifact.manifest.version_id, "cpu")
+    assert list((tmp_path / "cache").rglob(CALIBRATION_NAME)) == []
+
+
+def test_what_is_not_there_or_is_for_something_else_is_told(root: RemoteRoot, tiny_artifact: Artifact) -> None:
+    with pytest.raises(ArtifactRefused, match="nothing of it is there"):
+        root.find("tiny-qa@ffffffffffff", "cpu")
+    with pytest.raises(ArtifactRefused, match="it is there for cpu"):
+        root.find(tiny_artifact.manifest.version_id, "inf2")
+    with pytest.raises(ArtifactRefused, match="not a version"):
+        root.find("../../etc@passwd", "cpu")
+
+
+def test_manifest_can_name_no_file_elsewhere(root: RemoteRoot, far: Path, tiny_artifact: Artifact) -> None:
+    manifest = json.loads((far / MANIFEST_NAME).read_text())
+    manifest["files"]["../../../../escaped"] = "0" * 64
+    (far / MANIFEST_NAME).write_text(json.dumps(manifest))
+    with pytest.raises(ArtifactRefused, match="no file of it"):
+        root.find(tiny_artifact.manifest.version_id, "cpu")
+
+
+def test_folder_with_another_version_is_refused(root: RemoteRoot, far: Path) -> None:
+    far.parent.rename(far.parent.with_name("aaaaaaaaaaaa"))
+    with pytest.raises(ArtifactRefused, match="holds tiny-qa@"):
+        root.find("tiny-qa@aaaaaaaaaaaa", "cpu")
+
+
+def test_root_that_cannot_be_read_is_tried_again_and_then_told(
+    root: RemoteRoot, far: Path, tiny_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "RETRY_PAUSES_S", (0.0,))
+    (far / MANIFEST_NAME).unlink()
+    (far / MANIFEST_NAME).mkdir()
+    with pytest.raises(LoadFailed, match="cannot be read"):
+        root.find(tiny_artifact.manifest.version_id, "cpu")
+
+
+def test_kind_of_url_without_its_package_says_what_to_install(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match="corelane\\[remote\\]"):
+        RemoteRoot("nosuchkind://bucket", tmp_path)

@@ -1,0 +1,157 @@
+"""Placements and aliases in the store: wishes in one step, closed versions, and jobs that come at the wrong moment."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import pytest
+
+from corelane.errors import NotFound, UnknownModel, VersionInUse, VersionNotReady
+from corelane.placement import Placement, Scope
+from corelane.store.async_link import AsyncLink
+from corelane.store.connections import VersionClosed
+from corelane.store.fleet import Announcer, Fleet
+from corelane.store.plans import Plans
+from corelane.store.rollout import Rollout
+from tests.corelane.store_bench import VERSION, Bench, answered, claimed
+
+NEXT = "tiny@2"
+
+Found = TypeVar("Found")
+
+
+def ask(bench: Bench, action: Callable[[Rollout], Awaitable[Found]]) -> Found:
+    async def run() -> Found:
+        link = AsyncLink(bench.settings.redis_url)
+        try:
+            return await action(Rollout(link))
+        finally:
+            await link.close()
+
+    return asyncio.run(run())
+
+
+def admitted(bench: Bench, model: str, key: str = "") -> str | None:
+    return bench.with_store(lambda store: store.admit(model, key)).version
+
+
+def add_next(bench: Bench, core: str = "a/0") -> None:
+    announcer = Announcer(bench.settings, core)
+    announcer.publish_model(NEXT, {}, [])
+    announcer.beat({"state": "idle"}, [VERSION, NEXT], [])
+
+
+def test_closed_version_takes_no_more_jobs_and_tells_when_its_last_one_is_final(bench: Bench) -> None:
+    core = bench.core("a/0")
+    add_next(bench)
+    job = bench.submit(3)
+    ask(bench, lambda rollout: rollout.set_alias("default", {NEXT: 1}))
+    assert ask(bench, lambda rollout: rollout.unload(VERSION, "all")).is_nowhere
+    assert (admitted(bench, VERSION), admitted(bench, "default")) == (None, NEXT)
+    plans = Plans(bench.settings, "a/0", bench.bell)
+    assert plans.read([VERSION]).open_jobs == {VERSION: 1}
+    claim = claimed(core)
+    core.commit(claim.lease, answered(claim))
+    assert bench.get(job).status == "succeeded"
+    assert plans.read([VERSION]).open_jobs == {VERSION: 0}
+    assert not bench.raw.exists("cl:jobs")
+
+
+def test_job_admitted_before_its_version_was_closed_is_not_kept_but_can_be_admitted_again(bench: Bench) -> None:
+    bench.core("a/0")
+    ask(bench, lambda rollout: rollout.unload(VERSION, "all", force=True))
+    before = sorted(bench.raw.keys("cl:job:*"))
+    with pytest.raises(VersionClosed):
+        bench.submit(1)
+    assert sorted(bench.raw.keys("cl:job:*")) == before
+    ask(bench, lambda rollout: rollout.load(VERSION, "all"))
+    bench.submit(1)
+
+
+def test_canceled_and_expired_jobs_hold_no_version(bench: Bench) -> None:
+    bench.core("a/0")
+    bench.cancel(bench.submit(2))
+    bench.submit(2, expires_in_s=0.05)
+    asyncio.run(asyncio.sleep(0.1))
+    bench.upkeep.tend()
+    assert not bench.raw.exists("cl:jobs")
+
+
+def test_version_is_not_unloaded_while_an_alias_means_it(bench: Bench) -> None:
+    bench.core("a/0")
+    add_next(bench)
+    ask(bench, lambda rollout: rollout.set_alias("canary", {VERSION: 9, NEXT: 1}))
+    with pytest.raises(VersionInUse, match="'canary'"):
+        ask(bench, lambda rollout: rollout.unload(NEXT, "all"))
+    ask(bench, lambda rollout: rollout.unload(NEXT, "all", force=True))
+    assert {admitted(bench, "canary", f"k{n}") for n in range(50)} == {VERSION}
+    with pytest.raises(VersionInUse, match="being unloaded"):
+        ask(bench, lambda rollout: rollout.set_alias("blue", {NEXT: 1}))
+
+
+def test_alias_moves_to_what_is_known_and_held_only(bench: Bench) -> None:
+    bench.core("a/0")
+    with pytest.raises(UnknownModel):
+        ask(bench, lambda rollout: rollout.set_alias("default", {"tiny@9": 1}))
+    Announcer(bench.settings, "a/0").publish_model("tiny@9", {}, [])
+    with pytest.raises(VersionNotReady):
+        ask(bench, lambda rollout: rollout.set_alias("default", {VERSION: 9, "tiny@9": 1}))
+    ask(bench, lambda rollout: rollout.set_alias("default", {"tiny@9": 1}, force=True))
+    assert admitted(bench, "default") == "tiny@9"
+
+
+def test_alias_set_through_the_api_is_moved_by_no_worker_until_it_is_unset(bench: Bench) -> None:
+    bench.core("a/0")
+    add_next(bench)
+    ask(bench, lambda rollout: rollout.set_alias("default", {NEXT: 1}))
+    bench.core("b/0")
+    assert admitted(bench, "default") == NEXT
+    assert ask(bench, lambda rollout: rollout.unset_alias("default")) == {VERSION: 1.0}
+    assert admitted(bench, "default") == VERSION
+    with pytest.raises(NotFound):
+        ask(bench, lambda rollout: rollout.unset_alias("default"))
+
+
+def test_last_core_that_holds_a_version_keeps_it_unless_forced(bench: Bench) -> None:
+    bench.core("a/0")
+    with pytest.raises(VersionInUse, match="the only core"):
+        ask(bench, lambda rollout: rollout.unload(VERSION, "a/0"))
+    bench.core("b/0")
+    placement = ask(bench, lambda rollout: rollout.unload(VERSION, "a/0"))
+    assert (placement.scope, placement.without) == (Scope.SETTINGS, ("a/0",))
+
+
+def test_unknown_version_cannot_be_unloaded(bench: Bench) -> None:
+    with pytest.raises(UnknownModel):
+        ask(bench, lambda rollout: rollout.unload("tiny@9", "all"))
+
+
+def test_changes_made_at_once_are_all_kept(bench: Bench) -> None:
+    async def load_everywhere(rollout: Rollout) -> list[Placement]:
+        return list(await asyncio.gather(*(rollout.load(VERSION, f"h/{n}") for n in range(10))))
+
+    ask(bench, load_everywhere)
+    placement = Plans(bench.settings, "h/0", bench.bell).read([]).placements[VERSION]
+    assert sorted(placement.cores) == sorted(f"h/{n}" for n in range(10))
+    assert int(bench.raw.get("cl:plan")) == 10
+
+
+def test_unloaded_version_is_listed_until_it_is_done(bench: Bench) -> None:
+    async def listed(link: AsyncLink) -> list[tuple[str, bool, int]]:
+        return [(record.version, record.is_closed, record.open_jobs) for record in await Fleet(link).models()]
+
+    async def run() -> list[tuple[str, bool, int]]:
+        link = AsyncLink(bench.settings.redis_url)
+        try:
+            return await listed(link)
+        finally:
+            await link.close()
+
+    bench.core("a/0")
+    job = bench.submit(1)
+    assert asyncio.run(run()) == [(VERSION, False, 1)]
+    ask(bench, lambda rollout: rollout.unload(VERSION, "all", force=True))
+    assert asyncio.run(run()) == [(VERSION, True, 1)]
+    bench.cancel(job)
+    Plans(bench.settings, "a/0", bench.bell).release(VERSION)
+    assert asyncio.run(run()) == []

@@ -1,0 +1,73 @@
+"""What a core changes about its models, given what is wanted of it."""
+
+from corelane.placement import ALL_CORES, UNPLACED, Placement, Scope, displace, place
+from corelane.store.plans import Plan
+from workers.changes import Changes, ModelState, Standing, Wish, decide, is_settled
+
+READY, FAILED, LAZY, DRAINING = (
+    Standing(state) for state in (ModelState.READY, ModelState.FAILED, ModelState.LAZY, ModelState.DRAINING)
+)
+ME, OTHER = "host/0", "host/1"
+EVERYWHERE = Placement(scope=Scope.ALL, since_ms=5)
+NOWHERE = displace(UNPLACED, ALL_CORES, 9)
+
+
+def test_what_the_settings_name_is_loaded_first_then_what_is_placed_here() -> None:
+    plan = Plan({"a@2": EVERYWHERE, "a@3": place(UNPLACED, OTHER, 1)}, [ME, OTHER])
+    assert decide(plan, ME, ["b@1"], {}) == Changes(load=[Wish("b@1"), Wish("a@2", 5)])
+
+
+def test_what_is_held_as_wanted_is_left_alone() -> None:
+    assert decide(Plan({"a@2": EVERYWHERE}), ME, ["a@1"], {"a@1": READY, "a@2": READY}) == Changes()
+
+
+def test_failed_load_is_tried_again_only_when_asked_for_again() -> None:
+    failed = Standing(ModelState.FAILED, 5)
+    assert decide(Plan({"a@2": EVERYWHERE}), ME, [], {"a@2": failed}) == Changes()
+    again = Plan({"a@2": EVERYWHERE.model_copy(update={"since_ms": 6})})
+    assert decide(again, ME, [], {"a@2": failed}).load == [Wish("a@2", 6)]
+
+
+def test_unloaded_version_drains_until_its_last_job_is_final() -> None:
+    busy = Plan({"a@1": NOWHERE}, holders={"a@1": [ME, OTHER]}, open_jobs={"a@1": 3})
+    assert decide(busy, ME, ["a@1"], {"a@1": READY}) == Changes(drain=["a@1"])
+    assert decide(busy, ME, ["a@1"], {"a@1": DRAINING}) == Changes()
+    done = Plan({"a@1": NOWHERE}, holders={"a@1": [ME, OTHER]})
+    assert decide(done, ME, ["a@1"], {"a@1": DRAINING}) == Changes(leave=["a@1"])
+
+
+def test_forced_version_leaves_at_once() -> None:
+    plan = Plan({"a@1": displace(UNPLACED, ALL_CORES, 9, force=True)}, open_jobs={"a@1": 3})
+    assert decide(plan, ME, ["a@1"], {"a@1": READY}) == Changes(leave=["a@1"])
+
+
+def test_version_that_moves_leaves_once_another_core_that_keeps_it_holds_it() -> None:
+    moved = displace(place(UNPLACED, OTHER, 1), ME, 2)
+    alone = Plan({"a@1": moved}, holders={"a@1": [ME]}, open_jobs={"a@1": 3})
+    assert decide(alone, ME, ["a@1"], {"a@1": READY}) == Changes(drain=["a@1"])
+    both = Plan({"a@1": moved}, holders={"a@1": [ME, OTHER]}, open_jobs={"a@1": 3})
+    assert decide(both, ME, ["a@1"], {"a@1": DRAINING}) == Changes(leave=["a@1"])
+
+
+def test_draining_version_that_is_wanted_again_goes_on() -> None:
+    assert decide(Plan({"a@1": EVERYWHERE}), ME, [], {"a@1": DRAINING}) == Changes(keep=["a@1"])
+
+
+def test_lazy_version_is_loaded_when_work_waits_for_it() -> None:
+    lazy = EVERYWHERE.model_copy(update={"lazy": True})
+    wish = Wish("a@1", 5, lazy=True)
+    assert decide(Plan({"a@1": lazy}), ME, [], {}) == Changes(lazy=[wish])
+    assert decide(Plan({"a@1": lazy}), ME, [], {"a@1": LAZY}) == Changes()
+    assert decide(Plan({"a@1": lazy}, waiting={"a@1": 64}), ME, [], {"a@1": LAZY}) == Changes(load=[wish])
+    assert decide(Plan({"a@1": EVERYWHERE}), ME, [], {"a@1": LAZY}) == Changes(load=[Wish("a@1", 5)])
+
+
+def test_failed_and_lazy_versions_that_are_not_wanted_are_forgotten() -> None:
+    assert decide(Plan(), ME, [], {"a@1": FAILED, "a@2": LAZY}) == Changes(forget=["a@1", "a@2"])
+
+
+def test_plan_is_looked_at_again_while_anything_depends_on_others() -> None:
+    assert is_settled(Plan({"a@1": EVERYWHERE}), {"a@1": READY, "a@2": FAILED})
+    for state in (ModelState.LAZY, ModelState.LOADING, ModelState.DRAINING, ModelState.LEAVING):
+        assert not is_settled(Plan(), {"a@1": Standing(state)})
+    assert not is_settled(Plan({"a@1": place(UNPLACED, ALL_CORES, 1, count=1)}), {})

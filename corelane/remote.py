@@ -12,6 +12,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -44,15 +45,29 @@ class RemoteRoot:
     """Artifacts at a URL, laid out as below a local root, kept in ``cache`` once they were asked for."""
 
     def __init__(self, url: str, cache: Path) -> None:
-        """Raises SetupError if what the URL's kind needs is not installed."""
+        """Nothing is reached for before something is asked; then SetupError says what the URL's kind needs."""
+        self._url = url
+        self._cache = cache
+
+    @cached_property
+    def _opened(self) -> tuple[Any, str]:
         try:
             from fsspec.core import url_to_fs
 
-            self._files, self._path = url_to_fs(url)
+            files, path = url_to_fs(self._url)
         except (ImportError, ValueError) as error:
-            raise SetupError(f"artifacts cannot be read from {url}: {error}; pip install 'corelane[remote]'") from None
-        self._url = url
-        self._cache = cache
+            raise SetupError(
+                f"artifacts cannot be read from {self._url}: {error}; pip install 'corelane[remote]'"
+            ) from None
+        return files, str(path)
+
+    @property
+    def _files(self) -> Any:
+        return self._opened[0]
+
+    @property
+    def _path(self) -> str:
+        return self._opened[1]
 
     def find(self, version_id: str, target: str) -> Artifact:
         """A version's artifact, fetched unless the cache holds it whole; raises ArtifactRefused or LoadFailed."""
@@ -167,11 +182,13 @@ class RemoteRoot:
         return bytes(self._reach(lambda: self._files.cat_file(path)))
 
     def _reach(self, call: Callable[[], Any]) -> Any:
-        """What the call finds, tried again while the remote side fails; raises FileNotFoundError or LoadFailed."""
+        """What the call finds, tried again while the remote side fails; raises FileNotFoundError, LoadFailed or
+        SetupError.
+        """
         for pause_s in (*RETRY_PAUSES_S, None):
             try:
                 return call()
-            except FileNotFoundError:
+            except (FileNotFoundError, SetupError):
                 raise
             except Exception as error:
                 # Each kind of remote file system has exceptions of its own.

@@ -202,11 +202,14 @@ class CoreProcess:
         say = log.warning if isinstance(error, CoreBusy) else log.error
         say(f"core_{state}", core=str(self.core), code=error.code, detail=history.reason)
         try:
+            if error is not self.lost:
+                self.models.absolve()
             self.dispatch.leave(self.versions, self.bell)
             self._beat()
         except Unavailable as unavailable:
             log.warning("left_without_good_bye", detail=unavailable.detail)
-        os._exit(FAULT_STATUS)
+        finally:
+            os._exit(FAULT_STATUS)
 
     def hold(self, leases: Sequence[str]) -> None:
         """The leases that are being worked on; the heartbeat renews them."""

@@ -67,6 +67,7 @@ class CoreModels:
         self._loader = loader
         self._core = core
         self._lose = lose
+        self._make_plans = make_plans
         self._plans = make_plans()
         self._loading_plans = make_plans()
         #: Runners by version; only the drain's thread touches them, or changes which there are.
@@ -159,12 +160,16 @@ class CoreModels:
         """Stop loading and unload everything; a load in progress is left to the end of the process."""
         self._closing = True
         self._work.set()
-        if (wish := self._now_loading) is not None:
-            with suppress(Unavailable):
-                self._plans.end_load(wish.version, wish.since_ms)
+        self.absolve()
         for runner in self.runners.values():
             runner.close()
         self.runners.clear()
+
+    def absolve(self) -> None:
+        """Note that a load in progress is not what ends this process, so that it does not count against the model."""
+        if (wish := self._now_loading) is not None:
+            with suppress(Unavailable):
+                self._make_plans().end_load(wish.version, wish.since_ms)
 
     def _standings(self) -> dict[str, Standing]:
         return {version: Standing(entry.state, entry.wish.since_ms) for version, entry in self._entries.items()}
@@ -237,9 +242,7 @@ class CoreModels:
             self._guarded(wish)
         except (CoreLost, RuntimeLost) as error:
             if isinstance(error, CoreBusy):
-                # Somebody else has the core: the model is not at fault, and this load does not count against it.
-                with suppress(Unavailable):
-                    self._loading_plans.end_load(wish.version, wish.since_ms)
+                self.absolve()
             raise
         except CorelaneError as error:
             self._fail(wish, error)

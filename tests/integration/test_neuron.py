@@ -5,6 +5,7 @@ that pass to the one that takes a core away, and give that core another chance a
 """
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from corelane.artifacts import TOKENIZER_NAME, Artifact
+from corelane.artifacts import MANIFEST_NAME, TOKENIZER_NAME, Artifact
 from corelane.client import Client
 from corelane.jobs import Item, Result
 from tests.integration.conftest import Fleet, parent_of, start_fleet, stop_fleet, wait_for
@@ -199,6 +200,53 @@ def test_item_that_breaks_every_process_fails_alone_and_the_cores_stay_in_servic
     assert results[5].error.code == "worker_lost"
     neuron_fleet.wait_whole()
     assert sum(core(neuron_fleet, index)["restarts"] for index in (0, 1)) == 3
+
+
+@pytest.fixture(scope="module")
+def later(neuron_artifacts: dict[str, Artifact]) -> Iterator[str]:
+    """Another version, whose files take a gigabyte of the device by its manifest."""
+    artifact = neuron_artifacts["inf2"]
+    version = artifact.path.parent.with_name("0123456789ab")
+    shutil.copytree(artifact.path, version / "inf2")
+    buckets = [bucket.model_copy(update={"bytes": 10**9 // 2}) for bucket in artifact.manifest.buckets]
+    changes = {"version": version.name, "buckets": buckets, "created_at": "2020-01-01T00:00:00Z", "verified": False}
+    manifest = artifact.manifest.model_copy(update=changes)
+    (version / "inf2" / MANIFEST_NAME).write_text(manifest.model_dump_json())
+    yield manifest.version_id
+    shutil.rmtree(version)
+
+
+def test_runtime_lost_while_a_version_is_loaded_beside_others_is_replaced_and_nothing_fails(
+    neuron_fleet: Fleet, machine: Path, later: str
+) -> None:
+    inject(machine, on="load", status=5, core=0)
+    before = core(neuron_fleet, 0)
+    with Client(neuron_fleet.url) as client:
+        client.load_model(later)
+        assert all(result.status == "succeeded" for result in answer(neuron_fleet, items(100)))
+        wait_for(lambda: all(later in core(neuron_fleet, index)["versions"] for index in (0, 1)))
+        [shown] = [model for model in client.models() if model["id"] == later]
+        job = client.submit(items(4), model=later, wait_s=30)
+    assert (shown["verified"], job.counts.succeeded) == (False, 4)
+    after = core(neuron_fleet, 0)
+    assert after["pid"] != before["pid"]
+    assert after["restarts"] == before["restarts"] + 1
+    assert len(after["versions"]) == 2
+    assert "model_unverified" in neuron_fleet.log.read_text()
+
+
+def test_unloaded_version_has_its_processes_replaced_as_only_that_gives_memory_back_whole(
+    neuron_fleet: Fleet, later: str
+) -> None:
+    before = [core(neuron_fleet, index) for index in (0, 1)]
+    with Client(neuron_fleet.url) as client:
+        client.unload_model(later)
+    wait_for(lambda: all(core(neuron_fleet, index)["pid"] not in (None, before[index]["pid"]) for index in (0, 1)))
+    neuron_fleet.wait_whole()
+    assert all(result.status == "succeeded" for result in answer(neuron_fleet, items(20)))
+    after = [core(neuron_fleet, index) for index in (0, 1)]
+    assert [now["restarts"] for now in after] == [then["restarts"] for then in before]
+    assert all(later not in now["versions"] for now in after)
 
 
 def test_broken_core_leaves_service_says_why_and_its_work_is_done_by_the_other(

@@ -8,7 +8,7 @@ import pytest
 
 from corelane.engine.loading import Loader
 from corelane.engine.null import NullRunner
-from corelane.errors import ArtifactRefused, CoreLost, RuntimeLost
+from corelane.errors import ArtifactRefused, CoreBusy, CoreLost, RuntimeLost
 from corelane.placement import ALL_CORES, UNPLACED, displace, place
 from corelane.settings import Settings
 from corelane.store.connections import Link
@@ -32,6 +32,10 @@ class Shelf(Loader):
             raise ArtifactRefused("its digest is not the manifest's")
         if version.endswith("@bug"):
             raise ZeroDivisionError("a bug")
+        if version.endswith("@timeout"):
+            raise RuntimeLost("status 5")
+        if version.endswith("@busy"):
+            raise CoreBusy("another process holds the core")
         return HeavyRunner(version) if version.endswith("@heavy") else NullRunner(version)
 
 
@@ -48,12 +52,13 @@ class World:
         self.settings, self.bell = settings.model_copy(update={"heartbeat_s": 0.05}), bell
         self.link = Link(settings.redis_url)
         self.now = 0
-        self.lost: list[CoreLost | RuntimeLost] = []
+        self.lost: list[type[CoreLost | RuntimeLost]] = []
         self.models = self.start()
 
     def start(self) -> CoreModels:
+        settings, bell, lost = self.settings, self.bell, self.lost
         self.models = CoreModels(
-            self.settings, Shelf(), lambda: Plans(self.settings, CORE, self.bell), CORE, self.lost.append
+            settings, Shelf(), lambda: Plans(settings, CORE, bell), CORE, lambda error: lost.append(type(error))
         )
         self.models.start()
         return self.models
@@ -129,6 +134,20 @@ def test_model_whose_load_keeps_ending_the_process_is_given_up_until_asked_for_a
     assert "ended the process 2 times" in world.reason("qa@2")
     world.want("qa@2")
     world.until(lambda: world.states().get("qa@2") == "ready")
+
+
+def test_accelerator_lost_while_a_model_loads_is_passed_on_and_counts_against_that_load(world: World) -> None:
+    world.until(lambda: world.states() == {"qa-minilm@1": "ready"})
+    world.want("qa@timeout")
+    world.until(lambda: world.lost == [RuntimeLost])
+    assert world.states() == {"qa-minilm@1": "ready", "qa@timeout": "loading"}
+    assert world.link("HGETALL", f"cl:loading:{CORE}") == [f"qa@timeout#{world.now}".encode(), b"1"]
+
+
+def test_core_that_another_process_holds_does_not_count_against_a_model(world: World) -> None:
+    world.want("qa@busy")
+    world.until(lambda: world.lost == [CoreBusy])
+    assert not world.link("EXISTS", f"cl:loading:{CORE}")
 
 
 def test_memory_that_is_not_given_back_is_noticed(world: World) -> None:

@@ -155,3 +155,13 @@ def test_unloaded_version_is_listed_until_it_is_done(bench: Bench) -> None:
     bench.cancel(job)
     Plans(bench.settings, "a/0", bench.bell).release(VERSION)
     assert asyncio.run(run()) == []
+
+
+def test_core_out_of_service_is_given_no_place_until_it_is_back(bench: Bench) -> None:
+    for core in ("a/0", "a/1"):
+        Announcer(bench.settings, core).beat({"state": "idle"}, [], [])
+    plans = Plans(bench.settings, "a/0", bench.bell)
+    Announcer(bench.settings, "a/1").beat({"state": "out_of_service"}, [], [], is_out=True)
+    assert plans.read([]).living == {"a/0"}
+    Announcer(bench.settings, "a/1").beat({"state": "starting"}, [], [])
+    assert plans.read([]).living == {"a/0", "a/1"}

@@ -55,6 +55,8 @@ def drain(core: CoreProcess, should_stop: Callable[[], bool]) -> str:
             Shift(core, should_stop, report).serve()
         finally:
             core.hold([])
+            # A connection that dies while the core sleeps would cost the next drain a time-out.
+            core.dispatch.close()
     return str(report)
 
 

@@ -61,6 +61,8 @@ def drain(core: CoreProcess, should_stop: Callable[[], bool]) -> str:
         shift.give_up(error)
     finally:
         core.hold([])
+        # A connection that dies while the core sleeps would cost the next drain a time-out.
+        core.dispatch.close()
         core.end_shift()
     return str(report)
 

@@ -32,6 +32,9 @@ from corelane.jobs import JobStatus, Options
 #: Joins the characters of one emoji; never the end of an answer.
 ZERO_WIDTH_JOINER = "\u200d"
 
+#: No character before it belongs to the one before.
+FIRST_MARK = "\u0300"
+
 
 @dataclass(frozen=True, slots=True)
 class ReadWindow:
@@ -49,22 +52,22 @@ def search_rows(
     groups: dict[tuple[int, int], list[int]] = {}
     for row, option in enumerate(options):
         groups.setdefault((option.max_answer_tokens, option.top_k * CANDIDATES_PER_ANSWER), []).append(row)
-    found: list[ReadWindow | None] = [None] * len(windows)
+    found: dict[int, ReadWindow] = {}
     for (max_answer_tokens, keep), rows in groups.items():
-        first = np.array([context_at[row] for row in rows])
-        last = np.array([windows[row].length - 1 for row in rows])
-        width = int(last.max())
+        picked = slice(len(rows)) if len(rows) == len(windows) else rows
+        last = [windows[row].length - 1 for row in rows]
+        width = max(last)
         spans = find_spans(
-            logits.start[rows, :width],
-            logits.end[rows, :width],
-            first,
-            last,
+            logits.start[picked, :width],
+            logits.end[picked, :width],
+            np.array([context_at[row] for row in rows]),
+            np.array(last),
             max_answer_tokens=max_answer_tokens,
             keep=keep,
         )
         for row, best in zip(rows, spans, strict=True):
             found[row] = ReadWindow(windows[row], context_at[row], best)
-    return [window for window in found if window is not None]
+    return [found[row] for row in range(len(windows))]
 
 
 def compose_result(
@@ -143,25 +146,21 @@ def _strength(candidate: Candidate) -> float:
 def _candidates(
     query: Query, context: Context, windows: Sequence[ReadWindow], calibration: Calibration | None
 ) -> Iterator[Candidate]:
+    text = query.context
     for read in windows:
         shift = read.window.start - read.context_at
-        for start, end, margin in zip(read.spans.starts, read.spans.ends, read.spans.margins.tolist(), strict=True):
-            chars = char_span(context, int(start) + shift, int(end) + shift)
-            if chars is not None:
+        starts = context.places[read.spans.starts + shift, 0].tolist()
+        ends = context.places[read.spans.ends + shift, 1].tolist()
+        for start, end, margin in zip(starts, ends, read.spans.margins.tolist(), strict=True):
+            if end > start:
                 share = margin - read.spans.mass
                 strength = margin if calibration is None else calibration.log_score(margin, share)
-                yield Candidate(chars[0], whole_characters(query.context, chars[1]), margin, share, strength)
-
-
-def char_span(context: Context, first: int, last: int) -> tuple[int, int] | None:
-    """Code points from the first to the end of the last token; None if they hold no text."""
-    start, end = int(context.places[first, 0]), int(context.places[last, 1])
-    return (start, end) if end > start else None
+                yield Candidate(start, whole_characters(text, end), margin, share, strength)
 
 
 def whole_characters(text: str, end: int) -> int:
     """``end``, moved on past accents, joiners and variation selectors that belong to the character before it."""
-    while end < len(text):
+    while end < len(text) and text[end] >= FIRST_MARK:
         if text[end] == ZERO_WIDTH_JOINER and end + 1 < len(text):
             end += 2
         elif unicodedata.category(text[end]) in ("Mn", "Mc", "Me"):

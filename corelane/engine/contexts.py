@@ -6,6 +6,7 @@ id, 8 of its place, most of the rest of the text itself. A context larger than t
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from itertools import chain
 from typing import Self
 
 import numpy as np
@@ -27,8 +28,9 @@ class Context:
     @classmethod
     def of(cls, encoding: Encoding) -> Self:
         """What is needed of an encoding, in a quarter of its memory."""
-        places = np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2)
-        return cls(np.array(encoding.ids, dtype=np.int32), places)
+        count = len(encoding)
+        places = np.fromiter(chain.from_iterable(encoding.offsets), dtype=np.int32, count=2 * count)
+        return cls(np.array(encoding.ids, dtype=np.int32), places.reshape(count, 2))
 
     def __len__(self) -> int:
         return len(self.ids)

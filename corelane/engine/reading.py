@@ -1,21 +1,22 @@
 """From text to batches: tokenise, cut windows, fill arrays.
 
 Questions and contexts are tokenised apart, without special tokens, and put together row by row: a context that several
-questions share is tokenised once, and kept for those that come later.
+questions share is tokenised once, and kept for those that come later; so are words.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from corelane.artifacts import TokenizerSpec
-from corelane.engine.backend import Batch, Ints
+from corelane.engine.backend import Batch
 from corelane.engine.buckets import Bucket
 from corelane.engine.contexts import Context, Contexts
 from corelane.engine.windows import Window, cut_windows
+from corelane.engine.words import Words
 from corelane.errors import QuestionTooLong
 from corelane.jobs import Options, Priority
 from corelane.lanes import PUBLIC
@@ -40,7 +41,7 @@ class Reading:
     """A query in tokens, cut into windows; ``context_at`` is where the context starts in each of its rows."""
 
     query: Query
-    question: Ints
+    question: NDArray[np.int32]
     context: Context
     windows: list[Window]
     context_at: int
@@ -51,7 +52,7 @@ class Reader:
 
     def __init__(self, tokenizer: Tokenizer, spec: TokenizerSpec, max_length: int, cache_tokens: int = 0) -> None:
         """Contexts of up to ``cache_tokens`` in all are kept."""
-        self._tokenizer = tokenizer
+        self._words = Words(tokenizer)
         self._spec = spec
         self._max_length = max_length
         self._contexts = Contexts(cache_tokens)
@@ -68,26 +69,22 @@ class Reader:
 
         ``known`` are contexts that were tokenised elsewhere, by their text.
         """
-        questions = self._encode([query.question for query in queries])
-        contexts = self._read_contexts(list(dict.fromkeys(query.context for query in queries)), known or {})
-        return [
-            self._read_one(query, np.array(question.ids, dtype=np.int64), contexts[query.context])
-            for query, question in zip(queries, questions, strict=True)
-        ]
-
-    def _read_contexts(self, texts: Sequence[str], known: Mapping[str, Context]) -> dict[str, Context]:
-        """The contexts of these texts: those that are kept, and the others tokenised in one go."""
+        texts = list(dict.fromkeys(query.context for query in queries))
         kept = {text: context for text in texts if (context := self._contexts.find(text)) is not None}
-        missing = [text for text in texts if text not in kept and text not in known]
-        fresh = {text: Context.of(encoding) for text, encoding in zip(missing, self._encode(missing), strict=True)}
-        fresh |= known
+        missing = [text for text in texts if text not in kept and not (known and text in known)]
+        tokens = self._words.read([*(query.question for query in queries), *missing])
+        fresh = dict(zip(missing, tokens[len(queries) :], strict=True)) | dict(known or {})
         for text, context in fresh.items():
             self._contexts.keep(text, context)
         self.contexts_hit += len(kept)
         self.contexts_read += len(fresh)
-        return kept | fresh
+        contexts = kept | fresh
+        return [
+            self._read_one(query, question.ids, contexts[query.context])
+            for query, question in zip(queries, tokens, strict=False)
+        ]
 
-    def _read_one(self, query: Query, question: Ints, context: Context) -> Reading | QuestionTooLong:
+    def _read_one(self, query: Query, question: NDArray[np.int32], context: Context) -> Reading | QuestionTooLong:
         context_at = 1 + len(question) + self._spec.sep_count
         try:
             windows = cut_windows(
@@ -119,6 +116,3 @@ class Reader:
             if self._spec.uses_token_types:
                 token_type_ids[row, reading.context_at : window.length] = 1
         return Batch(bucket, input_ids, attention_mask, token_type_ids)
-
-    def _encode(self, texts: list[str]) -> list[Any]:
-        return self._tokenizer.encode_batch(texts, add_special_tokens=False)

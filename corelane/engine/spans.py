@@ -5,13 +5,17 @@ own measure of "this rather than nothing here", comparable between windows of on
 are the softmax over all spans of all windows and the null, whose margin is 0: they add up to at most 1.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
 
 from corelane.engine.backend import Floats, Ints
+
+Doubles = NDArray[np.float64]
 
 #: Candidates kept per window for each answer asked for: overlapping ones are dropped later, and with this many it
 #: takes a very odd window to leave fewer than ``top_k``.
@@ -19,6 +23,9 @@ CANDIDATES_PER_ANSWER = 8
 
 #: Stands for "not allowed"; finite, so that sums stay finite in fp32.
 FORBIDDEN = np.float32(-1e9)
+
+#: The least sum whose logarithm is taken.
+TINY = np.finfo(np.float64).tiny
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +38,7 @@ class WindowSpans:
     mass: float
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A span as characters of the caller's context: its margin, its log share among all spans of its window, and what
     it is ranked by, comparable over windows.
     """
@@ -49,37 +55,68 @@ def find_spans(
 ) -> list[WindowSpans]:
     """The ``keep`` best spans of each row, from token ``first`` to before ``last``, at most ``max_answer_tokens`` long.
 
-    Logits are rows × length, with [CLS] at 0; ``first`` and ``last`` hold one position a row. Ends are inclusive.
+    Logits are rows × length, with [CLS] at 0; ``first`` and ``last`` hold one position a row. Ends are inclusive. Among
+    equals the earlier text wins, so that a row's answer never depends on the width of its batch.
     """
     rows, length = start_logits.shape
     null = start_logits[:, 0] + end_logits[:, 0]
     position = np.arange(length)
     allowed = (position >= first[:, None]) & (position < last[:, None])
     starts = np.where(allowed, start_logits - null[:, None], FORBIDDEN)
-    ends = np.where(allowed, end_logits, FORBIDDEN)
     width = min(max_answer_tokens, length)
-    padding = np.full((rows, width - 1), FORBIDDEN, dtype=np.float32)
-    following = sliding_window_view(np.concatenate([ends, padding], axis=1), width, axis=1)
-    margins = (starts[:, :, None] + following).reshape(rows, length * width)
-    return [_best_of_row(margins[row], width, keep) for row in range(rows)]
+    ends = np.full((rows, length + width - 1), FORBIDDEN, dtype=np.float32)
+    np.copyto(ends[:, :length], end_logits, where=allowed)
+    # Each of the best spans begins at one of the ``keep`` starts whose own best spans are the best.
+    likely = np.sort(_best(starts + _slide(np.maximum, ends, width), keep), axis=1)
+    row = np.arange(rows)[:, None]
+    following = (likely + row * ends.shape[1])[:, :, None] + np.arange(width)
+    margins = (starts[row, likely][:, :, None] + ends.take(following)).reshape(rows, -1)
+    best = _best(margins, keep)
+    kept = margins[row, best]
+    which, more_tokens = np.divmod(best, width)
+    from_token = likely[row, which]
+    to_token = from_token + more_tokens
+    counts = (kept > FORBIDDEN / 2).sum(axis=1).tolist()
+    # In single precision the best span may be a little more than all together.
+    masses = np.maximum(_masses(starts, ends, width), kept[:, 0]).tolist()
+    return [
+        WindowSpans(from_token[row, :count], to_token[row, :count], kept[row, :count], mass if count else -math.inf)
+        for row, (count, mass) in enumerate(zip(counts, masses, strict=True))
+    ]
 
 
-def _best_of_row(margins: Floats, width: int, keep: int) -> WindowSpans:
-    possible = margins > FORBIDDEN / 2
-    count = int(possible.sum())
-    if count == 0:
-        empty = np.empty(0, dtype=np.int64)
-        return WindowSpans(empty, empty, np.empty(0, dtype=np.float32), float("-inf"))
-    keep = min(keep, count)
-    least = np.partition(margins, -keep)[-keep]
-    better = np.flatnonzero(margins > least)
-    # Among equals the earlier text wins, so that a row's answer never depends on the width of its batch.
-    equal = np.flatnonzero(margins == least)[: keep - len(better)]
-    best = np.concatenate([better, equal])
-    best = best[np.lexsort((best, -margins[best]))]
-    peak = float(margins[best[0]])
-    mass = peak + float(np.log(np.exp(margins[possible] - peak).sum()))
-    return WindowSpans(best // width, best // width + best % width, margins[best], mass)
+def _best(values: Floats, keep: int) -> Ints:
+    """Where the ``keep`` greatest of each row stand, the greatest first, among equals the first."""
+    return np.argsort(-values, axis=1, kind="stable")[:, :keep]
+
+
+def _masses(starts: Floats, ends: Floats, width: int) -> Doubles:
+    """log Σ exp(margin) over all spans of each row; too little where they lie 700 below the best start and end."""
+    best_start, best_end = (part.max(axis=1, keepdims=True).astype(np.float64) for part in (starts, ends))
+    weights = _slide(np.add, np.exp(ends - best_end), width)
+    weights *= np.exp(starts - best_start)
+    # Added up one by one: padding that follows changes nothing.
+    sums = np.add.accumulate(weights, axis=1)[:, -1:]
+    masses: Doubles = np.log(np.maximum(sums, TINY)) + best_start + best_end
+    return masses[:, 0]
+
+
+def _slide(combine: np.ufunc, values: NDArray[Any], width: int) -> NDArray[Any]:
+    """All windows of ``width`` neighbours in a row, each combined to one: by windows of 1, 2, 4 … that make it up."""
+    length = values.shape[1] - width + 1
+    size, done = 1, 0
+    result: NDArray[Any] | None = None
+    for bit in range(width.bit_length()):
+        if bit:
+            values = combine(values[:, :-size], values[:, size:])
+            size *= 2
+        if width & size:
+            part = values[:, done : done + length]
+            result = part if result is None else combine(result, part)
+            done += size
+    if result is None:
+        raise ValueError(f"a window of {width} holds nothing")
+    return result
 
 
 def merge_candidates(candidates: Iterable[Candidate], top_k: int) -> list[Candidate]:
@@ -95,7 +132,6 @@ def merge_candidates(candidates: Iterable[Candidate], top_k: int) -> list[Candid
 
 def scores(margins: Sequence[float], masses: Sequence[float]) -> tuple[list[float], float]:
     """Each margin's score, and the null's, given the mass of every window of the item."""
-    terms = np.array([0.0, *masses], dtype=np.float64)
-    peak = terms.max()
-    total = peak + np.log(np.exp(terms - peak).sum())
-    return [float(min(1.0, np.exp(margin - total))) for margin in margins], float(np.exp(-total))
+    peak = max(0.0, *masses)
+    total = peak + math.log(math.exp(-peak) + math.fsum(math.exp(mass - peak) for mass in masses))
+    return [min(1.0, math.exp(margin - total)) for margin in margins], math.exp(-total)

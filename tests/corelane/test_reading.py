@@ -14,7 +14,9 @@ RIVER = "the river was red . the tower was blue ."
 
 
 class CountingTokenizer:
-    """A tokenizer that remembers what it was given."""
+    """A tokenizer that remembers what it was given; of a kind that is given whole texts."""
+
+    pre_tokenizer = None
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer

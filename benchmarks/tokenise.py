@@ -86,6 +86,10 @@ class Table:
     def unload(self, model: Model) -> None:
         """Nothing to unload."""
 
+    def held_bytes(self) -> int:
+        """Nothing is held."""
+        return 0
+
     def health(self) -> None:
         """Always well."""
 

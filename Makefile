@@ -48,6 +48,7 @@ bench: install ## Measure the engine and the service on SQuAD-format data
 	@$(BIN)/python benchmarks/flood.py
 	@$(BIN)/python benchmarks/promises.py
 	@$(BIN)/python benchmarks/rollout.py
+	@$(BIN)/python benchmarks/tokenise.py
 
 $(VENV)/.installed-bench: $(VENV)/.installed
 	deploy/install.sh $(VENV) bench $(PYTHON)

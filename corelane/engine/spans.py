@@ -24,9 +24,6 @@ CANDIDATES_PER_ANSWER = 8
 #: Stands for "not allowed"; finite, so that sums stay finite in fp32.
 FORBIDDEN = np.float32(-1e9)
 
-#: The least sum whose logarithm is taken.
-TINY = np.finfo(np.float64).tiny
-
 
 @dataclass(frozen=True, slots=True)
 class WindowSpans:
@@ -77,7 +74,7 @@ def find_spans(
     from_token = likely[row, which]
     to_token = from_token + more_tokens
     counts = (kept > FORBIDDEN / 2).sum(axis=1).tolist()
-    # In single precision the best span may be a little more than all together.
+    # No less than the best span: of those far below the best start and the best end nothing is left to add up.
     masses = np.maximum(_masses(starts, ends, width), kept[:, 0]).tolist()
     return [
         WindowSpans(from_token[row, :count], to_token[row, :count], kept[row, :count], mass if count else -math.inf)
@@ -86,18 +83,26 @@ def find_spans(
 
 
 def _best(values: Floats, keep: int) -> Ints:
-    """Where the ``keep`` greatest of each row stand, the greatest first, among equals the first."""
-    return np.argsort(-values, axis=1, kind="stable")[:, :keep]
+    """Where the ``keep`` greatest of each row stand, the greatest first, among equals the first.
+
+    A stable argsort, as a sort of integers that numpy vectorises: a value's bits, in its order, above its place.
+    """
+    bits = (values + np.float32(0)).view(np.int32)
+    ordered = np.where(bits < 0, bits ^ np.int32(0x7FFFFFFF), bits)
+    keys = (np.invert(ordered).astype(np.int64) << 32) | np.arange(values.shape[1])
+    keys.sort(axis=1)
+    return keys[:, :keep] & 0xFFFFFFFF
 
 
 def _masses(starts: Floats, ends: Floats, width: int) -> Doubles:
-    """log Σ exp(margin) over all spans of each row; too little where they lie 700 below the best start and end."""
+    """log Σ exp(margin) over all spans of each row; −∞ where they lie 700 below the best start and end."""
     best_start, best_end = (part.max(axis=1, keepdims=True).astype(np.float64) for part in (starts, ends))
     weights = _slide(np.add, np.exp(ends - best_end), width)
     weights *= np.exp(starts - best_start)
     # Added up one by one: padding that follows changes nothing.
     sums = np.add.accumulate(weights, axis=1)[:, -1:]
-    masses: Doubles = np.log(np.maximum(sums, TINY)) + best_start + best_end
+    with np.errstate(divide="ignore"):
+        masses: Doubles = np.log(sums) + best_start + best_end
     return masses[:, 0]
 
 

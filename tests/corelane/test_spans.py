@@ -54,6 +54,21 @@ def test_vectorised_search_finds_what_trying_every_span_finds(
         assert found.mass == float("-inf")
 
 
+@given(st.integers(1, 30), st.integers(1, 30), st.integers(0, 2**32 - 1))
+def test_among_equal_spans_the_earlier_wins(longest: int, keep: int, seed: int) -> None:
+    start, end = np.random.default_rng(seed).integers(-2, 3, size=(2, 1, LENGTH)).astype(np.float32)
+    [found] = find_spans(start, end, np.array([2]), np.array([LENGTH]), max_answer_tokens=longest, keep=keep)
+    expected = sorted(brute_force(start, end, 2, LENGTH, longest), key=lambda span: (-span[0], span[1], span[2]))
+    assert list(zip(found.margins, found.starts, found.ends, strict=True)) == expected[:keep]
+
+
+def test_spans_far_below_the_best_start_and_end_have_the_mass_of_the_best() -> None:
+    start, end = np.zeros((2, 1, LENGTH), dtype=np.float32)
+    start[0, 20] = end[0, 3] = 900
+    [found] = find_spans(start, end, np.array([1]), np.array([LENGTH]), max_answer_tokens=4, keep=1)
+    assert found.margins[0] == 900 <= found.mass < 902
+
+
 def test_rows_do_not_see_each_other() -> None:
     rng = np.random.default_rng(3)
     start, end = rng.normal(size=(2, 6, LENGTH)).astype(np.float32)

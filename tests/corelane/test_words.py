@@ -3,12 +3,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer
-from tokenizers.normalizers import BertNormalizer
+from tokenizers import AddedToken, Tokenizer
+from tokenizers.normalizers import NFC, BertNormalizer
+from tokenizers.pre_tokenizers import ByteLevel
 
 from corelane.artifacts import TOKENIZER_NAME
 from corelane.engine.contexts import Context
-from corelane.engine.words import Words
+from corelane.engine.words import LONGEST_WORD, PART, Words, cuts_at_marks
 
 BUILT_IN = Path(__file__).parent.parent.parent / "models" / "qa-minilm" / TOKENIZER_NAME
 
@@ -64,3 +65,47 @@ def test_texts_are_read_as_the_tokenizer_reads_them(kind: str, texts: list[str])
     for _ in range(2):
         for text, context in zip(texts, words.read(texts), strict=True):
             assert_as_the_tokenizer_says(tokenizer, text, context)
+
+
+@given(TEXTS)
+def test_parts_of_a_text_are_the_text(text: str) -> None:
+    assert "".join(PART.findall(text)) == text
+
+
+def test_words_met_before_are_not_tokenised_again() -> None:
+    words = Words(built_in())
+    words.read(["The river was red."])
+    known = len(words)
+    words.read(["the river was RED ."])
+    assert (known, len(words)) == (5, 6)
+
+
+def test_no_more_words_are_kept_than_may_be_and_none_that_is_long() -> None:
+    words = Words(built_in(), most=10)
+    for number in range(50):
+        words.read([" ".join(f"word{number}x{n}" for n in range(number))])
+        assert len(words) <= 10
+    many = Words(built_in())
+    many.read(["x" * LONGEST_WORD, "y" * (LONGEST_WORD + 1)])
+    assert len(many) == 1
+
+
+def test_text_that_spells_a_special_token_is_read_whole() -> None:
+    words = Words(built_in())
+    [context] = words.read(["a [MASK] b"])
+    assert (len(context), len(words)) == (3, 0)
+
+
+def test_tokenizers_that_look_further_than_a_word_are_given_whole_texts() -> None:
+    byte_level, composing, marked, normalized = (built_in() for _ in range(4))
+    byte_level.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    composing.normalizer = NFC()
+    marked.add_special_tokens([AddedToken("ada", normalized=False)])
+    normalized.add_special_tokens([AddedToken("<ada>", normalized=True)])
+    tokenizers = [built_in(), byte_level, composing, marked, normalized]
+    assert [cuts_at_marks(tokenizer) for tokenizer in tokenizers] == [True, False, False, False, False]
+    for tokenizer in tokenizers[1:]:
+        words = Words(tokenizer)
+        for text in ("ada wrote <ada>, e\u0301", ""):
+            assert_as_the_tokenizer_says(tokenizer, text, words.read([text])[0])
+        assert len(words) == 0

@@ -66,7 +66,7 @@ def test_javascript_slices_the_answer_out_of_its_own_string(results: dict[str, d
     slices = run_javascript(
         """cases => cases.map(({context, answers}) => answers.map(({offsets}) => [
              context.slice(...offsets.utf16),
-             Buffer.from(context).subarray(...offsets.bytes).toString(),
+             decodeURIComponent(escape(unescape(encodeURIComponent(context)).slice(...offsets.bytes))),
            ]))""",
         cases,
     )

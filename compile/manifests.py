@@ -10,6 +10,7 @@ import torch
 import transformers
 
 from compile.cpu import COMPILER, Dtype, choose_attention
+from compile.packing import PACKED, PLAIN, packs
 from compile.plan import Plan
 from compile.verify import TOLERANCES, Findings, share_equal
 from corelane import __version__
@@ -30,7 +31,10 @@ def make_manifest(
         target="cpu",
         dtype=dtype,
         compiler=COMPILER,
-        compiler_args=[f"attention={choose_attention(plan.model.network, dtype)}"],
+        compiler_args=[
+            f"attention={choose_attention(plan.model.network, dtype)}",
+            PACKED if packs(dtype) else PLAIN,
+        ],
         tools=_tools(),
         created_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
         max_length=max(bucket.length for bucket in buckets),

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from compile.attention import attend
 from compile.cpu import Dtype, cast, compile_trace, runner_of, serialise, trace, wrap
 from compile.model import load_model, quiet_transformers
 from compile.packing import packs
@@ -67,3 +68,15 @@ def test_attention_in_products_sees_no_padding(tiny_model: Path) -> None:
     after = runner_of(module)(Batch(full.bucket, ids, mask, types))
     np.testing.assert_allclose(after.start[0], before.start[0], atol=1e-6)
     np.testing.assert_allclose(after.start[1, :16], before.start[1, :16], atol=1e-6)
+
+
+def test_attention_in_products_is_that_of_torch_for_any_mask() -> None:
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(2, 3, 8, 4) for _ in range(3))
+    padding = torch.zeros(2, 1, 8, 8)
+    padding[1, :, :, 5:] = torch.finfo(torch.float32).min
+    causal = torch.full((2, 1, 8, 8), torch.finfo(torch.float32).min).triu(1)
+    for mask in (None, padding, causal):
+        ours, _ = attend(None, query.clone(), key, value, mask)
+        theirs = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        torch.testing.assert_close(ours, theirs.transpose(1, 2))

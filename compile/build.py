@@ -10,7 +10,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from compile.cpu import Dtype, QuestionAnswering, bucket_file, cast, runner_of, serialise, trace, weight_bytes
+from compile.cpu import (
+    Dtype,
+    QuestionAnswering,
+    bucket_file,
+    cast,
+    compile_trace,
+    runner_of,
+    serialise,
+    trace,
+    weight_bytes,
+)
 from compile.cuda import build_for_cuda, check_cuda
 from compile.folder import building, publish
 from compile.manifests import cpu_toolchain, make_manifest
@@ -91,7 +101,7 @@ def _build(plan: Plan, dtype: Dtype, root: Path, report: Report) -> Artifact:
                 shared = {"rows": bucket.rows, "length": bucket.length, "compile_s": 0.0}
                 compiled = made[-1].model_copy(update=shared)
             else:
-                traced, compiled = _compile_bucket(module, bucket, probe, aside)
+                traced, compiled = _compile_bucket(module, dtype, bucket, probe, aside)
             compiled, found = _verify_bucket(plan, dtype, compiled, probe, aside)
             made.append(compiled)
             findings.append(found)
@@ -104,11 +114,13 @@ def _build(plan: Plan, dtype: Dtype, root: Path, report: Report) -> Artifact:
     return read_artifact(destination)
 
 
-def _compile_bucket(module: QuestionAnswering, bucket: Bucket, probe: Probe, aside: Path) -> tuple[Any, BucketFile]:
+def _compile_bucket(
+    module: QuestionAnswering, dtype: Dtype, bucket: Bucket, probe: Probe, aside: Path
+) -> tuple[Any, BucketFile]:
     """Trace and write one bucket: the trace, and its record, in which what is measured of it stays 0."""
     started = time.monotonic()
     traced = trace(module, probe.batches[0])
-    content = serialise(traced)
+    content = serialise(compile_trace(traced, dtype))
     (aside / bucket_file(bucket)).write_bytes(content)
     return traced, BucketFile(
         rows=bucket.rows,

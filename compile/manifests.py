@@ -12,6 +12,7 @@ import transformers
 
 from compile.cpu import COMPILER, Dtype, choose_attention
 from compile.neuron.expected import EXPECTED_NAME
+from compile.packing import PACKED, PLAIN, packs
 from compile.plan import Plan
 from compile.verify import TOLERANCES, Findings, share_equal
 from corelane import __version__
@@ -34,7 +35,7 @@ class Toolchain:
 
 def cpu_toolchain(plan: Plan, dtype: Dtype) -> Toolchain:
     """This process's own torch."""
-    arguments = [f"attention={choose_attention(plan.model.network, dtype)}"]
+    arguments = [f"attention={choose_attention(plan.model.network, dtype)}", PACKED if packs(dtype) else PLAIN]
     tools = {
         "python": platform.python_version(),
         "torch": torch.__version__,

@@ -8,12 +8,13 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from functools import partial
 
-from compile.cpu import Dtype, QuestionAnswering, cast, runner_of, trace
+from compile.cpu import Dtype, QuestionAnswering, cast, compile_trace, runner_of, trace
 from compile.model import LoadedModel
 from compile.probes import Run, make_probe
 from compile.timing import median_seconds
 from compile.verify import TOLERANCES, inspect, judge, judge_answers, share_equal
 from corelane.engine.buckets import Bucket
+from corelane.engine.packing import settle
 from corelane.errors import CompileFailed
 
 #: The batch that is timed: a common length, and rows enough for full speed within a few seconds.
@@ -44,7 +45,7 @@ def run_trial(model: LoadedModel, reference: QuestionAnswering, longest: int) ->
     sound: set[Dtype] = set()
     for dtype in LEAST_GAIN:
         try:
-            runs[dtype] = runner_of(trace(cast(reference, dtype), probe.batches[0]))
+            runs[dtype] = runner_of(settle(compile_trace(trace(cast(reference, dtype), probe.batches[0]), dtype)))
             findings = inspect(probe, runs[dtype], dtype)
             judge(findings, dtype, "the trial")
             judge_answers(share_equal([findings]), answers_needed(dtype, automatic=True), dtype)

@@ -17,6 +17,7 @@ import torch
 from corelane.artifacts import Artifact, check_files
 from corelane.engine.backend import Batch, Logits, Model
 from corelane.engine.memory import resident_bytes
+from corelane.engine.packing import settle
 from corelane.errors import ArtifactRefused, CoreLost, LoadFailed, RunFailed
 
 
@@ -54,7 +55,8 @@ class CpuBackend:
             try:
                 if bucket.file not in loaded:
                     with torchscript_warnings_silenced():
-                        loaded[bucket.file] = torch.jit.load(artifact.file(bucket.file), map_location="cpu").eval()
+                        scripted = torch.jit.load(artifact.file(bucket.file), map_location="cpu").eval()
+                        loaded[bucket.file] = settle(scripted)
                 modules[bucket.length] = loaded[bucket.file]
             except (RuntimeError, OSError, MemoryError) as error:
                 raise LoadFailed(

@@ -1,4 +1,6 @@
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -20,3 +22,15 @@ def test_slots_are_those_this_process_may_run_on() -> None:
 def test_core_that_does_not_exist_is_refused_saying_which_do() -> None:
     with pytest.raises(SetupError, match="core 9999 does not exist"):
         core_slot(9999, Settings())
+
+
+def test_memory_is_kept_in_a_process_that_runs_already() -> None:
+    code = (
+        "import ctypes, re, tempfile; from corelane.engine.cores import keep_memory; keep_memory()\n"
+        "block = ctypes.CDLL(None); block.malloc.restype = ctypes.c_void_p\n"
+        "address = block.malloc(ctypes.c_size_t(16 << 20))\n"
+        "heap = [line.split()[0] for line in open('/proc/self/maps') if '[heap]' in line]\n"
+        "print(any(int(a, 16) <= address < int(b, 16) for a, _, b in (part.partition('-') for part in heap)))"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "True"

@@ -1,0 +1,133 @@
+"""The engine's forward passes beside other ways of running the same network on this CPU.
+
+    python benchmarks/engine.py rates|base|mix [FILE.json.gz] [--limit N]
+
+``rates`` are the matmuls' own; ``base`` is BERT-base with random weights at 128 and 384 tokens; ``mix`` the built-in
+model on the windows of SQuAD questions. Each part replaces its figures in ``results/engine.json``. All ways run by
+turns in one process a core, so that a busy moment hits them all; both cores run the same way at once. OpenVINO and ONNX
+Runtime take part where they are installed (`pip install openvino onnx onnxruntime onnxscript`).
+"""
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from corelane.engine.cores import core_slot, cpu_slots
+from corelane.settings import Settings
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results" / "engine.json"
+
+#: Timed passes of each way; the median counts.
+PASSES = {"rates": 7, "base": 2, "mix": 3}
+
+CHILD = "--child"
+
+
+class Core:
+    """A process pinned to one core that holds every way of running a part."""
+
+    def __init__(self, index: int, arguments: list[str]) -> None:
+        slot = core_slot(index, Settings(target="cpu"))
+        self.process = subprocess.Popen(
+            [sys.executable, __file__, CHILD, str(min(slot.cpus)), *arguments],
+            env={**os.environ, **slot.environment},  # noqa: TID251  # a benchmark's child has what it has
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def hear(self) -> Any:
+        """What it says next."""
+        line = self.process.stdout.readline() if self.process.stdout else ""
+        if not line:
+            raise SystemExit("a core's process died")
+        return json.loads(line)
+
+    def say(self, word: str) -> None:
+        """Have it run one task, or (an empty word) end."""
+        print(word, file=self.process.stdin, flush=True)
+
+
+def measure(part: str, arguments: list[str]) -> dict[str, Any]:
+    """Seconds of each task, on one core alone and on all at once, by turns."""
+    cores = [Core(slot.index, arguments) for slot in cpu_slots()]
+    offers, *_ = [core.hear() for core in cores]
+    alone: dict[str, list[float]] = {task: [] for task in offers["tasks"]}
+    together: dict[str, list[float]] = {task: [] for task in offers["tasks"]}
+    for _ in range(PASSES[part]):
+        for task in offers["tasks"]:
+            cores[0].say(task)
+            alone[task].append(cores[0].hear())
+            if offers["together"]:
+                for core in cores:
+                    core.say(task)
+                together[task].append(max([core.hear() for core in cores]))
+    for core in cores:
+        core.process.kill()
+        core.process.communicate()
+    figures = {"one_core_s": medians(alone), "notes": offers["notes"]}
+    return figures | ({f"{len(cores)}_cores_s": medians(together)} if offers["together"] else {})
+
+
+def medians(times: dict[str, list[float]]) -> dict[str, float]:
+    """The median of each."""
+    return {task: statistics.median(taken) for task, taken in times.items()}
+
+
+def be_a_core(cpu: int, part: str, arguments: list[str]) -> None:
+    """Offer the tasks of a part, and run those that are asked for."""
+    import time
+
+    os.sched_setaffinity(0, {cpu})
+    import torch
+
+    torch.set_num_threads(1)
+    from benchmarks.engines import base_tasks, mix_tasks, rate_tasks
+
+    make: Callable[[list[str]], Any] = {"rates": rate_tasks, "base": base_tasks, "mix": mix_tasks}[part]
+    tasks, notes = make(arguments)
+    with torch.inference_mode():
+        for run in tasks.values():
+            run()
+        print(json.dumps({"tasks": list(tasks), "notes": notes, "together": part != "rates"}), flush=True)
+        for line in sys.stdin:
+            began = time.perf_counter()
+            tasks[line.strip()]()
+            print(json.dumps(time.perf_counter() - began), flush=True)
+
+
+def name_cpu() -> str:
+    """The CPU and what of its instructions matters here."""
+    text = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    names = [line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("model name")]
+    kinds = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8")
+    return ", ".join([*(names[:1] or [platform.processor()]), *(kind for kind in kinds if f" {kind}" in text)])
+
+
+def main() -> int:
+    """Measure a part and keep its figures."""
+    if sys.argv[1:2] == [CHILD]:
+        be_a_core(int(sys.argv[2]), sys.argv[3], sys.argv[4:])
+        return 0
+    if sys.argv[1:2] not in (["rates"], ["base"], ["mix"]):
+        raise SystemExit(__doc__)
+    part = sys.argv[1]
+    figures = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    figures |= {"cpu": name_cpu(), part: measure(part, sys.argv[1:])}
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(json.dumps(figures, indent=2) + "\n")
+    print(json.dumps(figures[part], indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

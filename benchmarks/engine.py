@@ -1,11 +1,12 @@
 """The engine's forward passes beside other ways of running the same network on this CPU.
 
-    python benchmarks/engine.py rates|base|mix [FILE.json.gz] [--limit N]
+    python benchmarks/engine.py rates|base|mix [--wait] [FILE.json.gz] [--limit N]
 
 ``rates`` are the matmuls' own; ``base`` is BERT-base with random weights at 128 and 384 tokens; ``mix`` the built-in
 model on the windows of SQuAD questions. Each part replaces its figures in ``results/engine.json``. All ways run by
 turns in one process a core, so that a busy moment hits them all; both cores run the same way at once. OpenVINO and ONNX
-Runtime take part where they are installed (`pip install openvino onnx onnxruntime onnxscript`).
+Runtime take part where they are installed (`pip install openvino onnx onnxruntime onnxscript`). ``--wait`` prepares and
+waits for a line on the standard input, since only the measurement needs a quiet machine.
 """
 
 import json
@@ -28,6 +29,9 @@ RESULTS = HERE / "results" / "engine.json"
 
 #: Timed passes of each way; the median counts.
 PASSES = {"rates": 7, "base": 2, "mix": 3}
+
+#: How the tasks end that are run on all cores at once too: all of them, or one shape of each length.
+TOGETHER: dict[str, tuple[str, ...]] = {"rates": (), "base": ("8x128", "4x384"), "mix": ("",)}
 
 CHILD = "--child"
 
@@ -61,13 +65,16 @@ def measure(part: str, arguments: list[str]) -> dict[str, Any]:
     """Seconds of each task, on one core alone and on all at once, by turns."""
     cores = [Core(slot.index, arguments) for slot in cpu_slots()]
     offers, *_ = [core.hear() for core in cores]
+    if "--wait" in arguments:
+        print("ready", flush=True)
+        sys.stdin.readline()
     alone: dict[str, list[float]] = {task: [] for task in offers["tasks"]}
-    together: dict[str, list[float]] = {task: [] for task in offers["tasks"]}
+    together: dict[str, list[float]] = {task: [] for task in offers["together"]}
     for _ in range(PASSES[part]):
         for task in offers["tasks"]:
             cores[0].say(task)
             alone[task].append(cores[0].hear())
-            if offers["together"]:
+            if task in offers["together"]:
                 for core in cores:
                     core.say(task)
                 together[task].append(max([core.hear() for core in cores]))
@@ -95,10 +102,11 @@ def be_a_core(cpu: int, part: str, arguments: list[str]) -> None:
 
     make: Callable[[list[str]], Any] = {"rates": rate_tasks, "base": base_tasks, "mix": mix_tasks}[part]
     tasks, notes = make(arguments)
+    shared = [task for task in tasks if task.endswith(TOGETHER[part])]
     with torch.inference_mode():
         for run in tasks.values():
             run()
-        print(json.dumps({"tasks": list(tasks), "notes": notes, "together": part != "rates"}), flush=True)
+        print(json.dumps({"tasks": list(tasks), "notes": notes, "together": shared}), flush=True)
         for line in sys.stdin:
             began = time.perf_counter()
             tasks[line.strip()]()

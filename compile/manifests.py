@@ -10,15 +10,24 @@ import torch
 import transformers
 
 from compile.cpu import COMPILER, Dtype, choose_attention
+from compile.exam import Loss
 from compile.packing import PACKED, PLAIN, packs
 from compile.plan import Plan
 from compile.verify import TOLERANCES, Findings, share_equal
 from corelane import __version__
 from corelane.artifacts import TOKENIZER_NAME, BucketFile, Manifest, digest_file
 
+#: Of a draft, which nobody examined.
+NO_LOSS = Loss(0.0, 0, "")
+
 
 def make_manifest(
-    plan: Plan, dtype: Dtype, folder: Path, buckets: Sequence[BucketFile], findings: Sequence[Findings] = ()
+    plan: Plan,
+    dtype: Dtype,
+    folder: Path,
+    buckets: Sequence[BucketFile],
+    findings: Sequence[Findings] = (),
+    loss: Loss = NO_LOSS,
 ) -> Manifest:
     """The manifest of these buckets, whose files lie in ``folder``; without findings it is a draft to load them by."""
     source = plan.model.source
@@ -43,6 +52,9 @@ def make_manifest(
         no_answer_threshold=source.no_answer_threshold,
         tolerance=TOLERANCES[dtype].logit,
         answers_equal=share_equal(findings),
+        f1_loss=loss.points,
+        f1_questions=loss.questions,
+        f1_source=loss.label,
         trial={str(name): speed for name, speed in plan.speeds.items()},
         buckets=list(buckets),
         files={name: digest_file(folder / name) for name in files},

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 from compile.cpu import Dtype, QuestionAnswering, wrap
+from compile.exam import Exam
 from compile.model import LoadedModel, check_lengths, load_model
 from compile.source import find_source
 from compile.trial import rank_dtypes, run_trial
@@ -36,10 +37,19 @@ class Plan:
     dtypes: Sequence[Dtype]
     speeds: Mapping[Dtype, float]
     automatic: bool
+    exam: Exam | None = None
 
 
 def make_plan(
-    source: str, *, settings: Settings, target: str, buckets: str, dtype: str, name: str | None, report: Report
+    source: str,
+    *,
+    settings: Settings,
+    target: str,
+    buckets: str,
+    dtype: str,
+    name: str | None,
+    report: Report,
+    exam: Exam | None = None,
 ) -> Plan:
     """Check what was asked, load the model, and hold a trial if the dtype is ``auto``."""
     _check_target(target)
@@ -52,10 +62,10 @@ def make_plan(
     check_lengths(model, ladder)
     reference = wrap(model)
     if wanted is not None:
-        return Plan(name, model, reference, ladder, (wanted,), {}, automatic=False)
+        return Plan(name, model, reference, ladder, (wanted,), {}, automatic=False, exam=exam)
     report("trying dtypes", 1, steps)
-    trial = run_trial(model, reference, ladder[-1].length)
-    return Plan(name, model, reference, ladder, rank_dtypes(trial), trial.speeds, automatic=True)
+    trial = run_trial(model, reference, ladder[-1].length, examined=exam is not None)
+    return Plan(name, model, reference, ladder, rank_dtypes(trial), trial.speeds, automatic=True, exam=exam)
 
 
 def _check_target(target: str) -> None:

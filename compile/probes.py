@@ -46,10 +46,10 @@ def make_probe(model: LoadedModel, bucket: Bucket, run_eager: Run) -> Probe:
     rows.sort(key=lambda row: row[2].length)
     parts = [rows[at : at + bucket.rows] for at in range(0, len(rows), bucket.rows)]
     batches = [reader.fill(bucket, [(read, window) for _, read, window in part], bucket.rows) for part in parts]
-    return Probe(parts, batches, [_run_unpadded(run_eager, batch) for batch in batches])
+    return Probe(parts, batches, [run_unpadded(run_eager, batch) for batch in batches])
 
 
-def _run_unpadded(run: Run, batch: Batch) -> Logits:
+def run_unpadded(run: Run, batch: Batch) -> Logits:
     """Logits of a batch from a run without the columns that are padding in every row; they get zeros."""
     width = int(batch.attention_mask.sum(axis=1).max())
     arrays = (batch.input_ids, batch.attention_mask, batch.token_type_ids)

@@ -76,6 +76,9 @@ class Manifest(Record):
     no_answer_threshold: float = 0.0
     tolerance: float = Field(0.0, ge=0, description="Largest |Δlogit| against eager fp32 that was allowed.")
     answers_equal: float = Field(1.0, ge=0, le=1, description="Share of sample answers equal to eager fp32.")
+    f1_loss: float = Field(0.0, description="Points of F1 lost against eager fp32; below 0 they were gained.")
+    f1_questions: int = Field(0, ge=0, description="Questions it was measured over; 0: not measured.")
+    f1_source: str = Field("", description="Where they came from: `samples`, or the name of a file.")
     trial: dict[str, float] = Field(default_factory=dict, description="Sequences/s by dtype, where `auto` chose.")
     buckets: list[BucketFile] = Field(min_length=1)
     files: dict[str, str] = Field(description="SHA-256 of every other file of the artifact.")

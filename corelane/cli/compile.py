@@ -3,7 +3,9 @@
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Literal
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -12,9 +14,14 @@ from rich.table import Table
 
 from corelane.artifacts import Artifact, check_files, find_artifact, model_name
 from corelane.cli.errors import exit_on_error, require
+from corelane.cli.evaluate import read_document
+from corelane.cli.squad import best_over, read_questions, token_f1
 from corelane.engine.buckets import DEFAULT_BUCKETS
-from corelane.errors import ArtifactRefused
+from corelane.errors import ArtifactRefused, InvalidInput
 from corelane.settings import Settings, read_settings
+
+if TYPE_CHECKING:
+    from compile.exam import Exam
 
 
 def compile_model(
@@ -26,6 +33,10 @@ def compile_model(
         typer.Option(help="Number format; auto measures which is fastest here."),
     ] = "auto",
     name: Annotated[str | None, typer.Option(help="Name to serve it under; the model's own if not given.")] = None,
+    questions: Annotated[
+        Path | None,
+        typer.Option(help="SQuAD-format file with answers: the loss of F1 is measured on it, and bounds int8."),
+    ] = None,
     if_missing: Annotated[bool, typer.Option("--if-missing", help="Do nothing if it is compiled already.")] = False,
 ) -> None:
     """Compile a model, verify it against the original, and keep it for the workers."""
@@ -36,6 +47,7 @@ def compile_model(
         require("compile", "torch", "transformers", "tokenizers")
         from compile.build import build
 
+        exam = None if questions is None else read_exam(questions)
         with Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -52,6 +64,7 @@ def compile_model(
                 buckets=buckets,
                 dtype=dtype,
                 name=name,
+                exam=exam,
                 report=lambda text, done, total: progress.update(task, description=text, completed=done, total=total),
             )
         show_artifact(artifact, Console(highlight=False, soft_wrap=True))
@@ -64,6 +77,19 @@ def is_compiled(settings: Settings, name: str, target: str) -> bool:
     except ArtifactRefused:
         return False
     return True
+
+
+def read_exam(path: Path) -> "Exam":
+    """The questions of a SQuAD-format file that have an answer; raises InvalidInput if none has."""
+    from compile.exam import Exam
+    from corelane.engine.reading import Query
+
+    asked = [question for question in read_questions(read_document(path)).questions if question.references]
+    if not asked:
+        raise InvalidInput(f"{path} has no question with an answer")
+    queries = [Query(question.question, question.context) for question in asked]
+    references = [question.references for question in asked]
+    return Exam(path.name, queries, references, partial(best_over, token_f1))
 
 
 @contextmanager
@@ -96,4 +122,7 @@ def show_artifact(artifact: Artifact, console: Console) -> None:
         speeds = ", ".join(f"{dtype} {speed:.0f}" for dtype, speed in manifest.trial.items())
         console.print(f"trial, seq/s on one core: {speeds}")
     console.print(f"sample answers equal to the eager model's: {manifest.answers_equal:.0%}")
+    if manifest.f1_questions:
+        over = f"{manifest.f1_questions} questions of {manifest.f1_source}"
+        console.print(f"F1 lost against the eager model: {manifest.f1_loss:.2f} points, over {over}")
     console.print(f"kept in {artifact.path}")

@@ -6,6 +6,7 @@ of the same version and target is replaced at the end, in one step; on any failu
 """
 
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from compile.cpu import (
     weight_bytes,
 )
 from compile.cuda import build_for_cuda, check_cuda
+from compile.exam import MOST_LOST, Exam, Loss, hand_out, mark
 from compile.folder import building, publish
 from compile.manifests import cpu_toolchain, make_manifest
 from compile.model import quiet_transformers, save_tokenizer
@@ -32,7 +34,7 @@ from compile.plan import FIRST_STEPS, Plan, Report, make_plan
 from compile.probes import Probe, make_probe
 from compile.timing import median_seconds, one_thread
 from compile.trial import answers_needed
-from compile.verify import Disagreement, Findings, holds, inspect, judge, judge_answers, share_equal
+from compile.verify import Disagreement, Findings, holds, inspect, judge, judge_answers, judge_f1, share_equal
 from corelane.artifacts import MANIFEST_NAME, TOKENIZER_NAME, Artifact, BucketFile, artifact_path, read_artifact
 from corelane.calibration import carry_calibration
 from corelane.engine.backend import open_backend
@@ -55,10 +57,12 @@ def build(
     name: str | None = None,
     neuron: NeuronOptions | None = None,
     report: Report = _say_nothing,
+    exam: Exam | None = None,
 ) -> Artifact:
     """Compile, verify and publish; raises CompileFailed, or ModelRefused where the model is at fault.
 
-    ``neuron`` are options that only Neuron targets take.
+    ``neuron`` are options that only Neuron targets take; ``exam`` are questions with known answers, by which the loss
+    of F1 is measured instead of by the samples, on the CPU.
     """
     options = neuron or NeuronOptions()
     with quiet_transformers(), one_thread():
@@ -72,6 +76,7 @@ def build(
             name=name,
             neuron=options,
             report=report,
+            exam=exam,
         )
         if target in CHIPS:
             return build_for_neuron(plan, CHIPS[target], dtype, options, settings, report)
@@ -105,8 +110,12 @@ def _build(plan: Plan, dtype: Dtype, root: Path, report: Report) -> Artifact:
             compiled, found = _verify_bucket(plan, dtype, compiled, probe, aside)
             made.append(compiled)
             findings.append(found)
-        judge_answers(share_equal(findings), answers_needed(dtype, plan.automatic), dtype)
-        manifest = make_manifest(plan, cpu_toolchain(plan, dtype), aside, made, findings)
+        judge_answers(share_equal(findings), answers_needed(dtype, plan.automatic, plan.exam is not None), dtype)
+        report(f"comparing answers in {dtype}", FIRST_STEPS + len(plan.ladder), FIRST_STEPS + len(plan.ladder))
+        loss = _examine(plan, dtype, made, aside)
+        if plan.automatic and dtype == "int8":
+            judge_f1(loss.points, MOST_LOST, dtype)
+        manifest = make_manifest(plan, cpu_toolchain(plan, dtype), aside, made, findings, loss)
         (aside / MANIFEST_NAME).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
         carry_calibration(destination, aside)
         publish(aside, destination)
@@ -131,6 +140,21 @@ def _compile_bucket(
         batch_ms=0,
         max_logit_error=0,
     )
+
+
+def _examine(plan: Plan, dtype: Dtype, made: Sequence[BucketFile], aside: Path) -> Loss:
+    """Ask the whole artifact, as a worker would load it, what the eager network is asked."""
+    paper = hand_out(plan.model, plan.ladder, runner_of(plan.reference), plan.exam)
+    backend = open_backend("cpu")
+    try:
+        loaded = backend.load(
+            Artifact(path=aside, manifest=make_manifest(plan, cpu_toolchain(plan, dtype), aside, made))
+        )
+        loss = mark(paper, partial(backend.run, loaded))
+        backend.unload(loaded)
+    except EngineError as error:
+        raise CompileFailed(f"the compiled model does not run: {error.detail}") from error
+    return loss
 
 
 def _verify_bucket(

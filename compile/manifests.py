@@ -11,6 +11,7 @@ import torch
 import transformers
 
 from compile.cpu import COMPILER, Dtype, choose_attention
+from compile.exam import Loss
 from compile.neuron.expected import EXPECTED_NAME
 from compile.packing import PACKED, PLAIN, packs
 from compile.plan import Plan
@@ -45,8 +46,17 @@ def cpu_toolchain(plan: Plan, dtype: Dtype) -> Toolchain:
     return Toolchain("cpu", dtype, COMPILER, arguments, tools)
 
 
+#: Of a draft, which nobody examined.
+NO_LOSS = Loss(0.0, 0, "")
+
+
 def make_manifest(
-    plan: Plan, made_by: Toolchain, folder: Path, buckets: Sequence[BucketFile], findings: Sequence[Findings] = ()
+    plan: Plan,
+    made_by: Toolchain,
+    folder: Path,
+    buckets: Sequence[BucketFile],
+    findings: Sequence[Findings] = (),
+    loss: Loss = NO_LOSS,
 ) -> Manifest:
     """The manifest of these buckets, whose files lie in ``folder``; without findings it is a draft to load them by."""
     source = plan.model.source
@@ -70,6 +80,9 @@ def make_manifest(
         no_answer_threshold=source.no_answer_threshold,
         tolerance=TOLERANCES[made_by.dtype].logit,
         answers_equal=share_equal(findings) if made_by.verified else 0.0,
+        f1_loss=loss.points,
+        f1_questions=loss.questions,
+        f1_source=loss.label,
         verified=made_by.verified,
         cores=made_by.cores,
         coverage=made_by.coverage,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 from compile.cpu import Dtype, QuestionAnswering, wrap
+from compile.exam import Exam
 from compile.model import LoadedModel, check_lengths, load_model
 from compile.neuron.chips import CHIPS
 from compile.neuron.options import NeuronOptions, make_recipes
@@ -41,6 +42,7 @@ class Plan:
     dtypes: Sequence[Dtype]
     speeds: Mapping[Dtype, float]
     automatic: bool
+    exam: Exam | None = None
 
 
 def make_plan(
@@ -53,6 +55,7 @@ def make_plan(
     name: str | None,
     neuron: NeuronOptions,
     report: Report,
+    exam: Exam | None = None,
 ) -> Plan:
     """Check what was asked, load the model, and, for the CPU, hold a trial if the dtype is ``auto``."""
     _check_target(target, dtype, neuron)
@@ -67,10 +70,10 @@ def make_plan(
     if target != "cpu":
         return Plan(name, model, reference, ladder, (), {}, automatic=dtype == AUTO)
     if wanted is not None:
-        return Plan(name, model, reference, ladder, (wanted,), {}, automatic=False)
+        return Plan(name, model, reference, ladder, (wanted,), {}, automatic=False, exam=exam)
     report("trying dtypes", 1, steps)
-    trial = run_trial(model, reference, ladder[-1].length)
-    return Plan(name, model, reference, ladder, rank_dtypes(trial), trial.speeds, automatic=True)
+    trial = run_trial(model, reference, ladder[-1].length, examined=exam is not None)
+    return Plan(name, model, reference, ladder, rank_dtypes(trial), trial.speeds, automatic=True, exam=exam)
 
 
 def _check_target(target: str, dtype: str, neuron: NeuronOptions) -> None:

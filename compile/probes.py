@@ -41,7 +41,7 @@ class Probe:
 def make_probe(model: LoadedModel, bucket: Bucket, run_eager: Run) -> Probe:
     """Cut the samples for a bucket; raises CompileFailed if not one of their questions fits."""
     parts, batches = fill_probe(model.tokenizer, model.spec, bucket)
-    return Probe(parts, batches, [_run_unpadded(run_eager, batch) for batch in batches])
+    return Probe(parts, batches, [run_unpadded(run_eager, batch) for batch in batches])
 
 
 def fill_probe(tokenizer: Tokenizer, spec: TokenizerSpec, bucket: Bucket) -> tuple[list[list[Row]], list[Batch]]:
@@ -57,7 +57,7 @@ def fill_probe(tokenizer: Tokenizer, spec: TokenizerSpec, bucket: Bucket) -> tup
     return parts, batches
 
 
-def _run_unpadded(run: Run, batch: Batch) -> Logits:
+def run_unpadded(run: Run, batch: Batch) -> Logits:
     """Logits of a batch from a run without the columns that are padding in every row; they get zeros."""
     width = int(batch.attention_mask.sum(axis=1).max())
     arrays = (batch.input_ids, batch.attention_mask, batch.token_type_ids)

@@ -121,6 +121,12 @@ def judge_answers(share: float, least: float, dtype: NumberFormat) -> None:
         )
 
 
+def judge_f1(points: float, most: float, dtype: NumberFormat) -> None:
+    """Raise Disagreement if more points of F1 are lost than may be."""
+    if not points <= most:
+        raise Disagreement(f"{dtype} loses {points:.2f} points of F1, and {most:g} are allowed{_advice(dtype)}")
+
+
 def share_equal(findings: Sequence[Findings]) -> float:
     """The share of sample answers, over several buckets, that are the eager network's."""
     asked = sum(one.answers for one in findings)

@@ -4,7 +4,9 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Literal
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -13,9 +15,14 @@ from rich.table import Table
 
 from corelane.artifacts import Artifact, BucketFile, Coverage, Target, check_files, find_artifact, model_name
 from corelane.cli.errors import exit_on_error, require
+from corelane.cli.evaluate import read_document
+from corelane.cli.squad import best_over, read_questions, token_f1
 from corelane.engine.buckets import DEFAULT_BUCKETS
-from corelane.errors import ArtifactRefused
+from corelane.errors import ArtifactRefused, InvalidInput
 from corelane.settings import Settings, read_settings
+
+if TYPE_CHECKING:
+    from compile.exam import Exam
 
 #: The heading, in the help, of what only Neuron targets take.
 NEURON = "Neuron targets (inf1, inf2, trn1, trn2)"
@@ -37,6 +44,10 @@ def compile_model(
         typer.Option(help="Number format; auto measures which is fastest here (fp16: Neuron, GPUs; int8: CPU)."),
     ] = "auto",
     name: Annotated[str | None, typer.Option(help="Name to serve it under; the model's own if not given.")] = None,
+    questions: Annotated[
+        Path | None,
+        typer.Option(help="SQuAD-format file with answers: the loss of F1 is measured on it, and bounds int8."),
+    ] = None,
     if_missing: Annotated[bool, typer.Option("--if-missing", help="Do nothing if it is compiled already.")] = False,
     auto_cast: Annotated[
         Literal["none", "matmult", "all"] | None,
@@ -107,6 +118,7 @@ def compile_model(
             cache=cache,
             python=neuron_python or sys.executable,
         )
+        exam = None if questions is None else read_exam(questions)
         with interrupted_by_sigterm(), show_progress() as report:
             artifact = build(
                 model,
@@ -116,6 +128,7 @@ def compile_model(
                 dtype=dtype,
                 name=name,
                 neuron=options,
+                exam=exam,
                 report=report,
             )
         console = Console(highlight=False, soft_wrap=True)
@@ -164,6 +177,19 @@ def is_compiled(settings: Settings, name: str, target: str) -> bool:
     return True
 
 
+def read_exam(path: Path) -> "Exam":
+    """The questions of a SQuAD-format file that have an answer; raises InvalidInput if none has."""
+    from compile.exam import Exam
+    from corelane.engine.reading import Query
+
+    asked = [question for question in read_questions(read_document(path)).questions if question.references]
+    if not asked:
+        raise InvalidInput(f"{path} has no question with an answer")
+    queries = [Query(question.question, question.context) for question in asked]
+    references = [question.references for question in asked]
+    return Exam(path.name, queries, references, partial(best_over, token_f1))
+
+
 @contextmanager
 def interrupted_by_sigterm() -> Iterator[None]:
     """Have SIGTERM end the block as Ctrl-C does, so that a half-written artifact is cleared away."""
@@ -194,6 +220,9 @@ def show_artifact(artifact: Artifact, console: Console) -> None:
     else:
         again = f"corelane verify {manifest.name} --target {manifest.target}"
         console.print(f"not verified, for lack of a device: run `{again}` where it will serve", style="yellow")
+    if manifest.f1_questions:
+        over = f"{manifest.f1_questions} questions of {manifest.f1_source}"
+        console.print(f"F1 lost against the eager model: {manifest.f1_loss:.2f} points, over {over}")
     console.print(f"kept in {artifact.path}")
 
 

@@ -59,7 +59,8 @@ def test_manifest_has_the_agreed_fields(tiny_model: Path, data: Settings) -> Non
     assert set(stored) == {
         *("schema_version", "name", "version", "source", "source_digest", "target", "format", "dtype", "compiler"),
         *("compiler_args", "tools", "created_at", "max_length", "flexible_rows", "tokenizer", "no_answer_threshold"),
-        *("tolerance", "answers_equal", "verified", "cores", "coverage", "trial", "buckets", "files"),
+        *("tolerance", "answers_equal", "f1_loss", "f1_questions", "f1_source", "verified", "cores", "coverage"),
+        *("trial", "buckets", "files"),
     }
     assert set(stored["buckets"][0]) == {
         *("rows", "length", "file", "bytes", "compile_s", "batch_ms", "max_logit_error", "neffs"),
@@ -69,7 +70,9 @@ def test_manifest_has_the_agreed_fields(tiny_model: Path, data: Settings) -> Non
 def test_steps_are_reported_in_order(tiny_model: Path, data: Settings) -> None:
     steps: list[tuple[str, int, int]] = []
     build(str(tiny_model), settings=data, buckets="4x32", dtype="fp32", report=lambda *step: steps.append(step))
-    assert [text for text, _, _ in steps] == [f"loading {tiny_model}", "compiling 4x32 in fp32", "done"]
+    assert [text for text, _, _ in steps] == [
+        *(f"loading {tiny_model}", "compiling 4x32 in fp32", "comparing answers in fp32", "done"),
+    ]
     assert [done for _, done, _ in steps] == sorted(done for _, done, _ in steps)
     assert steps[-1][1:] == (3, 3)
 
@@ -85,7 +88,7 @@ def fragile_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine whose bf16 is fast, passes the trial, and fails on a whole ladder."""
     monkeypatch.setitem(TOLERANCES, "bf16", Tolerance(logit=0, isolation=0, answers_equal=1))
     trial = Trial({"fp32": 10.0, "bf16": 40.0}, {"fp32", "bf16"})
-    monkeypatch.setattr("compile.plan.run_trial", lambda *args: trial)
+    monkeypatch.setattr("compile.plan.run_trial", lambda *args, **options: trial)
 
 
 @pytest.mark.usefixtures("fragile_bf16")

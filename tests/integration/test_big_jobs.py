@@ -1,5 +1,6 @@
 """Jobs sent as lines, results dropped as they are read, shared passages; keys, deadlines and promises."""
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -156,20 +157,14 @@ def test_bad_line_is_named_and_nothing_is_kept(fleet: Fleet, is_chunked: bool) -
     assert kept(fleet)[1] <= before[1]
 
 
-def test_bad_line_early_in_a_large_job_ends_its_sending(fleet: Fleet) -> None:
-    sent = 0
-
+def test_bad_line_early_in_an_endless_job_ends_its_sending(fleet: Fleet) -> None:
     def items() -> Iterator[dict[str, str]]:
-        nonlocal sent
         yield {"question": "What is the number?"}
-        for item in short(1_000_000):
-            sent += 1
-            yield item
+        yield from itertools.cycle(short(1000))
 
     with fleet.client() as client, pytest.raises(ServiceError, match="line 2") as caught:
         client.submit_lines(items())
     assert caught.value.status == 422
-    assert sent < 1_000_000
 
 
 def test_job_whose_sender_breaks_off_is_not_kept(fleet: Fleet) -> None:

@@ -1,17 +1,19 @@
-"""What routes need, as Annotated dependencies: the shared parts, and how long a caller wants to wait.
+"""What routes need, as Annotated dependencies: the shared parts, who asks, and how long they want to wait.
 
 All are coroutines, though none awaits: FastAPI sends plain functions to a thread, which costs more than they do.
 """
 
 import hashlib
 import re
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Annotated, cast
 
 from fastapi import Depends, Header, Path, Query, Request
 
 from api.completions import Completions
-from corelane.errors import NotFound
+from corelane.errors import Forbidden, NotFound
 from corelane.jobs import is_job_id
 from corelane.lanes import PUBLIC
 from corelane.metrics import ApiMetrics
@@ -70,17 +72,51 @@ async def get_wait(
     return None if asked is None else min(asked, parts.settings.max_wait_s)
 
 
-async def get_owner(
+class Scope(StrEnum):
+    """What a caller may do; none of them holds another."""
+
+    SUBMIT = "submit"
+    READ = "read"
+    ADMIN = "admin"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks: the owner that jobs, shares and bounds are kept by, and what they may do."""
+
+    owner: str
+    scopes: frozenset[Scope]
+
+
+async def get_caller(
     authorization: Annotated[str | None, Header(description="`Bearer KEY`.")] = None,
     x_api_key: Annotated[str | None, Header(description="The same, without `Bearer`.")] = None,
-) -> str:
-    """Who asks: a digest of the API key, which shares and bounds are kept by; ``public`` without one."""
+) -> Caller:
+    """The caller: a digest of the API key, ``public`` without one."""
     scheme, _, token = (authorization or "").partition(" ")
     key = x_api_key or (token.strip() if scheme.lower() == "bearer" else "")
-    return hashlib.sha256(key.encode()).hexdigest()[:OWNER_CHARS] if key else PUBLIC
+    owner = hashlib.sha256(key.encode()).hexdigest()[:OWNER_CHARS] if key else PUBLIC
+    return Caller(owner, frozenset(Scope))
+
+
+def allow(scope: Scope) -> Callable[[Caller], Awaitable[Caller]]:
+    """A dependency: the caller, if they may do what the scope names; raises Forbidden."""
+
+    async def allowed(caller: Annotated[Caller, Depends(get_caller)]) -> Caller:
+        if scope not in caller.scopes:
+            raise Forbidden(f"this API key may not do that: it needs the scope `{scope}`")
+        return caller
+
+    return allowed
 
 
 PartsDep = Annotated[Parts, Depends(get_parts)]
 JobId = Annotated[str, Depends(get_job_id)]
-Owner = Annotated[str, Depends(get_owner)]
 Wait = Annotated[float | None, Depends(get_wait)]
+
+#: For routes that only certain callers may use, and that need not know which.
+AS_READER, AS_ADMIN = Depends(allow(Scope.READ)), Depends(allow(Scope.ADMIN))
+
+#: The caller of a route that takes in work or changes it, and of one that shows what is the caller's own.
+Submitter = Annotated[Caller, Depends(allow(Scope.SUBMIT))]
+Reader = Annotated[Caller, Depends(allow(Scope.READ))]

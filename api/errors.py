@@ -28,6 +28,7 @@ STATUS: dict[type[errors.CorelaneError], int] = {
     errors.DeadlineInfeasible: 409,
     errors.VersionInUse: 409,
     errors.VersionNotReady: 409,
+    errors.Forbidden: 403,
     errors.NotFound: 404,
     errors.ResultsDropped: 410,
     errors.Unavailable: 503,

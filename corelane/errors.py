@@ -10,6 +10,7 @@
     │   ├── DeadlineInfeasible  the job would not be done in time; carries the earliest that can be met
     │   ├── NotCalibrated       a precision was asked of a model whose scores are no probabilities
     │   └── QuestionTooLong     the question leaves no room for context in the model's window
+    ├── Forbidden               the API key has not the scope for this
     ├── NotFound                no such job (or no longer)
     ├── ResultsDropped          these results were read and dropped
     ├── Unavailable             try again later: nothing was kept
@@ -93,6 +94,10 @@ class NotCalibrated(InvalidInput):
 
 class QuestionTooLong(InvalidInput):
     code = "question_too_long"
+
+
+class Forbidden(CorelaneError):
+    code = "forbidden"
 
 
 class NotFound(CorelaneError):

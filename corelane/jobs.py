@@ -39,21 +39,31 @@ class JobStatus(StrEnum):
         return self not in (JobStatus.QUEUED, JobStatus.RUNNING)
 
 
-def new_job_id(now_ms: int | None = None) -> str:
-    """A fresh id: sorts by time, cannot be guessed, names its cell."""
+def new_id(kind: str, now_ms: int | None = None) -> str:
+    """A fresh id, KIND_…: sorts by time, cannot be guessed, names its cell."""
     value = int(time.time() * 1000) if now_ms is None else now_ms
     chars = []
     for _ in range(TIME_CHARS):
         value, digit = divmod(value, 32)
         chars.append(ALPHABET[digit])
     tail = "".join(secrets.choice(ALPHABET) for _ in range(RANDOM_CHARS))
-    return f"job_{CELL}{''.join(reversed(chars))}{tail}"
+    return f"{kind}_{CELL}{''.join(reversed(chars))}{tail}"
+
+
+def is_id(kind: str, text: str) -> bool:
+    """Whether ``text`` has the form of an id of its kind; keeps strange paths away from Redis keys."""
+    body = text.removeprefix(f"{kind}_")
+    return text.startswith(f"{kind}_") and len(body) == 1 + TIME_CHARS + RANDOM_CHARS and set(body) <= set(ALPHABET)
+
+
+def new_job_id(now_ms: int | None = None) -> str:
+    """A fresh job id."""
+    return new_id("job", now_ms)
 
 
 def is_job_id(text: str) -> bool:
-    """Whether ``text`` has the form of a job id; keeps strange paths away from Redis keys."""
-    body = text.removeprefix("job_")
-    return text.startswith("job_") and len(body) == 1 + TIME_CHARS + RANDOM_CHARS and set(body) <= set(ALPHABET)
+    """Whether ``text`` has the form of a job id."""
+    return is_id("job", text)
 
 
 def iso_time(ms: int) -> str:

@@ -6,11 +6,11 @@ import orjson
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from api.deps import PartsDep
+from api.deps import AS_READER, PartsDep
 from api.errors import documented
 from corelane.jobs import iso_time
 
-router = APIRouter(prefix="/v1", tags=["fleet"], responses=documented(503))
+router = APIRouter(prefix="/v1", tags=["fleet"], responses=documented(403, 422, 503))
 
 
 class CoreModel(BaseModel):
@@ -114,13 +114,13 @@ def read_core(raw: dict[str, Any]) -> CoreInfo:
     )
 
 
-@router.get("/cores")
+@router.get("/cores", dependencies=[AS_READER])
 async def list_cores(parts: PartsDep) -> CoreList:
     """The cores and how they are."""
     return CoreList(data=[read_core(raw) for raw in await parts.fleet.cores()])
 
 
-@router.get("/models")
+@router.get("/models", dependencies=[AS_READER])
 async def list_models(parts: PartsDep) -> ModelList:
     """The models that can be asked."""
     return ModelList(

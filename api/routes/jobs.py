@@ -9,7 +9,7 @@ from fastapi import APIRouter, Body, Header, Query, Response
 from starlette.responses import StreamingResponse
 
 from api.bodies import NDJSON, FastBodyRoute
-from api.deps import JobId, Owner, Parts, PartsDep, Wait
+from api.deps import Caller, JobId, Parts, PartsDep, Reader, Submitter, Wait
 from api.errors import documented
 from api.examples import JOB_REQUEST_EXAMPLES, LINES_SCHEMA
 from api.sizes import check_contexts, check_item
@@ -26,7 +26,9 @@ from corelane.webhooks import check_address
 
 log = get_logger(__name__)
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses=documented(404, 422, 503), route_class=FastBodyRoute)
+router = APIRouter(
+    prefix="/v1/jobs", tags=["jobs"], responses=documented(403, 404, 422, 503), route_class=FastBodyRoute
+)
 
 #: Results sent in one piece of an NDJSON stream.
 STREAM_PAGE = 500
@@ -49,12 +51,12 @@ async def submit_job(
     response: Response,
     parts: PartsDep,
     wait: Wait,
-    owner: Owner,
+    caller: Submitter,
 ) -> Job:
     """Take in a job. It is kept before this answers: from then on it is answered, once, whatever dies."""
     items = request.items or []
     check_sizes(parts, items, request.contexts or {})
-    return await take_in(parts, new_job_id(), request, owner, response, wait, items=items)
+    return await take_in(parts, new_job_id(), request, caller.owner, response, wait, items=items)
 
 
 async def take_in(
@@ -160,10 +162,14 @@ async def keep_job(parts: Parts, submission: Submission, admission: Admission) -
 
 
 @router.get("/{job_id}")
-async def get_job(job_id: JobId, response: Response, parts: PartsDep, wait: Wait) -> Job:
+async def get_job(job_id: JobId, response: Response, parts: PartsDep, wait: Wait, caller: Reader) -> Job:
     """A job as it stands, or once it is final if asked to wait. Small jobs then carry their results."""
-    ahead = parts.settings.inline_results
-    record = await (parts.store.get(job_id, ahead) if wait is None else parts.completions.wait(job_id, wait))
+    record = await require(parts, job_id, caller, parts.settings.inline_results)
+    if wait is not None and not record.status.is_final:
+        waited = await parts.completions.wait(job_id, wait)
+        if waited is None:
+            raise no_such_job(job_id)
+        record = waited
     job = await describe(parts, record, job_id)
     if not job.status.is_final:
         response.headers["Retry-After"] = "1"
@@ -176,12 +182,13 @@ async def get_job(job_id: JobId, response: Response, parts: PartsDep, wait: Wait
 async def list_results(
     job_id: JobId,
     parts: PartsDep,
+    caller: Reader,
     after: Annotated[str | None, Query(max_length=20, description="Cursor of an earlier page's `next`.")] = None,
     limit: Annotated[int, Query(ge=1, le=1000, description="Most results in a page.")] = 100,
     accept: Annotated[str, Header(description=f"`{NDJSON}` streams all results, one a line.")] = "application/json",
 ) -> Response | ResultList:
     """Results in item order, up to the first item not answered yet; as NDJSON the stream follows the job to its end."""
-    record = await require(parts, job_id)
+    record = await require(parts, job_id, caller)
     start = record.dropped if after is None else read_cursor(after)
     require_kept(record, start)
     if NDJSON in accept:
@@ -198,20 +205,22 @@ async def list_results(
 async def drop_results(
     job_id: JobId,
     parts: PartsDep,
+    caller: Submitter,
     before: Annotated[int, Query(ge=1, description="Results of items before this one are forgotten.")],
 ) -> Job:
     """Forget results that the caller has stored, so that a large job's results do not fill Redis.
 
     They go by whole slices, and only as far as every item is answered: ``results_from`` says how far. May be repeated.
     """
-    record = await require(parts, job_id)
+    record = await require(parts, job_id, caller)
     await parts.store.drop(record, before)
-    return (await require(parts, job_id)).describe()
+    return (await require(parts, job_id, caller)).describe()
 
 
 @router.post("/{job_id}/cancel")
-async def cancel_job(job_id: JobId, parts: PartsDep) -> Job:
+async def cancel_job(job_id: JobId, parts: PartsDep, caller: Submitter) -> Job:
     """Cancel what is not answered yet and keep what is; a job that is final already stays as it is."""
+    await require(parts, job_id, caller)
     if await parts.store.cancel(job_id) is None:
         raise no_such_job(job_id)
     return await describe(parts, await parts.store.get(job_id), job_id)
@@ -257,10 +266,10 @@ async def check_webhook(parts: Parts, webhook: Webhook) -> None:
         log.info("webhook_host_slow")
 
 
-async def require(parts: Parts, job_id: str) -> JobRecord:
-    """The job's record; raises NotFound."""
-    record = await parts.store.get(job_id)
-    if record is None:
+async def require(parts: Parts, job_id: str, caller: Caller, ahead: int = 0) -> JobRecord:
+    """The record of a caller's own job, and ``ahead`` first results; raises NotFound, for another's job as well."""
+    record = await parts.store.get(job_id, ahead)
+    if record is None or record.owner != caller.owner:
         raise no_such_job(job_id)
     return record
 

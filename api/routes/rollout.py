@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, Field, model_validator
 
 from api.bodies import FastBodyRoute
-from api.deps import Parts, PartsDep
+from api.deps import AS_ADMIN, AS_READER, Parts, PartsDep
 from api.errors import documented
 from corelane.aliases import ALIAS_NAME
 from corelane.artifacts import VERSION_ID, find_artifact
@@ -17,7 +17,9 @@ from corelane.errors import ArtifactRefused, InvalidInput, NotFound
 from corelane.jobs import Wire
 from corelane.placement import ALL_CORES, Placement, Scope
 
-router = APIRouter(prefix="/v1", tags=["fleet"], responses=documented(404, 409, 422, 503), route_class=FastBodyRoute)
+router = APIRouter(
+    prefix="/v1", tags=["fleet"], responses=documented(403, 404, 409, 422, 503), route_class=FastBodyRoute
+)
 
 CorePath = Annotated[str, Path(description="A core's name, host/index, or `all`.", examples=["all"])]
 VersionPath = Annotated[str, Path(description="A version, NAME@FINGERPRINT.")]
@@ -102,7 +104,7 @@ class AliasList(BaseModel):
     data: list[AliasInfo]
 
 
-@router.post("/cores/{core:path}/models", status_code=202)
+@router.post("/cores/{core:path}/models", status_code=202, dependencies=[AS_ADMIN])
 async def load_model(core: CorePath, request: LoadRequest, parts: PartsDep) -> PlacementInfo:
     """Have a core, all, or so many of them load a version: checked, warm in every bucket, and only then served.
 
@@ -117,7 +119,7 @@ async def load_model(core: CorePath, request: LoadRequest, parts: PartsDep) -> P
     return PlacementInfo.of(version, placement)
 
 
-@router.delete("/cores/{core:path}/models/{version}", status_code=202)
+@router.delete("/cores/{core:path}/models/{version}", status_code=202, dependencies=[AS_ADMIN])
 async def unload_model(
     core: CorePath,
     version: VersionPath,
@@ -135,7 +137,7 @@ async def unload_model(
     return PlacementInfo.of(version, await parts.rollout.unload(version, core, force=force))
 
 
-@router.get("/aliases")
+@router.get("/aliases", dependencies=[AS_READER])
 async def list_aliases(parts: PartsDep) -> AliasList:
     """The aliases and what they mean."""
     return AliasList(
@@ -146,7 +148,7 @@ async def list_aliases(parts: PartsDep) -> AliasList:
     )
 
 
-@router.put("/aliases/{alias}")
+@router.put("/aliases/{alias}", dependencies=[AS_ADMIN])
 async def set_alias(alias: AliasPath, request: AliasRequest, parts: PartsDep) -> AliasInfo:
     """Make an alias mean a version, or several by weight: each job goes to one of them, jobs with the same `sticky_key`
     to the same. Jobs already submitted keep theirs.
@@ -160,7 +162,7 @@ async def set_alias(alias: AliasPath, request: AliasRequest, parts: PartsDep) ->
     return AliasInfo(alias=alias, weights=shares, is_set=True)
 
 
-@router.delete("/aliases/{alias}")
+@router.delete("/aliases/{alias}", dependencies=[AS_ADMIN])
 async def unset_alias(alias: AliasPath, parts: PartsDep) -> AliasInfo:
     """Forget an alias that was set here: it means again what the workers' settings mean by it, or nothing."""
     return AliasInfo(alias=alias, weights=await parts.rollout.unset_alias(alias), is_set=False)

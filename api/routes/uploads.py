@@ -8,7 +8,7 @@ from starlette.routing import Match
 from starlette.types import Scope
 
 from api.bodies import is_lines
-from api.deps import Owner, PartsDep, Wait
+from api.deps import PartsDep, Submitter, Wait
 from api.routes.jobs import admit, take_in
 from api.uploads import LineReader
 from corelane.errors import InvalidInput, NotReady, Overloaded
@@ -27,15 +27,15 @@ router = APIRouter(route_class=LinesRoute, include_in_schema=False)
 
 
 @router.post("/v1/jobs", status_code=202)
-async def submit_lines(request: Request, response: Response, parts: PartsDep, wait: Wait, owner: Owner) -> Job:
+async def submit_lines(request: Request, response: Response, parts: PartsDep, wait: Wait, caller: Submitter) -> Job:
     """Take in a job of one item a line; the first line may be its head: options, priority, contexts and so on."""
     reader = LineReader(parts.settings, request.stream())
     await reader.read_head()
     job_id = new_job_id()
-    await admit(parts, job_id, reader.head, owner)
+    await admit(parts, job_id, reader.head, caller.owner)
     upload = await reader.keep(job_id)
     try:
-        return await take_in(parts, job_id, reader.head, owner, response, wait, upload=upload)
+        return await take_in(parts, job_id, reader.head, caller.owner, response, wait, upload=upload)
     except (InvalidInput, NotReady, Overloaded):
         (parts.settings.files_root / upload.name).unlink(missing_ok=True)
         raise

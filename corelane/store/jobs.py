@@ -104,6 +104,7 @@ class JobStore:
             created_ms=int(reply[1]),
             options=submission.options,
             metadata=dict(submission.metadata),
+            owner=submission.owner,
             priority=submission.priority,
             expires_ms=None if reply[2] is None else int(reply[2]),
             promise=PromiseRecord.decode(fields["promise"]),

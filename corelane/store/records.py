@@ -7,6 +7,7 @@ import orjson
 
 from corelane.jobs import Counts, ItemError, Job, JobStatus, JobUrls, Options, Priority, iso_time
 from corelane.jobs import Promise as PromiseOnTheWire
+from corelane.lanes import PUBLIC
 from corelane.store.admission import Promise
 
 
@@ -68,6 +69,7 @@ class JobRecord:
     expired: int = 0
     options: Options = field(default_factory=Options)
     metadata: dict[str, str] = field(default_factory=dict)
+    owner: str = PUBLIC
     priority: Priority = Priority.NORMAL
     expires_ms: int | None = None
     promise: PromiseRecord | None = None
@@ -95,6 +97,7 @@ class JobRecord:
             expired=int(values["expired"]),
             options=Options.model_validate_json(values["options"]),
             metadata=orjson.loads(values["metadata"]),
+            owner=values["owner"].decode(),
             priority=list(Priority)[int(values["priority"])],
             expires_ms=None if expires is None else int(expires),
             promise=PromiseRecord.decode(values["promise"]) if "promise" in values else None,

@@ -14,6 +14,7 @@ from api.deps import Parts
 from api.errors import add_error_handlers
 from api.limits import BodyLimit
 from api.routes import fleet, health, jobs, rollout, uploads
+from api.unread import UnreadBody
 from corelane import __version__
 from corelane.broker import bell_envelope, make_celery
 from corelane.log import configure_logging
@@ -52,5 +53,6 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     add_error_handlers(app)
     Instrumentator(registry=app.state.parts.metrics.registry, excluded_handlers=["/metrics"]).instrument(app)
     app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes, max_upload_bytes=settings.max_upload_bytes)
+    app.add_middleware(UnreadBody)
     app.add_middleware(CorrelationIdMiddleware)
     return app

@@ -1,7 +1,9 @@
 """Jobs sent as lines, results dropped as they are read, shared passages; keys, deadlines and promises."""
 
 import itertools
+import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import orjson
@@ -165,6 +167,23 @@ def test_bad_line_early_in_an_endless_job_ends_its_sending(fleet: Fleet) -> None
     with fleet.client() as client, pytest.raises(ServiceError, match="line 2") as caught:
         client.submit_lines(items())
     assert caught.value.status == 422
+
+
+def test_refusal_reaches_a_sender_whose_lines_are_waiting_to_be_read(fleet: Fleet) -> None:
+    line = orjson.dumps(next(short(1))) + b"\n"
+    address = (fleet.url.split("/")[2].split(":")[0], int(fleet.url.rsplit(":", 1)[1]))
+    for _ in range(5):
+        with socket.create_connection(address, timeout=20) as sender:
+            sender.sendall(b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-ndjson\r\n")
+            sender.sendall(b"Transfer-Encoding: chunked\r\n\r\n" + chunk(b'{"model": "nobody"}\n'))
+            with suppress(ConnectionError):
+                while True:
+                    sender.sendall(chunk(line * 500))
+            assert sender.recv(100).startswith(b"HTTP/1.1 422")
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
 
 
 def test_job_whose_sender_breaks_off_is_not_kept(fleet: Fleet) -> None:

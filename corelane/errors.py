@@ -20,6 +20,7 @@
     │   ├── StoreFull           Redis refuses to write
     │   └── ServiceUnreachable  no service answers at the client's address
     ├── ServiceError            the service answered the client with a problem
+    ├── SignatureRefused        what came as a webhook was not signed by the service
     ├── EngineError             something failed between tokens and answers
     │   ├── ArtifactRefused     missing, damaged or foreign artifact
     │   ├── LoadFailed          the artifact is sound but the device did not take it
@@ -146,6 +147,10 @@ class ServiceError(CorelaneError):
         super().__init__(detail)
         self.status = status
         self.problem_code = problem_code
+
+
+class SignatureRefused(CorelaneError):
+    code = "signature_refused"
 
 
 class EngineError(CorelaneError):

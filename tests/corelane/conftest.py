@@ -6,6 +6,7 @@ from pytest_httpserver import HTTPServer
 
 from corelane.client import Client
 from corelane.settings import Settings
+from tests.corelane.both_clients import Awaited
 from tests.corelane.stand_in import StandIn
 from tests.corelane.store_bench import Bench
 
@@ -20,7 +21,8 @@ def service(httpserver: HTTPServer) -> StandIn:
     return StandIn(httpserver)
 
 
-@pytest.fixture
-def client(service: StandIn) -> Iterator[Client]:
-    with Client(service.url, timeout_s=5, max_retries=2) as client:
+@pytest.fixture(params=[Client, Awaited])
+def client(service: StandIn, request: pytest.FixtureRequest) -> Iterator[Client]:
+    """Either client; what they do is the same."""
+    with request.param(service.url, timeout_s=5, max_retries=2) as client:
         yield client

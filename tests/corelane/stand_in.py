@@ -25,6 +25,7 @@ class StandIn:
         self.requests: list[str] = []
         self.bodies: list[dict[str, Any]] = []
         self.keys: list[str | None] = []
+        self.idempotency_keys: list[str | None] = []
         self.refusals: deque[Response] = deque()
         self.delays: deque[float] = deque()
         self.canceled: list[str] = []
@@ -38,6 +39,8 @@ class StandIn:
     def handle(self, request: Request) -> Response:
         self.requests.append(f"{request.method} {request.full_path.rstrip('?')}")
         self.keys.append(request.headers.get("Authorization"))
+        if request.method == "POST":
+            self.idempotency_keys.append(request.headers.get("Idempotency-Key"))
         if self.delays:
             time.sleep(self.delays.popleft())
         if self.refusals:

@@ -276,18 +276,27 @@ def test_retries_end(client: Client, service: StandIn) -> None:
     assert len(service.requests) == 3
 
 
-def test_a_bad_gateway_is_retried_for_reads_but_never_for_a_job(client: Client, service: StandIn) -> None:
+def test_a_job_is_sent_again_with_the_same_key_until_the_service_answers(client: Client, service: StandIn) -> None:
     service.refusals.append(Response("<html>bad gateway", 502))
-    assert client.cores()
+    client.submit([ITEM])
+    client.submit([ITEM])
+    client.submit([ITEM], idempotency_key="mine")
+    first, again, second, own = service.idempotency_keys
+    assert first == again is not None
+    assert len({first, second, own}) == 3
+    assert own == "mine"
+
+
+def test_a_cancel_is_never_sent_again(client: Client, service: StandIn) -> None:
     service.refusals.append(Response("<html>bad gateway", 502))
     with pytest.raises(ServiceError, match="HTTP 502 without a reason"):
-        client.submit([ITEM])
+        client.cancel("job_x")
 
 
-def test_a_job_whose_body_was_sent_is_never_sent_again(service: StandIn) -> None:
+def test_lines_that_were_sent_are_never_sent_again(service: StandIn) -> None:
     service.delays.append(0.6)
     with Client(service.url, timeout_s=0.2) as client, pytest.raises(ServiceUnreachable, match="is not known"):
-        client.submit([ITEM])
+        client.submit_lines([ITEM])
     time.sleep(0.7)
     assert service.requests == ["POST /v1/jobs"]
 

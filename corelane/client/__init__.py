@@ -1,0 +1,30 @@
+"""The Python client: one question or a million, answers as typed models. Needs neither torch nor a server's libraries.
+
+``Client`` blocks, ``AsyncClient`` is awaited; both have the same methods. What changes nothing is tried again, with
+back-off, while the service is away or overloaded; so is a job, which carries an idempotency key. Every failure is
+ServiceError (the service said why), ServiceUnreachable (nobody said anything) or InvalidInput. ``verify_webhook`` is
+for those who would rather be told.
+"""
+
+from corelane.client.aio import AsyncClient
+from corelane.client.blocking import Client
+from corelane.client.talk import AWAY, LONGEST_PAUSE_S, OVERLOADED, pause_s
+from corelane.client.webhooks import verify_webhook
+from corelane.client.wire import FOREIGN, PIECE_BYTES, JobItem, dump_body, dump_lines, local_url, read_problem
+
+__all__ = [
+    "AWAY",
+    "FOREIGN",
+    "LONGEST_PAUSE_S",
+    "OVERLOADED",
+    "PIECE_BYTES",
+    "AsyncClient",
+    "Client",
+    "JobItem",
+    "dump_body",
+    "dump_lines",
+    "local_url",
+    "pause_s",
+    "read_problem",
+    "verify_webhook",
+]

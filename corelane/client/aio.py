@@ -1,0 +1,206 @@
+"""``AsyncClient``: the same talks performed with asyncio. Its methods are those of ``Client``, to be awaited."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Mapping
+from typing import Any, Self, TypeVar, Unpack
+
+import httpx2
+
+from corelane.client import calls
+from corelane.client.calls import Call, JobParts, job_body
+from corelane.client.talk import Give, Pause, Reply, Send, Service, Step, Talk
+from corelane.client.transport import http_options, new_key, timeout_of
+from corelane.client.wire import JobItem, Lines, dump_lines
+from corelane.errors import CorelaneError
+from corelane.jobs import Job, LinesHead, Result
+
+Answer = TypeVar("Answer")
+
+
+class AsyncClient:
+    """Talks to one service from one event loop. Close it, or use it in an ``async with``."""
+
+    def __init__(
+        self,
+        base_url: str = "http://127.0.0.1:8000",
+        api_key: str | None = None,
+        *,
+        timeout_s: float = 30.0,
+        max_retries: int = 4,
+    ) -> None:
+        """``timeout_s`` bounds connecting and each silence, on top of any time asked to wait."""
+        self.base_url = base_url.rstrip("/")
+        self._service = Service(self.base_url, timeout_s, max_retries)
+        self._http = httpx2.AsyncClient(**http_options(self.base_url, api_key))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def ask(self, question: str, context: str, *, model: str = "default", **options: Any) -> Result:
+        """Ask one question and wait for its answer, as long as it takes; ``options`` are those of a job."""
+        body = job_body([{"question": question, "context": context}], {"model": model, "options": options})
+        return await self._perform(self._service.ask(body, new_key()))
+
+    async def submit(
+        self,
+        items: Iterable[JobItem],
+        *,
+        wait_s: float = 0.0,
+        idempotency_key: str | None = None,
+        **parts: Unpack[JobParts],
+    ) -> Job:
+        """Hand in a job; it is kept once this returns, and final already if it ended within ``wait_s``.
+
+        More at ``Client``.
+        """
+        return await self._call(calls.submit(job_body(items, parts), idempotency_key or new_key(), wait_s))
+
+    async def submit_lines(
+        self,
+        items: Iterable[JobItem] | AsyncIterable[JobItem],
+        head: LinesHead | Mapping[str, Any] | None = None,
+        *,
+        idempotency_key: str | None = None,
+    ) -> Job:
+        """Hand in a job of any number of items, sent as they come; nothing of it is kept if this raises a refusal.
+
+        More at ``Client``.
+        """
+        return await self._call(calls.submit_lines(_pieces(head or {}, items), idempotency_key))
+
+    async def get(self, job_id: str, wait_s: float = 0.0) -> Job:
+        """A job once it is final, or as it stands after ``wait_s`` (at most 55 s)."""
+        return await self._call(calls.get_job(job_id, wait_s))
+
+    async def wait(self, job_id: str, timeout_s: float | None = None) -> Job:
+        """A job once it is final, or as it stands after ``timeout_s``: look at its status."""
+        return await self._perform(self._service.wait(job_id, timeout_s))
+
+    def iter_results(self, job_id: str, *, drop: bool = False) -> AsyncGenerator[Result, None]:
+        """Results in item order, from the first that was not dropped; follows a running job to its end.
+
+        More at ``Client``.
+        """
+        return self._each(self._service.results(job_id, drop))
+
+    async def drop_results(self, job_id: str, before: int) -> Job:
+        """Have the service forget stored results of items before this one; the job's ``results_from`` says how far."""
+        return await self._call(calls.drop_results(job_id, before))
+
+    async def cancel(self, job_id: str) -> Job:
+        """Cancel what is not answered yet, tried once; changes nothing about a job that is final."""
+        return await self._call(calls.cancel(job_id))
+
+    async def cores(self) -> list[dict[str, Any]]:
+        """The cores of the fleet and how they are."""
+        return await self._call(calls.cores())
+
+    async def models(self) -> list[dict[str, Any]]:
+        """The model versions that can be asked."""
+        return await self._call(calls.models())
+
+    async def load_model(
+        self,
+        model: str,
+        core: str = "all",
+        *,
+        count: int | None = None,
+        lazy: bool = False,
+        manifest_sha256: str | None = None,
+    ) -> dict[str, Any]:
+        """Have a core, all, or ``count`` of them load a version; where it is wanted now; see ``cores``."""
+        return await self._call(calls.load_model(model, core, count, lazy, manifest_sha256))
+
+    async def unload_model(self, version: str, core: str = "all", *, force: bool = False) -> dict[str, Any]:
+        """Have a core, or all, drain and unload a version; where it is wanted now."""
+        return await self._call(calls.unload_model(version, core, force))
+
+    async def aliases(self) -> list[dict[str, Any]]:
+        """The aliases and what they mean."""
+        return await self._call(calls.aliases())
+
+    async def set_alias(self, alias: str, weights: Mapping[str, float] | str, *, force: bool = False) -> dict[str, Any]:
+        """Make an alias mean a version, or several by weight."""
+        return await self._call(calls.set_alias(alias, weights, force))
+
+    async def unset_alias(self, alias: str) -> dict[str, Any]:
+        """Forget an alias that was set: it means again what the workers' settings mean by it."""
+        return await self._call(calls.unset_alias(alias))
+
+    async def ready(self) -> bool:
+        """Whether a question asked now would be answered; tries once and never raises."""
+        try:
+            await self._call(calls.ready())
+        except CorelaneError:
+            return False
+        return True
+
+    async def _call(self, call: Call[Answer]) -> Answer:
+        return await self._perform(self._service.call(call))
+
+    async def _perform(self, talk: Talk[Answer]) -> Answer:
+        """A talk to its end."""
+        brought: Any = None
+        while True:
+            try:
+                step = talk.send(brought)
+            except StopIteration as end:
+                answer: Answer = end.value
+                return answer
+            brought = await self._step(step)
+
+    async def _each(self, talk: Talk[None]) -> AsyncGenerator[Any, None]:
+        """What a talk gives, one by one."""
+        brought: Any = None
+        while True:
+            try:
+                step = talk.send(brought)
+            except StopIteration:
+                return
+            brought = None
+            if isinstance(step, Give):
+                yield step.value
+            else:
+                brought = await self._step(step)
+
+    async def _step(self, step: Step) -> object:
+        if isinstance(step, Pause):
+            await asyncio.sleep(step.seconds)
+        elif isinstance(step, Send):
+            return await self._send(step.call)
+        return None
+
+    async def _send(self, call: Call[Any]) -> Reply | httpx2.HTTPError:
+        try:
+            response = await self._http.request(
+                call.method,
+                call.url,
+                params=call.params,
+                headers=call.headers,
+                content=call.content,
+                timeout=timeout_of(call, self._service),
+            )
+        except httpx2.HTTPError as error:
+            return error
+        return Reply(response.status_code, response.headers, response.content)
+
+
+async def _pieces(head: object, items: Iterable[JobItem] | AsyncIterable[JobItem]) -> AsyncIterator[bytes]:
+    """A job as lines, from either kind of iterable."""
+    if not isinstance(items, AsyncIterable):
+        for piece in dump_lines(head, items):
+            yield piece
+        return
+    lines = Lines(head)
+    async for item in items:
+        if (piece_now := lines.add(item)) is not None:
+            yield piece_now
+    if rest := lines.take():
+        yield rest

@@ -1,0 +1,199 @@
+"""``Client``: the talks performed with blocking calls, for scripts and threads."""
+
+import time
+from collections.abc import Generator, Iterable, Mapping
+from typing import Any, Self, TypeVar, Unpack
+
+import httpx2
+
+from corelane.client import calls
+from corelane.client.calls import Call, JobParts, job_body
+from corelane.client.talk import Give, Pause, Reply, Send, Service, Step, Talk
+from corelane.client.transport import http_options, new_key, timeout_of
+from corelane.client.wire import JobItem, dump_lines
+from corelane.errors import CorelaneError
+from corelane.jobs import Job, LinesHead, Result
+
+Answer = TypeVar("Answer")
+
+
+class Client:
+    """Talks to one service; safe to share between threads. Close it, or use it in a ``with``."""
+
+    def __init__(
+        self,
+        base_url: str = "http://127.0.0.1:8000",
+        api_key: str | None = None,
+        *,
+        timeout_s: float = 30.0,
+        max_retries: int = 4,
+    ) -> None:
+        """``timeout_s`` bounds connecting and each silence, on top of any time asked to wait."""
+        self.base_url = base_url.rstrip("/")
+        self._service = Service(self.base_url, timeout_s, max_retries)
+        self._http = httpx2.Client(**http_options(self.base_url, api_key))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def ask(self, question: str, context: str, *, model: str = "default", **options: Any) -> Result:
+        """Ask one question and wait for its answer, as long as it takes; ``options`` are those of a job."""
+        body = job_body([{"question": question, "context": context}], {"model": model, "options": options})
+        return self._perform(self._service.ask(body, new_key()))
+
+    def submit(
+        self,
+        items: Iterable[JobItem],
+        *,
+        wait_s: float = 0.0,
+        idempotency_key: str | None = None,
+        **parts: Unpack[JobParts],
+    ) -> Job:
+        """Hand in a job; it is kept once this returns, and final already if it ended within ``wait_s``.
+
+        Sent again while the service is away: by its idempotency key, a new one if none is given, the job is taken in
+        once. Items name those of ``contexts`` by ``context_id``. ``refuse_if_late`` raises ServiceError (409) if the
+        job is not expected to be done within ``expires_in_s``.
+        """
+        return self._call(calls.submit(job_body(items, parts), idempotency_key or new_key(), wait_s))
+
+    def submit_lines(
+        self,
+        items: Iterable[JobItem],
+        head: LinesHead | Mapping[str, Any] | None = None,
+        *,
+        idempotency_key: str | None = None,
+    ) -> Job:
+        """Hand in a job of any number of items, sent as they come; nothing of it is kept if this raises a refusal.
+
+        Memory stays flat. Items are checked by the service alone, which names a bad one by its line: the head is
+        line 1, the first item line 2. Tried once, as an iterator cannot be sent again: with an idempotency key you may
+        send the same lines anew.
+        """
+        return self._call(calls.submit_lines(dump_lines(head or {}, items), idempotency_key))
+
+    def get(self, job_id: str, wait_s: float = 0.0) -> Job:
+        """A job once it is final, or as it stands after ``wait_s`` (at most 55 s)."""
+        return self._call(calls.get_job(job_id, wait_s))
+
+    def wait(self, job_id: str, timeout_s: float | None = None) -> Job:
+        """A job once it is final, or as it stands after ``timeout_s``: look at its status."""
+        return self._perform(self._service.wait(job_id, timeout_s))
+
+    def iter_results(self, job_id: str, *, drop: bool = False) -> Generator[Result, None, None]:
+        """Results in item order, from the first that was not dropped; follows a running job to its end.
+
+        With ``drop`` the service forgets each page of results once the caller asks for the one after its last. So a
+        caller that has stored a result before it asks for the next loses none, whenever it stops; next time it reads
+        the page it stopped in again, and perhaps a few results before that. A job with a ``results_window`` is read to
+        its end only so.
+        """
+        return self._each(self._service.results(job_id, drop))
+
+    def drop_results(self, job_id: str, before: int) -> Job:
+        """Have the service forget stored results of items before this one; the job's ``results_from`` says how far."""
+        return self._call(calls.drop_results(job_id, before))
+
+    def cancel(self, job_id: str) -> Job:
+        """Cancel what is not answered yet, tried once; changes nothing about a job that is final."""
+        return self._call(calls.cancel(job_id))
+
+    def cores(self) -> list[dict[str, Any]]:
+        """The cores of the fleet and how they are."""
+        return self._call(calls.cores())
+
+    def models(self) -> list[dict[str, Any]]:
+        """The model versions that can be asked."""
+        return self._call(calls.models())
+
+    def load_model(
+        self,
+        model: str,
+        core: str = "all",
+        *,
+        count: int | None = None,
+        lazy: bool = False,
+        manifest_sha256: str | None = None,
+    ) -> dict[str, Any]:
+        """Have a core, all, or ``count`` of them load a version; where it is wanted now; see ``cores``."""
+        return self._call(calls.load_model(model, core, count, lazy, manifest_sha256))
+
+    def unload_model(self, version: str, core: str = "all", *, force: bool = False) -> dict[str, Any]:
+        """Have a core, or all, drain and unload a version; where it is wanted now."""
+        return self._call(calls.unload_model(version, core, force))
+
+    def aliases(self) -> list[dict[str, Any]]:
+        """The aliases and what they mean."""
+        return self._call(calls.aliases())
+
+    def set_alias(self, alias: str, weights: Mapping[str, float] | str, *, force: bool = False) -> dict[str, Any]:
+        """Make an alias mean a version, or several by weight."""
+        return self._call(calls.set_alias(alias, weights, force))
+
+    def unset_alias(self, alias: str) -> dict[str, Any]:
+        """Forget an alias that was set: it means again what the workers' settings mean by it."""
+        return self._call(calls.unset_alias(alias))
+
+    def ready(self) -> bool:
+        """Whether a question asked now would be answered; tries once and never raises."""
+        try:
+            self._call(calls.ready())
+        except CorelaneError:
+            return False
+        return True
+
+    def _call(self, call: Call[Answer]) -> Answer:
+        return self._perform(self._service.call(call))
+
+    def _perform(self, talk: Talk[Answer]) -> Answer:
+        """A talk to its end."""
+        brought: Any = None
+        while True:
+            try:
+                step = talk.send(brought)
+            except StopIteration as end:
+                answer: Answer = end.value
+                return answer
+            brought = self._step(step)
+
+    def _each(self, talk: Talk[None]) -> Generator[Any, None, None]:
+        """What a talk gives, one by one."""
+        brought: Any = None
+        while True:
+            try:
+                step = talk.send(brought)
+            except StopIteration:
+                return
+            brought = None
+            if isinstance(step, Give):
+                yield step.value
+            else:
+                brought = self._step(step)
+
+    def _step(self, step: Step) -> object:
+        if isinstance(step, Pause):
+            time.sleep(step.seconds)
+        elif isinstance(step, Send):
+            return self._send(step.call)
+        return None
+
+    def _send(self, call: Call[Any]) -> Reply | httpx2.HTTPError:
+        try:
+            response = self._http.request(
+                call.method,
+                call.url,
+                params=call.params,
+                headers=call.headers,
+                content=call.content,
+                timeout=timeout_of(call, self._service),
+            )
+        except httpx2.HTTPError as error:
+            return error
+        return Reply(response.status_code, response.headers, response.content)

@@ -1,0 +1,177 @@
+"""Every call the client makes, as plain data: where it goes, what it carries, how its answer is read. Pure.
+
+The routes are written as the OpenAPI document writes them, and a test holds one against the other.
+"""
+
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypedDict, TypeVar
+from urllib.parse import quote
+
+import orjson
+from pydantic import BaseModel
+
+from corelane.client.wire import JobItem, dump_body
+from corelane.jobs import Job, Options, Priority, ResultList, Webhook
+
+#: Longest wait of one request, in seconds: below the 60 s after which proxies drop a silent connection.
+LONGEST_POLL_S = 55.0
+
+#: Results asked for in one page.
+PAGE_ITEMS = 500
+
+JSON, NDJSON = {"Content-Type": "application/json"}, {"Content-Type": "application/x-ndjson"}
+
+Answer = TypeVar("Answer")
+Model = TypeVar("Model", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[Answer]):
+    """One request; ``read`` makes its answer of a success' body, or raises ValueError, KeyError or TypeError.
+
+    ``path`` fills the route. A call that is not ``repeatable`` is only sent again if it was surely not taken in.
+    """
+
+    method: str
+    route: str
+    read: Callable[[bytes], Answer]
+    path: Mapping[str, str] = field(default_factory=dict)
+    params: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    content: bytes | Iterable[bytes] | AsyncIterable[bytes] | None = None
+    wait_s: float = 0.0
+    repeatable: bool = True
+    max_retries: int | None = None
+
+    @property
+    def url(self) -> str:
+        """The route with its parts in place, whatever characters they hold."""
+        parts = {name: quote(part, safe="/" if name == "core" else "@") for name, part in self.path.items()}
+        return self.route.format(**parts)
+
+
+class JobParts(TypedDict, total=False):
+    """All of a job but its items; see ``POST /v1/jobs``."""
+
+    model: str
+    sticky_key: str | None
+    contexts: Mapping[str, str] | None
+    options: Options | Mapping[str, Any] | None
+    priority: Priority | str | None
+    expires_in_s: float | None
+    refuse_if_late: bool
+    metadata: Mapping[str, str] | None
+    webhook: Webhook | Mapping[str, Any] | None
+
+
+def job_body(items: Iterable[JobItem], parts: JobParts) -> bytes:
+    """The body of a job, with only those parts that were given."""
+    given = {name: part for name, part in parts.items() if part is not None and (name, part) != _ON_TIME}
+    return dump_body({"items": list(items), "model": "default"} | given)
+
+
+_ON_TIME = ("refuse_if_late", False)
+
+
+def submit(body: bytes, key: str, wait_s: float) -> Call[Job]:
+    """Hand in a job. The key makes sending it twice harmless."""
+    wait_s = min(wait_s, LONGEST_POLL_S)
+    headers = JSON | {"Idempotency-Key": key} | ({"Prefer": f"wait={wait_s:.0f}"} if wait_s >= 1 else {})
+    return Call("POST", "/v1/jobs", of(Job), headers=headers, content=body, wait_s=wait_s)
+
+
+def submit_lines(content: Iterable[bytes] | AsyncIterable[bytes], key: str | None) -> Call[Job]:
+    """Hand in a job of lines, once: what they come from cannot be read again."""
+    headers = NDJSON | ({} if key is None else {"Idempotency-Key": key})
+    return Call("POST", "/v1/jobs", of(Job), headers=headers, content=content, repeatable=False, max_retries=0)
+
+
+def get_job(job_id: str, wait_s: float) -> Call[Job]:
+    """A job, once it is final or the wait is over."""
+    wait_s = min(wait_s, LONGEST_POLL_S)
+    params = {"wait": f"{wait_s:.3f}"} if wait_s > 0 else {}
+    return Call("GET", "/v1/jobs/{job_id}", of(Job), {"job_id": job_id}, params, wait_s=wait_s)
+
+
+def cancel(job_id: str) -> Call[Job]:
+    """Cancel a job, tried once."""
+    return Call("POST", "/v1/jobs/{job_id}/cancel", of(Job), {"job_id": job_id}, max_retries=0)
+
+
+def results(job_id: str, after: str | None) -> Call[ResultList]:
+    """One page of results."""
+    params = {"limit": str(PAGE_ITEMS)} | ({"after": after} if after else {})
+    return Call("GET", "/v1/jobs/{job_id}/results", of(ResultList), {"job_id": job_id}, params)
+
+
+def drop_results(job_id: str, before: int) -> Call[Job]:
+    """Have results forgotten."""
+    return Call("DELETE", "/v1/jobs/{job_id}/results", of(Job), {"job_id": job_id}, {"before": str(before)})
+
+
+def cores() -> Call[list[dict[str, Any]]]:
+    """The cores of the fleet."""
+    return Call("GET", "/v1/cores", read_list)
+
+
+def models() -> Call[list[dict[str, Any]]]:
+    """The model versions that can be asked."""
+    return Call("GET", "/v1/models", read_list)
+
+
+def load_model(
+    model: str, core: str, count: int | None, lazy: bool, manifest_sha256: str | None
+) -> Call[dict[str, Any]]:
+    """Have cores load a version."""
+    given = {"model": model, "count": count, "lazy": lazy, "manifest_sha256": manifest_sha256}
+    body = dump_body({name: part for name, part in given.items() if part is not None})
+    return Call("POST", "/v1/cores/{core}/models", read_object, {"core": core}, headers=JSON, content=body)
+
+
+def unload_model(version: str, core: str, force: bool) -> Call[dict[str, Any]]:
+    """Have cores unload a version."""
+    params = {"force": "true"} if force else {}
+    return Call("DELETE", "/v1/cores/{core}/models/{version}", read_object, {"core": core, "version": version}, params)
+
+
+def aliases() -> Call[list[dict[str, Any]]]:
+    """What each alias means."""
+    return Call("GET", "/v1/aliases", read_list)
+
+
+def set_alias(alias: str, weights: Mapping[str, float] | str, force: bool) -> Call[dict[str, Any]]:
+    """Make an alias mean a version, or several by weight."""
+    means = {"version": weights} if isinstance(weights, str) else {"weights": dict(weights)}
+    body = dump_body(means | {"force": force})
+    return Call("PUT", "/v1/aliases/{alias}", read_object, {"alias": alias}, headers=JSON, content=body)
+
+
+def unset_alias(alias: str) -> Call[dict[str, Any]]:
+    """Forget an alias that was set."""
+    return Call("DELETE", "/v1/aliases/{alias}", read_object, {"alias": alias})
+
+
+def ready() -> Call[dict[str, Any]]:
+    """Whether a question asked now would be answered."""
+    return Call("GET", "/readyz", read_object, max_retries=0)
+
+
+def of(kind: type[Model]) -> Callable[[bytes], Model]:
+    """Reads a model; fields that are newer than this client are passed over."""
+
+    def read(body: bytes) -> Model:
+        return kind.model_validate_json(body, extra="ignore")
+
+    return read
+
+
+def read_list(body: bytes) -> list[dict[str, Any]]:
+    """The ``data`` of a list."""
+    data: Sequence[dict[str, Any]] = orjson.loads(body)["data"]
+    return list(data)
+
+
+def read_object(body: bytes) -> dict[str, Any]:
+    """A JSON object."""
+    return dict(orjson.loads(body))

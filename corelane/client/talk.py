@@ -1,0 +1,175 @@
+"""What the client says to a service, as steps that somebody else performs: ``Client`` with threads, ``AsyncClient``
+with asyncio. So every retry, wait and page is written once. No input or output here.
+
+A talk is a generator of steps; what a step brought is sent back into it. What changes nothing, or carries a key that
+makes a second time harmless, is tried again with back-off while the service is away or overloaded.
+"""
+
+import random
+import time
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import httpx2
+
+from corelane.client import calls
+from corelane.client.calls import LONGEST_POLL_S, PAGE_ITEMS, Call
+from corelane.client.wire import FOREIGN, read_problem
+from corelane.errors import CorelaneError, ServiceError, ServiceUnreachable
+from corelane.jobs import Job, Result
+
+#: Results of a running job are looked for this often, in seconds; its end is noticed at once.
+FOLLOW_S = 2.0
+
+#: Least time between two looks at a job if the service does not honour `wait`, in seconds.
+LEAST_POLL_S = 0.2
+
+#: First pause before a call is repeated, doubled each time; and the longest, whatever the service asks for. Seconds.
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 60.0
+
+#: Refusals that pass: nothing was kept, try again.
+OVERLOADED = frozenset({429, 503})
+
+#: A proxy's way of saying that the service is away: worth another try where trying twice does no harm.
+AWAY = OVERLOADED | {502, 504}
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a call once; brings a Reply, or the httpx2.HTTPError that came in its place."""
+
+    call: Call[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a service answered, whole."""
+
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Do nothing for a while."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Give:
+    """Hand the caller one thing of many, and go on when asked for the next."""
+
+    value: Any
+
+
+Step = Send | Pause | Give
+Talk = Generator[Step, Any, Answer]
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """Whom to talk to, and how patiently."""
+
+    base_url: str
+    timeout_s: float
+    max_retries: int
+
+    def call(self, call: Call[Answer]) -> Talk[Answer]:
+        """One call, repeated where that is safe and may help."""
+        most = self.max_retries if call.max_retries is None else call.max_retries
+        attempt = 0
+        while True:
+            reply: Reply | httpx2.HTTPError = yield Send(call)
+            retry_after = None
+            if isinstance(reply, Reply):
+                if 200 <= reply.status < 300:
+                    return self._read(call, reply.content)
+                failure: CorelaneError = read_problem(reply.status, reply.content)
+                may_help = reply.status in (AWAY if call.repeatable else OVERLOADED)
+                retry_after = reply.headers.get("Retry-After")
+            else:
+                failure = self.unreachable(reply, call.repeatable)
+                may_help = call.repeatable or isinstance(reply, httpx2.ConnectError | httpx2.ConnectTimeout)
+            if not may_help or attempt >= most:
+                raise failure
+            yield Pause(pause_s(attempt, retry_after, random.random()))
+            attempt += 1
+
+    def wait(self, job_id: str, timeout_s: float | None) -> Talk[Job]:
+        """A job once it is final, or as it stands after ``timeout_s``."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            left = LONGEST_POLL_S if deadline is None else max(0.0, deadline - time.monotonic())
+            job = yield from self._poll(job_id, left)
+            if job.status.is_final or (deadline is not None and time.monotonic() >= deadline):
+                return job
+
+    def ask(self, body: bytes, key: str) -> Talk[Result]:
+        """Submit a job of one item and wait for its result."""
+        job = yield from self.call(calls.submit(body, key, LONGEST_POLL_S))
+        if not job.status.is_final:
+            job = yield from self.wait(job.id, None)
+        found = job.results
+        if not found:
+            found = (yield from self.call(calls.results(job.id, None))).data
+        if not found:
+            raise self.strange(f"{job.id} has one item but no result")
+        return found[0]
+
+    def results(self, job_id: str, drop: bool) -> Talk[None]:
+        """Give each result, from the first that was not dropped; follow a running job to its end."""
+        after: str | None = None
+        is_final = False
+        while True:
+            page = yield from self.call(calls.results(job_id, after))
+            for result in page.data:
+                yield Give(result)
+            if drop and page.data:
+                yield from self.call(calls.drop_results(job_id, page.data[-1].index + 1))
+            if not page.has_more or page.next is None:
+                return
+            after = page.next
+            if is_final and not page.data:
+                raise self.strange(f"{job_id} is final but its results end at item {after}")
+            if len(page.data) < PAGE_ITEMS:
+                is_final = (yield from self._poll(job_id, FOLLOW_S)).status.is_final
+
+    def _poll(self, job_id: str, wait_s: float) -> Talk[Job]:
+        """A look at a job, but never a busy loop when repeated, even if the service answers early."""
+        started = time.monotonic()
+        job = yield from self.call(calls.get_job(job_id, wait_s))
+        if not job.status.is_final:
+            yield Pause(max(0.0, min(wait_s, LEAST_POLL_S) - (time.monotonic() - started)))
+        return job
+
+    def _read(self, call: Call[Answer], body: bytes) -> Answer:
+        try:
+            return call.read(body)
+        except (ValueError, KeyError, TypeError):
+            raise self.strange(f"{call.method} {call.route} brought something else") from None
+
+    def strange(self, what: str) -> ServiceError:
+        """The error for an answer no Corelane would give."""
+        detail = f"{self.base_url} does not answer as Corelane does: {what}"
+        return ServiceError(detail, status=200, problem_code=FOREIGN)
+
+    def unreachable(self, error: httpx2.HTTPError, repeatable: bool) -> ServiceUnreachable:
+        """The error for no answer at all."""
+        if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
+            return ServiceUnreachable(f"no Corelane answers at {self.base_url}; start one with `corelane serve`")
+        doubt = "" if repeatable else "; whether it took the job in is not known"
+        if isinstance(error, httpx2.TimeoutException):
+            return ServiceUnreachable(f"{self.base_url} was silent for {self.timeout_s:g} s{doubt}")
+        return ServiceUnreachable(f"{self.base_url} broke off: {error or type(error).__name__}{doubt}")
+
+
+def pause_s(attempt: int, retry_after: str | None, chance: float) -> float:
+    """Seconds before the next attempt: what the service asked for, else doubling; spread by ``chance`` in [0, 1)."""
+    if retry_after is not None and retry_after.isascii() and retry_after.isdigit():
+        return min(float(retry_after) * (1 + chance / 4), LONGEST_PAUSE_S)
+    return min(FIRST_PAUSE_S * 2.0 ** min(attempt, 16), LONGEST_PAUSE_S) * (1 + chance) / 2

@@ -1,0 +1,45 @@
+"""What both clients ask of their HTTP library."""
+
+import uuid
+from typing import Any
+
+import httpx2
+
+from corelane.client.calls import Call
+from corelane.client.talk import Service
+from corelane.client.wire import checked_key, host_of
+from corelane.errors import InvalidInput
+
+#: Idle connections are given up before the service may do so (Hypercorn: 5 s), lest a job be sent into a closed one.
+KEEPALIVE_S = 2.0
+
+#: Connections one client holds at most.
+MAX_CONNECTIONS = 100
+
+
+def http_options(base_url: str, api_key: str | None) -> dict[str, Any]:
+    """Arguments for the library's client; raises InvalidInput for an address or key that is none.
+
+    A proxy from the environment is not asked for a service on this machine.
+    """
+    try:
+        is_local = host_of(base_url) in ("localhost", "127.0.0.1", "::1")
+        httpx2.URL(base_url)
+    except (ValueError, httpx2.InvalidURL) as error:
+        raise InvalidInput(f"{base_url!r} is not a service's address: {error}") from None
+    return {
+        "base_url": base_url,
+        "limits": httpx2.Limits(max_connections=MAX_CONNECTIONS, keepalive_expiry=KEEPALIVE_S),
+        "trust_env": not is_local,
+        "headers": {"Authorization": f"Bearer {checked_key(api_key)}"} if api_key else {},
+    }
+
+
+def timeout_of(call: Call[Any], service: Service) -> httpx2.Timeout:
+    """How long a call may take to connect, and each silence of it."""
+    return httpx2.Timeout(service.timeout_s, read=service.timeout_s + call.wait_s)
+
+
+def new_key() -> str:
+    """An idempotency key nobody has used before."""
+    return uuid.uuid4().hex

@@ -1,0 +1,30 @@
+"""The receiver's side of a webhook: is it from our service, and what does it say."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from standardwebhooks.webhooks import EmptyWebhookSecretError, Webhook, WebhookVerificationError
+
+from corelane.errors import SignatureRefused
+
+
+def verify_webhook(body: bytes | str, headers: Mapping[str, str], *secrets: str) -> dict[str, Any]:
+    """The event of a webhook, ``{"type", "timestamp", "data"}``, if one of the secrets signed it (``whsec_…``).
+
+    ``body`` is what came in, byte for byte: JSON that was parsed and written again has another signature. Raises
+    SignatureRefused if no secret fits, or if it was signed more than five minutes ago. The ``webhook-id`` header is the
+    same whenever an event comes again.
+    """
+    if not secrets:
+        raise SignatureRefused("a webhook is verified with the service's secret, `whsec_…`: give at least one")
+    names = {name.lower(): value for name, value in headers.items()}
+    reason = ""
+    for secret in secrets:
+        try:
+            event: dict[str, Any] = Webhook(secret).verify(body, names)
+        except (WebhookVerificationError, EmptyWebhookSecretError, ValueError) as error:
+            # The library raises ValueError for headers, secrets and bodies it cannot even take apart.
+            reason = str(error)
+        else:
+            return event
+    raise SignatureRefused(f"this is no webhook of the service: {reason}")

@@ -28,7 +28,6 @@ from compile.folder import building, publish
 from compile.manifests import cpu_toolchain, make_manifest
 from compile.model import quiet_transformers, save_tokenizer
 from compile.neuron.build import build_for_neuron
-from compile.neuron.chips import CHIPS
 from compile.neuron.options import NeuronOptions
 from compile.plan import FIRST_STEPS, Plan, Report, make_plan
 from compile.probes import Probe, make_probe
@@ -39,6 +38,7 @@ from corelane.artifacts import MANIFEST_NAME, TOKENIZER_NAME, Artifact, BucketFi
 from corelane.calibration import carry_calibration
 from corelane.engine.backend import open_backend
 from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket
+from corelane.engine.neuron_chips import CHIPS
 from corelane.errors import CompileFailed, EngineError
 from corelane.settings import Settings
 

@@ -17,7 +17,6 @@ from compile.neuron.buckets import BucketJob, Step, compile_buckets
 from compile.neuron.cache import Cache
 from compile.neuron.checks import Checked, check_buckets, judge_all
 from compile.neuron.children import Children
-from compile.neuron.chips import Chip
 from compile.neuron.coverage import WHOLE, read_analysis
 from compile.neuron.expected import keep_expected
 from compile.neuron.options import NeuronOptions, Recipe, make_recipes
@@ -27,6 +26,7 @@ from compile.probes import Probe, make_probe
 from compile.verify import Disagreement
 from corelane.artifacts import MANIFEST_NAME, TOKENIZER_NAME, Artifact, Coverage, artifact_path, read_artifact
 from corelane.calibration import carry_calibration
+from corelane.engine.neuron_chips import Chip
 from corelane.errors import CompileFailed
 from corelane.settings import Settings
 

@@ -5,12 +5,12 @@ import sys
 
 from compile.neuron.checks import check_buckets, judge_all
 from compile.neuron.children import Children
-from compile.neuron.chips import CHIPS
 from compile.neuron.expected import EXPECTED_NAME, read_expected
 from compile.neuron.session import open_session
 from compile.plan import FIRST_STEPS, Report
 from compile.verify import TOLERANCES, share_equal
 from corelane.artifacts import MANIFEST_NAME, Artifact, check_files, find_artifact, read_artifact
+from corelane.engine.neuron_chips import CHIPS
 from corelane.errors import CompileFailed
 from corelane.settings import Settings
 

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from compile.neuron.children import Children
-from compile.neuron.chips import Chip
 from compile.neuron.explain import Outcome, explain
 from corelane.engine.backend import Batch, Logits
+from corelane.engine.neuron_chips import Chip
 from corelane.errors import CompileFailed, RunFailed
 
 #: A pass that takes longer hangs: files compiled elsewhere have been seen to run once and never again.

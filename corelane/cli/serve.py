@@ -29,7 +29,7 @@ from corelane.cli.redis_server import find_server, free_port, server_argv
 from corelane.cli.roles import flower_argv, flower_env, keeper_argv, worker_env
 from corelane.cli.supervisor import Part, Supervisor
 from corelane.engine.cores import core_slots
-from corelane.engine.neuron_devices import CHIPS
+from corelane.engine.neuron_chips import CHIPS
 from corelane.errors import ServiceUnreachable, SetupError
 from corelane.settings import Settings, read_settings
 

@@ -22,7 +22,6 @@ from compile.neuron import session as sessions
 from compile.neuron.buckets import BucketJob
 from compile.neuron.checks import check_buckets
 from compile.neuron.children import Children
-from compile.neuron.chips import CHIPS
 from compile.neuron.later import verify_here
 from compile.neuron.options import NeuronOptions, make_recipes
 from compile.neuron.session import open_session
@@ -33,6 +32,7 @@ from compile.verify import Disagreement
 from corelane.artifacts import MANIFEST_NAME, Artifact, check_files, find_artifact
 from corelane.engine.backend import Batch
 from corelane.engine.buckets import Bucket
+from corelane.engine.neuron_chips import CHIPS
 from corelane.errors import CompileFailed, CorelaneError, RunFailed, SetupError
 from corelane.settings import Settings
 from tests.compile.neuron_runs import make_machine, stand_in_environment

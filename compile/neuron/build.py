@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from compile.cpu import runner_of
-from compile.folder import building, publish
+from compile.folder import building, publish_artifact
 from compile.manifests import Toolchain, make_manifest
 from compile.model import save_tokenizer
 from compile.neuron.buckets import BucketJob, Step, compile_buckets
@@ -24,8 +24,7 @@ from compile.neuron.session import open_session
 from compile.plan import FIRST_STEPS, Plan, Report
 from compile.probes import Probe, make_probe
 from compile.verify import Disagreement
-from corelane.artifacts import MANIFEST_NAME, TOKENIZER_NAME, Artifact, Coverage, artifact_path, read_artifact
-from corelane.calibration import carry_calibration
+from corelane.artifacts import TOKENIZER_NAME, Artifact, Coverage, artifact_path
 from corelane.engine.neuron_chips import Chip
 from corelane.errors import CompileFailed
 from corelane.settings import Settings
@@ -105,11 +104,9 @@ def _build(
         )
         buckets = [each.bucket for each in checked] or made
         manifest = make_manifest(plan, toolchain, aside, buckets, [each.findings for each in checked])
-        (aside / MANIFEST_NAME).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
-        carry_calibration(destination, aside)
-        publish(aside, destination)
+        artifact = publish_artifact(aside, destination, manifest)
     report("done", steps, steps)
-    return read_artifact(destination)
+    return artifact
 
 
 def analyze(job: BucketJob, probe: Probe, children: Children, step: Step) -> Coverage | None:

@@ -1,6 +1,5 @@
 """From a model's name to an artifact on disk: plan, compile each bucket, verify it, publish.
 
-A trace mostly holds for any length, so buckets share a file as far as it does: a worker then carries the weights once.
 Every bucket is verified from its file, through the engine's own backend, before the next one is compiled. An artifact
 of the same version and target is replaced at the end, in one step; on any failure it stays as it was.
 """

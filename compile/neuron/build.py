@@ -87,7 +87,7 @@ def _build(
         made, coverages = compile_buckets(job, probes, children, cache, step)
         checked: list[Checked] = []
         if not options.cpu_backend:
-            with open_session(children, chip, logs / "verify.log", session_cores(recipe, settings)) as session:
+            with open_session(children, chip, logs / "verify.log", recipe.cores) as session:
                 checked = check_buckets(session, aside, made, probes, recipe.dtype, step)
             judge_all(checked, recipe.dtype)
         else:
@@ -131,13 +131,6 @@ def analyze(job: BucketJob, probe: Probe, children: Children, step: Step) -> Cov
 def _least(coverages: Sequence[Coverage | None]) -> Coverage:
     """The coverage of the bucket that has the least."""
     return min((each or WHOLE for each in coverages), key=lambda coverage: coverage.percent)
-
-
-def session_cores(recipe: Recipe, settings: Settings) -> str | None:
-    """The cores a verifying process takes: those the environment names, or the first that the model needs."""
-    if "NEURON_RT_VISIBLE_CORES" in settings.environment():
-        return None
-    return "0" if recipe.cores == 1 else f"0-{recipe.cores - 1}"
 
 
 def needs_bytes(plan: Plan) -> int:

@@ -1,45 +1,35 @@
 """From a model's name to an artifact on disk: plan, compile each bucket, verify it, publish.
 
-A trace mostly holds for any length, so buckets share a file as far as it does: a worker then carries the weights once.
 Every bucket is verified from its file, through the engine's own backend, before the next one is compiled. An artifact
 of the same version and target is replaced at the end, in one step; on any failure it stays as it was.
 """
 
-import time
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from compile.cpu import (
     Dtype,
-    QuestionAnswering,
-    bucket_file,
     cast,
     compile_trace,
     runner_of,
-    serialise,
     trace,
     weight_bytes,
 )
 from compile.cuda import build_for_cuda, check_cuda
-from compile.exam import MOST_LOST, Exam, Loss, hand_out, mark
-from compile.folder import building, publish
+from compile.exam import MOST_LOST, Exam, hand_out, mark
+from compile.folder import building, publish_artifact
+from compile.ladder import Method, make_buckets, opened
 from compile.manifests import cpu_toolchain, make_manifest
 from compile.model import quiet_transformers, save_tokenizer
 from compile.neuron.build import build_for_neuron
-from compile.neuron.chips import CHIPS
 from compile.neuron.options import NeuronOptions
 from compile.plan import FIRST_STEPS, Plan, Report, make_plan
-from compile.probes import Probe, make_probe
-from compile.timing import median_seconds, one_thread
+from compile.timing import one_thread
 from compile.trial import answers_needed
-from compile.verify import Disagreement, Findings, holds, inspect, judge, judge_answers, judge_f1, share_equal
-from corelane.artifacts import MANIFEST_NAME, TOKENIZER_NAME, Artifact, BucketFile, artifact_path, read_artifact
-from corelane.calibration import carry_calibration
-from corelane.engine.backend import open_backend
+from compile.verify import Disagreement, judge_answers, judge_f1, share_equal
+from corelane.artifacts import TOKENIZER_NAME, Artifact, artifact_path
 from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket
-from corelane.errors import CompileFailed, EngineError
+from corelane.engine.neuron_chips import CHIPS
 from corelane.settings import Settings
 
 
@@ -93,85 +83,30 @@ def build(
 def _build(plan: Plan, dtype: Dtype, root: Path, report: Report) -> Artifact:
     """Compile the whole ladder in one dtype."""
     destination = artifact_path(root, plan.name, plan.model.source.version, "cpu")
-    module = cast(plan.reference, dtype)
-    made: list[BucketFile] = []
-    findings: list[Findings] = []
-    traced: Any = None
-    with building(root, weight_bytes(plan.model, dtype)) as aside:
-        save_tokenizer(plan.model, aside / TOKENIZER_NAME)
-        for position, bucket in enumerate(plan.ladder):
-            report(f"compiling {bucket} in {dtype}", FIRST_STEPS + position, FIRST_STEPS + len(plan.ladder))
-            probe = make_probe(plan.model, bucket, runner_of(plan.reference))
-            if traced is not None and holds(probe, runner_of(traced), runner_of(module)):
-                shared = {"rows": bucket.rows, "length": bucket.length, "compile_s": 0.0}
-                compiled = made[-1].model_copy(update=shared)
-            else:
-                traced, compiled = _compile_bucket(module, dtype, bucket, probe, aside)
-            compiled, found = _verify_bucket(plan, dtype, compiled, probe, aside)
-            made.append(compiled)
-            findings.append(found)
-        judge_answers(share_equal(findings), answers_needed(dtype, plan.automatic, plan.exam is not None), dtype)
-        report(f"comparing answers in {dtype}", FIRST_STEPS + len(plan.ladder), FIRST_STEPS + len(plan.ladder))
-        loss = _examine(plan, dtype, made, aside)
-        if plan.automatic and dtype == "int8":
-            judge_f1(loss.points, MOST_LOST, dtype)
-        manifest = make_manifest(plan, cpu_toolchain(plan, dtype), aside, made, findings, loss)
-        (aside / MANIFEST_NAME).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
-        carry_calibration(destination, aside)
-        publish(aside, destination)
-    report("done", FIRST_STEPS + len(plan.ladder), FIRST_STEPS + len(plan.ladder))
-    return read_artifact(destination)
-
-
-def _compile_bucket(
-    module: QuestionAnswering, dtype: Dtype, bucket: Bucket, probe: Probe, aside: Path
-) -> tuple[Any, BucketFile]:
-    """Trace and write one bucket: the trace, and its record, in which what is measured of it stays 0."""
-    started = time.monotonic()
-    traced = trace(module, probe.batches[0])
-    content = serialise(compile_trace(traced, dtype))
-    (aside / bucket_file(bucket)).write_bytes(content)
-    return traced, BucketFile(
-        rows=bucket.rows,
-        length=bucket.length,
-        file=bucket_file(bucket),
-        bytes=len(content),
-        compile_s=round(time.monotonic() - started, 2),
-        batch_ms=0,
-        max_logit_error=0,
+    steps = FIRST_STEPS + len(plan.ladder)
+    method = Method(
+        module=cast(plan.reference, dtype),
+        trace=trace,
+        run_with=runner_of,
+        finish=partial(compile_trace, dtype=dtype),
+        draft=lambda buckets: make_manifest(plan, cpu_toolchain(plan, dtype), aside, buckets),
     )
 
+    def say(bucket: Bucket, position: int) -> None:
+        report(f"compiling {bucket} in {dtype}", FIRST_STEPS + position, steps)
 
-def _examine(plan: Plan, dtype: Dtype, made: Sequence[BucketFile], aside: Path) -> Loss:
-    """Ask the whole artifact, as a worker would load it, what the eager network is asked."""
-    paper = hand_out(plan.model, plan.ladder, runner_of(plan.reference), plan.exam)
-    backend = open_backend("cpu")
-    try:
-        loaded = backend.load(
-            Artifact(path=aside, manifest=make_manifest(plan, cpu_toolchain(plan, dtype), aside, made))
+    with building(root, weight_bytes(plan.model, dtype)) as aside:
+        save_tokenizer(plan.model, aside / TOKENIZER_NAME)
+        made, findings = make_buckets(plan, method, aside, say)
+        judge_answers(share_equal(findings), answers_needed(dtype, plan.automatic, plan.exam is not None), dtype)
+        report(f"comparing answers in {dtype}", steps, steps)
+        paper = hand_out(plan.model, plan.ladder, runner_of(plan.reference), plan.exam)
+        with opened(method.draft(made), aside) as run:
+            loss = mark(paper, run)
+        if plan.automatic and dtype == "int8":
+            judge_f1(loss.points, MOST_LOST, dtype)
+        artifact = publish_artifact(
+            aside, destination, make_manifest(plan, cpu_toolchain(plan, dtype), aside, made, findings, loss)
         )
-        loss = mark(paper, partial(backend.run, loaded))
-        backend.unload(loaded)
-    except EngineError as error:
-        raise CompileFailed(f"the compiled model does not run: {error.detail}") from error
-    return loss
-
-
-def _verify_bucket(
-    plan: Plan, dtype: Dtype, compiled: BucketFile, probe: Probe, aside: Path
-) -> tuple[BucketFile, Findings]:
-    """Load one bucket as a worker would, compare it with the eager network, and time it."""
-    backend = open_backend("cpu")
-    try:
-        loaded = backend.load(
-            Artifact(path=aside, manifest=make_manifest(plan, cpu_toolchain(plan, dtype), aside, [compiled]))
-        )
-        run = partial(backend.run, loaded)
-        findings = inspect(probe, run, dtype)
-        judge(findings, dtype, f"bucket {compiled.rows}x{compiled.length}")
-        seconds = median_seconds({"batch": partial(run, probe.batches[0])})["batch"]
-        backend.unload(loaded)
-    except EngineError as error:
-        raise CompileFailed(f"the compiled model does not run: {error.detail}") from error
-    measured = {"batch_ms": round(seconds * 1000, 2), "max_logit_error": findings.logit_error}
-    return compiled.model_copy(update=measured), findings
+    report("done", steps, steps)
+    return artifact

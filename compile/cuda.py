@@ -5,35 +5,31 @@ holds for their length; each is captured as a CUDA graph when it is loaded, so t
 """
 
 import copy
-import time
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
-from compile.cpu import COMPILER, QuestionAnswering, bucket_file, runner_of, serialise, tensors, trace
-from compile.folder import building, publish
+from compile.cpu import COMPILER, QuestionAnswering, tensors, trace
+from compile.folder import building, publish_artifact
+from compile.ladder import Method, make_buckets
 from compile.manifests import Toolchain, cpu_toolchain, make_manifest
 from compile.model import save_tokenizer
 from compile.plan import AUTO, FIRST_STEPS, Plan, Report
-from compile.probes import Probe, Run, make_probe
-from compile.timing import median_seconds
-from compile.verify import TOLERANCES, Findings, holds, inspect, judge, judge_answers, share_equal
+from compile.probes import Run
+from compile.verify import TOLERANCES, Findings, judge_answers, share_equal
 from corelane.artifacts import (
-    MANIFEST_NAME,
     TOKENIZER_NAME,
     Artifact,
     BucketFile,
     Manifest,
     artifact_path,
-    read_artifact,
 )
-from corelane.calibration import carry_calibration
-from corelane.engine.backend import Batch, Logits, open_backend
+from corelane.engine.backend import Batch, Logits
 from corelane.engine.buckets import Bucket
 from corelane.engine.cuda import require_gpu
-from corelane.errors import CompileFailed, EngineError, SetupError
+from corelane.errors import CompileFailed, SetupError
 from corelane.settings import Settings
 
 GpuDtype = Literal["bf16", "fp16", "fp32"]
@@ -64,34 +60,29 @@ def check_cuda(dtype: str) -> GpuDtype:
 def build_for_cuda(plan: Plan, dtype: GpuDtype, settings: Settings, report: Report) -> Artifact:
     """Compile the whole ladder, verify and publish it; raises CompileFailed and keeps nothing."""
     destination = artifact_path(settings.artifact_root, plan.name, plan.model.source.version, "cuda")
-    module = cast(plan.reference, dtype)
-    made: list[BucketFile] = []
-    findings: list[Findings] = []
-    traced: Any = None
     steps = FIRST_STEPS + len(plan.ladder)
+    method = Method(
+        module=cast(plan.reference, dtype),
+        trace=lambda module, batch: trace(module, batch, _tensors(batch)),
+        run_with=gpu_runner_of,
+        finish=lambda traced: traced,
+        draft=lambda buckets: cuda_manifest(plan, dtype, aside, buckets, []),
+    )
+
+    def say(bucket: Bucket, position: int) -> None:
+        report(f"compiling {bucket} in {dtype} for cuda", FIRST_STEPS + position, steps)
+
     with building(settings.artifact_root, weight_bytes(plan, dtype)) as aside:
         save_tokenizer(plan.model, aside / TOKENIZER_NAME)
-        for position, bucket in enumerate(plan.ladder):
-            report(f"compiling {bucket} in {dtype} for cuda", FIRST_STEPS + position, steps)
-            probe = make_probe(plan.model, bucket, runner_of(plan.reference))
-            if traced is not None and holds(probe, gpu_runner_of(traced), gpu_runner_of(module)):
-                compiled = made[-1].model_copy(update={"rows": bucket.rows, "length": bucket.length, "compile_s": 0.0})
-            else:
-                traced, compiled = _compile_bucket(module, bucket, probe, aside)
-            compiled, found = _verify_bucket(plan, dtype, compiled, probe, aside)
-            made.append(compiled)
-            findings.append(found)
+        made, findings = make_buckets(plan, method, aside, say)
         judge_answers(share_equal(findings), TOLERANCES[dtype].answers_equal, dtype)
-        manifest = cuda_manifest(plan, dtype, aside, made, findings)
-        (aside / MANIFEST_NAME).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
-        carry_calibration(destination, aside)
-        publish(aside, destination)
+        artifact = publish_artifact(aside, destination, cuda_manifest(plan, dtype, aside, made, findings))
     report("done", steps, steps)
-    return read_artifact(destination)
+    return artifact
 
 
 def cuda_manifest(
-    plan: Plan, dtype: GpuDtype, folder: Path, buckets: list[BucketFile], findings: list[Findings]
+    plan: Plan, dtype: GpuDtype, folder: Path, buckets: Sequence[BucketFile], findings: Sequence[Findings]
 ) -> Manifest:
     """The manifest of these buckets for GPUs; without findings it is a draft to load them by."""
     tools = {name: version for name, version in cpu_toolchain(plan, "fp32").tools.items() if name != "cpu"}
@@ -127,41 +118,6 @@ def gpu_runner_of(module: Any) -> Run:
 def weight_bytes(plan: Plan, dtype: GpuDtype) -> int:
     """About what a file takes on disk."""
     return int(sum(each.numel() for each in plan.model.network.parameters())) * DTYPES[dtype].itemsize
-
-
-def _compile_bucket(module: QuestionAnswering, bucket: Bucket, probe: Probe, aside: Path) -> tuple[Any, BucketFile]:
-    """Trace and write one bucket: the trace, and its record, in which what is measured of it stays 0."""
-    started = time.monotonic()
-    traced = trace(module, probe.batches[0], _tensors(probe.batches[0]))
-    content = serialise(traced)
-    (aside / bucket_file(bucket)).write_bytes(content)
-    return traced, BucketFile(
-        rows=bucket.rows,
-        length=bucket.length,
-        file=bucket_file(bucket),
-        bytes=len(content),
-        compile_s=round(time.monotonic() - started, 2),
-        batch_ms=0,
-        max_logit_error=0,
-    )
-
-
-def _verify_bucket(
-    plan: Plan, dtype: GpuDtype, compiled: BucketFile, probe: Probe, aside: Path
-) -> tuple[BucketFile, Findings]:
-    """Load one bucket as a worker would, compare it with the eager network, and time it."""
-    backend = open_backend("cuda")
-    try:
-        loaded = backend.load(Artifact(path=aside, manifest=cuda_manifest(plan, dtype, aside, [compiled], [])))
-        run = partial(backend.run, loaded)
-        findings = inspect(probe, run, dtype)
-        judge(findings, dtype, f"bucket {compiled.rows}x{compiled.length}")
-        seconds = median_seconds({"batch": partial(run, probe.batches[0])})["batch"]
-        backend.unload(loaded)
-    except EngineError as error:
-        raise CompileFailed(f"the compiled model does not run: {error.detail}") from error
-    measured = {"batch_ms": round(seconds * 1000, 3), "max_logit_error": findings.logit_error}
-    return compiled.model_copy(update=measured), findings
 
 
 def _tensors(batch: Batch) -> tuple[Any, ...]:

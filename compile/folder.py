@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from corelane.artifacts import MANIFEST_NAME, Artifact, Manifest, read_artifact
+from corelane.calibration import carry_calibration
 from corelane.errors import CompileFailed
 
 #: Folders in the making, and artifacts about to be replaced; no artifact's name begins with a dot.
@@ -40,6 +42,14 @@ def building(root: Path, needs_bytes: int) -> Iterator[Path]:
         raise CompileFailed(f"cannot write the artifact in {root}: {error.strerror or error}") from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def publish_artifact(aside: Path, destination: Path, manifest: Manifest) -> Artifact:
+    """Move an artifact's files to its place with their manifest, and with the calibration of the one they replace."""
+    (aside / MANIFEST_NAME).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    carry_calibration(destination, aside)
+    publish(aside, destination)
+    return read_artifact(destination)
 
 
 def publish(aside: Path, destination: Path) -> None:

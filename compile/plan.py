@@ -10,12 +10,12 @@ from typing import get_args
 from compile.cpu import Dtype, QuestionAnswering, wrap
 from compile.exam import Exam
 from compile.model import LoadedModel, check_lengths, load_model
-from compile.neuron.chips import CHIPS
 from compile.neuron.options import NeuronOptions, make_recipes
 from compile.source import find_source
 from compile.trial import rank_dtypes, run_trial
 from corelane.artifacts import MODEL_NAME, model_name
 from corelane.engine.buckets import Bucket, parse_buckets
+from corelane.engine.neuron_chips import CHIPS
 from corelane.errors import CompileFailed
 from corelane.settings import Settings
 

@@ -93,9 +93,10 @@ class RemoteRoot:
         """The newest version of a model there, or None."""
         found = []
         for path in self._reach(lambda: self._files.glob(f"{self._path}/{name}/*/{target}/{MANIFEST_NAME}")):
+            # One that is not readable, or was removed since it was listed, is none.
             try:
                 manifest = Manifest.model_validate_json(self._read(str(path)))
-            except ValidationError:
+            except (ValidationError, FileNotFoundError):
                 continue
             if manifest.name == name:
                 found.append((manifest.created_at, manifest.version_id))

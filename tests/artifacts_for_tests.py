@@ -1,10 +1,22 @@
 """Small artifacts made on the spot: a tiny random BERT with a vocabulary of words, compiled by the real compiler."""
 
+import fcntl
+import hashlib
+import shutil
 from pathlib import Path
 
-from corelane.artifacts import Artifact
+from corelane.artifacts import Artifact, digest_file
 from corelane.calibration import Calibration, Curve
+from corelane.engine.buckets import DEFAULT_BUCKETS
 from corelane.settings import Settings
+
+ROOT = Path(__file__).parents[1]
+
+#: What an artifact of the built-in model depends on.
+MAKERS = ("compile", "corelane/engine", "corelane/artifacts.py", "models")
+
+#: Where that artifact is kept between runs; `make clean` removes it.
+KEPT = ROOT / ".pytest_cache" / "built-in"
 
 WORD_LIST = """
     the a of in on was is when who where what river city tower ada lovelace byron paris berlin 1889 330 metres tall
@@ -66,6 +78,33 @@ def save_tiny_model(folder: Path, seed: int = 7) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     BertForQuestionAnswering(config).eval().save_pretrained(folder)
     fast.save_pretrained(folder)
+    return folder
+
+
+def keep_built_in() -> Path:
+    """A data folder with the built-in model, compiled unless an earlier run, or another process of this one, did so
+    with the same code, model, PyTorch and kind of CPU. Not to be written to.
+    """
+    import torch
+    import transformers
+
+    made_by = hashlib.sha256(
+        f"{torch.__version__} {transformers.__version__} {torch.backends.cpu.get_cpu_capability()}".encode()
+    )
+    paths = [path for maker in MAKERS for path in (ROOT / maker, *sorted((ROOT / maker).rglob("*")))]
+    for path in paths:
+        if path.is_file() and "__pycache__" not in path.parts:
+            made_by.update(f"{path.relative_to(ROOT)} {digest_file(path)}".encode())
+    folder = KEPT / made_by.hexdigest()[:16]
+    KEPT.mkdir(parents=True, exist_ok=True)
+    with (KEPT / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            for old in KEPT.glob("*/"):
+                shutil.rmtree(old)
+            aside = KEPT / "aside"
+            compile_model("qa-minilm", aside, DEFAULT_BUCKETS, "auto")
+            aside.rename(folder)
     return folder
 
 

@@ -1,14 +1,16 @@
-"""Fixtures: a real Redis, compiled artifacts, settings.
+"""Fixtures: a real Redis, compiled artifacts, settings; and what is run beside what.
 
 Nothing is mocked; what cannot start is an error, not a skip.
 """
 
+import shutil
 import socket
 import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -16,10 +18,20 @@ import redis
 from corelane.artifacts import Artifact
 from corelane.broker import bell_envelope, make_celery
 from corelane.cli.redis_server import find_server, server_argv
-from corelane.engine.buckets import DEFAULT_BUCKETS
 from corelane.settings import Settings
-from tests.artifacts_for_tests import compile_model, save_tiny_model
+from tests.artifacts_for_tests import compile_model, keep_built_in, save_tiny_model
 from tests.neuron_for_tests import save_neuron_artifact
+
+#: For a test whose fixtures may have to compile the built-in model first: 40 s, on a busy machine several times that.
+COMPILE_TIMEOUT_S = 600
+
+#: Files whose tests share the one fleet of a run, and folders whose tests mostly wait for processes.
+SHARE_THE_FLEET = (
+    *("integration/test_bad_input.py", "integration/test_big_jobs.py", "integration/test_cores.py"),
+    *("integration/test_main_job.py", "integration/test_readme.py", "integration/test_webhooks.py"),
+    "chaos/test_killed_workers.py",
+)
+SLOW = ("chaos", "integration")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -29,6 +41,33 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rounds", type=int, default=1, help="chaos rounds, each with the next seed and a new fleet")
     parser.addoption("--chaos-model", action="store_true", help="chaos with the built-in model, not the null engine")
     parser.addoption("--chaos-report", metavar="FILE", help="write the chaos report there, as JSON")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Give tests of the built-in model the time to compile it. With ``-n`` what waits for processes comes first: the
+    rest fills the time that leaves free.
+    """
+    for item in items:
+        if "built_in_data" in getattr(item, "fixturenames", ()) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(COMPILE_TIMEOUT_S))
+    if hasattr(config, "workerinput"):
+        items.sort(
+            key=lambda item: (not item.path.as_posix().endswith(SHARE_THE_FLEET), item.path.parent.name not in SLOW)
+        )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With ``-n`` a file stays in one process, as do all files that share the fleet: there is one of it."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return "the fleet" if file.endswith(SHARE_THE_FLEET) else file
+
+    return ByFile(config, log)
 
 
 def free_port() -> int:
@@ -104,7 +143,5 @@ def neuron_artifacts(tiny_artifact: Artifact, tmp_path_factory: pytest.TempPathF
 
 @pytest.fixture(scope="session")
 def built_in_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data folder in which the built-in model is compiled as `serve` would."""
-    folder = tmp_path_factory.mktemp("built-in")
-    compile_model("qa-minilm", folder, DEFAULT_BUCKETS, "auto")
-    return folder
+    """A data folder in which the built-in model is compiled as `serve` would; kept until what makes it changes."""
+    return Path(shutil.copytree(keep_built_in(), tmp_path_factory.mktemp("built-in"), dirs_exist_ok=True))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from corelane.artifacts import MANIFEST_NAME, TOKENIZER_NAME, Artifact, digest_file, read_artifact
+from corelane.engine.neuron_chips import CHIPS
 
 STAND_IN = Path(__file__).parent / "neuron_stand_in"
 
@@ -23,8 +24,6 @@ else:
     sys.path.insert(0, str(STAND_IN))
     Machine, inject = (getattr(importlib.import_module("neuron_machine"), name) for name in ("Machine", "inject"))
     sys.path.remove(str(STAND_IN))
-
-FAMILIES = {"inf1": "torch_neuron", "inf2": "torch_neuronx", "trn1": "torch_neuronx", "trn2": "torch_neuronx"}
 
 
 def save_neuron_artifact(source: Artifact, root: Path, target: str, cores: int = 1, **changes: Any) -> Artifact:
@@ -41,7 +40,7 @@ def save_neuron_artifact(source: Artifact, root: Path, target: str, cores: int =
     for bucket in manifest.buckets:
         name = f"bs{bucket.rows}-len{bucket.length}"
         shape = [bucket.rows, bucket.length]
-        facts = {"family": FAMILIES[target], "target": target, "shapes": [shape] * 3, "pipeline_cores": cores}
+        facts = {"family": CHIPS[target].package, "target": target, "shapes": [shape] * 3, "pipeline_cores": cores}
         with torchscript_warnings_silenced():
             module = torch.jit.load(source.file(bucket.file))
             torch.jit.save(module, folder / f"{name}.pt", _extra_files={"neuron.json": json.dumps(facts)})

@@ -70,6 +70,11 @@ class BucketJob:
             "result": str(workdir / "result.json"),
         }
 
+    @property
+    def takes_cores(self) -> bool:
+        """Whether tracing a bucket takes a core."""
+        return self.recipe.chip.package == "torch_neuronx" and not self.options.cpu_backend
+
     def key(self, bucket: Bucket, environment: dict[str, str]) -> str:
         """The cache key of a bucket: the model, the shape, the tools, their arguments, and our own tracing code."""
         return cache_key(
@@ -129,10 +134,9 @@ def _watch(futures: Sequence[Future[Any]], ladder: Sequence[Bucket], step: Step)
 def choose_jobs(job: BucketJob, environment: dict[str, str]) -> int:
     """How many compilers run at a time: as memory and CPUs allow, and cores, where each takes one while it traces."""
     chip, ladder = job.recipe.chip, job.plan.ladder
-    takes_cores = chip.package == "torch_neuronx" and not job.options.cpu_backend
-    if takes_cores and "NEURON_RT_VISIBLE_CORES" in environment:
+    if job.takes_cores and "NEURON_RT_VISIBLE_CORES" in environment:
         return 1
-    most = min(len(ladder), chip.cores_per_device) if takes_cores else len(ladder)
+    most = min(len(ladder), chip.logical_cores) if job.takes_cores else len(ladder)
     if job.options.jobs is not None:
         return max(1, min(most, job.options.jobs))
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -170,8 +174,7 @@ def _trace(
     """Compile one bucket in a process of its own, on a core of its own where tracing takes one; its record."""
     chip, log = job.recipe.chip, job.logs / f"{bucket}.log"
     slot = slots.get()
-    takes_core = chip.package == "torch_neuronx" and not job.options.cpu_backend
-    named = not takes_core or "NEURON_RT_VISIBLE_CORES" in children.environment
+    named = not job.takes_cores or "NEURON_RT_VISIBLE_CORES" in children.environment
     variables = {} if named else {"NEURON_RT_VISIBLE_CORES": str(slot)}
     try:
         result = children.work("trace", job.spec(bucket, probe), chip, f"bucket {bucket}", log, variables)

@@ -10,14 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from compile.cpu import runner_of
-from compile.folder import building, publish
+from compile.folder import building, publish_artifact
 from compile.manifests import Toolchain, make_manifest
 from compile.model import save_tokenizer
 from compile.neuron.buckets import BucketJob, Step, compile_buckets
 from compile.neuron.cache import Cache
 from compile.neuron.checks import Checked, check_buckets, judge_all
 from compile.neuron.children import Children
-from compile.neuron.chips import Chip
 from compile.neuron.coverage import WHOLE, read_analysis
 from compile.neuron.expected import keep_expected
 from compile.neuron.options import NeuronOptions, Recipe, make_recipes
@@ -25,8 +24,8 @@ from compile.neuron.session import open_session
 from compile.plan import FIRST_STEPS, Plan, Report
 from compile.probes import Probe, make_probe
 from compile.verify import Disagreement
-from corelane.artifacts import MANIFEST_NAME, TOKENIZER_NAME, Artifact, Coverage, artifact_path, read_artifact
-from corelane.calibration import carry_calibration
+from corelane.artifacts import TOKENIZER_NAME, Artifact, Coverage, artifact_path
+from corelane.engine.neuron_chips import Chip
 from corelane.errors import CompileFailed
 from corelane.settings import Settings
 
@@ -88,7 +87,7 @@ def _build(
         made, coverages = compile_buckets(job, probes, children, cache, step)
         checked: list[Checked] = []
         if not options.cpu_backend:
-            with open_session(children, chip, logs / "verify.log", session_cores(recipe, settings)) as session:
+            with open_session(children, chip, logs / "verify.log", recipe.cores) as session:
                 checked = check_buckets(session, aside, made, probes, recipe.dtype, step)
             judge_all(checked, recipe.dtype)
         else:
@@ -105,11 +104,9 @@ def _build(
         )
         buckets = [each.bucket for each in checked] or made
         manifest = make_manifest(plan, toolchain, aside, buckets, [each.findings for each in checked])
-        (aside / MANIFEST_NAME).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
-        carry_calibration(destination, aside)
-        publish(aside, destination)
+        artifact = publish_artifact(aside, destination, manifest)
     report("done", steps, steps)
-    return read_artifact(destination)
+    return artifact
 
 
 def analyze(job: BucketJob, probe: Probe, children: Children, step: Step) -> Coverage | None:
@@ -134,13 +131,6 @@ def analyze(job: BucketJob, probe: Probe, children: Children, step: Step) -> Cov
 def _least(coverages: Sequence[Coverage | None]) -> Coverage:
     """The coverage of the bucket that has the least."""
     return min((each or WHOLE for each in coverages), key=lambda coverage: coverage.percent)
-
-
-def session_cores(recipe: Recipe, settings: Settings) -> str | None:
-    """The cores a verifying process takes: those the environment names, or the first that the model needs."""
-    if "NEURON_RT_VISIBLE_CORES" in settings.environment():
-        return None
-    return "0" if recipe.cores == 1 else f"0-{recipe.cores - 1}"
 
 
 def needs_bytes(plan: Plan) -> int:

@@ -68,8 +68,7 @@ class Cache:
 
     def drop_old(self) -> None:
         """Remove what nobody has used for long, half-written entries among it."""
-        for entry in self._root.glob("*"), self._root.glob(".*"):
-            for path in entry:
-                with suppress(OSError):
-                    if time.time() - path.stat().st_mtime > KEEP_S:
-                        shutil.rmtree(path, ignore_errors=True)
+        for path in self._root.glob("*"):
+            with suppress(OSError):
+                if time.time() - path.stat().st_mtime > KEEP_S:
+                    shutil.rmtree(path, ignore_errors=True)

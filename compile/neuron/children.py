@@ -17,8 +17,8 @@ from types import MappingProxyType
 from typing import Any
 
 from compile.neuron import tracer
-from compile.neuron.chips import Chip
 from compile.neuron.explain import Outcome, count_oom_kills, explain, explain_missing
+from corelane.engine.neuron_chips import Chip
 from corelane.errors import CompileFailed, SetupError
 
 TRACER = Path(tracer.__file__)

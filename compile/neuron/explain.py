@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from compile.neuron.chips import Chip
+from corelane.engine.neuron_chips import PACKAGE_INDEX, Chip
 from corelane.errors import CompileFailed, SetupError
 
 #: Where the kernel counts what it killed for lack of memory: in this container, and on the whole machine.
@@ -32,9 +32,9 @@ INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 #: The largest need of memory on record: BERT-base, 16 rows of 1,024 tokens.
 MOST_MEMORY = "BERT-base at 16x1024 takes up to 15 GB"
 
-#: Where each package is found; PyPI's packages of these names are stubs.
 INSTALL = (
-    "pip install --extra-index-url https://pip.repos.neuron.amazonaws.com -c constraints/{constraints} {package}, or "
+    f"pip install --extra-index-url {PACKAGE_INDEX} -c "
+    "constraints/{constraints} {package}, or "
     "use the image of deploy/{image}; --neuron-python names another interpreter that has it"
 )
 

@@ -5,12 +5,12 @@ import sys
 
 from compile.neuron.checks import check_buckets, judge_all
 from compile.neuron.children import Children
-from compile.neuron.chips import CHIPS
 from compile.neuron.expected import EXPECTED_NAME, read_expected
 from compile.neuron.session import open_session
 from compile.plan import FIRST_STEPS, Report
 from compile.verify import TOLERANCES, share_equal
 from corelane.artifacts import MANIFEST_NAME, Artifact, check_files, find_artifact, read_artifact
+from corelane.engine.neuron_chips import CHIPS
 from corelane.errors import CompileFailed
 from corelane.settings import Settings
 
@@ -38,10 +38,8 @@ def verify_here(name: str, target: str, settings: Settings, report: Report, pyth
     log = settings.data_dir.resolve() / "compile-logs" / f"{manifest.name}-{target}-verify.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     children = Children(python, settings.environment())
-    cores = "0" if manifest.cores == 1 else f"0-{manifest.cores - 1}"
     try:
-        named = "NEURON_RT_VISIBLE_CORES" in children.environment
-        with open_session(children, chip, log, None if named else cores) as session:
+        with open_session(children, chip, log, manifest.cores) as session:
             checked = check_buckets(session, artifact.path, manifest.buckets, probes, manifest.dtype, step)
     finally:
         children.stop()

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from compile.neuron.chips import Chip
 from corelane.artifacts import NumberFormat
+from corelane.engine.neuron_chips import Chip
 from corelane.errors import CompileFailed
 
 AutoCast = Literal["none", "matmult", "all"]
@@ -235,7 +235,7 @@ def _inf1_dtype(fast_math: str) -> NumberFormat:
 
 
 def _pipeline_cores(chip: Chip, options: NeuronOptions, parameters: int) -> int:
-    bound = options.cores or chip.cores_per_device
+    bound = options.cores or chip.logical_cores
     if options.pipeline_cores is None:
         return 1
     if options.pipeline_cores == "auto":

@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from compile.neuron.children import Children
-from compile.neuron.chips import Chip
 from compile.neuron.explain import Outcome, explain
 from corelane.engine.backend import Batch, Logits
+from corelane.engine.neuron_chips import Chip
+from corelane.engine.neuron_devices import show_cores
 from corelane.errors import CompileFailed, RunFailed
 
 #: A pass that takes longer hangs: files compiled elsewhere have been seen to run once and never again.
@@ -103,11 +104,14 @@ class Session:
 
 
 @contextmanager
-def open_session(children: Children, chip: Chip, log: Path, visible_cores: str | None = None) -> Iterator[Session]:
-    """A session on these cores, or on those the environment names; the process is gone after the block."""
+def open_session(children: Children, chip: Chip, log: Path, cores: int = 1) -> Iterator[Session]:
+    """A session on so many cores, the first of this machine unless the environment names some; the process is gone
+    after the block.
+    """
     asked, ask = os.pipe()
     answer, answered = os.pipe()
-    variables = {} if visible_cores is None else {"NEURON_RT_VISIBLE_CORES": visible_cores}
+    named = "NEURON_RT_VISIBLE_CORES" in children.environment
+    variables = {} if named else {"NEURON_RT_VISIBLE_CORES": show_cores(range(cores))}
     with log.open("wb") as stream:
         argv = ["run", chip.package, str(asked), str(answered)]
         try:

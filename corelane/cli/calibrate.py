@@ -22,6 +22,7 @@ from corelane.cli.confidence import ask_precisions, calibration_error
 from corelane.cli.errors import exit_on_error, require
 from corelane.cli.evaluate import read_document
 from corelane.cli.squad import Question, best_over, exact_match, read_questions
+from corelane.errors import InvalidInput
 from corelane.settings import read_settings
 
 if TYPE_CHECKING:
@@ -83,9 +84,15 @@ def calibrate(
 
         seen = observe(artifact, questions)
         check_kinds([observation for _, observation in seen])
-        path = write_calibration(artifact.path, calibrate_on(artifact, file, [each for _, each in seen]))
+        calibration = calibrate_on(artifact, file, [each for _, each in seen])
         console = Console(highlight=False, soft_wrap=True)
-        console.print(report(seen, artifact.manifest.version_id))
+        try:
+            console.print(report(seen, artifact.manifest.version_id))
+        except InvalidInput as error:
+            console.print(
+                f"fitted, but too few contexts to judge each fifth by the rest: {error.detail}", style="yellow"
+            )
+        path = write_calibration(artifact.path, calibration)
         console.print(f"kept in {path}; workers take it up when they load the model")
 
 
@@ -134,7 +141,7 @@ def observe(artifact: "Artifact", questions: Sequence[Question]) -> list[Seen]:
 
 
 def report(seen: Sequence[Seen], title: str) -> Table:
-    """What the calibration does for questions it was not fitted on."""
+    """What the calibration does for questions it was not fitted on; raises InvalidInput as ``cross_validate`` does."""
     judged = list(cross_validate(seen))
     given = sum(each.is_given for each in judged)
     error = calibration_error([each.response for each in judged])
@@ -153,7 +160,9 @@ def report(seen: Sequence[Seen], title: str) -> Table:
 
 
 def cross_validate(seen: Sequence[Seen]) -> Iterator[Judged]:
-    """Each observation with the scores that curves give it which never saw its fifth."""
+    """Each observation with the scores that curves give it which never saw its fifth; raises InvalidInput if what is
+    left without a fifth fits no curves.
+    """
     from corelane.engine.fitting import fit_curves
 
     for start, end in cut_folds([context for context, _ in seen], FOLDS):

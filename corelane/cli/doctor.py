@@ -22,7 +22,7 @@ from corelane.artifacts import find_artifact, model_name
 from corelane.cli.errors import exit_on_error
 from corelane.cli.redis_server import find_server, port_is_free
 from corelane.engine.cores import core_slots
-from corelane.engine.neuron_devices import CHIPS
+from corelane.engine.neuron_chips import CHIPS
 from corelane.errors import ArtifactRefused, InvalidInput, ServiceError, SetupError, StoreUnavailable, Unavailable
 from corelane.settings import Settings, read_settings
 

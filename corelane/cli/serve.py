@@ -8,10 +8,12 @@ the keeper and Flower; Redis last, with everything on disk.
 
 import asyncio
 import fcntl
+import os
 import re
 import secrets
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from ipaddress import ip_address
@@ -29,7 +31,7 @@ from corelane.cli.redis_server import find_server, free_port, server_argv
 from corelane.cli.roles import flower_argv, flower_env, keeper_argv, worker_env
 from corelane.cli.supervisor import Part, Supervisor
 from corelane.engine.cores import core_slots
-from corelane.engine.neuron_devices import CHIPS
+from corelane.engine.neuron_chips import CHIPS
 from corelane.errors import ServiceUnreachable, SetupError
 from corelane.settings import Settings, read_settings
 
@@ -125,11 +127,14 @@ async def _start_redis(settings: Settings, supervisor: Supervisor) -> Settings:
         return settings
     folder = settings.data_dir / "redis"
     folder.mkdir(exist_ok=True)
-    port = free_port("127.0.0.1", 6379)
     binary = find_server()
-    await supervisor.start(Part("redis", server_argv(binary, folder, port), settings.environment()))
-    url = f"redis://127.0.0.1:{port}/0"
-    await _until_redis(url, supervisor, REDIS_S)
+    with (Path(tempfile.gettempdir()) / f"corelane-redis-{os.getuid()}.lock").open("w") as lock:
+        # Two that start at once would find the same port free, and one would end up on the other's Redis.
+        await asyncio.to_thread(fcntl.flock, lock, fcntl.LOCK_EX)
+        port = free_port("127.0.0.1", 6379)
+        await supervisor.start(Part("redis", server_argv(binary, folder, port), settings.environment()))
+        url = f"redis://127.0.0.1:{port}/0"
+        await _until_redis(url, supervisor, REDIS_S)
     supervisor.say(f"{binary.name} keeps its data in {folder}")
     return settings.model_copy(update={"redis_url": url})
 

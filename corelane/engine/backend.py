@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from corelane.artifacts import Artifact
 from corelane.engine.buckets import Bucket
-from corelane.engine.neuron_devices import CHIPS
+from corelane.engine.neuron_chips import CHIPS
 from corelane.errors import SetupError
 
 Ints = NDArray[np.int64]

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from corelane.artifacts import find_artifact, model_name
 from corelane.engine.gpus import find_gpus
-from corelane.engine.neuron_devices import CHIPS, Device, find_devices, groups, parse_cores, show_cores
+from corelane.engine.neuron_chips import CHIPS
+from corelane.engine.neuron_devices import Device, find_devices, groups, parse_cores, show_cores
 from corelane.errors import ArtifactRefused, SetupError
 from corelane.settings import Settings, neuron_environment
 

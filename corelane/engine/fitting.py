@@ -58,7 +58,11 @@ def fit_curves(observations: Sequence[Observation]) -> tuple[Curve, Curve]:
 
 
 def fit_curve(x: NDArray[np.float64], outcomes: NDArray[np.float64], what: str) -> Curve:
-    """The likeliest logistic curve of outcomes (0 or 1) by ``x``; raises InvalidInput if it does not rise."""
+    """The likeliest logistic curve of outcomes (0 or 1) by ``x``; raises InvalidInput if it does not rise, or they are
+    all alike.
+    """
+    if not 0 < outcomes.sum() < len(outcomes):
+        raise InvalidInput(f"outcomes that are all alike fit no curve of {what}")
     mean, spread = float(x.mean()), float(x.std()) or 1.0
     design = np.column_stack([np.ones_like(x), (x - mean) / spread])
     penalty = np.array([0.0, RIDGE])

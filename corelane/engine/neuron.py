@@ -26,9 +26,8 @@ import torch
 from corelane.artifacts import Artifact, Manifest, check_files
 from corelane.engine.backend import Batch, Logits, Model
 from corelane.engine.cpu import torchscript_warnings_silenced
+from corelane.engine.neuron_chips import CHIPS, PACKAGE_INDEX
 from corelane.engine.neuron_devices import (
-    CHIPS,
-    CORE_OVERHEAD_BYTES,
     NoDevice,
     find_devices,
     logical_size,
@@ -48,11 +47,7 @@ from corelane.errors import (
 )
 from corelane.settings import neuron_environment
 
-#: The package that registers what artifacts of a target are made of; it must be imported before they are loaded.
-FAMILIES = {"inf1": "torch_neuron", "inf2": "torch_neuronx", "trn1": "torch_neuronx", "trn2": "torch_neuronx"}
-
-#: Where AWS publishes them. What PyPI has under the name torch-neuron is a stub that refuses to be imported.
-PACKAGE_INDEX = "https://pip.repos.neuron.amazonaws.com"
+#: What PyPI has under the name torch-neuron is a stub that refuses to be imported, and says this.
 STUB = "WRONG PACKAGE"
 
 #: Pauses before a call that the runtime was too busy for is made again, in seconds; then the process is replaced.
@@ -86,9 +81,7 @@ class NeuronBackend:
         self._target = target
         self._logical = logical_size(target, environment)
         self._cores = _visible_cores(environment)
-        chip = CHIPS[target]
-        a_core = chip.memory_bytes * self._logical // chip.cores - self._logical * CORE_OVERHEAD_BYTES
-        self._memory_bytes = memory_bytes or a_core * len(self._cores)
+        self._memory_bytes = memory_bytes or CHIPS[target].core_bytes(self._logical) * len(self._cores)
         self._loaded: list[NeuronModel] = []
         self._family = import_family(target)
         self._ecc = self._ecc_errors()
@@ -262,8 +255,10 @@ def _visible_cores(environment: dict[str, str]) -> tuple[int, ...]:
 
 
 def import_family(target: str) -> Any:
-    """The Neuron package for a target; raises SetupError saying how to get it."""
-    name = FAMILIES[target]
+    """The Neuron package for a target, which must be imported before its artifacts are loaded: it registers what they
+    are made of. Raises SetupError saying how to get it.
+    """
+    name = CHIPS[target].package
     package = name.replace("_", "-")
     advice = f"pip install --extra-index-url {PACKAGE_INDEX} {package}"
     try:

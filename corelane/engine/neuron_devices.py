@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from corelane.engine.neuron_chips import CHIPS, CORE_OVERHEAD_BYTES, Chip
 from corelane.errors import SetupError
 
 #: Where AWS installs the tools; on PATH only in login shells of its machine images.
@@ -23,30 +24,9 @@ TOOL_TIMEOUT_S = 20
 #: Where the driver shows its devices, as neuron0, neuron1, …
 DEVICE_FILES = Path("/dev")
 
-#: Micro-code and runtime take this much of each physical core's memory, in bytes (AWS: 96 MB).
-CORE_OVERHEAD_BYTES = 96 * 1000**2
-
 
 class NoDevice(SetupError):
     """This machine, or this container, has no Neuron device."""
-
-
-@dataclass(frozen=True, slots=True)
-class Chip:
-    """A kind of chip: physical cores and memory of a device, and physical cores that by default make a logical one."""
-
-    cores: int
-    memory_bytes: int
-    logical: int = 1
-
-
-#: From AWS' architecture pages.
-CHIPS = {
-    "inf1": Chip(4, 8 * 1024**3),
-    "inf2": Chip(2, 32 * 1024**3),
-    "trn1": Chip(2, 32 * 1024**3),
-    "trn2": Chip(8, 96 * 1024**3, logical=2),
-}
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,11 @@ from compile.neuron import tracer
 from compile.neuron.buckets import padded
 from compile.neuron.cache import KEEP_S, Cache, cache_key
 from compile.neuron.children import TRACER
-from compile.neuron.chips import CHIPS
 from compile.neuron.coverage import read_analysis, read_log
 from compile.neuron.explain import Outcome, explain
 from corelane.engine.backend import Batch
 from corelane.engine.buckets import Bucket
+from corelane.engine.neuron_chips import CHIPS
 from corelane.errors import CompileFailed, SetupError
 
 LOG = """\

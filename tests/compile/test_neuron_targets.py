@@ -22,7 +22,6 @@ from compile.neuron import session as sessions
 from compile.neuron.buckets import BucketJob
 from compile.neuron.checks import check_buckets
 from compile.neuron.children import Children
-from compile.neuron.chips import CHIPS
 from compile.neuron.later import verify_here
 from compile.neuron.options import NeuronOptions, make_recipes
 from compile.neuron.session import open_session
@@ -33,6 +32,7 @@ from compile.verify import Disagreement
 from corelane.artifacts import MANIFEST_NAME, Artifact, check_files, find_artifact
 from corelane.engine.backend import Batch
 from corelane.engine.buckets import Bucket
+from corelane.engine.neuron_chips import CHIPS
 from corelane.errors import CompileFailed, CorelaneError, RunFailed, SetupError
 from corelane.settings import Settings
 from tests.compile.neuron_runs import make_machine, stand_in_environment
@@ -157,7 +157,7 @@ def test_compiled_file_takes_full_batches_only_and_wrong_weights_are_caught(
     artifact, _ = compiled
     probe = make_probe(model, LADDER[0], runner_of(wrap(model)))
     batch, doubled = probe.batches[0], wrap(model)
-    with open_session(children, CHIPS["inf2"], tmp_path / "log", "0") as session:
+    with open_session(children, CHIPS["inf2"], tmp_path / "log") as session:
         with pytest.raises(CompileFailed, match="when it was loaded"):
             session.load(tmp_path / "none.pt")
         session.load(artifact.file("bs4-len32.pt"))
@@ -196,7 +196,7 @@ def test_file_that_hangs_in_its_second_pass_is_caught(
     with torch_warnings_ignored():
         torch.jit.script(Once()).save(tmp_path / "once.pt")
     batch = make_probe(model, LADDER[0], runner_of(wrap(model))).batches[0]
-    with open_session(children, CHIPS["inf2"], tmp_path / "log", "0") as session:
+    with open_session(children, CHIPS["inf2"], tmp_path / "log") as session:
         session.load(tmp_path / "once.pt")
         session.run(batch)
         monkeypatch.setattr(sessions, "PASS_TIMEOUT_S", 0.3)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from corelane.artifacts import Artifact, check_files, read_artifact
 from corelane.calibration import CALIBRATION_NAME, Calibration, Curve, read_calibration, write_calibration
+from corelane.cli.calibrate import cross_validate
 from corelane.engine.answering import ReadWindow, compose_result, gives_answer
 from corelane.engine.contexts import Context
 from corelane.engine.fitting import Observation, check_kinds, fit_curves
@@ -80,6 +81,15 @@ def test_margins_that_mean_the_opposite_are_refused() -> None:
     ]
     with pytest.raises(InvalidInput, match="margins do not tell"):
         fit_curves(upside_down)
+
+
+@pytest.mark.parametrize("contexts", [["one"], ["answerable", "not"]])
+def test_file_of_which_no_part_can_be_judged_by_the_rest_says_so(contexts: list[str]) -> None:
+    rows = sorted(draw_observations(500, seed=4), key=lambda each: not each.answerable)
+    seen = [(contexts[0] if each.answerable else contexts[-1], each) for each in rows]
+    fit_curves(rows)
+    with pytest.raises(InvalidInput, match="all alike"):
+        list(cross_validate(seen))
 
 
 def test_log_chance_is_right_far_from_the_middle() -> None:

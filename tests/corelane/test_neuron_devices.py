@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from corelane.artifacts import Artifact
 from corelane.engine import neuron_devices
 from corelane.engine.cores import core_slot, core_slots, neuron_slots
+from corelane.engine.neuron_chips import CHIPS, CORE_OVERHEAD_BYTES
 from corelane.engine.neuron_devices import (
-    CHIPS,
-    CORE_OVERHEAD_BYTES,
     Device,
     find_devices,
     groups,

@@ -14,18 +14,17 @@ import torch
 
 from corelane.artifacts import Artifact
 from corelane.engine.cpu import torchscript_warnings_silenced
+from corelane.engine.neuron_chips import CHIPS
 from tests.neuron_for_tests import STAND_IN, Machine, inject, neuron_environment, neuron_process
 
 pytestmark = pytest.mark.neuron
-
-FAMILIES = {"inf1": "torch_neuron", "inf2": "torch_neuronx", "trn2": "torch_neuronx"}
 
 
 @contextmanager
 def process(folder: Path, machine: Machine, visible: str | None = "0", **env: str) -> Iterator[Any]:
     """A process that has imported its package; the runtime in it."""
     with neuron_process(folder, machine, visible, **env):
-        importlib.import_module(FAMILIES[machine.chip])
+        importlib.import_module(CHIPS[machine.chip].package)
         yield importlib.import_module("neuron_runtime").runtime
 
 

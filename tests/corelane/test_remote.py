@@ -49,6 +49,15 @@ def test_loader_asks_the_remote_root_for_what_is_not_here(
     runner.close()
 
 
+def test_version_that_is_removed_while_the_newest_is_looked_for_is_passed_over(
+    root: RemoteRoot, far: Path, tiny_artifact: Artifact
+) -> None:
+    going = far.parent.parent / "0123456789ab" / "cpu"
+    going.mkdir(parents=True)
+    (going / MANIFEST_NAME).symlink_to(going / "gone")
+    assert root.newest("tiny-qa", "cpu") == tiny_artifact.manifest.version_id
+
+
 def test_memory_file_system_works_as_any_other(far: Path, tiny_artifact: Artifact, tmp_path: Path) -> None:
     memory = fsspec.filesystem("memory")
     memory.put(str(far.parent.parent.parent), "/bucket", recursive=True)

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,19 @@ def own_fleet(built_in_data: Path, tmp_path: Path) -> Iterator[Fleet]:
     fleet.api.close()
     fleet.process.kill()
     fleet.process.wait()
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Fleet]]:
+    """Two that were started at once, without a model."""
+    folders = [tmp_path_factory.mktemp("pair") for _ in range(2)]
+    with ThreadPoolExecutor(len(folders)) as pool:
+        starts = [
+            pool.submit(start_fleet, folder, folder, "--cores", "1", CORELANE_TARGET="null") for folder in folders
+        ]
+    fleets = [start.result() for start in starts]
+    yield fleets
+    assert [stop_fleet(fleet) for fleet in fleets] == [0, 0]
 
 
 def alive(pid: int) -> bool:
@@ -110,8 +124,12 @@ def test_redis_that_does_not_answer_is_named(tmp_path: Path) -> None:
     assert url in done.stderr
 
 
-def test_second_fleet_on_the_same_folder_is_refused(fleet: Fleet) -> None:
-    done = run("serve", "--data", str(fleet.data))
+def test_two_that_start_at_once_have_a_redis_each(pair: list[Fleet]) -> None:
+    assert len({fleet.redis_url() for fleet in pair}) == 2
+
+
+def test_second_fleet_on_the_same_folder_is_refused(pair: list[Fleet]) -> None:
+    done = run("serve", "--data", str(pair[0].data))
     assert done.returncode == 1
     assert "another" in done.stderr
 

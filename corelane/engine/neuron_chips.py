@@ -1,0 +1,46 @@
+"""The Neuron chips there are targets for: what a device has, and what the two families call things. Pure."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+#: Where AWS publishes the packages; PyPI's of these names are stubs.
+PACKAGE_INDEX = "https://pip.repos.neuron.amazonaws.com"
+
+#: Micro-code and runtime take this much of each physical core's memory, in bytes (AWS: 96 MB).
+CORE_OVERHEAD_BYTES = 96 * 1000**2
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """One target: the package that traces for it, its compiler, and what one device has.
+
+    ``cores`` are physical, ``logical`` is how many of them by default make one logical core.
+    """
+
+    target: Literal["inf1", "inf2", "trn1", "trn2"]
+    package: Literal["torch_neuronx", "torch_neuron"]
+    compiler: Literal["neuronx-cc", "neuron-cc"]
+    cores: int
+    memory_bytes: int
+    logical: int = 1
+
+    @property
+    def logical_cores(self) -> int:
+        """Cores of a device as it comes: what a worker, or a compiled file, takes one of."""
+        return self.cores // self.logical
+
+    def core_bytes(self, logical: int) -> int:
+        """Memory that models may take of a core made of ``logical`` physical ones."""
+        return self.memory_bytes * logical // self.cores - logical * CORE_OVERHEAD_BYTES
+
+
+#: Cores and memory are from AWS' architecture pages.
+CHIPS: dict[str, Chip] = {
+    chip.target: chip
+    for chip in (
+        Chip("inf1", "torch_neuron", "neuron-cc", 4, 8 * 1024**3),
+        Chip("inf2", "torch_neuronx", "neuronx-cc", 2, 32 * 1024**3),
+        Chip("trn1", "torch_neuronx", "neuronx-cc", 2, 32 * 1024**3),
+        Chip("trn2", "torch_neuronx", "neuronx-cc", 8, 96 * 1024**3, logical=2),
+    )
+}

@@ -17,6 +17,10 @@ from workers.models import CoreModels
 
 CORE = "test/0"
 
+#: The loader's thread has a low priority: where the machine is busy, and much is in memory to collect garbage of, what
+#: takes milliseconds takes many seconds.
+LONG_S = 120
+
 
 class Shelf(Loader):
     """Null runners of certain versions; one of them says that it weighs much, and gives nothing back."""
@@ -27,7 +31,7 @@ class Shelf(Loader):
     def resolve(self, name: str, known: str | None = None) -> str:
         return known or f"{name}@1"
 
-    def load(self, version: str, manifest: str = "") -> NullRunner:
+    def load(self, version: str, manifest: str = "", *, renew: bool = False) -> NullRunner:
         if version.endswith("@broken"):
             raise ArtifactRefused("its digest is not the manifest's")
         if version.endswith("@bug"):
@@ -73,7 +77,7 @@ class World:
 
     def until(self, condition: Callable[[], bool], busy: str = "") -> None:
         """As heartbeats and drains come and go."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + LONG_S
         while not condition():
             assert time.monotonic() < deadline
             self.models.look(str(self.now))

@@ -227,6 +227,11 @@ class Client:
             "POST", f"/v1/cores/{core}/models", {n: part for n, part in given.items() if part is not None}
         )
 
+    def reload_model(self, version: str, core: str = "all", *, manifest_sha256: str | None = None) -> dict[str, Any]:
+        """Have a core, or all that hold it, load a version anew from its artifact; where it is wanted now."""
+        given = {} if manifest_sha256 is None else {"manifest_sha256": manifest_sha256}
+        return self._change("POST", f"/v1/cores/{core}/models/{quote(version, safe='@')}/reload", given)
+
     def unload_model(self, version: str, core: str = "all", *, force: bool = False) -> dict[str, Any]:
         """Have a core, or all, drain and unload a version; where it is wanted now."""
         path = f"/v1/cores/{core}/models/{quote(version, safe='@')}"

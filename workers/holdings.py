@@ -33,8 +33,9 @@ class Entry:
 
     def shown(self) -> dict[str, Any]:
         """What the heartbeat says of it."""
-        version, state = self.wish.version, str(self.state)
-        return {"version": version, "state": state, "reason": self.reason, **_shown(self.summary)}
+        version, asked_ms = self.wish.version, self.wish.since_ms
+        said = {"version": version, "state": str(self.state), "reason": self.reason, "asked_ms": asked_ms}
+        return said | _shown(self.summary)
 
 
 @dataclass(frozen=True, slots=True)

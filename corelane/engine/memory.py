@@ -26,11 +26,11 @@ def resident_bytes() -> int:
 
 
 def check_room(version: str, files_bytes: int, left_bytes: int | None) -> None:
-    """Raise LoadFailed if a version, by the bytes of its files, does not fit into what is left (None: anything does)."""
+    """Raise LoadFailed if a version, by the bytes of its files, does not fit into what is left; None says no limit."""
     needed = LOAD_COPIES * files_bytes + LOAD_MARGIN_BYTES
     if left_bytes is not None and needed > left_bytes:
         raise LoadFailed(
-            f"{version} needs {_mb(needed)} of memory while it is loaded (twice the {_mb(files_bytes)} of its files and "
+            f"{version} needs {_mb(needed)} of memory while it is loaded (twice its files' {_mb(files_bytes)}, and "
             f"{_mb(LOAD_MARGIN_BYTES)}); {_mb(max(0, left_bytes))} are available: unload another version first, raise "
             "the memory limit, or compile it with fewer buckets or in int8; then load it again"
         )

@@ -14,7 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 
 from corelane.engine.loading import Loader
 from corelane.errors import CoreBusy, CorelaneError, CoreLost, LoadFailed, RuntimeLost, Unavailable
@@ -105,10 +105,15 @@ class Loads:
     def absolve(self) -> None:
         """Note that a load in progress is not what ends this process, so that it does not count against the model."""
         if (wish := self._now) is not None:
-            with suppress(Unavailable):
-                self._make_plans().end_load(wish.version, wish.since_ms)
+            with suppress(Unavailable), closing(self._make_plans()) as plans:
+                plans.end_load(wish.version, wish.since_ms)
 
     def _run(self) -> None:
+        # Left to the garbage collector, a connection may go in the wrong order, which Python warns of.
+        with closing(self._plans):
+            self._work_on()
+
+    def _work_on(self) -> None:
         is_nice = False
         while not self._closing:
             self._work.wait()

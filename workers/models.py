@@ -116,6 +116,7 @@ class CoreModels:
         """Stop loading and unload everything; a load in progress is left to the end of the process."""
         self._loads.close()
         self._holdings.close()
+        self._plans.close()
 
     def absolve(self) -> None:
         """Note that a load in progress is not what ends this process, so that it does not count against the model."""

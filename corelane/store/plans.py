@@ -136,6 +136,10 @@ class Plans:
         """Have this core's drain look for what changed, if it is not at work anyway."""
         self._link.run("ring", self._core, self._bell)
 
+    def close(self) -> None:
+        """Close the connection; a later call opens another."""
+        self._link.close()
+
 
 def _names(raw: Collection[bytes]) -> set[str]:
     return {name.decode() for name in raw}

@@ -223,14 +223,12 @@ class Client:
     ) -> dict[str, Any]:
         """Have a core, all, or ``count`` of them load a version; where it is wanted now; see ``cores``."""
         given = {"model": model, "count": count, "lazy": lazy, "manifest_sha256": manifest_sha256}
-        return self._change(
-            "POST", f"/v1/cores/{core}/models", {n: part for n, part in given.items() if part is not None}
-        )
+        return self._change("POST", f"/v1/cores/{core}/models", given)
 
     def reload_model(self, version: str, core: str = "all", *, manifest_sha256: str | None = None) -> dict[str, Any]:
         """Have a core, or all that hold it, load a version anew from its artifact; where it is wanted now."""
-        given = {} if manifest_sha256 is None else {"manifest_sha256": manifest_sha256}
-        return self._change("POST", f"/v1/cores/{core}/models/{quote(version, safe='@')}/reload", given)
+        path = f"/v1/cores/{core}/models/{quote(version, safe='@')}/reload"
+        return self._change("POST", path, {"manifest_sha256": manifest_sha256})
 
     def unload_model(self, version: str, core: str = "all", *, force: bool = False) -> dict[str, Any]:
         """Have a core, or all, drain and unload a version; where it is wanted now."""

@@ -86,7 +86,7 @@ def calibrate(
         path = write_calibration(artifact.path, calibrate_on(artifact, file, [each for _, each in seen]))
         console = Console(highlight=False, soft_wrap=True)
         console.print(report(seen, artifact.manifest.version_id))
-        console.print(f"kept in {path}; workers take it up when they load the model")
+        console.print(f"kept in {path}; workers take it up when they load the model: `corelane models reload`")
 
 
 def calibrate_on(artifact: "Artifact", file: Path, observations: Sequence["Observation"]) -> "Calibration":

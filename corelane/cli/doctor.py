@@ -288,11 +288,10 @@ def check_artifact(settings: Settings) -> Check:
         calibration = read_calibration(artifact.path, manifest.version)
     except ArtifactRefused as error:
         return Check("model", "fail", f"{found}; it does not load: its calibration is refused", error.detail)
-    if calibration is None:
-        return Check(
-            "model", "ok", f"{found}; not calibrated: for scores that are probabilities run `corelane calibrate FILE`"
-        )
-    return Check("model", "ok", f"{found}; calibrated on {calibration.questions:,} questions of {calibration.file}")
+    how = "not calibrated: for scores that are probabilities run `corelane calibrate FILE`"
+    if calibration is not None:
+        how = f"calibrated on {calibration.questions:,} questions of {calibration.file}"
+    return Check("model", "ok", f"{found}; {how}")
 
 
 CHECKS: tuple[Callable[[Settings], Check], ...] = (

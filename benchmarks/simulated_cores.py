@@ -201,7 +201,7 @@ class GivenRunners(Loader):
         """The version whose name the settings hold."""
         return next(version for version in self._runners if model_name(version) == name)
 
-    def load(self, version: str, manifest: str = "") -> QueryRunner:  # noqa: ARG002  # it has none
+    def load(self, version: str, manifest: str = "", *, renew: bool = False) -> QueryRunner:  # noqa: ARG002  # it has none
         """The runner given."""
         return self._runners[version]
 
@@ -223,8 +223,8 @@ class SimulatedCore(CoreProcess):
 
     def reading(self) -> "Reading":
         """What it has done until now."""
-        since = self.running_since
-        busy_s = self.busy_s + (time.monotonic() - since if since is not None else 0.0)
+        since = self.vitals.running_since
+        busy_s = self.vitals.busy_s + (time.monotonic() - since if since is not None else 0.0)
         return Reading(
             busy_s,
             sum(runner.work.batches for runner in self.runners.values()),

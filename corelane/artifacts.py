@@ -123,10 +123,11 @@ class Manifest(Record):
 
 
 class Artifact(Record):
-    """A manifest and the folder it was read from."""
+    """A manifest, the folder it was read from, and the SHA-256 of what was read; none for one that is being made."""
 
     path: Path
     manifest: Manifest
+    digest: str = ""
 
     def file(self, name: str) -> Path:
         """A file of the artifact."""
@@ -142,6 +143,7 @@ class Artifact(Record):
             "dtype": manifest.dtype,
             "buckets": [f"{bucket.rows}x{bucket.length}" for bucket in ladder],
             "bytes": manifest.bytes,
+            "manifest_sha256": self.digest,
             "max_length": manifest.max_length,
             "no_answer_threshold": manifest.no_answer_threshold,
             "calibrated": calibrated,
@@ -167,12 +169,13 @@ def digest_file(path: Path) -> str:
 def read_artifact(path: Path) -> Artifact:
     """Read a manifest; raises ArtifactRefused if it is missing or makes no sense."""
     try:
-        manifest = Manifest.model_validate_json((path / MANIFEST_NAME).read_bytes())
+        content = (path / MANIFEST_NAME).read_bytes()
+        manifest = Manifest.model_validate_json(content)
     except FileNotFoundError:
         raise ArtifactRefused(f"{path} holds no {MANIFEST_NAME}; make it with `corelane compile`") from None
     except (OSError, ValidationError) as error:
         raise ArtifactRefused(f"{path / MANIFEST_NAME} cannot be read: {_in_one_line(error)}") from None
-    return Artifact(path=path, manifest=manifest)
+    return Artifact(path=path, manifest=manifest, digest=hashlib.sha256(content).hexdigest())
 
 
 def check_files(artifact: Artifact) -> None:
@@ -235,12 +238,12 @@ def check_identity(manifest: Manifest, version_id: str, target: str, path: Path 
         )
 
 
-def check_manifest(artifact: Artifact, expected: str) -> str:
-    """The manifest's SHA-256; raises ArtifactRefused if another one is expected."""
-    found = digest_file(artifact.file(MANIFEST_NAME))
-    if expected and found != expected:
-        raise ArtifactRefused(f"{artifact.file(MANIFEST_NAME)} is not the one asked for: its digest is {found}")
-    return found
+def check_manifest(artifact: Artifact, expected: str) -> None:
+    """Raise ArtifactRefused if the manifest is not the one expected, by its SHA-256; nothing is if that is empty."""
+    if expected and artifact.digest != expected:
+        raise ArtifactRefused(
+            f"{artifact.file(MANIFEST_NAME)} is not the one asked for: its digest is {artifact.digest}"
+        )
 
 
 def model_name(source: str) -> str:

@@ -2,12 +2,12 @@
 
 A version without a placement is wanted where a worker's settings name its model. With one, the placement decides: on
 all cores, on so many of them, on named ones, or nowhere; on ``cores`` besides, and never on those ``without``. So many
-cores are chosen by hashing version and core: every worker comes to the same choice by itself, and when a core dies or
-joins, at most one other changes.
+cores are chosen by hashing version and core: every worker comes to the same choice by itself, and when a core dies,
+joins or fails to load the version, at most one other changes.
 """
 
 import hashlib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -17,6 +17,10 @@ ALL_CORES = "all"
 
 #: A core that has been silent for longer than this gives its place to another, in seconds: longer than a restart.
 PLACE_KEPT_S = 60
+
+#: So many cores that failed to load a version give their places to others. Where those fail too it is the version's
+#: fault, and going on would only try it on every core of the fleet.
+MOST_REPLACED = 2
 
 
 class Scope(StrEnum):
@@ -41,6 +45,7 @@ class Placement(BaseModel):
     force: bool = Field(False, description="Left at once, whatever waits for it.")
     manifest: str = Field("", description="SHA-256 that an artifact's manifest must have; any if empty.")
     since_ms: int = Field(0, description="When this was asked for; asking again tries again what failed.")
+    reloads: Mapping[str, int] = Field({}, description="By core, or `all`: when loading it anew was last asked for.")
 
     @property
     def is_nowhere(self) -> bool:
@@ -51,20 +56,41 @@ class Placement(BaseModel):
         """Whether a core may be among those that hold it, as far as the placement alone says."""
         return core in self.cores or (self.scope is not Scope.NONE and core not in self.without)
 
+    def reload_ms(self, core: str) -> int:
+        """When a core was last asked to load the version anew; 0 for never."""
+        return max(self.reloads.get(core, 0), self.reloads.get(ALL_CORES, 0))
+
 
 #: A version nobody has placed.
 UNPLACED = Placement()
 
 
-def is_wanted(placement: Placement, version: str, core: str, living: Collection[str], *, is_own: bool) -> bool:
-    """Whether a core is to hold a version; ``is_own`` says that the core's settings name its model."""
+def is_wanted(
+    placement: Placement,
+    version: str,
+    core: str,
+    living: Collection[str],
+    *,
+    is_own: bool,
+    failed: Collection[str] = (),
+) -> bool:
+    """Whether a core is to hold a version; ``is_own`` says that the core's settings name its model, ``failed`` are the
+    cores where it did not load.
+    """
     if not placement.allows(core):
         return False
     if core in placement.cores or placement.scope is Scope.ALL:
         return True
     if placement.scope is Scope.COUNT:
-        return core in chosen(version, {*living, core} - set(placement.without), placement.count)
+        return core in counted(placement, version, {*living, core}, failed)
     return is_own
+
+
+def counted(placement: Placement, version: str, living: Collection[str], failed: Collection[str]) -> list[str]:
+    """The cores that a placement on so many cores chooses."""
+    candidates = set(living) - set(placement.without)
+    replaced = chosen(version, candidates & set(failed), MOST_REPLACED)
+    return chosen(version, candidates - set(replaced), placement.count)
 
 
 def chosen(version: str, cores: Collection[str], count: int) -> list[str]:
@@ -72,11 +98,17 @@ def chosen(version: str, cores: Collection[str], count: int) -> list[str]:
     return sorted(cores, key=lambda core: hashlib.sha256(f"{version} {core}".encode()).digest())[:count]
 
 
+def load_places(core: str, living: Collection[str], share: float) -> int:
+    """How many of the cores of a core's host may load at a time: a share of those that live, at least one."""
+    host = core.rpartition("/")[0]
+    return max(1, int(share * sum(other.rpartition("/")[0] == host for other in {*living, core})))
+
+
 def place(
     before: Placement, core: str, now_ms: int, *, count: int | None = None, lazy: bool = False, manifest: str = ""
 ) -> Placement:
     """The placement once a version is wanted on ``core``, which may be ``all``, then on ``count`` cores if given."""
-    how = {"lazy": lazy, "manifest": manifest, "since_ms": now_ms}
+    how = {"lazy": lazy, "manifest": manifest, "since_ms": now_ms, "reloads": before.reloads}
     if core != ALL_CORES:
         cores = tuple(dict.fromkeys((*before.cores, core)))
         without = tuple(other for other in before.without if other != core)
@@ -84,6 +116,15 @@ def place(
     if count is not None:
         return Placement(scope=Scope.COUNT, count=count, **how)
     return Placement(scope=Scope.ALL, **how)
+
+
+def reload(before: Placement, core: str, now_ms: int, *, manifest: str | None = None) -> Placement:
+    """The placement once a version is to be loaded anew where it is held, on ``core`` or on ``all``; with another
+    manifest than before if one is given.
+    """
+    reloads = {core: now_ms} if core == ALL_CORES else {**before.reloads, core: now_ms}
+    changes = {"reloads": reloads, "since_ms": now_ms}
+    return before.model_copy(update=changes if manifest is None else changes | {"manifest": manifest})
 
 
 def displace(before: Placement, core: str, now_ms: int, *, force: bool = False) -> Placement:

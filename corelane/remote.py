@@ -69,8 +69,12 @@ class RemoteRoot:
     def _path(self) -> str:
         return self._opened[1]
 
-    def find(self, version_id: str, target: str) -> Artifact:
-        """A version's artifact, fetched unless the cache holds it whole; raises ArtifactRefused or LoadFailed."""
+    def find(self, version_id: str, target: str, manifest: str = "", *, renew: bool = False) -> Artifact:
+        """A version's artifact, fetched unless the cache holds it whole; raises ArtifactRefused or LoadFailed.
+
+        If the cache's has another digest than ``manifest``, or with ``renew``, it is fetched anew where there is
+        another by now.
+        """
         if not VERSION_ID.match(version_id):
             raise ArtifactRefused(f"{version_id[:120]!r} is not a version; versions look like qa-minilm@3f2a94c1d07b")
         name, _, version = version_id.partition("@")
@@ -84,8 +88,10 @@ class RemoteRoot:
                     log.warning("cached_artifact_damaged", version=version_id, detail=error.detail)
                     shutil.rmtree(destination)
                 else:
-                    self._renew_calibration(artifact, version_id)
-                    return artifact
+                    other = bool(manifest) and artifact.digest != manifest
+                    if not ((renew or other) and self._has_another(artifact, version_id)):
+                        self._renew_calibration(artifact, version_id)
+                        return artifact
             self._fetch(version_id, target, destination)
         return find_artifact(self._cache, version_id, target)
 
@@ -121,12 +127,23 @@ class RemoteRoot:
                 self._copy(f"{there}/{file}", aside / file, digest)
             (aside / MANIFEST_NAME).write_bytes(content)
             self._copy_calibration(there, aside, manifest)
+            shutil.rmtree(destination, ignore_errors=True)
             aside.rename(destination)
         except OSError as error:
             raise LoadFailed(f"{version_id} cannot be kept in {self._cache}: {error}") from error
         finally:
             shutil.rmtree(aside, ignore_errors=True)
         log.info("artifact_fetched", version=version_id, url=self._url)
+
+    def _has_another(self, artifact: Artifact, version_id: str) -> bool:
+        """Whether the remote side has a manifest that is not a cached artifact's; not if it cannot be reached."""
+        manifest = artifact.manifest
+        try:
+            there = f"{self._path}/{manifest.name}/{manifest.version}/{manifest.target}/{MANIFEST_NAME}"
+            return hashlib.sha256(self._read(there)).hexdigest() != artifact.digest
+        except (FileNotFoundError, LoadFailed) as error:
+            log.warning("artifact_not_renewed", version=version_id, detail=str(error))
+            return False
 
     def _renew_calibration(self, artifact: Artifact, version_id: str) -> None:
         """Bring a cached artifact's calibration up to date, if the remote side can be reached."""

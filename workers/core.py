@@ -13,19 +13,16 @@ that it is out of service.
 import os
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import orjson
 
 from corelane.engine.loading import Loader
-from corelane.engine.memory import resident_bytes
-from corelane.engine.runner import QueryRunner, RunnerLimits, Work
+from corelane.engine.runner import QueryRunner, RunnerLimits
 from corelane.errors import CoreBusy, CoreLost, RuntimeLost, Unavailable
 from corelane.lanes import Core
 from corelane.log import get_logger
-from corelane.metrics import CORE_COUNTERS
 from corelane.remote import RemoteRoot
 from corelane.settings import Settings
 from corelane.store.dispatch import Dispatch
@@ -36,11 +33,9 @@ from workers.changes import ModelState
 from workers.faults import FaultRecord, after_fault, after_start
 from workers.models import CoreModels
 from workers.speed import SpeedMeter
+from workers.vitals import Vitals
 
 log = get_logger(__name__)
-
-#: The busy ratio is taken over this many heartbeats.
-BUSY_BEATS = 10
 
 #: How often a process that waits for its core looks whether it has to stop, in seconds.
 LOOK_S = 0.2
@@ -70,8 +65,7 @@ class CoreProcess:
         self.dispatch = Dispatch(settings, str(core))
         #: The leases being worked on; the heartbeat renews them unless one batch takes too long.
         self.leases: list[str] = []
-        self.running_since: float | None = None
-        self.busy_s = 0.0
+        self.vitals = Vitals(core)
         self.retired = False
         #: Why this process has to end, once a load has found out.
         self.lost: CoreLost | RuntimeLost | None = None
@@ -84,9 +78,6 @@ class CoreProcess:
         self._standing: tuple[str, str] | None = None
         self._has_looked = False
         self._has_served = False
-        #: What runners have done, those that left included: a core's counters only grow.
-        self._work: dict[int, Work] = {}
-        self._beats: deque[tuple[float, float]] = deque(maxlen=BUSY_BEATS)
         self._announcer = Announcer(settings, str(core))
         self._lock = threading.Lock()
         self._closing = threading.Event()
@@ -99,8 +90,8 @@ class CoreProcess:
 
     @property
     def versions(self) -> list[str]:
-        """The versions this core claims work for."""
-        return self.models.claimable()
+        """The versions this core answers for."""
+        return self.models.served()
 
     @property
     def state(self) -> str:
@@ -114,7 +105,7 @@ class CoreProcess:
         if self.versions:
             return "idle"
         states = {model["state"] for model in self.models.describe()}
-        if not self._has_looked or states & {ModelState.LOADING, ModelState.LOADED}:
+        if not self._has_looked or states & {ModelState.WAITING, ModelState.LOADING, ModelState.LOADED}:
             return "starting"
         return "failed" if ModelState.FAILED in states else "idle"
 
@@ -215,17 +206,6 @@ class CoreProcess:
         """The leases that are being worked on; the heartbeat renews them."""
         self.leases = list(leases)
 
-    def begin(self) -> float:
-        """Note that a batch begins; the time, for ``end``."""
-        self.running_since = time.monotonic()
-        return self.running_since
-
-    def end(self, began: float) -> None:
-        """Note that it is over, well or not."""
-        now = time.monotonic()
-        self.busy_s += now - began
-        self.running_since = None
-
     def retire(self) -> None:
         """Take no more: others are rung from now on."""
         self.retired = True
@@ -263,8 +243,7 @@ class CoreProcess:
 
     def _beat(self) -> str:
         """One heartbeat; the revision of the plan."""
-        since = self.running_since
-        stuck = since is not None and time.monotonic() - since > self.settings.stuck_s
+        stuck = self.vitals.is_stuck(self.settings.stuck_s)
         versions = [] if self.retired else self.versions
         with self._lock:
             return self._announcer.beat(
@@ -277,35 +256,19 @@ class CoreProcess:
 
     def _fields(self) -> dict[str, object]:
         models = [] if self._standing else self.models.describe()
-        for runner in list(self.runners.values()):
-            self._work[id(runner.work)] = runner.work
-        work = list(self._work.values())
         return {
             "state": self.state,
-            "pid": os.getpid(),
-            "node": self.core.node,
-            "queue": self.core.queue,
-            "cpus": ",".join(map(str, sorted(os.sched_getaffinity(0)))),
             "versions": orjson.dumps([] if self.retired else self.versions),
             "models": orjson.dumps(models),
             "reasons": orjson.dumps(self._reasons(models)),
-            "memory": resident_bytes(),
-            "busy": round(self._busy_ratio(), 3),
             "restarts": self._history.restarts,
-            **{name: sum(getattr(w, name) for w in work) for name in CORE_COUNTERS},
+            **self.vitals.fields(list(self.runners.values())),
         }
 
     def _reasons(self, models: Sequence[Mapping[str, Any]]) -> list[str]:
         if self._standing is not None:
             return [self._standing[1]]
         return list(dict.fromkeys(model["reason"] for model in models if model["reason"]))
-
-    def _busy_ratio(self) -> float:
-        since, now = self.running_since, time.monotonic()
-        busy = self.busy_s + (now - since if since is not None else 0.0)
-        self._beats.append((now, busy))
-        then, before = self._beats[0]
-        return min(1.0, max(0.0, (busy - before) / (now - then))) if now > then else 0.0
 
 
 def make_loader(settings: Settings) -> Loader:

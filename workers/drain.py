@@ -162,7 +162,9 @@ class Shift:
     def _exchange(self, room: Room | None, *, linger: bool) -> None:
         """Commit what is done, hear which jobs want no more, claim what there is room for: one trip."""
         docket = self._docket
-        done, versions = docket.done, self._core.versions if room else []
+        # A version that was loaded anew is not claimed for until what is in progress is done: here nothing is.
+        versions = self._core.versions if docket.is_empty else self._core.models.claimable()
+        done, versions = docket.done, versions if room else []
         turn = self._report.batches % max(len(versions), 1)
         exchanged = self._core.dispatch.exchange(
             done,
@@ -189,11 +191,11 @@ class Shift:
 
     def _step(self, meanwhile: Callable[[], None]) -> int:
         """Run one batch; the estimated tokens it answered."""
-        began = self._core.begin()
+        began = self._core.vitals.begin()
         try:
             items, tokens = self._docket.step(meanwhile)
         finally:
-            self._core.end(began)
+            self._core.vitals.end(began)
         self._useful = time.monotonic()
         self._report.items += items
         self._report.batches += 1

@@ -18,13 +18,16 @@ class CoreModel(BaseModel):
 
     version: str
     state: str = Field(
-        description="loading, ready, draining (unloaded once nothing of it is open), failed, or lazy (loaded on first "
-        "use); for moments loaded or leaving, before and after it is served."
+        description="waiting (to be loaded in its turn), loading, ready, reloading (served, and loaded anew), draining "
+        "(unloaded once nothing of it is open), failed, or lazy (loaded on first use); for moments loaded, reloaded or "
+        "leaving, before, between and after it is served."
     )
-    reason: str | None = Field(None, description="Why it failed.")
+    reason: str | None = Field(None, description="Why it failed; with ready, why it could not be loaded anew.")
     buckets: list[str] = Field(default_factory=list, description="Shapes it can run, rows × tokens.")
     bytes: int = Field(0, description="What its compiled files weigh.")
     dtype: str | None = None
+    manifest_sha256: str | None = Field(None, description="Digest of the manifest that it was loaded by.")
+    asked_at: str | None = Field(None, description="Of which request this is the outcome; none by the settings alone.")
 
 
 class CoreInfo(BaseModel):
@@ -91,6 +94,12 @@ class ModelList(BaseModel):
     data: list[ModelInfo]
 
 
+def read_model(raw: dict[str, Any]) -> CoreModel:
+    """A version in a heartbeat as callers see it."""
+    asked_ms = raw.get("asked_ms")
+    return CoreModel.model_validate(raw | {"asked_at": iso_time(asked_ms) if asked_ms else None})
+
+
 def read_core(raw: dict[str, Any]) -> CoreInfo:
     """A heartbeat as callers see it; without one the core is lost."""
     last_beat_at = iso_time(int(raw["beat_ms"]))
@@ -104,7 +113,7 @@ def read_core(raw: dict[str, Any]) -> CoreInfo:
         queue=raw["queue"],
         cpus=[int(cpu) for cpu in raw["cpus"].split(",")],
         versions=orjson.loads(raw["versions"]),
-        models=[CoreModel.model_validate(model) for model in orjson.loads(raw.get("models", "[]"))],
+        models=[read_model(model) for model in orjson.loads(raw.get("models", "[]"))],
         memory_bytes=int(raw["memory"]) if "memory" in raw else None,
         busy_ratio=float(raw["busy"]),
         items=int(raw["items"]),

@@ -14,7 +14,7 @@ from api.errors import documented
 from corelane.aliases import ALIAS_NAME
 from corelane.artifacts import VERSION_ID, find_artifact
 from corelane.errors import ArtifactRefused, InvalidInput, NotFound
-from corelane.jobs import Wire
+from corelane.jobs import Wire, iso_time
 from corelane.placement import ALL_CORES, Placement, Scope
 
 router = APIRouter(
@@ -37,7 +37,17 @@ class LoadRequest(Wire):
     count: int | None = Field(None, ge=1, le=10_000, strict=True, description="With `all`: on so many cores only.")
     lazy: bool = Field(False, strict=True, description="Load it once work first waits for it.")
     manifest_sha256: str | None = Field(
-        None, pattern=r"^[0-9a-f]{64}$", description="Refuse artifacts whose manifest.json has another digest."
+        None,
+        pattern=r"^[0-9a-f]{64}$",
+        description="Refuse artifacts whose manifest.json has another digest; cores that hold another load it anew.",
+    )
+
+
+class ReloadRequest(Wire):
+    """How to load a version anew."""
+
+    manifest_sha256: str | None = Field(
+        None, pattern=r"^[0-9a-f]{64}$", description="With `all`: the digest that manifest.json must have from now on."
     )
 
 
@@ -51,6 +61,7 @@ class PlacementInfo(BaseModel):
     cores: list[str] = Field(description="Cores it is wanted on besides.")
     without: list[str] = Field(description="Cores it is not wanted on.")
     lazy: bool
+    asked_at: str = Field(description="When this was asked for; cores that follow it say the same.")
 
     @classmethod
     def of(cls, version: str, placement: Placement) -> "PlacementInfo":
@@ -62,6 +73,7 @@ class PlacementInfo(BaseModel):
             cores=list(placement.cores),
             without=list(placement.without),
             lazy=placement.lazy,
+            asked_at=iso_time(placement.since_ms),
         )
 
 
@@ -117,6 +129,22 @@ async def load_model(core: CorePath, request: LoadRequest, parts: PartsDep) -> P
     manifest = request.manifest_sha256 or ""
     placement = await parts.rollout.load(version, core, count=request.count, lazy=request.lazy, manifest=manifest)
     return PlacementInfo.of(version, placement)
+
+
+@router.post("/cores/{core:path}/models/{version}/reload", status_code=202, dependencies=[AS_ADMIN])
+async def reload_model(
+    core: CorePath, version: VersionPath, parts: PartsDep, request: ReloadRequest | None = None
+) -> PlacementInfo:
+    """Have a core, or all that hold a version, load it anew from its artifact: compiled or calibrated again in place.
+
+    It is served as it was until the new one is warm, and if that does not load: `GET /v1/cores` says why.
+    """
+    await require_core(parts, core)
+    given = request.manifest_sha256 if request else None
+    if given and core != ALL_CORES:
+        raise InvalidInput("`manifest_sha256` goes with `all`: it holds wherever the version is wanted")
+    manifest = (given or "") if core == ALL_CORES else None
+    return PlacementInfo.of(version, await parts.rollout.reload(version, core, manifest=manifest))
 
 
 @router.delete("/cores/{core:path}/models/{version}", status_code=202, dependencies=[AS_ADMIN])

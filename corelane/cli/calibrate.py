@@ -93,7 +93,7 @@ def calibrate(
                 f"fitted, but too few contexts to judge each fifth by the rest: {error.detail}", style="yellow"
             )
         path = write_calibration(artifact.path, calibration)
-        console.print(f"kept in {path}; workers take it up when they load the model")
+        console.print(f"kept in {path}; workers take it up when they load the model: `corelane models reload`")
 
 
 def calibrate_on(artifact: "Artifact", file: Path, observations: Sequence["Observation"]) -> "Calibration":

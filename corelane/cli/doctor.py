@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from corelane.artifacts import find_artifact, model_name
+from corelane.calibration import read_calibration
 from corelane.cli.errors import exit_on_error
 from corelane.cli.redis_server import find_server, port_is_free
 from corelane.engine.cores import core_slots
@@ -275,13 +276,22 @@ def judge_disk(folder: Path, free_bytes: int, is_writable: bool) -> Check:
 
 
 def check_artifact(settings: Settings) -> Check:
-    """The default model, compiled or not yet."""
+    """The default model, compiled or not yet, and whether its scores are probabilities."""
     try:
-        manifest = find_artifact(settings.artifact_root, model_name(settings.model), settings.target).manifest
+        artifact = find_artifact(settings.artifact_root, model_name(settings.model), settings.target)
     except ArtifactRefused:
         advice = "`corelane serve` compiles it when it starts first; `corelane compile` does so now"
         return Check("model", "warn", f"{settings.model} is not compiled for {settings.target} yet", advice)
-    return Check("model", "ok", f"{manifest.version_id}, {manifest.dtype}, {len(manifest.buckets)} buckets")
+    manifest = artifact.manifest
+    found = f"{manifest.version_id}, {manifest.dtype}, {len(manifest.buckets)} buckets"
+    try:
+        calibration = read_calibration(artifact.path, manifest.version)
+    except ArtifactRefused as error:
+        return Check("model", "fail", f"{found}; it does not load: its calibration is refused", error.detail)
+    how = "not calibrated: for scores that are probabilities run `corelane calibrate FILE`"
+    if calibration is not None:
+        how = f"calibrated on {calibration.questions:,} questions of {calibration.file}"
+    return Check("model", "ok", f"{found}; {how}")
 
 
 CHECKS: tuple[Callable[[Settings], Check], ...] = (

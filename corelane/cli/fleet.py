@@ -11,6 +11,7 @@ from rich.table import Table
 from corelane.cli.errors import exit_on_error
 from corelane.cli.service import KeyOption, UrlOption, connect
 from corelane.errors import InvalidInput, LoadFailed, NotReady
+from corelane.placement import MOST_REPLACED
 
 if TYPE_CHECKING:
     from corelane.client import Client
@@ -73,10 +74,29 @@ def load(
     with exit_on_error(), connect(url, api_key, max_retries=RETRIES) as client:
         placed = client.load_model(model, core, count=count, lazy=lazy, manifest_sha256=manifest)
         if wait and not lazy:
-            held = _until_loaded(client, placed["version"], count if core == "all" else 1, core, wait)
+            held = _until_loaded(client, placed, core, wait, manifest)
             typer.echo(f"{placed['version']} is ready on {', '.join(held)}")
         else:
             typer.echo(f"{placed['version']} is wanted; `corelane cores` says how far it is")
+
+
+@models.command()
+def reload(
+    version: Annotated[str, typer.Argument(help="The version, NAME@FINGERPRINT.")],
+    core: CoreOption = "all",
+    manifest: Annotated[str | None, typer.Option(help="SHA-256 that its manifest.json must have from now on.")] = None,
+    wait: WaitOption = 300,
+    url: UrlOption = None,
+    api_key: KeyOption = None,
+) -> None:
+    """Load a version anew where it is held: compiled or calibrated again in place. It is served meanwhile."""
+    with exit_on_error(), connect(url, api_key, max_retries=RETRIES) as client:
+        placed = client.reload_model(version, core, manifest_sha256=manifest)
+        if not wait:
+            typer.echo(f"{version} is to be loaded anew; `corelane cores` says how far it is")
+            return
+        held = _until_reloaded(client, placed, core, wait)
+        typer.echo(f"{version} is loaded anew on {', '.join(held)}")
 
 
 @models.command()
@@ -136,25 +156,63 @@ def read_weights(versions: Sequence[str]) -> dict[str, float]:
     return weights
 
 
-def _until_loaded(client: "Client", version: str, count: int | None, core: str, wait_s: float) -> list[str]:
+def _until_loaded(
+    client: "Client", placed: Mapping[str, Any], core: str, wait_s: float, manifest: str | None
+) -> list[str]:
     """The cores that hold a version once all that are to do; raises LoadFailed or NotReady."""
-    began = time.monotonic()
+    began, version = time.monotonic(), placed["version"]
     while True:
         states = _states(client, version, core)
-        failed = {name: model["reason"] for name, model in states.items() if model["state"] == "failed"}
-        if failed:
-            reasons = "; ".join(dict.fromkeys(failed.values()))
-            raise LoadFailed(f"{version} does not load on {', '.join(failed)}: {reasons}")
-        ready = [name for name, model in states.items() if model["state"] == "ready"]
         living = [
             each["core"] for each in client.cores() if each["state"] not in GONE and core in ("all", each["core"])
         ]
-        if ready and len(ready) >= min(count or len(living), len(living)):
+        failed = _failures(states, placed)
+        count = placed["count"] if core == "all" and placed["count"] else len(living)
+        # Of so many cores, others are tried in the place of those where it failed.
+        if failed and (count == len(living) or len(failed) > min(MOST_REPLACED, len(living) - count)):
+            raise _load_failed(version, failed)
+        ready = [
+            name
+            for name, model in states.items()
+            if model["state"] == "ready" and manifest in (None, model["manifest_sha256"])
+        ]
+        if ready and len(ready) >= min(count, len(living)):
             return ready
         waited = time.monotonic() - began
         if waited > wait_s or (not states and waited > BEGIN_S):
             raise NotReady(f"{version} is ready on {len(ready)} cores after {waited:.0f} s; `corelane cores` says more")
         time.sleep(LOOK_S)
+
+
+def _until_reloaded(client: "Client", placed: Mapping[str, Any], core: str, wait_s: float) -> list[str]:
+    """The cores that hold a version once all have loaded it anew; raises LoadFailed or NotReady."""
+    began, version = time.monotonic(), placed["version"]
+    while True:
+        states = {name: model for name, model in _states(client, version, core).items() if model["state"] != "lazy"}
+        if failed := _failures(states, placed):
+            raise _load_failed(version, failed)
+        left = [name for name, model in states.items() if model["state"] != "ready" or not _follows(model, placed)]
+        if states and not left:
+            return list(states)
+        waited = time.monotonic() - began
+        if waited > wait_s or (not states and waited > BEGIN_S):
+            where = f"is not loaded anew on {', '.join(left)}" if left else "is held nowhere"
+            raise NotReady(f"{version} {where} after {waited:.0f} s; `corelane cores` says more")
+        time.sleep(LOOK_S)
+
+
+def _follows(model: Mapping[str, Any], placed: Mapping[str, Any]) -> bool:
+    """Whether a core says this of what was asked for, and not of something before."""
+    return (model["asked_at"] or "") >= str(placed["asked_at"])
+
+
+def _failures(states: Mapping[str, Mapping[str, Any]], placed: Mapping[str, Any]) -> dict[str, str]:
+    """Why what was asked for failed, by core; one that goes on with what it had counts."""
+    return {name: model["reason"] for name, model in states.items() if model["reason"] and _follows(model, placed)}
+
+
+def _load_failed(version: str, failed: Mapping[str, str]) -> LoadFailed:
+    return LoadFailed(f"{version} does not load on {', '.join(failed)}: {'; '.join(dict.fromkeys(failed.values()))}")
 
 
 def _states(client: "Client", version: str, core: str) -> dict[str, dict[str, Any]]:

@@ -125,6 +125,10 @@ class Client:
         """Have a core, all, or ``count`` of them load a version; where it is wanted now; see ``cores``."""
         return self._call(calls.load_model(model, core, count, lazy, manifest_sha256))
 
+    def reload_model(self, version: str, core: str = "all", *, manifest_sha256: str | None = None) -> dict[str, Any]:
+        """Have a core, or all that hold it, load a version anew from its artifact; where it is wanted now."""
+        return self._call(calls.reload_model(version, core, manifest_sha256))
+
     def unload_model(self, version: str, core: str = "all", *, force: bool = False) -> dict[str, Any]:
         """Have a core, or all, drain and unload a version; where it is wanted now."""
         return self._call(calls.unload_model(version, core, force))

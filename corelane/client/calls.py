@@ -129,6 +129,13 @@ def load_model(
     return Call("POST", "/v1/cores/{core}/models", read_object, {"core": core}, headers=JSON, content=body)
 
 
+def reload_model(version: str, core: str, manifest_sha256: str | None) -> Call[dict[str, Any]]:
+    """Have cores load a version anew."""
+    route, path = "/v1/cores/{core}/models/{version}/reload", {"core": core, "version": version}
+    body = dump_body({"manifest_sha256": manifest_sha256})
+    return Call("POST", route, read_object, path, headers=JSON, content=body)
+
+
 def unload_model(version: str, core: str, force: bool) -> Call[dict[str, Any]]:
     """Have cores unload a version."""
     params = {"force": "true"} if force else {}

@@ -16,7 +16,7 @@ import torch
 
 from corelane.artifacts import Artifact, check_files
 from corelane.engine.backend import Batch, Logits, Model
-from corelane.engine.memory import resident_bytes
+from corelane.engine.memory import available_bytes, check_room, resident_bytes
 from corelane.engine.packing import settle
 from corelane.errors import ArtifactRefused, CoreLost, LoadFailed, RunFailed
 
@@ -44,11 +44,12 @@ class CpuBackend:
     overlaps = False
 
     def load(self, artifact: Artifact) -> CpuModel:
-        """Load every bucket, the largest first, so that a lack of memory shows before time is spent."""
+        """Load every bucket, the largest first; what cannot fit into memory is refused before any is taken."""
         manifest = artifact.manifest
         if manifest.target != "cpu" or manifest.format != "torchscript":
             raise ArtifactRefused(f"{artifact.path} is for {manifest.target}/{manifest.format}, not cpu/torchscript")
         check_files(artifact)
+        check_room(manifest.version_id, manifest.bytes, available_bytes())
         modules: dict[int, Any] = {}
         loaded: dict[str, Any] = {}
         for bucket in sorted(manifest.buckets, key=lambda bucket: -bucket.rows * bucket.length):

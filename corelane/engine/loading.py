@@ -4,6 +4,7 @@ TorchScript runs code as it is loaded. So nothing is loaded but artifacts below 
 remote root into its cache, whose files have the digests of their manifest.
 """
 
+import gc
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -64,21 +65,25 @@ class Loader:
         calibration = read_calibration(artifact.path, artifact.manifest.version)
         return artifact.summary(calibrated=calibration is not None)
 
-    def load(self, version: str, manifest: str = "") -> QueryRunner:
+    def load(self, version: str, manifest: str = "", *, renew: bool = False) -> QueryRunner:
         """A runner, healthy and warm in every bucket; raises ArtifactRefused or LoadFailed, SetupError if there is no
         such backend here, RuntimeLost or CoreLost if it can do no more.
 
-        ``manifest`` is the digest its manifest must have, any if empty. What does not load leaves nothing behind.
+        ``manifest`` is the digest its manifest must have, any if empty; ``renew`` asks the remote root whether it has
+        another by now. What does not load leaves nothing behind.
         """
         started = time.monotonic()
         if self.target == "null":
             return NullRunner(version, self.null_batch_s)
-        artifact = self._find(version)
+        artifact = self._find(version, manifest, renew=renew)
         check_manifest(artifact, manifest)
         if not artifact.manifest.verified:
             log.warning("model_unverified", version=version, advice="run `corelane verify` where it is served")
         if self._backend is None:
             self._backend = open_backend(self.target, self.memory_bytes)
+            # The libraries stay: collecting garbage after a model has left, 0.1 s for all of them, would hold up the
+            # thread that answers, for far longer where the one that collects has a low priority.
+            gc.freeze()
         runner = Runner.open(self._backend, artifact, self.limits)
         try:
             runner.health()
@@ -100,10 +105,10 @@ class Loader:
         """Memory held where models lie, in bytes; None says that unloading gives none of it back for sure."""
         return resident_bytes() if self._backend is None else self._backend.held_bytes()
 
-    def _find(self, version: str) -> Artifact:
+    def _find(self, version: str, manifest: str = "", *, renew: bool = False) -> Artifact:
         try:
             return find_artifact(self.root, version, self.target)
         except ArtifactRefused:
             if self.remote is None or (self.root / version.replace("@", "/") / self.target).exists():
                 raise
-            return self.remote.find(version, self.target)
+            return self.remote.find(version, self.target, manifest, renew=renew)

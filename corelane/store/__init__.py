@@ -46,6 +46,10 @@
     cl:loading:CORE            hash    VERSION#SINCE → loads begun there and not ended: a model  600 s
                                        that kills its process is not loaded again and again
     cl:restarting              string  the core whose process is being replaced, to free memory  60 s
+    cl:loads:HOST              zset    core that loads a model while it serves → time its turn   lease_s
+                                       ends unless renewed, ms
+    cl:failed:VERSION          zset    core where a version wanted on so many cores did not      lease_s
+                                       load → time until which that surely is so, ms
     cl:events                  stream  one entry per job that became final                       10,000 entries
     cl:delivery:ID             hash    one event on its way to a webhook                         results_ttl_s
     cl:due                     zset    delivery → time of its next attempt, ms                   none

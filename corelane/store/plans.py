@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from corelane.placement import PLACE_KEPT_S, Placement
+from corelane.placement import PLACE_KEPT_S, Placement, Scope
 from corelane.settings import Settings
 from corelane.store.connections import Link, pairs
 
@@ -23,7 +23,7 @@ RESTARTING, RESTART_TURN_S = "cl:restarting", 60
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Where versions are wanted, the cores in service, and of each version asked about who holds it, the tokens that
-    wait for it and its jobs that are not final.
+    wait for it and its jobs that are not final; of those wanted on so many cores, where they did not load.
     """
 
     placements: Mapping[str, Placement] = field(default_factory=dict)
@@ -31,6 +31,7 @@ class Plan:
     holders: Mapping[str, Collection[str]] = field(default_factory=dict)
     waiting: Mapping[str, int] = field(default_factory=dict)
     open_jobs: Mapping[str, int] = field(default_factory=dict)
+    failed: Mapping[str, Collection[str]] = field(default_factory=dict)
 
 
 class Plans:
@@ -39,11 +40,16 @@ class Plans:
     def __init__(self, settings: Settings, core: str, bell: str) -> None:
         """``bell`` is the message that rings a core (see ``corelane.broker.bell_envelope``)."""
         self._core = core
+        self._host = core.rpartition("/")[0]
         self._bell = bell
+        self._lease_ms = int(settings.lease_s * 1000)
         self._link = Link(settings.redis_url)
 
-    def read(self, held: Sequence[str]) -> Plan:
-        """The plan as it stands, with what there is to know of the versions placed and those ``held``."""
+    def read(self, held: Sequence[str], failed: Collection[str] = ()) -> Plan:
+        """The plan as it stands, with what there is to know of the versions placed and those ``held``.
+
+        Of those that ``failed`` here and are wanted on so many cores, the others are told for as long as a lease.
+        """
         seconds, micros = self._link("TIME")
         now = int(seconds) * 1000 + int(micros) // 1000
         kept_since = now - PLACE_KEPT_S * 1000
@@ -54,25 +60,34 @@ class Plans:
                 ("SMEMBERS", "cl:out_of_service"),
             ]
         )
-        living = {core.decode() for core in cores} - {core.decode() for core in out}
+        living = _names(cores) - _names(out)
         placements = {version.decode(): Placement.model_validate_json(text) for version, text in pairs(raw)}
         versions = sorted({*placements, *held})
         if not versions:
             return Plan(living=living)
-        waiting, jobs, *holders = self._link.many(
+        counted = [version for version, placement in placements.items() if placement.scope is Scope.COUNT]
+        self._tell_failed([version for version in counted if version in failed], now)
+        waiting, jobs, *sets = self._link.many(
             [
                 ("HMGET", "cl:waiting", *versions),
                 ("HMGET", "cl:jobs", *versions),
                 *(("ZRANGEBYSCORE", f"cl:holders:{version}", now, "+inf") for version in versions),
+                *(("ZRANGEBYSCORE", f"cl:failed:{version}", now, "+inf") for version in counted),
             ]
         )
         return Plan(
             placements,
             living,
-            {v: {core.decode() for core in cores} for v, cores in zip(versions, holders, strict=True)},
+            {v: _names(cores) for v, cores in zip(versions, sets, strict=False)},
             {v: int(tokens or 0) for v, tokens in zip(versions, waiting, strict=True)},
             {v: int(count or 0) for v, count in zip(versions, jobs, strict=True)},
+            {v: _names(cores) for v, cores in zip(counted, sets[len(versions) :], strict=True)},
         )
+
+    def _tell_failed(self, versions: Sequence[str], now_ms: int) -> None:
+        for key in (f"cl:failed:{version}" for version in versions):
+            until = now_ms + self._lease_ms
+            self._link.many([("ZADD", key, until, self._core), ("PEXPIREAT", key, until)])
 
     def named(self, alias: str) -> str | None:
         """The version that settings of the fleet's workers meant by a name so far."""
@@ -103,6 +118,16 @@ class Plans:
         if self._link("GET", RESTARTING) == self._core.encode():
             self._link("DEL", RESTARTING)
 
+    def take_load_turn(self, places: int) -> bool:
+        """Whether this core may load while it serves: so many of its host at a time. Held for as long as a lease; to
+        ask again renews it.
+        """
+        return bool(self._link.run("turn", self._core, self._host, places, self._lease_ms))
+
+    def end_load_turn(self) -> None:
+        """Let the next core of the host load."""
+        self._link("ZREM", f"cl:loads:{self._host}", self._core)
+
     def release(self, version: str) -> None:
         """This core claims for a version no more; what waits is rung for elsewhere."""
         self._link.run("release", self._core, self._bell, version)
@@ -110,3 +135,11 @@ class Plans:
     def ring(self) -> None:
         """Have this core's drain look for what changed, if it is not at work anyway."""
         self._link.run("ring", self._core, self._bell)
+
+    def close(self) -> None:
+        """Close the connection; a later call opens another."""
+        self._link.close()
+
+
+def _names(raw: Collection[bytes]) -> set[str]:
+    return {name.decode() for name in raw}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from corelane.aliases import Weights, decode_weights, encode_weights
 from corelane.errors import NotFound, StoreUnavailable, UnknownModel, VersionInUse, VersionNotReady
-from corelane.placement import ALL_CORES, UNPLACED, Placement, displace, place
+from corelane.placement import ALL_CORES, UNPLACED, Placement, displace, place, reload
 from corelane.store.async_link import AsyncLink
 from corelane.store.connections import pairs
 
@@ -40,6 +40,18 @@ class Rollout:
         return await self._place(
             version, lambda before: place(before, core, now, count=count, lazy=lazy, manifest=manifest), force=False
         )
+
+    async def reload(self, version: str, core: str, *, manifest: str | None = None) -> Placement:
+        """Want a version loaded anew where it is held, on a core or on ``all``; raises UnknownModel, or VersionInUse if
+        it is being unloaded.
+        """
+        now = await self._now_ms()
+        known, closed = await self._link.many([("HEXISTS", "cl:models", version), ("HEXISTS", "cl:closed", version)])
+        if not known:
+            raise UnknownModel(f"there is no version {version[:120]!r}; GET /v1/models lists them")
+        if closed:
+            raise VersionInUse(f"{version} is being unloaded; load it instead")
+        return await self._place(version, lambda before: reload(before, core, now, manifest=manifest), force=False)
 
     async def unload(self, version: str, core: str, *, force: bool = False) -> Placement:
         """Want a version no longer on a core or on ``all``; raises UnknownModel, or VersionInUse unless forced."""

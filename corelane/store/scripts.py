@@ -23,6 +23,7 @@ NAMES = (
     "alias",
     "unalias",
     "release",
+    "turn",
     "leave",
     "ring",
     "wake",

@@ -26,6 +26,7 @@ def test_every_route_is_there(document: dict[str, Any]) -> None:
         ("get", "/v1/models"),
         ("post", "/v1/cores/{core}/models"),
         ("delete", "/v1/cores/{core}/models/{version}"),
+        ("post", "/v1/cores/{core}/models/{version}/reload"),
         ("get", "/v1/aliases"),
         ("put", "/v1/aliases/{alias}"),
         ("delete", "/v1/aliases/{alias}"),

@@ -75,8 +75,10 @@ def test_nothing_outside_the_root_is_loaded(folder: Path, tiny_artifact: Artifac
 def test_manifest_that_was_changed_is_told_from_the_one_asked_for(folder: Path) -> None:
     artifact = read_artifact(folder)
     digest = digest_file(folder / MANIFEST_NAME)
-    assert check_manifest(artifact, digest) == check_manifest(artifact, "") == digest
+    assert artifact.digest == digest
+    check_manifest(artifact, digest)
+    check_manifest(artifact, "")
     changed = json.loads((folder / MANIFEST_NAME).read_text()) | {"no_answer_threshold": 9.0}
     (folder / MANIFEST_NAME).write_text(json.dumps(changed))
     with pytest.raises(ArtifactRefused, match="not the one asked for"):
-        check_manifest(artifact, digest)
+        check_manifest(read_artifact(folder), digest)

@@ -1,5 +1,6 @@
 """``corelane doctor``: what it concludes, and that it runs on this machine."""
 
+import shutil
 import socket
 import threading
 from collections.abc import Iterator
@@ -11,6 +12,8 @@ import typer
 from pytest_httpserver import HTTPServer
 from typer.testing import CliRunner
 
+from corelane.artifacts import Artifact
+from corelane.calibration import write_calibration
 from corelane.cli.doctor import (
     CHECKS,
     Check,
@@ -31,6 +34,7 @@ from corelane.cli.doctor import (
     without_password,
 )
 from corelane.settings import Settings
+from tests.artifacts_for_tests import CALIBRATION
 from tests.corelane.stand_in import StandIn
 from tests.neuron_for_tests import Machine, neuron_process
 
@@ -137,6 +141,20 @@ def test_a_port_of_another_web_server_is_warned_of(httpserver: HTTPServer) -> No
 def test_a_model_that_is_not_compiled_is_a_hint(tmp_path: Path) -> None:
     check = check_artifact(Settings(data_dir=tmp_path))
     assert (check.state, check.found) == ("warn", "qa-minilm is not compiled for cpu yet")
+
+
+def test_model_is_said_to_be_calibrated_or_not_or_to_be_refused(tiny_artifact: Artifact, tmp_path: Path) -> None:
+    manifest = tiny_artifact.manifest
+    folder = tmp_path / "artifacts" / manifest.name / manifest.version / "cpu"
+    shutil.copytree(tiny_artifact.path, folder)
+    settings = Settings(data_dir=tmp_path, model="tiny-qa")
+    assert "not calibrated" in check_artifact(settings).found
+    path = write_calibration(folder, CALIBRATION.model_copy(update={"version": manifest.version}))
+    check = check_artifact(settings)
+    assert (check.state, "calibrated on 100 questions of made.json" in check.found) == ("ok", True)
+    path.write_text("{}")
+    check = check_artifact(settings)
+    assert (check.state, "make it anew" in check.advice) == ("fail", True)
 
 
 def test_cores_are_those_this_process_may_use() -> None:

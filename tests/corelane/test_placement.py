@@ -3,7 +3,19 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.placement import ALL_CORES, UNPLACED, Placement, chosen, displace, is_wanted, place
+from corelane.placement import (
+    ALL_CORES,
+    MOST_REPLACED,
+    UNPLACED,
+    Placement,
+    chosen,
+    counted,
+    displace,
+    is_wanted,
+    load_places,
+    place,
+    reload,
+)
 
 CORES = [f"host/{n}" for n in range(6)]
 
@@ -52,3 +64,27 @@ def test_core_that_joins_or_dies_changes_at_most_one_other(living: set[str], cor
     before, after = set(chosen("qa@1", living - {core}, count)), set(chosen("qa@1", living | {core}, count))
     assert len(before - after) <= 1
     assert after - before <= {core}
+
+
+@given(st.sets(st.sampled_from(CORES)), st.integers(1, 6))
+def test_failed_cores_are_replaced_as_far_as_there_are_others_but_only_a_few(failed: set[str], count: int) -> None:
+    held = set(counted(place(UNPLACED, ALL_CORES, 1, count=count), "qa@1", CORES, failed))
+    if len(failed) <= MOST_REPLACED:
+        assert not held & failed
+    assert len(held) == min(count, len(CORES) - min(len(failed), MOST_REPLACED))
+
+
+def test_loading_anew_changes_nothing_about_where_a_version_is_wanted() -> None:
+    two = place(UNPLACED, ALL_CORES, 1, count=2, manifest="a")
+    again = reload(two, "host/1", 5)
+    assert wanted_on(again) == wanted_on(two)
+    assert (again.manifest, again.reload_ms("host/1"), again.reload_ms("host/2")) == ("a", 5, 0)
+    everywhere = reload(again, ALL_CORES, 6, manifest="b")
+    assert (everywhere.manifest, {everywhere.reload_ms(core) for core in CORES}) == ("b", {6})
+    assert displace(everywhere, "host/1", 7).reload_ms("host/2") == 6
+
+
+def test_share_of_the_hosts_own_cores_loads_at_a_time_at_least_one() -> None:
+    living = [*(f"a/{n}" for n in range(8)), "b/0"]
+    assert [load_places(core, living, 0.25) for core in ("a/0", "b/0", "c/0")] == [2, 1, 1]
+    assert load_places("a/0", living, 1) == 8

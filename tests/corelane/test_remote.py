@@ -154,3 +154,18 @@ def test_root_that_cannot_be_read_is_tried_again_and_then_told(
 def test_kind_of_url_without_its_package_says_what_to_install(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match="corelane\\[remote\\]"):
         RemoteRoot("nosuchkind://bucket", tmp_path).newest("tiny-qa", "cpu")
+
+
+def test_artifact_compiled_again_there_is_fetched_when_it_is_asked_for_anew(
+    root: RemoteRoot, far: Path, tiny_artifact: Artifact
+) -> None:
+    version = tiny_artifact.manifest.version_id
+    before = root.find(version, "cpu")
+    changed = json.loads((far / MANIFEST_NAME).read_text()) | {"no_answer_threshold": 9.0}
+    (far / MANIFEST_NAME).write_text(json.dumps(changed))
+    assert root.find(version, "cpu") == root.find(version, "cpu", before.digest) == before
+    after = root.find(version, "cpu", renew=True)
+    assert (after.manifest.no_answer_threshold, after.digest == before.digest) == (9.0, False)
+    assert root.find(version, "cpu", after.digest) == after
+    shutil.rmtree(far)
+    assert root.find(version, "cpu", renew=True) == root.find(version, "cpu", before.digest) == after

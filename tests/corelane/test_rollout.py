@@ -1,6 +1,7 @@
 """Placements and aliases in the store: wishes in one step, closed versions, and jobs that come at the wrong moment."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -165,3 +166,42 @@ def test_core_out_of_service_is_given_no_place_until_it_is_back(bench: Bench) ->
     assert plans.read([]).living == {"a/0"}
     Announcer(bench.settings, "a/1").beat({"state": "starting"}, [], [])
     assert plans.read([]).living == {"a/0", "a/1"}
+
+
+def test_version_that_is_served_can_be_asked_to_be_loaded_anew(bench: Bench) -> None:
+    bench.core("a/0")
+    placement = ask(bench, lambda rollout: rollout.reload(VERSION, "all"))
+    assert (placement.scope, placement.reload_ms("a/0")) == (Scope.SETTINGS, placement.since_ms)
+    with pytest.raises(UnknownModel):
+        ask(bench, lambda rollout: rollout.reload("tiny@9", "all"))
+    ask(bench, lambda rollout: rollout.unload(VERSION, "all", force=True))
+    with pytest.raises(VersionInUse, match="being unloaded"):
+        ask(bench, lambda rollout: rollout.reload(VERSION, "all"))
+
+
+def test_so_many_cores_of_a_host_have_a_turn_to_load_and_the_dead_lose_theirs(bench: Bench) -> None:
+    settings = bench.settings.model_copy(update={"lease_s": 0.3})
+    one, two, three = (Plans(settings, f"h/{n}", bench.bell) for n in range(3))
+    other = Plans(settings, "g/0", bench.bell)
+    assert [one.take_load_turn(2), two.take_load_turn(2), three.take_load_turn(2)] == [True, True, False]
+    assert other.take_load_turn(1)
+    one.end_load_turn()
+    assert three.take_load_turn(2)
+    assert [two.take_load_turn(2), one.take_load_turn(2)] == [True, False]
+    until(lambda: one.take_load_turn(1))
+    assert bench.raw.zrange("cl:loads:h", 0, -1) == ["h/0"]
+
+
+def test_cores_hear_where_a_version_wanted_on_so_many_did_not_load(bench: Bench) -> None:
+    settings = bench.settings.model_copy(update={"lease_s": 0.3})
+    one, two = (Plans(settings, f"h/{n}", bench.bell) for n in range(2))
+    ask(bench, lambda rollout: rollout.load(VERSION, "all"))
+    ask(bench, lambda rollout: rollout.load(NEXT, "all", count=1))
+    one.read([], [VERSION, NEXT])
+    assert two.read([]).failed == {NEXT: {"h/0"}}
+    until(lambda: two.read([]).failed == {NEXT: set()})
+
+
+def until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        time.sleep(0.02)

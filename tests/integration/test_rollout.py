@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from corelane.artifacts import MANIFEST_NAME, Artifact
+from corelane.artifacts import MANIFEST_NAME, Artifact, digest_file
 from corelane.cli.app import make_cli
 from corelane.errors import ServiceError
 from corelane.jobs import Job
@@ -219,6 +219,54 @@ def test_version_is_held_where_it_is_wanted_and_loaded_when_it_is_first_asked(ro
             client.load_model(old, "testhost/9")
 
 
+def recompile(artifact: Artifact, **changes: object) -> str:
+    """The artifact as if it were compiled again in place, with other figures; the digest of its manifest."""
+    path = artifact.path / MANIFEST_NAME
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    return digest_file(path)
+
+
+def test_version_compiled_again_in_place_is_loaded_anew_under_load_and_nothing_fails(
+    rolling: Fleet, second: Artifact
+) -> None:
+    version = second.manifest.version_id
+
+    def digests() -> list[tuple[str, str]]:
+        return [
+            (model["state"], model["manifest_sha256"])
+            for core in rolling.states().values()
+            for model in core["models"]
+            if model["version"] == version
+        ]
+
+    before = digest_file(second.path / MANIFEST_NAME)
+    assert digests() == [("ready", before)] * rolling.cores
+    with rolling.client() as client, constant_load(rolling) as jobs:
+        after = recompile(second, no_answer_threshold=-50.0)
+        client.reload_model(version)
+        wait_for(lambda: digests() == [("ready", after)] * rolling.cores)
+        wrong = client.reload_model(version, manifest_sha256="0" * 64)
+        wait_for(
+            lambda: [model["asked_at"] for model in models_of(rolling, version)] == [wrong["asked_at"]] * rolling.cores
+        )
+        wait_for(lambda: digests() == [("ready", after)] * rolling.cores)
+        assert all("is not the one asked for" in model["reason"] for model in models_of(rolling, version))
+        with pytest.raises(ServiceError, match="goes with `all`"):
+            client.reload_model(version, "testhost/0", manifest_sha256=after)
+        again = recompile(second, no_answer_threshold=0.0)
+        client.load_model(version, manifest_sha256=again)
+        wait_for(lambda: digests() == [("ready", again)] * rolling.cores)
+        served = len(jobs)
+        wait_for(lambda: len(jobs) > served + 20)
+    assert [job.counts.succeeded for job in jobs] == [1] * len(jobs)
+    assert {job.model for job in jobs} == {version}
+
+
+def models_of(fleet: Fleet, version: str) -> list[dict]:
+    """What each core says of a version."""
+    return [model for core in fleet.states().values() for model in core["models"] if model["version"] == version]
+
+
 def test_commands_show_and_change_the_fleet(rolling: Fleet, first: Artifact, second: Artifact) -> None:
     def corelane(*arguments: str) -> Result:
         return CliRunner().invoke(make_cli(), [*arguments, "--url", rolling.url], env={"COLUMNS": "200"})
@@ -232,6 +280,11 @@ def test_commands_show_and_change_the_fleet(rolling: Fleet, first: Artifact, sec
     assert old in listed
     assert "blue (75%)" in listed
     assert f"{new} ready fp32" in corelane("cores").stdout
+    assert corelane("models", "reload", new).stdout.startswith(f"{new} is loaded anew on testhost/0")
+    unlike = corelane("models", "reload", new, "--manifest", "0" * 64)
+    assert (unlike.exit_code, "is not the one asked for" in unlike.stderr) == (1, True)
+    assert corelane("models", "reload", new, "--core", "testhost/0").exit_code == 1
+    assert corelane("models", "reload", new).exit_code == 0
     refused = corelane("models", "unload", old)
     assert (refused.exit_code, "move the alias first" in refused.stderr) == (1, True)
     corelane("models", "alias", "blue", "--delete")

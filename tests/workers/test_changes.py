@@ -1,6 +1,6 @@
 """What a core changes about its models, given what is wanted of it."""
 
-from corelane.placement import ALL_CORES, UNPLACED, Placement, Scope, displace, place
+from corelane.placement import ALL_CORES, UNPLACED, Placement, Scope, chosen, displace, place, reload
 from corelane.store.plans import Plan
 from workers.changes import Changes, ModelState, Standing, Wish, decide, is_settled
 
@@ -71,3 +71,54 @@ def test_plan_is_looked_at_again_while_anything_depends_on_others() -> None:
     for state in (ModelState.LAZY, ModelState.LOADING, ModelState.DRAINING, ModelState.LEAVING):
         assert not is_settled(Plan(), {"a@1": Standing(state)})
     assert not is_settled(Plan({"a@1": place(UNPLACED, ALL_CORES, 1, count=1)}), {})
+
+
+def test_version_is_loaded_anew_once_for_each_time_it_was_asked_for() -> None:
+    placement = reload(UNPLACED, ALL_CORES, 7)
+    wish = Wish("a@1", 7, reload_ms=7)
+    assert decide(Plan({"a@1": placement}), ME, ["a@1"], {"a@1": READY}) == Changes(reload=[wish])
+    assert decide(Plan({"a@1": placement}), ME, ["a@1"], {}) == Changes(load=[wish])
+    done = Standing(ModelState.READY, 7, 7)
+    assert decide(Plan({"a@1": placement}), ME, ["a@1"], {"a@1": done}) == Changes()
+    other = reload(placement, OTHER, 8)
+    assert decide(Plan({"a@1": other}), ME, ["a@1"], {"a@1": done}) == Changes()
+    assert decide(Plan({"a@1": other}), OTHER, ["a@1"], {"a@1": done}).reload == [Wish("a@1", 8, reload_ms=8)]
+
+
+def test_version_with_another_manifest_than_asked_for_is_loaded_anew_until_that_was_tried() -> None:
+    plan = Plan({"a@1": place(UNPLACED, ALL_CORES, 9, manifest="new")})
+    held = Standing(ModelState.READY, 5, manifest="old")
+    assert decide(plan, ME, [], {"a@1": held}).reload == [Wish("a@1", 9, manifest="new")]
+    assert decide(plan, ME, [], {"a@1": Standing(ModelState.READY, 5, manifest="new")}) == Changes()
+    assert decide(plan, ME, [], {"a@1": Standing(ModelState.READY, 9, manifest="old")}) == Changes()
+
+
+def test_load_that_waits_for_its_turn_is_changed_and_taken_back_with_its_wish() -> None:
+    waits = {"a@1": Standing(ModelState.WAITING, 3)}
+    assert decide(Plan({"a@1": EVERYWHERE}), ME, [], waits).load == [Wish("a@1", 5)]
+    assert decide(Plan({"a@1": NOWHERE}), ME, [], waits) == Changes(forget=["a@1"])
+    reloads = {"a@1": Standing(ModelState.RELOADING, 3)}
+    assert decide(Plan({"a@1": NOWHERE}), ME, [], reloads) == Changes(keep=["a@1"])
+
+
+def test_core_where_a_version_failed_gives_its_place_to_another_until_asked_again() -> None:
+    cores = [f"host/{n}" for n in range(4)]
+    first, second, *_ = chosen("a@1", cores, 4)
+    one = place(UNPLACED, ALL_CORES, 5, count=1)
+    failed = {"a@1": Standing(ModelState.FAILED, 5)}
+    plan = Plan({"a@1": one}, cores, failed={"a@1": {first}})
+    assert decide(plan, second, [], {}).load == [Wish("a@1", 5)]
+    assert decide(plan, first, [], failed) == Changes()
+    again = Plan({"a@1": one.model_copy(update={"since_ms": 6})}, cores, failed={"a@1": {first}})
+    assert decide(again, first, [], failed).load == [Wish("a@1", 6)]
+    assert decide(Plan({"a@1": NOWHERE}, cores), first, [], failed) == Changes(forget=["a@1"])
+
+
+def test_core_leaves_its_place_among_so_many_once_those_chosen_hold_the_version() -> None:
+    cores = [f"host/{n}" for n in range(4)]
+    first, second, *_ = chosen("a@1", cores, 4)
+    placements = {"a@1": place(UNPLACED, ALL_CORES, 5, count=1)}
+    before = Plan(placements, cores, holders={"a@1": {second}})
+    assert decide(before, second, [], {"a@1": READY}) == Changes(drain=["a@1"])
+    after = Plan(placements, cores, holders={"a@1": {first, second}}, open_jobs={"a@1": 2})
+    assert decide(after, second, [], {"a@1": DRAINING}) == Changes(leave=["a@1"])

@@ -1,5 +1,6 @@
 """The models of one core, on a real Redis: what is wanted comes, what is not leaves, what does not load says why."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,25 +10,36 @@ import pytest
 from corelane.engine.loading import Loader
 from corelane.engine.null import NullRunner
 from corelane.errors import ArtifactRefused, CoreBusy, CoreLost, RuntimeLost
-from corelane.placement import ALL_CORES, UNPLACED, displace, place
+from corelane.placement import ALL_CORES, UNPLACED, chosen, displace, place, reload
 from corelane.settings import Settings
 from corelane.store.connections import Link
+from corelane.store.fleet import Announcer
 from corelane.store.plans import Plans
 from workers.models import CoreModels
 
 CORE = "test/0"
 
+#: The loader's thread has a low priority: where the machine is busy, and much is in memory to collect garbage of, what
+#: takes milliseconds takes many seconds.
+LONG_S = 120
+
 
 class Shelf(Loader):
-    """Null runners of certain versions; one of them says that it weighs much, and gives nothing back."""
+    """Null runners of certain versions; one of them says that it weighs much, and gives nothing back.
+
+    ``manifest`` is what lies there now, ``open`` whether what is asked for comes at once.
+    """
 
     def __init__(self) -> None:
         super().__init__("null", Path())
+        self.manifest = "first"
+        self.open = threading.Event()
+        self.open.set()
 
     def resolve(self, name: str, known: str | None = None) -> str:
         return known or f"{name}@1"
 
-    def load(self, version: str, manifest: str = "") -> NullRunner:
+    def load(self, version: str, manifest: str = "", *, renew: bool = False) -> NullRunner:
         if version.endswith("@broken"):
             raise ArtifactRefused("its digest is not the manifest's")
         if version.endswith("@bug"):
@@ -36,7 +48,26 @@ class Shelf(Loader):
             raise RuntimeLost("status 5")
         if version.endswith("@busy"):
             raise CoreBusy("another process holds the core")
-        return HeavyRunner(version) if version.endswith("@heavy") else NullRunner(version)
+        assert self.open.wait(LONG_S)
+        if manifest not in ("", self.manifest):
+            raise ArtifactRefused("not the one asked for")
+        return HeavyRunner(version) if version.endswith("@heavy") else ShelfRunner(version, self.manifest)
+
+
+class ShelfRunner(NullRunner):
+    """One that knows its manifest, and whether it was closed."""
+
+    def __init__(self, version: str, manifest: str) -> None:
+        super().__init__(version)
+        self.manifest, self.is_closed = manifest, False
+
+    @property
+    def summary(self) -> dict[str, object]:
+        return super().summary | {"manifest_sha256": self.manifest}
+
+    def close(self) -> None:
+        self.is_closed = True
+        super().close()
 
 
 class HeavyRunner(NullRunner):
@@ -48,17 +79,23 @@ class HeavyRunner(NullRunner):
 class World:
     """A core's models, and the plan they follow."""
 
-    def __init__(self, settings: Settings, bell: str) -> None:
+    def __init__(self, settings: Settings, bell: str, core: str = CORE) -> None:
+        self.core = core
         self.settings, self.bell = settings.model_copy(update={"heartbeat_s": 0.05}), bell
         self.link = Link(settings.redis_url)
         self.now = 0
+        self.shelf = Shelf()
         self.lost: list[type[CoreLost | RuntimeLost]] = []
         self.models = self.start()
 
     def start(self) -> CoreModels:
         settings, bell, lost = self.settings, self.bell, self.lost
         self.models = CoreModels(
-            settings, Shelf(), lambda: Plans(settings, CORE, bell), CORE, lambda error: lost.append(type(error))
+            settings,
+            self.shelf,
+            lambda: Plans(settings, self.core, bell),
+            self.core,
+            lambda error: lost.append(type(error)),
         )
         self.models.start()
         return self.models
@@ -67,18 +104,35 @@ class World:
         self.now += 1
         self.link("HSET", "cl:placements", version, place(UNPLACED, ALL_CORES, self.now).model_dump_json())
 
+    def close(self) -> None:
+        self.models.close()
+        self.link.close()
+
+    def renew(self, version: str, core: str = ALL_CORES, manifest: str | None = None) -> None:
+        self.now += 1
+        placement = reload(UNPLACED, core, self.now, manifest=manifest)
+        self.link("HSET", "cl:placements", version, placement.model_dump_json())
+
+    def manifest(self, version: str) -> str:
+        runner = self.models.runners[version]
+        assert isinstance(runner, ShelfRunner)
+        return runner.manifest
+
     def drop(self, version: str) -> None:
         self.now += 1
         self.link("HSET", "cl:placements", version, displace(UNPLACED, ALL_CORES, self.now).model_dump_json())
 
     def until(self, condition: Callable[[], bool], busy: str = "") -> None:
         """As heartbeats and drains come and go."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + LONG_S
         while not condition():
             assert time.monotonic() < deadline
-            self.models.look(str(self.now))
-            self.models.take_up(lambda version: version == busy)
+            self.step(busy)
             time.sleep(0.01)
+
+    def step(self, busy: str = "") -> None:
+        self.models.look(str(self.now))
+        self.models.take_up(lambda version: version == busy)
 
     def states(self) -> dict[str, str]:
         return {model["version"]: model["state"] for model in self.models.describe()}
@@ -91,7 +145,15 @@ class World:
 def world(settings: Settings, bell: str) -> Iterator[World]:
     world = World(settings, bell)
     yield world
-    world.models.close()
+    world.close()
+
+
+@pytest.fixture
+def other(settings: Settings, bell: str) -> Iterator[Plans]:
+    """Another core of the host, which keeps what it has."""
+    plans = Plans(settings.model_copy(update={"lease_s": 600}), "test/1", bell)
+    yield plans
+    plans.close()
 
 
 def test_model_of_the_settings_is_loaded_and_known_by_its_names(world: World) -> None:
@@ -165,3 +227,108 @@ def test_restarted_core_holds_what_is_wanted_and_what_its_settings_meant_before(
     world.models.close()
     world.start()
     world.until(lambda: world.states() == {"qa-minilm@0": "ready", "qa@2": "ready"})
+
+
+def test_version_is_loaded_anew_beside_what_serves_and_taken_up_between_batches(world: World) -> None:
+    world.until(lambda: world.states() == {"qa-minilm@1": "ready"})
+    before = world.models.runners["qa-minilm@1"]
+    assert isinstance(before, ShelfRunner)
+    world.shelf.manifest = "second"
+    world.shelf.open.clear()
+    world.renew("qa-minilm@1")
+    world.until(lambda: world.states() == {"qa-minilm@1": "reloading"})
+    assert world.models.claimable() == ["qa-minilm@1"]
+    world.shelf.open.set()
+    world.until(lambda: world.states() == {"qa-minilm@1": "reloaded"}, busy="qa-minilm@1")
+    assert (world.models.claimable(), world.models.served()) == ([], ["qa-minilm@1"])
+    assert world.models.runners["qa-minilm@1"] is before
+    world.until(lambda: world.states() == {"qa-minilm@1": "ready"} and before.is_closed)
+    assert world.manifest("qa-minilm@1") == world.models.describe()[0]["manifest_sha256"] == "second"
+    assert not world.models.must_restart
+
+
+def test_version_that_does_not_load_anew_goes_on_as_it_was_and_says_why(world: World) -> None:
+    world.until(lambda: world.states() == {"qa-minilm@1": "ready"})
+    world.renew("qa-minilm@1", manifest="second")
+    world.until(lambda: bool(world.reason("qa-minilm@1") == "artifact_refused: not the one asked for"))
+    assert (world.states(), world.manifest("qa-minilm@1")) == ({"qa-minilm@1": "ready"}, "first")
+    world.shelf.manifest = "second"
+    world.renew("qa-minilm@1", manifest="second")
+    world.until(lambda: world.manifest("qa-minilm@1") == "second")
+    world.until(lambda: world.models.describe()[0]["reason"] is None)
+
+
+def test_core_that_serves_waits_for_its_turn_and_what_is_not_wanted_meanwhile_is_not_loaded(
+    world: World, other: Plans
+) -> None:
+    world.until(lambda: world.states() == {"qa-minilm@1": "ready"})
+    assert other.take_load_turn(1)
+    world.want("qa@2")
+    world.want("qa@3")
+    world.until(lambda: world.states() == {"qa-minilm@1": "ready", "qa@2": "waiting", "qa@3": "waiting"})
+    world.drop("qa@2")
+    world.until(lambda: world.states() == {"qa-minilm@1": "ready", "qa@3": "waiting"})
+    other.end_load_turn()
+    world.until(lambda: world.states() == {"qa-minilm@1": "ready", "qa@3": "ready"})
+    world.until(lambda: not world.link("EXISTS", "cl:loads:test"))
+
+
+def test_core_that_serves_nothing_yet_waits_for_no_turn(world: World, other: Plans) -> None:
+    world.models.close()
+    assert other.take_load_turn(1)
+    world.want("qa@2")
+    world.start()
+    world.until(lambda: world.states() == {"qa-minilm@1": "ready", "qa@2": "ready"})
+
+
+def test_turn_is_renewed_while_a_load_lasts_and_given_back_after_it(world: World) -> None:
+    world.until(lambda: world.states() == {"qa-minilm@1": "ready"})
+    world.shelf.open.clear()
+    world.want("qa@2")
+    world.until(lambda: world.states().get("qa@2") == "loading")
+    until = float(world.link("ZSCORE", "cl:loads:test", CORE))
+    world.until(lambda: float(world.link("ZSCORE", "cl:loads:test", CORE) or 0) > until)
+    world.shelf.open.set()
+    world.until(lambda: world.states().get("qa@2") == "ready")
+    world.until(lambda: not world.link("EXISTS", "cl:loads:test"))
+
+
+def test_version_wanted_again_while_it_leaves_comes_back(world: World) -> None:
+    world.until(lambda: world.states() == {"qa-minilm@1": "ready"})
+    world.shelf.open.clear()
+    world.want("qa@2")
+    world.until(lambda: world.states().get("qa@2") == "loading")
+    world.drop("qa-minilm@1")
+    world.until(lambda: world.states()["qa-minilm@1"] == "leaving")
+    world.want("qa-minilm@1")
+    world.models.look(str(world.now))
+    world.shelf.open.set()
+    world.until(lambda: world.states() == {"qa-minilm@1": "ready", "qa@2": "ready"})
+
+
+def test_core_where_a_version_does_not_load_is_replaced_by_another(world: World, settings: Settings, bell: str) -> None:
+    cores = {"test/0": world, "test/1": World(settings, bell, "test/1")}
+    first, second = (cores[name] for name in chosen("qa@2", cores, 2))
+
+    def wish(since_ms: int) -> None:
+        placement = place(UNPLACED, ALL_CORES, since_ms, count=1, manifest="first")
+        world.link("HSET", "cl:placements", "qa@2", placement.model_dump_json())
+
+    def until(condition: Callable[[], bool]) -> None:
+        def live() -> bool:
+            for core in cores.values():
+                core.step()
+                Announcer(settings, core.core).beat({"state": "idle"}, core.models.served(), [])
+            return condition()
+
+        world.until(live)
+
+    until(lambda: first.states() == second.states() == {"qa-minilm@1": "ready"})
+    first.shelf.manifest = "damaged"
+    wish(1)
+    until(lambda: second.states().get("qa@2") == "ready")
+    assert (first.states()["qa@2"], first.reason("qa@2")) == ("failed", "artifact_refused: not the one asked for")
+    first.shelf.manifest = "first"
+    wish(2)
+    until(lambda: first.states().get("qa@2") == "ready" and "qa@2" not in second.states())
+    cores["test/1"].close()

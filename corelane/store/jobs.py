@@ -4,7 +4,7 @@ Every call either has its effect or raises StoreUnavailable / StoreFull having h
 payloads of a job that never came to be expire within a minute.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,11 +17,12 @@ from corelane.settings import Settings
 from corelane.store.admission import Admission, Promise, look, make_promise, require_in_time, require_room
 from corelane.store.async_link import AsyncLink
 from corelane.store.connections import Command, evalsha, pairs
-from corelane.store.idempotency import Held, Holder, Once, find_holder
+from corelane.store.idempotency import Held, Holder, Once, by_name, find_holder
 from corelane.store.listing import Filters, Page, list_jobs
-from corelane.store.payloads import encode_slice, item_row
+from corelane.store.payloads import Row, encode_slice, item_row
 from corelane.store.records import JobRecord, PromiseRecord
 from corelane.store.results import drop_results, read_results
+from corelane.store.retries import read_contexts, read_rows, unanswered
 from corelane.store.scripts import load_scripts
 
 #: Payloads written before their job is submitted live this long, in seconds.
@@ -212,6 +213,23 @@ class JobStore:
     async def holder(self, key: str) -> Holder | None:
         """Who holds the key of a ``Once``."""
         return await find_holder(self._link, key)
+
+    async def named(self, owner: str, name: str) -> str | None:
+        """The id of the job that an owner calls so."""
+        holder = await find_holder(self._link, by_name(owner, name, "").key)
+        return None if holder is None else holder.subject
+
+    def unanswered(self, record: JobRecord) -> AsyncIterator[list[int]]:
+        """Indexes of a final job's items that did not succeed, in order and in parts."""
+        return unanswered(self._link, record)
+
+    async def rows(self, record: JobRecord, indexes: Sequence[int]) -> list[Row]:
+        """Items of a job that has no file, as they were asked; raises ItemsLost if one is not there any more."""
+        return await read_rows(self._link, record, indexes)
+
+    async def contexts(self, job: str) -> dict[int, str]:
+        """The contexts that a job's items share, by number, in order."""
+        return await read_contexts(self._link, job)
 
     async def is_gone(self, job: str, owner: str) -> bool:
         """Whether an owner's job was there and its time is over, as far as that is remembered."""

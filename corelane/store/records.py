@@ -13,7 +13,7 @@ from corelane.store.admission import Promise
 
 #: Fields of a job's hash that may be missing, and are taken as they are.
 TEXTS = ("name", "retry_of", "asked", "webhook_url", "file")
-NUMBERS = ("started_ms", "finished_ms", "expires_ms", "dropped", "keep_s", "kept_until_ms", "fed")
+NUMBERS = ("started_ms", "finished_ms", "expires_ms", "dropped", "keep_s", "kept_until_ms", "fed", "results_window")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +91,7 @@ class JobRecord:
     #: The file its items stand in, if they were sent as lines, and how many of them were fed from it.
     file: str | None = None
     fed: int = 0
+    results_window: int | None = None
     #: What stood under the indexes of the first items when the job was read; empty if nobody looked.
     first_results: Sequence[bytes | None] = ()
 

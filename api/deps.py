@@ -140,6 +140,7 @@ Wait = Annotated[float | None, Depends(get_wait)]
 IdempotencyKey = Annotated[
     str | None,
     Header(
+        alias="Idempotency-Key",
         min_length=1,
         max_length=255,
         pattern=r"^[\x20-\x7e]+$",

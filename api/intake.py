@@ -80,14 +80,14 @@ async def replay(parts: Parts, once: Once, holder: Holder, response: Response, w
 
     Raises what the ``Once`` says if another request made it, JobExpired if it is gone for good.
     """
-    once.require_same(holder)
     record = await parts.store.get(holder.subject, parts.settings.inline_results)
-    if record is None and once.ttl_s > 0:
+    if record is None and once.ttl_s == 0:
+        return None
+    once.require_same(holder)
+    if record is None:
         raise JobExpired(
             f"this Idempotency-Key stands for {holder.subject}, which was deleted or is kept no longer: use a new key"
         )
-    if record is None:
-        return None
     response.headers["Idempotent-Replayed"] = "true"
     if wait is not None and not record.status.is_final:
         record = await parts.completions.wait(holder.subject, wait)

@@ -17,6 +17,7 @@ NAMES = (
     "return",
     "cancel",
     "drop",
+    "delete",
     "beat",
     "announce",
     "place",
@@ -28,6 +29,7 @@ NAMES = (
     "ring",
     "wake",
     "tend",
+    "forget",
 )
 
 

@@ -135,10 +135,11 @@ def look_for_leftovers(raw: Raw) -> list[str]:
 
 
 def is_meant_to_stay(raw: Raw, key: str) -> bool:
-    """Payloads outlive a job that was canceled or expired, and one that never was, for a while."""
-    return key.startswith(("cl:in:", "cl:contexts:")) and (
-        raw.ttl(key) > 0 and raw.hget(f"cl:job:{{{job_of(key)}}}", "status") in (None, "canceled", "expired")
-    )
+    """Payloads outlive a job of which not all was answered, and one that never was, for a while."""
+    if not key.startswith(("cl:in:", "cl:contexts:")) or raw.ttl(key) <= 0:
+        return False
+    status, failed = raw.hmget(f"cl:job:{{{job_of(key)}}}", "status", "failed")
+    return status in (None, "canceled", "expired") or int(failed or 0) > 0
 
 
 def show(raw: Raw, key: str) -> str:

@@ -113,5 +113,8 @@ def test_what_outlives_a_job_for_a_while_is_not_left_over(raw: redis.Redis) -> N
     raw.hset("cl:job:{job_1}", "status", "canceled")
     raw.hset("cl:in:{job_1}", "0", "[]")
     raw.expire("cl:in:{job_1}", 60)
+    raw.hset("cl:job:{job_2}", mapping={"status": "succeeded", "failed": 1})
+    raw.hset("cl:in:{job_2}", "0", "[]")
+    raw.expire("cl:in:{job_2}", 60)
     raw.hset("cl:held", "chaos/0", "0")
     assert look_for_leftovers(raw) == []

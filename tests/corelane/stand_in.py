@@ -100,7 +100,8 @@ class StandIn:
             "counts": {"total": len(items), "succeeded": len(items) if is_final else 0},
             "created_at": "2026-01-01T00:00:00.000Z",
             "results_from": job["dropped"],
-            "urls": {"self": f"/v1/jobs/{job_id}", "results": "", "cancel": ""},
+            "urls": {"self": f"/v1/jobs/{job_id}"}
+            | dict.fromkeys(("results", "cancel", "events", "deliveries", "retry"), ""),
             "options": {"top_k": 1, "an_option_of_tomorrow": 1},
             "results": self.results(job) if is_final and len(items) <= 100 else None,
         }

@@ -131,20 +131,22 @@ def test_small_job_can_be_looked_at_after_its_results_were_dropped(fleet: Fleet)
     assert (again.status, again.results_from, again.results) == (JobStatus.SUCCEEDED, 40, None)
 
 
-def test_canceled_job_of_lines_ends_whole_and_its_file_goes(fleet: Fleet) -> None:
+def test_canceled_job_of_lines_ends_whole_and_its_file_stays_until_it_is_deleted(fleet: Fleet) -> None:
     with fleet.client() as client:
         job = client.submit_lines(long(3000))
         wait_for(lambda: client.get(job.id).counts.done > 0)
         canceled = client.cancel(job.id)
         assert canceled.status is JobStatus.CANCELED
         assert canceled.counts.succeeded + canceled.counts.canceled == 3000
-        wait_for(lambda: f"{job.id}.jsonl" not in kept(fleet)[0])
         fleet.wait_whole()
         assert client.get(job.id).counts == canceled.counts
         results = list(client.iter_results(job.id))
     assert [result.index for result in results] == list(range(3000))
     assert sum(result.status is JobStatus.SUCCEEDED for result in results) == canceled.counts.succeeded
     assert {result.status for result in results} == {JobStatus.SUCCEEDED, JobStatus.CANCELED}
+    assert f"{job.id}.jsonl" in kept(fleet)[0]
+    assert fleet.api.delete(job.urls.self).status_code == 204
+    wait_for(lambda: f"{job.id}.jsonl" not in kept(fleet)[0])
 
 
 @pytest.mark.parametrize("is_chunked", [True, False], ids=["chunked", "whole"])

@@ -1,0 +1,138 @@
+"""How soon a waiting request hears of its job's end: from the commit to the answer's last byte, over HTTP.
+
+    python benchmarks/waiting.py [JOBS]
+
+A Redis and an API of its own; the core is this process, which takes 10 ms for each job and notes when its commit is
+done. With `Prefer: wait` on the submit, and with `?wait=` on a job submitted before. Writes `results/waiting.json`.
+"""
+
+import json
+import os
+import queue
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import redis
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from benchmarks.queue_plane import Connection, job_body
+from corelane.cli.redis_server import find_server, server_argv
+from corelane.settings import Settings
+from corelane.store.dispatch import Dispatch, Outcome
+from corelane.store.fleet import Announcer
+
+HERE = Path(__file__).parent
+
+VERSION = "waiting@1"
+
+#: Time the core takes for a job, and the pause between two jobs, in seconds.
+WORK_S, PAUSE_S = 0.01, 0.02
+
+#: Requests before those that are measured.
+WARM_UP = 20
+
+
+def free_port() -> int:
+    """A port nobody listens on."""
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def await_answer(url: str, redis_url: str) -> None:
+    """Until Redis and the API answer."""
+    for _ in range(300):
+        try:
+            redis.Redis.from_url(redis_url).ping()
+            Connection(url).call("GET", "/livez")
+        except (redis.ConnectionError, OSError):
+            time.sleep(0.1)
+        else:
+            return
+    raise RuntimeError("the API did not start")
+
+
+def work(settings: Settings, commits: queue.SimpleQueue[float], stop: threading.Event) -> None:
+    """Be a core: answer whatever comes after 10 ms, and tell when each commit was done."""
+    announcer, core = Announcer(settings, "bench/0"), Dispatch(settings, "bench/0")
+    announcer.publish_model(VERSION, {}, ["default"])
+    beaten = 0.0
+    while not stop.is_set():
+        if time.monotonic() - beaten > 1:
+            announcer.beat({"state": "idle"}, [VERSION], [])
+            beaten = time.monotonic()
+        claim = core.claim([VERSION], linger=True)
+        if claim is None:
+            core.wait()
+            continue
+        time.sleep(WORK_S)
+        outcomes = [
+            Outcome(ref, [{"index": ref.first, "id": None, "status": "succeeded"} for _ in range(ref.count)])
+            for ref, _ in claim.refs
+        ]
+        core.commit(claim.lease, outcomes)
+        commits.put(time.perf_counter())
+
+
+def measure(url: str, commits: queue.SimpleQueue[float], jobs: int, by: str) -> list[float]:
+    """Milliseconds from each commit to its answer, sorted."""
+    connection, body, taken = Connection(url), job_body(1, 200), []
+    for number in range(WARM_UP + jobs):
+        if by == "Prefer":
+            job = connection.call("POST", "/v1/jobs", body, Prefer="wait=10")
+        else:
+            job = connection.call("POST", "/v1/jobs", body)
+            job = connection.call("GET", f"{job['urls']['self']}?wait=10")
+        answered = time.perf_counter()
+        if job["status"] != "succeeded":
+            raise RuntimeError(job)
+        if number >= WARM_UP:
+            taken.append(1000 * (answered - commits.get()))
+        else:
+            commits.get()
+        time.sleep(PAUSE_S)
+    return sorted(taken)
+
+
+def main() -> int:
+    """Measure and keep the figures."""
+    jobs = int(sys.argv[1]) if len(sys.argv) > 1 else 400
+    with tempfile.TemporaryDirectory() as folder:
+        redis_port, port = free_port(), free_port()
+        settings = Settings(redis_url=f"redis://127.0.0.1:{redis_port}/0", data_dir=Path(folder), log_level="warning")
+        store = subprocess.Popen(server_argv(find_server(), Path(folder), redis_port), stdout=subprocess.DEVNULL)
+        command = [sys.executable, "-m", "corelane", "api", "--port", str(port)]
+        api = subprocess.Popen(command, env=settings.environment(port=port), cwd=HERE.parent)
+        stop, commits = threading.Event(), queue.SimpleQueue[float]()
+        worker = threading.Thread(target=work, args=(settings, commits, stop), daemon=True)
+        try:
+            await_answer(url := f"http://127.0.0.1:{port}", settings.redis_url)
+            worker.start()
+            time.sleep(1)
+            figures: dict[str, Any] = {"jobs": jobs, "work_ms": 1000 * WORK_S, "cpus": os.cpu_count()}
+            for by in ("Prefer", "wait"):
+                taken = measure(url, commits, jobs, by)
+                at = {name: taken[int(len(taken) * share)] for name, share in (("p50", 0.5), ("p99", 0.99))}
+                figures[f"after_commit_ms_by_{by.lower()}"] = {name: round(ms, 2) for name, ms in at.items()}
+        finally:
+            stop.set()
+            worker.join(5)
+            api.terminate()
+            api.wait(30)
+            store.terminate()
+            store.wait(30)
+    (HERE / "results" / "waiting.json").write_text(json.dumps(figures, indent=2) + "\n")
+    print(json.dumps(figures, indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,52 @@
+"""The API alone, served by Hypercorn on a socket; what cores do is done by the test."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import httpx2
+import pytest
+import redis
+from hypercorn.asyncio import serve
+from hypercorn.config import Config
+
+from api.app import create_app
+from corelane.settings import Settings
+from tests.corelane.store_bench import Bench
+
+
+@dataclass
+class Service:
+    """A running API, and the store behind it."""
+
+    url: str
+    http: httpx2.Client
+    bench: Bench
+
+
+@pytest.fixture
+def service(settings: Settings, raw: redis.Redis, bell: str) -> Iterator[Service]:
+    listener = socket.create_server(("127.0.0.1", 0))
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    config = Config()
+    config.bind = [f"fd://{listener.detach()}"]
+    config.graceful_timeout = 0.1
+    loop = asyncio.new_event_loop()
+    stop = asyncio.Event()
+    app = create_app(settings)
+
+    def run() -> None:
+        asyncio.set_event_loop(loop)
+        loop.run_until_complete(serve(app, config, shutdown_trigger=stop.wait))  # type: ignore[arg-type]
+        loop.close()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    bench = Bench(settings, raw, bell)
+    bench.core("a/0")
+    with httpx2.Client(base_url=url, timeout=30) as http:
+        yield Service(url, http, bench)
+    loop.call_soon_threadsafe(stop.set)
+    thread.join(10)

@@ -1,0 +1,379 @@
+"""Jobs over HTTP: named, sent twice, listed, tagged, retried, deleted, gone."""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx2
+import orjson
+import pytest
+
+from corelane.jobs import is_job_id, new_job_id
+from corelane.store.dispatch import Dispatch
+from corelane.store.feeding import Feeder
+from tests.api.conftest import Service
+from tests.corelane.store_bench import VERSION, answer_all, answered, claimed
+
+ONE = {"question": "Who wrote it?", "context": "Ada wrote it."}
+JSON, LINES = {"Content-Type": "application/json"}, {"Content-Type": "application/x-ndjson"}
+
+
+def lines(count: int, head: dict[str, Any] | None = None) -> bytes:
+    rows = [{"id": f"i{n}", "question": f"Who wrote {n}?", "context": "Ada wrote it."} for n in range(count)]
+    return b"\n".join(map(orjson.dumps, [head, *rows] if head else rows))
+
+
+def core_of(service: Service) -> Dispatch:
+    return service.bench.core("a/0")
+
+
+def submit(service: Service, **body: Any) -> dict[str, Any]:
+    response = service.http.post("/v1/jobs", json=ONE | body)
+    assert response.status_code == 202, response.text
+    return response.json()
+
+
+def code_of(response: httpx2.Response, status: int) -> str:
+    assert response.status_code == status, response.text
+    assert response.headers["Content-Type"] == "application/problem+json"
+    return response.json()["code"]
+
+
+# Sent twice
+
+
+@pytest.mark.parametrize("body", [orjson.dumps(ONE), lines(3)], ids=["json", "lines"])
+def test_request_that_is_sent_again_is_the_same_job_and_another_body_is_refused(service: Service, body: bytes) -> None:
+    is_lines = body.startswith(b'{"id"')
+    headers = {"Idempotency-Key": "k 1", **(LINES if is_lines else JSON)}
+    first = service.http.post("/v1/jobs", content=body, headers=headers)
+    again = service.http.post("/v1/jobs", content=body, headers=headers)
+    assert (first.status_code, again.status_code) == (202, 202)
+    assert "Idempotent-Replayed" not in first.headers
+    assert again.headers["Idempotent-Replayed"] == "true"
+    assert again.headers["Location"] == first.headers["Location"]
+    other = service.http.post("/v1/jobs", content=body + b"\n", headers=headers)
+    assert code_of(other, 422) == "idempotency_key_reused"
+    assert service.http.get("/v1/jobs").json()["first_id"] == first.json()["id"]
+    assert len(service.http.get("/v1/jobs").json()["data"]) == 1
+    assert len(list(service.bench.settings.files_root.glob("job_*"))) == is_lines
+    theirs = service.http.post("/v1/jobs", content=body, headers=headers | {"X-API-Key": "other"})
+    assert theirs.json()["id"] != first.json()["id"]
+
+
+def test_request_sent_again_after_its_job_ended_is_answered_with_it(service: Service) -> None:
+    headers = {"Idempotency-Key": "k"}
+    job = service.http.post("/v1/jobs", json=ONE, headers=headers).json()
+    answer_all(core_of(service))
+    again = service.http.post("/v1/jobs", json=ONE, headers=headers | {"Prefer": "wait=5"})
+    assert (again.status_code, again.json()["id"], again.json()["status"]) == (200, job["id"], "succeeded")
+    assert again.json()["results"][0]["status"] == "succeeded"
+    service.http.delete(job["urls"]["self"])
+    assert code_of(service.http.post("/v1/jobs", json=ONE, headers=headers), 410) == "job_expired"
+    assert code_of(service.http.post("/v1/jobs", content=lines(1), headers=headers | LINES), 422) == (
+        "idempotency_key_reused"
+    )
+
+
+@pytest.mark.parametrize("form", ["json", "lines", "name"])
+def test_fifty_posts_at_once_with_one_key_are_one_job(service: Service, form: str) -> None:
+    def send(_: int) -> httpx2.Response:
+        if form == "name":
+            return service.http.put("/v1/jobs/mine", json=ONE)
+        content, headers = (lines(2), LINES) if form == "lines" else (orjson.dumps(ONE), JSON)
+        return service.http.post("/v1/jobs", content=content, headers={"Idempotency-Key": "once", **headers})
+
+    with ThreadPoolExecutor(50) as pool:
+        responses = list(pool.map(send, range(50)))
+    assert {response.status_code for response in responses} == {202}
+    assert len({response.json()["id"] for response in responses}) == 1
+    assert sum("Idempotent-Replayed" not in response.headers for response in responses) == 1
+    assert len(service.http.get("/v1/jobs").json()["data"]) == 1
+    assert len(list(service.bench.settings.files_root.glob("job_*"))) == (form == "lines")
+    assert len(answer_all(core_of(service))) == (form != "lines")
+
+
+@pytest.mark.parametrize("key", ["", "x" * 256, "snow\u2603", "tab\there"])
+def test_idempotency_keys_that_cannot_be_are_refused(service: Service, key: str) -> None:
+    response = service.http.post("/v1/jobs", json=ONE, headers=[(b"Idempotency-Key", key.encode())])
+    assert code_of(response, 422) == "invalid_input"
+
+
+def test_key_of_a_refused_request_stays_free(service: Service) -> None:
+    headers = {"Idempotency-Key": "k"}
+    refused = service.http.post("/v1/jobs", json=ONE | {"model": "nobody"}, headers=headers)
+    assert code_of(refused, 422) == "unknown_model"
+    broken = service.http.post("/v1/jobs", content=lines(2) + b"\nbroken", headers=headers | LINES)
+    assert code_of(broken, 422) == "invalid_input"
+    assert service.http.post("/v1/jobs", json=ONE, headers=headers).status_code == 202
+
+
+# Names
+
+
+def test_job_made_by_name_is_found_by_name_wherever_an_id_may_stand(service: Service) -> None:
+    made = service.http.put("/v1/jobs/report-7", json=ONE)
+    assert (made.status_code, made.json()["name"]) == (202, "report-7")
+    job = made.json()
+    assert is_job_id(job["id"])
+    again = service.http.put("/v1/jobs/report-7", json=ONE)
+    assert (again.json()["id"], again.headers["Idempotent-Replayed"]) == (job["id"], "true")
+    assert code_of(service.http.put("/v1/jobs/report-7", json=ONE | {"id": "x"}), 409) == "name_taken"
+    assert service.http.get("/v1/jobs/report-7").json()["id"] == job["id"]
+    assert code_of(service.http.get("/v1/jobs/report-7", headers={"X-API-Key": "other"}), 404) == "not_found"
+    assert service.http.get("/v1/jobs/report-7/results").json()["data"] == []
+    assert service.http.post("/v1/jobs/report-7/cancel").json()["status"] == "canceled"
+    assert service.http.put("/v1/jobs/report-7", json=ONE).status_code == 200
+    assert service.http.delete("/v1/jobs/report-7").status_code == 204
+    assert code_of(service.http.get("/v1/jobs/report-7"), 404) == "not_found"
+    renewed = service.http.put("/v1/jobs/report-7", content=lines(2), headers=LINES)
+    assert renewed.status_code == 202
+    assert renewed.json()["id"] != job["id"]
+    assert service.http.put("/v1/jobs/report-7", content=lines(2), headers=LINES).json()["id"] == renewed.json()["id"]
+
+
+def test_name_is_free_again_when_its_job_is_kept_no_longer(service: Service) -> None:
+    job = service.http.put("/v1/jobs/a", json=ONE).json()
+    answer_all(core_of(service))
+    raw = service.bench.raw
+    assert raw.pttl("cl:name:public:a") == pytest.approx(raw.pttl(f"cl:job:{{{job['id']}}}"), abs=50)
+    raw.delete(f"cl:job:{{{job['id']}}}")
+    assert service.http.put("/v1/jobs/a", json=ONE | {"id": "x"}).status_code == 202
+    assert service.http.get("/v1/jobs/a").json()["id"] != job["id"]
+
+
+@pytest.mark.parametrize("name", ["job_mine", "%2E%2E", "a%20b", "x" * 129, "caf%C3%A9"])
+def test_names_that_cannot_be_are_refused(service: Service, name: str) -> None:
+    assert code_of(service.http.put(f"/v1/jobs/{name}", json=ONE), 422) == "invalid_input"
+    assert code_of(service.http.get(f"/v1/jobs/{name}"), 404) == "not_found"
+
+
+# Listing
+
+
+def test_jobs_are_listed_newest_first_by_pages(service: Service) -> None:
+    made = [submit(service)["id"] for _ in range(5)][::-1]
+    assert service.http.get("/v1/jobs", headers={"X-API-Key": "other"}).json() == {
+        "object": "list", "data": [], "has_more": False, "next": None, "first_id": None, "last_id": None,
+    }  # fmt: skip
+    response = service.http.get("/v1/jobs", params={"limit": 2})
+    page = response.json()
+    assert [job["id"] for job in page["data"]] == made[:2]
+    assert (page["first_id"], page["last_id"], page["has_more"], page["next"]) == (made[0], made[1], True, made[1])
+    assert page["data"][0]["results"] is None
+    link = response.headers["Link"]
+    assert link == f'</v1/jobs?limit=2&after={made[1]}>; rel="next"'
+    service.http.delete(f"/v1/jobs/{made[1]}")
+    rest = service.http.get(link[1 : link.index(">")]).json()
+    assert [job["id"] for job in rest["data"]] == made[2:4]
+    last = service.http.get("/v1/jobs", params={"after": rest["next"]})
+    assert [job["id"] for job in last.json()["data"]] == made[4:]
+    assert not last.json()["has_more"]
+    assert "Link" not in last.headers
+
+
+def test_filters_choose_by_status_model_label_and_time(service: Service) -> None:
+    a = submit(service, labels=["red", "big", "red"])
+    answer_all(core_of(service))
+    b = submit(service, labels=["red"])
+
+    def listed(**query: Any) -> list[str]:
+        response = service.http.get("/v1/jobs", params=query)
+        assert response.status_code == 200, response.text
+        return [job["id"] for job in response.json()["data"]]
+
+    assert a["labels"] == ["red", "big"]
+    assert listed(status="succeeded") == [a["id"]]
+    assert listed(status=["queued", "succeeded"]) == [b["id"], a["id"]]
+    assert listed(label="red") == [b["id"], a["id"]]
+    assert listed(label=["red", "big"]) == [a["id"]]
+    assert listed(label="blue") == []
+    assert listed(model=VERSION) == listed(model=VERSION.partition("@")[0]) == [b["id"], a["id"]]
+    assert listed(model="other") == []
+    assert listed(created_after=b["created_at"]) == [b["id"]]
+    assert listed(created_before=b["created_at"]) == [a["id"]]
+    assert listed(created_after=a["created_at"], created_before=b["created_at"]) == [a["id"]]
+    assert listed(created_after="2999-01-01T00:00:00Z") == listed(created_before=0) == []
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=101", "after=x", "status=done", "created_after=soon"])
+def test_queries_that_cannot_be_are_refused(service: Service, query: str) -> None:
+    assert code_of(service.http.get(f"/v1/jobs?{query}"), 422) == "invalid_input"
+
+
+@pytest.mark.parametrize("labels", [["a b"], [""], ["x" * 65], [str(n) for n in range(9)], "red"])
+def test_labels_that_cannot_be_are_refused(service: Service, labels: Any) -> None:
+    assert code_of(service.http.post("/v1/jobs", json=ONE | {"labels": labels}), 422) == "invalid_input"
+
+
+# ETags
+
+
+def test_job_that_has_not_changed_is_not_sent_again(service: Service) -> None:
+    url = submit(service)["urls"]["self"]
+    first = service.http.get(url)
+    tag = first.headers["ETag"]
+    assert tag.startswith('W/"')
+    for header in (tag, tag.removeprefix("W/"), f'"x", {tag}', "*"):
+        same = service.http.get(url, headers={"If-None-Match": header})
+        assert (same.status_code, same.content, same.headers["ETag"]) == (304, b"", tag)
+    assert service.http.get(url, headers={"If-None-Match": '"x"'}).status_code == 200
+    answer_all(core_of(service))
+    changed = service.http.get(url, headers={"If-None-Match": tag})
+    assert changed.status_code == 200
+    assert changed.json()["status"] == "succeeded"
+    assert service.http.get(url, headers={"If-None-Match": changed.headers["ETag"]}).status_code == 304
+
+
+# Retry
+
+
+def fail_some(service: Service, failed: set[int]) -> None:
+    """Answers all that waits, but for items that fail."""
+    core = core_of(service)
+    while (claim := core.claim([VERSION], linger=False)) is not None:
+        outcomes = answered(claim)
+        for outcome in outcomes:
+            for result in outcome.results:
+                if result["index"] in failed:
+                    result["status"] = "failed"
+        core.commit(claim.lease, outcomes)
+
+
+def questions_of(service: Service) -> list[tuple[str | None, str, str]]:
+    """Answers all that waits; what was asked."""
+    core, asked = core_of(service), []
+    while (claim := core.claim([VERSION], linger=False)) is not None:
+        asked += [item for stretch in core.fetch(claim) for item in stretch.items]
+        core.commit(claim.lease, answered(claim))
+    return asked
+
+
+def test_retry_asks_again_for_what_failed_and_nothing_else(service: Service) -> None:
+    items = [{"id": f"i{n}", "question": f"q{n}?", "context_id": f"c{n % 3}"} for n in range(80)]
+    items[70] = {"question": "own?", "context": "own"}
+    contexts = {f"c{n}": f"context {n}" for n in range(3)}
+    body = {"items": items, "contexts": contexts, "options": {"top_k": 3}, "metadata": {"a": "b"}, "labels": ["x"]}
+    job = service.http.post("/v1/jobs", json=body | {"priority": "low", "keep_s": 600}).json()
+    assert code_of(service.http.post(job["urls"]["retry"]), 409) == "not_final"
+    fail_some(service, {3, 40, 70})
+    response = service.http.post(job["urls"]["retry"])
+    assert response.status_code == 202
+    retried = response.json()
+    assert (retried["retry_of"], retried["counts"]["total"]) == (job["id"], 3)
+    for same in ("model", "options", "metadata", "labels", "priority"):
+        assert retried[same] == job[same]
+    again = service.http.post(job["urls"]["retry"])
+    assert (again.json()["id"], again.headers["Idempotent-Replayed"]) == (retried["id"], "true")
+    assert questions_of(service) == [
+        ("i3", "q3?", "context 0"), ("i40", "q40?", "context 1"), (None, "own?", "own"),
+    ]  # fmt: skip
+    assert service.http.post(job["urls"]["retry"]).status_code == 200
+    assert code_of(service.http.post(retried["urls"]["retry"]), 409) == "nothing_to_retry"
+    assert service.http.get("/v1/jobs").json()["first_id"] == retried["id"]
+    service.http.delete(retried["urls"]["self"])
+    assert service.http.post(job["urls"]["retry"]).json()["id"] not in (retried["id"], job["id"])
+
+
+@pytest.mark.parametrize("end", ["canceled", "expired"])
+def test_retry_of_a_job_that_was_ended_asks_what_was_not_answered(service: Service, end: str) -> None:
+    items = [{"id": f"i{n}", "question": f"q{n}?", "context_id": "c"} for n in range(70)]
+    job = service.http.post("/v1/jobs", json={"items": items, "contexts": {"c": "text"}, "expires_in_s": 500}).json()
+    core = core_of(service)
+    claim = claimed(core)
+    core.commit(claim.lease, answered(claim)[:1])
+    if end == "canceled":
+        service.http.post(job["urls"]["cancel"])
+    else:
+        service.bench.raw.zadd("cl:expiring", {job["id"]: 1})
+        service.bench.upkeep.tend()
+    core.commit(claim.lease, answered(claim)[1:])
+    retried = service.http.post(job["urls"]["retry"]).json()
+    assert retried["counts"]["total"] == 38
+    assert [item[0] for item in questions_of(service)] == [f"i{n}" for n in range(32, 70)]
+    assert retried["expires_at"] is not None
+
+
+def feed_all(service: Service) -> None:
+    feeder = Feeder(service.bench.settings, service.bench.bell)
+    for job in feeder.jobs():
+        while feeder.feed(job):
+            pass
+
+
+@pytest.mark.parametrize("dropped", [0, 640])
+def test_retry_of_a_job_of_lines_comes_from_its_file(service: Service, dropped: int) -> None:
+    head = {"contexts": {"c": "shared"}, "labels": ["x"]}
+    body = lines(998, head) + b"\n" + orjson.dumps({"id": "s", "question": "s?", "context_id": "c"}) + b"\n"
+    job = service.http.post("/v1/jobs", content=body, headers=LINES).json()
+    feed_all(service)
+    fail_some(service, {5, 700, 998})
+    feed_all(service)
+    assert not service.bench.raw.exists(f"cl:in:{{{job['id']}}}")
+    if dropped:
+        assert service.http.delete(f"{job['urls']['results']}?before={dropped}").json()["results_from"] > 0
+    retried = service.http.post(job["urls"]["retry"]).json()
+    assert (retried["counts"]["total"], retried["labels"]) == (3, ["x"])
+    assert len(list(service.bench.settings.files_root.glob("job_*"))) == 2
+    feed_all(service)
+    assert questions_of(service) == [
+        ("i5", "Who wrote 5?", "Ada wrote it."), ("i700", "Who wrote 700?", "Ada wrote it."), ("s", "s?", "shared"),
+    ]  # fmt: skip
+    feed_all(service)
+    assert [path.stem for path in service.bench.settings.files_root.glob("job_*")] == [job["id"]]
+
+
+def test_lines_that_were_never_fed_can_be_retried_and_lost_ones_are_told(service: Service) -> None:
+    job = service.http.post("/v1/jobs", content=lines(300), headers=LINES).json()
+    service.http.post(job["urls"]["cancel"])
+    feed_all(service)
+    retried = service.http.post(job["urls"]["retry"]).json()
+    assert retried["counts"]["total"] == 300
+    service.http.delete(retried["urls"]["self"])
+    feed_all(service)
+    (service.bench.settings.files_root / f"{job['id']}.jsonl").unlink()
+    assert code_of(service.http.post(job["urls"]["retry"]), 410) == "items_lost"
+    assert list(service.bench.settings.files_root.glob("job_*")) == []
+
+
+# The end
+
+
+def test_deleted_job_is_gone_at_once_and_costs_the_fleet_nothing(service: Service) -> None:
+    core = core_of(service)
+    job = service.http.post("/v1/jobs", json={"items": [ONE] * 70}).json()
+    claim = claimed(core)
+    assert service.http.delete(job["urls"]["self"]).status_code == 204
+    for path in (job["urls"]["self"], job["urls"]["results"]):
+        assert code_of(service.http.get(path), 404) == "not_found"
+    assert code_of(service.http.delete(job["urls"]["self"]), 404) == "not_found"
+    assert core.commit(claim.lease, answered(claim)) == 0
+    assert core.claim([VERSION], linger=False) is None
+    assert service.bench.waiting() == {}
+    assert not service.bench.raw.keys(f"*{job['id']}*")
+    assert not service.bench.raw.exists("cl:keeping", "cl:index:public", "cl:jobs", "cl:open:1")
+
+
+def test_job_that_is_kept_no_longer_is_gone_not_unknown(service: Service) -> None:
+    job = submit(service, keep_s=600)
+    answer_all(core_of(service))
+    done = service.http.get(job["urls"]["self"]).json()
+    assert done["finished_at"] < done["kept_until"]
+    raw = service.bench.raw
+    assert 0 < raw.ttl(f"cl:job:{{{job['id']}}}") <= 600
+    assert service.bench.upkeep.forget() == 0
+    raw.delete(f"cl:job:{{{job['id']}}}")
+    assert code_of(service.http.get(job["urls"]["self"]), 410) == "job_expired"
+    raw.zadd("cl:keeping", {f"public:{job['id']}": 1})
+    assert service.bench.upkeep.forget() == 1
+    for path in (job["urls"]["self"], job["urls"]["results"]):
+        assert code_of(service.http.get(path), 410) == "job_expired"
+    for request in ("cancel", "retry"):
+        assert code_of(service.http.post(job["urls"][request]), 410) == "job_expired"
+    assert code_of(service.http.get(job["urls"]["self"], headers={"X-API-Key": "x"}), 404) == "not_found"
+    assert code_of(service.http.get(f"/v1/jobs/{new_job_id()}"), 404) == "not_found"
+    assert service.http.get("/v1/jobs").json()["data"] == []
+
+
+def test_job_may_not_be_kept_for_longer_than_the_service_keeps_jobs(service: Service) -> None:
+    body = ONE | {"keep_s": service.bench.settings.results_ttl_s + 1}
+    assert code_of(service.http.post("/v1/jobs", json=body), 422) == "invalid_input"

@@ -1,0 +1,176 @@
+"""Cursors and filters on a real Redis: whatever comes and goes between two pages, what stays is listed once."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from itertools import count
+from typing import Any
+
+import pytest
+import redis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from corelane.jobs import Item, JobStatus, Options, id_time, new_job_id
+from corelane.settings import Settings
+from corelane.store import listing
+from corelane.store.async_link import AsyncLink
+from corelane.store.jobs import JobStore, Submission
+from corelane.store.listing import Filters, Page
+from tests.corelane.store_bench import VERSION
+
+OWNERS = count()
+
+ITEM = Item(question="who", context="ada")
+
+
+def with_store(config: Settings, bell: str, action: Callable[[JobStore, AsyncLink], Awaitable[None]]) -> None:
+    async def run() -> None:
+        link = AsyncLink(config.redis_url)
+        try:
+            await action(JobStore(link, config, bell), link)
+        finally:
+            await link.close()
+
+    asyncio.run(run())
+
+
+async def submit(store: JobStore, owner: str, now_ms: int | None = None, labels: tuple[str, ...] = ()) -> str:
+    job = new_job_id(now_ms)
+    admission = await store.admit(VERSION)
+    await store.submit(Submission(job, VERSION, Options(), items=[ITEM], owner=owner, labels=labels), admission)
+    return job
+
+
+async def walk(store: JobStore, owner: str, filters: Filters, limit: int) -> list[Page]:
+    pages = [await store.page(owner, filters, None, limit)]
+    while pages[-1].next is not None:
+        pages.append(await store.page(owner, filters, pages[-1].next, limit))
+    return pages
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("submit"), st.integers(0, 300), st.booleans()),
+        st.tuples(st.just("page"), st.integers(1, 7), st.booleans()),
+        st.tuples(st.just("delete"), st.integers(0, 100), st.booleans()),
+        st.tuples(st.just("expire"), st.integers(0, 100), st.booleans()),
+    ),
+    max_size=40,
+)
+
+
+@given(before=st.lists(st.tuples(st.integers(0, 300), st.booleans()), max_size=20), steps=steps, by_label=st.booleans())
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_walk_lists_once_what_is_there_from_its_begin_to_its_end(
+    redis_url: str, bell: str, before: list[tuple[int, bool]], steps: list[tuple[str, int, bool]], by_label: bool
+) -> None:
+    owner, filters = f"o{next(OWNERS)}", Filters(labels=("x",) if by_label else ())
+    listing_look, listing.LOOK_JOBS = listing.LOOK_JOBS, 3
+    most, listing.MAX_LOOKED = listing.MAX_LOOKED, 6
+
+    async def interleave(store: JobStore, link: AsyncLink) -> None:
+        ids: dict[str, bool] = {}
+        for ms, label in before:
+            ids[await submit(store, owner, ms, ("x",) if label else ())] = label
+        stays, seen = {job for job, label in ids.items() if label or not by_label}, list[str]()
+        cursor, at_end = None, False
+
+        async def turn(limit: int) -> None:
+            nonlocal cursor, at_end
+            page = await store.page(owner, filters, cursor, limit)
+            assert len(page.records) <= limit
+            assert all(ids[record.id] or not by_label for record in page.records)
+            seen.extend(record.id for record in page.records)
+            cursor, at_end = page.next, page.next is None
+
+        for kind, number, label in steps:
+            if kind == "submit":
+                ids[await submit(store, owner, number, ("x",) if label else ())] = label
+            elif kind == "page" and not at_end:
+                await turn(number)
+            elif kind in ("delete", "expire") and ids:
+                job = sorted(ids)[number % len(ids)]
+                stays.discard(job)
+                await (store.delete(job) if kind == "delete" else link("DEL", f"cl:job:{{{job}}}"))
+        while not at_end:
+            await turn(3)
+        assert seen == sorted(seen, reverse=True)
+        assert len(seen) == len(set(seen))
+        assert stays <= set(seen)
+
+    try:
+        with_store(Settings(redis_url=redis_url), bell, interleave)
+    finally:
+        listing.LOOK_JOBS, listing.MAX_LOOKED = listing_look, most
+
+
+def test_ten_thousand_jobs_are_walked_while_a_thousand_arrive(settings: Settings, bell: str) -> None:
+    async def both(store: JobStore, link: AsyncLink) -> None:
+        names = [new_job_id() for _ in range(10_000)]
+        fields = ("version", VERSION, "total", 1, "created_ms", 1, "options", "{}", "metadata", "{}", "owner", "o")
+        counts = [part for name in ("succeeded", "failed", "canceled", "expired") for part in (name, 0)]
+        for begin in range(0, 10_000, 1000):
+            some = names[begin : begin + 1000]
+            jobs: list[tuple[Any, ...]] = [
+                ("HSET", f"cl:job:{{{job}}}", "status", "queued", "priority", 1, *fields, *counts) for job in some
+            ]
+            await link.many([*jobs, ("ZADD", "cl:index:o", *(part for job in some for part in (0, job)))])
+
+        async def arrive() -> None:
+            for _ in range(1000):
+                await submit(store, "o")
+
+        arriving = asyncio.create_task(arrive())
+        pages = await walk(store, "o", Filters(), 100)
+        await arriving
+        listed = [record.id for page in pages for record in page.records]
+        assert len(listed) == len(set(listed))
+        assert set(names) <= set(listed)
+        assert len([record for page in await walk(store, "o", Filters(), 100) for record in page.records]) == 11_000
+
+    with_store(settings, bell, both)
+
+
+def test_filter_that_takes_little_gives_short_pages_and_comes_to_the_end(
+    settings: Settings, bell: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "LOOK_JOBS", 10)
+    monkeypatch.setattr(listing, "MAX_LOOKED", 20)
+
+    async def look(store: JobStore, _: AsyncLink) -> None:
+        wanted = [await submit(store, "o", labels=("x",) if n in (0, 1, 64) else ()) for n in range(65)]
+        pages = await walk(store, "o", Filters(labels=("x",)), 2)
+        assert [record.id for page in pages for record in page.records] == [wanted[64], wanted[1], wanted[0]]
+        assert len(pages[0].records) == 1
+        assert len(pages) == 4
+        assert (await store.page("o", Filters(frozenset([JobStatus.FAILED])), None, 5)).records == []
+
+    with_store(settings, bell, look)
+
+
+def test_times_are_told_by_redis_clock_though_ids_tell_another(settings: Settings, bell: str) -> None:
+    async def look(store: JobStore, _: AsyncLink) -> None:
+        early, late = await submit(store, "o", now_ms=None), await submit(store, "o")
+        skewed = new_job_id(int((await store.get(early)).created_ms) - 30_000)  # type: ignore[union-attr]
+        admission = await store.admit(VERSION)
+        await store.submit(Submission(skewed, VERSION, Options(), items=[ITEM], owner="o"), admission)
+        record = await store.get(late)
+        assert record is not None
+        page = await store.page("o", Filters(after_ms=record.created_ms), None, 5)
+        assert {found.id for found in page.records} >= {late, skewed}
+
+    with_store(settings, bell, look)
+
+
+def test_begin_of_ids_sorts_between_those_before_and_those_after() -> None:
+    assert new_job_id(999) < id_time("job", 1000) < new_job_id(1000)
+    assert id_time("job", -5) == id_time("job", 0)
+
+
+def test_nothing_is_listed_of_others(settings: Settings, bell: str, raw: redis.Redis) -> None:
+    async def look(store: JobStore, _: AsyncLink) -> None:
+        await submit(store, "a")
+        assert (await store.page("b", Filters(), None, 5)) == Page([], None)
+
+    with_store(settings, bell, look)
+    assert raw.keys("cl:index:*") == ["cl:index:a"]

@@ -29,6 +29,7 @@ class StandIn:
         self.refusals: deque[Response] = deque()
         self.delays: deque[float] = deque()
         self.canceled: list[str] = []
+        self.by_key: dict[str, str] = {}
         self.max_items = 10_000
         self.max_open = 1_000
         self.polls_until_final = 1
@@ -60,7 +61,10 @@ class StandIn:
             return problem(413, "too_large", f"at most {self.max_items} items are taken")
         if self.open_jobs() >= self.max_open:
             return problem(429, "overloaded", "too much work", retry_after="0")
-        job_id = new_job_id()
+        key = request.headers.get("Idempotency-Key", new_job_id())
+        if key in self.by_key:
+            return answer(self.describe(self.by_key[key]), 202)
+        job_id = self.by_key[key] = new_job_id()
         waits = "wait=" in request.headers.get("Prefer", "")
         self.jobs[job_id] = {"body": body, "polls": 0 if waits else self.polls_until_final, "read": 0, "dropped": 0}
         self.most_open = max(self.most_open, self.open_jobs())

@@ -13,7 +13,7 @@ from api.completions import Completions
 from api.deps import Parts
 from api.errors import add_error_handlers
 from api.limits import BodyLimit
-from api.routes import fleet, health, jobs, rollout, uploads
+from api.routes import fleet, health, jobs, results, rollout, uploads
 from api.unread import UnreadBody
 from corelane import __version__
 from corelane.broker import bell_envelope, make_celery
@@ -47,6 +47,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.parts = Parts(settings, store, Fleet(link), Rollout(link), Completions(store, settings), ApiMetrics())
     app.include_router(uploads.router)
     app.include_router(jobs.router)
+    app.include_router(results.router)
     app.include_router(fleet.router)
     app.include_router(rollout.router)
     app.include_router(health.router)

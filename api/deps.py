@@ -13,7 +13,7 @@ from typing import Annotated, cast
 from fastapi import Depends, Header, Path, Query, Request
 
 from api.completions import Completions
-from corelane.errors import Forbidden, NotFound
+from corelane.errors import Forbidden, InvalidInput, NotFound
 from corelane.jobs import is_job_id
 from corelane.lanes import PUBLIC
 from corelane.metrics import ApiMetrics
@@ -21,6 +21,9 @@ from corelane.settings import Settings
 from corelane.store.fleet import Fleet
 from corelane.store.jobs import JobStore
 from corelane.store.rollout import Rollout
+
+#: Names that callers may give their jobs: nothing that is an id, and nothing that addresses cut short.
+JOB_NAME = re.compile(r"(?!job_)(?!\.+$)[A-Za-z0-9._~-]{1,128}")
 
 #: Characters of a key's digest that tell owners apart: 64 bits.
 OWNER_CHARS = 16
@@ -41,13 +44,6 @@ class Parts:
 async def get_parts(request: Request) -> Parts:
     """The parts of the app that serves this request."""
     return cast(Parts, request.app.state.parts)
-
-
-async def get_job_id(job_id: Annotated[str, Path(description="The job's id.")]) -> str:
-    """A path's job id; anything that cannot be one is not found."""
-    if not is_job_id(job_id):
-        raise NotFound(f"there is no job {job_id[:64]!r}; ids look like job_0…")
-    return job_id
 
 
 def preferred_wait(header: str | None) -> float | None:
@@ -99,6 +95,31 @@ async def get_caller(
     return Caller(owner, frozenset(Scope))
 
 
+async def get_job_id(
+    job_id: Annotated[str, Path(max_length=200, description="The job's id, or your own name of it.")],
+    parts: Annotated[Parts, Depends(get_parts)],
+    caller: Annotated[Caller, Depends(get_caller)],
+) -> str:
+    """A path's job id, given itself or by the caller's own name; anything that cannot be either is not found."""
+    if is_job_id(job_id):
+        return job_id
+    named = await parts.store.named(caller.owner, job_id) if JOB_NAME.fullmatch(job_id) else None
+    if named is None:
+        raise NotFound(f"there is no job {job_id[:128]!r}; ids look like job_0…")
+    return named
+
+
+async def get_job_name(
+    job_id: Annotated[str, Path(max_length=200, description="Your own name of the job: letters, digits and `._~-`.")],
+) -> str:
+    """A name that a caller gives a job; raises InvalidInput for what cannot be one."""
+    if not JOB_NAME.fullmatch(job_id):
+        raise InvalidInput(
+            "a job's name has 1 to 128 letters, digits and `._~-`, not only dots, and does not begin with `job_`"
+        )
+    return job_id
+
+
 def allow(scope: Scope) -> Callable[[Caller], Awaitable[Caller]]:
     """A dependency: the caller, if they may do what the scope names; raises Forbidden."""
 
@@ -112,7 +133,19 @@ def allow(scope: Scope) -> Callable[[Caller], Awaitable[Caller]]:
 
 PartsDep = Annotated[Parts, Depends(get_parts)]
 JobId = Annotated[str, Depends(get_job_id)]
+JobName = Annotated[str, Depends(get_job_name)]
 Wait = Annotated[float | None, Depends(get_wait)]
+
+#: What makes a request that is sent again the same request.
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        min_length=1,
+        max_length=255,
+        pattern=r"^[\x20-\x7e]+$",
+        description="A text of your own, new for each job: the request may then be sent again and is one job.",
+    ),
+]
 
 #: For routes that only certain callers may use, and that need not know which.
 AS_READER, AS_ADMIN = Depends(allow(Scope.READ)), Depends(allow(Scope.ADMIN))

@@ -6,7 +6,8 @@ request fails is deleted, one whose process dies is removed by the keeper.
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ from corelane.errors import InvalidInput, StoreFull, TooLarge
 from corelane.jobs import Item, LinesHead
 from corelane.settings import Settings
 from corelane.store.feeding import encode_line
+from corelane.store.idempotency import Digest
 from corelane.store.jobs import Upload, item_tokens
 from corelane.store.payloads import item_row
 
@@ -33,8 +35,11 @@ Part = TypeVar("Part", Item, LinesHead)
 class LineReader:
     """The lines of one request: the head first, if there is one, then items."""
 
-    def __init__(self, settings: Settings, body: AsyncIterator[bytes]) -> None:
+    def __init__(self, settings: Settings, body: AsyncIterator[bytes], digest: Digest | None = None) -> None:
+        """``digest``, if given, takes in every byte of the body."""
         self._settings = settings
+        self._body = body
+        self._digest = digest
         self._lines = self._split(body)
         self._first: tuple[int, Any] | None = None
         self.head = LinesHead()
@@ -52,18 +57,14 @@ class LineReader:
 
     async def keep(self, job_id: str) -> Upload:
         """Read the items into a file named after their job; raises InvalidInput, TooLarge or StoreFull."""
-        path = self._settings.files_root / f"{job_id}.jsonl"
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+        with new_file(self._settings, job_id) as path:
             return await self._keep(path)
-        except OSError as error:
-            path.unlink(missing_ok=True)
-            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-                raise StoreFull("the disk for large jobs is full; try again when some have finished") from error
-            raise
-        except BaseException:
-            path.unlink(missing_ok=True)
-            raise
+
+    async def skim(self) -> None:
+        """Read the body for its digest alone."""
+        async for chunk in self._body:
+            if self._digest is not None:
+                self._digest.update(chunk)
 
     async def _keep(self, path: Path) -> Upload:
         contexts = self.head.contexts or {}
@@ -103,6 +104,8 @@ class LineReader:
         """Objects with the numbers of their lines, from 1; blank lines are passed over."""
         rest, number = b"", 0
         async for chunk in body:
+            if self._digest is not None:
+                self._digest.update(chunk)
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
                 number += 1
@@ -116,6 +119,23 @@ class LineReader:
                 )
         if rest.strip():
             yield number + 1, _parse(number + 1, rest)
+
+
+@contextmanager
+def new_file(settings: Settings, job_id: str) -> Iterator[Path]:
+    """The file of a job to be, deleted if it does not come to its end; raises StoreFull if the disk is full."""
+    path = settings.files_root / f"{job_id}.jsonl"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield path
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise StoreFull("the disk for large jobs is full; try again when some have finished") from error
+        raise
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
 
 
 def _parse(number: int, line: bytes) -> dict[str, Any]:

@@ -8,10 +8,15 @@
     │   ├── VersionInUse        an alias or waiting work speaks against it; move that first
     │   ├── VersionNotReady     no living core holds the version yet
     │   ├── DeadlineInfeasible  the job would not be done in time; carries the earliest that can be met
+    │   ├── IdempotencyKeyReused  the key came with another body before
+    │   ├── NameTaken           a job has this name, and came of another body
+    │   ├── NotFinal            this can be done only once the job is final
+    │   ├── NothingToRetry      every item of the job was answered
     │   ├── NotCalibrated       a precision was asked of a model whose scores are no probabilities
     │   └── QuestionTooLong     the question leaves no room for context in the model's window
     ├── Forbidden               the API key has not the scope for this
-    ├── NotFound                no such job (or no longer)
+    ├── NotFound                no such job
+    ├── JobExpired              the job was there, and its time to be kept is over
     ├── ResultsDropped          these results were read and dropped
     ├── Unavailable             try again later: nothing was kept
     │   ├── Overloaded          too much work waits already; carries when to come back
@@ -89,6 +94,23 @@ class DeadlineInfeasible(InvalidInput):
         self.earliest_feasible_s = earliest_feasible_s
 
 
+class IdempotencyKeyReused(InvalidInput):
+    code = "idempotency_key_reused"
+
+
+class NameTaken(InvalidInput):
+    code = "name_taken"
+
+
+class NotFinal(InvalidInput):
+    code = "not_final"
+    retryable = True
+
+
+class NothingToRetry(InvalidInput):
+    code = "nothing_to_retry"
+
+
 class NotCalibrated(InvalidInput):
     code = "not_calibrated"
 
@@ -103,6 +125,10 @@ class Forbidden(CorelaneError):
 
 class NotFound(CorelaneError):
     code = "not_found"
+
+
+class JobExpired(CorelaneError):
+    code = "job_expired"
 
 
 class ResultsDropped(CorelaneError):

@@ -41,13 +41,17 @@ class JobStatus(StrEnum):
 
 def new_id(kind: str, now_ms: int | None = None) -> str:
     """A fresh id, KIND_…: sorts by time, cannot be guessed, names its cell."""
-    value = int(time.time() * 1000) if now_ms is None else now_ms
-    chars = []
+    tail = "".join(secrets.choice(ALPHABET) for _ in range(RANDOM_CHARS))
+    return id_time(kind, int(time.time() * 1000) if now_ms is None else now_ms) + tail
+
+
+def id_time(kind: str, ms: int) -> str:
+    """How ids made at a time begin; sorts between those made before and those made from then on."""
+    value, chars = max(ms, 0), []
     for _ in range(TIME_CHARS):
         value, digit = divmod(value, 32)
         chars.append(ALPHABET[digit])
-    tail = "".join(secrets.choice(ALPHABET) for _ in range(RANDOM_CHARS))
-    return f"{kind}_{CELL}{''.join(reversed(chars))}{tail}"
+    return f"{kind}_{CELL}{''.join(reversed(chars))}"
 
 
 def is_id(kind: str, text: str) -> bool:
@@ -169,6 +173,10 @@ class Item(Wire):
         return self
 
 
+#: A word of the caller's own that jobs can be listed by.
+Label = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9._:-]+$")]
+
+
 class Webhook(Wire):
     """Where a job's event is posted, signed by the Standard Webhooks scheme."""
 
@@ -205,6 +213,14 @@ class JobHead(Wire):
     )
     metadata: dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]] = Field(
         default_factory=dict, max_length=16, description="Up to 16 texts kept with the job."
+    )
+    labels: list[Label] = Field(default_factory=list, max_length=8, description="Words that jobs can be listed by.")
+    keep_s: int | None = Field(
+        None,
+        ge=60,
+        strict=True,
+        description="The job, its items and its results are kept for so many seconds once it is final; as long as the "
+        "service keeps jobs if not given, and never longer.",
     )
     webhook: Webhook | None = Field(None, description="Where to post the job's final status.")
 
@@ -332,6 +348,9 @@ class JobUrls(BaseModel):
     self: str
     results: str
     cancel: str
+    events: str
+    deliveries: str
+    retry: str
 
 
 class Promise(BaseModel):
@@ -349,6 +368,7 @@ class Job(BaseModel):
 
     object: Literal["job"] = "job"
     id: str
+    name: str | None = Field(None, description="The caller's own name of it, if it was made by one.")
     status: JobStatus
     model: str = Field(description="The model version that answers.")
     counts: Counts
@@ -357,13 +377,27 @@ class Job(BaseModel):
     started_at: str | None = None
     finished_at: str | None = None
     expires_at: str | None = Field(None, description="When what is not started yet expires.")
+    kept_until: str | None = Field(None, description="Until when a final job and its results are kept.")
     promise: Promise | None = None
     error: ItemError | None = Field(None, description="Why the job as a whole could not go on.")
     results_from: int = Field(0, ge=0, description="Results before this item were dropped at their reader's wish.")
+    retry_of: str | None = Field(None, description="The job whose unanswered items these are.")
     urls: JobUrls
     options: Options
     metadata: dict[str, str] = Field(default_factory=dict)
+    labels: list[str] = Field(default_factory=list)
     results: list[Result] | None = Field(None, description="Inline once final, for small jobs.")
+
+
+class JobList(BaseModel):
+    """One page of jobs, newest first, without their results."""
+
+    object: Literal["list"] = "list"
+    data: list[Job]
+    has_more: bool = Field(description="Whether to go on: jobs that were not looked at yet follow this page.")
+    next: str | None = Field(description="Cursor of the next page.")
+    first_id: str | None = Field(description="Id of the first job of the page.")
+    last_id: str | None = Field(description="Id of the last job of the page.")
 
 
 def failed_result(index: int, item_id: str | None, code: str, detail: str) -> dict[str, Any]:

@@ -82,6 +82,12 @@ class Settings(BaseSettings):
     results_ttl_s: int = Field(
         7 * 24 * 3600, ge=60, description="Time a finished job and its results are kept, seconds."
     )
+    gone_ttl_s: int = Field(
+        7 * 24 * 3600, ge=1, description="Time for which a job no longer kept is still known as such (410), in seconds."
+    )
+    idempotency_ttl_s: int = Field(
+        24 * 3600, ge=1, description="Time for which an `Idempotency-Key` stands for its first request, in seconds."
+    )
 
     # Cores and dispatch
     core: int | None = Field(None, ge=0, description="The core this process serves; set by `corelane worker`.")

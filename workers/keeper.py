@@ -1,7 +1,8 @@
 """The keeper's sweep: nothing that was accepted is forgotten.
 
 Returns the leases of the dead, moves what waits for cores that are gone, rings again for work nobody took up, hands out
-due deliveries, sees that large jobs are fed. Any number of keepers may sweep; each step is atomic and may be repeated.
+due deliveries, sees that large jobs are fed, clears up after jobs no longer kept. Any number of keepers may sweep; each
+step is atomic and may be repeated.
 """
 
 from celery import Celery
@@ -25,6 +26,7 @@ def sweep(app: Celery, upkeep: Upkeep, deliveries: DeliveryStore, feeder: Feeder
     silent = upkeep.tend()
     for core in silent:
         ring_core(app, Core.parse(core))
+    upkeep.forget()
     due = deliveries.take_due(DELIVERIES_PER_SWEEP)
     for delivery in due:
         send_delivery(app, delivery)

@@ -1,168 +1,119 @@
-"""Jobs: submit, look, wait, read and drop results, cancel."""
+"""Jobs: submit, list, look, wait, cancel, retry, delete."""
 
-import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Annotated
 
-import orjson
-from fastapi import APIRouter, Body, Header, Query, Response
-from starlette.responses import StreamingResponse
+from fastapi import APIRouter, Body, Query, Request, Response
 
 from api.bodies import NDJSON, FastBodyRoute
-from api.deps import Caller, JobId, Parts, PartsDep, Reader, Submitter, Wait
+from api.deps import IdempotencyKey, JobId, JobName, Parts, PartsDep, Reader, Submitter, Wait
 from api.errors import documented
 from api.examples import JOB_REQUEST_EXAMPLES, LINES_SCHEMA
-from api.sizes import check_contexts, check_item
-from corelane.aliases import DEFAULT_ALIAS
-from corelane.errors import InvalidInput, NotCalibrated, NotFound, NotReady, TooLarge, UnknownModel, WebhookRefused
-from corelane.jobs import Item, Job, JobHead, JobRequest, Result, ResultList, Webhook, new_job_id
-from corelane.log import get_logger
-from corelane.store.admission import Admission
-from corelane.store.connections import VersionClosed
-from corelane.store.jobs import Submission, Upload
-from corelane.store.records import JobRecord
-from corelane.store.results import require_kept
-from corelane.webhooks import check_address
-
-log = get_logger(__name__)
+from api.intake import Origin, check_sizes, only_once, take_in
+from api.lookup import describe, no_such_job, require, tagged
+from api.retries import retry
+from corelane.errors import InvalidInput
+from corelane.jobs import Job, JobList, JobRequest, JobStatus, is_job_id, new_job_id
+from corelane.store.idempotency import by_key, by_name, fingerprint
+from corelane.store.listing import Filters
 
 router = APIRouter(
     prefix="/v1/jobs", tags=["jobs"], responses=documented(403, 404, 422, 503), route_class=FastBodyRoute
 )
 
-#: Results sent in one piece of an NDJSON stream.
-STREAM_PAGE = 500
+#: What submitting answers with besides 202.
+SUBMITTED = {200: {"model": Job, "description": "Final already."}, **documented(400, 409, 410, 413, 429)}
 
-#: A stream that has caught up with its job looks for more this often, in seconds.
-STREAM_LOOK_S = 0.5
+LINES_BODY = {"requestBody": {"content": {NDJSON: {"schema": LINES_SCHEMA}}}}
 
-#: A webhook's host name gets this long to resolve while its job is submitted, in seconds.
-RESOLVE_S = 2.0
+JobBody = Annotated[JobRequest, Body(openapi_examples=JOB_REQUEST_EXAMPLES)]
 
 
-@router.post(
-    "",
-    status_code=202,
-    responses={200: {"model": Job, "description": "Final within the time waited."}, **documented(400, 409, 413, 429)},
-    openapi_extra={"requestBody": {"content": {NDJSON: {"schema": LINES_SCHEMA}}}},
-)
+@router.post("", status_code=202, responses=SUBMITTED, openapi_extra=LINES_BODY)
 async def submit_job(
-    request: Annotated[JobRequest, Body(openapi_examples=JOB_REQUEST_EXAMPLES)],
+    request: Request,
+    body: JobBody,
     response: Response,
     parts: PartsDep,
     wait: Wait,
     caller: Submitter,
+    key: IdempotencyKey = None,
 ) -> Job:
     """Take in a job. It is kept before this answers: from then on it is answered, once, whatever dies."""
-    items = request.items or []
-    check_sizes(parts, items, request.contexts or {})
-    return await take_in(parts, new_job_id(), request, caller.owner, response, wait, items=items)
+    once = None
+    if key is not None:
+        asked = fingerprint("jobs", await request.body())
+        once = by_key(caller.owner, key, asked, parts.settings.idempotency_ttl_s)
+    return await submit_items(parts, body, caller.owner, response, wait, Origin(once))
 
 
-async def take_in(
-    parts: Parts,
-    job_id: str,
-    head: JobHead,
-    owner: str,
-    response: Response,
-    wait: float | None,
-    *,
-    items: Sequence[Item] = (),
-    upload: Upload | None = None,
+@router.put("/{job_id}", status_code=202, responses=SUBMITTED, openapi_extra=LINES_BODY)
+async def put_job(
+    job_id: JobName, request: Request, body: JobBody, response: Response, parts: PartsDep, wait: Wait, caller: Submitter
 ) -> Job:
-    """Admit a job and hand it in; once more if its version is closed in between, as when an alias moves."""
+    """Take in a job under a name of your own, or find it: the same body again is the same job, another one is refused.
 
-    async def attempt() -> Job:
-        admission = await admit(parts, job_id, head, owner)
-        submission = make_submission(job_id, admission, head, owner, items=items, upload=upload)
-        return await hand_in(parts, submission, admission, response, wait)
-
-    try:
-        return await attempt()
-    except VersionClosed:
-        return await attempt()
-
-
-async def admit(parts: Parts, job_id: str, head: JobHead, owner: str) -> Admission:
-    """Look whether a job can be taken at all; raises WebhookRefused, UnknownModel, NotCalibrated, or NotReady before
-    any worker has announced the default model.
+    Wherever a job's id stands in an address, its name may. It lives as long as the job.
     """
-    if head.webhook is not None:
-        await check_webhook(parts, head.webhook)
-    key = job_id if head.sticky_key is None else f"{owner} {head.sticky_key}"
-    admission = await parts.store.admit(head.model, key)
-    if admission.version is not None:
-        if head.options.min_precision is not None and not await parts.fleet.is_calibrated(admission.version):
-            raise NotCalibrated(
-                f"{admission.version} is not calibrated: leave `min_precision` out, or have its operator run "
-                "`corelane calibrate`"
-            )
-        return admission
-    if head.model == DEFAULT_ALIAS:
-        raise NotReady("no worker has announced a model yet; try again when /readyz says ready")
-    raise UnknownModel(
-        f"there is no model {head.model[:100]!r}, or it is being unloaded; GET /v1/models lists what can be asked"
-    )
+    once = by_name(caller.owner, job_id, fingerprint("jobs", await request.body()))
+    return await submit_items(parts, body, caller.owner, response, wait, Origin(once, job_id))
 
 
-def make_submission(
-    job_id: str,
-    admission: Admission,
-    head: JobHead,
-    owner: str,
-    *,
-    items: Sequence[Item] = (),
-    upload: Upload | None = None,
-) -> Submission:
-    """A job as the store takes it."""
-    return Submission(
-        job_id,
-        admission.version or "",
-        head.options,
-        metadata=head.metadata,
-        webhook=head.webhook,
-        priority=head.priority,
-        expires_in_s=head.expires_in_s,
-        refuse_if_late=head.refuse_if_late,
-        owner=owner,
-        contexts=head.contexts or {},
-        items=items,
-        upload=upload,
-    )
-
-
-async def hand_in(
-    parts: Parts, submission: Submission, admission: Admission, response: Response, wait: float | None
+async def submit_items(
+    parts: Parts, body: JobRequest, owner: str, response: Response, wait: float | None, origin: Origin
 ) -> Job:
-    """Have the store keep a job, wait for it if asked to, and say how it stands."""
-    record: JobRecord | None
-    keeping = keep_job(parts, submission, admission)
-    if wait is None:
-        record = await keeping
-    else:
-        record = await parts.completions.wait(submission.id, wait, keeping)
-        response.headers["Preference-Applied"] = f"wait={wait:g}"
-        response.headers["Vary"] = "Prefer"
-    job = await describe(parts, record, submission.id)
-    response.status_code = 200 if job.status.is_final else 202
-    response.headers["Location"] = job.urls.self
-    if not job.status.is_final:
-        response.headers["Retry-After"] = "1"
-    return job
+    """Take in a job whose items are in its body, once."""
+    items = body.items or []
+    check_sizes(parts, items, body.contexts or {})
+
+    async def submit() -> Job:
+        return await take_in(parts, new_job_id(), body, owner, response, wait, items=items, origin=origin)
+
+    return await only_once(parts, origin.once, response, wait, submit)
 
 
-async def keep_job(parts: Parts, submission: Submission, admission: Admission) -> JobRecord:
-    """Have the store keep a job, and tell of it."""
-    with parts.metrics.submit_seconds.time():
-        record = await parts.store.submit(submission, admission)
-    parts.metrics.jobs_submitted.inc()
-    parts.metrics.items_submitted.inc(record.total)
-    log.info("job_submitted", job_id=record.id, items=record.total, version=record.version, owner=submission.owner)
-    return record
+@router.get("")
+async def list_jobs(
+    request: Request,
+    response: Response,
+    parts: PartsDep,
+    caller: Reader,
+    limit: Annotated[int, Query(ge=1, le=100, description="Most jobs in a page.")] = 20,
+    after: Annotated[str | None, Query(max_length=40, description="Cursor of an earlier page's `next`.")] = None,
+    status: Annotated[list[JobStatus], Query(max_length=6, description="Any of these.")] = [],  # noqa: B006
+    model: Annotated[str | None, Query(max_length=200, description="A model's version, or its name.")] = None,
+    label: Annotated[list[str], Query(max_length=8, description="All of these.")] = [],  # noqa: B006
+    created_after: Annotated[
+        datetime | None, Query(description="From this time on; RFC 3339 or seconds since 1970.")
+    ] = None,
+    created_before: Annotated[datetime | None, Query(description="Before this time.")] = None,
+) -> JobList:
+    """Your jobs, newest first, without their results. Jobs that come and go between two pages move no other.
+
+    With filters a page may be short, or empty, though `has_more` says to go on.
+    """
+    if after is not None and not is_job_id(after):
+        raise InvalidInput("`after` is not a cursor; pass the `next` of the page before, or a job's id")
+    filters = Filters(frozenset(status), model, tuple(label), to_ms(created_after), to_ms(created_before))
+    page = await parts.store.page(caller.owner, filters, after, limit)
+    if page.next is not None:
+        query = request.url.include_query_params(after=page.next).query
+        response.headers["Link"] = f'<{request.url.path}?{query}>; rel="next"'
+    jobs = [record.describe() for record in page.records]
+    first, last = (jobs[0].id, jobs[-1].id) if jobs else (None, None)
+    return JobList(data=jobs, has_more=page.next is not None, next=page.next, first_id=first, last_id=last)
 
 
-@router.get("/{job_id}")
-async def get_job(job_id: JobId, response: Response, parts: PartsDep, wait: Wait, caller: Reader) -> Job:
+def to_ms(time: datetime | None) -> int | None:
+    """Milliseconds since 1970; a time without a zone is UTC."""
+    if time is None:
+        return None
+    aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+    return int((aware - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1000)
+
+
+@router.get("/{job_id}", response_model=Job, responses={304: {"description": "As the ETag says."}, **documented(410)})
+async def get_job(job_id: JobId, request: Request, parts: PartsDep, wait: Wait, caller: Reader) -> Response:
     """A job as it stands, or once it is final if asked to wait. Small jobs then carry their results."""
     record = await require(parts, job_id, caller, parts.settings.inline_results)
     if wait is not None and not record.status.is_final:
@@ -170,54 +121,17 @@ async def get_job(job_id: JobId, response: Response, parts: PartsDep, wait: Wait
         if waited is None:
             raise no_such_job(job_id)
         record = waited
-    job = await describe(parts, record, job_id)
-    if not job.status.is_final:
-        response.headers["Retry-After"] = "1"
-    return job
+    return tagged(request, await describe(parts, record, job_id))
 
 
-@router.get(
-    "/{job_id}/results", responses={200: {"content": {NDJSON: {}}}, **documented(410)}, response_model=ResultList
-)
-async def list_results(
-    job_id: JobId,
-    parts: PartsDep,
-    caller: Reader,
-    after: Annotated[str | None, Query(max_length=20, description="Cursor of an earlier page's `next`.")] = None,
-    limit: Annotated[int, Query(ge=1, le=1000, description="Most results in a page.")] = 100,
-    accept: Annotated[str, Header(description=f"`{NDJSON}` streams all results, one a line.")] = "application/json",
-) -> Response | ResultList:
-    """Results in item order, up to the first item not answered yet; as NDJSON the stream follows the job to its end."""
-    record = await require(parts, job_id, caller)
-    start = record.dropped if after is None else read_cursor(after)
-    require_kept(record, start)
-    if NDJSON in accept:
-        return StreamingResponse(stream_results(parts, record, start), media_type=NDJSON)
-    found = await parts.store.results(record, start, limit)
-    at = start + len(found)
-    has_more = at < record.total
-    return ResultList(
-        data=[Result.model_validate(result) for result in found], has_more=has_more, next=str(at) if has_more else None
-    )
+@router.delete("/{job_id}", status_code=204, responses=documented(410))
+async def delete_job(job_id: JobId, parts: PartsDep, caller: Submitter) -> None:
+    """Forget a job, its items and its results at once; one that is not final is canceled first."""
+    await require(parts, job_id, caller)
+    await parts.store.delete(job_id)
 
 
-@router.delete("/{job_id}/results", responses=documented(410))
-async def drop_results(
-    job_id: JobId,
-    parts: PartsDep,
-    caller: Submitter,
-    before: Annotated[int, Query(ge=1, description="Results of items before this one are forgotten.")],
-) -> Job:
-    """Forget results that the caller has stored, so that a large job's results do not fill Redis.
-
-    They go by whole slices, and only as far as every item is answered: ``results_from`` says how far. May be repeated.
-    """
-    record = await require(parts, job_id, caller)
-    await parts.store.drop(record, before)
-    return (await require(parts, job_id, caller)).describe()
-
-
-@router.post("/{job_id}/cancel")
+@router.post("/{job_id}/cancel", responses=documented(410))
 async def cancel_job(job_id: JobId, parts: PartsDep, caller: Submitter) -> Job:
     """Cancel what is not answered yet and keep what is; a job that is final already stays as it is."""
     await require(parts, job_id, caller)
@@ -226,72 +140,10 @@ async def cancel_job(job_id: JobId, parts: PartsDep, caller: Submitter) -> Job:
     return await describe(parts, await parts.store.get(job_id), job_id)
 
 
-async def stream_results(parts: Parts, record: JobRecord, at: int) -> AsyncIterator[bytes]:
-    """One line per result; ends when the job is final and all of it was sent."""
-    while True:
-        found = await parts.store.results(record, at, STREAM_PAGE)
-        if found:
-            at += len(found)
-            yield b"".join(orjson.dumps(result, option=orjson.OPT_APPEND_NEWLINE) for result in found)
-        elif record.status.is_final:
-            return
-        else:
-            await asyncio.sleep(STREAM_LOOK_S)
-            again = await parts.store.get(record.id)
-            if again is None:
-                return
-            record = again
+@router.post("/{job_id}/retry", status_code=202, responses=SUBMITTED)
+async def retry_job(job_id: JobId, response: Response, parts: PartsDep, wait: Wait, caller: Submitter) -> Job:
+    """Ask again for the items of a final job that failed, were canceled or expired: a new job, `retry_of` this one.
 
-
-def check_sizes(parts: Parts, items: Sequence[Item], contexts: Mapping[str, str]) -> None:
-    """Refuse a job over the limits; raises TooLarge naming the setting."""
-    settings = parts.settings
-    if len(items) > settings.max_items:
-        raise TooLarge(
-            f"the job has {len(items):,} items, at most {settings.max_items:,} are taken; "
-            "send it as lines (application/x-ndjson) or as several jobs, or raise CORELANE_MAX_ITEMS"
-        )
-    for index, item in enumerate(items):
-        check_item(settings, f"item {index}", item)
-    check_contexts(settings, contexts)
-
-
-async def check_webhook(parts: Parts, webhook: Webhook) -> None:
-    """Refuse a webhook that could never be delivered; raises WebhookRefused."""
-    if parts.settings.webhook_secret is None:
-        raise WebhookRefused("this service signs no webhooks: its operator has not set CORELANE_WEBHOOK_SECRET")
-    try:
-        await asyncio.wait_for(asyncio.to_thread(check_address, parts.settings, webhook.url), RESOLVE_S)
-    except TimeoutError:
-        log.info("webhook_host_slow")
-
-
-async def require(parts: Parts, job_id: str, caller: Caller, ahead: int = 0) -> JobRecord:
-    """The record of a caller's own job, and ``ahead`` first results; raises NotFound, for another's job as well."""
-    record = await parts.store.get(job_id, ahead)
-    if record is None or record.owner != caller.owner:
-        raise no_such_job(job_id)
-    return record
-
-
-def no_such_job(job_id: str) -> NotFound:
-    """The error for an id that is unknown, or no longer known."""
-    return NotFound(f"there is no job {job_id}; it never existed, or its time to be kept is over")
-
-
-async def describe(parts: Parts, record: JobRecord | None, job_id: str) -> Job:
-    """The job as callers see it, with results once final if they are few; raises NotFound for None."""
-    if record is None:
-        raise no_such_job(job_id)
-    job = record.describe()
-    if record.status.is_final and record.total <= parts.settings.inline_results and not record.dropped:
-        results = await parts.store.results(record, 0, record.total)
-        job.results = [Result.model_validate(result) for result in results]
-    return job
-
-
-def read_cursor(after: str) -> int:
-    """The item a cursor points to; raises InvalidInput if it is not one of ours."""
-    if not after.isascii() or not after.isdigit():
-        raise InvalidInput("`after` is not a cursor; pass the `next` of the page before")
-    return int(after)
+    It has this job's options, and may be asked for again: a job is retried once, and its retry by itself.
+    """
+    return await retry(parts, await require(parts, job_id, caller), response, wait)

@@ -1,5 +1,6 @@
 """The other form of ``POST /v1/jobs``: a job sent as lines (NDJSON), as large as the disk allows."""
 
+from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -8,11 +9,13 @@ from starlette.routing import Match
 from starlette.types import Scope
 
 from api.bodies import is_lines
-from api.deps import PartsDep, Submitter, Wait
-from api.routes.jobs import admit, take_in
+from api.deps import IdempotencyKey, JobName, Parts, PartsDep, Submitter, Wait
+from api.intake import Origin, admit, find_made, replay, take_in_upload
 from api.uploads import LineReader
-from corelane.errors import InvalidInput, NotReady, Overloaded
+from corelane.errors import StoreUnavailable
 from corelane.jobs import Job, new_job_id
+from corelane.store.idempotency import Held, by_key, by_name, start_fingerprint
+from corelane.store.jobs import Upload
 
 
 class LinesRoute(APIRoute):
@@ -27,15 +30,60 @@ router = APIRouter(route_class=LinesRoute, include_in_schema=False)
 
 
 @router.post("/v1/jobs", status_code=202)
-async def submit_lines(request: Request, response: Response, parts: PartsDep, wait: Wait, caller: Submitter) -> Job:
+async def submit_lines(
+    request: Request,
+    response: Response,
+    parts: PartsDep,
+    wait: Wait,
+    caller: Submitter,
+    key: IdempotencyKey = None,
+) -> Job:
     """Take in a job of one item a line; the first line may be its head: options, priority, contexts and so on."""
-    reader = LineReader(parts.settings, request.stream())
-    await reader.read_head()
+    once = None if key is None else by_key(caller.owner, key, "", parts.settings.idempotency_ttl_s)
+    return await take_lines(parts, request, caller.owner, response, wait, Origin(once))
+
+
+@router.put("/v1/jobs/{job_id}", status_code=202)
+async def put_lines(
+    job_id: JobName, request: Request, response: Response, parts: PartsDep, wait: Wait, caller: Submitter
+) -> Job:
+    """The same under a name of the caller's own."""
+    return await take_lines(
+        parts, request, caller.owner, response, wait, Origin(by_name(caller.owner, job_id, ""), job_id)
+    )
+
+
+async def take_lines(
+    parts: Parts, request: Request, owner: str, response: Response, wait: float | None, origin: Origin
+) -> Job:
+    """Take in a job sent as lines, once: where its job is there already, the body is only read to be compared."""
+    once, digest = origin.once, start_fingerprint("lines")
+    reader = LineReader(parts.settings, request.stream(), None if once is None else digest)
+    holder = None if once is None else await find_made(parts, once)
+    if holder is not None:
+        await reader.skim()
+    else:
+        await reader.read_head()
+        await admit(parts, new_job_id(), reader.head, owner)
+        job_id, upload = await keep(parts, reader)
+        if once is not None:
+            origin = replace(origin, once=replace(once, fingerprint=digest.hexdigest()))
+        try:
+            return await take_in_upload(parts, job_id, reader.head, owner, response, wait, upload, origin)
+        except Held as held:
+            holder = held.holder
+    made = None
+    if once is not None and holder is not None:
+        made = await replay(parts, replace(once, fingerprint=digest.hexdigest()), holder, response, wait)
+    if made is None:
+        raise StoreUnavailable("the job of this request went away just now; send it again")
+    return made
+
+
+async def keep(parts: Parts, reader: LineReader) -> tuple[str, Upload]:
+    """The items in a file, and the id of their job, made only now: ids tell when jobs were submitted."""
+    upload = await reader.keep(new_job_id())
     job_id = new_job_id()
-    await admit(parts, job_id, reader.head, caller.owner)
-    upload = await reader.keep(job_id)
-    try:
-        return await take_in(parts, job_id, reader.head, caller.owner, response, wait, upload=upload)
-    except (InvalidInput, NotReady, Overloaded):
-        (parts.settings.files_root / upload.name).unlink(missing_ok=True)
-        raise
+    name = f"{job_id}.jsonl"
+    (parts.settings.files_root / upload.name).rename(parts.settings.files_root / name)
+    return job_id, replace(upload, name=name)

@@ -4,9 +4,19 @@
     cl:job:{ID}                hash    the job: status, version, counts, times, options, owner,  results_ttl_s once
                                        promise, webhook; how far it was fed, what was dropped    final
     cl:in:{ID}                 hash    index of a slice's first item → its rows, one JSON text   60 s until submitted;
-                                                                                                 gone once answered
-    cl:contexts:{ID}           hash    number → a passage that items of the job share            gone once final
+                                                                                                 gone once answered,
+                                                                                                 as job if one failed
+    cl:contexts:{ID}           hash    number → a passage that items of the job share            as job if an item was
+                                                                                                 not answered
     cl:out:{ID}                hash    index of the first item → results, one JSON text          as job, or dropped
+    cl:dropped:{ID}            bitmap  indexes of dropped results that were no success           as job
+    cl:index:OWNER             zset    the owner's jobs by id, which is by time; score 0         none (keeper prunes)
+    cl:keeping                 zset    OWNER:JOB, with :file if it was sent as lines, → until    none
+                                       when the final job is kept, ms
+    cl:gone:ID                 string  owner of a job that is kept no longer                     gone_ttl_s
+    cl:once:OWNER:DIGEST       string  what an Idempotency-Key made, and of which body           idempotency_ttl_s
+    cl:name:OWNER:NAME         string  the job of that name, and of which body it was made       as job
+    cl:retry:{ID}              string  the job that retries it                                   as the retrying job
     cl:lane:VERSION:P:OWNER    list    refs of an owner (API key) waiting for a version at       none
                                        priority P (0, 1, 2), oldest first
     cl:returned:VERSION        list    refs that a lost claim held: they go first, alone         none
@@ -52,7 +62,8 @@
     cl:done                    channel the id of each job that became final
 
 Times are Redis' own clock, so the clocks of hosts do not matter. Every script is atomic and may be repeated: a repeated
-submit finds its job, a repeated commit finds no lease. ``admission``, ``jobs``, ``results``, ``completions``, ``fleet``
-and ``rollout`` serve the API, ``dispatch``, ``fleet`` and ``plans`` the workers, ``upkeep`` and ``feeding`` the keeper,
-``deliveries`` the webhooks; ``records`` and ``payloads`` are how a job and its items are read.
+submit finds its job, a repeated commit finds no lease. ``admission``, ``jobs``, ``listing``, ``idempotency``,
+``results``, ``retries``, ``completions``, ``fleet`` and ``rollout`` serve the API, ``dispatch``, ``fleet`` and
+``plans`` the workers, ``upkeep`` and ``feeding`` the keeper, ``deliveries`` the webhooks; ``records`` and ``payloads`` are
+how a job and its items are read.
 """

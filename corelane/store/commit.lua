@@ -1,6 +1,7 @@
 -- commit(lease, core, ttl, then per stretch: ref, succeeded, failed, results) → stretches refused
 -- The fence: a stretch counts only while the claim still holds it. Whoever comes late finds it gone. The payload of a
--- slice that was answered whole goes at once; what was cut from one stays with it until the job is final.
+-- slice that was answered whole goes at once; what was cut from one stays with it until the job is final. One in which
+-- an item failed stays for a retry, unless its items stand in a file.
 local lease, core, ttl = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local claim, refused, done = 'cl:claim:' .. lease, 0, {}
 for i = 4, #ARGV, 4 do
@@ -9,7 +10,8 @@ for i = 4, #ARGV, 4 do
     charge('cl:held', core, ref, -ref.tokens)
     done[ref.owner] = (done[ref.owner] or 0) + ref.tokens
     local wanted = answer(ref.job, ref.first, ARGV[i + 3], tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]), ttl)
-    if wanted and ref.attempt == 1 then redis.call('HDEL', in_key(ref.job), ref.payload) end
+    local is_spent = ARGV[i + 2] == '0' or redis.call('HEXISTS', job_key(ref.job), 'file') == 1
+    if wanted and ref.attempt == 1 and is_spent then redis.call('HDEL', in_key(ref.job), ref.payload) end
   else
     refused = refused + 1
   end

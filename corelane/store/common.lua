@@ -8,6 +8,7 @@ local function job_key(job) return 'cl:job:{' .. job .. '}' end
 local function in_key(job) return 'cl:in:{' .. job .. '}' end
 local function contexts_key(job) return 'cl:contexts:{' .. job .. '}' end
 local function out_key(job) return 'cl:out:{' .. job .. '}' end
+local function dropped_key(job) return 'cl:dropped:{' .. job .. '}' end
 
 -- job:owner:priority:payload:first:count:tokens:attempt
 local function parse(ref)
@@ -106,19 +107,36 @@ local function unfed(job)
   return owner .. ':' .. priority, tonumber(tokens) - tonumber(fed)
 end
 
+-- What a final job leaves, and for how long: items and contexts only while a retry could ask for some of
+-- them again. Items in a file stay there; the feeder sees to the file. The keeper clears up after the job (cl:keeping).
+local function retain(job, status, ttl, now)
+  local key = job_key(job)
+  local keep_s, owner, once, file, failed = unpack(redis.call('HMGET', key, 'keep_s', 'owner', 'once', 'file', 'failed'))
+  ttl = math.min(tonumber(keep_s) or ttl, ttl)
+  redis.call('HSET', key, 'kept_until_ms', now + ttl * 1000)
+  redis.call('EXPIRE', key, ttl)
+  redis.call('EXPIRE', out_key(job), ttl)
+  redis.call('EXPIRE', dropped_key(job), ttl)
+  if once then redis.call('EXPIRE', once, ttl) end
+  local kept, gone = { contexts_key(job) }, {}
+  if status == 'canceled' or status == 'expired' or not file then
+    kept[2] = in_key(job)
+  else
+    gone[1] = in_key(job)
+  end
+  if status == 'succeeded' and tonumber(failed) == 0 then kept, gone = {}, { in_key(job), contexts_key(job) } end
+  for _, each in ipairs(kept) do redis.call('EXPIRE', each, ttl) end
+  for _, each in ipairs(gone) do redis.call('UNLINK', each) end
+  if file then redis.call('ZADD', 'cl:feeds', now, job) end
+  redis.call('ZADD', 'cl:keeping', now + ttl * 1000, owner .. ':' .. job .. (file and ':file' or ''))
+end
+
 -- A job's one and only end: status, event, webhook, and the wake-up of whoever waits. Callers check that it is open.
 local function finish(job, status, ttl)
   local key, now = job_key(job), now_ms()
   local url, priority, file, version = unpack(redis.call('HMGET', key, 'webhook_url', 'priority', 'file', 'version'))
   redis.call('HSET', key, 'status', status, 'finished_ms', now)
-  redis.call('EXPIRE', key, ttl)
-  redis.call('EXPIRE', out_key(job), ttl)
-  redis.call('UNLINK', contexts_key(job))
-  if status == 'succeeded' or status == 'failed' then
-    redis.call('UNLINK', in_key(job))
-  else
-    redis.call('EXPIRE', in_key(job), ttl)
-  end
+  retain(job, status, ttl, now)
   if file then
     local account, tokens = unfed(job)
     if tokens ~= 0 then add('cl:unfed', account, -tokens) end

@@ -26,10 +26,10 @@ STEP_TOKENS = 262_144
 #: A feeder that has not shown itself for so long is dead, in milliseconds.
 FEEDER_LEASE_MS = 5_000
 
-#: Files that no job knows are left alone for so long: one may be on its way, in seconds.
+#: Files that no job knows, any more or yet, are left alone for so long: one may be on its way, in seconds.
 STRAY_AGE_S = 3600
 
-FIELDS = ("status", "file", "fed", "fed_bytes", "fed_tokens", "total", "left", "owner", "priority")
+FIELDS = ("status", "file", "fed", "fed_bytes", "fed_tokens", "total", "left", "owner", "priority", "succeeded")
 WINDOW_FIELDS = ("results_window", "dropped")
 
 
@@ -47,6 +47,7 @@ class Feed:
     left: int
     owner: str
     priority: int
+    succeeded: int
     results_window: int | None
     dropped: int
 
@@ -98,7 +99,7 @@ class Feeder:
         """One step of a job, if its slices in progress leave room; whether anything was fed."""
         feed = self._look(job)
         if feed is None or not feed.is_open or feed.fed == feed.total:
-            self._let_go(job, feed)
+            self._let_go(job)
             return False
         room = self._settings.feed_tokens - feed.waiting_tokens
         if room < self._settings.feed_tokens // 2 or feed.room_items <= 0:
@@ -115,18 +116,22 @@ class Feeder:
         return self._feed_lines(feed, lines)
 
     def remove_strays(self) -> None:
-        """Delete old files that no job is fed from; their age is told by the file system's clock, not the host's."""
+        """Delete old files of which no job knows; their age is told by the file system's clock, not the host's."""
         files = list(self._settings.files_root.glob("job_*"))
         if not files:
             return
         clock = self._settings.files_root / "clock"
         clock.touch()
         now_s = clock.stat().st_mtime
-        known = {f"{job}.jsonl" for job in self.jobs()}
+        old = []
         for path in files:
             with suppress(FileNotFoundError):
-                if path.name not in known and now_s - path.stat().st_mtime > STRAY_AGE_S:
-                    path.unlink()
+                if now_s - path.stat().st_mtime > STRAY_AGE_S:
+                    old.append(path)
+        known = self._link.many([("EXISTS", f"cl:job:{{{path.stem}}}") for path in old]) if old else []
+        for path, is_known in zip(old, known, strict=True):
+            if not is_known:
+                path.unlink(missing_ok=True)
 
     def _feed_lines(self, feed: Feed, lines: Sequence["Line"]) -> bool:
         settings = self._settings
@@ -147,7 +152,7 @@ class Feeder:
         values = self._link("HMGET", f"cl:job:{{{job}}}", *FIELDS, *WINDOW_FIELDS)
         if values[0] is None:
             return None
-        status, file, *counts, owner, priority = (value.decode() for value in values[: len(FIELDS)])
+        status, file, *counts, owner, priority, succeeded = (value.decode() for value in values[: len(FIELDS)])
         fed, fed_bytes, fed_tokens, total, left = map(int, counts)
         window, dropped = values[len(FIELDS) :]
         return Feed(
@@ -161,16 +166,22 @@ class Feeder:
             left=left,
             owner=owner,
             priority=int(priority),
+            succeeded=int(succeeded),
             results_window=None if window is None else int(window),
             dropped=int(dropped or 0),
         )
 
-    def _let_go(self, job: str, feed: Feed | None) -> None:
-        """A job that needs no feeding any more: its file goes, and payloads that came too late."""
-        if feed is None or not feed.is_open:
-            self._link("EXPIRE", f"cl:in:{{{job}}}", self._settings.results_ttl_s, "NX")
-        (self._settings.files_root / f"{job}.jsonl").unlink(missing_ok=True)
+    def _let_go(self, job: str) -> None:
+        """A job that needs no feeding any more. It comes here again when it is final, deleted or forgotten: then
+        payloads that came too late go, and its file unless a retry could ask for items in it.
+        """
         self._link("ZREM", "cl:feeds", job)
+        feed = self._look(job)
+        if feed is not None and feed.is_open:
+            return
+        self._link("EXPIRE", f"cl:in:{{{job}}}", self._settings.results_ttl_s, "NX")
+        if feed is None or feed.succeeded == feed.total:
+            (self._settings.files_root / f"{job}.jsonl").unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, slots=True)

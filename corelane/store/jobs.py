@@ -1,10 +1,10 @@
-"""JobStore: jobs as the API sees them. Admit, submit, look, read and drop results, cancel.
+"""JobStore: jobs as the API sees them. Admit, submit, look, list, read and drop results, cancel, delete.
 
 Every call either has its effect or raises StoreUnavailable / StoreFull having had none that anyone can see;
 payloads of a job that never came to be expire within a minute.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,9 +17,12 @@ from corelane.settings import Settings
 from corelane.store.admission import Admission, Promise, look, make_promise, require_in_time, require_room
 from corelane.store.async_link import AsyncLink
 from corelane.store.connections import Command, evalsha, pairs
-from corelane.store.payloads import encode_slice, item_row
+from corelane.store.idempotency import Held, Holder, Once, by_name, find_holder
+from corelane.store.listing import Filters, Page, list_jobs
+from corelane.store.payloads import Row, encode_slice, item_row
 from corelane.store.records import JobRecord, PromiseRecord
 from corelane.store.results import drop_results, read_results
+from corelane.store.retries import read_contexts, read_rows, unanswered
 from corelane.store.scripts import load_scripts
 
 #: Payloads written before their job is submitted live this long, in seconds.
@@ -55,6 +58,12 @@ class Submission:
     contexts: Mapping[str, str] = field(default_factory=dict)
     items: Sequence[Item] = ()
     upload: Upload | None = None
+    labels: Sequence[str] = ()
+    asked: str = ""
+    keep_s: int | None = None
+    name: str | None = None
+    retry_of: str | None = None
+    once: Once | None = None
 
     @property
     def total(self) -> int:
@@ -79,10 +88,10 @@ class JobStore:
         return await look(self._link, model, key)
 
     async def submit(self, submission: Submission, admission: Admission) -> JobRecord:
-        """Write payloads, then job, refs and bells in one step. Idempotent by the job's id.
+        """Write payloads, then job, refs and bells in one step. Idempotent by the job's id, and by its ``once``.
 
         Raises Overloaded or DeadlineInfeasible before anything is written; VersionClosed, with nothing kept, if the
-        version stopped taking jobs since it was admitted.
+        version stopped taking jobs since it was admitted; Held if another job holds its ``once``.
         """
         costs = [item_tokens(item, submission.contexts) for item in submission.items]
         slices = list(cut_slices(costs, self._settings.slice_items, self._settings.slice_tokens))
@@ -92,9 +101,13 @@ class JobStore:
         fields = self._fields(submission, promise)
         expires_in_ms = int(1000 * (submission.expires_in_s or 0))
         file = ("", 0) if submission.upload is None else (submission.upload.name, submission.upload.tokens)
-        head = (submission.id, submission.version, self._bell, expires_in_ms, *file, len(fields))
+        once = submission.once
+        hold = ("", "", 0) if once is None else (once.key, once.fingerprint, once.ttl_s)
+        head = (submission.id, submission.version, self._bell, expires_in_ms, *file, *hold, len(fields))
         flat = [part for pair in fields.items() for part in pair]
         reply = await self._write(submission, payloads, [*head, *flat, *refs])
+        if reply[0] < 0:
+            raise Held(Holder.decode(reply[1]))
         reach("submit.accepted", self._settings.armed_faults)
         return JobRecord(
             id=submission.id,
@@ -108,6 +121,9 @@ class JobStore:
             priority=submission.priority,
             expires_ms=None if reply[2] is None else int(reply[2]),
             promise=PromiseRecord.decode(fields["promise"]),
+            labels=list(submission.labels),
+            name=submission.name,
+            retry_of=submission.retry_of,
         )
 
     async def _promise(self, submission: Submission, admission: Admission, tokens: int, slices: int) -> Promise:
@@ -163,6 +179,10 @@ class JobStore:
         }
         if submission.webhook is not None:
             fields["webhook_url"] = submission.webhook.url
+        if submission.labels:
+            fields["labels"] = orjson.dumps(submission.labels)
+        given = {name: getattr(submission, name) for name in ("asked", "keep_s", "name", "retry_of")}
+        fields |= {name: value for name, value in given.items() if value}
         if submission.upload is not None and submission.upload.results_window is not None:
             fields["results_window"] = submission.upload.results_window
         return fields
@@ -185,6 +205,42 @@ class JobStore:
     async def drop(self, record: JobRecord, before: int) -> int:
         """Forget results of items before an index, as far as they are answered; the index of the first one kept."""
         return await drop_results(self._link, record, before)
+
+    async def page(self, owner: str, filters: Filters, after: str | None, limit: int) -> Page:
+        """A page of an owner's jobs, newest first, older than the one whose id is the cursor."""
+        return await list_jobs(self._link, owner, filters, after, limit)
+
+    async def holder(self, key: str) -> Holder | None:
+        """Who holds the key of a ``Once``."""
+        return await find_holder(self._link, key)
+
+    async def named(self, owner: str, name: str) -> str | None:
+        """The id of the job that an owner calls so."""
+        holder = await find_holder(self._link, by_name(owner, name, "").key)
+        return None if holder is None else holder.subject
+
+    def unanswered(self, record: JobRecord) -> AsyncIterator[list[int]]:
+        """Indexes of a final job's items that did not succeed, in order and in parts."""
+        return unanswered(self._link, record)
+
+    async def rows(self, record: JobRecord, indexes: Sequence[int]) -> list[Row]:
+        """Items of a job that has no file, as they were asked; raises ItemsLost if one is not there any more."""
+        return await read_rows(self._link, record, indexes)
+
+    async def contexts(self, job: str) -> dict[int, str]:
+        """The contexts that a job's items share, by number, in order."""
+        return await read_contexts(self._link, job)
+
+    async def is_gone(self, job: str, owner: str) -> bool:
+        """Whether an owner's job was there and its time is over, as far as that is remembered."""
+        gone, listed = await self._link.many(
+            [("GET", f"cl:gone:{job}"), ("ZSCORE", f"cl:index:{owner}", job)],
+        )
+        return listed is not None or gone == owner.encode()
+
+    async def delete(self, job: str) -> bool:
+        """Leave nothing of a job, canceled first if it is open; whether there was one."""
+        return bool(await self._link.run("delete", job, self._settings.results_ttl_s))
 
     async def cancel(self, job: str) -> bool | None:
         """True if the job was open and is canceled now, False if it was final, None if there is none."""

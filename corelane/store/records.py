@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import orjson
 
@@ -9,6 +10,10 @@ from corelane.jobs import Counts, ItemError, Job, JobStatus, JobUrls, Options, P
 from corelane.jobs import Promise as PromiseOnTheWire
 from corelane.lanes import PUBLIC
 from corelane.store.admission import Promise
+
+#: Fields of a job's hash that may be missing, and are taken as they are.
+TEXTS = ("name", "retry_of", "asked", "webhook_url", "file")
+NUMBERS = ("started_ms", "finished_ms", "expires_ms", "dropped", "keep_s", "kept_until_ms", "fed", "results_window")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +80,18 @@ class JobRecord:
     promise: PromiseRecord | None = None
     dropped: int = 0
     error: dict[str, str] | None = None
+    labels: list[str] = field(default_factory=list)
+    name: str | None = None
+    retry_of: str | None = None
+    #: The model that was asked for, of which ``version`` is what answers.
+    asked: str = ""
+    webhook_url: str | None = None
+    keep_s: int | None = None
+    kept_until_ms: int | None = None
+    #: The file its items stand in, if they were sent as lines, and how many of them were fed from it.
+    file: str | None = None
+    fed: int = 0
+    results_window: int | None = None
     #: What stood under the indexes of the first items when the job was read; empty if nobody looked.
     first_results: Sequence[bytes | None] = ()
 
@@ -82,15 +99,14 @@ class JobRecord:
     def parse(cls, job: str, raw: dict[bytes, bytes], first_results: Sequence[bytes | None] = ()) -> "JobRecord":
         """A job's hash as a record."""
         values = {key.decode(): value for key, value in raw.items()}
-        started, finished, expires = (values.get(name) for name in ("started_ms", "finished_ms", "expires_ms"))
+        known: dict[str, Any] = {name: values[name].decode() for name in TEXTS if name in values}
+        known |= {name: int(values[name]) for name in NUMBERS if name in values}
         return cls(
             id=job,
             status=JobStatus(values["status"].decode()),
             version=values["version"].decode(),
             total=int(values["total"]),
             created_ms=int(values["created_ms"]),
-            started_ms=None if started is None else int(started),
-            finished_ms=None if finished is None else int(finished),
             succeeded=int(values["succeeded"]),
             failed=int(values["failed"]),
             canceled=int(values["canceled"]),
@@ -99,11 +115,11 @@ class JobRecord:
             metadata=orjson.loads(values["metadata"]),
             owner=values["owner"].decode(),
             priority=list(Priority)[int(values["priority"])],
-            expires_ms=None if expires is None else int(expires),
             promise=PromiseRecord.decode(values["promise"]) if "promise" in values else None,
-            dropped=int(values.get("dropped", 0)),
             error=orjson.loads(values["error"]) if "error" in values else None,
+            labels=orjson.loads(values["labels"]) if "labels" in values else [],
             first_results=first_results,
+            **known,
         )
 
     def describe(self) -> Job:
@@ -111,6 +127,7 @@ class JobRecord:
         home = f"/v1/jobs/{self.id}"
         return Job(
             id=self.id,
+            name=self.name,
             status=self.status,
             model=self.version,
             counts=Counts(
@@ -125,10 +142,20 @@ class JobRecord:
             started_at=None if self.started_ms is None else iso_time(self.started_ms),
             finished_at=None if self.finished_ms is None else iso_time(self.finished_ms),
             expires_at=None if self.expires_ms is None else iso_time(self.expires_ms),
+            kept_until=None if self.kept_until_ms is None else iso_time(self.kept_until_ms),
             promise=None if self.promise is None else self.promise.describe(self.created_ms),
             error=None if self.error is None else ItemError(**self.error),
             results_from=self.dropped,
-            urls=JobUrls(self=home, results=f"{home}/results", cancel=f"{home}/cancel"),
+            retry_of=self.retry_of,
+            urls=JobUrls(
+                self=home,
+                results=f"{home}/results",
+                cancel=f"{home}/cancel",
+                events=f"{home}/events",
+                deliveries=f"{home}/deliveries",
+                retry=f"{home}/retry",
+            ),
             options=self.options,
             metadata=self.metadata,
+            labels=self.labels,
         )

@@ -45,17 +45,19 @@ async def drop_results(link: AsyncLink, record: JobRecord, before: int) -> int:
     at = record.dropped
     while at < min(before, record.total):
         begin, blobs = await _look(link, "out", record, at, min(LOOK_ITEMS, before - at))
-        firsts = []
+        firsts: list[int] = []
+        failed: list[int] = []
         end = at
         while (blob := blobs[end - begin] if end - begin < len(blobs) else None) is not None:
-            length = len(orjson.loads(blob))
-            if end + length > before:
+            results = orjson.loads(blob)
+            if end + len(results) > before:
                 break
             firsts.append(end)
-            end += length
+            failed += [end + i for i, result in enumerate(results) if result["status"] != JobStatus.SUCCEEDED]
+            end += len(results)
         if not firsts:
             break
-        at = int(await link.run("drop", record.id, end, *firsts))
+        at = int(await link.run("drop", record.id, end, len(firsts), *firsts, *failed))
     return at
 
 

@@ -17,6 +17,7 @@ NAMES = (
     "return",
     "cancel",
     "drop",
+    "delete",
     "beat",
     "announce",
     "place",
@@ -27,6 +28,7 @@ NAMES = (
     "ring",
     "wake",
     "tend",
+    "forget",
 )
 
 

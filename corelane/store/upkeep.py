@@ -16,6 +16,9 @@ from corelane.store.payloads import slice_ids
 #: Leases looked at in one sweep; the rest follow a sweep later.
 LEASES_PER_SWEEP = 100
 
+#: Jobs forgotten in one sweep; the rest follow a sweep later.
+FORGOTTEN_PER_SWEEP = 2000
+
 
 class Upkeep:
     """What must be done now and then so that nothing is lost. Every call may be repeated, by several keepers too."""
@@ -45,6 +48,10 @@ class Upkeep:
         """End jobs whose time is over; the names of cores that must be rung for."""
         grace_ms, ttl = int(self._settings.bell_grace_s * 1000), self._settings.results_ttl_s
         return [core.decode() for core in self._link.run("tend", grace_ms, ttl)]
+
+    def forget(self) -> int:
+        """Clear up after jobs whose time to be kept is over; how many."""
+        return int(self._link.run("forget", self._settings.gone_ttl_s, FORGOTTEN_PER_SWEEP))
 
     def _return(self, lease: str, *, only_lapsed: bool) -> int:
         held = self._link("HGETALL", f"cl:claim:{lease}")

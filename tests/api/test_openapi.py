@@ -18,7 +18,11 @@ def test_every_route_is_there(document: dict[str, Any]) -> None:
     routes = {(method, path) for path, methods in document["paths"].items() for method in methods}
     assert routes == {
         ("post", "/v1/jobs"),
+        ("get", "/v1/jobs"),
+        ("put", "/v1/jobs/{job_id}"),
         ("get", "/v1/jobs/{job_id}"),
+        ("delete", "/v1/jobs/{job_id}"),
+        ("post", "/v1/jobs/{job_id}/retry"),
         ("get", "/v1/jobs/{job_id}/results"),
         ("delete", "/v1/jobs/{job_id}/results"),
         ("post", "/v1/jobs/{job_id}/cancel"),

@@ -101,7 +101,7 @@ def test_only_one_feeds_at_a_time(bench: Bench) -> None:
     assert second.take_turn("two")
 
 
-def test_canceled_job_is_fed_no_more_and_its_file_goes(bench: Bench) -> None:
+def test_canceled_job_is_fed_no_more_and_its_file_stays_for_a_retry_until_the_job_goes(bench: Bench) -> None:
     bench.core("a/0")
     job, path = submit_upload(bench, 5000)
     feeder = feeder_of(bench)
@@ -110,10 +110,34 @@ def test_canceled_job_is_fed_no_more_and_its_file_goes(bench: Bench) -> None:
     bench.cancel(job)
     assert not bench.raw.exists("cl:unfed")
     assert not feeder.feed(job)
-    assert not path.exists()
+    assert path.exists()
     assert bench.get(job).canceled == 5000
     assert [r["status"] for r in bench.results(job, 4990)] == ["canceled"] * 10
     assert 0 < bench.raw.ttl(f"cl:in:{{{job}}}") <= bench.settings.results_ttl_s
+    assert feeder.jobs() == []
+    bench.with_store(lambda store: store.delete(job))
+    assert feeder.jobs() == [job]
+    assert not feeder.feed(job)
+    assert not path.exists()
+    assert not bench.raw.keys(f"*{job}*")
+
+
+def test_file_whose_items_did_not_all_succeed_goes_when_the_job_is_forgotten(bench: Bench) -> None:
+    core = bench.core("a/0")
+    job, path = submit_upload(bench, 40)
+    feeder = feeder_of(bench)
+    feeder.feed(job)
+    claim = claimed(core)
+    core.commit(claim.lease, answered(claim, "failed"))
+    assert not feeder.feed(job)
+    assert path.exists()
+    assert not bench.raw.exists(f"cl:in:{{{job}}}")
+    bench.raw.delete(f"cl:job:{{{job}}}")
+    bench.raw.zadd("cl:keeping", {f"public:{job}:file": 1})
+    assert bench.upkeep.forget() == 1
+    assert feeder.jobs() == [job]
+    assert not feeder.feed(job)
+    assert not path.exists()
 
 
 def test_job_whose_file_is_gone_keeps_its_answers_and_fails_the_rest_with_the_reason(bench: Bench) -> None:

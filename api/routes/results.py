@@ -1,0 +1,89 @@
+"""Results of a job: pages, a stream that follows it, and dropping what the caller has stored."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+import orjson
+from fastapi import APIRouter, Header, Query, Response
+from starlette.responses import StreamingResponse
+
+from api.bodies import NDJSON
+from api.deps import JobId, Parts, PartsDep, Reader, Submitter
+from api.errors import documented
+from api.lookup import require
+from corelane.errors import InvalidInput
+from corelane.jobs import Job, Result, ResultList
+from corelane.store.records import JobRecord
+from corelane.store.results import require_kept
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses=documented(403, 404, 410, 422, 503))
+
+#: Results sent in one piece of an NDJSON stream.
+STREAM_PAGE = 500
+
+#: A stream that has caught up with its job looks for more this often, in seconds.
+STREAM_LOOK_S = 0.5
+
+
+@router.get("/{job_id}/results", responses={200: {"content": {NDJSON: {}}}}, response_model=ResultList)
+async def list_results(
+    job_id: JobId,
+    parts: PartsDep,
+    caller: Reader,
+    after: Annotated[str | None, Query(max_length=20, description="Cursor of an earlier page's `next`.")] = None,
+    limit: Annotated[int, Query(ge=1, le=1000, description="Most results in a page.")] = 100,
+    accept: Annotated[str, Header(description=f"`{NDJSON}` streams all results, one a line.")] = "application/json",
+) -> Response | ResultList:
+    """Results in item order, up to the first item not answered yet; as NDJSON the stream follows the job to its end."""
+    record = await require(parts, job_id, caller)
+    start = record.dropped if after is None else read_cursor(after)
+    require_kept(record, start)
+    if NDJSON in accept:
+        return StreamingResponse(stream_results(parts, record, start), media_type=NDJSON)
+    found = await parts.store.results(record, start, limit)
+    at = start + len(found)
+    has_more = at < record.total
+    return ResultList(
+        data=[Result.model_validate(result) for result in found], has_more=has_more, next=str(at) if has_more else None
+    )
+
+
+@router.delete("/{job_id}/results")
+async def drop_results(
+    job_id: JobId,
+    parts: PartsDep,
+    caller: Submitter,
+    before: Annotated[int, Query(ge=1, description="Results of items before this one are forgotten.")],
+) -> Job:
+    """Forget results that the caller has stored, so that a large job's results do not fill Redis.
+
+    They go by whole slices, and only as far as every item is answered: ``results_from`` says how far. May be repeated.
+    """
+    record = await require(parts, job_id, caller)
+    await parts.store.drop(record, before)
+    return (await require(parts, job_id, caller)).describe()
+
+
+async def stream_results(parts: Parts, record: JobRecord, at: int) -> AsyncIterator[bytes]:
+    """One line per result; ends when the job is final and all of it was sent."""
+    while True:
+        found = await parts.store.results(record, at, STREAM_PAGE)
+        if found:
+            at += len(found)
+            yield b"".join(orjson.dumps(result, option=orjson.OPT_APPEND_NEWLINE) for result in found)
+        elif record.status.is_final:
+            return
+        else:
+            await asyncio.sleep(STREAM_LOOK_S)
+            again = await parts.store.get(record.id)
+            if again is None:
+                return
+            record = again
+
+
+def read_cursor(after: str) -> int:
+    """The item a cursor points to; raises InvalidInput if it is not one of ours."""
+    if not after.isascii() or not after.isdigit():
+        raise InvalidInput("`after` is not a cursor; pass the `next` of the page before")
+    return int(after)

@@ -7,7 +7,7 @@ from typing import Any, Self, TypeVar, Unpack
 import httpx2
 
 from corelane.client import calls
-from corelane.client.calls import Call, JobParts, job_body
+from corelane.client.calls import Call, JobFilters, JobParts, job_body
 from corelane.client.talk import Give, Pause, Reply, Send, Service, Step, Talk
 from corelane.client.transport import http_options, new_key, timeout_of
 from corelane.client.wire import JobItem, dump_lines
@@ -54,14 +54,18 @@ class Client:
         *,
         wait_s: float = 0.0,
         idempotency_key: str | None = None,
+        name: str | None = None,
         **parts: Unpack[JobParts],
     ) -> Job:
         """Hand in a job; it is kept once this returns, and final already if it ended within ``wait_s``.
 
         Sent again while the service is away: by its idempotency key, a new one if none is given, the job is taken in
-        once. Items name those of ``contexts`` by ``context_id``. ``refuse_if_late`` raises ServiceError (409) if the
-        job is not expected to be done within ``expires_in_s``.
+        once. With a ``name`` of your own it is found by that name too, and is the same job whenever it is handed in
+        again, for as long as it is kept. Items name those of ``contexts`` by ``context_id``. ``refuse_if_late`` raises
+        ServiceError (409) if the job is not expected to be done within ``expires_in_s``.
         """
+        if name is not None:
+            return self._call(calls.put_job(name, job_body(items, parts), wait_s))
         return self._call(calls.submit(job_body(items, parts), idempotency_key or new_key(), wait_s))
 
     def submit_lines(
@@ -96,6 +100,18 @@ class Client:
         its end only so.
         """
         return self._each(self._service.results(job_id, drop))
+
+    def iter_jobs(self, *, limit: int | None = None, **filters: Unpack[JobFilters]) -> Generator[Job, None, None]:
+        """Your own jobs that fit all filters, newest first, ``limit`` at most; read page after page as you go."""
+        return self._each(self._service.jobs(filters, limit))
+
+    def retry(self, job_id: str) -> Job:
+        """Ask again what a final job left unanswered: a new job, the same one however often this is called."""
+        return self._call(calls.retry(job_id))
+
+    def delete(self, job_id: str) -> None:
+        """Have a job and its results forgotten; one that is open is canceled first."""
+        self._call(calls.delete_job(job_id))
 
     def drop_results(self, job_id: str, before: int) -> Job:
         """Have the service forget stored results of items before this one; the job's ``results_from`` says how far."""

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import httpx2
 
 from corelane.client import calls
-from corelane.client.calls import LONGEST_POLL_S, PAGE_ITEMS, Call
+from corelane.client.calls import LONGEST_POLL_S, PAGE_ITEMS, Call, JobFilters
 from corelane.client.wire import FOREIGN, read_problem
 from corelane.errors import CorelaneError, ServiceError, ServiceUnreachable
 from corelane.jobs import Job, Result
@@ -24,6 +24,9 @@ FOLLOW_S = 2.0
 
 #: Least time between two looks at a job if the service does not honour `wait`, in seconds.
 LEAST_POLL_S = 0.2
+
+#: Jobs asked for in one page.
+PAGE_JOBS = 100
 
 #: First pause before a call is repeated, doubled each time; and the longest, whatever the service asks for. Seconds.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 60.0
@@ -138,6 +141,19 @@ class Service:
                 raise self.strange(f"{job_id} is final but its results end at item {after}")
             if len(page.data) < PAGE_ITEMS:
                 is_final = (yield from self._poll(job_id, FOLLOW_S)).status.is_final
+
+    def jobs(self, filters: JobFilters, limit: int | None) -> Talk[None]:
+        """Give each job that fits, newest first, up to ``limit``."""
+        after: str | None = None
+        left = limit
+        while left is None or left > 0:
+            page = yield from self.call(calls.list_jobs(filters, after, min(PAGE_JOBS, left or PAGE_JOBS)))
+            for job in page.data:
+                yield Give(job)
+            left = None if left is None else left - len(page.data)
+            if not page.has_more or page.next is None:
+                return
+            after = page.next
 
     def _poll(self, job_id: str, wait_s: float) -> Talk[Job]:
         """A look at a job, but never a busy loop when repeated, even if the service answers early."""

@@ -64,6 +64,6 @@
 Times are Redis' own clock, so the clocks of hosts do not matter. Every script is atomic and may be repeated: a repeated
 submit finds its job, a repeated commit finds no lease. ``admission``, ``jobs``, ``listing``, ``idempotency``,
 ``results``, ``retries``, ``completions``, ``fleet`` and ``rollout`` serve the API, ``dispatch``, ``fleet`` and
-``plans`` the workers, ``upkeep`` and ``feeding`` the keeper, ``deliveries`` the webhooks; ``records`` and ``payloads`` are
-how a job and its items are read.
+``plans`` the workers, ``upkeep`` and ``feeding`` the keeper, ``deliveries`` the webhooks; ``records`` and ``payloads``
+are how a job and its items are read.
 """

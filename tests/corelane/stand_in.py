@@ -34,6 +34,7 @@ class StandIn:
         self.max_open = 1_000
         self.polls_until_final = 1
         self.wrong_offsets = False
+        self.failed = 0
         self.most_open = 0
         server.expect_request(re.compile(".*")).respond_with_handler(self.handle)
 
@@ -47,8 +48,8 @@ class StandIn:
         if self.refusals:
             return self.refusals.popleft()
         if request.path == "/v1/jobs":
-            return self.submit(request)
-        if match := re.fullmatch(r"/v1/jobs/(\w+)(/results|/cancel)?", request.path):
+            return self.submit(request) if request.method == "POST" else self.listed(request)
+        if match := re.fullmatch(r"/v1/jobs/(\w+)(/results|/cancel|/retry)?", request.path):
             return self.job(request, match[1], match[2])
         if request.path in ("/v1/cores", "/v1/models"):
             return answer({"object": "list", "data": [{"id": "one"}]})
@@ -70,6 +71,16 @@ class StandIn:
         self.most_open = max(self.most_open, self.open_jobs())
         return answer(self.describe(job_id), 200 if waits else 202)
 
+    def listed(self, request: Request) -> Response:
+        """Jobs, newest first; the cursor counts them."""
+        at, limit = int(request.args.get("after", 0)), int(request.args["limit"])
+        found = [self.describe(job_id) | {"results": None} for job_id in [*self.jobs][::-1][at : at + limit]]
+        more = at + limit < len(self.jobs)
+        ends = {"first_id": None, "last_id": None}
+        return answer(
+            {"object": "list", "data": found, "has_more": more, "next": str(at + limit) if more else None} | ends
+        )
+
     def open_jobs(self) -> int:
         """Jobs whose results were not all fetched yet."""
         return sum(job["read"] < len(job["body"]["items"]) for job in self.jobs.values())
@@ -80,7 +91,11 @@ class StandIn:
         if action == "/cancel":
             self.canceled.append(job_id)
             return answer(self.describe(job_id))
+        if action == "/retry":
+            return answer(self.describe(job_id), 202)
         job = self.jobs[job_id]
+        if request.method == "DELETE" and action is None:
+            return Response(status=204)
         if request.method == "DELETE":
             job["dropped"] = max(job["dropped"], int(request.args["before"]))
             return answer(self.describe(job_id))
@@ -101,7 +116,7 @@ class StandIn:
             "id": job_id,
             "status": "succeeded" if is_final else "running",
             "model": "words@1",
-            "counts": {"total": len(items), "succeeded": len(items) if is_final else 0},
+            "counts": {"total": len(items), "succeeded": len(items) - self.failed if is_final else 0},
             "created_at": "2026-01-01T00:00:00.000Z",
             "results_from": job["dropped"],
             "urls": {"self": f"/v1/jobs/{job_id}", "results": "", "cancel": ""},

@@ -233,6 +233,29 @@ def test_results_missing_from_a_final_job_end_in_an_error(client: Client, servic
         list(client.iter_results(job.id))
 
 
+def test_jobs_are_listed_page_after_page(client: Client, service: StandIn) -> None:
+    ids = [client.submit([ITEM]).id for _ in range(250)]
+    assert [job.id for job in client.iter_jobs()] == ids[::-1]
+    assert [job.id for job in client.iter_jobs(limit=101, status=["queued", JobStatus.RUNNING])] == ids[::-1][:101]
+    assert service.requests[-1] == "GET /v1/jobs?limit=1&status=queued&status=running&after=100"
+
+
+def test_a_job_with_a_name_is_put_there(client: Client, service: StandIn) -> None:
+    job = service.describe(client.submit([ITEM], labels=["a"]).id)
+    service.refusals.append(problem(503, "overloaded", "later", retry_after="0"))
+    service.refusals.append(Response(dump_body(job)))
+    client.submit([ITEM], name="my run/7")
+    assert service.requests[-2:] == ["PUT /v1/jobs/my run/7"] * 2
+    assert service.bodies[0]["labels"] == ["a"]
+
+
+def test_retry_and_delete_reach_their_paths(client: Client, service: StandIn) -> None:
+    job = client.submit([ITEM])
+    assert client.retry(job.id).id == job.id
+    client.delete(job.id)
+    assert service.requests[1:] == [f"POST /v1/jobs/{job.id}/retry", f"DELETE /v1/jobs/{job.id}"]
+
+
 def test_cancel_cores_models_and_ready_reach_their_paths(client: Client, service: StandIn) -> None:
     job = client.submit([ITEM])
     assert client.cancel(job.id).id == job.id

@@ -8,7 +8,7 @@ import httpx2
 
 from corelane.client import calls
 from corelane.client.calls import Call, JobFilters, JobParts, job_body
-from corelane.client.talk import Give, Pause, Reply, Send, Service, Step, Talk
+from corelane.client.talk import Give, Hear, JobEvent, Listen, Pause, Reply, Send, Service, Step, Talk
 from corelane.client.transport import http_options, new_key, timeout_of
 from corelane.client.wire import JobItem, Lines, dump_lines
 from corelane.errors import CorelaneError
@@ -105,6 +105,13 @@ class AsyncClient:
         """Have a job and its results forgotten; one that is open is canceled first."""
         await self._call(calls.delete_job(job_id))
 
+    def iter_events(self, job_id: str, *, after: str | None = None) -> AsyncGenerator[JobEvent, None]:
+        """A job's events, from the first or from ``after`` an event's id, to the last, `job.completed`.
+
+        Each comes once and in order: a stream that breaks is taken up after the last event that was read.
+        """
+        return self._each(self._service.events(job_id, after))
+
     async def drop_results(self, job_id: str, before: int) -> Job:
         """Have the service forget stored results of items before this one; the job's ``results_from`` says how far."""
         return await self._call(calls.drop_results(job_id, before))
@@ -174,16 +181,29 @@ class AsyncClient:
     async def _each(self, talk: Talk[None]) -> AsyncGenerator[Any, None]:
         """What a talk gives, one by one."""
         brought: Any = None
-        while True:
-            try:
-                step = talk.send(brought)
-            except StopIteration:
-                return
-            brought = None
-            if isinstance(step, Give):
-                yield step.value
-            else:
-                brought = await self._step(step)
+        stream: httpx2.Response | None = None
+        events: Any = None
+        try:
+            while True:
+                try:
+                    step = talk.send(brought)
+                except StopIteration:
+                    return
+                brought = None
+                if isinstance(step, Give):
+                    yield step.value
+                elif isinstance(step, Listen):
+                    if stream is not None:
+                        await stream.aclose()
+                    stream, brought = await self._listen(step.call)
+                    events = None if stream is None else aiter(httpx2.EventSource(stream))
+                elif isinstance(step, Hear):
+                    brought = await self._hear(events)
+                else:
+                    brought = await self._step(step)
+        finally:
+            if stream is not None:
+                await stream.aclose()
 
     async def _step(self, step: Step) -> object:
         if isinstance(step, Pause):
@@ -191,6 +211,26 @@ class AsyncClient:
         elif isinstance(step, Send):
             return await self._send(step.call)
         return None
+
+    async def _listen(self, call: Call[Any]) -> tuple[httpx2.Response | None, Reply | httpx2.HTTPError | None]:
+        """An open stream, or what came in its place."""
+        timeout = timeout_of(call, self._service)
+        request = self._http.build_request(call.method, call.url, headers=call.headers, timeout=timeout)
+        try:
+            response = await self._http.send(request, stream=True)
+            if response.status_code == 200:
+                return response, None
+            content = await response.aread()
+        except httpx2.HTTPError as error:
+            return None, error
+        return None, Reply(response.status_code, response.headers, content)
+
+    async def _hear(self, events: Any) -> httpx2.ServerSentEvent | httpx2.HTTPError | None:
+        try:
+            heard: httpx2.ServerSentEvent | None = await anext(events, None)
+        except httpx2.HTTPError as error:
+            return error
+        return heard
 
     async def _send(self, call: Call[Any]) -> Reply | httpx2.HTTPError:
         try:

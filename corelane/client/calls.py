@@ -150,6 +150,12 @@ def results(job_id: str, after: str | None) -> Call[ResultList]:
     return Call("GET", "/v1/jobs/{job_id}/results", of(ResultList), {"job_id": job_id}, params)
 
 
+def events(job_id: str, after: str | None) -> Call[None]:
+    """A job's events as a stream, from after the one that was read last."""
+    headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": after} if after else {})
+    return Call("GET", "/v1/jobs/{job_id}/events", read_nothing, {"job_id": job_id}, headers=headers)
+
+
 def drop_results(job_id: str, before: int) -> Call[Job]:
     """Have results forgotten."""
     return Call("DELETE", "/v1/jobs/{job_id}/results", of(Job), {"job_id": job_id}, {"before": str(before)})

@@ -17,6 +17,7 @@ from corelane.client import calls
 from corelane.client.calls import LONGEST_POLL_S, PAGE_ITEMS, Call, JobFilters
 from corelane.client.wire import FOREIGN, read_problem
 from corelane.errors import CorelaneError, ServiceError, ServiceUnreachable
+from corelane.events import DATA, EventType, Partial, Progress
 from corelane.jobs import Job, Result
 
 #: Results of a running job are looked for this often, in seconds; its end is noticed at once.
@@ -36,6 +37,9 @@ OVERLOADED = frozenset({429, 503})
 
 #: A proxy's way of saying that the service is away: worth another try where trying twice does no harm.
 AWAY = OVERLOADED | {502, 504}
+
+#: The answer to who has read a job's last event: do not come back.
+NOTHING_MORE = 204
 
 Answer = TypeVar("Answer")
 
@@ -70,8 +74,29 @@ class Give:
     value: Any
 
 
-Step = Send | Pause | Give
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """Open a stream of events, in place of one that is open; brings None, or what came in its place, as for Send."""
+
+    call: Call[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Hear:
+    """Wait for the stream's next event; brings it, None at the end, or the httpx2.HTTPError that broke it off."""
+
+
+Step = Send | Pause | Give | Listen | Hear
 Talk = Generator[Step, Any, Answer]
+
+
+@dataclass(frozen=True, slots=True)
+class JobEvent:
+    """One event of a job: its id, by which a stream is taken up again; its type; and what that type carries."""
+
+    id: str
+    type: EventType
+    data: Progress | Partial | Job
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +166,45 @@ class Service:
                 raise self.strange(f"{job_id} is final but its results end at item {after}")
             if len(page.data) < PAGE_ITEMS:
                 is_final = (yield from self._poll(job_id, FOLLOW_S)).status.is_final
+
+    def events(self, job_id: str, after: str | None) -> Talk[None]:
+        """Give each event of a job once, in order, to its end; a stream that breaks is taken up where it broke."""
+        attempt = 0
+        while True:
+            opened: Reply | httpx2.HTTPError | None = yield Listen(calls.events(job_id, after))
+            pause_ms = None
+            if isinstance(opened, Reply):
+                if opened.status == NOTHING_MORE:
+                    return
+                failure: CorelaneError = read_problem(opened.status, opened.content)
+                if opened.status not in AWAY:
+                    raise failure
+            elif opened is not None:
+                failure = self.unreachable(opened, True)
+            else:
+                failure = ServiceUnreachable(f"{self.base_url} broke off its events")
+                while isinstance(heard := (yield Hear()), httpx2.ServerSentEvent):
+                    pause_ms = heard.retry if heard.retry is not None else pause_ms
+                    after = heard.id or after
+                    if heard.event in DATA:
+                        attempt = 0
+                        event = self._event(heard)
+                        yield Give(event)
+                        if event.type is EventType.COMPLETED:
+                            return
+                if heard is not None:
+                    failure = self.unreachable(heard, True)
+            if attempt >= self.max_retries:
+                raise failure
+            yield Pause(pause_s(attempt, None, random.random()) if pause_ms is None else pause_ms / 1000)
+            attempt += 1
+
+    def _event(self, heard: httpx2.ServerSentEvent) -> JobEvent:
+        kind = EventType(heard.event)
+        try:
+            return JobEvent(heard.id, kind, DATA[kind].model_validate_json(heard.data, extra="ignore"))
+        except ValueError:
+            raise self.strange(f"its event {heard.event} carries something else") from None
 
     def jobs(self, filters: JobFilters, limit: int | None) -> Talk[None]:
         """Give each job that fits, newest first, up to ``limit``."""

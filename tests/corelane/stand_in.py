@@ -35,6 +35,7 @@ class StandIn:
         self.polls_until_final = 1
         self.wrong_offsets = False
         self.failed = 0
+        self.event_streams: deque[int] = deque()
         self.most_open = 0
         server.expect_request(re.compile(".*")).respond_with_handler(self.handle)
 
@@ -49,7 +50,7 @@ class StandIn:
             return self.refusals.popleft()
         if request.path == "/v1/jobs":
             return self.submit(request) if request.method == "POST" else self.listed(request)
-        if match := re.fullmatch(r"/v1/jobs/(\w+)(/results|/cancel|/retry)?", request.path):
+        if match := re.fullmatch(r"/v1/jobs/(\w+)(/results|/cancel|/retry|/events)?", request.path):
             return self.job(request, match[1], match[2])
         if request.path in ("/v1/cores", "/v1/models"):
             return answer({"object": "list", "data": [{"id": "one"}]})
@@ -81,6 +82,23 @@ class StandIn:
             {"object": "list", "data": found, "has_more": more, "next": str(at + limit) if more else None} | ends
         )
 
+    def events(self, request: Request, job_id: str) -> Response:
+        """Ten events and the last; every stream but the last breaks off in the middle of an event."""
+        job = self.describe(job_id)
+        progress = {"job": job_id, "at": job["created_at"], "counts": job["counts"]}
+        told = [("job.running", progress), ("job.of_tomorrow", {})] + [("job.progress", progress)] * 8
+        told.append(("job.completed", job | {"status": "succeeded"}))
+        at = int(request.headers.get("Last-Event-ID", "0-0").split("-")[0])
+        if at >= len(told):
+            return Response(status=204)
+        whole = [
+            f"id: {n + 1}-0\nevent: {kind}\ndata: {orjson.dumps(data).decode()}\n\n"
+            for n, (kind, data) in enumerate(told)
+        ][at:]
+        length = self.event_streams.popleft() if self.event_streams else len(whole)
+        text = ": ping\n\nretry: 10\n\n" + "".join(whole[:length]) + "".join(whole[length : length + 1])[:20]
+        return Response(text, content_type="text/event-stream")
+
     def open_jobs(self) -> int:
         """Jobs whose results were not all fetched yet."""
         return sum(job["read"] < len(job["body"]["items"]) for job in self.jobs.values())
@@ -91,6 +109,8 @@ class StandIn:
         if action == "/cancel":
             self.canceled.append(job_id)
             return answer(self.describe(job_id))
+        if action == "/events":
+            return self.events(request, job_id)
         if action == "/retry":
             return answer(self.describe(job_id), 202)
         job = self.jobs[job_id]

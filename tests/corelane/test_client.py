@@ -26,7 +26,7 @@ from corelane.client import (
     read_problem,
 )
 from corelane.errors import InvalidInput, ServiceError, ServiceUnreachable
-from corelane.jobs import Item, JobStatus, LinesHead, Options, Priority
+from corelane.jobs import Item, Job, JobStatus, LinesHead, Options, Priority
 from tests.corelane.stand_in import ITEM, StandIn, many, problem
 
 
@@ -247,6 +247,28 @@ def test_a_job_with_a_name_is_put_there(client: Client, service: StandIn) -> Non
     client.submit([ITEM], name="my run/7")
     assert service.requests[-2:] == ["PUT /v1/jobs/my run/7"] * 2
     assert service.bodies[0]["labels"] == ["a"]
+
+
+def test_events_come_once_and_in_order_however_often_the_stream_breaks(client: Client, service: StandIn) -> None:
+    job = client.submit([ITEM]).id
+    service.event_streams.extend([0, 1, 3, 1, 0, 2])
+    events = list(client.iter_events(job))
+    assert [event.id for event in events] == ["1-0", *(f"{n}-0" for n in range(3, 12))]
+    assert [event.type for event in events] == ["job.running", *["job.progress"] * 8, "job.completed"]
+    assert isinstance(events[-1].data, Job)
+    assert events[-1].data.id == job
+    assert len([request for request in service.requests if request.endswith("/events")]) == 7
+    assert [event.id for event in client.iter_events(job, after="9-0")] == ["10-0", "11-0"]
+    assert list(client.iter_events(job, after="11-0")) == []
+
+
+def test_a_stream_that_brings_nothing_more_is_given_up(client: Client, service: StandIn) -> None:
+    job = client.submit([ITEM]).id
+    service.event_streams.extend([2, 0, 0, 0])
+    with pytest.raises(ServiceUnreachable, match="broke off its events"):
+        list(client.iter_events(job))
+    with pytest.raises(ServiceError, match="there is no job"):
+        list(client.iter_events("job_no"))
 
 
 def test_retry_and_delete_reach_their_paths(client: Client, service: StandIn) -> None:

@@ -65,6 +65,10 @@ bench-queue: $(VENV)/.installed-bench ## Measure the queue plane alone: over HTT
 chaos: $(VENV)/.installed-dev ## Break all that can break for 25 minutes, then audit; CHAOS="--seed 7 --chaos-model"
 	$(BIN)/python -m pytest tests/chaos --rounds 3 --faults 250 $(CHAOS)
 
+.PHONY: fuzz
+fuzz: $(VENV)/.installed-dev ## Send tens of thousands of made-up requests to a running service
+	$(BIN)/python -m pytest -s tests/integration/test_fuzz.py --fuzz 400 -o timeout=3600
+
 .PHONY: clean
 clean: ## Remove what was installed, compiled and stored here
 	rm -rf $(VENV) .corelane build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

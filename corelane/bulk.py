@@ -1,12 +1,14 @@
 """Any number of items through the client: cut into jobs of bounded size, a few under way at a time, results in order.
 
-Memory stays flat: only what is under way is held. Nothing is kept between calls; `corelane batch` goes on after an
-interruption by what it has written.
+Memory stays flat: only what is under way is held. Nothing is kept between calls. A run that has a name can be gone on
+with after an interruption: the same items, cut in the same places, are the same jobs to the service, which has their
+results or goes on with them, and answers none of them twice.
 """
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from corelane.client import OVERLOADED, Client, JobItem, dump_body
@@ -34,6 +36,17 @@ def cut_jobs(
         yield job
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run that can be gone on with: its name, the place of its first item in the whole, and who is told where it
+    could begin again: ``reached(n)`` once the results of all items before the n-th have been taken.
+    """
+
+    name: str
+    first: int
+    reached: Callable[[int], None]
+
+
 def answer_all(
     client: Client,
     items: Iterable[JobItem],
@@ -42,15 +55,17 @@ def answer_all(
     options: Options | Mapping[str, Any] | None = None,
     priority: Priority | str | None = None,
     jobs_in_flight: int = 4,
+    run: Run | None = None,
 ) -> Generator[Result, None, None]:
     """Results of any number of items in order, ``index`` counting them all; memory stays flat.
 
     Jobs too large for the service are halved; an item too large alone gets a failed result. Closed or interrupted, it
-    cancels what is under way.
+    cancels what is under way, unless it is a ``run`` that can be gone on with.
     """
 
-    def submit(job: list[JobItem]) -> Job:
-        return client.submit(job, model=model, options=options, priority=priority)
+    def submit(first: int, job: list[JobItem]) -> Job:
+        key = None if run is None else f"{run.name}.{run.first + first}.{len(job)}"
+        return client.submit(job, model=model, options=options, priority=priority, idempotency_key=key)
 
     flights = _Flights(client, cut_jobs(items), submit)
     index = 0
@@ -59,17 +74,23 @@ def answer_all(
             for result in flights.oldest():
                 yield result.model_copy(update={"index": index})
                 index += 1
+            if run is not None:
+                run.reached(run.first + index)
     finally:
-        flights.cancel()
+        if run is None:
+            flights.cancel()
 
 
 class _Flights:
     """Jobs under way, oldest first: ids, or the result of an item that was refused."""
 
-    def __init__(self, client: Client, jobs: Iterator[list[JobItem]], submit: Callable[[list[JobItem]], Job]) -> None:
+    def __init__(
+        self, client: Client, jobs: Iterator[list[JobItem]], submit: Callable[[int, list[JobItem]], Job]
+    ) -> None:
         self._client = client
         self._jobs = jobs
         self._submit = submit
+        self._next = 0
         self._held: deque[list[JobItem]] = deque()
         self._flying: deque[str | Result] = deque()
 
@@ -77,7 +98,8 @@ class _Flights:
         """Submit until ``most`` are under way; whether any is."""
         while len(self._flying) < most and (job := self._held.popleft() if self._held else next(self._jobs, None)):
             try:
-                self._flying.append(self._submit(job).id)
+                self._flying.append(self._submit(self._next, job).id)
+                self._next += len(job)
             except ServiceError as error:
                 if error.status in OVERLOADED and self._flying:
                     self._held.appendleft(job)
@@ -106,5 +128,6 @@ class _Flights:
             self._held.extendleft([job[middle:], job[:middle]])
             return
         item_id = job[0].id if isinstance(job[0], Item) else job[0].get("id")
+        self._next += 1
         result = failed_result(0, item_id, error.problem_code, error.detail)
         self._flying.append(Result.model_validate(result))

@@ -348,9 +348,9 @@ class JobUrls(BaseModel):
     self: str
     results: str
     cancel: str
-    events: str
-    deliveries: str
-    retry: str
+    events: str = ""
+    deliveries: str = ""
+    retry: str = ""
 
 
 class Promise(BaseModel):

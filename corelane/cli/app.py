@@ -10,8 +10,10 @@ from corelane.cli.doctor import doctor
 from corelane.cli.evaluate import evaluate
 from corelane.cli.fleet import cores, models
 from corelane.cli.health import health
+from corelane.cli.jobs import jobs
 from corelane.cli.roles import api, flower, keeper, worker
 from corelane.cli.serve import serve
+from corelane.cli.webhooks import webhooks
 
 
 def make_cli() -> typer.Typer:
@@ -31,7 +33,9 @@ def make_cli() -> typer.Typer:
     cli.command()(calibrate)
     cli.command()(doctor)
     cli.command()(cores)
+    cli.add_typer(jobs, name="jobs")
     cli.add_typer(models, name="models")
+    cli.add_typer(webhooks, name="webhooks")
     roles = "One process of the fleet"
     cli.command(rich_help_panel=roles)(api)
     cli.command(rich_help_panel=roles)(worker)

@@ -159,13 +159,16 @@ def not_ours(lines: int) -> InvalidInput:
     )
 
 
-def skip_kept(lines: Iterator[RawLine], kept: Kept) -> int:
-    """Pass over the lines that are answered; the offset where they end.
+def skip_kept(lines: Iterator[RawLine], kept: Kept, first: int | None = None) -> list[RawLine]:
+    """Pass over the lines that are answered; those from the ``first``-th on, which are looked at again, come back.
 
     Raises InvalidInput if the last of them is not the one the output ends with.
     """
+    passed: list[RawLine] = []
     count, last = 0, None
     for raw in islice(lines, kept.lines):
+        if first is not None and count >= first:
+            passed.append(raw)
         count, last = count + 1, raw
     if last is None:
         fits = kept.lines == 0
@@ -176,4 +179,4 @@ def skip_kept(lines: Iterator[RawLine], kept: Kept) -> int:
             f"the output's last result (index {kept.index}, id {kept.id!r}) is not of line {kept.lines} of these "
             "questions; name another file, or drop it with --overwrite"
         )
-    return last.end_bytes if last else 0
+    return passed

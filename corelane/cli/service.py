@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 UrlOption = Annotated[str | None, typer.Option(help="The service; the one of this machine if not given.")]
 ModelOption = Annotated[str, typer.Option(help="A model version, name or alias.")]
 KeyOption = Annotated[str | None, typer.Option("--api-key", help="Your API key; CORELANE_API_KEY if not given.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def connect(url: str | None, api_key: str | None, *, max_retries: int) -> "Client":

@@ -8,7 +8,7 @@ for those who would rather be told.
 
 from corelane.client.aio import AsyncClient
 from corelane.client.blocking import Client
-from corelane.client.talk import AWAY, LONGEST_PAUSE_S, OVERLOADED, pause_s
+from corelane.client.talk import AWAY, LONGEST_PAUSE_S, OVERLOADED, JobEvent, pause_s
 from corelane.client.webhooks import verify_webhook
 from corelane.client.wire import FOREIGN, PIECE_BYTES, JobItem, dump_body, dump_lines, local_url, read_problem
 
@@ -20,6 +20,7 @@ __all__ = [
     "PIECE_BYTES",
     "AsyncClient",
     "Client",
+    "JobEvent",
     "JobItem",
     "dump_body",
     "dump_lines",

@@ -7,8 +7,8 @@ from typing import Any, Self, TypeVar, Unpack
 import httpx2
 
 from corelane.client import calls
-from corelane.client.calls import Call, JobParts, job_body
-from corelane.client.talk import Give, Pause, Reply, Send, Service, Step, Talk
+from corelane.client.calls import Call, JobFilters, JobParts, job_body
+from corelane.client.talk import Give, Hear, JobEvent, Listen, Pause, Reply, Send, Service, Step, Talk
 from corelane.client.transport import http_options, new_key, timeout_of
 from corelane.client.wire import JobItem, Lines, dump_lines
 from corelane.errors import CorelaneError
@@ -54,12 +54,15 @@ class AsyncClient:
         *,
         wait_s: float = 0.0,
         idempotency_key: str | None = None,
+        name: str | None = None,
         **parts: Unpack[JobParts],
     ) -> Job:
         """Hand in a job; it is kept once this returns, and final already if it ended within ``wait_s``.
 
         More at ``Client``.
         """
+        if name is not None:
+            return await self._call(calls.put_job(name, job_body(items, parts), wait_s))
         return await self._call(calls.submit(job_body(items, parts), idempotency_key or new_key(), wait_s))
 
     async def submit_lines(
@@ -89,6 +92,25 @@ class AsyncClient:
         More at ``Client``.
         """
         return self._each(self._service.results(job_id, drop))
+
+    def iter_jobs(self, *, limit: int | None = None, **filters: Unpack[JobFilters]) -> AsyncGenerator[Job, None]:
+        """Your own jobs that fit all filters, newest first, ``limit`` at most; read page after page as you go."""
+        return self._each(self._service.jobs(filters, limit))
+
+    async def retry(self, job_id: str) -> Job:
+        """Ask again what a final job left unanswered: a new job, the same one however often this is called."""
+        return await self._call(calls.retry(job_id))
+
+    async def delete(self, job_id: str) -> None:
+        """Have a job and its results forgotten; one that is open is canceled first."""
+        await self._call(calls.delete_job(job_id))
+
+    def iter_events(self, job_id: str, *, after: str | None = None) -> AsyncGenerator[JobEvent, None]:
+        """A job's events, from the first or from ``after`` an event's id, to the last, `job.completed`.
+
+        Each comes once and in order: a stream that breaks is taken up after the last event that was read.
+        """
+        return self._each(self._service.events(job_id, after))
 
     async def drop_results(self, job_id: str, before: int) -> Job:
         """Have the service forget stored results of items before this one; the job's ``results_from`` says how far."""
@@ -165,16 +187,29 @@ class AsyncClient:
     async def _each(self, talk: Talk[None]) -> AsyncGenerator[Any, None]:
         """What a talk gives, one by one."""
         brought: Any = None
-        while True:
-            try:
-                step = talk.send(brought)
-            except StopIteration:
-                return
-            brought = None
-            if isinstance(step, Give):
-                yield step.value
-            else:
-                brought = await self._step(step)
+        stream: httpx2.Response | None = None
+        events: Any = None
+        try:
+            while True:
+                try:
+                    step = talk.send(brought)
+                except StopIteration:
+                    return
+                brought = None
+                if isinstance(step, Give):
+                    yield step.value
+                elif isinstance(step, Listen):
+                    if stream is not None:
+                        await stream.aclose()
+                    stream, brought = await self._listen(step.call)
+                    events = None if stream is None else aiter(httpx2.EventSource(stream))
+                elif isinstance(step, Hear):
+                    brought = await self._hear(events)
+                else:
+                    brought = await self._step(step)
+        finally:
+            if stream is not None:
+                await stream.aclose()
 
     async def _step(self, step: Step) -> object:
         if isinstance(step, Pause):
@@ -182,6 +217,26 @@ class AsyncClient:
         elif isinstance(step, Send):
             return await self._send(step.call)
         return None
+
+    async def _listen(self, call: Call[Any]) -> tuple[httpx2.Response | None, Reply | httpx2.HTTPError | None]:
+        """An open stream, or what came in its place."""
+        timeout = timeout_of(call, self._service)
+        request = self._http.build_request(call.method, call.url, headers=call.headers, timeout=timeout)
+        try:
+            response = await self._http.send(request, stream=True)
+            if response.status_code == 200:
+                return response, None
+            content = await response.aread()
+        except httpx2.HTTPError as error:
+            return None, error
+        return None, Reply(response.status_code, response.headers, content)
+
+    async def _hear(self, events: Any) -> httpx2.ServerSentEvent | httpx2.HTTPError | None:
+        try:
+            heard: httpx2.ServerSentEvent | None = await anext(events, None)
+        except httpx2.HTTPError as error:
+            return error
+        return heard
 
     async def _send(self, call: Call[Any]) -> Reply | httpx2.HTTPError:
         try:

@@ -7,8 +7,8 @@ from typing import Any, Self, TypeVar, Unpack
 import httpx2
 
 from corelane.client import calls
-from corelane.client.calls import Call, JobParts, job_body
-from corelane.client.talk import Give, Pause, Reply, Send, Service, Step, Talk
+from corelane.client.calls import Call, JobFilters, JobParts, job_body
+from corelane.client.talk import Give, Hear, JobEvent, Listen, Pause, Reply, Send, Service, Step, Talk
 from corelane.client.transport import http_options, new_key, timeout_of
 from corelane.client.wire import JobItem, dump_lines
 from corelane.errors import CorelaneError
@@ -54,14 +54,18 @@ class Client:
         *,
         wait_s: float = 0.0,
         idempotency_key: str | None = None,
+        name: str | None = None,
         **parts: Unpack[JobParts],
     ) -> Job:
         """Hand in a job; it is kept once this returns, and final already if it ended within ``wait_s``.
 
         Sent again while the service is away: by its idempotency key, a new one if none is given, the job is taken in
-        once. Items name those of ``contexts`` by ``context_id``. ``refuse_if_late`` raises ServiceError (409) if the
-        job is not expected to be done within ``expires_in_s``.
+        once. With a ``name`` of your own it is found by that name too, and is the same job whenever it is handed in
+        again, for as long as it is kept. Items name those of ``contexts`` by ``context_id``. ``refuse_if_late`` raises
+        ServiceError (409) if the job is not expected to be done within ``expires_in_s``.
         """
+        if name is not None:
+            return self._call(calls.put_job(name, job_body(items, parts), wait_s))
         return self._call(calls.submit(job_body(items, parts), idempotency_key or new_key(), wait_s))
 
     def submit_lines(
@@ -96,6 +100,25 @@ class Client:
         its end only so.
         """
         return self._each(self._service.results(job_id, drop))
+
+    def iter_jobs(self, *, limit: int | None = None, **filters: Unpack[JobFilters]) -> Generator[Job, None, None]:
+        """Your own jobs that fit all filters, newest first, ``limit`` at most; read page after page as you go."""
+        return self._each(self._service.jobs(filters, limit))
+
+    def retry(self, job_id: str) -> Job:
+        """Ask again what a final job left unanswered: a new job, the same one however often this is called."""
+        return self._call(calls.retry(job_id))
+
+    def delete(self, job_id: str) -> None:
+        """Have a job and its results forgotten; one that is open is canceled first."""
+        self._call(calls.delete_job(job_id))
+
+    def iter_events(self, job_id: str, *, after: str | None = None) -> Generator[JobEvent, None, None]:
+        """A job's events, from the first or from ``after`` an event's id, to the last, `job.completed`.
+
+        Each comes once and in order: a stream that breaks is taken up after the last event that was read.
+        """
+        return self._each(self._service.events(job_id, after))
 
     def drop_results(self, job_id: str, before: int) -> Job:
         """Have the service forget stored results of items before this one; the job's ``results_from`` says how far."""
@@ -170,16 +193,29 @@ class Client:
     def _each(self, talk: Talk[None]) -> Generator[Any, None, None]:
         """What a talk gives, one by one."""
         brought: Any = None
-        while True:
-            try:
-                step = talk.send(brought)
-            except StopIteration:
-                return
-            brought = None
-            if isinstance(step, Give):
-                yield step.value
-            else:
-                brought = self._step(step)
+        stream: httpx2.Response | None = None
+        events: Any = None
+        try:
+            while True:
+                try:
+                    step = talk.send(brought)
+                except StopIteration:
+                    return
+                brought = None
+                if isinstance(step, Give):
+                    yield step.value
+                elif isinstance(step, Listen):
+                    if stream is not None:
+                        stream.close()
+                    stream, brought = self._listen(step.call)
+                    events = None if stream is None else iter(httpx2.EventSource(stream))
+                elif isinstance(step, Hear):
+                    brought = self._hear(events)
+                else:
+                    brought = self._step(step)
+        finally:
+            if stream is not None:
+                stream.close()
 
     def _step(self, step: Step) -> object:
         if isinstance(step, Pause):
@@ -187,6 +223,26 @@ class Client:
         elif isinstance(step, Send):
             return self._send(step.call)
         return None
+
+    def _listen(self, call: Call[Any]) -> tuple[httpx2.Response | None, Reply | httpx2.HTTPError | None]:
+        """An open stream, or what came in its place."""
+        timeout = timeout_of(call, self._service)
+        request = self._http.build_request(call.method, call.url, headers=call.headers, timeout=timeout)
+        try:
+            response = self._http.send(request, stream=True)
+            if response.status_code == 200:
+                return response, None
+            content = response.read()
+        except httpx2.HTTPError as error:
+            return None, error
+        return None, Reply(response.status_code, response.headers, content)
+
+    def _hear(self, events: Any) -> httpx2.ServerSentEvent | httpx2.HTTPError | None:
+        try:
+            heard: httpx2.ServerSentEvent | None = next(events, None)
+        except httpx2.HTTPError as error:
+            return error
+        return heard
 
     def _send(self, call: Call[Any]) -> Reply | httpx2.HTTPError:
         try:

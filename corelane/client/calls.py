@@ -4,7 +4,8 @@ The routes are written as the OpenAPI document writes them, and a test holds one
 """
 
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, Generic, TypedDict, TypeVar
 from urllib.parse import quote
 
@@ -12,7 +13,7 @@ import orjson
 from pydantic import BaseModel
 
 from corelane.client.wire import JobItem, dump_body
-from corelane.jobs import Job, Options, Priority, ResultList, Webhook
+from corelane.jobs import Job, JobList, JobStatus, Options, Priority, ResultList, Webhook
 
 #: Longest wait of one request, in seconds: below the 60 s after which proxies drop a silent connection.
 LONGEST_POLL_S = 55.0
@@ -37,7 +38,7 @@ class Call(Generic[Answer]):
     route: str
     read: Callable[[bytes], Answer]
     path: Mapping[str, str] = field(default_factory=dict)
-    params: Mapping[str, str] = field(default_factory=dict)
+    params: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     content: bytes | Iterable[bytes] | AsyncIterable[bytes] | None = None
     wait_s: float = 0.0
@@ -62,7 +63,19 @@ class JobParts(TypedDict, total=False):
     expires_in_s: float | None
     refuse_if_late: bool
     metadata: Mapping[str, str] | None
+    labels: Sequence[str] | None
+    keep_s: int | None
     webhook: Webhook | Mapping[str, Any] | None
+
+
+class JobFilters(TypedDict, total=False):
+    """Which jobs to list; see ``GET /v1/jobs``."""
+
+    status: Sequence[JobStatus | str] | JobStatus | str
+    model: str
+    label: Sequence[str] | str
+    created_after: datetime | str
+    created_before: datetime | str
 
 
 def job_body(items: Iterable[JobItem], parts: JobParts) -> bytes:
@@ -81,6 +94,13 @@ def submit(body: bytes, key: str, wait_s: float) -> Call[Job]:
     return Call("POST", "/v1/jobs", of(Job), headers=headers, content=body, wait_s=wait_s)
 
 
+def put_job(name: str, body: bytes, wait_s: float) -> Call[Job]:
+    """Hand in a job under a name of the caller's own, which makes sending it twice harmless."""
+    call = submit(body, "", wait_s)
+    headers = {header: value for header, value in call.headers.items() if header != "Idempotency-Key"}
+    return replace(call, method="PUT", route="/v1/jobs/{job_id}", path={"job_id": name}, headers=headers)
+
+
 def submit_lines(content: Iterable[bytes] | AsyncIterable[bytes], key: str | None) -> Call[Job]:
     """Hand in a job of lines, once: what they come from cannot be read again."""
     headers = NDJSON | ({} if key is None else {"Idempotency-Key": key})
@@ -94,6 +114,31 @@ def get_job(job_id: str, wait_s: float) -> Call[Job]:
     return Call("GET", "/v1/jobs/{job_id}", of(Job), {"job_id": job_id}, params, wait_s=wait_s)
 
 
+def list_jobs(filters: JobFilters, after: str | None, limit: int) -> Call[JobList]:
+    """One page of jobs, newest first."""
+    params: dict[str, str | list[str]] = {"limit": str(limit)}
+    for name, value in filters.items():
+        if isinstance(value, datetime):
+            params[name] = value.isoformat()
+        elif isinstance(value, str):
+            params[name] = value
+        elif isinstance(value, Iterable):
+            params[name] = [str(each) for each in value]
+    if after is not None:
+        params["after"] = after
+    return Call("GET", "/v1/jobs", of(JobList), params=params)
+
+
+def retry(job_id: str) -> Call[Job]:
+    """Ask again what was not answered; the same new job however often it is called."""
+    return Call("POST", "/v1/jobs/{job_id}/retry", of(Job), {"job_id": job_id})
+
+
+def delete_job(job_id: str) -> Call[None]:
+    """Forget a job, tried once: a second try would find nothing."""
+    return Call("DELETE", "/v1/jobs/{job_id}", read_nothing, {"job_id": job_id}, max_retries=0)
+
+
 def cancel(job_id: str) -> Call[Job]:
     """Cancel a job, tried once."""
     return Call("POST", "/v1/jobs/{job_id}/cancel", of(Job), {"job_id": job_id}, max_retries=0)
@@ -103,6 +148,12 @@ def results(job_id: str, after: str | None) -> Call[ResultList]:
     """One page of results."""
     params = {"limit": str(PAGE_ITEMS)} | ({"after": after} if after else {})
     return Call("GET", "/v1/jobs/{job_id}/results", of(ResultList), {"job_id": job_id}, params)
+
+
+def events(job_id: str, after: str | None) -> Call[None]:
+    """A job's events as a stream, from after the one that was read last."""
+    headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": after} if after else {})
+    return Call("GET", "/v1/jobs/{job_id}/events", read_nothing, {"job_id": job_id}, headers=headers)
 
 
 def drop_results(job_id: str, before: int) -> Call[Job]:
@@ -177,6 +228,10 @@ def read_list(body: bytes) -> list[dict[str, Any]]:
     """The ``data`` of a list."""
     data: Sequence[dict[str, Any]] = orjson.loads(body)["data"]
     return list(data)
+
+
+def read_nothing(body: bytes) -> None:
+    """An answer that says nothing more."""
 
 
 def read_object(body: bytes) -> dict[str, Any]:

@@ -14,9 +14,10 @@ from typing import Any, TypeVar
 import httpx2
 
 from corelane.client import calls
-from corelane.client.calls import LONGEST_POLL_S, PAGE_ITEMS, Call
+from corelane.client.calls import LONGEST_POLL_S, PAGE_ITEMS, Call, JobFilters
 from corelane.client.wire import FOREIGN, read_problem
 from corelane.errors import CorelaneError, ServiceError, ServiceUnreachable
+from corelane.events import DATA, EventType, Partial, Progress
 from corelane.jobs import Job, Result
 
 #: Results of a running job are looked for this often, in seconds; its end is noticed at once.
@@ -24,6 +25,9 @@ FOLLOW_S = 2.0
 
 #: Least time between two looks at a job if the service does not honour `wait`, in seconds.
 LEAST_POLL_S = 0.2
+
+#: Jobs asked for in one page.
+PAGE_JOBS = 100
 
 #: First pause before a call is repeated, doubled each time; and the longest, whatever the service asks for. Seconds.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 60.0
@@ -33,6 +37,9 @@ OVERLOADED = frozenset({429, 503})
 
 #: A proxy's way of saying that the service is away: worth another try where trying twice does no harm.
 AWAY = OVERLOADED | {502, 504}
+
+#: The answer to who has read a job's last event: do not come back.
+NOTHING_MORE = 204
 
 Answer = TypeVar("Answer")
 
@@ -67,8 +74,29 @@ class Give:
     value: Any
 
 
-Step = Send | Pause | Give
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """Open a stream of events, in place of one that is open; brings None, or what came in its place, as for Send."""
+
+    call: Call[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Hear:
+    """Wait for the stream's next event; brings it, None at the end, or the httpx2.HTTPError that broke it off."""
+
+
+Step = Send | Pause | Give | Listen | Hear
 Talk = Generator[Step, Any, Answer]
+
+
+@dataclass(frozen=True, slots=True)
+class JobEvent:
+    """One event of a job: its id, by which a stream is taken up again; its type; and what that type carries."""
+
+    id: str
+    type: EventType
+    data: Progress | Partial | Job
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +166,58 @@ class Service:
                 raise self.strange(f"{job_id} is final but its results end at item {after}")
             if len(page.data) < PAGE_ITEMS:
                 is_final = (yield from self._poll(job_id, FOLLOW_S)).status.is_final
+
+    def events(self, job_id: str, after: str | None) -> Talk[None]:
+        """Give each event of a job once, in order, to its end; a stream that breaks is taken up where it broke."""
+        attempt = 0
+        while True:
+            opened: Reply | httpx2.HTTPError | None = yield Listen(calls.events(job_id, after))
+            pause_ms = None
+            if isinstance(opened, Reply):
+                if opened.status == NOTHING_MORE:
+                    return
+                failure: CorelaneError = read_problem(opened.status, opened.content)
+                if opened.status not in AWAY:
+                    raise failure
+            elif opened is not None:
+                failure = self.unreachable(opened, True)
+            else:
+                failure = ServiceUnreachable(f"{self.base_url} broke off its events")
+                while isinstance(heard := (yield Hear()), httpx2.ServerSentEvent):
+                    pause_ms = heard.retry if heard.retry is not None else pause_ms
+                    after = heard.id or after
+                    if heard.event in DATA:
+                        attempt = 0
+                        event = self._event(heard)
+                        yield Give(event)
+                        if event.type is EventType.COMPLETED:
+                            return
+                if heard is not None:
+                    failure = self.unreachable(heard, True)
+            if attempt >= self.max_retries:
+                raise failure
+            yield Pause(pause_s(attempt, None, random.random()) if pause_ms is None else pause_ms / 1000)
+            attempt += 1
+
+    def _event(self, heard: httpx2.ServerSentEvent) -> JobEvent:
+        kind = EventType(heard.event)
+        try:
+            return JobEvent(heard.id, kind, DATA[kind].model_validate_json(heard.data, extra="ignore"))
+        except ValueError:
+            raise self.strange(f"its event {heard.event} carries something else") from None
+
+    def jobs(self, filters: JobFilters, limit: int | None) -> Talk[None]:
+        """Give each job that fits, newest first, up to ``limit``."""
+        after: str | None = None
+        left = limit
+        while left is None or left > 0:
+            page = yield from self.call(calls.list_jobs(filters, after, min(PAGE_JOBS, left or PAGE_JOBS)))
+            for job in page.data:
+                yield Give(job)
+            left = None if left is None else left - len(page.data)
+            if not page.has_more or page.next is None:
+                return
+            after = page.next
 
     def _poll(self, job_id: str, wait_s: float) -> Talk[Job]:
         """A look at a job, but never a busy loop when repeated, even if the service answers early."""

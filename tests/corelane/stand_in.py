@@ -29,10 +29,13 @@ class StandIn:
         self.refusals: deque[Response] = deque()
         self.delays: deque[float] = deque()
         self.canceled: list[str] = []
+        self.by_key: dict[str, str] = {}
         self.max_items = 10_000
         self.max_open = 1_000
         self.polls_until_final = 1
         self.wrong_offsets = False
+        self.failed = 0
+        self.event_streams: deque[int] = deque()
         self.most_open = 0
         server.expect_request(re.compile(".*")).respond_with_handler(self.handle)
 
@@ -46,8 +49,8 @@ class StandIn:
         if self.refusals:
             return self.refusals.popleft()
         if request.path == "/v1/jobs":
-            return self.submit(request)
-        if match := re.fullmatch(r"/v1/jobs/(\w+)(/results|/cancel)?", request.path):
+            return self.submit(request) if request.method == "POST" else self.listed(request)
+        if match := re.fullmatch(r"/v1/jobs/(\w+)(/results|/cancel|/retry|/events)?", request.path):
             return self.job(request, match[1], match[2])
         if request.path in ("/v1/cores", "/v1/models"):
             return answer({"object": "list", "data": [{"id": "one"}]})
@@ -60,11 +63,41 @@ class StandIn:
             return problem(413, "too_large", f"at most {self.max_items} items are taken")
         if self.open_jobs() >= self.max_open:
             return problem(429, "overloaded", "too much work", retry_after="0")
-        job_id = new_job_id()
+        key = request.headers.get("Idempotency-Key", new_job_id())
+        if key in self.by_key:
+            return answer(self.describe(self.by_key[key]), 202)
+        job_id = self.by_key[key] = new_job_id()
         waits = "wait=" in request.headers.get("Prefer", "")
         self.jobs[job_id] = {"body": body, "polls": 0 if waits else self.polls_until_final, "read": 0, "dropped": 0}
         self.most_open = max(self.most_open, self.open_jobs())
         return answer(self.describe(job_id), 200 if waits else 202)
+
+    def listed(self, request: Request) -> Response:
+        """Jobs, newest first; the cursor counts them."""
+        at, limit = int(request.args.get("after", 0)), int(request.args["limit"])
+        found = [self.describe(job_id) | {"results": None} for job_id in [*self.jobs][::-1][at : at + limit]]
+        more = at + limit < len(self.jobs)
+        ends = {"first_id": None, "last_id": None}
+        return answer(
+            {"object": "list", "data": found, "has_more": more, "next": str(at + limit) if more else None} | ends
+        )
+
+    def events(self, request: Request, job_id: str) -> Response:
+        """Ten events and the last; every stream but the last breaks off in the middle of an event."""
+        job = self.describe(job_id)
+        progress = {"job": job_id, "at": job["created_at"], "counts": job["counts"]}
+        told = [("job.running", progress), ("job.of_tomorrow", {})] + [("job.progress", progress)] * 8
+        told.append(("job.completed", job | {"status": "succeeded"}))
+        at = int(request.headers.get("Last-Event-ID", "0-0").split("-")[0])
+        if at >= len(told):
+            return Response(status=204)
+        whole = [
+            f"id: {n + 1}-0\nevent: {kind}\ndata: {orjson.dumps(data).decode()}\n\n"
+            for n, (kind, data) in enumerate(told)
+        ][at:]
+        length = self.event_streams.popleft() if self.event_streams else len(whole)
+        text = ": ping\n\nretry: 10\n\n" + "".join(whole[:length]) + "".join(whole[length : length + 1])[:20]
+        return Response(text, content_type="text/event-stream")
 
     def open_jobs(self) -> int:
         """Jobs whose results were not all fetched yet."""
@@ -76,7 +109,13 @@ class StandIn:
         if action == "/cancel":
             self.canceled.append(job_id)
             return answer(self.describe(job_id))
+        if action == "/events":
+            return self.events(request, job_id)
+        if action == "/retry":
+            return answer(self.describe(job_id), 202)
         job = self.jobs[job_id]
+        if request.method == "DELETE" and action is None:
+            return Response(status=204)
         if request.method == "DELETE":
             job["dropped"] = max(job["dropped"], int(request.args["before"]))
             return answer(self.describe(job_id))
@@ -97,7 +136,7 @@ class StandIn:
             "id": job_id,
             "status": "succeeded" if is_final else "running",
             "model": "words@1",
-            "counts": {"total": len(items), "succeeded": len(items) if is_final else 0},
+            "counts": {"total": len(items), "succeeded": len(items) - self.failed if is_final else 0},
             "created_at": "2026-01-01T00:00:00.000Z",
             "results_from": job["dropped"],
             "urls": {"self": f"/v1/jobs/{job_id}"}

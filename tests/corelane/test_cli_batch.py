@@ -1,5 +1,6 @@
 """``corelane batch``: lines, resuming at any byte, and the whole command against a service of real sockets."""
 
+import csv
 import io
 import signal
 import subprocess
@@ -44,6 +45,11 @@ QUESTIONS = b"\n".join(
         b'{"id": "z", "question": "Who?", "context": "\\u2028 \\ud83d\\ude00 done"}',
     ]
 )
+
+CSV_QUESTIONS = (
+    'id,question,more,context\r\na,Who?,x,"Ada, and others"\r\n,"Who\n?",,"Zoë""s\nbook"\n\nc,,,nothing\n'
+    'd,Nothing?,1,"Ada\nwrote"\n"e\nf",Nothing?,2,x\n'
+).encode()
 
 #: The command as a program; with Ctrl-C as a terminal has it, even where the tests run in a background that ignores it.
 COMMAND = (
@@ -329,20 +335,95 @@ def interrupted(service: StandIn, tmp_path: Path) -> Iterator[tuple[Path, Path, 
         process.kill()
 
 
-def test_ctrl_c_leaves_whole_lines_cancels_and_says_how_to_go_on(
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_run_goes_on_and_nothing_is_asked_twice(
+    service: StandIn, interrupted: tuple[Path, Path, "subprocess.Popen[bytes]"], end: signal.Signals
+) -> None:
+    questions, output, process = interrupted
+    process.send_signal(end)
+    _, said = process.communicate(timeout=30)
+    assert b"Traceback" not in said
+    if end == signal.SIGINT:
+        assert process.returncode == 130
+        assert b"run it again, without --overwrite, to go on" in said
+        assert output.read_bytes().endswith(b"}\n")
+    assert not service.canceled
+    for job in service.jobs.values():
+        job["polls"] = 0
+    service.polls_until_final = 0
+    assert run(questions, "-o", output, "--url", service.url)[0] == 0
+    assert [result["index"] for result in read(output)] == list(range(3000))
+    asked = sorted(int(item["id"]) for job in service.jobs.values() for item in job["body"]["items"])
+    assert asked == list(range(3000))
+    assert sorted(path.name for path in output.parent.iterdir()) == ["a.jsonl", "q.jsonl"]
+
+
+def test_other_options_make_another_run(
     service: StandIn, interrupted: tuple[Path, Path, "subprocess.Popen[bytes]"]
 ) -> None:
     questions, output, process = interrupted
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=30)
-    assert process.returncode == 130
-    assert b"run it again, without --overwrite, to go on" in said
-    assert b"Traceback" not in said
-    assert output.read_bytes().endswith(b"}\n")
-    assert service.canceled
-    service.polls_until_final = 1
-    assert run(questions, "-o", output, "--url", service.url)[0] == 0
+    process.kill()
+    process.wait()
+    service.polls_until_final = 0
+    before = len(service.jobs)
+    assert run(questions, "-o", output, "--url", service.url, "--top-k", "2")[0] == 0
     assert [result["index"] for result in read(output)] == list(range(3000))
+    assert all(job["body"]["options"] == {"top_k": 2} for job in [*service.jobs.values()][before:])
+
+
+def test_standard_input_to_standard_output(service: StandIn, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", COMMAND, "--url", service.url, "--json"]
+    done = subprocess.run(command, input=QUESTIONS, capture_output=True, check=False, timeout=60)
+    assert [orjson.loads(line)["index"] for line in done.stdout.splitlines()] == [0, 2, 3, 4, 5, 7]
+    told = orjson.loads(done.stderr)
+    assert (done.returncode, told["lines"], told["failed"], told["without_answer"]) == (2, 6, 2, 1)
+
+
+def test_csv_in_and_out(service: StandIn, tmp_path: Path) -> None:
+    questions, output = tmp_path / "q.csv", tmp_path / "a.csv"
+    questions.write_bytes(CSV_QUESTIONS)
+    code, said = run(questions, "-o", output, "--url", service.url, "--csv")
+    assert (code, "5 lines answered: 2 without an answer, 1 failed" in said) == (2, True), said
+    whole = output.read_bytes()
+    rows = list(csv.DictReader(io.StringIO(whole.decode())))
+    assert [(row["index"], row["id"], row["status"], row["answer"]) for row in rows] == [
+        ("0", "a", "succeeded", "Ada,"),
+        ("1", "", "succeeded", 'Zoë"s'),
+        ("3", "c", "failed", ""),
+        ("4", "d", "succeeded", ""),
+        ("5", "e\nf", "succeeded", ""),
+    ]
+    assert rows[0] | {"start": "0", "end": "4", "score": "0.5"} == rows[0]
+    for cut in range(0, len(whole) + 1, 23):
+        output.write_bytes(whole[:cut])
+        assert run(questions, "-o", output, "--url", service.url, "--csv", "-q")[0] == 2
+        assert output.read_bytes() == whole, cut
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (b"", "no column `question`"),
+        (b"a,b\n1,2\n", "no column `question`"),
+        (b"question,context\n\xff,x\n", "not UTF-8"),
+    ],
+)
+def test_a_csv_that_cannot_be_read_is_one_sentence(service: StandIn, tmp_path: Path, text: bytes, problem: str) -> None:
+    questions, output = tmp_path / "q.csv", tmp_path / "a.csv"
+    questions.write_bytes(text)
+    code, said = run(questions, "-o", output, "--url", service.url, "--csv")
+    assert (code, problem in said) == (1, True), said
+
+
+def test_an_output_of_another_form_is_refused(service: StandIn, questions: Path, tmp_path: Path) -> None:
+    output = tmp_path / "a"
+    run(questions, "-o", output, "--url", service.url)
+    before = output.read_bytes()
+    table = tmp_path / "q.csv"
+    table.write_bytes(CSV_QUESTIONS)
+    code, said = run(table, "-o", output, "--url", service.url, "--csv")
+    assert (code, output.read_bytes()) == (1, before)
+    assert "--overwrite" in said
 
 
 def test_two_runs_never_write_one_output(

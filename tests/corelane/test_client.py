@@ -26,7 +26,7 @@ from corelane.client import (
     read_problem,
 )
 from corelane.errors import InvalidInput, ServiceError, ServiceUnreachable
-from corelane.jobs import Item, JobStatus, LinesHead, Options, Priority
+from corelane.jobs import Item, Job, JobStatus, LinesHead, Options, Priority
 from tests.corelane.stand_in import ITEM, StandIn, many, problem
 
 
@@ -231,6 +231,51 @@ def test_results_missing_from_a_final_job_end_in_an_error(client: Client, servic
         service.refusals.append(Response(dump_body(service.describe(job.id) | {"status": "succeeded"})))
     with pytest.raises(ServiceError, match="does not answer as Corelane does"):
         list(client.iter_results(job.id))
+
+
+def test_jobs_are_listed_page_after_page(client: Client, service: StandIn) -> None:
+    ids = [client.submit([ITEM]).id for _ in range(250)]
+    assert [job.id for job in client.iter_jobs()] == ids[::-1]
+    assert [job.id for job in client.iter_jobs(limit=101, status=["queued", JobStatus.RUNNING])] == ids[::-1][:101]
+    assert service.requests[-1] == "GET /v1/jobs?limit=1&status=queued&status=running&after=100"
+
+
+def test_a_job_with_a_name_is_put_there(client: Client, service: StandIn) -> None:
+    job = service.describe(client.submit([ITEM], labels=["a"]).id)
+    service.refusals.append(problem(503, "overloaded", "later", retry_after="0"))
+    service.refusals.append(Response(dump_body(job)))
+    client.submit([ITEM], name="my run/7")
+    assert service.requests[-2:] == ["PUT /v1/jobs/my run/7"] * 2
+    assert service.bodies[0]["labels"] == ["a"]
+
+
+def test_events_come_once_and_in_order_however_often_the_stream_breaks(client: Client, service: StandIn) -> None:
+    job = client.submit([ITEM]).id
+    service.event_streams.extend([0, 1, 3, 1, 0, 2])
+    events = list(client.iter_events(job))
+    assert [event.id for event in events] == ["1-0", *(f"{n}-0" for n in range(3, 12))]
+    assert [event.type for event in events] == ["job.running", *["job.progress"] * 8, "job.completed"]
+    assert isinstance(events[-1].data, Job)
+    assert events[-1].data.id == job
+    assert len([request for request in service.requests if request.endswith("/events")]) == 7
+    assert [event.id for event in client.iter_events(job, after="9-0")] == ["10-0", "11-0"]
+    assert list(client.iter_events(job, after="11-0")) == []
+
+
+def test_a_stream_that_brings_nothing_more_is_given_up(client: Client, service: StandIn) -> None:
+    job = client.submit([ITEM]).id
+    service.event_streams.extend([2, 0, 0, 0])
+    with pytest.raises(ServiceUnreachable, match="broke off its events"):
+        list(client.iter_events(job))
+    with pytest.raises(ServiceError, match="there is no job"):
+        list(client.iter_events("job_no"))
+
+
+def test_retry_and_delete_reach_their_paths(client: Client, service: StandIn) -> None:
+    job = client.submit([ITEM])
+    assert client.retry(job.id).id == job.id
+    client.delete(job.id)
+    assert service.requests[1:] == [f"POST /v1/jobs/{job.id}/retry", f"DELETE /v1/jobs/{job.id}"]
 
 
 def test_cancel_cores_models_and_ready_reach_their_paths(client: Client, service: StandIn) -> None:

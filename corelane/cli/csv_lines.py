@@ -1,0 +1,120 @@
+"""CSV in and out for ``corelane batch --csv``: rows become the lines of JSON that everything else works with, and
+results become rows. Both have a header; fields may hold commas, quotes and line breaks.
+"""
+
+import csv
+import io
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import orjson
+
+from corelane.cli.jsonl import BYTE_ORDER_MARK, Kept, RawLine, not_ours
+from corelane.errors import InvalidInput
+
+#: Columns of a result; those of the best answer only.
+COLUMNS = ("index", "id", "status", "answer", "start", "end", "score", "no_answer_score", "windows", "error")
+
+#: Columns that a question must have.
+NEEDED = ("question", "context")
+
+#: Longest field, in characters: a context may be long.
+LONGEST_FIELD = 2**27
+
+
+class _Counted:
+    """Lines of a stream as text, and the bytes they took."""
+
+    def __init__(self, stream: Iterable[bytes]) -> None:
+        self._lines = iter(stream)
+        self.bytes = 0
+        self.last = b""
+
+    def __iter__(self) -> Iterator[str]:
+        for number, line in enumerate(self._lines):
+            self.bytes += len(line)
+            self.last = line
+            text = line.removeprefix(BYTE_ORDER_MARK) if number == 0 else line
+            try:
+                yield text.decode()
+            except UnicodeDecodeError as error:
+                raise InvalidInput(f"line {number + 1} is not UTF-8 text: {error.reason}") from None
+
+
+def number_rows(stream: Iterable[bytes]) -> Iterator[RawLine]:
+    """The rows below the header that are not blank, as lines of JSON.
+
+    Raises InvalidInput without the columns needed.
+    """
+    lines = _Counted(stream)
+    rows = _reader(lines)
+    header = [name.strip() for name in next(rows, [])]
+    if missing := [name for name in NEEDED if name not in header]:
+        raise InvalidInput(
+            f"the CSV's first row has no column `{missing[0]}`; it names question, context and perhaps id"
+        )
+    for index, row in enumerate(rows):
+        if row:
+            fields = {name: text for name, text in zip(header, row, strict=False) if name in ("id", *NEEDED) and text}
+            yield RawLine(index, orjson.dumps(fields), lines.bytes)
+
+
+def write_header() -> bytes:
+    """The first row of results."""
+    return _row(COLUMNS)
+
+
+def write_row(result: dict[str, Any]) -> bytes:
+    """A result, as plain data, as a row."""
+    answer, error = result["answer"] or {}, result["error"] or {}
+    values = result | {"answer": answer.get("text"), "error": error.get("detail")}
+    values |= {name: answer.get(name) for name in ("start", "end", "score")}
+    return _row("" if values[name] is None else str(values[name]) for name in COLUMNS)
+
+
+def read_kept_rows(stream: Iterable[bytes]) -> Kept:
+    """What an existing output of rows holds; raises InvalidInput if it is not an output of ours."""
+    kept = Kept()
+    lines = _Counted(stream)
+    rows = _reader(lines)
+    try:
+        header = next(rows, None)
+        if header is None or not lines.last.endswith(b"\n"):
+            return kept if write_header().startswith(lines.last) else _refuse(kept)
+        if tuple(header) != COLUMNS:
+            raise not_ours(0)
+        kept.size_bytes = lines.bytes
+        for row in rows:
+            if not lines.last.endswith(b"\n") or len(row) != len(COLUMNS):
+                break
+            values = dict(zip(COLUMNS, row, strict=True))
+            if int(values["index"]) <= kept.index:
+                raise not_ours(kept.lines)
+            plain = {
+                "index": int(values["index"]),
+                "id": values["id"] or None,
+                "status": values["status"],
+                "answer": values["start"] or None,
+            }
+            kept.add(plain, lines.bytes - kept.size_bytes)
+    except (csv.Error, ValueError):
+        raise not_ours(kept.lines) from None
+    return kept
+
+
+def _refuse(kept: Kept) -> Kept:
+    raise not_ours(kept.lines)
+
+
+def _reader(lines: Iterable[str]) -> Iterator[list[str]]:
+    csv.field_size_limit(LONGEST_FIELD)
+    try:
+        yield from csv.reader(lines)
+    except csv.Error as error:
+        raise InvalidInput(f"the CSV cannot be read: {error}") from None
+
+
+def _row(values: Iterable[str]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(values)
+    return text.getvalue().encode()

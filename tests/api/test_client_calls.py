@@ -1,0 +1,88 @@
+"""The client against the OpenAPI document: every call it makes is one the service documents, and none is left out."""
+
+import inspect
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, get_origin, get_type_hints
+
+import pytest
+
+from api.app import create_app
+from corelane.client import AsyncClient, Client, calls
+from corelane.client.calls import Call
+from corelane.settings import Settings
+
+#: What stands for each argument of a call.
+ARGUMENTS: dict[str, Any] = {
+    "after": "1",
+    "alias": "default",
+    "before": 1,
+    "body": b"{}",
+    "content": [b"{}"],
+    "core": "host/0",
+    "count": 1,
+    "filters": {
+        "status": ["queued", "running"],
+        "model": "m",
+        "label": "l",
+        "created_after": datetime(2026, 1, 1, tzinfo=UTC),
+        "created_before": "2026-01-01T00:00:00Z",
+    },
+    "force": True,
+    "job_id": "job_1",
+    "key": "k",
+    "lazy": True,
+    "limit": 1,
+    "manifest_sha256": "0" * 64,
+    "model": "m",
+    "name": "mine",
+    "version": "m@1",
+    "wait_s": 5.0,
+    "weights": {"m@1": 1.0},
+}
+
+#: Operations that a client has no use for.
+NOT_CALLED = {("get", "/livez")}
+
+
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    return create_app(Settings()).openapi()
+
+
+def made_calls() -> Iterator[tuple[str, Call[Any]]]:
+    for name, make in inspect.getmembers(calls, inspect.isfunction):
+        if make.__module__ == calls.__name__ and get_origin(get_type_hints(make)["return"]) is Call:
+            yield name, make(**{argument: ARGUMENTS[argument] for argument in inspect.signature(make).parameters})
+
+
+def test_every_call_is_documented(document: dict[str, Any]) -> None:
+    for name, call in made_calls():
+        operation = document["paths"][call.route][call.method.lower()]
+        known: dict[str, set[str]] = {"path": set(), "query": set(), "header": {"content-type"}}
+        for parameter in operation.get("parameters", []):
+            known[parameter["in"]].add(parameter["name"].lower())
+        assert set(call.path) == known["path"], name
+        assert {parameter.lower() for parameter in call.params} <= known["query"], name
+        assert {header.lower() for header in call.headers} <= known["header"], name
+        assert (call.content is not None) == ("requestBody" in operation), name
+        if call.content is not None:
+            assert call.headers["Content-Type"] in operation["requestBody"]["content"], name
+        assert "{" not in call.url
+
+
+def test_every_operation_has_a_call(document: dict[str, Any]) -> None:
+    called = {(call.method.lower(), call.route) for _, call in made_calls()}
+    documented = {(method, path) for path, methods in document["paths"].items() for method in methods}
+    assert documented - called == NOT_CALLED
+
+
+def test_both_clients_have_the_same_methods_and_arguments() -> None:
+    def methods(of: type) -> dict[str, list[str]]:
+        return {
+            name: list(inspect.signature(method).parameters)
+            for name, method in inspect.getmembers(of, inspect.isfunction)
+            if not name.startswith("_")
+        }
+
+    assert methods(Client) == methods(AsyncClient)

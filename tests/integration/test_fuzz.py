@@ -1,0 +1,50 @@
+"""Requests that nobody would send, made from the OpenAPI document and sent over real sockets: no answer is a 5xx, and
+each is one that the document foresees. `make fuzz` sends tens of thousands.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import Fleet, start_fleet, stop_fleet
+
+CHECKS = (
+    "not_a_server_error",
+    "status_code_conformance",
+    "content_type_conformance",
+    "response_schema_conformance",
+    "response_headers_conformance",
+)
+
+
+@pytest.fixture
+def null_fleet(tmp_path: Path) -> Iterator[Fleet]:
+    """A service of its own, for requests may move aliases and unload versions; its cores answer nothing, at once."""
+    fleet = start_fleet(tmp_path, tmp_path / "artifacts", CORELANE_TARGET="null")
+    yield fleet
+    assert stop_fleet(fleet) == 0
+
+
+def test_every_answer_to_any_request_is_foreseen(null_fleet: Fleet, request: pytest.FixtureRequest) -> None:
+    examples = request.config.getoption("--fuzz")
+    command = [sys.executable, "-m", "schemathesis.cli", "--no-color", "run", f"{null_fleet.url}/openapi.json"]
+    command += ["-n", str(examples), "-c", ",".join(CHECKS), "--phases", "examples,coverage,fuzzing"]
+    command += ["--continue-on-failure", "--request-timeout", "30", "--suppress-health-check", "all"]
+    hooks = {"SCHEMATHESIS_HOOKS": "tests.integration.fuzz_hooks", "PYTHONWARNINGS": "ignore"}
+    done = subprocess.run(
+        command, capture_output=True, check=False, env=dict(os.environ) | hooks, text=True, timeout=3600
+    )
+    told = done.stdout
+    assert done.returncode == 0, told[-6000:] + done.stderr[-2000:]
+    found = re.search(r"([\d,]+) generated, ([\d,]+) passed", told)
+    assert found is not None, told[-3000:]
+    generated, passed = (int(number.replace(",", "")) for number in found.groups())
+    assert generated == passed > 100 * examples // 10
+    with null_fleet.client() as client:
+        assert client.ready()
+    print(found[0])  # noqa: T201  # `make fuzz` shows it

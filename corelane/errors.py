@@ -8,13 +8,17 @@
     │   ├── VersionInUse        an alias or waiting work speaks against it; move that first
     │   ├── VersionNotReady     no living core holds the version yet
     │   ├── DeadlineInfeasible  the job would not be done in time; carries the earliest that can be met
+    │   ├── HostRefused         the service is not to be reached by that host name
+    │   ├── BodyTooSlow         the body stopped coming before its end
     │   ├── NotCalibrated       a precision was asked of a model whose scores are no probabilities
     │   └── QuestionTooLong     the question leaves no room for context in the model's window
+    ├── Unauthorized            an API key is needed, or this one is not good (any more)
     ├── Forbidden               the API key has not the scope for this
     ├── NotFound                no such job (or no longer)
     ├── ResultsDropped          these results were read and dropped
     ├── Unavailable             try again later: nothing was kept
     │   ├── Overloaded          too much work waits already; carries when to come back
+    │   │   └── RateLimited     too many requests in a time
     │   ├── NotReady            no worker has announced a model yet
     │   ├── StoreUnavailable    Redis does not answer
     │   ├── StoreFull           Redis refuses to write
@@ -88,12 +92,25 @@ class DeadlineInfeasible(InvalidInput):
         self.earliest_feasible_s = earliest_feasible_s
 
 
+class HostRefused(InvalidInput):
+    code = "host_refused"
+
+
+class BodyTooSlow(InvalidInput):
+    code = "body_too_slow"
+    retryable = True
+
+
 class NotCalibrated(InvalidInput):
     code = "not_calibrated"
 
 
 class QuestionTooLong(InvalidInput):
     code = "question_too_long"
+
+
+class Unauthorized(CorelaneError):
+    code = "unauthorized"
 
 
 class Forbidden(CorelaneError):
@@ -119,6 +136,10 @@ class Overloaded(Unavailable):
     def __init__(self, detail: str, retry_after_s: int) -> None:
         super().__init__(detail)
         self.retry_after_s = retry_after_s
+
+
+class RateLimited(Overloaded):
+    code = "rate_limited"
 
 
 class NotReady(Unavailable):

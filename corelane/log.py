@@ -25,7 +25,8 @@ def configure_logging(level: str = "info", style: Literal["auto", "json", "prett
         structlog.processors.StackInfoRenderer(),
     ]
     renderer: list[Any] = (
-        [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+        # Not rich's tracebacks: they show local variables, which may hold documents.
+        [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback)]
         if pretty
         else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     )

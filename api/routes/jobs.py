@@ -12,6 +12,7 @@ from api.bodies import NDJSON, FastBodyRoute
 from api.deps import Caller, JobId, Parts, PartsDep, Reader, Submitter, Wait
 from api.errors import documented
 from api.examples import JOB_REQUEST_EXAMPLES, LINES_SCHEMA
+from api.origins import ORIGIN
 from api.sizes import check_contexts, check_item
 from corelane.aliases import DEFAULT_ALIAS
 from corelane.errors import InvalidInput, NotCalibrated, NotFound, NotReady, TooLarge, UnknownModel, WebhookRefused
@@ -128,6 +129,7 @@ def make_submission(
         contexts=head.contexts or {},
         items=items,
         upload=upload,
+        origin=ORIGIN.get(),
     )
 
 

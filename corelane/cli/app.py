@@ -10,6 +10,7 @@ from corelane.cli.doctor import doctor
 from corelane.cli.evaluate import evaluate
 from corelane.cli.fleet import cores, models
 from corelane.cli.health import health
+from corelane.cli.keys import keys
 from corelane.cli.roles import api, flower, keeper, worker
 from corelane.cli.serve import serve
 
@@ -32,6 +33,7 @@ def make_cli() -> typer.Typer:
     cli.command()(doctor)
     cli.command()(cores)
     cli.add_typer(models, name="models")
+    cli.add_typer(keys, name="keys")
     roles = "One process of the fleet"
     cli.command(rich_help_panel=roles)(api)
     cli.command(rich_help_panel=roles)(worker)

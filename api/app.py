@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
-from hypercorn.middleware import ProxyFixMiddleware
 from prometheus_fastapi_instrumentator import Instrumentator
 from starlette.middleware.cors import CORSMiddleware
 
@@ -20,6 +19,7 @@ from api.limits import BodyLimit
 from api.openapi import describe_gate
 from api.origins import REQUEST_ID, Origins
 from api.pages import add_pages
+from api.proxies import TrustedProxies
 from api.rates import Rates
 from api.routes import fleet, health, jobs, rollout, uploads
 from corelane import __version__
@@ -112,7 +112,7 @@ def _add_layers(app: FastAPI, settings: Settings, keyring: Keyring, rates: Rates
         )
     app.add_middleware(SafeHeaders, allowed_hosts=settings.allowed_hosts)
     if settings.trusted_hops:
-        app.add_middleware(ProxyFixMiddleware, trusted_hops=settings.trusted_hops)
+        app.add_middleware(TrustedProxies, hops=settings.trusted_hops)
     app.add_middleware(Origins)
 
 

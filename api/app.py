@@ -15,6 +15,7 @@ from api.errors import add_error_handlers
 from api.gate import Gate
 from api.headers import SafeHeaders
 from api.keyring import Keyring
+from api.leftovers import Leftovers
 from api.limits import BodyLimit
 from api.openapi import describe_gate
 from api.origins import REQUEST_ID, Origins
@@ -113,6 +114,7 @@ def _add_layers(app: FastAPI, settings: Settings, keyring: Keyring, rates: Rates
     app.add_middleware(SafeHeaders, allowed_hosts=settings.allowed_hosts)
     if settings.trusted_hops:
         app.add_middleware(TrustedProxies, hops=settings.trusted_hops)
+    app.add_middleware(Leftovers)
     app.add_middleware(Origins)
 
 

@@ -85,7 +85,10 @@ async def _serve(settings: Settings, console: Console) -> str | None:
             await _start_fleet(settings, supervisor, password)
             await _until_ready(settings, supervisor)
         if not supervisor.is_over:
-            console.print(_banner(settings, password, await _has_key(settings)))
+            if not await _has_key(settings):
+                url = without_password(settings.redis_url)
+                supervisor.say(f"no API key yet; make one: corelane keys create --name NAME --redis {url}", "yellow")
+            console.print(_banner(settings, password))
             await supervisor.wait()
     finally:
         supervisor.say("stopping: api, workers, keeper, flower, redis")
@@ -239,19 +242,16 @@ async def _has_key(settings: Settings) -> bool:
         await link.close()
 
 
-def _banner(settings: Settings, password: str, has_key: bool) -> Panel:
+def _banner(settings: Settings, password: str) -> Panel:
     url = _url(settings)
     flower = f"http://{settings.flower_host}:{settings.flower_port}"
     key = " --api-key clk_…" if settings.requires_keys else ""
-    create = f"corelane keys create --name NAME --redis {without_password(settings.redis_url)}"
-    keys = "" if has_key else f"Keys     required, and there is none yet: [bold]{create}[/]\n"
     return Panel.fit(
         f"[bold green]ready[/]: {settings.cores} core{'s' if settings.cores != 1 else ''}, {settings.model}\n\n"
         f"API      {url}\n"
         f"Docs     {url}/docs\n"
         f"Flower   {flower}   user [bold]{settings.flower_user}[/], password [bold]{password}[/]\n"
-        f"Redis    {without_password(settings.redis_url)}\n"
-        f"{keys}\n"
+        f"Redis    {without_password(settings.redis_url)}\n\n"
         f'Try      corelane ask "Who wrote it?" --context "Ada wrote it." --url {url}{key}\n'
         "Stop     Ctrl-C",
         title="Corelane",

@@ -1,6 +1,8 @@
 """API keys: how they are made, kept, listed and revoked, and `corelane keys`."""
 
 import time
+from collections.abc import Iterator
+from typing import Any
 
 import orjson
 import pytest
@@ -8,6 +10,7 @@ import redis
 import typer
 from typer.testing import CliRunner, Result
 
+from corelane.cli.app import make_cli
 from corelane.cli.keys import keys
 from corelane.keys import KEY_FORM, Scope, key_digest, new_key
 from corelane.settings import Settings
@@ -32,7 +35,7 @@ def test_key_has_256_random_bits_and_a_form_of_its_own() -> None:
 
 def test_secret_is_kept_nowhere(store: KeyStore, raw: redis.Redis) -> None:
     key, secret = store.create("ci", [Scope.READ])
-    kept = "".join([*raw.keys("*"), *raw.hgetall("cl:keys"), *raw.hvals(f"cl:key:{key_digest(secret)}")])
+    kept = str([raw.keys("*"), raw.hgetall("cl:keys"), raw.hgetall(f"cl:key:{key_digest(secret)}")])
     assert secret not in kept
     assert secret[4:] not in kept
     assert key.owner == key.id
@@ -136,3 +139,16 @@ def test_commands_are_part_of_the_command_line() -> None:
 )
 def test_keys_are_required_where_others_can_reach_the_api(auth: str, host: str, required: bool) -> None:
     assert Settings.model_validate({"auth": auth, "host": host}).requires_keys is required
+
+
+def test_every_command_that_asks_a_service_takes_a_key() -> None:
+    def commands(group: Any) -> Iterator[Any]:
+        for command in group.commands.values():
+            yield from commands(command) if hasattr(command, "commands") else [command]
+
+    asking = [
+        command for command in commands(typer.main.get_command(make_cli())) if "url" in {p.name for p in command.params}
+    ]
+    assert len(asking) >= 6
+    for command in asking:
+        assert "api_key" in {parameter.name for parameter in command.params}, command.name

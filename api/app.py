@@ -5,27 +5,50 @@ import.
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from asgi_correlation_id import CorrelationIdMiddleware
 from fastapi import FastAPI
 from prometheus_fastapi_instrumentator import Instrumentator
+from starlette.middleware.cors import CORSMiddleware
 
 from api.completions import Completions
 from api.deps import Parts
 from api.errors import add_error_handlers
+from api.gate import Gate
+from api.headers import SafeHeaders
+from api.keyring import Keyring
+from api.leftovers import Leftovers
 from api.limits import BodyLimit
+from api.openapi import describe_gate
+from api.origins import REQUEST_ID, Origins
+from api.pages import add_pages
+from api.proxies import TrustedProxies
+from api.rates import Rates
 from api.routes import fleet, health, jobs, results, rollout, uploads
-from api.unread import UnreadBody
 from corelane import __version__
 from corelane.broker import bell_envelope, make_celery
-from corelane.log import configure_logging
+from corelane.errors import Unavailable
+from corelane.log import configure_logging, get_logger
 from corelane.metrics import ApiMetrics
 from corelane.settings import Settings
 from corelane.store.async_link import AsyncLink
 from corelane.store.fleet import Fleet
 from corelane.store.jobs import JobStore
+from corelane.store.keys import KeyFinder
 from corelane.store.rollout import Rollout
 
 SUMMARY = "Questions with their passages go in, answers with exact offsets come out: one or a million, nothing lost."
+
+log = get_logger(__name__)
+
+#: What web pages of the origins allowed may send and read.
+CORS_METHODS = ("GET", "POST", "PUT", "DELETE")
+CORS_SENT = (
+    *("Authorization", "X-API-Key", "Content-Type", "Prefer", "Idempotency-Key", "If-None-Match", "Last-Event-ID"),
+    *(REQUEST_ID, "traceparent"),
+)
+CORS_READ = (
+    *("Location", "Link", "ETag", "Retry-After", "Preference-Applied", "Idempotent-Replayed", REQUEST_ID),
+    *("RateLimit", "RateLimit-Policy", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"),
+)
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
@@ -37,13 +60,25 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         parts: Parts = app.state.parts
         parts.completions.start()
+        if settings.requires_keys:
+            keyring.start()
+            await _say_how_to_make_a_key(finder)
         yield
         await parts.completions.close()
+        await keyring.close()
+        await rates.close()
         await link.close()
 
     link = AsyncLink(settings.redis_url)
-    store = JobStore(link, settings, bell_envelope(make_celery(settings)))
-    app = FastAPI(title="Corelane", version=__version__, summary=SUMMARY, lifespan=lifespan)
+    store, finder, rates = (
+        JobStore(link, settings, bell_envelope(make_celery(settings))),
+        KeyFinder(link),
+        Rates(settings),
+    )
+    keyring = Keyring(finder)
+    app = FastAPI(
+        title="Corelane", version=__version__, summary=SUMMARY, lifespan=lifespan, docs_url=None, redoc_url=None
+    )
     app.state.parts = Parts(settings, store, Fleet(link), Rollout(link), Completions(store, settings), ApiMetrics())
     app.include_router(uploads.router)
     app.include_router(jobs.router)
@@ -51,9 +86,45 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.include_router(fleet.router)
     app.include_router(rollout.router)
     app.include_router(health.router)
+    add_pages(app)
     add_error_handlers(app)
-    Instrumentator(registry=app.state.parts.metrics.registry, excluded_handlers=["/metrics"]).instrument(app)
-    app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes, max_upload_bytes=settings.max_upload_bytes)
-    app.add_middleware(UnreadBody)
-    app.add_middleware(CorrelationIdMiddleware)
+    describe_gate(app, requires_keys=settings.requires_keys)
+    _add_layers(app, settings, keyring, rates)
     return app
+
+
+def _add_layers(app: FastAPI, settings: Settings, keyring: Keyring, rates: Rates) -> None:
+    """What a request passes before its route, the innermost first."""
+    app.add_middleware(
+        BodyLimit,
+        max_bytes=settings.max_body_bytes,
+        max_upload_bytes=settings.max_upload_bytes,
+        timeout_s=settings.body_timeout_s,
+    )
+    app.add_middleware(Gate, settings=settings, keyring=keyring, rates=rates)
+    Instrumentator(registry=app.state.parts.metrics.registry, excluded_handlers=["/metrics"]).instrument(app)
+    if settings.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.cors_origins,
+            allow_methods=CORS_METHODS,
+            allow_headers=CORS_SENT,
+            expose_headers=CORS_READ,
+            max_age=3600,
+        )
+    app.add_middleware(SafeHeaders, allowed_hosts=settings.allowed_hosts)
+    if settings.trusted_hops:
+        app.add_middleware(TrustedProxies, hops=settings.trusted_hops)
+    app.add_middleware(Leftovers)
+    app.add_middleware(Origins)
+
+
+async def _say_how_to_make_a_key(finder: KeyFinder) -> None:
+    """Tell whoever reads the log, if nobody could ask anything yet."""
+    try:
+        if not await finder.any_active():
+            log.warning(
+                "no_api_key_yet", advice="make one: corelane keys create --name NAME --scope submit --scope read"
+            )
+    except Unavailable as error:
+        log.warning("keys_wait_for_store", detail=error.detail)

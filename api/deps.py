@@ -3,19 +3,19 @@
 All are coroutines, though none awaits: FastAPI sends plain functions to a thread, which costs more than they do.
 """
 
-import hashlib
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Annotated, cast
 
 from fastapi import Depends, Header, Path, Query, Request
 
 from api.completions import Completions
+from api.gate import CALLER
 from corelane.errors import Forbidden, InvalidInput, NotFound
 from corelane.jobs import is_job_id
-from corelane.lanes import PUBLIC
+from corelane.keys import Caller as Caller
+from corelane.keys import Scope as Scope
 from corelane.metrics import ApiMetrics
 from corelane.settings import Settings
 from corelane.store.fleet import Fleet
@@ -24,9 +24,6 @@ from corelane.store.rollout import Rollout
 
 #: Names that callers may give their jobs: nothing that is an id, and nothing that addresses cut short.
 JOB_NAME = re.compile(r"(?!job_)(?!\.+$)[A-Za-z0-9._~-]{1,128}")
-
-#: Characters of a key's digest that tell owners apart: 64 bits.
-OWNER_CHARS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,31 +65,9 @@ async def get_wait(
     return None if asked is None else min(asked, parts.settings.max_wait_s)
 
 
-class Scope(StrEnum):
-    """What a caller may do; none of them holds another."""
-
-    SUBMIT = "submit"
-    READ = "read"
-    ADMIN = "admin"
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """Who asks: the owner that jobs, shares and bounds are kept by, and what they may do."""
-
-    owner: str
-    scopes: frozenset[Scope]
-
-
-async def get_caller(
-    authorization: Annotated[str | None, Header(description="`Bearer KEY`.")] = None,
-    x_api_key: Annotated[str | None, Header(description="The same, without `Bearer`.")] = None,
-) -> Caller:
-    """The caller: a digest of the API key, ``public`` without one."""
-    scheme, _, token = (authorization or "").partition(" ")
-    key = x_api_key or (token.strip() if scheme.lower() == "bearer" else "")
-    owner = hashlib.sha256(key.encode()).hexdigest()[:OWNER_CHARS] if key else PUBLIC
-    return Caller(owner, frozenset(Scope))
+async def get_caller(request: Request) -> Caller:
+    """Who asks, as the gate found out."""
+    return cast(Caller, request.scope[CALLER])
 
 
 async def get_job_id(

@@ -14,7 +14,10 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
+from starlette.types import Receive, Scope, Send
 
+from api.origins import ORIGIN, REQUEST_ID
+from api.safe import STRICT
 from corelane import errors
 from corelane.log import get_logger
 
@@ -25,12 +28,15 @@ STATUS: dict[type[errors.CorelaneError], int] = {
     errors.CorelaneError: 500,
     errors.InvalidInput: 422,
     errors.TooLarge: 413,
+    errors.HostRefused: 421,
+    errors.BodyTooSlow: 408,
     errors.DeadlineInfeasible: 409,
     errors.VersionInUse: 409,
     errors.VersionNotReady: 409,
     errors.NameTaken: 409,
     errors.NotFinal: 409,
     errors.NothingToRetry: 409,
+    errors.Unauthorized: 401,
     errors.Forbidden: 403,
     errors.NotFound: 404,
     errors.ResultsDropped: 410,
@@ -74,6 +80,7 @@ class Problem(BaseModel):
     status: int
     detail: str = Field(description="What is wrong and what to do.")
     code: str = Field(description="Stable; docs/03-problems.md has a section for each.")
+    request_id: str | None = Field(None, description="What `X-Request-ID` says: name it to whoever runs the service.")
     errors: list[FieldError] | None = None
     earliest_feasible_s: int | None = Field(
         None, description="With `deadline_infeasible`: the smallest `expires_in_s` that can be met now."
@@ -97,15 +104,26 @@ def problem(status: int, code: str, detail: str, retry_after_s: int = RETRY_AFTE
         "status": status,
         "detail": detail,
         "code": code,
-        **more,
     }
-    headers = {"Retry-After": str(retry_after_s)} if status in (429, 503) else None
-    return JSONResponse(body, status, headers, media_type=PROBLEM_TYPE)
+    headers = {}
+    if request_id := ORIGIN.get().request_id:
+        body["request_id"] = headers[REQUEST_ID] = request_id
+    if status in (429, 503):
+        headers["Retry-After"] = str(retry_after_s)
+    if status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    return JSONResponse(body | more, status, headers, media_type=PROBLEM_TYPE)
 
 
 def status_of(error: errors.CorelaneError) -> int:
     """The HTTP status of an error."""
     return next(STATUS[ancestor] for ancestor in type(error).__mro__ if ancestor in STATUS)
+
+
+async def refuse(scope: Scope, receive: Receive, send: Send, error: errors.CorelaneError) -> None:
+    """Answer a request with an error's problem, from a place that no route's error handlers reach."""
+    response = await _foreseen(Request(scope), error)
+    await response(scope, receive, send)
 
 
 def add_error_handlers(app: FastAPI) -> None:
@@ -154,6 +172,9 @@ def _place(location: tuple[int | str, ...]) -> str:
 
 
 async def _http(request: Request, error: Exception) -> JSONResponse:
+    if isinstance(error.__cause__, errors.CorelaneError):
+        # What went wrong while the body came in; FastAPI makes a 400 of it.
+        return await _foreseen(request, error.__cause__)
     status = error.status_code if isinstance(error, HTTPException) else 500
     code = HTTP_CODES.get(status, "http_error")
     _count(request, code)
@@ -169,4 +190,7 @@ async def _gone(request: Request, error: Exception) -> JSONResponse:  # noqa: AR
 async def _unforeseen(request: Request, error: Exception) -> JSONResponse:
     _count(request, "internal")
     log.error("unforeseen_error", path=request.url.path, exc_info=error)
-    return problem(500, "internal", "something broke that should not; the service's log says what")
+    response = problem(500, "internal", "something broke that should not; the service's log says what")
+    # Sent from further out than the layer that adds these.
+    response.headers.update(STRICT)
+    return response

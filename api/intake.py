@@ -8,6 +8,7 @@ from fastapi import Response
 
 from api.deps import Parts
 from api.lookup import describe
+from api.origins import ORIGIN
 from api.sizes import check_contexts, check_item
 from corelane.aliases import DEFAULT_ALIAS
 from corelane.errors import (
@@ -41,7 +42,7 @@ ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class Making:
     """What a job comes of, besides its body: what may make it only once, its name, the job it retries."""
 
     once: Once | None = None
@@ -104,16 +105,16 @@ async def take_in(
     *,
     items: Sequence[Item] = (),
     upload: Upload | None = None,
-    origin: Origin = Origin(),
+    making: Making = Making(),
 ) -> Job:
     """Admit a job and hand it in; once more if its version is closed in between, as when an alias moves.
 
-    Raises Held if the origin's ``once`` is held by another job.
+    Raises Held if the making's ``once`` is held by another job.
     """
 
     async def attempt() -> Job:
         admission = await admit(parts, job_id, head, owner)
-        submission = make_submission(job_id, admission, head, owner, items=items, upload=upload, origin=origin)
+        submission = make_submission(job_id, admission, head, owner, items=items, upload=upload, making=making)
         return await hand_in(parts, submission, admission, response, wait)
 
     try:
@@ -130,11 +131,11 @@ async def take_in_upload(
     response: Response,
     wait: float | None,
     upload: Upload,
-    origin: Origin,
+    making: Making,
 ) -> Job:
     """The same for a job whose items are in a file, which goes if the job certainly does not come to be."""
     try:
-        return await take_in(parts, job_id, head, owner, response, wait, upload=upload, origin=origin)
+        return await take_in(parts, job_id, head, owner, response, wait, upload=upload, making=making)
     except (InvalidInput, NotReady, Overloaded, Held):
         (parts.settings.files_root / upload.name).unlink(missing_ok=True)
         raise
@@ -172,7 +173,7 @@ def make_submission(
     *,
     items: Sequence[Item] = (),
     upload: Upload | None = None,
-    origin: Origin = Origin(),
+    making: Making = Making(),
 ) -> Submission:
     """A job as the store takes it."""
     return Submission(
@@ -189,11 +190,12 @@ def make_submission(
         items=items,
         upload=upload,
         labels=tuple(dict.fromkeys(head.labels)),
-        asked=origin.asked or head.model,
+        asked=making.asked or head.model,
         keep_s=head.keep_s,
-        name=origin.name,
-        retry_of=origin.retry_of,
-        once=origin.once,
+        name=making.name,
+        retry_of=making.retry_of,
+        once=making.once,
+        origin=ORIGIN.get(),
     )
 
 

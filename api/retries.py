@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from fastapi import Response
 
 from api.deps import Parts
-from api.intake import Origin, only_once, take_in, take_in_upload
+from api.intake import Making, only_once, take_in, take_in_upload
 from api.uploads import new_file
 from corelane.errors import NotFinal, NothingToRetry
 from corelane.jobs import Item, Job, JobHead, Webhook, new_job_id
@@ -25,7 +25,7 @@ async def retry(parts: Parts, record: JobRecord, response: Response, wait: float
     """
     if not record.status.is_final:
         raise NotFinal(f"{record.id} is {record.status}: wait until it is final, or cancel it")
-    origin = Origin(by_retry(record.id), retry_of=record.id, asked=record.asked or None)
+    making = Making(by_retry(record.id), retry_of=record.id, asked=record.asked or None)
 
     async def submit() -> Job:
         indexes = array("Q")
@@ -38,12 +38,12 @@ async def retry(parts: Parts, record: JobRecord, response: Response, wait: float
             rows = await parts.store.rows(record, indexes)
             head = await head_of(parts, record, used(contexts, rows))
             items = [item_of(row) for row in rows]
-            return await take_in(parts, job_id, head, record.owner, response, wait, items=items, origin=origin)
+            return await take_in(parts, job_id, head, record.owner, response, wait, items=items, making=making)
         head = await head_of(parts, record, contexts)
         upload = await copy_file(parts, record, indexes, job_id)
-        return await take_in_upload(parts, job_id, head, record.owner, response, wait, upload, origin)
+        return await take_in_upload(parts, job_id, head, record.owner, response, wait, upload, making)
 
-    return await only_once(parts, origin.once, response, wait, submit)
+    return await only_once(parts, making.once, response, wait, submit)
 
 
 async def head_of(parts: Parts, record: JobRecord, contexts: Mapping[int, str]) -> JobHead:

@@ -12,14 +12,18 @@
     │   ├── NameTaken           a job has this name, and came of another body
     │   ├── NotFinal            this can be done only once the job is final
     │   ├── NothingToRetry      every item of the job was answered
+    │   ├── HostRefused         the service is not to be reached by that host name
+    │   ├── BodyTooSlow         the body stopped coming before its end
     │   ├── NotCalibrated       a precision was asked of a model whose scores are no probabilities
     │   └── QuestionTooLong     the question leaves no room for context in the model's window
+    ├── Unauthorized            an API key is needed, or this one is not good (any more)
     ├── Forbidden               the API key has not the scope for this
     ├── NotFound                no such job
     ├── JobExpired              the job was there, and its time to be kept is over
     ├── ResultsDropped          these results were read and dropped
     ├── Unavailable             try again later: nothing was kept
     │   ├── Overloaded          too much work waits already; carries when to come back
+    │   │   └── RateLimited     too many requests in a time
     │   ├── NotReady            no worker has announced a model yet
     │   ├── StoreUnavailable    Redis does not answer
     │   ├── StoreFull           Redis refuses to write
@@ -111,12 +115,25 @@ class NothingToRetry(InvalidInput):
     code = "nothing_to_retry"
 
 
+class HostRefused(InvalidInput):
+    code = "host_refused"
+
+
+class BodyTooSlow(InvalidInput):
+    code = "body_too_slow"
+    retryable = True
+
+
 class NotCalibrated(InvalidInput):
     code = "not_calibrated"
 
 
 class QuestionTooLong(InvalidInput):
     code = "question_too_long"
+
+
+class Unauthorized(CorelaneError):
+    code = "unauthorized"
 
 
 class Forbidden(CorelaneError):
@@ -146,6 +163,10 @@ class Overloaded(Unavailable):
     def __init__(self, detail: str, retry_after_s: int) -> None:
         super().__init__(detail)
         self.retry_after_s = retry_after_s
+
+
+class RateLimited(Overloaded):
+    code = "rate_limited"
 
 
 class NotReady(Unavailable):

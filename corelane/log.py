@@ -4,14 +4,21 @@ One JSON object a line, or coloured text on a terminal. Ids (job_id, core, …) 
 ``structlog.contextvars``. Documents and questions are never logged.
 """
 
+import io
 import logging
+import re
 import sys
-from typing import Any, Literal
+from collections.abc import MutableMapping
+from typing import Any, Literal, TextIO
 
 import structlog
 
 #: Celery's loggers that tell of every single task; our own lines say what a task did.
 CHATTY_LOGGERS = ("celery.app.trace", "celery.worker.strategy", "celery.beat")
+
+#: How pydantic's errors quote what they refuse, in one line.
+QUOTING = "input_value="
+QUOTED_INPUT = re.compile(r"input_value=.*(?=, input_type=)")
 
 
 def configure_logging(level: str = "info", style: Literal["auto", "json", "pretty"] = "auto") -> None:
@@ -25,9 +32,9 @@ def configure_logging(level: str = "info", style: Literal["auto", "json", "prett
         structlog.processors.StackInfoRenderer(),
     ]
     renderer: list[Any] = (
-        [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+        [hide_inputs, structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=_write_traceback)]
         if pretty
-        else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+        else [structlog.processors.format_exc_info, hide_inputs, structlog.processors.JSONRenderer()]
     )
     structlog.configure(
         processors=[
@@ -53,6 +60,21 @@ def configure_logging(level: str = "info", style: Literal["auto", "json", "prett
     if level != "debug":
         for name in CHATTY_LOGGERS:
             logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def hide_inputs(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Strike out what pydantic quotes of the values it refuses: they are parts of documents."""
+    for name in ("event", "exception"):
+        if QUOTING in (text := str(event.get(name, ""))):
+            event[name] = QUOTED_INPUT.sub(rf"{QUOTING}…", text)
+    return event
+
+
+def _write_traceback(out: TextIO, exc_info: Any) -> None:
+    """A traceback as text; not rich's, which shows local variables, and so documents."""
+    text = io.StringIO()
+    structlog.dev.plain_traceback(text, exc_info)
+    out.write(QUOTED_INPUT.sub(rf"{QUOTING}…", text.getvalue()))
 
 
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:

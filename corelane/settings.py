@@ -7,7 +7,7 @@ folder and files in ``/run/secrets`` are read too. Names end in their unit.
 import os
 import socket
 from functools import cached_property
-from ipaddress import IPv4Network, IPv6Network
+from ipaddress import IPv4Network, IPv6Network, ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,6 +19,9 @@ from corelane.faults import arm
 SECRETS_DIR = Path("/run/secrets")
 
 Network = IPv4Network | IPv6Network
+
+#: A number of requests in a time.
+RATE = r"^[1-9][0-9]{0,6}/(second|minute|hour|day)$"
 
 
 class Settings(BaseSettings):
@@ -87,6 +90,34 @@ class Settings(BaseSettings):
     )
     idempotency_ttl_s: int = Field(
         24 * 3600, ge=1, description="Time for which an `Idempotency-Key` stands for its first request, in seconds."
+    )
+
+    # Keys and limits
+    auth: Literal["auto", "required", "off"] = Field(
+        "auto",
+        description="Whether requests need an API key: `required`, `off`, or `auto`: where `host` is not loopback.",
+    )
+    open_metrics: bool = Field(True, description="Whether /metrics answers without a key; else the key needs `read`.")
+    submit_rate: str | None = Field(
+        None,
+        pattern=RATE,
+        description="Requests that change something, of one owner or of one address without a key, as `20/second` or "
+        "`600/minute`; not limited if unset.",
+    )
+    read_rate: str | None = Field(
+        None, pattern=RATE, description="Requests that only look, counted in the same way; not limited if unset."
+    )
+    trusted_hops: int = Field(
+        0, ge=0, le=10, description="Proxies before the API whose X-Forwarded-For, -Proto and -Host are believed."
+    )
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="Host names requests may be addressed to, comma-separated, `*.example.com` too; any if unset."
+    )
+    cors_origins: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="Origins of web pages that may call the API, comma-separated, or `*`; none by default."
+    )
+    body_timeout_s: float = Field(
+        30, gt=0, description="Longest silence in the middle of a request's body, in seconds."
     )
 
     # Cores and dispatch
@@ -195,7 +226,9 @@ class Settings(BaseSettings):
         "auto", description="One JSON object a line, or coloured text; auto: text on a terminal only."
     )
 
-    @field_validator("models", "webhook_allowed_networks", "fault_points", mode="before")
+    @field_validator(
+        "models", "webhook_allowed_networks", "fault_points", "allowed_hosts", "cors_origins", mode="before"
+    )
     @classmethod
     def _split_commas(cls, value: object) -> object:
         if isinstance(value, str):
@@ -217,6 +250,11 @@ class Settings(BaseSettings):
         if not secret.startswith("whsec_") or len(secret) < 30 or "changeme" in secret.lower():
             raise ValueError("must be `whsec_` followed by the base64 of at least 18 random bytes")
         return value
+
+    @cached_property
+    def requires_keys(self) -> bool:
+        """Whether the API answers only to those with a key."""
+        return self.auth == "required" or (self.auth == "auto" and not is_loopback(self.host))
 
     @cached_property
     def artifact_root(self) -> Path:
@@ -253,6 +291,14 @@ class Settings(BaseSettings):
             else:
                 env[key] = str(value)
         return env
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach what listens there."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def neuron_environment() -> dict[str, str]:

@@ -23,6 +23,7 @@ from corelane.log import get_logger
 from corelane.store.dispatch import Room
 from workers.core import CoreProcess
 from workers.docket import Docket
+from workers.journal import Journal
 
 log = get_logger(__name__)
 
@@ -75,6 +76,7 @@ class Shift:
         self._should_stop = should_stop
         self._report = report
         self._docket = Docket(core.runners)
+        self._journal = Journal(core.dispatch, tells_all=core.settings.log_level == "debug")
         self._useful = time.monotonic()
 
     def serve(self) -> None:
@@ -180,6 +182,7 @@ class Shift:
         if exchanged.claim is not None:
             docket.open(exchanged.claim, self._core.dispatch.fetch(exchanged.claim))
         self._core.hold(docket.leases)
+        self._journal.tell(done, exchanged.claim)
 
     def _exchange_meanwhile(self, *, overtime: bool) -> None:
         """Exchange while a batch runs on a device: what it would wait for is done when it ends. Raises nothing."""

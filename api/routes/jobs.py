@@ -9,7 +9,7 @@ from api.bodies import NDJSON, FastBodyRoute
 from api.deps import IdempotencyKey, JobId, JobName, Parts, PartsDep, Reader, Submitter, Wait
 from api.errors import documented
 from api.examples import JOB_REQUEST_EXAMPLES, LINES_SCHEMA
-from api.intake import Origin, check_sizes, only_once, take_in
+from api.intake import Making, check_sizes, only_once, take_in
 from api.lookup import describe, no_such_job, require, tagged
 from api.retries import retry
 from corelane.errors import InvalidInput
@@ -44,7 +44,7 @@ async def submit_job(
     if key is not None:
         asked = fingerprint("jobs", await request.body())
         once = by_key(caller.owner, key, asked, parts.settings.idempotency_ttl_s)
-    return await submit_items(parts, body, caller.owner, response, wait, Origin(once))
+    return await submit_items(parts, body, caller.owner, response, wait, Making(once))
 
 
 @router.put("/{job_id}", status_code=202, responses=SUBMITTED, openapi_extra=LINES_BODY)
@@ -56,20 +56,20 @@ async def put_job(
     Wherever a job's id stands in an address, its name may. It lives as long as the job.
     """
     once = by_name(caller.owner, job_id, fingerprint("jobs", await request.body()))
-    return await submit_items(parts, body, caller.owner, response, wait, Origin(once, job_id))
+    return await submit_items(parts, body, caller.owner, response, wait, Making(once, job_id))
 
 
 async def submit_items(
-    parts: Parts, body: JobRequest, owner: str, response: Response, wait: float | None, origin: Origin
+    parts: Parts, body: JobRequest, owner: str, response: Response, wait: float | None, making: Making
 ) -> Job:
     """Take in a job whose items are in its body, once."""
     items = body.items or []
     check_sizes(parts, items, body.contexts or {})
 
     async def submit() -> Job:
-        return await take_in(parts, new_job_id(), body, owner, response, wait, items=items, origin=origin)
+        return await take_in(parts, new_job_id(), body, owner, response, wait, items=items, making=making)
 
-    return await only_once(parts, origin.once, response, wait, submit)
+    return await only_once(parts, making.once, response, wait, submit)
 
 
 @router.get("")

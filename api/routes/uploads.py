@@ -10,7 +10,7 @@ from starlette.types import Scope
 
 from api.bodies import is_lines
 from api.deps import IdempotencyKey, JobName, Parts, PartsDep, Submitter, Wait
-from api.intake import Origin, admit, find_made, replay, take_in_upload
+from api.intake import Making, admit, find_made, replay, take_in_upload
 from api.uploads import LineReader
 from corelane.errors import StoreUnavailable
 from corelane.jobs import Job, new_job_id
@@ -40,7 +40,7 @@ async def submit_lines(
 ) -> Job:
     """Take in a job of one item a line; the first line may be its head: options, priority, contexts and so on."""
     once = None if key is None else by_key(caller.owner, key, "", parts.settings.idempotency_ttl_s)
-    return await take_lines(parts, request, caller.owner, response, wait, Origin(once))
+    return await take_lines(parts, request, caller.owner, response, wait, Making(once))
 
 
 @router.put("/v1/jobs/{job_id}", status_code=202)
@@ -49,15 +49,15 @@ async def put_lines(
 ) -> Job:
     """The same under a name of the caller's own."""
     return await take_lines(
-        parts, request, caller.owner, response, wait, Origin(by_name(caller.owner, job_id, ""), job_id)
+        parts, request, caller.owner, response, wait, Making(by_name(caller.owner, job_id, ""), job_id)
     )
 
 
 async def take_lines(
-    parts: Parts, request: Request, owner: str, response: Response, wait: float | None, origin: Origin
+    parts: Parts, request: Request, owner: str, response: Response, wait: float | None, making: Making
 ) -> Job:
     """Take in a job sent as lines, once: where its job is there already, the body is only read to be compared."""
-    once, digest = origin.once, start_fingerprint("lines")
+    once, digest = making.once, start_fingerprint("lines")
     reader = LineReader(parts.settings, request.stream(), None if once is None else digest)
     holder = None if once is None else await find_made(parts, once)
     if holder is not None:
@@ -67,9 +67,9 @@ async def take_lines(
         await admit(parts, new_job_id(), reader.head, owner)
         job_id, upload = await keep(parts, reader)
         if once is not None:
-            origin = replace(origin, once=replace(once, fingerprint=digest.hexdigest()))
+            making = replace(making, once=replace(once, fingerprint=digest.hexdigest()))
         try:
-            return await take_in_upload(parts, job_id, reader.head, owner, response, wait, upload, origin)
+            return await take_in_upload(parts, job_id, reader.head, owner, response, wait, upload, making)
         except Held as held:
             holder = held.holder
     made = None

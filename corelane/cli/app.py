@@ -11,6 +11,7 @@ from corelane.cli.evaluate import evaluate
 from corelane.cli.fleet import cores, models
 from corelane.cli.health import health
 from corelane.cli.jobs import jobs
+from corelane.cli.keys import keys
 from corelane.cli.roles import api, flower, keeper, worker
 from corelane.cli.serve import serve
 from corelane.cli.webhooks import webhooks
@@ -36,6 +37,7 @@ def make_cli() -> typer.Typer:
     cli.add_typer(jobs, name="jobs")
     cli.add_typer(models, name="models")
     cli.add_typer(webhooks, name="webhooks")
+    cli.add_typer(keys, name="keys")
     roles = "One process of the fleet"
     cli.command(rich_help_panel=roles)(api)
     cli.command(rich_help_panel=roles)(worker)

@@ -15,8 +15,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
-from ipaddress import ip_address
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -32,8 +31,8 @@ from corelane.cli.roles import flower_argv, flower_env, keeper_argv, worker_env
 from corelane.cli.supervisor import Part, Supervisor
 from corelane.engine.cores import core_slots
 from corelane.engine.neuron_chips import CHIPS
-from corelane.errors import ServiceUnreachable, SetupError
-from corelane.settings import Settings, read_settings
+from corelane.errors import SetupError, Unavailable
+from corelane.settings import Settings, is_loopback, read_settings
 
 #: A fleet of one machine is ready well within this, models included, in seconds.
 READY_S = 300
@@ -88,6 +87,9 @@ async def _serve(settings: Settings, console: Console) -> str | None:
             await _start_fleet(settings, supervisor, password)
             await _until_ready(settings, supervisor)
         if not supervisor.is_over:
+            if not await _has_key(settings):
+                url = without_password(settings.redis_url)
+                supervisor.say(f"no API key yet; make one: corelane keys create --name NAME --redis {url}", "yellow")
             console.print(_banner(settings, password))
             await supervisor.wait()
     finally:
@@ -109,9 +111,12 @@ def _choose(settings: Settings, supervisor: Supervisor, console: Console) -> tup
     for name, wanted, taken in (("API", settings.port, port), ("Flower", settings.flower_port, flower_port)):
         if wanted not in (0, taken):
             supervisor.say(f"port {wanted} is busy: the {name} takes {taken}", "yellow")
-    if not _is_loopback(settings.host):
+    if settings.requires_keys:
+        supervisor.say("the API answers only to those with a key (CORELANE_AUTH)")
+    elif not is_loopback(settings.host):
         supervisor.say(
-            f"the API listens on {settings.host}, and asks nobody for a key: put a proxy before it", "yellow"
+            f"the API listens on {settings.host} and asks nobody for a key (CORELANE_AUTH=off): put a proxy before it",
+            "yellow",
         )
     secret = settings.flower_password
     password = secrets.token_urlsafe(12) if secret is None else secret.get_secret_value()
@@ -141,7 +146,6 @@ async def _start_redis(settings: Settings, supervisor: Supervisor) -> Settings:
 
 async def _until_redis(url: str, supervisor: Supervisor, seconds: int) -> None:
     """Wait for Redis to answer; raises SetupError if it does not within ``seconds``."""
-    from corelane.errors import Unavailable
     from corelane.store.connections import Link
 
     reason = ""
@@ -201,41 +205,59 @@ def stagger_s(settings: Settings) -> float:
 async def _until_ready(settings: Settings, supervisor: Supervisor) -> None:
     """Wait until a question would be answered and every core lives, but for those that are out of service."""
     from corelane.client import Client
+    from corelane.store.async_link import AsyncLink
+    from corelane.store.fleet import Fleet
 
     loop = asyncio.get_running_loop()
     deadline = loop.time() + READY_S
     waiting: list[str] = []
+    # The cores are read from Redis: the API would ask for a key.
+    link = AsyncLink(settings.redis_url)
     with Client(_url(settings), max_retries=0) as client:
         while not supervisor.is_over:
-            try:
-                cores = [core for core in await asyncio.to_thread(client.cores) if core["state"] != "lost"]
+            with suppress(Unavailable):
+                cores = [core for core in await Fleet(link).cores() if "state" in core]
                 states = [core["state"] for core in cores]
-                waiting = [reason for core in cores if core["state"] == "waiting" for reason in core["reasons"]]
+                waiting = [core["reasons"] for core in cores if core["state"] == "waiting"]
                 out = states.count("out_of_service")
                 up = sum(state in ("idle", "busy") for state in states)
                 if up and up + out >= (settings.cores or 1) and await asyncio.to_thread(client.ready):
-                    return
+                    break
                 if "failed" in states:
                     supervisor.fail("a core could not load its model; its reason stands above")
                 elif out >= (settings.cores or 1):
                     supervisor.fail("every core is out of service; the reasons stand above")
-            except ServiceUnreachable:
-                pass
             if loop.time() > deadline:
                 supervisor.fail(f"not ready after {READY_S} s{''.join(f'; {reason}' for reason in waiting)}")
             await supervisor.wait(0.2)
+    await link.close()
+
+
+async def _has_key(settings: Settings) -> bool:
+    """Whether anybody could ask something: keys are not required, or there is one."""
+    from corelane.store.async_link import AsyncLink
+    from corelane.store.keys import KeyFinder
+
+    if not settings.requires_keys:
+        return True
+    link = AsyncLink(settings.redis_url)
+    try:
+        return await KeyFinder(link).any_active()
+    finally:
+        await link.close()
 
 
 def _banner(settings: Settings, password: str) -> Panel:
     url = _url(settings)
     flower = f"http://{settings.flower_host}:{settings.flower_port}"
+    key = " --api-key clk_…" if settings.requires_keys else ""
     return Panel.fit(
         f"[bold green]ready[/]: {settings.cores} core{'s' if settings.cores != 1 else ''}, {settings.model}\n\n"
         f"API      {url}\n"
         f"Docs     {url}/docs\n"
         f"Flower   {flower}   user [bold]{settings.flower_user}[/], password [bold]{password}[/]\n"
         f"Redis    {without_password(settings.redis_url)}\n\n"
-        f'Try      corelane ask "Who wrote it?" --context "Ada wrote it." --url {url}\n'
+        f'Try      corelane ask "Who wrote it?" --context "Ada wrote it." --url {url}{key}\n'
         "Stop     Ctrl-C",
         title="Corelane",
     )
@@ -249,13 +271,6 @@ def without_password(url: str) -> str:
 def _url(settings: Settings) -> str:
     host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(settings.host, settings.host)  # noqa: S104  # compared only
     return f"http://{host}:{settings.port}"
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 @contextmanager

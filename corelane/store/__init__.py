@@ -2,7 +2,8 @@
 
     key                        type    meaning                                                   expiry
     cl:job:{ID}                hash    the job: status, version, counts, times, options, owner,  results_ttl_s once
-                                       promise, webhook; how far it was fed, what was dropped    final
+                                       promise, webhook, request id, traceparent; how far it     final
+                                       was fed, what was dropped
     cl:in:{ID}                 hash    index of a slice's first item → its rows, one JSON text   60 s until submitted;
                                                                                                  gone once answered,
                                                                                                  as job if one failed
@@ -63,11 +64,17 @@
     cl:events                  stream  one entry per job that became final                       10,000 entries
     cl:delivery:ID             hash    one event on its way to a webhook                         results_ttl_s
     cl:due                     zset    delivery → time of its next attempt, ms                   none
+    cl:key:DIGEST              hash    an API key by its SHA-256: id, name, owner, scopes, times     none
+    cl:keys                    hash    id of a key → its digest                                  none
+    cl:keys:changed            string  counter: keys made and revoked; the API looks when it     none
+                                       moves
+    cl:rates:{LIMITER/…}       string  requests of an owner or address in this time and the one  two such times
+                                       before, as the `limits` library keeps them
     cl:done                    channel the id of each job that became final
 
 Times are Redis' own clock, so the clocks of hosts do not matter. Every script is atomic and may be repeated: a repeated
 submit finds its job, a repeated commit finds no lease. ``admission``, ``jobs``, ``listing``, ``idempotency``,
 ``results``, ``retries``, ``completions``, ``fleet`` and ``rollout`` serve the API, ``dispatch``, ``fleet`` and
-``plans`` the workers, ``upkeep`` and ``feeding`` the keeper, ``deliveries`` the webhooks; ``records`` and ``payloads``
-are how a job and its items are read.
+``plans`` the workers, ``upkeep`` and ``feeding`` the keeper, ``deliveries`` the webhooks, ``keys`` the API and the
+operator; ``records`` and ``payloads`` are how a job and its items are read.
 """

@@ -22,7 +22,9 @@ async def finished_jobs(url: str) -> AsyncIterator[str]:
             asked = False
             while True:
                 try:
-                    data = await asyncio.wait_for(reader.read(READ_BYTES), CHECK_S)
+                    # Not wait_for: in Python 3.11 it forgets a cancellation that comes together with data.
+                    async with asyncio.timeout(CHECK_S):
+                        data = await reader.read(READ_BYTES)
                 except TimeoutError:
                     if asked:
                         raise

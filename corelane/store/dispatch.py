@@ -12,6 +12,7 @@ import orjson
 
 from corelane.jobs import Options
 from corelane.lanes import Ref
+from corelane.origins import Origin
 from corelane.settings import Settings
 from corelane.store.connections import Command, Link, evalsha
 from corelane.store.payloads import Row, decode_slice
@@ -184,6 +185,13 @@ class Dispatch:
             for (job, numbers), texts in zip(needed.items(), self._link.many(commands), strict=True)
             for number, text in zip(sorted(numbers), texts, strict=True)
             if text is not None
+        }
+
+    def origins(self, jobs: Sequence[str]) -> dict[str, Origin]:
+        """Where jobs came from; one trip."""
+        replies = self._link.many([("HMGET", f"cl:job:{{{job}}}", "request_id", "traceparent") for job in jobs])
+        return {
+            job: Origin(*((value or b"").decode() for value in reply)) for job, reply in zip(jobs, replies, strict=True)
         }
 
     def wait(self) -> bool:

@@ -13,6 +13,7 @@ import orjson
 from corelane.faults import reach
 from corelane.jobs import Item, JobStatus, Options, Priority, Webhook
 from corelane.lanes import PUBLIC, Ref, cut_slices, estimate_tokens
+from corelane.origins import NOWHERE, Origin
 from corelane.settings import Settings
 from corelane.store.admission import Admission, Promise, look, make_promise, require_in_time, require_room
 from corelane.store.async_link import AsyncLink
@@ -64,6 +65,7 @@ class Submission:
     name: str | None = None
     retry_of: str | None = None
     once: Once | None = None
+    origin: Origin = NOWHERE
 
     @property
     def total(self) -> int:
@@ -185,7 +187,7 @@ class JobStore:
         fields |= {name: value for name, value in given.items() if value}
         if submission.upload is not None and submission.upload.results_window is not None:
             fields["results_window"] = submission.upload.results_window
-        return fields
+        return fields | submission.origin.fields()
 
     async def get(self, job: str, ahead: int = 0) -> JobRecord | None:
         """A job as it stands, or None if there is none (any more).

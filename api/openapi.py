@@ -1,0 +1,50 @@
+"""What every route has in common in the OpenAPI document: how to send a key, and the problems of the gate.
+
+Added to the finished document, so that no route can leave it out.
+"""
+
+from typing import Any
+
+from fastapi import FastAPI
+
+from api.errors import PROBLEM_TYPE
+
+#: Either is enough; both say the same.
+SCHEMES = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "An API key, `clk_…`."},
+    "header": {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": "The same, without `Bearer`."},
+}
+
+#: What comes before any route is looked for.
+GATE = {
+    "401": "Unauthorized: no API key, or one that is not good (any more).",
+    "403": "Forbidden: the API key has not the scope for this.",
+    "429": "Too Many Requests: too many of them in a time, or more work waits than is allowed.",
+}
+
+
+def describe_gate(app: FastAPI, *, requires_keys: bool) -> None:
+    """Have the app's document say so on every route below /v1."""
+    plain = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            add_gate(plain(), requires_keys=requires_keys)
+        return plain()
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def add_gate(document: dict[str, Any], *, requires_keys: bool) -> None:
+    """Add it, in place."""
+    components = document.setdefault("components", {})
+    components["securitySchemes"] = SCHEMES
+    wanted: list[dict[str, list[str]]] = [{name: []} for name in SCHEMES]
+    problem = {"content": {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
+    for path, operations in document["paths"].items():
+        if not path.startswith("/v1/"):
+            continue
+        for operation in operations.values():
+            operation["security"] = wanted if requires_keys else [*wanted, {}]
+            for status, description in GATE.items():
+                operation["responses"].setdefault(status, {"description": description, **problem})

@@ -1,0 +1,154 @@
+"""``corelane keys``: make, list and revoke API keys. Talks to Redis itself, as only the operator can.
+
+A running service notices within two seconds.
+"""
+
+import json
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from corelane.cli.errors import exit_on_error, require
+from corelane.errors import InvalidInput, NotFound
+from corelane.jobs import is_id, iso_time
+from corelane.keys import KEY_FORM, OWNER_FORM, Key, Scope, key_digest, scope_names
+from corelane.settings import read_settings
+
+if TYPE_CHECKING:
+    from corelane.store.keys import KeyStore
+
+#: Longest name of a key.
+NAME_CHARS = 100
+
+DAY_MS = 24 * 3600 * 1000
+
+RedisOption = Annotated[str | None, typer.Option(help="Redis URL of the service; CORELANE_REDIS_URL if not given.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+keys = typer.Typer(help="API keys: make, list, revoke. Works on the service's Redis.", no_args_is_help=True)
+
+
+@keys.command()
+def create(
+    name: Annotated[str, typer.Option(help="Whose key, or what for; shown by `list`.")],
+    scope: Annotated[
+        list[Scope] | None, typer.Option(help="What it allows, once for each; submit and read if not given.")
+    ] = None,
+    owner: Annotated[
+        str | None, typer.Option(help="Whose jobs it sees: keys of one owner see the same. A new owner if not given.")
+    ] = None,
+    expires_in_days: Annotated[float | None, typer.Option(min=0.0001, max=36_500, help="Days it can be used.")] = None,
+    redis: RedisOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a key and print it, this once: only its digest is kept. The key alone goes to standard output."""
+    with exit_on_error():
+        check_name(name)
+        check_owner(owner)
+        expires_ms = None if expires_in_days is None else int(time.time() * 1000 + expires_in_days * DAY_MS)
+        key, secret = _store(redis).create(name, scope or [Scope.SUBMIT, Scope.READ], owner, expires_ms)
+    if as_json:
+        _print_json(describe(key) | {"key": secret})
+        return
+    until = "" if key.expires_ms is None else f", until {iso_time(key.expires_ms)}"
+    about = f"{key.id}, {key.name}: {' and '.join(scope_names(key.scopes))}, owner {key.owner}{until}"
+    _note(f"{about}\nStore it now, it is not shown again:")
+    typer.echo(secret)
+
+
+@keys.command("list")
+def list_keys(
+    redis: RedisOption = None,
+    show_all: Annotated[bool, typer.Option("--all", help="Those revoked and expired too.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the keys: ids, names, owners, scopes, and when each was last used. Not the keys: nobody has them."""
+    with exit_on_error():
+        now_ms = time.time() * 1000
+        found = [key for key in _store(redis).list() if show_all or key.state(now_ms) == "active"]
+    if as_json:
+        _print_json([describe(key) for key in found])
+        return
+    columns = ("id", "name", "owner", "scopes", "created", "last used", "expires", "state")
+    table = Table(*columns, box=None, pad_edge=False, header_style="bold")
+    table.columns[0].no_wrap = True
+    for key in found:
+        expires = "never" if key.expires_ms is None else iso_time(key.expires_ms)[:10]
+        owner = "itself" if key.owner == key.id else key.owner
+        created = iso_time(key.created_ms)[:10]
+        row = (key.id, key.name, owner, ", ".join(scope_names(key.scopes)), created, key.used or "never", expires)
+        table.add_row(*row, key.state(now_ms))
+    Console(highlight=False, markup=False).print(table)
+
+
+@keys.command()
+def revoke(
+    key_id: Annotated[str, typer.Argument(metavar="ID", help="A key's id, key_…; or the key itself, if it leaked.")],
+    redis: RedisOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Have a key refused from now on, for good. Jobs it brought go on, and stay with their owner."""
+    with exit_on_error():
+        store = _store(redis)
+        key = store.revoke(find_id(store, key_id))
+        if key is None:
+            raise NotFound(f"there is no key {key_id[:64]!r}; `corelane keys list --all` shows them")
+    if as_json:
+        _print_json(describe(key))
+    else:
+        typer.echo(f"{key.id} ({key.name}) is revoked; running services refuse it within two seconds")
+
+
+def find_id(store: "KeyStore", text: str) -> str:
+    """The id of a key given by its id or as itself; raises InvalidInput for anything else."""
+    if is_id("key", text):
+        return text
+    if not KEY_FORM.fullmatch(text):
+        raise InvalidInput(f"{text[:20]!r} is neither a key's id (key_…) nor a key (clk_…)")
+    return store.id_of(key_digest(text)) or "of this secret"
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that could not be shown in a list; raises InvalidInput."""
+    if not 1 <= len(name) <= NAME_CHARS or not name.isprintable():
+        raise InvalidInput(f"--name takes 1 to {NAME_CHARS} printable characters")
+
+
+def check_owner(owner: str | None) -> None:
+    """Refuse an owner that could not stand in the store's keys; raises InvalidInput."""
+    if owner is not None and not OWNER_FORM.fullmatch(owner):
+        raise InvalidInput("--owner takes 1 to 64 letters, digits, `.`, `_` and `-`")
+
+
+def describe(key: Key) -> dict[str, Any]:
+    """A key as JSON."""
+    return {
+        "id": key.id,
+        "name": key.name,
+        "owner": key.owner,
+        "scopes": scope_names(key.scopes),
+        "state": key.state(time.time() * 1000),
+        "created_at": iso_time(key.created_ms),
+        "last_used_on": key.used or None,
+        "expires_at": None if key.expires_ms is None else iso_time(key.expires_ms),
+        "revoked_at": None if key.revoked_ms is None else iso_time(key.revoked_ms),
+    }
+
+
+def _store(redis: str | None) -> "KeyStore":
+    require("api", "redis")
+    from corelane.store.connections import Link
+    from corelane.store.keys import KeyStore
+
+    return KeyStore(Link(read_settings(redis_url=redis).redis_url))
+
+
+def _note(text: str) -> None:
+    Console(stderr=True, soft_wrap=True, markup=False, highlight=False).print(text)
+
+
+def _print_json(value: object) -> None:
+    typer.echo(json.dumps(value, indent=2))

@@ -1,0 +1,154 @@
+"""API keys: how they are made, kept, listed and revoked, and `corelane keys`."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+import pytest
+import redis
+import typer
+from typer.testing import CliRunner, Result
+
+from corelane.cli.app import make_cli
+from corelane.cli.keys import keys
+from corelane.keys import KEY_FORM, Scope, key_digest, new_key
+from corelane.settings import Settings
+from corelane.store.connections import Link
+from corelane.store.keys import KeyStore
+
+
+@pytest.fixture
+def store(settings: Settings) -> KeyStore:
+    return KeyStore(Link(settings.redis_url))
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(keys, arguments)
+
+
+def test_key_has_256_random_bits_and_a_form_of_its_own() -> None:
+    made = {new_key() for _ in range(100)}
+    assert len(made) == 100
+    assert all(KEY_FORM.fullmatch(key) for key in made)
+
+
+def test_secret_is_kept_nowhere(store: KeyStore, raw: redis.Redis) -> None:
+    key, secret = store.create("ci", [Scope.READ])
+    kept = str([raw.keys("*"), raw.hgetall("cl:keys"), raw.hgetall(f"cl:key:{key_digest(secret)}")])
+    assert secret not in kept
+    assert secret[4:] not in kept
+    assert key.owner == key.id
+
+
+def test_keys_are_listed_oldest_first_as_they_were_made(store: KeyStore) -> None:
+    first, _ = store.create("a", [Scope.SUBMIT, Scope.READ], owner="team")
+    second, _ = store.create("b", [Scope.ADMIN], expires_ms=1)
+    assert store.list() == [first, second]
+    assert first.owner == "team"
+    assert second.state(time.time() * 1000) == "expired"
+
+
+def test_revoking_is_for_good_and_may_be_repeated(store: KeyStore, raw: redis.Redis) -> None:
+    key, _ = store.create("a", [Scope.READ])
+    before = raw.get("cl:keys:changed")
+    revoked = store.revoke(key.id)
+    assert revoked is not None
+    assert revoked.state(0) == "revoked"
+    assert store.revoke(key.id) == revoked
+    assert raw.get("cl:keys:changed") != before
+    assert store.revoke("key_unknown") is None
+
+
+def test_command_prints_the_key_alone_and_once(settings: Settings) -> None:
+    at = ("--redis", settings.redis_url)
+    made = run("create", "--name", "ci", "--scope", "submit", "--owner", "team-7", *at)
+    assert made.exit_code == 0, made.output
+    secret = made.stdout.strip()
+    assert KEY_FORM.fullmatch(secret)
+    assert "owner team-7" in made.stderr
+    shown = run("list", "--json", *at)
+    [key] = orjson.loads(shown.stdout)
+    assert key | {"id": "", "created_at": ""} == {
+        "id": "",
+        "name": "ci",
+        "owner": "team-7",
+        "scopes": ["submit"],
+        "state": "active",
+        "created_at": "",
+        "last_used_on": None,
+        "expires_at": None,
+        "revoked_at": None,
+    }
+    assert secret not in shown.stdout
+
+
+def test_command_makes_keys_that_submit_and_read_and_may_expire(settings: Settings) -> None:
+    made = run("create", "--name", "a", "--expires-in-days", "2", "--json", "--redis", settings.redis_url)
+    key = orjson.loads(made.stdout)
+    assert key["scopes"] == ["submit", "read"]
+    assert KEY_FORM.fullmatch(key["key"])
+    assert key["expires_at"] > key["created_at"]
+
+
+def test_command_revokes_by_id_or_by_the_leaked_key_itself(settings: Settings) -> None:
+    at = ("--redis", settings.redis_url)
+    first = orjson.loads(run("create", "--name", "a", "--json", *at).stdout)
+    second = orjson.loads(run("create", "--name", "b", "--json", *at).stdout)
+    assert "is revoked" in run("revoke", first["id"], *at).stdout
+    assert orjson.loads(run("revoke", second["key"], "--json", *at).stdout)["state"] == "revoked"
+    assert "key_" not in run("list", *at).stdout
+    shown = run("list", "--all", *at).stdout
+    assert first["id"] in shown
+    assert second["id"] in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("create", "--name", ""), "--name takes 1 to 100 printable characters"),
+        (("create", "--name", "a", "--owner", "a:b"), "--owner takes 1 to 64 letters, digits"),
+        (("revoke", "job_1"), "neither a key's id (key_…) nor a key (clk_…)"),
+        (("revoke", "key_000000000000000000000000000"), "there is no key"),
+        (("revoke", "clk_" + 43 * "x"), "there is no key"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_sentence(arguments: tuple[str, ...], sentence: str, settings: Settings) -> None:
+    done = run(*arguments, "--redis", settings.redis_url)
+    assert done.exit_code == 1
+    assert sentence in done.stderr
+
+
+def test_commands_are_part_of_the_command_line() -> None:
+    names = set(typer.main.get_command(keys).commands)  # type: ignore[attr-defined]
+    assert names == {"create", "list", "revoke"}
+
+
+@pytest.mark.parametrize(
+    ("auth", "host", "required"),
+    [
+        ("auto", "127.0.0.1", False),
+        ("auto", "localhost", False),
+        ("auto", "::1", False),
+        ("auto", "0.0.0.0", True),
+        ("auto", "::", True),
+        ("auto", "api.internal", True),
+        ("off", "0.0.0.0", False),
+        ("required", "127.0.0.1", True),
+    ],
+)
+def test_keys_are_required_where_others_can_reach_the_api(auth: str, host: str, required: bool) -> None:
+    assert Settings.model_validate({"auth": auth, "host": host}).requires_keys is required
+
+
+def test_every_command_that_asks_a_service_takes_a_key() -> None:
+    def commands(group: Any) -> Iterator[Any]:
+        for command in group.commands.values():
+            yield from commands(command) if hasattr(command, "commands") else [command]
+
+    asking = [
+        command for command in commands(typer.main.get_command(make_cli())) if "url" in {p.name for p in command.params}
+    ]
+    assert len(asking) >= 6
+    for command in asking:
+        assert "api_key" in {parameter.name for parameter in command.params}, command.name

@@ -1,0 +1,186 @@
+"""A service that asks for keys, at debug level: as an operator starts it, over real sockets. No document is logged,
+and a request's id goes with its job to the core that answers it.
+"""
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import orjson
+import pytest
+import redis
+from pytest_httpserver import HTTPServer
+
+from corelane.client import Client
+from corelane.errors import ServiceError
+from tests.integration.conftest import Fleet, start_fleet, stop_fleet, wait_for
+
+#: Stands in every document, question and other text that is sent.
+MARKER = "Quokkamarker"
+
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+
+
+@pytest.fixture(scope="module")
+def guarded(built_in_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    folder = tmp_path_factory.mktemp("guarded")
+    settings = {"CORELANE_AUTH": "required", "CORELANE_LOG_LEVEL": "debug", "CORELANE_LOG_FORMAT": "json"}
+    fleet = start_fleet(folder, built_in_data / "artifacts", "--cores", "1", **settings)
+    yield fleet
+    stop_fleet(fleet)
+
+
+@pytest.fixture(scope="module")
+def secret(guarded: Fleet) -> str:
+    every = [part for scope in ("submit", "read", "admin") for part in ("--scope", scope)]
+    return corelane(guarded, "keys", "create", "--name", "tests", *every, "--redis", guarded.redis_url()).strip()
+
+
+def corelane(fleet: Fleet, *arguments: str, **env: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "corelane", *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=dict(os.environ) | env,
+        timeout=60,
+    )
+    return done.stdout
+
+
+def lines(fleet: Fleet) -> list[dict]:
+    """What the parts logged as JSON; each line comes after the name of its part."""
+    found = []
+    for line in fleet.log.read_text(errors="replace").splitlines():
+        text = line[line.find("{") :]
+        if text.startswith("{"):
+            try:
+                found.append(json.loads(text))
+            except json.JSONDecodeError:
+                continue
+    return found
+
+
+def test_serve_says_how_to_make_the_first_key(guarded: Fleet) -> None:
+    log = guarded.log.read_text(errors="replace")
+    assert "the API answers only to those with a key" in log
+    assert f"corelane keys create --name NAME --redis {guarded.redis_url()}" in log
+
+
+def test_only_those_with_a_key_are_answered_and_others_jobs_are_hidden(guarded: Fleet, secret: str) -> None:
+    with Client(guarded.url) as nobody, pytest.raises(ServiceError, match="needs an API key"):
+        nobody.cores()
+    assert "testhost/0" in corelane(guarded, "cores", "--url", guarded.url, CORELANE_API_KEY=secret)
+    with Client(guarded.url, secret) as client:
+        job = client.submit([{"question": "Who wrote it?", "context": "Ada wrote it."}], wait_s=30)
+        assert job.status == "succeeded"
+        create = ("keys", "create", "--redis", guarded.redis_url(), "--name", "b", "--json")
+        other = json.loads(corelane(guarded, *create))
+        with Client(guarded.url, other["key"]) as stranger, pytest.raises(ServiceError) as refused:
+            stranger.get(job.id)
+        assert refused.value.problem_code == "not_found"
+        corelane(guarded, "keys", "revoke", other["id"], "--redis", guarded.redis_url())
+        with Client(guarded.url, other["key"]) as revoked:
+            wait_for(lambda: status_of(revoked) == "unauthorized", 10)
+
+
+def status_of(client: Client) -> str:
+    try:
+        client.cores()
+    except ServiceError as error:
+        return error.problem_code
+    return ""
+
+
+def test_headers_that_are_too_many_are_refused_by_the_server(guarded: Fleet) -> None:
+    assert guarded.api.get("/livez", headers={"X-Large": "x" * 200_000}).status_code in (400, 431)
+    assert guarded.api.get("/livez").status_code == 200
+
+
+def test_ids_of_a_request_stand_with_its_job_and_in_the_cores_log(guarded: Fleet, secret: str) -> None:
+    headers = {
+        "Authorization": f"Bearer {secret}",
+        "X-Request-ID": "req-of-this-test",
+        "traceparent": f"00-{TRACE}-00f067aa0ba902b7-01",
+        "Prefer": "wait=30",
+    }
+    items = [{"question": "Who?", "context": "Ada."}, {"question": "long " * 1500, "context": "Ada."}]
+    job = guarded.api.post("/v1/jobs", headers=headers, json={"items": items}).json()
+    assert job["counts"] == {"total": 2, "succeeded": 1, "failed": 1, "canceled": 0, "expired": 0}
+    kept = hash_of(guarded, job["id"])
+    assert kept["request_id"] == "req-of-this-test"
+    assert kept["traceparent"].startswith(f"00-{TRACE}-")
+    assert "00f067aa0ba902b7" not in kept["traceparent"]
+
+    def told() -> set[str]:
+        return {line["event"] for line in lines(guarded) if line.get("request_id") == "req-of-this-test"}
+
+    wait_for(lambda: {"job_submitted", "items_claimed", "items_failed"} <= told(), 10)
+    [failed] = [line for line in lines(guarded) if line["event"] == "items_failed" and line["job_id"] == job["id"]]
+    assert (failed["code"], failed["items"], failed["trace_id"]) == ("question_too_long", 1, TRACE)
+
+
+def hash_of(fleet: Fleet, job_id: str) -> dict[str, str]:
+    with redis.Redis.from_url(fleet.redis_url(), decode_responses=True) as client:
+        found: dict[str, str] = client.hgetall(f"cl:job:{{{job_id}}}")
+    return found
+
+
+def test_no_text_of_a_request_is_ever_logged(guarded: Fleet, secret: str) -> None:
+    document = guarded.api.get("/openapi.json").json()
+    key = {"Authorization": f"Bearer {secret}"}
+    with HTTPServer(host="127.0.0.1") as receiver:
+        receiver.expect_request("/").respond_with_data(MARKER, status=500)
+        bodies = make_bodies(receiver.url_for("/"))
+        for path, operations in document["paths"].items():
+            home = path.format_map(Names(job_id="job_0" + 26 * "0", core="all", version="m@3f2a94c1d07b"))
+            for method, (kind, body) in itertools.product(operations, bodies):
+                headers = key | {"Content-Type": kind, "X-Request-ID": "every-route"}
+                answer = guarded.api.request(method, home, headers=headers, content=body)
+                assert answer.status_code < 500, (method, path, body, answer.text)
+        for kind, body in bodies[:2]:
+            job = guarded.api.post("/v1/jobs", headers=key | {"Content-Type": kind}, content=body).json()
+            assert guarded.api.get(f"/v1/jobs/{job['id']}?wait=30", headers=key).json()["status"] == "succeeded"
+        wait_for(lambda: len(receiver.log) > 0, 20)
+    told = guarded.log.read_text(errors="replace")
+    assert '"level": "debug"' in told
+    assert "every-route" in told
+    assert MARKER not in told
+    assert secret not in told
+
+
+class Names(dict[str, str]):
+    """What stands for the names in paths: any that is not given here is a plain word."""
+
+    def __missing__(self, name: str) -> str:
+        return "word"
+
+
+def make_bodies(webhook: str) -> list[tuple[str, bytes]]:
+    """Bodies good and bad, with the marker wherever a caller may write; the first two are good jobs."""
+    text, json_type = f"{MARKER} said so.", "application/json"
+    item = {"id": MARKER, "question": f"Who is {MARKER}?", "context": text}
+    good = {"items": [item], "metadata": {MARKER: text}, "webhook": {"url": webhook, "events": ["job.completed"]}}
+    bad = [
+        item | {"question": [text]},
+        {"items": [{"question": text, "context": text, MARKER: text}]},
+        {"items": [item | {"context": None, "context_id": MARKER}], "contexts": {"other": text}},
+        good | {"options": {"top_k": text}},
+        good | {"model": text},
+        {"question": text, "context": text, "webhook": {"url": f"http://10.0.0.1/{MARKER}", "events": []}},
+        text,
+        [text],
+    ]
+    return [
+        (json_type, orjson.dumps(good)),
+        ("application/x-ndjson", orjson.dumps({"metadata": {"m": text}}) + b"\n" + orjson.dumps(item) + b"\n"),
+        *((json_type, orjson.dumps(body)) for body in bad),
+        (json_type, orjson.dumps(good)[:-20]),
+        (json_type, text.encode() + b"\xff"),
+        ("application/x-ndjson", orjson.dumps(item) + b"\n" + text.encode() + b"\n"),
+        ("text/plain", text.encode()),
+    ]

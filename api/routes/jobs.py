@@ -6,13 +6,13 @@ from typing import Annotated
 
 import orjson
 from fastapi import APIRouter, Body, Header, Query, Response
-from starlette.responses import StreamingResponse
 
 from api.bodies import NDJSON, FastBodyRoute
 from api.deps import Caller, JobId, Parts, PartsDep, Reader, Submitter, Wait
 from api.errors import documented
 from api.examples import JOB_REQUEST_EXAMPLES, LINES_SCHEMA
 from api.sizes import check_contexts, check_item
+from api.streams import CuttableStream, StreamCut
 from corelane.aliases import DEFAULT_ALIAS
 from corelane.errors import InvalidInput, NotCalibrated, NotFound, NotReady, TooLarge, UnknownModel, WebhookRefused
 from corelane.jobs import Item, Job, JobHead, JobRequest, Result, ResultList, Webhook, new_job_id
@@ -192,7 +192,7 @@ async def list_results(
     start = record.dropped if after is None else read_cursor(after)
     require_kept(record, start)
     if NDJSON in accept:
-        return StreamingResponse(stream_results(parts, record, start), media_type=NDJSON)
+        return CuttableStream(stream_results(parts, record, start), media_type=NDJSON)
     found = await parts.store.results(record, start, limit)
     at = start + len(found)
     has_more = at < record.total
@@ -227,8 +227,10 @@ async def cancel_job(job_id: JobId, parts: PartsDep, caller: Submitter) -> Job:
 
 
 async def stream_results(parts: Parts, record: JobRecord, at: int) -> AsyncIterator[bytes]:
-    """One line per result; ends when the job is final and all of it was sent."""
+    """One line per result; ends when the job is final and all of it was sent, and is cut when the server stops."""
     while True:
+        if parts.completions.is_closing:
+            raise StreamCut
         found = await parts.store.results(record, at, STREAM_PAGE)
         if found:
             at += len(found)

@@ -7,6 +7,8 @@
                                                                                                  gone once answered
     cl:contexts:{ID}           hash    number → a passage that items of the job share            gone once final
     cl:out:{ID}                hash    index of the first item → results, one JSON text          as job, or dropped
+    cl:story:{ID}              stream  its events: running, progress, best answers so far of     as job; the last 1,000
+                                       documents, final                                          or so are kept
     cl:lane:VERSION:P:OWNER    list    refs of an owner (API key) waiting for a version at       none
                                        priority P (0, 1, 2), oldest first
     cl:returned:VERSION        list    refs that a lost claim held: they go first, alone         none
@@ -52,7 +54,8 @@
     cl:done                    channel the id of each job that became final
 
 Times are Redis' own clock, so the clocks of hosts do not matter. Every script is atomic and may be repeated: a repeated
-submit finds its job, a repeated commit finds no lease. ``admission``, ``jobs``, ``results``, ``completions``, ``fleet``
-and ``rollout`` serve the API, ``dispatch``, ``fleet`` and ``plans`` the workers, ``upkeep`` and ``feeding`` the keeper,
-``deliveries`` the webhooks; ``records`` and ``payloads`` are how a job and its items are read.
+submit finds its job, a repeated commit finds no lease. ``admission``, ``jobs``, ``results``, ``events``,
+``completions``, ``fleet`` and ``rollout`` serve the API, ``dispatch``, ``fleet`` and ``plans`` the workers, ``upkeep``
+and ``feeding`` the keeper, ``deliveries`` the webhooks; ``records`` and ``payloads`` are how a job and its items are
+read.
 """

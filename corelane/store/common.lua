@@ -1,12 +1,17 @@
--- Shared by every script: times, parsing, accounts, routing, bells and the end of a job.
+-- Shared by every script: times, parsing, accounts, routing, bells, stories and the end of a job.
+local clock
 local function now_ms()
-  local t = redis.call('TIME')
-  return t[1] * 1000 + math.floor(t[2] / 1000)
+  if not clock then
+    local t = redis.call('TIME')
+    clock = t[1] * 1000 + math.floor(t[2] / 1000)
+  end
+  return clock
 end
 
 local function job_key(job) return 'cl:job:{' .. job .. '}' end
 local function in_key(job) return 'cl:in:{' .. job .. '}' end
 local function contexts_key(job) return 'cl:contexts:{' .. job .. '}' end
+local function story_key(job) return 'cl:story:{' .. job .. '}' end
 local function out_key(job) return 'cl:out:{' .. job .. '}' end
 
 -- job:owner:priority:payload:first:count:tokens:attempt
@@ -99,6 +104,14 @@ local function enqueue(version, refs, envelope, to_front)
   ring_some(version, #refs, envelope)
 end
 
+-- A job tells how far it has come at most so often, in milliseconds, and keeps about so many of its last events.
+local PROGRESS_MS, STORY_EVENTS = 500, 1000
+
+-- One more event of a job's story; its id, a time, but greater than those before it even if the clock was set back.
+local function tell(job, event, ...)
+  return redis.call('XADD', story_key(job), 'MAXLEN', '~', STORY_EVENTS, '*', 'event', event, ...)
+end
+
 -- Tokens of a job that stand in its file still.
 local function unfed(job)
   local key = job_key(job)
@@ -133,18 +146,25 @@ local function finish(job, status, ttl)
     redis.call('EXPIRE', 'cl:delivery:' .. id, ttl)
     redis.call('ZADD', 'cl:due', now, id)
   end
+  redis.call('HSET', key, 'story_end', tell(job, 'job.completed'))
+  redis.call('EXPIRE', story_key(job), ttl)
   redis.call('PUBLISH', 'cl:done', job)
 end
 
--- Results of one stretch of work, if its job still wants them (true); finishes the job when they are the last.
+-- Results of one stretch of work, if its job still wants them (true); finishes the job when they are the last, else tells
+-- of the progress if it did not lately (`told_ms`, set when the job began).
 local function answer(job, first, blob, succeeded, failed, ttl)
   local key = job_key(job)
-  if not is_open(redis.call('HGET', key, 'status')) then return false end
+  local status, told = unpack(redis.call('HMGET', key, 'status', 'told_ms'))
+  if not is_open(status) then return false end
   if redis.call('HSETNX', out_key(job), first, blob) == 0 then return false end
   local ok = redis.call('HINCRBY', key, 'succeeded', succeeded)
-  redis.call('HINCRBY', key, 'failed', failed)
+  local lost = redis.call('HINCRBY', key, 'failed', failed)
   if redis.call('HINCRBY', key, 'left', -(succeeded + failed)) == 0 then
     finish(job, ok > 0 and 'succeeded' or 'failed', ttl)
+  elseif now_ms() - tonumber(told or 0) >= PROGRESS_MS then
+    redis.call('HSET', key, 'told_ms', now_ms())
+    tell(job, 'job.progress', 'succeeded', ok, 'failed', lost)
   end
   return true
 end

@@ -2,13 +2,13 @@
 
     key                        type    meaning                                                   expiry
     cl:job:{ID}                hash    the job: status, version, counts, times, options, owner,  results_ttl_s once
-                                       promise, webhook; how far it was fed, what was dropped    final
+                                       promise, webhook; how far it was fed, dropped and told    final
     cl:in:{ID}                 hash    index of a slice's first item → its rows, one JSON text   60 s until submitted;
                                                                                                  gone once answered
     cl:contexts:{ID}           hash    number → a passage that items of the job share            gone once final
     cl:out:{ID}                hash    index of the first item → results, one JSON text          as job, or dropped
-    cl:story:{ID}              stream  its events: running, progress, best answers so far of     as job; the last 1,000
-                                       documents, final                                          or so are kept
+    cl:story:{ID}              stream  its events, once there are others than beginning and      as job; the last 1,000
+                                       end: progress, best answers so far of documents           or so are kept
     cl:lane:VERSION:P:OWNER    list    refs of an owner (API key) waiting for a version at       none
                                        priority P (0, 1, 2), oldest first
     cl:returned:VERSION        list    refs that a lost claim held: they go first, alone         none

@@ -28,7 +28,6 @@ local function take(text, ref, version)
   end
   if status == 'queued' then
     redis.call('HSET', job_key(ref.job), 'status', 'running', 'started_ms', now, 'told_ms', now)
-    tell(ref.job, 'job.running')
   end
   add('cl:waiting', version, -ref.tokens)
   add('cl:held', core, ref.tokens)

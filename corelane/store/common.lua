@@ -107,8 +107,13 @@ end
 -- A job tells how far it has come at most so often, in milliseconds, and keeps about so many of its last events.
 local PROGRESS_MS, STORY_EVENTS = 500, 1000
 
--- One more event of a job's story; its id, a time, but greater than those before it even if the clock was set back.
+-- One more event of a job's story; its id, a time, but greater than those before it even if the clock was set back. A
+-- story is begun when there is something to tell between beginning and end, which the job's hash has: a stream takes 4 kB.
 local function tell(job, event, ...)
+  if redis.call('EXISTS', story_key(job)) == 0 then
+    local started = redis.call('HGET', job_key(job), 'started_ms')
+    redis.call('XADD', story_key(job), started .. '-0', 'event', 'job.running')
+  end
   return redis.call('XADD', story_key(job), 'MAXLEN', '~', STORY_EVENTS, '*', 'event', event, ...)
 end
 
@@ -146,8 +151,10 @@ local function finish(job, status, ttl)
     redis.call('EXPIRE', 'cl:delivery:' .. id, ttl)
     redis.call('ZADD', 'cl:due', now, id)
   end
-  redis.call('HSET', key, 'story_end', tell(job, 'job.completed'))
-  redis.call('EXPIRE', story_key(job), ttl)
+  if redis.call('EXISTS', story_key(job)) == 1 then
+    redis.call('HSET', key, 'story_end', tell(job, 'job.completed'))
+    redis.call('EXPIRE', story_key(job), ttl)
+  end
   redis.call('PUBLISH', 'cl:done', job)
 end
 

@@ -1,7 +1,8 @@
 """A job's story: its events, kept beside it, so that any process tells them, from any place on.
 
 Scripts write it, in the step in which what it tells becomes true. It is bounded: of a job that goes on for very long
-the oldest events are forgotten, each of which a later one outdated.
+the oldest events are forgotten, each of which a later one outdated. A short job needs none: its beginning and its end
+are read from the job itself, under ids that they keep if a story is begun.
 """
 
 from dataclasses import dataclass
@@ -62,12 +63,11 @@ class Stories:
     async def read(self, job: str, after: Place) -> Chapter:
         """The events after a place, at most a page.
 
-        The status is read before them, so the last event of a job found final is among them, or was told. Where it is
-        missing (a job that an earlier version of Corelane ended has no story) it is made up for.
+        The job is read before them, so what it says of its beginning and its end is never ahead of the story.
         """
-        (status, finished_ms, story_end), entries = await self._link.many(
+        (status, started_ms, finished_ms, story_end), entries = await self._link.many(
             [
-                ("HMGET", f"cl:job:{{{job}}}", "status", "finished_ms", "story_end"),
+                ("HMGET", f"cl:job:{{{job}}}", "status", "started_ms", "finished_ms", "story_end"),
                 ("XRANGE", f"cl:story:{{{job}}}", f"({after[0]}-{after[1]}", "+", "COUNT", PAGE_EVENTS),
             ]
         )
@@ -75,8 +75,11 @@ class Stories:
         if status is None:
             return Chapter(events, is_over=True)
         is_over = JobStatus(status.decode()).is_final and len(events) < PAGE_EVENTS
+        start = (int(started_ms or 0), 0)
+        if after < start and not (events and events[0].at == start):
+            events.insert(0, Event(start, EventType.RUNNING, {}))
         if is_over:
-            end = parse_event_id((story_end or finished_ms).decode())
+            end = parse_event_id(story_end.decode()) if story_end else (max(int(finished_ms), start[0]), 1)
             if (events[-1].at if events else after) < end:
                 events.append(Event(end, EventType.COMPLETED, {}))
         return Chapter(events, is_over)

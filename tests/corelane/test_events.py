@@ -13,8 +13,7 @@ from tests.corelane.store_bench import VERSION, Bench, answered, claimed
 
 
 def told(bench: Bench, job: str) -> list[tuple[str, dict]]:
-    entries = [fields for _, fields in bench.raw.xrange(f"cl:story:{{{job}}}")]
-    return [(fields.pop("event"), fields) for fields in entries]
+    return [(event.type, {k: v.decode() for k, v in event.fields.items()}) for event in read(bench, job).events]
 
 
 def read(bench: Bench, job: str, after: tuple[int, int] = BEGINNING) -> Chapter:
@@ -44,7 +43,7 @@ def test_short_job_tells_that_it_began_and_that_it_ended(bench: Bench) -> None:
     assert told(bench, job) == [("job.running", {})]
     core.commit(claim.lease, answered(claim))
     assert told(bench, job) == [("job.running", {}), ("job.completed", {})]
-    assert 0 < bench.raw.ttl(f"cl:story:{{{job}}}") <= bench.settings.results_ttl_s
+    assert not bench.raw.exists(f"cl:story:{{{job}}}")
 
 
 def test_progress_is_told_once_in_half_a_second_however_often_is_committed(bench: Bench) -> None:
@@ -59,16 +58,32 @@ def test_progress_is_told_once_in_half_a_second_however_often_is_committed(bench
     assert told(bench, job)[1:] == [("job.progress", {"succeeded": "64", "failed": "0"})]
     core.commit(claim.lease, outcomes[2:])
     assert [event for event, _ in told(bench, job)] == ["job.running", "job.progress", "job.completed"]
+    assert 0 < bench.raw.ttl(f"cl:story:{{{job}}}") <= bench.settings.results_ttl_s
+
+
+def test_events_keep_their_ids_when_a_story_is_begun(bench: Bench) -> None:
+    core = bench.core("a/0")
+    job = bench.submit(3)
+    claim = claimed(core)
+    [running] = read(bench, job).events
+    assert running.at == (bench.get(job).started_ms, 0)
+    look(core, claim, 0)
+    assert [event.at for event in read(bench, job).events][:1] == [running.at]
+    assert bench.raw.xlen(f"cl:story:{{{job}}}") == 2
+    assert [event.type for event in read(bench, job, running.at).events] == ["item.partial"]
+    core.commit(claim.lease, answered(claim))
+    ids = [event.at for event in read(bench, job).events]
+    assert ids == sorted(set(ids))
+    assert ids == [parse_event_id(entry) for entry, _ in bench.raw.xrange(f"cl:story:{{{job}}}")]
 
 
 def test_job_of_which_nothing_was_told_yet_tells_at_its_next_commit(bench: Bench) -> None:
     core = bench.core("a/0")
     job = bench.submit(96)
     claim = claimed(core)
-    bench.raw.delete(f"cl:story:{{{job}}}")
     bench.raw.hdel(f"cl:job:{{{job}}}", "told_ms")
     core.commit(claim.lease, answered(claim)[:1])
-    assert told(bench, job) == [("job.progress", {"succeeded": "32", "failed": "0"})]
+    assert told(bench, job)[1:] == [("job.progress", {"succeeded": "32", "failed": "0"})]
 
 
 @pytest.mark.parametrize("way", ["canceled", "expired", "failed"])
@@ -152,28 +167,31 @@ def test_story_is_bounded_and_what_is_left_can_be_read_from_an_event_that_is_gon
     assert [event.type for event in chapter.events] == ["item.partial"] * 200
 
 
-def test_story_without_its_end_gets_it_from_the_job(bench: Bench) -> None:
+@pytest.mark.parametrize("begun", [False, True])
+def test_end_is_told_once_and_from_any_place_though_the_story_be_lost(bench: Bench, begun: bool) -> None:
     core = bench.core("a/0")
     job = bench.submit(3)
     claim = claimed(core)
+    if begun:
+        look(core, claim, 0)
+    core.commit(claim.lease, answered(claim))
+    running, *_, completed = read(bench, job).events
+    assert completed.type == "job.completed"
+    bench.raw.delete(f"cl:story:{{{job}}}")
+    assert read(bench, job) == Chapter([running, completed], is_over=True)
+    assert read(bench, job, running.at) == Chapter([completed], is_over=True)
+    assert read(bench, job, completed.at) == Chapter([], is_over=True)
+
+
+def test_end_comes_after_the_beginning_even_if_the_clock_was_set_back(bench: Bench) -> None:
+    core = bench.core("a/0")
+    job = bench.submit(3)
+    claim = claimed(core)
+    bench.raw.hincrby(f"cl:job:{{{job}}}", "started_ms", 60_000)
     core.commit(claim.lease, answered(claim))
     running, completed = read(bench, job).events
-    bench.raw.delete(f"cl:story:{{{job}}}")
-    for after in (BEGINNING, running.at):
-        assert read(bench, job, after) == Chapter([completed], is_over=True)
-    assert read(bench, job, completed.at) == Chapter([], is_over=True)
-
-
-def test_job_that_ended_before_there_were_stories_tells_its_end(bench: Bench) -> None:
-    core = bench.core("a/0")
-    job = bench.submit(3)
-    claim = claimed(core)
-    core.commit(claim.lease, answered(claim))
-    bench.raw.delete(f"cl:story:{{{job}}}")
-    bench.raw.hdel(f"cl:job:{{{job}}}", "story_end")
-    [completed] = read(bench, job).events
-    assert (completed.type, completed.at) == ("job.completed", (bench.get(job).finished_ms, 0))
-    assert read(bench, job, completed.at) == Chapter([], is_over=True)
+    assert running.at < completed.at
+    assert read(bench, job, running.at).events == [completed]
 
 
 def test_story_of_no_job_is_over(bench: Bench) -> None:

@@ -234,7 +234,7 @@ def test_job_that_is_forgotten_meanwhile_ends_its_stream(api: Api, bench: Bench)
     with api.http.stream("GET", events_path(job)) as response:
         blocks = parse_blocks(response.iter_bytes())
         next(blocks)
-        bench.raw.delete(f"cl:job:{{{job}}}", f"cl:story:{{{job}}}")
+        bench.raw.delete(f"cl:job:{{{job}}}")
         assert list(blocks) == []
 
 

@@ -22,7 +22,7 @@ from api.origins import REQUEST_ID, Origins
 from api.pages import add_pages
 from api.proxies import TrustedProxies
 from api.rates import Rates
-from api.routes import fleet, health, jobs, results, rollout, uploads
+from api.routes import events, fleet, health, jobs, results, rollout, uploads
 from corelane import __version__
 from corelane.broker import bell_envelope, make_celery
 from corelane.errors import Unavailable
@@ -30,6 +30,7 @@ from corelane.log import configure_logging, get_logger
 from corelane.metrics import ApiMetrics
 from corelane.settings import Settings
 from corelane.store.async_link import AsyncLink
+from corelane.store.events import Stories
 from corelane.store.fleet import Fleet
 from corelane.store.jobs import JobStore
 from corelane.store.keys import KeyFinder
@@ -79,10 +80,12 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app = FastAPI(
         title="Corelane", version=__version__, summary=SUMMARY, lifespan=lifespan, docs_url=None, redoc_url=None
     )
-    app.state.parts = Parts(settings, store, Fleet(link), Rollout(link), Completions(store, settings), ApiMetrics())
+    completions = Completions(store, settings)
+    app.state.parts = Parts(settings, store, Stories(link), Fleet(link), Rollout(link), completions, ApiMetrics())
     app.include_router(uploads.router)
     app.include_router(jobs.router)
     app.include_router(results.router)
+    app.include_router(events.router)
     app.include_router(fleet.router)
     app.include_router(rollout.router)
     app.include_router(health.router)

@@ -38,10 +38,19 @@ class Completions:
         """Begin to listen."""
         self._task = asyncio.create_task(self._listen(), name="completions")
 
-    async def close(self) -> None:
-        """Stop listening and let every waiter go."""
+    @property
+    def is_closing(self) -> bool:
+        """Whether nobody is to wait any more."""
+        return self._closing
+
+    def let_go(self) -> None:
+        """Let every waiter go, now and from now on: the server is about to stop."""
         self._closing = True
         self._wake_all()
+
+    async def close(self) -> None:
+        """Stop listening and let every waiter go."""
+        self.let_go()
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
@@ -56,7 +65,7 @@ class Completions:
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
-        with self._watch(job) as event:
+        with self.watch(job) as event:
             while True:
                 event.clear()
                 record = await (submitting or self._store.get(job, self._ahead))
@@ -68,7 +77,8 @@ class Completions:
                     await asyncio.wait_for(event.wait(), min(left, LOOK_AGAIN_S))
 
     @contextmanager
-    def _watch(self, job: str) -> Iterator[asyncio.Event]:
+    def watch(self, job: str) -> Iterator[asyncio.Event]:
+        """An event that is set when the job may have become final, and when waiters are let go."""
         event = asyncio.Event()
         self._waiting.setdefault(job, set()).add(event)
         try:

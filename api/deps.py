@@ -18,6 +18,7 @@ from corelane.keys import Caller as Caller
 from corelane.keys import Scope as Scope
 from corelane.metrics import ApiMetrics
 from corelane.settings import Settings
+from corelane.store.events import Stories
 from corelane.store.fleet import Fleet
 from corelane.store.jobs import JobStore
 from corelane.store.rollout import Rollout
@@ -32,6 +33,7 @@ class Parts:
 
     settings: Settings
     store: JobStore
+    stories: Stories
     fleet: Fleet
     rollout: Rollout
     completions: Completions

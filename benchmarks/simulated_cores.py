@@ -31,6 +31,7 @@ from corelane.engine.batching import Share, Waiting, next_batch
 from corelane.engine.buckets import DEFAULT_BUCKETS, parse_buckets
 from corelane.engine.loading import Loader
 from corelane.engine.null import NULL_RESULT, NullRunner
+from corelane.engine.partials import SoFar
 from corelane.engine.reading import Query
 from corelane.engine.runner import Answered, QueryRunner, Work, nothing
 from corelane.engine.windows import Window, cut_windows
@@ -149,6 +150,10 @@ class PacedRunner:
         self._progress: dict[Hashable, Waiting] = {}
         self._arrivals: dict[int, Hashable] = {}
         self._count = 0
+
+    def look(self) -> list[SoFar]:
+        """Nothing is looked at here."""
+        return []
 
     def waiting_tokens(self, most_per_item: int) -> int:
         """Tokens admitted and not yet run, an item counting for ``most_per_item`` at most."""

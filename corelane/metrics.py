@@ -7,7 +7,7 @@ keeps one scrape target per API and counts nothing twice.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -47,6 +47,9 @@ class ApiMetrics:
         )
         self.submit_seconds = Histogram(
             "corelane_submit_seconds", "Time to keep a job and ring for it", registry=self.registry
+        )
+        self.event_streams = Gauge(
+            "corelane_event_streams", "Streams of events that are open in this API process", registry=self.registry
         )
         self.fleet = FleetCollector()
         self.registry.register(self.fleet)

@@ -9,7 +9,7 @@ from corelane.engine.runner import QueryRunner, nothing
 from corelane.errors import CorelaneError
 from corelane.jobs import failed_result
 from corelane.lanes import Ref
-from corelane.store.dispatch import Claim, Outcome, Stretch
+from corelane.store.dispatch import Claim, Look, Outcome, Stretch
 
 #: Names a stretch in progress: its lease and its place in the claim.
 Key = tuple[str, str]
@@ -121,6 +121,24 @@ class Docket:
                 results = [stretch.results[n] for n in range(len(stretch.ids))]
                 self.done.setdefault(stretch.lease, []).append(Outcome(stretch.ref, results))
         return len(answered), tokens
+
+    def look(self) -> list[Look]:
+        """The best answers so far of items in progress that take long, each about once a second."""
+        looks = []
+        for runner in self._runners.values():
+            for found in runner.look():
+                key, i = found.key
+                stretch = self._open[key]
+                data = {
+                    "index": stretch.ref.first + i,
+                    "id": stretch.ids[i],
+                    "answer": found.result["answer"],
+                    "no_answer_score": found.result["no_answer_score"],
+                    "windows_done": found.windows_done,
+                    "windows_total": found.windows_total,
+                }
+                looks.append(Look(stretch.lease, stretch.ref, data))
+        return looks
 
     def settle(self, committed: Mapping[str, Sequence[Outcome]], refused: Mapping[str, int]) -> int:
         """Forget what was committed; a lease that was refused anything is lost, and its open stretches with it."""

@@ -176,6 +176,7 @@ class Shift:
             linger=linger,
             idle=docket.is_empty,
             laden=docket.holds_document(self._core.settings.slice_tokens),
+            looks=docket.look(),
         )
         self._report.refused += docket.settle(done, exchanged.refused)
         docket.drop_jobs(exchanged.closed)

@@ -6,12 +6,12 @@ from typing import Annotated
 
 import orjson
 from fastapi import APIRouter, Header, Query, Response
-from starlette.responses import StreamingResponse
 
 from api.bodies import NDJSON
 from api.deps import JobId, Parts, PartsDep, Reader, Submitter
 from api.errors import documented
 from api.lookup import require
+from api.streams import CuttableStream, StreamCut
 from corelane.errors import InvalidInput
 from corelane.jobs import Job, Result, ResultList
 from corelane.store.records import JobRecord
@@ -40,7 +40,7 @@ async def list_results(
     start = record.dropped if after is None else read_cursor(after)
     require_kept(record, start)
     if NDJSON in accept:
-        return StreamingResponse(stream_results(parts, record, start), media_type=NDJSON)
+        return CuttableStream(stream_results(parts, record, start), media_type=NDJSON)
     found = await parts.store.results(record, start, limit)
     at = start + len(found)
     has_more = at < record.total
@@ -66,8 +66,10 @@ async def drop_results(
 
 
 async def stream_results(parts: Parts, record: JobRecord, at: int) -> AsyncIterator[bytes]:
-    """One line per result; ends when the job is final and all of it was sent."""
+    """One line per result; ends when the job is final and all of it was sent, and is cut when the server stops."""
     while True:
+        if parts.completions.is_closing:
+            raise StreamCut
         found = await parts.store.results(record, at, STREAM_PAGE)
         if found:
             at += len(found)

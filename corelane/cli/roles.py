@@ -6,8 +6,9 @@ at exec.
 
 import os
 import secrets
+import signal
 import sys
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -77,24 +78,41 @@ def api(
 
 
 def run_api(settings: Settings) -> int:
-    """Serve until a signal comes; the exit status."""
+    """Serve until a signal comes; the exit status.
+
+    Whoever waits for a job is answered as soon as the signal is there, before Hypercorn waits for open connections.
+    """
+    import asyncio
     import logging
 
+    import uvloop
+    from hypercorn.asyncio import serve
     from hypercorn.config import Config
-    from hypercorn.run import run
 
-    os.environ.update(settings.environment())  # noqa: TID251  # what create_app reads when Hypercorn calls it
+    from api.app import create_app
+
     config = Config()
-    config.application_path = "api.app:create_app()"
     config.bind = [f"[{settings.host}]:{settings.port}" if ":" in settings.host else f"{settings.host}:{settings.port}"]
-    config.worker_class = "uvloop"
-    config.workers = 0
     config.backlog = 1024
     config.graceful_timeout = API_GRACE_S
     config.keep_alive_timeout = KEEP_ALIVE_S
     config.include_server_header = False
     config.errorlog = logging.getLogger("hypercorn.error")
-    return run(config)
+
+    async def serve_until_asked() -> None:
+        app, asked, loop = create_app(settings), asyncio.Event(), asyncio.get_running_loop()
+        for sign in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(sign, asked.set)
+
+        async def let_go() -> None:
+            await asked.wait()
+            app.state.parts.completions.let_go()
+
+        await serve(cast(Any, app), config, shutdown_trigger=let_go)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serve_until_asked())
+    return 0
 
 
 def worker(

@@ -25,6 +25,7 @@ from corelane.engine.batching import Share, Waiting, next_batch
 from corelane.engine.buckets import Bucket
 from corelane.engine.contexts import Context
 from corelane.engine.pace import Pace
+from corelane.engine.partials import LongReads, SoFar
 from corelane.engine.pieces import Unread
 from corelane.engine.reading import Query, Reader, Reading
 from corelane.engine.windows import Window
@@ -113,6 +114,10 @@ class QueryRunner(Protocol):
         """
         ...
 
+    def look(self) -> list[SoFar]:
+        """What was found so far of queries that take long, each about once a second."""
+        ...
+
     def drop(self, keys: Iterable[Hashable]) -> None:
         """Forget queries; keys that are not in progress are no error."""
         ...
@@ -165,6 +170,7 @@ class Runner:
         self._progress: dict[Hashable, Progress] = {}
         self._by_arrival: dict[int, Hashable] = {}
         self._refused: list[Answered] = []
+        self._long = LongReads()
         self._device = ThreadPoolExecutor(1, "device") if backend.overlaps else None
 
     @classmethod
@@ -247,6 +253,7 @@ class Runner:
             self._pace.heard(query.owner)
             waiting = Waiting.of(self._arrivals, reading.windows, self._ladder, query.owner, query.priority)
             self._progress[key] = Progress(reading, waiting)
+            self._long.add(key, len(reading.windows))
             self._by_arrival[self._arrivals] = key
 
     def _no_probabilities(self) -> NotCalibrated:
@@ -260,6 +267,17 @@ class Runner:
         unread = self._unread.tokens(most_per_item)
         return unread + sum(min(progress.waiting.tokens, most_per_item) for progress in self._progress.values())
 
+    def look(self) -> list[SoFar]:
+        """What was found so far of queries that take long, each about once a second."""
+        return self._long.look(self._look_at)
+
+    def _look_at(self, key: Hashable) -> SoFar | None:
+        progress = self._progress[key]
+        if progress.error is not None or not progress.found:
+            return None
+        result = self._respond(progress.reading, progress.found)
+        return SoFar(key, len(progress.found), len(progress.reading.windows), result)
+
     def drop(self, keys: Iterable[Hashable]) -> None:
         """Forget queries; keys that are not in progress are no error."""
         keys = set(keys)
@@ -272,6 +290,7 @@ class Runner:
         """Forget all queries, as after an error that left some behind."""
         self._progress, self._by_arrival, self._refused, self._shares = {}, {}, [], {}
         self._unread.clear()
+        self._long.clear()
 
     def step(self, meanwhile: Callable[[], None] = nothing) -> list[Answered]:
         """Read on in one long context, if any, and run one batch; the queries that are answered now."""
@@ -301,6 +320,7 @@ class Runner:
     def _finish(self, key: Hashable) -> Progress:
         """Take a query out of progress, with whatever of it still waited."""
         progress = self._progress.pop(key)
+        self._long.drop([key])
         del self._by_arrival[progress.waiting.arrival]
         return progress
 

@@ -3,7 +3,7 @@
     key                        type    meaning                                                   expiry
     cl:job:{ID}                hash    the job: status, version, counts, times, options, owner,  results_ttl_s once
                                        promise, webhook, request id, traceparent; how far it     final
-                                       was fed, what was dropped
+                                       was fed, dropped and told
     cl:in:{ID}                 hash    index of a slice's first item → its rows, one JSON text   60 s until submitted;
                                                                                                  gone once answered,
                                                                                                  as job if one failed
@@ -18,6 +18,8 @@
     cl:once:OWNER:DIGEST       string  what an Idempotency-Key made, and of which body           idempotency_ttl_s
     cl:name:OWNER:NAME         string  the job of that name, and of which body it was made       as job
     cl:retry:{ID}              string  the job that retries it                                   as the retrying job
+    cl:story:{ID}              stream  its events, once there are others than beginning and      as job; the last 1,000
+                                       end: progress, best answers so far of documents           or so are kept
     cl:lane:VERSION:P:OWNER    list    refs of an owner (API key) waiting for a version at       none
                                        priority P (0, 1, 2), oldest first
     cl:returned:VERSION        list    refs that a lost claim held: they go first, alone         none
@@ -74,7 +76,7 @@
 
 Times are Redis' own clock, so the clocks of hosts do not matter. Every script is atomic and may be repeated: a repeated
 submit finds its job, a repeated commit finds no lease. ``admission``, ``jobs``, ``listing``, ``idempotency``,
-``results``, ``retries``, ``completions``, ``fleet`` and ``rollout`` serve the API, ``dispatch``, ``fleet`` and
-``plans`` the workers, ``upkeep`` and ``feeding`` the keeper, ``deliveries`` the webhooks, ``keys`` the API and the
+``results``, ``events``, ``retries``, ``completions``, ``fleet`` and ``rollout`` serve the API, ``dispatch``, ``fleet``
+and ``plans`` the workers, ``upkeep`` and ``feeding`` the keeper, ``deliveries`` the webhooks, ``keys`` the API and the
 operator; ``records`` and ``payloads`` are how a job and its items are read.
 """

@@ -26,7 +26,9 @@ local function take(text, ref, version)
     charge('cl:waiting', version, ref, -ref.tokens)
     return 0
   end
-  if status == 'queued' then redis.call('HSET', job_key(ref.job), 'status', 'running', 'started_ms', now) end
+  if status == 'queued' then
+    redis.call('HSET', job_key(ref.job), 'status', 'running', 'started_ms', now, 'told_ms', now)
+  end
   add('cl:waiting', version, -ref.tokens)
   add('cl:held', core, ref.tokens)
   tokens = tokens + ref.tokens

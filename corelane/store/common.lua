@@ -1,12 +1,17 @@
--- Shared by every script: times, parsing, accounts, routing, bells and the end of a job.
+-- Shared by every script: times, parsing, accounts, routing, bells, stories and the end of a job.
+local clock
 local function now_ms()
-  local t = redis.call('TIME')
-  return t[1] * 1000 + math.floor(t[2] / 1000)
+  if not clock then
+    local t = redis.call('TIME')
+    clock = t[1] * 1000 + math.floor(t[2] / 1000)
+  end
+  return clock
 end
 
 local function job_key(job) return 'cl:job:{' .. job .. '}' end
 local function in_key(job) return 'cl:in:{' .. job .. '}' end
 local function contexts_key(job) return 'cl:contexts:{' .. job .. '}' end
+local function story_key(job) return 'cl:story:{' .. job .. '}' end
 local function out_key(job) return 'cl:out:{' .. job .. '}' end
 local function dropped_key(job) return 'cl:dropped:{' .. job .. '}' end
 
@@ -100,6 +105,19 @@ local function enqueue(version, refs, envelope, to_front)
   ring_some(version, #refs, envelope)
 end
 
+-- A job tells how far it has come at most so often, in milliseconds, and keeps about so many of its last events.
+local PROGRESS_MS, STORY_EVENTS = 500, 1000
+
+-- One more event of a job's story; its id, a time, but greater than those before it even if the clock was set back. A
+-- story is begun when there is something to tell between beginning and end, which the job's hash has: a stream takes 4 kB.
+local function tell(job, event, ...)
+  if redis.call('EXISTS', story_key(job)) == 0 then
+    local started = redis.call('HGET', job_key(job), 'started_ms')
+    redis.call('XADD', story_key(job), started .. '-0', 'event', 'job.running')
+  end
+  return redis.call('XADD', story_key(job), 'MAXLEN', '~', STORY_EVENTS, '*', 'event', event, ...)
+end
+
 -- Tokens of a job that stand in its file still.
 local function unfed(job)
   local key = job_key(job)
@@ -109,6 +127,7 @@ end
 
 -- What a final job leaves, and for how long: items and contexts only while a retry could ask for some of
 -- them again. Items in a file stay there; the feeder sees to the file. The keeper clears up after the job (cl:keeping).
+-- → the seconds it is kept for
 local function retain(job, status, ttl, now)
   local key = job_key(job)
   local keep_s, owner, once, file, failed = unpack(redis.call('HMGET', key, 'keep_s', 'owner', 'once', 'file', 'failed'))
@@ -129,6 +148,7 @@ local function retain(job, status, ttl, now)
   for _, each in ipairs(gone) do redis.call('UNLINK', each) end
   if file then redis.call('ZADD', 'cl:feeds', now, job) end
   redis.call('ZADD', 'cl:keeping', now + ttl * 1000, owner .. ':' .. job .. (file and ':file' or ''))
+  return ttl
 end
 
 -- A job's one and only end: status, event, webhook, and the wake-up of whoever waits. Callers check that it is open.
@@ -136,7 +156,7 @@ local function finish(job, status, ttl)
   local key, now = job_key(job), now_ms()
   local url, priority, file, version = unpack(redis.call('HMGET', key, 'webhook_url', 'priority', 'file', 'version'))
   redis.call('HSET', key, 'status', status, 'finished_ms', now)
-  retain(job, status, ttl, now)
+  ttl = retain(job, status, ttl, now)
   if file then
     local account, tokens = unfed(job)
     if tokens ~= 0 then add('cl:unfed', account, -tokens) end
@@ -151,18 +171,27 @@ local function finish(job, status, ttl)
     redis.call('EXPIRE', 'cl:delivery:' .. id, ttl)
     redis.call('ZADD', 'cl:due', now, id)
   end
+  if redis.call('EXISTS', story_key(job)) == 1 then
+    redis.call('HSET', key, 'story_end', tell(job, 'job.completed'))
+    redis.call('EXPIRE', story_key(job), ttl)
+  end
   redis.call('PUBLISH', 'cl:done', job)
 end
 
--- Results of one stretch of work, if its job still wants them (true); finishes the job when they are the last.
+-- Results of one stretch of work, if its job still wants them (true); finishes the job when they are the last, else tells
+-- of the progress if it did not lately (`told_ms`, set when the job began).
 local function answer(job, first, blob, succeeded, failed, ttl)
   local key = job_key(job)
-  if not is_open(redis.call('HGET', key, 'status')) then return false end
+  local status, told = unpack(redis.call('HMGET', key, 'status', 'told_ms'))
+  if not is_open(status) then return false end
   if redis.call('HSETNX', out_key(job), first, blob) == 0 then return false end
   local ok = redis.call('HINCRBY', key, 'succeeded', succeeded)
-  redis.call('HINCRBY', key, 'failed', failed)
+  local lost = redis.call('HINCRBY', key, 'failed', failed)
   if redis.call('HINCRBY', key, 'left', -(succeeded + failed)) == 0 then
     finish(job, ok > 0 and 'succeeded' or 'failed', ttl)
+  elseif now_ms() - tonumber(told or 0) >= PROGRESS_MS then
+    redis.call('HSET', key, 'told_ms', now_ms())
+    tell(job, 'job.progress', 'succeeded', ok, 'failed', lost)
   end
   return true
 end

@@ -4,7 +4,7 @@ Used by one worker process on a connection of its own. Nothing here repeats a ca
 caller goes on with its next claim, and whatever was claimed comes back when its lease lapses.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,6 +55,15 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
+class Look:
+    """The best answer so far of one item in progress, as ``corelane.events.Partial`` tells it, less job and time."""
+
+    lease: str
+    ref: Ref
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Room:
     """How much a core may claim: ``tokens``, and up to ``spare`` from owners and priorities not ``met`` there yet."""
 
@@ -90,8 +99,11 @@ class Dispatch:
         linger: bool,
         idle: bool,
         laden: bool = False,
+        looks: Sequence[Look] = (),
     ) -> Exchange:
         """Commit by lease, ask which of ``jobs`` are final, and claim for ``versions`` what has room: one trip.
+
+        ``looks`` are told of on the way, those whose leases still hold.
 
         ``idle`` says that nothing else is in progress: only then are items claimed that failed before; ``laden`` that
         a document is: then no second one is. Without versions nothing is claimed and the bell stays as it is.
@@ -99,10 +111,11 @@ class Dispatch:
         commit = load_scripts()["commit"]
         commands = [evalsha(commit, self._commit_args(lease, outcomes)) for lease, outcomes in commits.items()]
         commands += [("HGET", f"cl:job:{{{job}}}", "status") for job in jobs]
+        commands += _tellings(looks)
         claim = self._claim_args(versions, room, linger, idle, laden)
         replies, claimed = self._send(commands, claim if versions else None)
         refused = dict(zip(commits, map(int, replies[: len(commits)]), strict=True))
-        statuses = replies[len(commits) :]
+        statuses = replies[len(commits) : len(commits) + len(jobs)]
         closed = {job for job, status in zip(jobs, statuses, strict=True) if status not in OPEN_STATUSES}
         return Exchange(refused, closed, _parse_claim(claimed))
 
@@ -220,6 +233,16 @@ class Dispatch:
             failed = sum(result["status"] == "failed" for result in outcome.results)
             args += [outcome.ref.encode(), len(outcome.results) - failed, failed, orjson.dumps(outcome.results)]
         return args
+
+
+def _tellings(looks: Sequence[Look]) -> Iterator[Command]:
+    """The commands that tell of what was found so far, one a lease."""
+    for lease in dict.fromkeys(look.lease for look in looks):
+        args: list[Any] = [lease]
+        for look in looks:
+            if look.lease == lease:
+                args += [look.ref.job, look.ref.first, orjson.dumps(look.data)]
+        yield evalsha(load_scripts()["partial"], args)
 
 
 def _parse_claim(reply: list[bytes]) -> Claim | None:

@@ -14,6 +14,7 @@ NAMES = (
     "fail",
     "claim",
     "commit",
+    "partial",
     "return",
     "cancel",
     "drop",

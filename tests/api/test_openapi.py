@@ -1,10 +1,12 @@
 """The OpenAPI document tells the truth about requests and problems."""
 
+import re
 from typing import Any
 
 import pytest
 
 from api.app import create_app
+from corelane.events import EventType
 from corelane.jobs import JobRequest
 from corelane.settings import Settings
 
@@ -26,6 +28,7 @@ def test_every_route_is_there(document: dict[str, Any]) -> None:
         ("get", "/v1/jobs/{job_id}/results"),
         ("delete", "/v1/jobs/{job_id}/results"),
         ("post", "/v1/jobs/{job_id}/cancel"),
+        ("get", "/v1/jobs/{job_id}/events"),
         ("get", "/v1/cores"),
         ("get", "/v1/models"),
         ("post", "/v1/cores/{core}/models"),
@@ -53,3 +56,18 @@ def test_failures_are_documented_as_problems(document: dict[str, Any]) -> None:
     assert set(content) == {"application/json", "application/x-ndjson"}
     assert "application/problem+json" in responses["422"]["content"]
     assert "HTTPValidationError" not in str(document)
+
+
+def test_stream_of_events_is_documented_event_by_event(document: dict[str, Any]) -> None:
+    responses = document["paths"]["/v1/jobs/{job_id}/events"]["get"]["responses"]
+    assert {"200", "204", "404", "422", "503"} <= set(responses)
+    event = responses["200"]["content"]["text/event-stream"]["itemSchema"]["properties"]
+    assert event["event"]["enum"] == [str(each) for each in EventType]
+    kinds = event["data"]["contentSchema"]["anyOf"]
+    assert [kind.get("title", kind.get("$ref")) for kind in kinds] == [
+        "Progress",
+        "Partial",
+        "#/components/schemas/Job",
+    ]
+    named = set(re.findall(r"#/components/schemas/(\w+)", str(kinds)))
+    assert named <= set(document["components"]["schemas"])

@@ -95,10 +95,16 @@ class Bench:
         return {place: int(tokens) for place, tokens in found.items()}
 
     def with_store(self, action: Callable[[JobStore], Awaitable[Found]]) -> Found:
+        async def run(link: AsyncLink) -> Found:
+            return await action(JobStore(link, self.settings, self.bell))
+
+        return self.with_link(run)
+
+    def with_link(self, action: Callable[[AsyncLink], Awaitable[Found]]) -> Found:
         async def run() -> Found:
             link = AsyncLink(self.settings.redis_url)
             try:
-                return await action(JobStore(link, self.settings, self.bell))
+                return await action(link)
             finally:
                 await link.close()
 

@@ -7,6 +7,7 @@ from corelane.jobs import Item
 from tests.integration.conftest import Fleet
 from tests.javascript import run_javascript
 from tests.passages import PASSAGES
+from tests.sse import read_story
 
 PASSAGE = "The Eiffel Tower was completed in March 1889 and is 330 metres tall."
 
@@ -51,6 +52,24 @@ def test_passage_of_twenty_thousand_words_is_read_to_its_last_sentence(fleet: Fl
     assert result.answer.start == context.index("Marigold")
     assert context[result.answer.start : result.answer.end] == result.answer.text
     assert result.windows > 80
+
+
+def test_long_passage_tells_its_best_answer_so_far_and_never_after_its_result(fleet: Fleet) -> None:
+    filler = "The committee met again in the spring and talked for hours about roads, bridges and the price of bread. "
+    context = "The keeper of the lighthouse is Rosalind Vane. " + filler * 4000
+    body = {"question": "Who is the keeper of the lighthouse?", "context": context, "id": "long"}
+    job = fleet.api.post("/v1/jobs", json=body).json()
+    story = read_story(fleet.api, f"/v1/jobs/{job['id']}/events")
+    assert (story[0].type, story[-1].type) == ("job.running", "job.completed")
+    [result] = story[-1].data["results"]
+    partials = [told.data for told in story[1:-1] if told.type == "item.partial"]
+    assert len(partials) == len(story) - 2 > 0
+    for partial in partials:
+        assert (partial["job"], partial["index"], partial["id"]) == (job["id"], 0, "long")
+        assert 0 < partial["windows_done"] < partial["windows_total"] == result["windows"]
+        answer = partial["answer"]
+        assert answer is None or context[answer["start"] : answer["end"]] == answer["text"]
+    assert result["answer"]["text"] == "Rosalind Vane"
 
 
 @pytest.mark.parametrize(

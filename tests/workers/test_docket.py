@@ -100,6 +100,27 @@ def test_what_is_unfinished_is_told_and_no_longer_in_progress(runner: Runner) ->
     assert docket.is_empty
 
 
+def test_best_answer_so_far_is_told_of_items_in_progress_by_their_place_and_lease(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("corelane.engine.partials.LOOK_S", 0.0)
+    context = "the river was red " * 500
+    docket = Docket({runner.version: runner})
+    claim, stretches = make_claim("a", runner.version, [["ada"], ["paris", context]])
+    docket.open(claim, stretches)
+    docket.step()
+    while not (looks := docket.look()):
+        docket.step()
+    [look] = looks
+    assert (look.lease, look.ref) == ("a", claim.refs[1][0])
+    answer = look.data.pop("answer")
+    assert context[answer["start"] : answer["end"]] == answer["text"]
+    assert (look.data["index"], look.data["id"]) == (1, "i1")
+    assert 0 < look.data["windows_done"] < look.data["windows_total"]
+    run_out(docket)
+    assert docket.look() == []
+
+
 def test_ref_without_payload_fails_so_that_its_job_ends(runner: Runner) -> None:
     docket = Docket({runner.version: runner})
     claim, stretches = make_claim("a", runner.version, [["ada"], ["paris"]])

@@ -1,0 +1,153 @@
+"""A job's events as a stream (SSE), from any place on: replayed as far as they are kept, then as they come.
+
+A stream ends after `job.completed`, when its job is forgotten, or, with a hint when to come back, when the server
+stops. One whose job is final and told to its end is answered 204, at which a browser's EventSource stops asking. While
+Redis is away a stream stays open, and goes on where it was.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Response
+from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
+from pydantic import BaseModel
+
+from api.deps import JobId, Parts, PartsDep, Reader
+from api.errors import documented
+from api.lookup import describe, require
+from api.streams import EventStream
+from corelane.errors import NotFound, Unavailable
+from corelane.events import DATA, ID_PATTERN, EventType, parse_event_id
+from corelane.jobs import Job
+from corelane.log import get_logger
+from corelane.store.events import BEGINNING, Event, Place
+from corelane.store.records import JobRecord
+
+log = get_logger(__name__)
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses=documented(403, 404, 422, 503))
+
+#: A stream that has told all there is looks for more this often, in seconds; the job's end is noticed at once.
+LOOK_S = 0.25
+
+#: A silent stream sends a comment this often, so that no proxy takes it for dead, in seconds.
+PING_S = 15.0
+
+#: A reader whose stream breaks comes back after this, in milliseconds; when a server stops, they come spread out.
+RETRY_MS = 1000
+RETRY_SPREAD_MS = (500, 2000)
+
+#: What is told; a newer version of Corelane may have written more.
+KNOWN = frozenset(EventType)
+
+#: An event's id, or nothing.
+ID_OR_NOTHING = f"^({ID_PATTERN})?$"
+
+
+def schema_of(model: type[BaseModel]) -> dict[str, Any]:
+    """What an event carries, for the OpenAPI document, where all that it is made of stands already."""
+    if model is Job:
+        return {"$ref": "#/components/schemas/Job"}
+    schema = model.model_json_schema(mode="serialization", ref_template="#/components/schemas/{model}")
+    return {name: value for name, value in schema.items() if name != "$defs"}
+
+
+#: One event (OpenAPI 3.2, section 4.14.4).
+ITEM_SCHEMA = {
+    "type": "object",
+    "required": ["data"],
+    "properties": {
+        "event": {"type": "string", "enum": [str(each) for each in EventType]},
+        "id": {"type": "string", "pattern": f"^{ID_PATTERN}$"},
+        "retry": {"type": "integer", "minimum": 0},
+        "data": {
+            "type": "string",
+            "contentMediaType": "application/json",
+            "contentSchema": {"anyOf": [schema_of(model) for model in dict.fromkeys(DATA.values())]},
+        },
+    },
+}
+
+
+@router.get(
+    "/{job_id}/events",
+    status_code=200,
+    response_class=EventStream,
+    responses={
+        200: {
+            "description": "Events in order; the `data` of each is JSON, of the kind that its `event` says.",
+            "content": {"text/event-stream": {"itemSchema": ITEM_SCHEMA}},
+        },
+        204: {"description": "The job is final, and there is nothing after that event: do not come back."},
+    },
+)
+async def follow_job(
+    job_id: JobId,
+    parts: PartsDep,
+    caller: Reader,
+    last_event_id: Annotated[
+        str | None,
+        Header(pattern=ID_OR_NOTHING, description="The id of the last event that was read; goes before `after`."),
+    ] = None,
+    after: Annotated[
+        str | None, Query(pattern=ID_OR_NOTHING, description="The same, for callers that cannot set headers.")
+    ] = None,
+) -> Response:
+    """A job's events, as server-sent events: `job.running`, `job.progress` (at most two a second), `item.partial` (the
+    best answer so far of a long context) and, last, `job.completed` with the job.
+
+    Every event has an id; give the last one you read as `Last-Event-ID`, and the stream goes on after it.
+    """
+    record = await require(parts, job_id, caller)
+    given = last_event_id or after
+    place = parse_event_id(given) if given else BEGINNING
+    if given and record.status.is_final:
+        chapter = await parts.stories.read(job_id, place)
+        if chapter.is_over and not chapter.events:
+            return Response(status_code=204)
+    return EventStream(follow(parts, record, place))
+
+
+async def follow(parts: Parts, record: JobRecord, after: Place) -> AsyncIterator[bytes]:
+    """The events after a place, to the end of the job, or until the server stops."""
+    clock = asyncio.get_running_loop().time
+    sent = clock()
+    yield format_sse_event(retry=RETRY_MS)
+    with parts.metrics.event_streams.track_inprogress(), parts.completions.watch(record.id) as bell:
+        while not parts.completions.is_closing:
+            bell.clear()
+            try:
+                chapter = await parts.stories.read(record.id, after)
+                for event in chapter.events:
+                    if event.type in KNOWN:
+                        yield await encode(parts, record, event)
+                        sent = clock()
+                    after = event.at
+                if chapter.is_over:
+                    return
+                if chapter.events:
+                    continue
+            except NotFound:
+                return
+            except Unavailable as error:
+                log.info("stream_waits_for_store", detail=error.detail)
+            if clock() - sent >= PING_S:
+                yield KEEPALIVE_COMMENT
+                sent = clock()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await bell.wait()
+    yield format_sse_event(retry=random.randint(*RETRY_SPREAD_MS))
+
+
+async def encode(parts: Parts, record: JobRecord, event: Event) -> bytes:
+    """An event as it is sent; raises NotFound if it is to carry the job, and that is gone."""
+    data: BaseModel
+    if event.type == EventType.COMPLETED:
+        data = await describe(parts, await parts.store.get(record.id, parts.settings.inline_results), record.id)
+    else:
+        data = event.describe(record)
+    return format_sse_event(data_str=data.model_dump_json(), event=event.type, id=event.id)

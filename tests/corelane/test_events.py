@@ -1,0 +1,209 @@
+"""A job's story on a real Redis: what is told, how often, in what order, and by whom it no longer is."""
+
+import time
+
+import pytest
+
+from corelane.events import parse_event_id
+from corelane.jobs import new_job_id
+from corelane.store.async_link import AsyncLink
+from corelane.store.dispatch import Claim, Dispatch, Look, Room
+from corelane.store.events import BEGINNING, Chapter, Stories
+from tests.corelane.store_bench import VERSION, Bench, answered, claimed
+
+
+def told(bench: Bench, job: str) -> list[tuple[str, dict]]:
+    return [(event.type, {k: v.decode() for k, v in event.fields.items()}) for event in read(bench, job).events]
+
+
+def read(bench: Bench, job: str, after: tuple[int, int] = BEGINNING) -> Chapter:
+    async def run(link: AsyncLink) -> Chapter:
+        return await Stories(link).read(job, after)
+
+    return bench.with_link(run)
+
+
+def look(core: Dispatch, claim: Claim, *indexes: int) -> None:
+    [(ref, _)] = claim.refs
+    looks = [
+        Look(claim.lease, ref, {"index": i, "id": None, "answer": None, "no_answer_score": 1.0} | WINDOWS)
+        for i in indexes
+    ]
+    core.exchange({}, [], [], room=Room(0), linger=False, idle=False, looks=looks)
+
+
+WINDOWS = {"windows_done": 3, "windows_total": 9}
+
+
+def test_short_job_tells_that_it_began_and_that_it_ended(bench: Bench) -> None:
+    core = bench.core("a/0")
+    job = bench.submit(70)
+    assert told(bench, job) == []
+    claim = claimed(core)
+    assert told(bench, job) == [("job.running", {})]
+    core.commit(claim.lease, answered(claim))
+    assert told(bench, job) == [("job.running", {}), ("job.completed", {})]
+    assert not bench.raw.exists(f"cl:story:{{{job}}}")
+
+
+def test_progress_is_told_once_in_half_a_second_however_often_is_committed(bench: Bench) -> None:
+    core = bench.core("a/0")
+    job = bench.submit(96)
+    claim = claimed(core)
+    outcomes = answered(claim)
+    core.commit(claim.lease, outcomes[:1])
+    assert [event for event, _ in told(bench, job)] == ["job.running"]
+    bench.raw.hincrby(f"cl:job:{{{job}}}", "told_ms", -500)
+    core.commit(claim.lease, outcomes[1:2])
+    assert told(bench, job)[1:] == [("job.progress", {"succeeded": "64", "failed": "0"})]
+    core.commit(claim.lease, outcomes[2:])
+    assert [event for event, _ in told(bench, job)] == ["job.running", "job.progress", "job.completed"]
+    assert 0 < bench.raw.ttl(f"cl:story:{{{job}}}") <= bench.settings.results_ttl_s
+
+
+def test_events_keep_their_ids_when_a_story_is_begun(bench: Bench) -> None:
+    core = bench.core("a/0")
+    job = bench.submit(3)
+    claim = claimed(core)
+    [running] = read(bench, job).events
+    assert running.at == (bench.get(job).started_ms, 0)
+    look(core, claim, 0)
+    assert [event.at for event in read(bench, job).events][:1] == [running.at]
+    assert bench.raw.xlen(f"cl:story:{{{job}}}") == 2
+    assert [event.type for event in read(bench, job, running.at).events] == ["item.partial"]
+    core.commit(claim.lease, answered(claim))
+    ids = [event.at for event in read(bench, job).events]
+    assert ids == sorted(set(ids))
+    assert ids == [parse_event_id(entry) for entry, _ in bench.raw.xrange(f"cl:story:{{{job}}}")]
+
+
+def test_job_of_which_nothing_was_told_yet_tells_at_its_next_commit(bench: Bench) -> None:
+    core = bench.core("a/0")
+    job = bench.submit(96)
+    claim = claimed(core)
+    bench.raw.hdel(f"cl:job:{{{job}}}", "told_ms")
+    core.commit(claim.lease, answered(claim)[:1])
+    assert told(bench, job)[1:] == [("job.progress", {"succeeded": "32", "failed": "0"})]
+
+
+@pytest.mark.parametrize("way", ["canceled", "expired", "failed"])
+def test_last_event_comes_however_a_job_ends(bench: Bench, way: str) -> None:
+    job = bench.submit(5, expires_in_s=0.01 if way == "expired" else None)
+    if way == "canceled":
+        bench.cancel(job)
+    elif way == "failed":
+        core = bench.core("a/0")
+        claim = claimed(core)
+        core.commit(claim.lease, answered(claim, "failed"))
+    else:
+        deadline = time.monotonic() + 10
+        while not bench.get(job).status.is_final and time.monotonic() < deadline:
+            bench.upkeep.tend()
+    assert bench.get(job).status == way
+    assert told(bench, job)[-1] == ("job.completed", {})
+    assert [event for event, _ in told(bench, job)].count("job.completed") == 1
+
+
+def test_best_answer_so_far_is_told_only_by_who_holds_the_item_and_never_after_its_answer(bench: Bench) -> None:
+    core = bench.core("a/0")
+    job = bench.submit(3)
+    claim = claimed(core)
+    look(core, claim, 0, 2)
+    partials = [event for event in read(bench, job).events if event.type == "item.partial"]
+    assert [partial.describe(bench.get(job)).model_dump()["index"] for partial in partials] == [0, 2]
+    core.commit(claim.lease, answered(claim))
+    look(core, claim, 1)
+    assert [event for event, _ in told(bench, job)].count("item.partial") == 2
+
+
+def test_core_that_lost_its_lease_tells_nothing(bench: Bench) -> None:
+    core = bench.core("a/0")
+    job = bench.submit(3)
+    claim = claimed(core)
+    time.sleep(bench.settings.lease_s + 0.1)
+    bench.upkeep.return_lapsed()
+    look(core, claim, 0)
+    assert "item.partial" not in dict(told(bench, job))
+
+
+def test_nothing_is_told_of_items_whose_job_is_canceled(bench: Bench) -> None:
+    core = bench.core("a/0")
+    job = bench.submit(3)
+    claim = claimed(core)
+    bench.cancel(job)
+    look(core, claim, 0)
+    assert told(bench, job)[-1] == ("job.completed", {})
+
+
+def test_looks_share_a_trip_with_commits_questions_and_claims(bench: Bench) -> None:
+    core = bench.core("a/0")
+    first, second = bench.submit(3), bench.submit(3)
+    claim = claimed(core)
+    refs = {ref.job: ref for ref, _ in claim.refs}
+    third = bench.submit(3)
+    bench.cancel(second)
+    done = [outcome for outcome in answered(claim) if outcome.ref.job == first]
+    looks = [Look(claim.lease, ref, {"index": 0}) for ref in refs.values()]
+    exchanged = core.exchange(
+        {claim.lease: done}, [second], [VERSION], room=Room(4096), linger=True, idle=False, looks=looks
+    )
+    assert exchanged.refused == {claim.lease: 0}
+    assert exchanged.closed == {second}
+    assert exchanged.claim is not None
+    assert [ref.job for ref, _ in exchanged.claim.refs] == [third]
+    assert "item.partial" not in dict(told(bench, first)) | dict(told(bench, second))
+
+
+def test_story_is_bounded_and_what_is_left_can_be_read_from_an_event_that_is_gone(bench: Bench) -> None:
+    core = bench.core("a/0")
+    job = bench.submit(3)
+    claim = claimed(core)
+    first = read(bench, job).events[0].at
+    for _ in range(60):
+        look(core, claim, *range(30))
+    assert bench.raw.xlen(f"cl:story:{{{job}}}") < 1200
+    chapter = read(bench, job, first)
+    assert not chapter.is_over
+    assert [event.type for event in chapter.events] == ["item.partial"] * 200
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_end_is_told_once_and_from_any_place_though_the_story_be_lost(bench: Bench, begun: bool) -> None:
+    core = bench.core("a/0")
+    job = bench.submit(3)
+    claim = claimed(core)
+    if begun:
+        look(core, claim, 0)
+    core.commit(claim.lease, answered(claim))
+    running, *_, completed = read(bench, job).events
+    assert completed.type == "job.completed"
+    bench.raw.delete(f"cl:story:{{{job}}}")
+    assert read(bench, job) == Chapter([running, completed], is_over=True)
+    assert read(bench, job, running.at) == Chapter([completed], is_over=True)
+    assert read(bench, job, completed.at) == Chapter([], is_over=True)
+
+
+def test_end_comes_after_the_beginning_even_if_the_clock_was_set_back(bench: Bench) -> None:
+    core = bench.core("a/0")
+    job = bench.submit(3)
+    claim = claimed(core)
+    bench.raw.hincrby(f"cl:job:{{{job}}}", "started_ms", 60_000)
+    core.commit(claim.lease, answered(claim))
+    running, completed = read(bench, job).events
+    assert running.at < completed.at
+    assert read(bench, job, running.at).events == [completed]
+
+
+def test_story_of_no_job_is_over(bench: Bench) -> None:
+    assert read(bench, new_job_id()) == Chapter([], is_over=True)
+
+
+@pytest.mark.parametrize(("text", "place"), [("0", (0, 0)), ("1763712000000-7", (1763712000000, 7))])
+def test_id_is_read_as_numbers(text: str, place: tuple[int, int]) -> None:
+    assert parse_event_id(text) == place
+
+
+@pytest.mark.parametrize("text", ["", "-", "1-", "-1", "1-2-3", "$", "+", "(1-0", "1\n", "٣", "1" * 19])
+def test_anything_else_is_no_id(text: str) -> None:
+    with pytest.raises(ValueError, match="looks like"):
+        parse_event_id(text)

@@ -59,7 +59,7 @@ def made_calls() -> Iterator[tuple[str, Call[Any]]]:
 def test_every_call_is_documented(document: dict[str, Any]) -> None:
     for name, call in made_calls():
         operation = document["paths"][call.route][call.method.lower()]
-        known: dict[str, set[str]] = {"path": set(), "query": set(), "header": {"content-type"}}
+        known: dict[str, set[str]] = {"path": set(), "query": set(), "header": {"content-type", "accept"}}
         for parameter in operation.get("parameters", []):
             known[parameter["in"]].add(parameter["name"].lower())
         assert set(call.path) == known["path"], name

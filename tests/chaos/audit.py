@@ -8,7 +8,8 @@ import re
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 import httpx2
@@ -18,7 +19,7 @@ from corelane.client import Client
 from corelane.errors import CorelaneError, ServiceError, WorkerLost
 from corelane.jobs import Job, JobStatus, Result
 from tests.chaos.fleet import ChaosFleet
-from tests.chaos.load import Load, Submitted, read_results
+from tests.chaos.load import KEYS, Load, Submitted, read_results
 from tests.chaos.server import Raw
 from tests.chaos.watch import FINAL, Sight, job_of, stored_indexes
 
@@ -74,11 +75,12 @@ class Findings:
 def audit(fleet: ChaosFleet, load: Load, sight: Sight, settle_s: float = SETTLE_S, tidy_s: float = TIDY_S) -> Findings:
     """Wait until all that was accepted is final, then look at everything twice over."""
     findings = Findings()
-    with fleet.client() as client, httpx2.Client(base_url=fleet.url, timeout=30) as http, fleet.redis.client() as raw:
-        wait_for_the_end(client, load.accepted, settle_s)
+    with ExitStack() as stack, httpx2.Client(base_url=fleet.url, timeout=30) as http, fleet.redis.client() as raw:
+        clients = {key: stack.enter_context(fleet.client(key)) for key in KEYS}
+        wait_for_the_end(clients, load.accepted, settle_s)
         left_over = wait_until_tidy(raw, tidy_s)
         for job in load.accepted:
-            examine_job(findings, client, http, raw, job)
+            examine_job(findings, clients[job.key], http, raw, job)
         examine_untold(findings, raw, load)
         examine_events(findings, raw, sight)
         examine_writes(findings, raw, sight)
@@ -90,13 +92,14 @@ def audit(fleet: ChaosFleet, load: Load, sight: Sight, settle_s: float = SETTLE_
     return findings
 
 
-def wait_for_the_end(client: Client, jobs: Iterable[Submitted], seconds: float) -> None:
+def wait_for_the_end(clients: Mapping[str, Client], jobs: Iterable[Submitted], seconds: float) -> None:
     """Until every job is final, or time is up; what is not final then is found by the examination."""
     deadline = time.monotonic() + seconds
     for job in jobs:
         while time.monotonic() < deadline:
             try:
-                if client.get(job.id, wait_s=min(10.0, max(0.0, deadline - time.monotonic()))).status.is_final:
+                wait_s = min(10.0, max(0.0, deadline - time.monotonic()))
+                if clients[job.key].get(job.id, wait_s=wait_s).status.is_final:
                     break
             except ServiceError as error:
                 if error.status == 404:
@@ -163,7 +166,7 @@ def examine_job(findings: Findings, client: Client, http: httpx2.Client, raw: Ra
     findings.jobs += 1
     findings.items += submitted.total
     try:
-        job, results = client.get(submitted.id), read_results(http, submitted.id)
+        job, results = client.get(submitted.id), read_results(http, submitted)
     except (CorelaneError, httpx2.HTTPError) as error:
         findings.lost += submitted.total
         findings.problem("lost", f"{submitted.id} was accepted: {error}")

@@ -125,9 +125,9 @@ class ChaosFleet:
         self.redis.stop()
         self.network.close()
 
-    def client(self) -> Client:
+    def client(self, key: str | None = None) -> Client:
         """A client of this fleet that repeats nothing."""
-        return Client(self.url, max_retries=0, timeout_s=10)
+        return Client(self.url, key, max_retries=0, timeout_s=10)
 
     @property
     def workers(self) -> list[Part]:

@@ -11,6 +11,7 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,7 +35,7 @@ FORESEEN = frozenset({429, 503})
 SHARED = 3
 
 #: API keys the load uses.
-KEYS = 3
+KEYS = ("key-0", "key-1", "key-2")
 
 NDJSON = "application/x-ndjson"
 
@@ -58,6 +59,11 @@ class Submitted:
     seen: dict[int, bytes] = field(default_factory=dict)
     #: Results that looked different when seen again.
     changed: int = 0
+
+    @property
+    def key(self) -> str:
+        """The API key it is sent with, and may be looked at with."""
+        return KEYS[zlib.crc32(self.token.encode()) % len(KEYS)]
 
     def look(self, results: Iterable[Result]) -> None:
         """Compare results with what was seen of them before."""
@@ -140,12 +146,13 @@ class Load:
         rng = random.Random(f"{self._seed}/{number}")
         count = 0
         try:
-            with httpx2.Client(base_url=self._url, timeout=10) as http, Client(self._url, max_retries=0) as client:
+            with httpx2.Client(base_url=self._url, timeout=10) as http, ExitStack() as stack:
+                clients = {key: stack.enter_context(Client(self._url, key, max_retries=0)) for key in KEYS}
                 while not self._enough.wait(rng.uniform(0.0, 0.4)):
                     count += 1
                     job = draw(rng, f"{self._seed}-{number}-{count}", self._most_items)
                     if self.submit(http, job):
-                        self._follow(http, client, job, rng)
+                        self._follow(http, clients[job.key], job, rng)
         except BaseException as error:
             self._failures.append(error)
 
@@ -153,8 +160,8 @@ class Load:
         """Send a job and note what came of it; whether it was accepted."""
         try:
             media_type, content = job.body()
-            key = {"X-API-Key": f"key {zlib.crc32(job.token.encode()) % KEYS}"}
-            response = http.post("/v1/jobs", content=content, headers={"Content-Type": media_type} | key)
+            headers = {"Content-Type": media_type, "X-API-Key": job.key}
+            response = http.post("/v1/jobs", content=content, headers=headers)
         except httpx2.HTTPError as error:
             self.outcomes[type(error).__name__] += 1
             self.unknown.append(job.token)
@@ -178,7 +185,7 @@ class Load:
                     client.cancel(job.id)
                     cancel_at = None
                 is_final = client.get(job.id, wait_s=rng.uniform(0.1, 1.5)).status.is_final
-                job.look(read_results(http, job.id))
+                job.look(read_results(http, job))
                 if is_final:
                     return
             except (CorelaneError, httpx2.HTTPError) as error:
@@ -191,12 +198,12 @@ class Load:
             self.unforeseen[f"{status} {what}"] += 1
 
 
-def read_results(http: httpx2.Client, job_id: str) -> list[Result]:
+def read_results(http: httpx2.Client, job: Submitted) -> list[Result]:
     """All results there are of a job, up to the first item that is not answered yet; raises httpx2.HTTPError."""
     results: list[Result] = []
     while True:
         params = {"limit": str(PAGE), "after": str(len(results))}
-        response = http.get(f"/v1/jobs/{job_id}/results", params=params)
+        response = http.get(f"/v1/jobs/{job.id}/results", params=params, headers={"X-API-Key": job.key})
         response.raise_for_status()
         page = ResultList.model_validate_json(response.content)
         results += page.data

@@ -216,6 +216,7 @@ def test_shared_passages_are_answered_as_if_each_item_had_its_own(fleet: Fleet) 
 def test_lone_question_of_one_key_does_not_wait_for_the_backlog_of_another(fleet: Fleet, backlog: Job) -> None:
     with Client(fleet.url, "someone-else") as client:
         result = client.ask("What is the number?", "The number is 7.")
+    with Client(fleet.url, "backlog") as client:
         standing = client.get(backlog.id)
     assert result.answer is not None
     assert result.answer.text == "7"

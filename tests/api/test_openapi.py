@@ -48,3 +48,16 @@ def test_failures_are_documented_as_problems(document: dict[str, Any]) -> None:
     assert set(content) == {"application/json", "application/x-ndjson"}
     assert "application/problem+json" in responses["422"]["content"]
     assert "HTTPValidationError" not in str(document)
+
+
+def test_every_route_says_how_to_send_a_key_and_what_the_gate_answers(document: dict[str, Any]) -> None:
+    assert set(document["components"]["securitySchemes"]) == {"bearer", "header"}
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            if path.startswith("/v1/"):
+                assert {"401", "403", "429"} <= set(operation["responses"]), path
+                assert operation["security"] == [{"bearer": []}, {"header": []}, {}]
+            else:
+                assert "security" not in operation, path
+    guarded = create_app(Settings(auth="required")).openapi()
+    assert guarded["paths"]["/v1/cores"]["get"]["security"] == [{"bearer": []}, {"header": []}]

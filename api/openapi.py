@@ -22,6 +22,12 @@ GATE = {
     "429": "Too Many Requests: too many of them in a time, or more work waits than is allowed.",
 }
 
+#: What comes while a body is read.
+BODY = {
+    "408": "Request Timeout: the body stopped coming before its end.",
+    "413": "Content Too Large: more bytes than the service takes.",
+}
+
 
 def describe_gate(app: FastAPI, *, requires_keys: bool) -> None:
     """Have the app's document say so on every route below /v1."""
@@ -46,5 +52,6 @@ def add_gate(document: dict[str, Any], *, requires_keys: bool) -> None:
             continue
         for operation in operations.values():
             operation["security"] = wanted if requires_keys else [*wanted, {}]
-            for status, description in GATE.items():
+            possible = GATE | (BODY if "requestBody" in operation else {})
+            for status, description in possible.items():
                 operation["responses"].setdefault(status, {"description": description, **problem})

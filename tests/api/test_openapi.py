@@ -71,3 +71,16 @@ def test_stream_of_events_is_documented_event_by_event(document: dict[str, Any])
     ]
     named = set(re.findall(r"#/components/schemas/(\w+)", str(kinds)))
     assert named <= set(document["components"]["schemas"])
+
+
+def test_every_route_says_how_to_send_a_key_and_what_the_gate_answers(document: dict[str, Any]) -> None:
+    assert set(document["components"]["securitySchemes"]) == {"bearer", "header"}
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            if path.startswith("/v1/"):
+                assert {"401", "403", "429"} <= set(operation["responses"]), path
+                assert operation["security"] == [{"bearer": []}, {"header": []}, {}]
+            else:
+                assert "security" not in operation, path
+    guarded = create_app(Settings(auth="required")).openapi()
+    assert guarded["paths"]["/v1/cores"]["get"]["security"] == [{"bearer": []}, {"header": []}]

@@ -56,14 +56,18 @@ def test_passage_of_twenty_thousand_words_is_read_to_its_last_sentence(fleet: Fl
 
 def test_long_passage_tells_its_best_answer_so_far_and_never_after_its_result(fleet: Fleet) -> None:
     filler = "The committee met again in the spring and talked for hours about roads, bridges and the price of bread. "
-    context = "The keeper of the lighthouse is Rosalind Vane. " + filler * 4000
-    body = {"question": "Who is the keeper of the lighthouse?", "context": context, "id": "long"}
-    job = fleet.api.post("/v1/jobs", json=body).json()
-    story = read_story(fleet.api, f"/v1/jobs/{job['id']}/events")
-    assert (story[0].type, story[-1].type) == ("job.running", "job.completed")
-    [result] = story[-1].data["results"]
-    partials = [told.data for told in story[1:-1] if told.type == "item.partial"]
-    assert len(partials) == len(story) - 2 > 0
+    partials: list[dict] = []
+    for times in (1000, 4000, 16_000):  # as long as it takes on this machine
+        context = "The keeper of the lighthouse is Rosalind Vane. " + filler * times
+        body = {"question": "Who is the keeper of the lighthouse?", "context": context, "id": "long"}
+        job = fleet.api.post("/v1/jobs", json=body).json()
+        running, *between, completed = read_story(fleet.api, f"/v1/jobs/{job['id']}/events")
+        assert (running.type, completed.type) == ("job.running", "job.completed")
+        partials = [told.data for told in between if told.type == "item.partial"]
+        if partials:
+            break
+    assert len(partials) == len(between) > 0
+    [result] = completed.data["results"]
     for partial in partials:
         assert (partial["job"], partial["index"], partial["id"]) == (job["id"], 0, "long")
         assert 0 < partial["windows_done"] < partial["windows_total"] == result["windows"]

@@ -36,7 +36,7 @@ GRAPH_FILE = "model.xml"
 WINDOWS = 48
 
 #: Nats of divergence (see ``divergence``) that quantising may cost in all.
-MOST_COST = 0.006
+MOST_COST = 0.004
 
 #: How much of the work of quantising is taken from what a layer reads and given to its weights, 0 to 1 (SmoothQuant): a
 #: channel that is far larger than the others is divided, its weights multiplied.

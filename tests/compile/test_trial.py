@@ -32,7 +32,7 @@ def test_fastest_sound_dtype_comes_first_if_the_gain_is_worth_it(
     assert rank_ways(Trial(speeds, sound)) == ranked
 
 
-@given(st.tuples(*[st.floats(0.1, 1e4)] * 3), st.sets(st.sampled_from(["bf16", "int8"])))
+@given(st.tuples(*[st.floats(0.1, 1e4)] * len(LEAST_GAIN)), st.sets(st.sampled_from(["bf16", "int8", "openvino int8"])))
 def test_fp32_is_always_the_last_resort_and_unsound_dtypes_never_chosen(
     rates: tuple[float, ...], sound: set[Way]
 ) -> None:

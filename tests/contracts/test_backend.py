@@ -20,7 +20,8 @@ from tests.neuron_for_tests import Machine, neuron_process
 LADDER = (Bucket(32, 4), Bucket(64, 2))
 
 
-#: What runs here: the CPU in both formats, a backend of arithmetic, Neuron's on its stand-in in both families, and a GPU where one is.
+#: What runs here: the CPU in both formats, a backend of arithmetic, Neuron's on its stand-in in both families,
+#: and a GPU where one is.
 TARGETS = ["cpu", "openvino", "fixed", "inf2", "inf1", *(["cuda"] if torch.cuda.is_available() else [])]
 
 

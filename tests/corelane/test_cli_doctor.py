@@ -19,6 +19,7 @@ from corelane.cli.doctor import (
     check_cores,
     check_disk,
     check_flower_port,
+    check_openvino,
     check_redis,
     doctor,
     judge_disk,
@@ -137,6 +138,12 @@ def test_a_port_of_another_web_server_is_warned_of(httpserver: HTTPServer) -> No
 def test_a_model_that_is_not_compiled_is_a_hint(tmp_path: Path) -> None:
     check = check_artifact(Settings(data_dir=tmp_path))
     assert (check.state, check.found) == ("warn", "qa-minilm is not compiled for cpu yet")
+
+
+def test_openvino_is_shown_as_what_it_is_for(tmp_path: Path) -> None:
+    check = check_openvino(Settings(data_dir=tmp_path))
+    assert (check.state, check.advice) == ("ok", "")
+    assert "for artifacts of format openvino" in check.found
 
 
 def test_cores_are_those_this_process_may_use() -> None:

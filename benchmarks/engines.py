@@ -21,9 +21,10 @@ from compile.cpu import QuestionAnswering, cast, compile_trace, runner_of, seria
 from compile.model import LoadedModel, load_model, quiet_transformers
 from compile.packing import packs
 from compile.source import find_source
+from corelane.artifacts import MANIFEST_NAME, read_artifact
 from corelane.cli.evaluate import read_document
 from corelane.cli.squad import Question, best_over, read_questions, token_f1
-from corelane.engine.backend import Batch, Logits
+from corelane.engine.backend import Batch, Logits, open_backend
 from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket, parse_buckets, smallest_fit
 from corelane.engine.cpu import torchscript_warnings_silenced
 from corelane.engine.packing import settle
@@ -40,6 +41,9 @@ Tasks = dict[str, Callable[[], object]]
 
 #: BERT-base: rows tried at each length. 16 rows of 384 are 6,144 tokens, ten seconds a pass of the slowest.
 LADDER = {128: (1, 2, 4, 8, 16), 384: (1, 4)}
+
+#: One window of this many is run in the seeds' way.
+SEEDS, SEEDS_SHARE = "seeds fp32", 10
 
 #: Rows of the loop's batches, which are sorted by length.
 LOOP_ROWS = 8
@@ -195,9 +199,13 @@ Row = tuple[int, Reading, Window]
 
 
 def mix_tasks(arguments: list[str]) -> tuple[Tasks, dict[str, Any]]:
-    """The built-in model over the windows of a file's questions; and what each way answers."""
+    """The built-in model over the windows of a file's questions; and what each way answers.
+
+    "seeds" runs a tenth of the windows, being slow and as fast on any part of them.
+    """
     limit = int(arguments[arguments.index("--limit") + 1]) if "--limit" in arguments else 20
     files = [argument for argument in arguments if argument.endswith(".gz")]
+    folders = [Path(argument) for argument in arguments if (Path(argument) / MANIFEST_NAME).is_file()]
     path = Path(files[0]) if files else DEFAULT_FILE
     if not path.exists():
         raise SystemExit(f"{path} is absent: give a file in SQuAD format")
@@ -208,25 +216,28 @@ def mix_tasks(arguments: list[str]) -> tuple[Tasks, dict[str, Any]]:
         reference = wrap(model)
         rows = read_rows(model, questions)
         free, laddered = free_batches(model, rows), ladder_batches(model, rows)
-        padded = one_row_batches(model, rows)
+        padded = one_row_batches(model, rows[::SEEDS_SHARE])
         example = laddered[0][1]
         ways: dict[str, tuple[Run, list[tuple[Sequence[Row], Batch]]]] = {
-            "seeds fp32": (seeds(reference, padded[0][1]), padded),
-            "eager fp32": (runner_of(reference), free),
+            SEEDS: (seeds(reference, padded[0][1]), padded),
             "loop bf16": (loop(reference), free),
         }
         ways |= {f"ours {dtype}": (ours(reference, dtype, example), laddered) for dtype in ("fp32", "bf16", "int8")}
+        ways |= {f"artifact {number}": (serving(folder), laddered) for number, folder in enumerate(folders)}
         for name, run in others(reference, example).items():
-            ways |= {f"{name}, free": (run, free), f"{name}, ladder": (run, laddered)}
+            ways |= {f"{name}, free": (run, free)} | ({f"{name}, ladder": (run, laddered)} if "bf16" in name else {})
     tasks: Tasks = {
         name: partial(run_all, run, [batch for _, batch in batches]) for name, (run, batches) in ways.items()
     }
     with torch.inference_mode():
-        answers = {name: answer(run, batches, questions) for name, (run, batches) in ways.items()}
-    exact = answers["eager fp32"]
+        answers = {name: answer(run, batches, questions) for name, (run, batches) in ways.items() if name != SEEDS}
+    run_all(*ways[SEEDS][:1], [batch for _, batch in padded])
+    exact = answers["ours fp32"]
     notes = {
         "questions": len(questions),
         "windows": len(rows),
+        "artifacts": [str(read_artifact(folder).manifest.format) for folder in folders],
+        "seeds_share": 1 / SEEDS_SHARE,
         "f1": {name: 100 * sum(f1_of(questions, given)) / len(questions) for name, given in answers.items()},
         "answers_equal": {
             name: sum(one == other for one, other in zip(given, exact, strict=True)) / len(exact)
@@ -234,6 +245,12 @@ def mix_tasks(arguments: list[str]) -> tuple[Tasks, dict[str, Any]]:
         },
     }
     return tasks, json.loads(json.dumps(notes))
+
+
+def serving(folder: Path) -> Run:
+    """What a worker runs of an artifact."""
+    backend = open_backend("cpu")
+    return partial(backend.run, backend.load(read_artifact(folder)))
 
 
 def read_rows(model: LoadedModel, questions: Sequence[Question]) -> list[Row]:

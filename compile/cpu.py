@@ -27,6 +27,9 @@ from corelane.errors import CompileFailed
 
 Dtype = Literal["fp32", "bf16", "int8"]
 
+#: A dtype in TorchScript, or int8 in the other format: what ``auto`` chooses among.
+Way = Literal["fp32", "bf16", "int8", "openvino int8"]
+
 COMPILER = "torch.jit.trace"
 
 #: The faster attention for each dtype: torch's fused one, but for bf16, where plain products were 10–20 % faster.
@@ -49,6 +52,11 @@ class QuestionAnswering(nn.Module):
         types = {"token_type_ids": token_type_ids} if self.passes_token_types else {}
         outputs = self.network(input_ids=input_ids, attention_mask=attention_mask, **types)
         return outputs.start_logits.float(), outputs.end_logits.float()
+
+
+def dtype_of(way: Way) -> Dtype:
+    """What a way computes in."""
+    return "int8" if way == "openvino int8" else way
 
 
 def wrap(model: LoadedModel) -> QuestionAnswering:

@@ -11,14 +11,14 @@ from typing import Any, Literal
 
 import torch
 
-from compile.cpu import COMPILER, QuestionAnswering, tensors, trace
+from compile.cpu import COMPILER, QuestionAnswering, bucket_file, serialise, tensors, trace
 from compile.folder import building, publish_artifact
 from compile.ladder import Method, make_buckets
 from compile.manifests import Toolchain, cpu_toolchain, make_manifest
 from compile.model import save_tokenizer
 from compile.plan import AUTO, FIRST_STEPS, Plan, Report
 from compile.probes import Run
-from compile.verify import TOLERANCES, Findings, judge_answers, share_equal
+from compile.verify import TOLERANCES, Findings, holds, judge_answers, share_equal
 from corelane.artifacts import (
     TOKENIZER_NAME,
     Artifact,
@@ -61,11 +61,12 @@ def build_for_cuda(plan: Plan, dtype: GpuDtype, settings: Settings, report: Repo
     """Compile the whole ladder, verify and publish it; raises CompileFailed and keeps nothing."""
     destination = artifact_path(settings.artifact_root, plan.name, plan.model.source.version, "cuda")
     steps = FIRST_STEPS + len(plan.ladder)
+    module = cast(plan.reference, dtype)
     method = Method(
-        module=cast(plan.reference, dtype),
-        trace=lambda module, batch: trace(module, batch, _tensors(batch)),
-        run_with=gpu_runner_of,
-        finish=lambda traced: traced,
+        make=lambda batch: trace(module, batch, _tensors(batch)),
+        holds=lambda probe, traced: holds(probe, gpu_runner_of(traced), gpu_runner_of(module)),
+        write=lambda traced, path: path.write_bytes(serialise(traced)),
+        file=bucket_file,
         draft=lambda buckets: cuda_manifest(plan, dtype, aside, buckets, []),
     )
 

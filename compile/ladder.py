@@ -11,30 +11,33 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from compile.cpu import QuestionAnswering, bucket_file, runner_of, serialise
+from compile.cpu import runner_of
 from compile.plan import Plan
 from compile.probes import Probe, Run, make_probe
 from compile.timing import median_seconds
-from compile.verify import Findings, holds, inspect, judge
+from compile.verify import Findings, inspect, judge
 from corelane.artifacts import Artifact, BucketFile, Manifest
 from corelane.engine.backend import Batch, open_backend
 from corelane.engine.buckets import Bucket
 from corelane.errors import CompileFailed, EngineError
+
+Draft = Callable[[Sequence[BucketFile]], Manifest]
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
     """How the buckets of one artifact are made.
 
-    ``module`` is the network in the artifact's dtype, where ``trace`` records it; ``run_with`` runs it, or a trace, as
-    it is; ``finish`` makes of a trace what is written; ``draft`` is a manifest to load unexamined buckets by.
+    ``make`` records the network on a batch, or hands out what was made of it before; ``holds`` says whether what was
+    made for one bucket is the network at another's probe too; ``write`` puts it into a file, whose bytes come back, and
+    ``file`` names it; ``draft`` is a manifest to load unexamined buckets by.
     """
 
-    module: QuestionAnswering
-    trace: Callable[[QuestionAnswering, Batch], Any]
-    run_with: Callable[[Any], Run]
-    finish: Callable[[Any], Any]
-    draft: Callable[[Sequence[BucketFile]], Manifest]
+    make: Callable[[Batch], Any]
+    holds: Callable[[Probe, Any], bool]
+    write: Callable[[Any, Path], int]
+    file: Callable[[Bucket], str]
+    draft: Draft
 
 
 def make_buckets(
@@ -49,7 +52,7 @@ def make_buckets(
     for position, bucket in enumerate(plan.ladder):
         say(bucket, position)
         probe = make_probe(plan.model, bucket, runner_of(plan.reference))
-        if traced is not None and holds(probe, method.run_with(traced), method.run_with(method.module)):
+        if traced is not None and method.holds(probe, traced):
             shared = {"rows": bucket.rows, "length": bucket.length, "compile_s": 0.0}
             compiled = made[-1].model_copy(update=shared)
         else:
@@ -73,16 +76,16 @@ def opened(manifest: Manifest, folder: Path) -> Iterator[Run]:
 
 
 def _compile(method: Method, bucket: Bucket, probe: Probe, aside: Path) -> tuple[Any, BucketFile]:
-    """Trace and write one bucket: the trace, and its record, in which what is measured of it stays 0."""
+    """Make and write one bucket: what was made, and its record, in which what is measured of it stays 0."""
     started = time.monotonic()
-    traced = method.trace(method.module, probe.batches[0])
-    content = serialise(method.finish(traced))
-    (aside / bucket_file(bucket)).write_bytes(content)
+    traced = method.make(probe.batches[0])
+    name = method.file(bucket)
+    size = method.write(traced, aside / name)
     return traced, BucketFile(
         rows=bucket.rows,
         length=bucket.length,
-        file=bucket_file(bucket),
-        bytes=len(content),
+        file=name,
+        bytes=size,
         compile_s=round(time.monotonic() - started, 2),
         batch_ms=0,
         max_logit_error=0,

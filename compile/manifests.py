@@ -10,14 +10,25 @@ import tokenizers
 import torch
 import transformers
 
-from compile.cpu import COMPILER, Dtype, choose_attention
+from compile.cpu import COMPILER, Way, choose_attention, dtype_of
 from compile.exam import Loss
 from compile.neuron.expected import EXPECTED_NAME
+from compile.openvino import COMPILER as OPENVINO_COMPILER
 from compile.packing import PACKED, PLAIN, packs
 from compile.plan import Plan
 from compile.verify import TOLERANCES, Findings, share_equal
 from corelane import __version__
-from corelane.artifacts import TOKENIZER_NAME, BucketFile, Coverage, Manifest, NumberFormat, Target, digest_file
+from corelane.artifacts import (
+    TOKENIZER_NAME,
+    BucketFile,
+    Coverage,
+    Format,
+    Manifest,
+    NumberFormat,
+    Target,
+    digest_file,
+)
+from corelane.engine.openvino import require_openvino, weights_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +43,12 @@ class Toolchain:
     cores: int = 1
     coverage: Coverage | None = None
     verified: bool = True
+    format: Format = "torchscript"
 
 
-def cpu_toolchain(plan: Plan, dtype: Dtype) -> Toolchain:
-    """This process's own torch."""
+def cpu_toolchain(plan: Plan, way: Way) -> Toolchain:
+    """This process's own torch, or OpenVINO."""
+    dtype = dtype_of(way)
     arguments = [f"attention={choose_attention(plan.model.network, dtype)}", PACKED if packs(dtype) else PLAIN]
     tools = {
         "python": platform.python_version(),
@@ -43,6 +56,9 @@ def cpu_toolchain(plan: Plan, dtype: Dtype) -> Toolchain:
         "transformers": transformers.__version__,
         "cpu": torch.backends.cpu.get_cpu_capability(),
     }
+    if way == "openvino int8" and plan.graph is not None:
+        tools["openvino"] = require_openvino().__version__
+        return Toolchain("cpu", dtype, OPENVINO_COMPILER, plan.graph.arguments, tools, format="openvino")
     return Toolchain("cpu", dtype, COMPILER, arguments, tools)
 
 
@@ -61,6 +77,8 @@ def make_manifest(
     """The manifest of these buckets, whose files lie in ``folder``; without findings it is a draft to load them by."""
     source = plan.model.source
     files = [TOKENIZER_NAME, *(name for bucket in buckets for name in (bucket.file, *bucket.neffs))]
+    if made_by.format == "openvino":
+        files.extend(weights_of(bucket.file) for bucket in buckets)
     if not made_by.verified:
         files.append(EXPECTED_NAME)
     return Manifest(
@@ -69,6 +87,7 @@ def make_manifest(
         source=source.label,
         source_digest=source.digest,
         target=made_by.target,
+        format=made_by.format,
         dtype=made_by.dtype,
         compiler=made_by.compiler,
         compiler_args=made_by.compiler_args,

@@ -5,17 +5,20 @@ Whatever can be refused is refused here, before minutes are spent.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import get_args
 
-from compile.cpu import Dtype, QuestionAnswering, wrap
+from compile.cpu import Dtype, QuestionAnswering, Way, wrap
 from compile.exam import Exam
 from compile.model import LoadedModel, check_lengths, load_model
 from compile.neuron.options import NeuronOptions, make_recipes
+from compile.openvino import Graph, make_graph
 from compile.source import find_source
-from compile.trial import rank_dtypes, run_trial
-from corelane.artifacts import MODEL_NAME, model_name
+from compile.trial import rank_ways, run_trial
+from corelane.artifacts import MODEL_NAME, Format, model_name
 from corelane.engine.buckets import Bucket, parse_buckets
 from corelane.engine.neuron_chips import CHIPS
+from corelane.engine.openvino import require_openvino
 from corelane.errors import CompileFailed
 from corelane.settings import Settings
 
@@ -30,7 +33,9 @@ FIRST_STEPS = 2
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A loaded model and how to compile it; ``dtypes`` come best first, ``speeds`` only from a trial.
+    """A loaded model and how to compile it; ``ways`` come best first, ``speeds`` only from a trial.
+
+    ``graph`` is there if OpenVINO's is among the ways.
 
     For a Neuron target both are empty: how to compile for one is its recipes' matter.
     """
@@ -39,10 +44,11 @@ class Plan:
     model: LoadedModel
     reference: QuestionAnswering
     ladder: Sequence[Bucket]
-    dtypes: Sequence[Dtype]
-    speeds: Mapping[Dtype, float]
+    ways: Sequence[Way]
+    speeds: Mapping[Way, float]
     automatic: bool
     exam: Exam | None = None
+    graph: Graph | None = None
 
 
 def make_plan(
@@ -56,9 +62,14 @@ def make_plan(
     neuron: NeuronOptions,
     report: Report,
     exam: Exam | None = None,
+    format: str = AUTO,
 ) -> Plan:
-    """Check what was asked, load the model, and, for the CPU, hold a trial if the dtype is ``auto``."""
+    """Check what was asked, load the model, and, for the CPU, hold a trial if the dtype is ``auto``.
+
+    OpenVINO takes part in the trial where it is installed and an exam is there to choose and to judge by.
+    """
     _check_target(target, dtype, neuron)
+    _check_format(target, dtype, format)
     wanted = _read_dtype(dtype) if target == "cpu" else None
     ladder = parse_buckets(buckets)
     name = _check_name(model_name(source) if name is None else name)
@@ -69,11 +80,18 @@ def make_plan(
     reference = wrap(model)
     if target != "cpu":
         return Plan(name, model, reference, ladder, (), {}, automatic=dtype == AUTO)
+    graph = None
+    if format == "openvino" or (wanted is None and format == AUTO and exam is not None and find_spec("openvino")):
+        report("quantising for OpenVINO", 1, steps)
+        graph = make_graph(model, reference, ladder[-1].length, exam)
+    if format == "openvino":
+        return Plan(name, model, reference, ladder, ("openvino int8",), {}, automatic=False, exam=exam, graph=graph)
     if wanted is not None:
         return Plan(name, model, reference, ladder, (wanted,), {}, automatic=False, exam=exam)
     report("trying dtypes", 1, steps)
-    trial = run_trial(model, reference, ladder[-1].length, examined=exam is not None)
-    return Plan(name, model, reference, ladder, rank_dtypes(trial), trial.speeds, automatic=True, exam=exam)
+    trial = run_trial(model, reference, ladder[-1].length, examined=exam is not None, graph=graph)
+    ways = rank_ways(trial)
+    return Plan(name, model, reference, ladder, ways, trial.speeds, automatic=True, exam=exam, graph=graph)
 
 
 def _check_target(target: str, dtype: str, neuron: NeuronOptions) -> None:
@@ -83,6 +101,18 @@ def _check_target(target: str, dtype: str, neuron: NeuronOptions) -> None:
         raise CompileFailed(f"nothing compiles for target {target!r}; this build has: cpu, {', '.join(CHIPS)}, cuda")
     elif neuron.named:
         raise CompileFailed(f"{', '.join(neuron.named)} is for Neuron targets ({', '.join(CHIPS)}), not for {target}")
+
+
+def _check_format(target: str, dtype: str, format: str) -> None:
+    if format not in (AUTO, *get_args(Format)):
+        raise CompileFailed(f"{format!r} is not a format; choose {AUTO}, {', '.join(get_args(Format))}")
+    if format != "openvino":
+        return
+    if target != "cpu":
+        raise CompileFailed(f"format openvino is for target cpu, not for {target}")
+    if dtype not in (AUTO, "int8"):
+        raise CompileFailed(f"format openvino is int8: in {dtype} TorchScript is as fast; use --dtype int8")
+    require_openvino()
 
 
 def _read_dtype(text: str) -> Dtype | None:

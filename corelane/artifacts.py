@@ -31,6 +31,9 @@ VERSION_ID = re.compile(r"^[a-z0-9][a-z0-9._-]{0,99}@[A-Za-z0-9][A-Za-z0-9._-]{0
 
 Target = Literal["cpu", "inf1", "inf2", "trn1", "trn2", "cuda"]
 
+#: What an artifact's files are: TorchScript, or a graph and its weights as OpenVINO reads them.
+Format = Literal["torchscript", "openvino"]
+
 #: What the matrix products of an artifact are computed in.
 NumberFormat = Literal["fp32", "tf32", "bf16", "fp16", "fp8_e4m3", "int8"]
 
@@ -87,7 +90,7 @@ class Manifest(Record):
     source: str = Field(description="Hugging Face id or folder name the model came from.")
     source_digest: str = Field(description="SHA-256 over the model's source files.")
     target: Target
-    format: Literal["torchscript"] = "torchscript"
+    format: Format = "torchscript"
     dtype: NumberFormat
     compiler: str
     compiler_args: list[str] = []

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from corelane.artifacts import Artifact, BucketFile, Coverage, Target, check_files, find_artifact, model_name
+from corelane.artifacts import Artifact, BucketFile, Coverage, Manifest, Target, check_files, find_artifact, model_name
 from corelane.cli.errors import exit_on_error, require
 from corelane.cli.evaluate import read_document
 from corelane.cli.squad import best_over, read_questions, token_f1
@@ -42,6 +42,10 @@ def compile_model(
     dtype: Annotated[
         Literal["auto", "fp32", "bf16", "fp16", "int8"],
         typer.Option(help="Number format; auto measures which is fastest here (fp16: Neuron, GPUs; int8: CPU)."),
+    ] = "auto",
+    format: Annotated[
+        Literal["auto", "torchscript", "openvino"],
+        typer.Option(help="What the files are (CPU); openvino is int8 and is tried by itself with --questions."),
     ] = "auto",
     name: Annotated[str | None, typer.Option(help="Name to serve it under; the model's own if not given.")] = None,
     questions: Annotated[
@@ -129,6 +133,7 @@ def compile_model(
                 name=name,
                 neuron=options,
                 exam=exam,
+                format=format,
                 report=report,
             )
         console = Console(highlight=False, soft_wrap=True)
@@ -203,7 +208,7 @@ def interrupted_by_sigterm() -> Iterator[None]:
 def show_artifact(artifact: Artifact, console: Console) -> None:
     """Print what was compiled and measured."""
     manifest = artifact.manifest
-    table = Table(title=f"{manifest.version_id}, {manifest.dtype} for {manifest.target}", title_justify="left")
+    table = Table(title=f"{manifest.version_id}, {_kind(manifest)} for {manifest.target}", title_justify="left")
     for heading in ("bucket", "seconds", "MB", "ms per batch", "seq/s", "max |Δlogit|"):
         table.add_column(heading, justify="right")
     for bucket in manifest.buckets:
@@ -224,6 +229,10 @@ def show_artifact(artifact: Artifact, console: Console) -> None:
         over = f"{manifest.f1_questions} questions of {manifest.f1_source}"
         console.print(f"F1 lost against the eager model: {manifest.f1_loss:.2f} points, over {over}")
     console.print(f"kept in {artifact.path}")
+
+
+def _kind(manifest: Manifest) -> str:
+    return manifest.dtype if manifest.format == "torchscript" else f"{manifest.format} {manifest.dtype}"
 
 
 def _measured(bucket: BucketFile) -> tuple[str, str, str]:

@@ -9,6 +9,8 @@ import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
@@ -50,6 +52,9 @@ def seconds(dtype):
     return min(once() for _ in range(6))
 print(json.dumps([torch.__version__, seconds(torch.float32) / seconds(torch.bfloat16)]))
 """
+
+#: What the other format for CPUs needs.
+INSTALL_OPENVINO = "pip install 'corelane[openvino]'"
 
 SYMBOLS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red")}
 
@@ -284,6 +289,10 @@ def check_artifact(settings: Settings) -> Check:
         return Check("model", "warn", f"{settings.model} is not compiled for {settings.target} yet", advice)
     manifest = artifact.manifest
     found = f"{manifest.version_id}, {manifest.dtype}, {len(manifest.buckets)} buckets"
+    if manifest.format == "openvino" and find_spec("openvino") is None:
+        return Check(
+            "model", "fail", f"{found}, for OpenVINO, which is not installed", f"run `{INSTALL_OPENVINO}` here"
+        )
     try:
         calibration = read_calibration(artifact.path, manifest.version)
     except ArtifactRefused as error:
@@ -292,6 +301,16 @@ def check_artifact(settings: Settings) -> Check:
     if calibration is not None:
         how = f"calibrated on {calibration.questions:,} questions of {calibration.file}"
     return Check("model", "ok", f"{found}; {how}")
+
+
+def check_openvino(_: Settings) -> Check:
+    """The optional library of the other format for CPUs."""
+    try:
+        return Check("OpenVINO", "ok", f"{version('openvino')}, for artifacts of format openvino")
+    except PackageNotFoundError:
+        return Check(
+            "OpenVINO", "ok", f"not installed; `{INSTALL_OPENVINO}` lets `corelane compile --questions` try its int8"
+        )
 
 
 CHECKS: tuple[Callable[[Settings], Check], ...] = (
@@ -303,4 +322,5 @@ CHECKS: tuple[Callable[[Settings], Check], ...] = (
     check_flower_port,
     check_disk,
     check_artifact,
+    check_openvino,
 )

@@ -1,15 +1,16 @@
-"""Backend for TorchScript artifacts on one CPU core.
+"""Backend for artifacts on one CPU core: TorchScript, or a graph for OpenVINO (``engine/openvino.py``).
 
-The only file that loads TorchScript: torch 2.13 marks it as deprecated (it works, and Neuron's trace yields it too),
-so the warning is silenced here, for these calls alone.
+torch 2.13 marks TorchScript as deprecated (it works, and Neuron's trace yields it too): the warning is silenced here,
+for these calls alone.
 """
 
 import ctypes
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, cast
+from pathlib import Path
+from typing import cast
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ import torch
 from corelane.artifacts import Artifact, check_files
 from corelane.engine.backend import Batch, Logits, Model
 from corelane.engine.memory import available_bytes, check_room, resident_bytes
+from corelane.engine.openvino import check_weights, open_graph
 from corelane.engine.packing import settle
 from corelane.errors import ArtifactRefused, CoreLost, LoadFailed, RunFailed
 
@@ -30,58 +32,56 @@ def torchscript_warnings_silenced() -> Iterator[None]:
         yield
 
 
+Pass = Callable[[Batch], Logits]
+
+
 @dataclass(slots=True)
 class CpuModel:
-    """TorchScript modules by bucket length; buckets that share a file share a module."""
+    """What runs a batch, by bucket length; buckets that share a file share a module."""
 
     artifact: Artifact
-    modules: dict[int, Any]
+    passes: dict[int, Pass]
 
 
 class CpuBackend:
-    """Runs TorchScript on the CPU cores this process is pinned to."""
+    """Runs on the CPU cores this process is pinned to; models of both formats side by side."""
 
     overlaps = False
 
     def load(self, artifact: Artifact) -> CpuModel:
         """Load every bucket, the largest first; what cannot fit into memory is refused before any is taken."""
         manifest = artifact.manifest
-        if manifest.target != "cpu" or manifest.format != "torchscript":
-            raise ArtifactRefused(f"{artifact.path} is for {manifest.target}/{manifest.format}, not cpu/torchscript")
+        if manifest.target != "cpu":
+            raise ArtifactRefused(f"{artifact.path} is for {manifest.target}, not for cpu")
         check_files(artifact)
         check_room(manifest.version_id, manifest.bytes, available_bytes())
-        modules: dict[int, Any] = {}
-        loaded: dict[str, Any] = {}
+        if manifest.format == "openvino":
+            check_weights(artifact)
+        open_file = open_graph if manifest.format == "openvino" else open_trace
+        passes: dict[int, Pass] = {}
+        loaded: dict[str, Pass] = {}
         for bucket in sorted(manifest.buckets, key=lambda bucket: -bucket.rows * bucket.length):
             try:
                 if bucket.file not in loaded:
-                    with torchscript_warnings_silenced():
-                        scripted = torch.jit.load(artifact.file(bucket.file), map_location="cpu").eval()
-                        loaded[bucket.file] = settle(scripted)
-                modules[bucket.length] = loaded[bucket.file]
+                    loaded[bucket.file] = open_file(artifact.file(bucket.file))
+                passes[bucket.length] = loaded[bucket.file]
             except (RuntimeError, OSError, MemoryError) as error:
                 raise LoadFailed(
-                    f"{bucket.file} of {manifest.version_id} does not load: {_first_line(error)}"
+                    f"{bucket.file} of {manifest.version_id} does not load: {_last_line(error)}"
                 ) from error
-        return CpuModel(artifact, modules)
+        return CpuModel(artifact, passes)
 
     def run(self, model: Model, batch: Batch) -> Logits:
         """Run the module of the batch's length."""
-        module = cast(CpuModel, model).modules.get(batch.bucket.length)
-        if module is None:
+        forward = cast(CpuModel, model).passes.get(batch.bucket.length)
+        if forward is None:
             raise RunFailed(
                 f"{model.artifact.manifest.version_id} has no bucket of length {batch.bucket.length} loaded"
             )
         try:
-            with torch.inference_mode():
-                start, end = module(
-                    torch.from_numpy(batch.input_ids),
-                    torch.from_numpy(batch.attention_mask),
-                    torch.from_numpy(batch.token_type_ids),
-                )
+            return forward(batch)
         except RuntimeError as error:
-            raise RunFailed(f"forward pass of {batch.bucket} failed: {_first_line(error)}") from error
-        return Logits(start.float().numpy(), end.float().numpy())
+            raise RunFailed(f"forward pass of {batch.bucket} failed: {_last_line(error)}") from error
 
     def settle(self) -> None:
         """Give the memory that loading and warming up left behind back to the system (200 MB to 1.3 GB)."""
@@ -90,7 +90,7 @@ class CpuBackend:
 
     def unload(self, model: Model) -> None:
         """Drop the modules; the allocator returns their memory."""
-        cast(CpuModel, model).modules.clear()
+        cast(CpuModel, model).passes.clear()
 
     def held_bytes(self) -> int:
         """What this process holds."""
@@ -103,5 +103,22 @@ class CpuBackend:
             raise CoreLost("this CPU multiplies wrongly; take the machine out of service")
 
 
-def _first_line(error: BaseException) -> str:
+def open_trace(path: Path) -> Pass:
+    """Load a file of TorchScript and pack its weights; raises what torch raises."""
+    with torchscript_warnings_silenced():
+        module = settle(torch.jit.load(path, map_location="cpu").eval())
+
+    def forward(batch: Batch) -> Logits:
+        with torch.inference_mode():
+            start, end = module(
+                torch.from_numpy(batch.input_ids),
+                torch.from_numpy(batch.attention_mask),
+                torch.from_numpy(batch.token_type_ids),
+            )
+        return Logits(start.float().numpy(), end.float().numpy())
+
+    return forward
+
+
+def _last_line(error: BaseException) -> str:
     return str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__

@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compile.cpu import Dtype, wrap
+from compile.cpu import Way, wrap
 from compile.model import load_model, quiet_transformers
 from compile.source import find_source
 from compile.timing import one_thread
-from compile.trial import LEAST_GAIN, Trial, answers_needed, rank_dtypes, run_trial
+from compile.trial import LEAST_GAIN, Trial, answers_needed, rank_ways, run_trial
 from compile.verify import TOLERANCES
 
-ALL: set[Dtype] = {"fp32", "bf16", "int8"}
+ALL: set[Way] = {"fp32", "bf16", "int8"}
 
 
 @pytest.mark.parametrize(
@@ -27,16 +27,16 @@ ALL: set[Dtype] = {"fp32", "bf16", "int8"}
     ],
 )
 def test_fastest_sound_dtype_comes_first_if_the_gain_is_worth_it(
-    speeds: dict[Dtype, float], sound: set[Dtype], ranked: list[Dtype]
+    speeds: dict[Way, float], sound: set[Way], ranked: list[Way]
 ) -> None:
-    assert rank_dtypes(Trial(speeds, sound)) == ranked
+    assert rank_ways(Trial(speeds, sound)) == ranked
 
 
-@given(st.tuples(*[st.floats(0.1, 1e4)] * 3), st.sets(st.sampled_from(["bf16", "int8"])))
+@given(st.tuples(*[st.floats(0.1, 1e4)] * len(LEAST_GAIN)), st.sets(st.sampled_from(["bf16", "int8", "openvino int8"])))
 def test_fp32_is_always_the_last_resort_and_unsound_dtypes_never_chosen(
-    rates: tuple[float, ...], sound: set[Dtype]
+    rates: tuple[float, ...], sound: set[Way]
 ) -> None:
-    ranked = rank_dtypes(Trial(dict(zip(LEAST_GAIN, rates, strict=True)), sound | {"fp32"}))
+    ranked = rank_ways(Trial(dict(zip(LEAST_GAIN, rates, strict=True)), sound | {"fp32"}))
     assert ranked[-1] == "fp32"
     assert set(ranked) <= sound | {"fp32"}
     assert len(set(ranked)) == len(ranked)

@@ -20,8 +20,9 @@ from tests.neuron_for_tests import Machine, neuron_process
 LADDER = (Bucket(32, 4), Bucket(64, 2))
 
 
-#: What runs here: the CPU, a backend of arithmetic, Neuron's on its stand-in in both families, and a GPU where one is.
-TARGETS = ["cpu", "fixed", "inf2", "inf1", *(["cuda"] if torch.cuda.is_available() else [])]
+#: What runs here: the CPU in both formats, a backend of arithmetic, Neuron's on its stand-in in both families,
+#: and a GPU where one is.
+TARGETS = ["cpu", "openvino", "fixed", "inf2", "inf1", *(["cuda"] if torch.cuda.is_available() else [])]
 
 
 @pytest.fixture(scope="module")
@@ -30,12 +31,21 @@ def cuda_artifact(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) ->
     return build(str(tiny_model), settings=settings, target="cuda", buckets="4x32,2x64", dtype="fp32")
 
 
+@pytest.fixture(scope="module")
+def openvino_artifact(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    settings = Settings(data_dir=tmp_path_factory.mktemp("openvino"))
+    return build(str(tiny_model), settings=settings, buckets="4x32,2x64", dtype="int8", format="openvino")
+
+
 @pytest.fixture(params=TARGETS)
 def case(request: pytest.FixtureRequest) -> Iterator[tuple[Backend, Artifact]]:
     """A backend and what it runs."""
     if request.param in ("cpu", "fixed"):
         backend = open_backend("cpu") if request.param == "cpu" else FixedBackend()
         yield backend, request.getfixturevalue("tiny_artifact")
+        return
+    if request.param == "openvino":
+        yield open_backend("cpu"), request.getfixturevalue("openvino_artifact")
         return
     if request.param == "cuda":
         yield open_backend("cuda"), request.getfixturevalue("cuda_artifact")

@@ -22,6 +22,7 @@ from corelane.cli.doctor import (
     check_cores,
     check_disk,
     check_flower_port,
+    check_openvino,
     check_redis,
     doctor,
     judge_disk,
@@ -155,6 +156,12 @@ def test_model_is_said_to_be_calibrated_or_not_or_to_be_refused(tiny_artifact: A
     path.write_text("{}")
     check = check_artifact(settings)
     assert (check.state, "make it anew" in check.advice) == ("fail", True)
+
+
+def test_openvino_is_shown_as_what_it_is_for(tmp_path: Path) -> None:
+    check = check_openvino(Settings(data_dir=tmp_path))
+    assert (check.state, check.advice) == ("ok", "")
+    assert "for artifacts of format openvino" in check.found
 
 
 def test_cores_are_those_this_process_may_use() -> None:

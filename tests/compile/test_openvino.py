@@ -1,0 +1,289 @@
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compile.build import build
+from compile.cpu import wrap
+from compile.exam import Exam
+from compile.model import load_model, quiet_transformers
+from compile.openvino import (
+    LEVELS,
+    MOST_COST,
+    Inputs,
+    calibrate,
+    choose,
+    convert,
+    divergence,
+    find_inputs,
+    linears,
+    quantise,
+    representable,
+)
+from compile.samples import sample_queries
+from compile.source import find_source
+from compile.trial import Trial, rank_ways
+from corelane.artifacts import MANIFEST_NAME, Artifact, check_files, digest_file, read_artifact
+from corelane.engine.backend import Batch, Logits, open_backend
+from corelane.engine.buckets import Bucket
+from corelane.engine.openvino import options_for
+from corelane.engine.reading import Query
+from corelane.errors import ArtifactRefused, CompileFailed, LoadFailed
+from corelane.settings import Settings
+from tests.compile.tiny_models import save_tiny_distilbert, save_tiny_roberta
+
+TEXT = "ada wrote the first program . the river was red ."
+
+
+@pytest.fixture(scope="module")
+def artifact(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    settings = Settings(data_dir=tmp_path_factory.mktemp("openvino"))
+    return build(str(tiny_model), settings=settings, buckets="4x32,2x64", format="openvino")
+
+
+def test_artifact_is_a_graph_and_its_weights_for_all_buckets(artifact: Artifact) -> None:
+    manifest = artifact.manifest
+    check_files(artifact)
+    assert (manifest.target, manifest.format, manifest.dtype) == ("cpu", "openvino", "int8")
+    assert {bucket.file for bucket in manifest.buckets} == {"model.xml"}
+    assert set(manifest.files) == {"model.xml", "model.bin", "tokenizer.json"}
+    assert {path.name for path in artifact.path.iterdir()} == {*manifest.files, MANIFEST_NAME}
+    assert manifest.bytes == sum(artifact.file(name).stat().st_size for name in ("model.xml", "model.bin"))
+    assert manifest.compiler_args[0].endswith("of 12 linear layers")
+    assert "openvino" in manifest.tools
+    assert manifest.flexible_rows
+    assert manifest.f1_questions > 0
+
+
+@pytest.mark.parametrize("save", [save_tiny_roberta, save_tiny_distilbert])
+def test_other_architectures_are_quantised_too(save: Callable[[Path], Path], tmp_path: Path) -> None:
+    folder = save(tmp_path / "other-qa")
+    manifest = build(str(folder), settings=Settings(data_dir=tmp_path), buckets="2x62", format="openvino").manifest
+    assert manifest.compiler_args[0].endswith("of 12 linear layers")
+
+
+def test_padding_and_other_rows_move_no_logit_at_all(artifact: Artifact) -> None:
+    """Scales are found before: those of a batch would let one row's large values move another's."""
+    backend = open_backend("cpu")
+    model = backend.load(artifact)
+    rng = np.random.default_rng(0)
+    ids, mask = rng.integers(5, 60, (4, 32)), np.ones((4, 32), dtype=np.int64)
+    mask[:, 20:] = 0
+    first = backend.run(model, Batch(Bucket(32, 4), ids, mask, np.zeros_like(ids)))
+    changed = rng.integers(5, 60, (4, 32))
+    changed[0, :20] = ids[0, :20]
+    again = backend.run(model, Batch(Bucket(32, 4), changed, mask, np.zeros_like(ids)))
+    assert np.array_equal(again.start[0, :20], first.start[0, :20])
+    assert np.array_equal(again.end[0, :20], first.end[0, :20])
+    assert not np.array_equal(again.start[1, :20], first.start[1, :20])
+
+
+@pytest.mark.parametrize("name", ["model.bin", "model.xml"])
+def test_file_that_is_damaged_is_refused(artifact: Artifact, tmp_path: Path, name: str) -> None:
+    copy = copied(artifact, tmp_path)
+    content = bytearray((copy / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (copy / name).write_bytes(content)
+    with pytest.raises(ArtifactRefused, match=f"{name} is damaged"):
+        open_backend("cpu").load(read_artifact(copy))
+
+
+def test_weights_without_a_digest_are_refused_and_cut_off_ones_do_not_load(artifact: Artifact, tmp_path: Path) -> None:
+    copy = copied(artifact, tmp_path)
+    listed = {name: digest for name, digest in artifact.manifest.files.items() if name != "model.bin"}
+    rewrite(copy, artifact, listed)
+    with pytest.raises(ArtifactRefused, match=r"no digest for model\.bin"):
+        open_backend("cpu").load(read_artifact(copy))
+    (copy / "model.bin").write_bytes((copy / "model.bin").read_bytes()[:100])
+    rewrite(copy, artifact, {**artifact.manifest.files, "model.bin": digest_file(copy / "model.bin")})
+    with pytest.raises(LoadFailed, match=r"model\.xml"):
+        open_backend("cpu").load(read_artifact(copy))
+
+
+def test_one_process_runs_models_of_both_formats(artifact: Artifact, tiny_artifact: Artifact) -> None:
+    backend = open_backend("cpu")
+    models = [backend.load(one) for one in (artifact, tiny_artifact)]
+    ids = np.random.default_rng(3).integers(5, 60, (4, 32))
+    batch = Batch(Bucket(32, 4), ids, np.ones_like(ids), np.zeros_like(ids))
+    one, other = (backend.run(model, batch) for model in models)
+    assert np.abs(one.start - other.start).max() < 0.05
+
+
+PINNED = """
+import os, sys, json
+core = min(os.sched_getaffinity(0)) if sys.argv[2] == "first" else max(os.sched_getaffinity(0))
+os.sched_setaffinity(0, {core})
+from pathlib import Path
+import numpy as np
+from corelane.artifacts import read_artifact
+from corelane.engine.backend import Batch, open_backend
+from corelane.engine.buckets import Bucket
+backend = open_backend("cpu")
+model = backend.load(read_artifact(Path(sys.argv[1])))
+ids = np.full((4, 32), 7)
+for _ in range(3):
+    backend.run(model, Batch(Bucket(32, 4), ids, np.ones_like(ids), np.zeros_like(ids)))
+threads = [int(name) for name in os.listdir("/proc/self/task")]
+print(json.dumps([[core], sorted({cpu for thread in threads for cpu in os.sched_getaffinity(thread)})]))
+"""
+
+
+@pytest.mark.parametrize("which", ["first", "last"])
+def test_pinned_process_stays_on_its_core_with_all_its_threads(artifact: Artifact, which: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PINNED, str(artifact.path), which], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    wanted, found = json.loads(done.stdout)
+    assert found == wanted
+    assert options_for([])["INFERENCE_NUM_THREADS"] == 1
+
+
+def test_rest_runs_in_bf16_only_where_the_cpu_has_it() -> None:
+    assert options_for(["FP32", "INT8", "BF16"])["INFERENCE_PRECISION_HINT"] == "bf16"
+    assert options_for(["FP32", "INT8"])["INFERENCE_PRECISION_HINT"] == "f32"
+
+
+def inputs(name: str, weights: int = 1) -> Inputs:
+    nothing = np.zeros(1, dtype=np.float32)
+    return Inputs(frozenset({name}), nothing, nothing, weights, nothing)
+
+
+def test_layers_are_taken_by_cost_a_weight_until_the_sum_is_spent() -> None:
+    some = [inputs("dear"), inputs("large", 4), inputs("free"), inputs("cheap")]
+    assert [min(one.names) for one in choose(some, [0.9, 0.4, -0.1, 0.2], 0.7)] == ["free", "large", "cheap"]
+    assert [min(one.names) for one in choose(some, [0.9, 0.4, -0.1, 0.2], 0.5)] == ["free", "large"]
+    assert choose(some[:1], [float("nan")], 1) == []
+
+
+@given(st.lists(st.floats(-0.01, 0.1), max_size=8))
+def test_what_is_chosen_never_costs_more_than_is_allowed(costs: list[float]) -> None:
+    some = [inputs(str(number)) for number in range(len(costs))]
+    chosen = choose(some, costs, MOST_COST)
+    assert sum(max(0.0, costs[int(min(one.names))]) for one in chosen) <= MOST_COST
+
+
+@given(st.floats(-100, 100, width=32), st.floats(-100, 100, width=32))
+def test_span_holds_its_values_and_zero_is_one_of_its_levels(one: float, other: float) -> None:
+    low, high = representable(min(one, other), max(one, other))
+    step = (high - low) / (LEVELS - 1)
+    assert low <= 0 <= high
+    assert low - step <= min(one, other)
+    assert max(one, other) <= high + step
+    assert -low / step == pytest.approx(round(-low / step), abs=1e-6)
+
+
+def test_divergence_is_nought_for_the_same_and_grows_with_the_difference() -> None:
+    logits = np.random.default_rng(0).normal(size=(2, 16)).astype(np.float32)
+    same, near, far = (Logits(logits * factor, logits * factor) for factor in (1, 1.1, 2))
+    assert divergence(same, same) == pytest.approx(0)
+    assert 0 < divergence(same, near) < divergence(same, far)
+
+
+def test_only_what_was_chosen_is_in_int8(tiny_model: Path) -> None:
+    with quiet_transformers():
+        model = load_model(find_source(str(tiny_model), tiny_model))
+    calibration = calibrate(model, wrap(model), sample_queries(), 64)
+    plain = convert(wrap(model), calibration.batches[0])
+    read = find_inputs(plain, calibration.batches)
+    assert sum(len(one.names) for one in read) == 12 == len(list(linears(plain)))
+    assert max(len(one.names) for one in read) == 3, "query, key and value read the same"
+    quantised = quantise(plain, read[:1])
+    assert {one.get_friendly_name() for one in linears(plain)} - {
+        one.get_friendly_name() for one in linears(quantised)
+    } == read[0].names
+
+
+def test_auto_takes_it_only_where_it_is_much_faster_and_sound() -> None:
+    speeds = {"fp32": 52.0, "bf16": 94.0, "int8": 90.0, "openvino int8": 140.0}
+    every = frozenset(speeds)
+    assert rank_ways(Trial(speeds, every)) == ["openvino int8", "bf16", "fp32"]  # type: ignore[arg-type]
+    assert rank_ways(Trial(speeds, every - {"openvino int8"})) == ["bf16", "fp32"]  # type: ignore[arg-type]
+    slower = speeds | {"openvino int8": 120.0}
+    assert rank_ways(Trial(slower, every)) == ["bf16", "fp32"]  # type: ignore[arg-type]
+
+
+def exam() -> Exam:
+    """Questions that nobody answers rightly, so that no F1 can be lost."""
+    queries = [Query("who wrote the first program", TEXT), Query("what was red", TEXT)]
+    return Exam("mine.json", queries, [["-"], ["-"]], lambda given, references: float(given in references))
+
+
+def test_auto_tries_it_by_the_questions_of_a_file_and_writes_down_its_speed(tiny_model: Path, tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path)
+    tried = build(str(tiny_model), settings=settings, buckets="2x32", exam=exam()).manifest
+    assert set(tried.trial) == {"fp32", "bf16", "int8", "openvino int8"}
+    assert set(build(str(tiny_model), settings=settings, buckets="2x32").manifest.trial) == {"fp32", "bf16", "int8"}
+    kept = build(str(tiny_model), settings=settings, buckets="2x32", exam=exam(), format="torchscript").manifest
+    assert (kept.format, set(kept.trial)) == ("torchscript", {"fp32", "bf16", "int8"})
+
+
+def test_auto_goes_on_to_the_next_where_f1_is_lost(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = Trial({"fp32": 10.0, "openvino int8": 90.0}, {"fp32", "openvino int8"})
+    monkeypatch.setattr("compile.plan.run_trial", lambda *args, **options: trial)
+    settings = Settings(data_dir=tmp_path)
+    taken = build(str(tiny_model), settings=settings, buckets="2x32", exam=exam()).manifest
+    assert (taken.format, taken.f1_source) == ("openvino", "mine.json")
+    monkeypatch.setattr("compile.build.MOST_LOST", -1.0)
+    assert build(str(tiny_model), settings=settings, buckets="2x32", exam=exam()).manifest.format == "torchscript"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"format": "onnx"}, "is not a format; choose auto, torchscript, openvino"),
+        ({"format": "openvino", "dtype": "bf16"}, "in bf16 TorchScript is as fast"),
+        ({"format": "openvino", "target": "inf2"}, "for target cpu, not for inf2"),
+    ],
+)
+def test_wrong_request_is_refused(tiny_model: Path, tmp_path: Path, wrong: dict[str, str], sentence: str) -> None:
+    with pytest.raises(CompileFailed, match=sentence):
+        build(str(tiny_model), settings=Settings(data_dir=tmp_path), **wrong)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def without_openvino(tmp_path: Path) -> dict[str, str]:
+    """The environment of a process in which OpenVINO is not installed: a module of its name cannot be imported."""
+    (tmp_path / "shadow").mkdir()
+    (tmp_path / "shadow" / "openvino.py").write_text("raise ImportError('not here')")
+    return {**os.environ, "PYTHONPATH": f"{tmp_path / 'shadow'}:{Path(__file__).parents[2]}"}
+
+
+def test_missing_library_is_one_sentence_that_says_what_to_install(
+    artifact: Artifact, tiny_model: Path, tmp_path: Path, without_openvino: dict[str, str]
+) -> None:
+    for command in (
+        ["-m", "corelane", "compile", str(tiny_model), "--format", "openvino"],
+        ["-c", f"from corelane.engine.openvino import open_graph\nopen_graph({str(artifact.path / 'model.xml')!r})"],
+    ):
+        done = subprocess.run(
+            [sys.executable, *command],
+            env={**without_openvino, "CORELANE_DATA_DIR": str(tmp_path), "COLUMNS": "200"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 1
+        assert "pip install 'corelane[openvino]'" in done.stderr.splitlines()[-1]
+
+
+def copied(artifact: Artifact, tmp_path: Path) -> Path:
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for path in artifact.path.iterdir():
+        (copy / path.name).write_bytes(path.read_bytes())
+    return copy
+
+
+def rewrite(folder: Path, artifact: Artifact, files: dict[str, str]) -> None:
+    manifest = artifact.manifest.model_copy(update={"files": files})
+    (folder / MANIFEST_NAME).write_text(manifest.model_dump_json())

@@ -57,6 +57,7 @@ $(VENV)/.installed-bench: $(VENV)/.installed
 .PHONY: bench-queue
 bench-queue: $(VENV)/.installed-bench ## Measure the queue plane alone: over HTTP, a job of a million items, 64 cores, other lanes
 	@$(BIN)/python benchmarks/queue_plane.py
+	@$(BIN)/python benchmarks/waiting.py
 	@$(BIN)/python benchmarks/big_job.py
 	@$(BIN)/python benchmarks/scaling.py
 	@$(BIN)/python benchmarks/lanes_compared.py

@@ -59,10 +59,20 @@ steps = st.lists(
 )
 
 
-@given(before=st.lists(st.tuples(st.integers(0, 300), st.booleans()), max_size=20), steps=steps, by_label=st.booleans())
+@given(
+    before=st.lists(st.tuples(st.integers(0, 300), st.booleans()), min_size=4, max_size=20),
+    steps=steps,
+    by_label=st.booleans(),
+    limit=st.integers(1, 4),
+)
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_walk_lists_once_what_is_there_from_its_begin_to_its_end(
-    redis_url: str, bell: str, before: list[tuple[int, bool]], steps: list[tuple[str, int, bool]], by_label: bool
+    redis_url: str,
+    bell: str,
+    before: list[tuple[int, bool]],
+    steps: list[tuple[str, int, bool]],
+    by_label: bool,
+    limit: int,
 ) -> None:
     owner, filters = f"o{next(OWNERS)}", Filters(labels=("x",) if by_label else ())
     listing_look, listing.LOOK_JOBS = listing.LOOK_JOBS, 3
@@ -93,7 +103,7 @@ def test_walk_lists_once_what_is_there_from_its_begin_to_its_end(
                 stays.discard(job)
                 await (store.delete(job) if kind == "delete" else link("DEL", f"cl:job:{{{job}}}"))
         while not at_end:
-            await turn(3)
+            await turn(limit)
         assert seen == sorted(seen, reverse=True)
         assert len(seen) == len(set(seen))
         assert stays <= set(seen)

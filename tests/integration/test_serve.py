@@ -66,7 +66,7 @@ def test_killed_supervisor_leaves_no_orphans(own_fleet: Fleet) -> None:
     parts = children(own_fleet.process.pid)
     own_fleet.process.kill()
     own_fleet.process.wait()
-    wait_for(lambda: not any(alive(pid) for pid in parts), 30)
+    wait_for(lambda: not any(alive(pid) for pid in parts))
 
 
 def test_work_that_waits_is_done_after_a_restart(built_in_data: Path, tmp_path: Path) -> None:

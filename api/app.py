@@ -13,13 +13,16 @@ from api.completions import Completions
 from api.deps import Parts
 from api.errors import add_error_handlers
 from api.limits import BodyLimit
-from api.routes import fleet, health, jobs, rollout, uploads
+from api.routes import answers, batches, files, fleet, health, jobs, rollout, uploads
 from corelane import __version__
 from corelane.broker import bell_envelope, make_celery
+from corelane.files import open_storage
 from corelane.log import configure_logging
 from corelane.metrics import ApiMetrics
 from corelane.settings import Settings
 from corelane.store.async_link import AsyncLink
+from corelane.store.batches import BatchStore
+from corelane.store.files import FileStore
 from corelane.store.fleet import Fleet
 from corelane.store.jobs import JobStore
 from corelane.store.rollout import Rollout
@@ -43,14 +46,32 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     link = AsyncLink(settings.redis_url)
     store = JobStore(link, settings, bell_envelope(make_celery(settings)))
     app = FastAPI(title="Corelane", version=__version__, summary=SUMMARY, lifespan=lifespan)
-    app.state.parts = Parts(settings, store, Fleet(link), Rollout(link), Completions(store, settings), ApiMetrics())
+    app.state.parts = Parts(
+        settings,
+        store,
+        Fleet(link),
+        Rollout(link),
+        Completions(store, settings),
+        ApiMetrics(),
+        FileStore(link),
+        BatchStore(link),
+        open_storage(settings),
+    )
     app.include_router(uploads.router)
     app.include_router(jobs.router)
     app.include_router(fleet.router)
     app.include_router(rollout.router)
     app.include_router(health.router)
+    app.include_router(files.router)
+    app.include_router(batches.router)
+    app.include_router(answers.router)
     add_error_handlers(app)
     Instrumentator(registry=app.state.parts.metrics.registry, excluded_handlers=["/metrics"]).instrument(app)
-    app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes, max_upload_bytes=settings.max_upload_bytes)
+    app.add_middleware(
+        BodyLimit,
+        max_bytes=settings.max_body_bytes,
+        max_upload_bytes=settings.max_upload_bytes,
+        max_file_bytes=settings.max_file_bytes,
+    )
     app.add_middleware(CorrelationIdMiddleware)
     return app

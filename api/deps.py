@@ -14,10 +14,13 @@ from fastapi import Depends, Header, Path, Query, Request
 
 from api.completions import Completions
 from corelane.errors import Forbidden, NotFound
+from corelane.files import Storage
 from corelane.jobs import is_job_id
 from corelane.lanes import PUBLIC
 from corelane.metrics import ApiMetrics
 from corelane.settings import Settings
+from corelane.store.batches import BatchStore
+from corelane.store.files import FileStore
 from corelane.store.fleet import Fleet
 from corelane.store.jobs import JobStore
 from corelane.store.rollout import Rollout
@@ -36,6 +39,9 @@ class Parts:
     rollout: Rollout
     completions: Completions
     metrics: ApiMetrics
+    files: FileStore
+    batches: BatchStore
+    storage: Storage
 
 
 async def get_parts(request: Request) -> Parts:

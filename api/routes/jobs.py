@@ -12,11 +12,11 @@ from api.bodies import NDJSON, FastBodyRoute
 from api.deps import Caller, JobId, Parts, PartsDep, Reader, Submitter, Wait
 from api.errors import documented
 from api.examples import JOB_REQUEST_EXAMPLES, LINES_SCHEMA
-from api.sizes import check_contexts, check_item
 from corelane.aliases import DEFAULT_ALIAS
 from corelane.errors import InvalidInput, NotCalibrated, NotFound, NotReady, TooLarge, UnknownModel, WebhookRefused
 from corelane.jobs import Item, Job, JobHead, JobRequest, Result, ResultList, Webhook, new_job_id
 from corelane.log import get_logger
+from corelane.sizes import check_contexts, check_item
 from corelane.store.admission import Admission
 from corelane.store.connections import VersionClosed
 from corelane.store.jobs import Submission, Upload

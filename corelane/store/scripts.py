@@ -27,6 +27,10 @@ NAMES = (
     "ring",
     "wake",
     "tend",
+    "keep_file",
+    "begin_batch",
+    "step_batch",
+    "cancel_batch",
 )
 
 

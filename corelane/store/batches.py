@@ -11,8 +11,9 @@ from typing import Any, cast
 import orjson
 
 from corelane.batches import FINAL, Batch, BatchError, BatchErrors, BatchRequest, BatchStatus, RequestCounts, window_s
+from corelane.settings import Settings
 from corelane.store.async_link import AsyncLink
-from corelane.store.connections import pairs
+from corelane.store.connections import Link, pairs
 from corelane.store.files import owned_ids
 
 #: Who carries batches on and has not shown itself for so long is dead, in milliseconds.
@@ -49,7 +50,8 @@ class NewFile:
 class BatchRecord:
     """One batch as it stood when it was read. ``times`` are those it came to a status, in milliseconds.
 
-    ``lines`` and ``groups`` are None and empty until the input was read; ``bad`` are lines that can't be asked.
+    Until the input was read ``plan`` (the file that says what becomes of each line) and ``lines`` are None, and there
+    are no ``groups``; ``bad`` are lines that cannot be asked.
     """
 
     id: str
@@ -63,6 +65,7 @@ class BatchRecord:
     times: Mapping[str, int]
     metadata: dict[str, str] | None = None
     output_ttl_s: int | None = None
+    plan: str | None = None
     lines: int | None = None
     bad: int = 0
     groups: tuple[Group, ...] = ()
@@ -89,6 +92,7 @@ class BatchRecord:
             times=times,
             metadata=orjson.loads(values["metadata"]),
             output_ttl_s=int(values["output_ttl_s"]) if "output_ttl_s" in values else None,
+            plan=values.get("plan"),
             lines=int(values["lines"]) if "lines" in values else None,
             bad=int(values.get("bad", 0)),
             groups=tuple(Group(**(group | {"refused": _pair(group["refused"])})) for group in groups),
@@ -207,9 +211,10 @@ class BatchStore:
         args = (record.id, name, record.status, to, ttl_s * 1000, orjson.dumps(texts), given)
         return bool(await self._link.run("step_batch", *args))
 
-    async def hold_results(self, jobs: Sequence[str]) -> None:
-        """Keep the results of finished jobs until their batch has read them."""
-        await self._link.many([("PERSIST", f"cl:{kind}:{{{job}}}") for job in jobs for kind in ("job", "out", "in")])
+    async def hold_results(self, jobs: Sequence[str], ttl_s: int) -> None:
+        """Keep the results of finished jobs for so long from now, as their batch has not read them yet."""
+        commands = [("EXPIRE", f"cl:{kind}:{{{job}}}", ttl_s, "GT") for job in jobs for kind in ("job", "out", "in")]
+        await self._link.many(commands)
 
     async def let_go(self, jobs: Sequence[str], ttl_s: int) -> None:
         """A batch has read the results of its jobs: they are dropped, and the jobs kept for their time."""
@@ -227,6 +232,32 @@ class BatchStore:
     async def is_time_to_tidy(self, every_s: int) -> bool:
         """Whether nobody has looked for stray files for so long; now the caller does."""
         return await self._link("SET", "cl:tidied", 1, "NX", "EX", every_s) is not None
+
+    async def now_ms(self) -> int:
+        """Redis' own time."""
+        seconds, micros = await self._link("TIME")
+        return int(seconds) * 1000 + int(micros) // 1000
+
+
+class BatchWatch:
+    """Tells the sweep whether there is anything to do for batches and files."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._link = Link(settings.redis_url)
+
+    def has_work(self) -> bool:
+        """Whether a batch is open, or something is to be forgotten or tidied, and nobody is at it."""
+        seconds, micros = self._link("TIME")
+        now = int(seconds) * 1000 + int(micros) // 1000
+        batches, retiring, tidied, busy = self._link.many(
+            [
+                ("ZCARD", "cl:batching"),
+                ("ZCOUNT", "cl:retiring", "-inf", now),
+                ("EXISTS", "cl:tidied"),
+                ("EXISTS", "cl:batcher"),
+            ]
+        )
+        return not busy and bool(batches or retiring or not tidied)
 
 
 def _pair(refused: Any) -> tuple[str, str] | None:

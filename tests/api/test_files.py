@@ -1,6 +1,7 @@
 """Files over HTTP: streamed in and out, whole or not there, their owner's alone."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -23,9 +24,13 @@ ALICE, BOB = {"Authorization": "Bearer alice"}, {"Authorization": "Bearer bob"}
 
 
 def upload(
-    api: TestClient, content: bytes = LINES, name: str = "in.jsonl", headers: dict | None = None, **fields: str
+    api: TestClient,
+    content: bytes = LINES,
+    name: str = "in.jsonl",
+    headers: dict | None = None,
+    fields: dict[str, str] | None = None,
 ) -> Any:
-    data = {"purpose": "batch"} | fields
+    data = {"purpose": "batch"} | (fields or {})
     return api.post("/v1/files", files={"file": (name, content)}, data=data, headers=headers)
 
 
@@ -99,7 +104,7 @@ def test_pages_of_files_follow_each_other_in_either_order(api: TestClient) -> No
 def test_form_that_is_not_right_is_refused_and_nothing_is_kept(
     api: TestClient, settings: Settings, fields: dict[str, str], said: str
 ) -> None:
-    refused = upload(api, **fields)
+    refused = upload(api, fields=fields)
     assert refused.status_code == 422
     assert said in refused.json()["detail"]
     assert refused.json()["error"]["message"] == refused.json()["detail"]
@@ -128,7 +133,7 @@ def test_body_that_is_no_whole_form_is_refused(
 
 
 def test_expiry_is_the_callers_if_they_ask(api: TestClient) -> None:
-    file = upload(api, **{"expires_after[anchor]": "created_at", "expires_after[seconds]": "7200"}).json()
+    file = upload(api, fields={"expires_after[anchor]": "created_at", "expires_after[seconds]": "7200"}).json()
     assert file["expires_at"] - file["created_at"] == 7200
 
 
@@ -230,7 +235,7 @@ def test_form_in_any_pieces_gives_the_same_file_or_none(
     edges = sorted({0, len(sent), *(cut for cut in cuts if cut < len(sent))})
 
     async def body() -> AsyncIterator[bytes]:
-        for start, end in zip(edges, edges[1:], strict=False):
+        for start, end in itertools.pairwise(edges):
             yield sent[start:end]
 
     reader = FormReader(settings, storage, "file_x")

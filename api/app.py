@@ -22,15 +22,18 @@ from api.origins import REQUEST_ID, Origins
 from api.pages import add_pages
 from api.proxies import TrustedProxies
 from api.rates import Rates
-from api.routes import events, fleet, health, jobs, results, rollout, uploads
+from api.routes import answers, batches, events, files, fleet, health, jobs, results, rollout, uploads
 from corelane import __version__
 from corelane.broker import bell_envelope, make_celery
 from corelane.errors import Unavailable
+from corelane.files import open_storage
 from corelane.log import configure_logging, get_logger
 from corelane.metrics import ApiMetrics
 from corelane.settings import Settings
 from corelane.store.async_link import AsyncLink
+from corelane.store.batches import BatchStore
 from corelane.store.events import Stories
+from corelane.store.files import FileStore
 from corelane.store.fleet import Fleet
 from corelane.store.jobs import JobStore
 from corelane.store.keys import KeyFinder
@@ -81,7 +84,18 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         title="Corelane", version=__version__, summary=SUMMARY, lifespan=lifespan, docs_url=None, redoc_url=None
     )
     completions = Completions(store, settings)
-    app.state.parts = Parts(settings, store, Stories(link), Fleet(link), Rollout(link), completions, ApiMetrics())
+    app.state.parts = Parts(
+        settings,
+        store,
+        Stories(link),
+        Fleet(link),
+        Rollout(link),
+        completions,
+        ApiMetrics(),
+        FileStore(link),
+        BatchStore(link),
+        open_storage(settings),
+    )
     app.include_router(uploads.router)
     app.include_router(jobs.router)
     app.include_router(results.router)
@@ -89,6 +103,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.include_router(fleet.router)
     app.include_router(rollout.router)
     app.include_router(health.router)
+    app.include_router(files.router)
+    app.include_router(batches.router)
+    app.include_router(answers.router)
     add_pages(app)
     add_error_handlers(app)
     describe_gate(app, requires_keys=settings.requires_keys)
@@ -102,6 +119,7 @@ def _add_layers(app: FastAPI, settings: Settings, keyring: Keyring, rates: Rates
         BodyLimit,
         max_bytes=settings.max_body_bytes,
         max_upload_bytes=settings.max_upload_bytes,
+        max_file_bytes=settings.max_file_bytes,
         timeout_s=settings.body_timeout_s,
     )
     app.add_middleware(Gate, settings=settings, keyring=keyring, rates=rates)

@@ -13,12 +13,15 @@ from fastapi import Depends, Header, Path, Query, Request
 from api.completions import Completions
 from api.gate import CALLER
 from corelane.errors import Forbidden, InvalidInput, NotFound
+from corelane.files import Storage
 from corelane.jobs import is_job_id
 from corelane.keys import Caller as Caller
 from corelane.keys import Scope as Scope
 from corelane.metrics import ApiMetrics
 from corelane.settings import Settings
+from corelane.store.batches import BatchStore
 from corelane.store.events import Stories
+from corelane.store.files import FileStore
 from corelane.store.fleet import Fleet
 from corelane.store.jobs import JobStore
 from corelane.store.rollout import Rollout
@@ -38,6 +41,9 @@ class Parts:
     rollout: Rollout
     completions: Completions
     metrics: ApiMetrics
+    files: FileStore
+    batches: BatchStore
+    storage: Storage
 
 
 async def get_parts(request: Request) -> Parts:

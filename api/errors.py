@@ -4,6 +4,7 @@
 error says nothing of its insides.
 """
 
+import re
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
@@ -65,6 +66,22 @@ MAX_ERRORS = 20
 PROBLEM_TYPE = "application/problem+json"
 
 
+#: Where OpenAI's stock client is used: problems there carry its form as the member ``error``, too.
+OPENAI_PATHS = re.compile(r"^/v1/(files|batches|answers)(/|$)")
+
+#: What OpenAI's clients call the kinds of errors.
+OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+
+
+class OpenAIError(BaseModel):
+    """An error as OpenAI's clients read it."""
+
+    message: str
+    type: str
+    code: str
+    param: str | None = None
+
+
 class FieldError(BaseModel):
     """One place of a request that is not valid."""
 
@@ -85,6 +102,7 @@ class Problem(BaseModel):
     earliest_feasible_s: int | None = Field(
         None, description="With `deadline_infeasible`: the smallest `expires_in_s` that can be met now."
     )
+    error: OpenAIError | None = Field(None, description="The same for OpenAI's clients: on files, batches and answers.")
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -113,6 +131,14 @@ def problem(status: int, code: str, detail: str, retry_after_s: int = RETRY_AFTE
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     return JSONResponse(body | more, status, headers, media_type=PROBLEM_TYPE)
+
+
+def for_openai(path: str, status: int, code: str, detail: str, param: str | None = None) -> dict[str, Any]:
+    """The member ``error`` of a problem where OpenAI's client is used, nothing elsewhere."""
+    if not OPENAI_PATHS.match(path):
+        return {}
+    kind = OPENAI_TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
+    return {"error": OpenAIError(message=detail, type=kind, code=code, param=param).model_dump()}
 
 
 def status_of(error: errors.CorelaneError) -> int:
@@ -145,7 +171,10 @@ async def _foreseen(request: Request, error: Exception) -> JSONResponse:
     _count(request, known.code)
     log.log(30 if status >= 500 else 20, "problem", code=known.code, status=status)
     retry_after_s = known.retry_after_s if isinstance(known, errors.Overloaded) else RETRY_AFTER_S
-    more = {"earliest_feasible_s": known.earliest_feasible_s} if isinstance(known, errors.DeadlineInfeasible) else {}
+    more: dict[str, Any] = (
+        {"earliest_feasible_s": known.earliest_feasible_s} if isinstance(known, errors.DeadlineInfeasible) else {}
+    )
+    more |= for_openai(request.url.path, status, known.code, known.detail)
     return problem(status, known.code, known.detail, retry_after_s, **more)
 
 
@@ -156,7 +185,8 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
     _count(request, code)
     first = f"{listed[0]['at']}: {listed[0]['detail']}" if listed else "the request is not valid"
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-    return problem(422, code, first + more, errors=listed)
+    told = for_openai(request.url.path, 422, code, first + more, listed[0]["at"] if listed else None)
+    return problem(422, code, first + more, errors=listed, **told)
 
 
 def _sentence(found: Mapping[str, Any]) -> str:
@@ -178,7 +208,8 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
     status = error.status_code if isinstance(error, HTTPException) else 500
     code = HTTP_CODES.get(status, "http_error")
     _count(request, code)
-    return problem(status, code, HTTP_DETAILS.get(status, f"HTTP {status}"))
+    detail = HTTP_DETAILS.get(status, f"HTTP {status}")
+    return problem(status, code, detail, **for_openai(request.url.path, status, code, detail))
 
 
 async def _gone(request: Request, error: Exception) -> JSONResponse:  # noqa: ARG001  # the signature is Starlette's
@@ -190,7 +221,8 @@ async def _gone(request: Request, error: Exception) -> JSONResponse:  # noqa: AR
 async def _unforeseen(request: Request, error: Exception) -> JSONResponse:
     _count(request, "internal")
     log.error("unforeseen_error", path=request.url.path, exc_info=error)
-    response = problem(500, "internal", "something broke that should not; the service's log says what")
+    detail = "something broke that should not; the service's log says what"
+    response = problem(500, "internal", detail, **for_openai(request.url.path, 500, "internal", detail))
     # Sent from further out than the layer that adds these.
     response.headers.update(STRICT)
     return response

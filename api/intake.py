@@ -9,7 +9,6 @@ from fastapi import Response
 from api.deps import Parts
 from api.lookup import describe
 from api.origins import ORIGIN
-from api.sizes import check_contexts, check_item
 from corelane.aliases import DEFAULT_ALIAS
 from corelane.errors import (
     InvalidInput,
@@ -24,6 +23,7 @@ from corelane.errors import (
 )
 from corelane.jobs import Item, Job, JobHead, Webhook
 from corelane.log import get_logger
+from corelane.sizes import check_contexts, check_item
 from corelane.store.admission import Admission
 from corelane.store.connections import VersionClosed
 from corelane.store.idempotency import Held, Holder, Once

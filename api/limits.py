@@ -12,16 +12,23 @@ from api.bodies import is_lines
 from api.errors import refuse
 from corelane.errors import BodyTooSlow, TooLarge
 
+#: Where files are uploaded, and what a form may hold besides its file, in bytes.
+FILES_PATH = "/v1/files"
+FORM_BYTES = 64 * 1024
+
 
 class BodyLimit:
     """Answers 413 as soon as a body is known, or found, to be too large, and 408 when it falls silent; jobs sent as
-    lines may be larger.
+    lines, and files, may be larger.
     """
 
-    def __init__(self, app: ASGIApp, max_bytes: int, max_upload_bytes: int, timeout_s: float) -> None:
+    def __init__(
+        self, app: ASGIApp, max_bytes: int, max_upload_bytes: int, max_file_bytes: int, timeout_s: float
+    ) -> None:
         self._app = app
         self._max_bytes = max_bytes
         self._max_upload_bytes = max_upload_bytes
+        self._max_file_bytes = max_file_bytes
         self._timeout_s = timeout_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -32,7 +39,9 @@ class BodyLimit:
         most, setting = self._max_bytes, "CORELANE_MAX_BODY_BYTES"
         if is_lines(scope):
             most, setting = self._max_upload_bytes, "CORELANE_MAX_UPLOAD_BYTES"
-        sentence = f"the body has more than {most:,} bytes; send several jobs, or raise {setting}"
+        elif scope["path"] == FILES_PATH:
+            most, setting = self._max_file_bytes + FORM_BYTES, "CORELANE_MAX_FILE_BYTES"
+        sentence = f"the body has more than {most:,} bytes; send it in several parts, or raise {setting}"
         declared = dict(scope["headers"]).get(b"content-length", b"0")
         if declared.isdigit() and int(declared) > most:
             await refuse(scope, receive, send, TooLarge(sentence))

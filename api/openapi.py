@@ -53,5 +53,14 @@ def add_gate(document: dict[str, Any], *, requires_keys: bool) -> None:
         for operation in operations.values():
             operation["security"] = wanted if requires_keys else [*wanted, {}]
             possible = GATE | (BODY if "requestBody" in operation else {})
+            for each in operation["responses"].values():
+                drop_text_schema(each.get("content", {}))
             for status, description in possible.items():
                 operation["responses"].setdefault(status, {"description": description, **problem})
+
+
+def drop_text_schema(content: dict[str, Any]) -> None:
+    """A stream of events is described event by event (``itemSchema``), not as one text beside that."""
+    stream = content.get("text/event-stream", {})
+    if "itemSchema" in stream:
+        stream.pop("schema", None)

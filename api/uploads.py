@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 import orjson
 from pydantic import ValidationError
 
-from api.sizes import check_contexts, check_item
 from corelane.errors import InvalidInput, StoreFull, TooLarge
 from corelane.jobs import Item, LinesHead
 from corelane.settings import Settings
+from corelane.sizes import check_contexts, check_item
 from corelane.store.feeding import encode_line
 from corelane.store.idempotency import Digest
 from corelane.store.jobs import Upload, item_tokens

@@ -16,7 +16,16 @@ from celery.app.amqp import AMQP
 from celery.schedules import schedule
 from kombu import Connection, Exchange, Producer, Queue
 
-from corelane.lanes import DELIVER_TASK, DELIVERY_QUEUE, DRAIN_TASK, FEED_TASK, KEEPER_QUEUE, SWEEP_TASK, Core
+from corelane.lanes import (
+    BATCH_TASK,
+    DELIVER_TASK,
+    DELIVERY_QUEUE,
+    DRAIN_TASK,
+    FEED_TASK,
+    KEEPER_QUEUE,
+    SWEEP_TASK,
+    Core,
+)
 from corelane.settings import Settings
 
 #: Redis is asked for signs of life this often, and silence this long ends a connection, in seconds. Shorter than any
@@ -130,3 +139,8 @@ def send_delivery(app: Celery, delivery: str) -> None:
 def send_feed(app: Celery) -> None:
     """Have large jobs fed; a feeder that runs already makes this one end at once."""
     app.send_task(FEED_TASK, queue=KEEPER_QUEUE, expires=SWEEP_EXPIRES_S, retry=False)
+
+
+def send_batches(app: Celery) -> None:
+    """Have batches carried on; one that runs already makes this one end at once."""
+    app.send_task(BATCH_TASK, queue=KEEPER_QUEUE, expires=SWEEP_EXPIRES_S, retry=False)

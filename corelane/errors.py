@@ -27,6 +27,7 @@
     │   ├── NotReady            no worker has announced a model yet
     │   ├── StoreUnavailable    Redis does not answer
     │   ├── StoreFull           Redis refuses to write
+    │   ├── StorageFailed       the disk or bucket that keeps files does not do its work
     │   └── ServiceUnreachable  no service answers at the client's address
     ├── ServiceError            the service answered the client with a problem
     ├── SignatureRefused        what came as a webhook was not signed by the service
@@ -181,6 +182,10 @@ class StoreFull(Unavailable):
     code = "store_full"
 
 
+class StorageFailed(Unavailable):
+    code = "storage_failed"
+
+
 class ServiceUnreachable(Unavailable):
     code = "service_unreachable"
 
@@ -254,3 +259,12 @@ class ModelRefused(CompileFailed):
 
 class SetupError(CorelaneError):
     code = "setup_error"
+
+
+def error_class(code: str) -> type[CorelaneError]:
+    """The class of a code, as it stands in an item's error; CorelaneError for one that says more than a sentence."""
+    classes = [CorelaneError]
+    for each in classes:
+        classes += each.__subclasses__()
+    found = next((each for each in classes if each.code == code), CorelaneError)
+    return CorelaneError if found.__init__ is not CorelaneError.__init__ else found

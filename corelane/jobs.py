@@ -60,6 +60,12 @@ def is_id(kind: str, text: str) -> bool:
     return text.startswith(f"{kind}_") and len(body) == 1 + TIME_CHARS + RANDOM_CHARS and set(body) <= set(ALPHABET)
 
 
+def id_time_ms(text: str) -> int:
+    """When an id was made, by the clock of its maker, in milliseconds since 1970."""
+    digits = text.partition("_")[2][1 : 1 + TIME_CHARS]
+    return sum(ALPHABET.index(digit) * 32**place for place, digit in enumerate(reversed(digits)))
+
+
 def new_job_id(now_ms: int | None = None) -> str:
     """A fresh job id."""
     return new_id("job", now_ms)

@@ -14,6 +14,7 @@ DRAIN_TASK = "corelane.drain"
 SWEEP_TASK = "corelane.sweep"
 FEED_TASK = "corelane.feed"
 DELIVER_TASK = "corelane.deliver"
+BATCH_TASK = "corelane.batch"
 
 #: Who asks without an API key.
 PUBLIC = "public"

@@ -12,7 +12,7 @@ from celery import Celery, signals
 
 from corelane.broker import bell_envelope, make_celery
 from corelane.errors import Unavailable
-from corelane.lanes import DELIVER_TASK, DRAIN_TASK, FEED_TASK, SWEEP_TASK, Core
+from corelane.lanes import BATCH_TASK, DELIVER_TASK, DRAIN_TASK, FEED_TASK, SWEEP_TASK, Core
 from corelane.log import configure_logging, get_logger
 from corelane.settings import Settings
 from workers.faults import FaultRecord
@@ -78,6 +78,7 @@ def _add_keeping(celery: Celery, settings: Settings) -> None:
 
     @celery.task(name=SWEEP_TASK, send_events=False)
     def sweep_once() -> str:
+        from corelane.store.batches import BatchWatch
         from corelane.store.deliveries import DeliveryStore
         from corelane.store.feeding import Feeder
         from corelane.store.upkeep import Upkeep
@@ -89,7 +90,10 @@ def _add_keeping(celery: Celery, settings: Settings) -> None:
             if not held:
                 bell = bell_envelope(celery)
                 held.update(
-                    upkeep=Upkeep(settings, bell), deliveries=DeliveryStore(settings), feeder=Feeder(settings, bell)
+                    upkeep=Upkeep(settings, bell),
+                    deliveries=DeliveryStore(settings),
+                    feeder=Feeder(settings, bell),
+                    batches=BatchWatch(settings),
                 )
             return sweep(celery, **held)
         except Unavailable as error:
@@ -107,6 +111,16 @@ def _add_keeping(celery: Celery, settings: Settings) -> None:
             return feed(Feeder(settings, bell_envelope(celery)), celery.stop_flag.is_set)
         except Unavailable as error:
             log.warning("feed_waits_for_store", detail=error.detail)
+            return error.detail
+
+    @celery.task(name=BATCH_TASK, send_events=False)
+    def carry_batches() -> str:
+        from workers.batches import carry_on
+
+        try:
+            return carry_on(settings, bell_envelope(celery), celery.stop_flag.is_set)
+        except Unavailable as error:
+            log.warning("batches_wait_for_store", detail=error.detail)
             return error.detail
 
     @celery.task(name=DELIVER_TASK)

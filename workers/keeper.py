@@ -1,15 +1,16 @@
 """The keeper's sweep: nothing that was accepted is forgotten.
 
 Returns the leases of the dead, moves what waits for cores that are gone, rings again for work nobody took up, hands out
-due deliveries, sees that large jobs are fed, clears up after jobs no longer kept. Any number of keepers may sweep; each
-step is atomic and may be repeated.
+due deliveries, sees that large jobs are fed and batches carried on, clears up after jobs no longer kept. Any number of
+keepers may sweep; each step is atomic and may be repeated.
 """
 
 from celery import Celery
 
-from corelane.broker import ring_core, send_delivery, send_feed
+from corelane.broker import ring_core, send_batches, send_delivery, send_feed
 from corelane.lanes import Core
 from corelane.log import get_logger
+from corelane.store.batches import BatchWatch
 from corelane.store.deliveries import DeliveryStore
 from corelane.store.feeding import Feeder
 from corelane.store.upkeep import Upkeep
@@ -20,7 +21,7 @@ log = get_logger(__name__)
 DELIVERIES_PER_SWEEP = 6
 
 
-def sweep(app: Celery, upkeep: Upkeep, deliveries: DeliveryStore, feeder: Feeder) -> str:
+def sweep(app: Celery, upkeep: Upkeep, deliveries: DeliveryStore, feeder: Feeder, batches: BatchWatch) -> str:
     """One round; a line on what was done. Raises Unavailable if Redis is away: the next round tries again."""
     returned = upkeep.return_lapsed()
     silent = upkeep.tend()
@@ -32,6 +33,8 @@ def sweep(app: Celery, upkeep: Upkeep, deliveries: DeliveryStore, feeder: Feeder
         send_delivery(app, delivery)
     if feeder.has_work():
         send_feed(app)
+    if batches.has_work():
+        send_batches(app)
     if returned or silent:
         log.warning("swept", returned=returned, rung=silent)
     return f"{returned} returned · {len(silent)} rung · {len(due)} deliveries"

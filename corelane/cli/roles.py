@@ -17,8 +17,8 @@ from corelane.engine.cores import CoreSlot, core_slot, pin
 from corelane.lanes import DELIVERY_QUEUE, KEEPER_QUEUE, Core
 from corelane.settings import Settings, read_settings
 
-#: Threads of the keeper: one sweeps, the others wait for slow receivers.
-KEEPER_THREADS = 8
+#: Threads of the keeper: one sweeps, one feeds, one carries batches on, the others wait for slow receivers.
+KEEPER_THREADS = 10
 
 #: A stop waits this long for requests that are being answered; longer waits are cut, and clients ask again, in seconds.
 API_GRACE_S = 10

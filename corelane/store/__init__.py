@@ -72,11 +72,22 @@
                                        moves
     cl:rates:{LIMITER/…}       string  requests of an owner or address in this time and the one  two such times
                                        before, as the `limits` library keeps them
+    cl:file:{ID}               hash    a file: owner, purpose, name, bytes, times; its content   its own
+                                       is in the storage of files
+    cl:files:OWNER             zset    ids of the owner's files                                  none
+    cl:batch:{ID}              hash    a batch: owner, status, times, input, plan, counts,       files_ttl_s once
+                                       files                                                     final
+    cl:batches:OWNER           zset    ids of the owner's batches                                none
+    cl:batching                zset    batch that is not final → created, ms                     none
+    cl:batcher                 string  who carries batches on now                                10 s
+    cl:retiring                zset    file, or batch that is final → when it is forgotten, ms   none
+    cl:tidied                  string  the storage was looked through for what nobody knows      a day
     cl:done                    channel the id of each job that became final
 
 Times are Redis' own clock, so the clocks of hosts do not matter. Every script is atomic and may be repeated: a repeated
 submit finds its job, a repeated commit finds no lease. ``admission``, ``jobs``, ``listing``, ``idempotency``,
 ``results``, ``events``, ``retries``, ``completions``, ``fleet`` and ``rollout`` serve the API, ``dispatch``, ``fleet``
 and ``plans`` the workers, ``upkeep`` and ``feeding`` the keeper, ``deliveries`` the webhooks, ``keys`` the API and the
-operator; ``records`` and ``payloads`` are how a job and its items are read.
+operator, ``files`` and ``batches`` the API and the keeper; ``records`` and ``payloads`` are how a job and its items are
+read.
 """

@@ -203,3 +203,13 @@ local function expire(job, ttl)
   finish(job, 'expired', ttl)
 end
 
+
+-- A file that lies in the storage of files is known from now on, and forgotten after its time; the time it was kept.
+local function keep_file(file, owner, ttl_ms, fields)
+  local now = now_ms()
+  redis.call('HSET', 'cl:file:{' .. file .. '}', 'owner', owner, 'created_ms', now, 'expires_ms', now + ttl_ms,
+    unpack(fields))
+  redis.call('ZADD', 'cl:files:' .. owner, 0, file)
+  redis.call('ZADD', 'cl:retiring', now + ttl_ms, file)
+  return now
+end

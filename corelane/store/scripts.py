@@ -31,6 +31,10 @@ NAMES = (
     "wake",
     "tend",
     "forget",
+    "keep_file",
+    "begin_batch",
+    "step_batch",
+    "cancel_batch",
 )
 
 

@@ -1,4 +1,4 @@
-"""The API alone, served by Hypercorn on a socket; what cores do is done by the test."""
+"""The API alone, on a real Redis: served by Hypercorn on a socket, or as an app; what cores do is done by the test."""
 
 import asyncio
 import socket
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import httpx2
 import pytest
 import redis
+from fastapi.testclient import TestClient
 from hypercorn.asyncio import serve
 from hypercorn.config import Config
 
@@ -50,3 +51,16 @@ def service(settings: Settings, raw: redis.Redis, bell: str) -> Iterator[Service
         yield Service(url, http, bench)
     loop.call_soon_threadsafe(stop.set)
     thread.join(10)
+
+
+@pytest.fixture
+def app_settings(settings: Settings) -> Settings:
+    """Settings of the app under test."""
+    return settings
+
+
+@pytest.fixture
+def api(app_settings: Settings) -> Iterator[TestClient]:
+    """A client of the app."""
+    with TestClient(create_app(app_settings), raise_server_exceptions=False) as client:
+        yield client

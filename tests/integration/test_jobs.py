@@ -42,7 +42,7 @@ def test_client_that_never_got_its_answer_finds_its_job_by_sending_again(fleet: 
 
 
 def test_named_job_is_canceled_retried_and_deleted_by_its_name(fleet: Fleet) -> None:
-    body = {"items": [ITEM] * 2000, "labels": ["by-name"]}
+    body = {"items": [ITEM] * 500, "labels": ["by-name"]}
     assert fleet.api.put("/v1/jobs/canceled-one", json=body).status_code == 202
     canceled = fleet.api.post("/v1/jobs/canceled-one/cancel").json()
     left = canceled["counts"]["canceled"]

@@ -51,7 +51,7 @@ def test_command_does_what_the_page_says(command: str, fleet: Fleet, tmp_path: P
     if "doctor" not in command:
         assert done.returncode == 0, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
-    if command.startswith("curl -s "):
+    if command.startswith("curl -s ") and "Prefer" in command:
         assert json.loads(done.stdout)["results"][0]["answer"] is not None
     if command.startswith("curl -si "):
         assert re.search(r"^HTTP/1.1 202", done.stdout, re.MULTILINE)

@@ -1,0 +1,91 @@
+"""Batches: create, look, list, cancel. Carried on by the keeper (``workers.batches``)."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Body, Query, Request, Response
+
+from api.bodies import FastBodyRoute
+from api.deps import Caller, IdempotencyKey, Parts, PartsDep, Reader, Submitter
+from api.errors import documented
+from api.routes.files import require_file
+from corelane.batches import Batch, BatchList, BatchRequest
+from corelane.errors import InvalidInput, NotFound
+from corelane.jobs import is_id, new_id
+from corelane.log import get_logger
+from corelane.store.batches import BatchRecord
+from corelane.store.idempotency import by_key, fingerprint
+
+log = get_logger(__name__)
+
+router = APIRouter(
+    prefix="/v1/batches", tags=["batches"], responses=documented(403, 404, 422, 503), route_class=FastBodyRoute
+)
+
+
+@router.post("", responses=documented(400, 413))
+async def create_batch(
+    request: Request,
+    body: Annotated[BatchRequest, Body()],
+    response: Response,
+    parts: PartsDep,
+    caller: Submitter,
+    key: IdempotencyKey = None,
+) -> Batch:
+    """Have every line of an uploaded file answered. A bad line is named in the error file and harms no other."""
+    file = await require_file(parts, body.input_file_id, caller)
+    if file.purpose != "batch":
+        raise InvalidInput("`input_file_id` is a file that a batch wrote; upload one of the purpose `batch`")
+    batch = new_id("batch")
+    if key is not None:
+        asked = fingerprint("batches", await request.body())
+        once = by_key(caller.owner, key, asked, parts.settings.idempotency_ttl_s)
+        holder = await parts.batches.take(once, batch)
+        once.require_same(holder)
+        if holder.subject != batch:
+            batch = holder.subject
+            response.headers["Idempotent-Replayed"] = "true"
+    await parts.batches.begin(batch, caller.owner, body)
+    log.info("batch_created", batch_id=batch, file_id=file.id, owner=caller.owner)
+    return (await require_batch(parts, batch, caller)).describe()
+
+
+@router.get("")
+async def list_batches(
+    parts: PartsDep,
+    caller: Reader,
+    after: Annotated[str | None, Query(max_length=64, description="The last id of the page before.")] = None,
+    limit: Annotated[int, Query(ge=1, le=100, description="Most batches in a page.")] = 20,
+) -> BatchList:
+    """The caller's batches, newest first."""
+    if after is not None and not is_id("batch", after):
+        raise InvalidInput("`after` is not the id of a batch; pass the last id of the page before")
+    records = await parts.batches.page(caller.owner, after, limit + 1)
+    data = [record.describe() for record in records[:limit]]
+    return BatchList(
+        data=data,
+        first_id=data[0].id if data else None,
+        last_id=data[-1].id if data else None,
+        has_more=len(records) > limit,
+    )
+
+
+@router.get("/{batch_id}")
+async def get_batch(batch_id: str, parts: PartsDep, caller: Reader) -> Batch:
+    """A batch as it stands; its counts are live."""
+    return (await require_batch(parts, batch_id, caller)).describe()
+
+
+@router.post("/{batch_id}/cancel")
+async def cancel_batch(batch_id: str, parts: PartsDep, caller: Submitter) -> Batch:
+    """End a batch with what is answered by now; one that is being finished, or final, stays as it is."""
+    await require_batch(parts, batch_id, caller)
+    await parts.batches.cancel(batch_id)
+    return (await require_batch(parts, batch_id, caller)).describe()
+
+
+async def require_batch(parts: Parts, batch_id: str, caller: Caller) -> BatchRecord:
+    """The record of a caller's own batch; raises NotFound, for another's batch as well."""
+    record = await parts.batches.get(batch_id) if is_id("batch", batch_id) else None
+    if record is None or record.owner != caller.owner:
+        raise NotFound(f"there is no batch {batch_id[:64]!r}; it never existed, or its time to be kept is over")
+    return record

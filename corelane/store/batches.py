@@ -1,0 +1,283 @@
+"""Batches: what is known of them, who carries them on, and their steps, of which each is taken once.
+
+Only the holder of the turn moves a batch, and only from where it saw it: a holder that was thought dead and wakes up
+changes nothing any more. Cancelling is the callers' own step.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, cast
+
+import orjson
+
+from corelane.batches import FINAL, Batch, BatchError, BatchErrors, BatchRequest, BatchStatus, RequestCounts, window_s
+from corelane.settings import Settings
+from corelane.store.async_link import AsyncLink
+from corelane.store.connections import Link, pairs
+from corelane.store.files import owned_ids
+from corelane.store.idempotency import Holder, Once, take
+
+#: Who carries batches on and has not shown itself for so long is dead, in milliseconds.
+TURN_MS = 10_000
+
+JOB_COUNTS = ("succeeded", "failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Lines that ask the same model under the same options, and the job that answers them; its id was chosen before.
+
+    ``refused`` is the code and the sentence if no such job could be, as where nobody knows the model.
+    """
+
+    job: str
+    model: str
+    options: str
+    items: int
+    tokens: int
+    refused: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """A file that a step makes known; ``fields`` as in ``corelane.store.files.file_fields``."""
+
+    id: str
+    ttl_ms: int
+    fields: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRecord:
+    """One batch as it stood when it was read. ``times`` are those it came to a status, in milliseconds.
+
+    Until the input was read ``plan`` (the file that says what becomes of each line) and ``lines`` are None, and there
+    are no ``groups``; ``bad`` are lines that cannot be asked.
+    """
+
+    id: str
+    owner: str
+    status: BatchStatus
+    input_file: str
+    endpoint: str
+    window: str
+    created_ms: int
+    expires_ms: int
+    times: Mapping[str, int]
+    metadata: dict[str, str] | None = None
+    output_ttl_s: int | None = None
+    plan: str | None = None
+    lines: int | None = None
+    bad: int = 0
+    groups: tuple[Group, ...] = ()
+    counts: RequestCounts | None = None
+    errors: tuple[BatchError, ...] = ()
+    output_file: str | None = None
+    error_file: str | None = None
+
+    @classmethod
+    def parse(cls, batch: str, raw: Sequence[Any]) -> "BatchRecord":
+        """A batch's hash as a record."""
+        values = {key.decode(): value.decode() for key, value in pairs(raw)}
+        groups = orjson.loads(values.get("groups", "[]"))
+        times = {key[:-3]: int(value) for key, value in values.items() if key.endswith("_ms")}
+        return cls(
+            id=batch,
+            owner=values["owner"],
+            status=cast(BatchStatus, values["status"]),
+            input_file=values["input_file"],
+            endpoint=values["endpoint"],
+            window=values["window"],
+            created_ms=times["created"],
+            expires_ms=times["expires"],
+            times=times,
+            metadata=orjson.loads(values["metadata"]),
+            output_ttl_s=int(values["output_ttl_s"]) if "output_ttl_s" in values else None,
+            plan=values.get("plan"),
+            lines=int(values["lines"]) if "lines" in values else None,
+            bad=int(values.get("bad", 0)),
+            groups=tuple(Group(**(group | {"refused": _pair(group["refused"])})) for group in groups),
+            counts=RequestCounts.model_validate_json(values["counts"]) if "counts" in values else None,
+            errors=tuple(BatchError.model_validate(error) for error in orjson.loads(values.get("errors", "[]"))),
+            output_file=values.get("output_file"),
+            error_file=values.get("error_file"),
+        )
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing can change any more."""
+        return self.status in FINAL
+
+    def describe(self) -> Batch:
+        """The batch as callers see it."""
+        at = {name: ms // 1000 for name, ms in self.times.items()}
+        return Batch(
+            id=self.id,
+            endpoint=self.endpoint,
+            errors=BatchErrors(data=list(self.errors)) if self.errors else None,
+            input_file_id=self.input_file,
+            completion_window=self.window,
+            status=self.status,
+            output_file_id=self.output_file,
+            error_file_id=self.error_file,
+            created_at=at["created"],
+            expires_at=at["expires"],
+            in_progress_at=at.get("in_progress"),
+            finalizing_at=at.get("finalizing"),
+            completed_at=at.get("completed"),
+            failed_at=at.get("failed"),
+            expired_at=at.get("expired"),
+            cancelling_at=at.get("cancelling"),
+            cancelled_at=at.get("cancelled"),
+            request_counts=self.counts or RequestCounts(),
+            metadata=self.metadata,
+            jobs=[group.job for group in self.groups if group.refused is None],
+        )
+
+
+class BatchStore:
+    """Batches as the API and the keeper see them."""
+
+    def __init__(self, link: AsyncLink) -> None:
+        self._link = link
+
+    async def take(self, once: Once, batch: str) -> Holder:
+        """Who holds the key of a request to begin a batch: this one, or the one that the same request began before."""
+        return await take(self._link, once, batch)
+
+    async def begin(self, batch: str, owner: str, request: BatchRequest) -> None:
+        """Take a batch in; a keeper goes on with it. Idempotent by its id."""
+        expiry = request.output_expires_after
+        fields = {
+            "input_file": request.input_file_id,
+            "endpoint": request.endpoint,
+            "window": request.completion_window,
+            "metadata": orjson.dumps(request.metadata),
+            **({} if expiry is None else {"output_ttl_s": expiry.seconds}),
+        }
+        flat = [part for pair in fields.items() for part in pair]
+        await self._link.run("begin_batch", batch, owner, 1000 * window_s(request.completion_window), *flat)
+
+    async def get(self, batch: str) -> BatchRecord | None:
+        """A batch with its counts as they are now, or None if there is none (any more)."""
+        found = await self.get_all([batch])
+        return found[0] if found else None
+
+    async def get_all(self, batches: Sequence[str]) -> list[BatchRecord]:
+        """Those of the batches that there are, with their counts."""
+        raws = await self._link.many([("HGETALL", f"cl:batch:{{{batch}}}") for batch in batches])
+        records = [BatchRecord.parse(batch, raw) for batch, raw in zip(batches, raws, strict=True) if raw]
+        jobs = [group.job for record in records if record.counts is None for group in record.groups]
+        counts = await self._link.many([("HMGET", f"cl:job:{{{job}}}", *JOB_COUNTS) for job in jobs])
+        by_job = {job: [int(each or 0) for each in found] for job, found in zip(jobs, counts, strict=True)}
+        return [_counted(record, by_job) for record in records]
+
+    async def page(self, owner: str, after: str | None, limit: int) -> list[BatchRecord]:
+        """An owner's batches behind one of them, newest first."""
+        return await self.get_all(await owned_ids(self._link, f"cl:batches:{owner}", after, limit, "desc"))
+
+    async def cancel(self, batch: str) -> None:
+        """Have a batch end with what is answered by now; one that is being finished, or final, stays as it is."""
+        await self._link.run("cancel_batch", batch)
+
+    async def open_batches(self) -> list[BatchRecord]:
+        """Batches that are not final, oldest first."""
+        ids = await self._link("ZRANGE", "cl:batching", 0, -1)
+        return await self.get_all([each.decode() for each in ids])
+
+    async def take_turn(self, name: str) -> bool:
+        """Become, or stay, the one that carries batches on."""
+        taken, holder = await self._link.many([("SET", "cl:batcher", name, "NX", "PX", TURN_MS), ("GET", "cl:batcher")])
+        if taken is None and holder == name.encode():
+            await self._link("PEXPIRE", "cl:batcher", TURN_MS)
+        return bool(holder == name.encode())
+
+    async def end_turn(self, name: str) -> None:
+        """Let another go on."""
+        if await self._link("GET", "cl:batcher") == name.encode():
+            await self._link("DEL", "cl:batcher")
+
+    async def step(
+        self,
+        record: BatchRecord,
+        name: str,
+        to: BatchStatus,
+        fields: Mapping[str, Any],
+        files: Sequence[NewFile] = (),
+        ttl_s: int = 0,
+    ) -> bool:
+        """Move a batch on from where it was seen, with what that brings; False if it stands elsewhere, or the turn is
+        another's. A final batch is forgotten after ``ttl_s``.
+        """
+        texts = {
+            key: value if isinstance(value, str) else orjson.dumps(value).decode() for key, value in fields.items()
+        }
+        given = orjson.dumps([asdict(file) for file in files])
+        args = (record.id, name, record.status, to, ttl_s * 1000, orjson.dumps(texts), given)
+        return bool(await self._link.run("step_batch", *args))
+
+    async def hold_results(self, jobs: Sequence[str], ttl_s: int) -> None:
+        """Keep the results of finished jobs for so long from now, as their batch has not read them yet."""
+        commands = [("EXPIRE", f"cl:{kind}:{{{job}}}", ttl_s, "GT") for job in jobs for kind in ("job", "out", "in")]
+        await self._link.many(commands)
+
+    async def let_go(self, jobs: Sequence[str], ttl_s: int) -> None:
+        """A batch has read the results of its jobs: they are dropped, and the jobs kept for their time."""
+        for job in jobs:
+            total = await self._link("HGET", f"cl:job:{{{job}}}", "total")
+            if total is not None:
+                await self._link.many(
+                    [
+                        ("HSET", f"cl:job:{{{job}}}", "dropped", total),
+                        ("UNLINK", f"cl:out:{{{job}}}", f"cl:in:{{{job}}}"),
+                        ("EXPIRE", f"cl:job:{{{job}}}", ttl_s),
+                    ]
+                )
+
+    async def is_time_to_tidy(self, every_s: int) -> bool:
+        """Whether nobody has looked for stray files for so long; now the caller does."""
+        return await self._link("SET", "cl:tidied", 1, "NX", "EX", every_s) is not None
+
+    async def now_ms(self) -> int:
+        """Redis' own time."""
+        seconds, micros = await self._link("TIME")
+        return int(seconds) * 1000 + int(micros) // 1000
+
+
+class BatchWatch:
+    """Tells the sweep whether there is anything to do for batches and files."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._link = Link(settings.redis_url)
+
+    def has_work(self) -> bool:
+        """Whether a batch is open, or something is to be forgotten or tidied, and nobody is at it."""
+        seconds, micros = self._link("TIME")
+        now = int(seconds) * 1000 + int(micros) // 1000
+        batches, retiring, tidied, busy = self._link.many(
+            [
+                ("ZCARD", "cl:batching"),
+                ("ZCOUNT", "cl:retiring", "-inf", now),
+                ("EXISTS", "cl:tidied"),
+                ("EXISTS", "cl:batcher"),
+            ]
+        )
+        return not busy and bool(batches or retiring or not tidied)
+
+
+def _pair(refused: Any) -> tuple[str, str] | None:
+    return None if refused is None else (refused[0], refused[1])
+
+
+def _counted(record: BatchRecord, by_job: Mapping[str, Sequence[int]]) -> BatchRecord:
+    """A batch with its counts: those it ended with, or of its jobs as they are now."""
+    if record.counts is not None or record.lines is None:
+        return record
+    found = [by_job[group.job] for group in record.groups]
+    refused = sum(group.items for group in record.groups if group.refused is not None)
+    counts = RequestCounts(
+        total=record.lines,
+        completed=sum(succeeded for succeeded, _ in found),
+        failed=record.bad + refused + sum(failed for _, failed in found),
+    )
+    return replace(record, counts=counts)

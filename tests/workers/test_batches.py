@@ -1,0 +1,407 @@
+"""Batches carried from step to step on a real Redis, by keepers that may die anywhere."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import orjson
+import pytest
+import redis
+
+from corelane.batches import Batch, BatchRequest
+from corelane.files import open_storage
+from corelane.jobs import JobStatus, new_id
+from corelane.settings import Settings
+from corelane.store.async_link import AsyncLink
+from corelane.store.batches import BatchRecord, BatchStore, BatchWatch
+from corelane.store.dispatch import Dispatch
+from corelane.store.feeding import Feeder
+from corelane.store.files import FileStore, file_fields
+from corelane.store.fleet import Fleet
+from corelane.store.jobs import JobStore
+from tests.corelane.store_bench import Bench, answer_all, answered, claimed
+from workers.batch_desk import Desk, TurnLost
+from workers.batches import Rounds, end, step, tidy
+
+Found = TypeVar("Found")
+
+
+def line(custom_id: str, **body: Any) -> bytes:
+    body = {"question": "who", "context": "ada"} | body
+    return orjson.dumps({"custom_id": custom_id, "method": "POST", "url": "/v1/answers", "body": body}) + b"\n"
+
+
+class BatchBench(Bench):
+    """The store's bench, with a keeper's desk and a caller's view of files and batches."""
+
+    def keep(self, content: bytes, owner: str = "ann") -> str:
+        file = new_id("file")
+        writer = open_storage(self.settings).create(file)
+        writer.write(content)
+        writer.close()
+        self.at_desk(lambda desk: desk.files.keep(file, owner, 3600, file_fields("batch", "in.jsonl", len(content))))
+        return file
+
+    def begin(self, content: bytes, window: str = "24h", **more: Any) -> str:
+        batch, file = new_id("batch"), self.keep(content)
+        request = BatchRequest(input_file_id=file, endpoint="/v1/answers", completion_window=window, **more)
+        self.at_desk(lambda desk: desk.batches.begin(batch, "ann", request))
+        return batch
+
+    def at_desk(self, action: Callable[[Desk], Awaitable[Found]], name: str = "keeper") -> Found:
+        async def run() -> Found:
+            link, settings = AsyncLink(self.settings.redis_url), self.settings
+            stores = (JobStore(link, settings, self.bell), Fleet(link), BatchStore(link), FileStore(link))
+            try:
+                return await action(Desk(name, settings, *stores, open_storage(settings)))
+            finally:
+                await link.close()
+
+        return asyncio.run(run())
+
+    def record(self, batch: str) -> BatchRecord:
+        found = self.at_desk(lambda desk: desk.batches.get(batch))
+        assert found is not None
+        return found
+
+    def batch(self, batch: str) -> Batch:
+        return self.record(batch).describe()
+
+    def steps(self) -> None:
+        """All steps that can be taken."""
+
+        async def go_on(desk: Desk) -> None:
+            assert await desk.batches.take_turn(desk.name)
+            while any([await step(desk, record) for record in await desk.batches.open_batches()]):
+                pass
+
+        self.at_desk(go_on)
+
+    def feed(self) -> None:
+        feeder = Feeder(self.settings, self.bell)
+        while sum(feeder.feed(job) for job in feeder.jobs()):
+            pass
+
+    def answer(self, core: Dispatch) -> None:
+        self.feed()
+        answer_all(core)
+
+    def lines(self, file: str | None) -> list[dict[str, Any]]:
+        if file is None:
+            return []
+        content = b"".join(open_storage(self.settings).read(file))
+        return [orjson.loads(each) for each in content.splitlines()]
+
+    def left_behind(self) -> set[str]:
+        """Files that are still there once the feeder has seen to those of final jobs."""
+        self.feed()
+        return {path.name for path in self.settings.files_root.glob("*") if path.name != "kept"}
+
+
+@pytest.fixture
+def bench(settings: Settings, raw: redis.Redis, bell: str) -> BatchBench:
+    return BatchBench(settings, raw, bell)
+
+
+MIXED = b"\xef\xbb\xbf" + b"".join(
+    (
+        line("a", id="own"),
+        b"\r\n",
+        line("b")[:-1] + b"\r\n",
+        b"{torn\n",
+        line("a"),
+        line("c", options={"top_k": 3}),
+        line("d", model="nobody"),
+        b"\xff\xfe\n  \n",
+        line("e")[:-1],
+    )
+)
+
+
+def test_each_line_has_its_outcome_in_order_and_bad_ones_harm_nobody(bench: BatchBench) -> None:
+    core = bench.core("a/0")
+    batch = bench.begin(MIXED, metadata={"run": "7"})
+    assert (bench.batch(batch).status, bench.batch(batch).request_counts.total) == ("validating", 0)
+    bench.steps()
+    going = bench.batch(batch)
+    assert (going.status, going.request_counts.model_dump()) == (
+        "in_progress",
+        {"total": 8, "completed": 0, "failed": 4},
+    )
+    assert len(going.jobs) == 2
+    assert bench.get(going.jobs[0]).metadata["batch_id"] == batch
+    bench.answer(core)
+    assert bench.batch(batch).request_counts.completed == 4
+    bench.steps()
+    done = bench.batch(batch)
+    assert (done.status, done.metadata) == ("completed", {"run": "7"})
+    assert done.request_counts.model_dump() == {"total": 8, "completed": 4, "failed": 4}
+    output, errors = bench.lines(done.output_file_id), bench.lines(done.error_file_id)
+    assert [(each["line"], each["custom_id"]) for each in output] == [(1, "a"), (3, "b"), (6, "c"), (10, "e")]
+    assert [each["response"]["status_code"] for each in output] == [200] * 4
+    assert {each["response"]["body"]["index"] for each in output} == {0}
+    assert [(each["line"], each["custom_id"], each["error"]["code"]) for each in errors] == [
+        (4, None, "invalid_input"),
+        (5, "a", "duplicate_custom_id"),
+        (7, "d", "unknown_model"),
+        (8, None, "invalid_input"),
+    ]
+    assert None not in (done.in_progress_at, done.finalizing_at, done.completed_at)
+    assert bench.left_behind() == set()
+    assert not bench.raw.exists("cl:batching", *(f"cl:out:{{{job}}}" for job in done.jobs))
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "kept"),
+    [
+        (b"", "empty_file", 0),
+        (b" \n\r\n\n", "empty_file", 0),
+        (b"{}\nnonsense\n", "invalid_input", 2),
+        (line("a", model="nobody") + line("b", model="no one"), "unknown_model", 2),
+        (b"\n".join([b"x"] * 51), "too_many_lines", 0),
+    ],
+)
+def test_batch_without_a_good_line_fails_and_says_why(bench: BatchBench, content: bytes, code: str, kept: int) -> None:
+    bench.settings = bench.settings.model_copy(update={"max_file_lines": 50})
+    bench.core("a/0")
+    batch = bench.begin(content)
+    bench.steps()
+    failed = bench.batch(batch)
+    assert (failed.status, failed.output_file_id) == ("failed", None)
+    assert failed.errors is not None
+    assert failed.errors.data[0].code == code
+    assert len(bench.lines(failed.error_file_id)) == failed.request_counts.failed == kept
+    assert bench.left_behind() == set()
+    assert failed.failed_at is not None
+
+
+def test_batch_whose_input_was_deleted_fails(bench: BatchBench) -> None:
+    batch = bench.begin(line("a"))
+    open_storage(bench.settings).delete(bench.record(batch).input_file)
+    bench.steps()
+    failed = bench.batch(batch)
+    assert failed.errors is not None
+    assert (failed.status, failed.errors.data[0].code) == ("failed", "file_not_found")
+
+
+def test_batch_waits_for_a_model_to_be_announced(bench: BatchBench) -> None:
+    batch = bench.begin(line("a"))
+    ends = time.monotonic() + 1
+
+    async def rounds(desk: Desk) -> str:
+        return await Rounds(desk).run(lambda: time.monotonic() > ends)
+
+    bench.at_desk(rounds)
+    assert bench.batch(batch).status == "validating"
+    bench.answer(core := bench.core("a/0"))
+    bench.steps()
+    bench.answer(core)
+    bench.steps()
+    assert bench.batch(batch).status == "completed"
+
+
+def test_canceled_batch_keeps_what_is_answered(bench: BatchBench) -> None:
+    core = bench.core("a/0")
+    batch = bench.begin(b"".join(line(f"c{n}") for n in range(100)) + b"{bad\n")
+    bench.steps()
+    bench.feed()
+    claim = claimed(core)
+    core.commit(claim.lease, answered(claim)[:1])
+    done = bench.batch(batch).request_counts.completed
+    assert 0 < done < 100
+    bench.at_desk(lambda desk: desk.batches.cancel(batch))
+    assert bench.batch(batch).status == "cancelling"
+    bench.steps()
+    ended = bench.batch(batch)
+    assert (ended.status, ended.request_counts.model_dump()) == (
+        "cancelled",
+        {"total": 101, "completed": done, "failed": 1},
+    )
+    output, errors = bench.lines(ended.output_file_id), bench.lines(ended.error_file_id)
+    assert sorted(each["line"] for each in output + errors) == list(range(1, 102))
+    assert [each["error"]["code"] for each in errors] == ["batch_cancelled"] * (100 - done) + ["invalid_input"]
+    assert {bench.get(job).status for job in ended.jobs} == {JobStatus.CANCELED}
+    bench.at_desk(lambda desk: desk.batches.cancel(batch))
+    assert bench.batch(batch) == ended
+
+
+def test_batch_canceled_before_it_is_read_ends_without_files(bench: BatchBench) -> None:
+    batch = bench.begin(line("a"))
+    bench.at_desk(lambda desk: desk.batches.cancel(batch))
+    bench.steps()
+    ended = bench.batch(batch)
+    assert (ended.status, ended.output_file_id, ended.error_file_id) == ("cancelled", None, None)
+
+
+def test_batch_expires_with_what_is_answered(bench: BatchBench) -> None:
+    core = bench.core("a/0")
+    batch = bench.begin(b"".join(line(f"c{n}") for n in range(100)), window="1s")
+    bench.steps()
+    bench.feed()
+    claim = claimed(core)
+    core.commit(claim.lease, answered(claim)[:1])
+    time.sleep(1.1)
+    bench.upkeep.tend()
+    bench.steps()
+    ended = bench.batch(batch)
+    output, errors = bench.lines(ended.output_file_id), bench.lines(ended.error_file_id)
+    assert ended.status == "expired"
+    assert 0 < len(output) == ended.request_counts.completed < 100
+    assert {each["error"]["code"] for each in errors} == {"batch_expired"}
+    assert len(output) + len(errors) == 100
+
+
+def test_lines_whose_job_was_meddled_with_have_errors(bench: BatchBench) -> None:
+    core = bench.core("a/0")
+    lines = [line(f"c{n}") for n in range(96)] + [line("k", options={"top_k": 2}), line("l", options={"top_k": 3})]
+    batch = bench.begin(b"".join(lines))
+    bench.steps()
+    many, gone, canceled = bench.batch(batch).jobs
+    bench.cancel(canceled)
+    bench.answer(core)
+    assert bench.drop(many, 40) == 32
+    bench.raw.delete(f"cl:job:{{{gone}}}")
+    bench.steps()
+    ended = bench.batch(batch)
+    codes = [each["error"]["code"] for each in bench.lines(ended.error_file_id)]
+    assert codes == ["results_dropped"] * 32 + ["job_gone", "canceled"]
+    assert ended.request_counts.model_dump() == {"total": 98, "completed": 64, "failed": 34}
+
+
+def test_results_are_held_until_the_batch_has_read_them(bench: BatchBench) -> None:
+    core = bench.core("a/0")
+    batch = bench.begin(line("a"))
+    bench.steps()
+    [job] = bench.batch(batch).jobs
+    bench.at_desk(lambda desk: desk.batches.hold_results([job], 500))
+    assert bench.raw.ttl(f"cl:job:{{{job}}}") == -1
+    bench.answer(core)
+    for key in (f"cl:job:{{{job}}}", f"cl:out:{{{job}}}"):
+        bench.raw.expire(key, 60)
+    bench.at_desk(lambda desk: desk.batches.hold_results([job], 500))
+    assert bench.raw.ttl(f"cl:out:{{{job}}}") > 400
+
+
+@pytest.mark.parametrize("point", ["batch.planned", "batch.submitted", "batch.files_written"])
+def test_keeper_killed_anywhere_is_followed_by_another_and_each_line_is_there_once(
+    bench: BatchBench, point: str
+) -> None:
+    core = bench.core("a/0")
+    batch = bench.begin(b"".join(line(f"c{n}", options={"top_k": 1 + n % 2}) for n in range(50)) + b"bad\n")
+    if point == "batch.files_written":
+        bench.steps()
+        bench.answer(core)
+    bench.raw.delete("cl:batcher")
+    script = (
+        "from corelane.settings import Settings\nfrom workers.batches import carry_on\ncarry_on(Settings(), '', bool)"
+    )
+    env = bench.settings.environment(fault_points=f"{point}:1")
+    killed = subprocess.run([sys.executable, "-c", script], env=env, check=False, stderr=subprocess.PIPE)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    bench.raw.delete("cl:batcher")
+    bench.steps()
+    bench.answer(core)
+    bench.steps()
+    done = bench.batch(batch)
+    assert (done.status, done.request_counts.model_dump()) == ("completed", {"total": 51, "completed": 50, "failed": 1})
+    assert [each["line"] for each in bench.lines(done.output_file_id)] == list(range(1, 51))
+    assert {bench.get(job).total for job in done.jobs} == {25}
+    assert bench.left_behind() == set()
+
+
+def test_keeper_that_lost_its_turn_changes_nothing_and_leaves_nothing(bench: BatchBench) -> None:
+    core = bench.core("a/0")
+    batch = bench.begin(line("a"))
+    bench.steps()
+    bench.answer(core)
+    [input_file] = open_storage(bench.settings).names()
+    bench.raw.set("cl:batcher", "another")
+    record = bench.record(batch)
+    assert bench.at_desk(lambda desk: end(desk, record, "completed"), "late") is False
+    assert bench.batch(batch).status == "in_progress"
+    assert open_storage(bench.settings).names() == [input_file]
+
+    async def stay(desk: Desk) -> None:
+        desk.renewed_s -= 60
+        await desk.stay()
+
+    with pytest.raises(TurnLost):
+        bench.at_desk(stay, "late")
+
+
+def test_lost_plan_fails_the_batch_and_leaves_the_answers_in_its_jobs(bench: BatchBench) -> None:
+    core = bench.core("a/0")
+    batch = bench.begin(line("a"))
+    bench.steps()
+    bench.answer(core)
+    for path in bench.settings.files_root.glob("*.plan"):
+        path.unlink()
+    bench.steps()
+    failed = bench.batch(batch)
+    assert failed.errors is not None
+    assert (failed.status, failed.errors.data[0].code) == ("failed", "items_lost")
+    assert len(bench.results(failed.jobs[0])) == 1
+
+
+def test_batch_waits_while_its_storage_fails(bench: BatchBench, tmp_path: Path) -> None:
+    core = bench.core("a/0")
+    batch = bench.begin(line("a"))
+    bench.steps()
+    bench.answer(core)
+    whole, kept = bench.settings, bench.settings.files_root / "kept"
+    (tmp_path / "occupied").write_text("a file where a folder should be")
+    bench.settings = whole.model_copy(update={"files_url": f"file://{tmp_path}/occupied/files"})
+    ends = time.monotonic() + 1
+    bench.at_desk(lambda desk: Rounds(desk).run(lambda: time.monotonic() > ends))
+    assert bench.batch(batch).status == "finalizing"
+    bench.settings = whole
+    bench.steps()
+    assert bench.batch(batch).status == "completed"
+    assert len(list(kept.iterdir())) == 2
+
+
+def test_files_and_batches_are_forgotten_after_their_time(bench: BatchBench) -> None:
+    core = bench.core("a/0")
+    batch = bench.begin(line("a"))
+    bench.steps()
+    bench.answer(core)
+    bench.steps()
+    names = bench.raw.zrange("cl:retiring", 0, -1)
+    assert len(names) == 3
+    watch = BatchWatch(bench.settings)
+    bench.raw.delete("cl:batcher")
+    bench.raw.set("cl:tidied", 1)
+    assert not watch.has_work()
+    for name in names:
+        bench.raw.zadd("cl:retiring", {name: 1})
+    assert watch.has_work()
+    bench.at_desk(lambda desk: Rounds(desk).run(bool))
+    assert open_storage(bench.settings).names() == []
+    assert bench.at_desk(lambda desk: desk.batches.get(batch)) is None
+    assert bench.raw.keys("cl:file*") + bench.raw.keys("cl:batch*") + bench.raw.keys("cl:retiring") == []
+
+
+def test_old_files_that_nobody_knows_are_removed(bench: BatchBench) -> None:
+    kept = bench.keep(b"x")
+    storage = open_storage(bench.settings)
+    old, fresh, foreign = new_id("file", 1_000_000), new_id("file"), "notes.txt"
+    for name in (old, fresh, foreign):
+        storage.create(name).close()
+    stray = bench.settings.files_root / f"{new_id('batch', 1_000_000)}.x.plan"
+    stray.touch()
+    bench.at_desk(tidy)
+    assert set(storage.names()) == {kept, fresh, foreign}
+    assert not stray.exists()
+
+
+def test_only_one_carries_batches_on(bench: BatchBench) -> None:
+    assert bench.at_desk(lambda desk: desk.batches.take_turn("one"))
+    assert not bench.at_desk(lambda desk: desk.batches.take_turn("two"))
+    assert bench.at_desk(lambda desk: desk.batches.take_turn("one"))
+    bench.at_desk(lambda desk: desk.batches.end_turn("one"))
+    assert bench.at_desk(lambda desk: desk.batches.take_turn("two"))

@@ -13,13 +13,14 @@ from api.completions import Completions
 from api.deps import Parts
 from api.errors import add_error_handlers
 from api.limits import BodyLimit
-from api.routes import fleet, health, jobs, rollout, uploads
+from api.routes import deliveries, fleet, health, jobs, rollout, uploads
 from corelane import __version__
 from corelane.broker import bell_envelope, make_celery
 from corelane.log import configure_logging
 from corelane.metrics import ApiMetrics
 from corelane.settings import Settings
 from corelane.store.async_link import AsyncLink
+from corelane.store.delivery_log import DeliveryLog
 from corelane.store.fleet import Fleet
 from corelane.store.jobs import JobStore
 from corelane.store.rollout import Rollout
@@ -42,10 +43,13 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
     link = AsyncLink(settings.redis_url)
     store = JobStore(link, settings, bell_envelope(make_celery(settings)))
-    app = FastAPI(title="Corelane", version=__version__, summary=SUMMARY, lifespan=lifespan)
-    app.state.parts = Parts(settings, store, Fleet(link), Rollout(link), Completions(store, settings), ApiMetrics())
+    app = FastAPI(title="Corelane", version=__version__, summary=SUMMARY, lifespan=lifespan, webhooks=deliveries.posted)
+    app.state.parts = Parts(
+        settings, store, Fleet(link), Rollout(link), DeliveryLog(link), Completions(store, settings), ApiMetrics()
+    )
     app.include_router(uploads.router)
     app.include_router(jobs.router)
+    app.include_router(deliveries.router)
     app.include_router(fleet.router)
     app.include_router(rollout.router)
     app.include_router(health.router)

@@ -18,6 +18,7 @@ from corelane.jobs import is_job_id
 from corelane.lanes import PUBLIC
 from corelane.metrics import ApiMetrics
 from corelane.settings import Settings
+from corelane.store.delivery_log import DeliveryLog
 from corelane.store.fleet import Fleet
 from corelane.store.jobs import JobStore
 from corelane.store.rollout import Rollout
@@ -34,6 +35,7 @@ class Parts:
     store: JobStore
     fleet: Fleet
     rollout: Rollout
+    deliveries: DeliveryLog
     completions: Completions
     metrics: ApiMetrics
 

@@ -26,7 +26,10 @@ local function take(text, ref, version)
     charge('cl:waiting', version, ref, -ref.tokens)
     return 0
   end
-  if status == 'queued' then redis.call('HSET', job_key(ref.job), 'status', 'running', 'started_ms', now) end
+  if status == 'queued' then
+    redis.call('HSET', job_key(ref.job), 'status', 'running', 'started_ms', now)
+    announce_job(job_key(ref.job), ref.job, 'job.running', now, ttl)
+  end
   add('cl:waiting', version, -ref.tokens)
   add('cl:held', core, ref.tokens)
   tokens = tokens + ref.tokens

@@ -109,7 +109,7 @@ end
 -- A job's one and only end: status, event, webhook, and the wake-up of whoever waits. Callers check that it is open.
 local function finish(job, status, ttl)
   local key, now = job_key(job), now_ms()
-  local url, priority, file, version = unpack(redis.call('HMGET', key, 'webhook_url', 'priority', 'file', 'version'))
+  local priority, file, version = unpack(redis.call('HMGET', key, 'priority', 'file', 'version'))
   redis.call('HSET', key, 'status', status, 'finished_ms', now)
   redis.call('EXPIRE', key, ttl)
   redis.call('EXPIRE', out_key(job), ttl)
@@ -127,12 +127,8 @@ local function finish(job, status, ttl)
   redis.call('ZREM', 'cl:expiring', job)
   redis.call('SREM', 'cl:open:' .. (priority or '1'), job)
   redis.call('XADD', 'cl:events', 'MAXLEN', '~', 10000, '*', 'job', job, 'status', status)
-  if url then
-    local id = 'evt_' .. string.sub(job, 5)
-    redis.call('HSET', 'cl:delivery:' .. id, 'job', job, 'url', url, 'event', 'job.completed', 'at_ms', now, 'attempts', 0)
-    redis.call('EXPIRE', 'cl:delivery:' .. id, ttl)
-    redis.call('ZADD', 'cl:due', now, id)
-  end
+  announce_job(key, job, 'job.completed', now, ttl)
+  announce_job(key, job, 'job.' .. status, now, ttl)
   redis.call('PUBLISH', 'cl:done', job)
 end
 

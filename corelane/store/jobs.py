@@ -163,6 +163,7 @@ class JobStore:
         }
         if submission.webhook is not None:
             fields["webhook_url"] = submission.webhook.url
+            fields["webhook_events"] = ",".join(submission.webhook.events)
         if submission.upload is not None and submission.upload.results_window is not None:
             fields["results_window"] = submission.upload.results_window
         return fields

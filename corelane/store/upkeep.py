@@ -8,7 +8,7 @@ import orjson
 from corelane.errors import WorkerLost
 from corelane.faults import reach
 from corelane.jobs import failed_result
-from corelane.lanes import Ref, return_refs
+from corelane.lanes import DELIVERY_QUEUE, Ref, return_refs
 from corelane.settings import Settings
 from corelane.store.connections import Link, pairs
 from corelane.store.payloads import slice_ids
@@ -45,6 +45,10 @@ class Upkeep:
         """End jobs whose time is over; the names of cores that must be rung for."""
         grace_ms, ttl = int(self._settings.bell_grace_s * 1000), self._settings.results_ttl_s
         return [core.decode() for core in self._link.run("tend", grace_ms, ttl)]
+
+    def rings_waiting(self) -> int:
+        """Messages that no courier has taken from its queue yet."""
+        return int(self._link("LLEN", DELIVERY_QUEUE))
 
     def _return(self, lease: str, *, only_lapsed: bool) -> int:
         held = self._link("HGETALL", f"cl:claim:{lease}")

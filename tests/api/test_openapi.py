@@ -22,6 +22,10 @@ def test_every_route_is_there(document: dict[str, Any]) -> None:
         ("get", "/v1/jobs/{job_id}/results"),
         ("delete", "/v1/jobs/{job_id}/results"),
         ("post", "/v1/jobs/{job_id}/cancel"),
+        ("get", "/v1/jobs/{job_id}/deliveries"),
+        ("get", "/v1/deliveries"),
+        ("get", "/v1/deliveries/{delivery_id}"),
+        ("post", "/v1/deliveries/{delivery_id}/redeliver"),
         ("get", "/v1/cores"),
         ("get", "/v1/models"),
         ("post", "/v1/cores/{core}/models"),
@@ -48,3 +52,8 @@ def test_failures_are_documented_as_problems(document: dict[str, Any]) -> None:
     assert set(content) == {"application/json", "application/x-ndjson"}
     assert "application/problem+json" in responses["422"]["content"]
     assert "HTTPValidationError" not in str(document)
+
+
+def test_what_is_posted_to_webhooks_is_documented(document: dict[str, Any]) -> None:
+    body = document["webhooks"]["job"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert body == {"$ref": "#/components/schemas/JobNotice"}

@@ -13,8 +13,9 @@ from corelane.store.records import JobRecord
 #: A delivery that was handed out is due again this long after its attempt must be over, in seconds.
 LEASE_GRACE_S = 3
 
-#: A sender that has nothing to do looks again after this, in seconds; an event wakes it before.
-LOOK_S = 1
+#: A sender that has nothing to do looks again when something is due, after this at the latest, in seconds; whatever
+#: changes wakes it before.
+LOOK_S, LEAST_LOOK_S = 1.0, 0.01
 
 State = Literal["pending", "delivered", "gone", "dead"]
 
@@ -134,7 +135,9 @@ class DeliveryStore:
 
     def wait(self) -> None:
         """Until something may be due, or a moment is over."""
-        self._link("BLPOP", "cl:wake:couriers", LOOK_S)
+        first = self._link("ZRANGE", "cl:due", 0, 0, "WITHSCORES")
+        left_s = (float(first[1]) - self.now_ms()) / 1000 if first else LOOK_S
+        self._link("BLPOP", "cl:wake:couriers", min(LOOK_S, max(LEAST_LOOK_S, left_s)))
 
     def get(self, delivery: str) -> Delivery | None:
         """A delivery, or None once it is forgotten."""

@@ -12,6 +12,7 @@ local function delivery_id(subject, event)
   return 'evt_' .. string.gsub(subject, '^%a+_', '') .. '_' .. string.match(event, '([^.]*)$')
 end
 
+-- Have a sender that waits look again.
 local function wake_couriers()
   redis.call('LPUSH', 'cl:wake:couriers', 1)
   redis.call('LTRIM', 'cl:wake:couriers', 0, 0)
@@ -19,7 +20,7 @@ local function wake_couriers()
 end
 
 -- Say when a host is worth a look; `room` is how many more of its deliveries may be handed out now, if that is known.
-local function settle_host(host, now, room)
+local function settle_host(host, room)
   local line, flight = 'cl:due:' .. host, 'cl:flight:' .. host
   local first = redis.call('ZRANGE', line, 0, 0, 'WITHSCORES')
   if not first[1] then
@@ -34,7 +35,6 @@ local function settle_host(host, now, room)
     at = math.max(at, tonumber(redis.call('ZRANGE', flight, 0, 0, 'WITHSCORES')[2] or 0))
   end
   redis.call('ZADD', 'cl:due', at, host)
-  if at <= now then wake_couriers() end
 end
 
 -- How many more deliveries a host may have under way: one at a time once it failed, until it answers again.
@@ -56,7 +56,8 @@ local function schedule_delivery(event, subject, owner, url, now, ttl, kind, fac
   redis.call('ZADD', 'cl:deliveries:' .. subject, now, id)
   redis.call('EXPIRE', 'cl:deliveries:' .. subject, math.max(ttl, KEEP_DELIVERY_S))
   redis.call('ZADD', 'cl:due:' .. host, now, id)
-  settle_host(host, now)
+  settle_host(host)
+  wake_couriers()
   return id
 end
 

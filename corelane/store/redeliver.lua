@@ -12,5 +12,6 @@ end
 redis.call('ZREM', 'cl:dead', id)
 if not redis.call('ZSCORE', 'cl:flight:' .. host, id) then redis.call('ZADD', 'cl:due:' .. host, 0, id) end
 redis.call('ZREM', 'cl:circuits', host)
-settle_host(host, now)
+settle_host(host)
+wake_couriers()
 return 1

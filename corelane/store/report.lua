@@ -52,5 +52,6 @@ if not well then
     end
   end
 end
-settle_host(host, now, host_room(host, now, most))
+settle_host(host, host_room(host, now, most))
+wake_couriers()
 return state

@@ -17,7 +17,7 @@ for _, host in ipairs(redis.call('ZRANGEBYSCORE', 'cl:due', '-inf', now, 'LIMIT'
       end
     end
   end
-  settle_host(host, now, host_room(host, now, most))
+  settle_host(host, host_room(host, now, most))
   if #taken >= limit then break end
 end
 return taken

@@ -186,6 +186,7 @@ def _exchange(
         place = f"http://{host}{path}" if is_proxied else path
         connection.request("POST", place, payload, {**headers, "host": host, "connection": "close"})
         response = connection.getresponse()
+        deadline.left()  # a head that was cut off because the time is over is no answer
         return Reply(
             response.status,
             deadline.spent_ms,

@@ -81,7 +81,7 @@ class Attempt:
     snippet: str
 
     @classmethod
-    def decode(cls, text: bytes) -> "Attempt":
+    def decode(cls, text: bytes | str) -> "Attempt":
         """Read an attempt back from the log."""
         return cls(*orjson.loads(text))
 

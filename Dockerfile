@@ -1,4 +1,5 @@
-# One image, roles by command: `corelane api`, `corelane worker --core N`, `corelane keeper`, `corelane flower`.
+# One image, roles by command: `corelane api`, `corelane worker --core N`, `corelane keeper`,
+# `corelane deliveries`, `corelane flower`.
 FROM python:3.11-slim
 
 ENV PYTHONUNBUFFERED=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PATH=/opt/corelane/bin:$PATH

@@ -22,7 +22,7 @@ from api.origins import REQUEST_ID, Origins
 from api.pages import add_pages
 from api.proxies import TrustedProxies
 from api.rates import Rates
-from api.routes import answers, batches, events, files, fleet, health, jobs, results, rollout, uploads
+from api.routes import answers, batches, deliveries, events, files, fleet, health, jobs, results, rollout, uploads
 from corelane import __version__
 from corelane.broker import bell_envelope, make_celery
 from corelane.errors import Unavailable
@@ -32,6 +32,7 @@ from corelane.metrics import ApiMetrics
 from corelane.settings import Settings
 from corelane.store.async_link import AsyncLink
 from corelane.store.batches import BatchStore
+from corelane.store.delivery_log import DeliveryLog
 from corelane.store.events import Stories
 from corelane.store.files import FileStore
 from corelane.store.fleet import Fleet
@@ -81,7 +82,13 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     keyring = Keyring(finder)
     app = FastAPI(
-        title="Corelane", version=__version__, summary=SUMMARY, lifespan=lifespan, docs_url=None, redoc_url=None
+        title="Corelane",
+        version=__version__,
+        summary=SUMMARY,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        webhooks=deliveries.posted,
     )
     completions = Completions(store, settings)
     app.state.parts = Parts(
@@ -90,6 +97,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         Stories(link),
         Fleet(link),
         Rollout(link),
+        DeliveryLog(link),
         completions,
         ApiMetrics(),
         FileStore(link),
@@ -100,6 +108,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.include_router(jobs.router)
     app.include_router(results.router)
     app.include_router(events.router)
+    app.include_router(deliveries.router)
     app.include_router(fleet.router)
     app.include_router(rollout.router)
     app.include_router(health.router)

@@ -20,6 +20,7 @@ from corelane.keys import Scope as Scope
 from corelane.metrics import ApiMetrics
 from corelane.settings import Settings
 from corelane.store.batches import BatchStore
+from corelane.store.delivery_log import DeliveryLog
 from corelane.store.events import Stories
 from corelane.store.files import FileStore
 from corelane.store.fleet import Fleet
@@ -39,6 +40,7 @@ class Parts:
     stories: Stories
     fleet: Fleet
     rollout: Rollout
+    deliveries: DeliveryLog
     completions: Completions
     metrics: ApiMetrics
     files: FileStore

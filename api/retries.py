@@ -59,7 +59,7 @@ async def head_of(parts: Parts, record: JobRecord, contexts: Mapping[int, str]) 
         metadata=record.metadata,
         labels=record.labels,
         keep_s=None if keep_s is None else min(keep_s, parts.settings.results_ttl_s),
-        webhook=None if record.webhook_url is None else Webhook(url=record.webhook_url),
+        webhook=webhook_of(record),
     )
 
 
@@ -86,3 +86,12 @@ async def copy_file(parts: Parts, record: JobRecord, indexes: Sequence[int], job
         except (FileNotFoundError, EOFError):
             raise items_lost(record, len(indexes)) from None
     return Upload(target.name, items, tokens, record.results_window)
+
+
+def webhook_of(record: JobRecord) -> Webhook | None:
+    """The webhook that a job was given."""
+    if record.webhook_url is None:
+        return None
+    events = record.webhook_events
+    given = {"url": record.webhook_url} | ({"events": events.split(",")} if events else {})
+    return Webhook.model_validate(given)

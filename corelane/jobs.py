@@ -182,13 +182,20 @@ class Item(Wire):
 #: A word of the caller's own that jobs can be listed by.
 Label = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9._:-]+$")]
 
+#: Facts about a job that a webhook may be told of. `job.completed` means that it is final, whatever its status; the
+#: others are narrower.
+JobEvent = Literal["job.running", "job.completed", "job.succeeded", "job.failed", "job.canceled", "job.expired"]
+
 
 class Webhook(Wire):
-    """Where a job's event is posted, signed by the Standard Webhooks scheme."""
+    """Where a job's events are posted, signed by the Standard Webhooks scheme."""
 
     url: str = Field(min_length=8, max_length=2048, pattern=r"^https?://", description="The receiver, http or https.")
-    events: tuple[Literal["job.completed"], ...] = Field(
-        ("job.completed",), min_length=1, max_length=1, description="Events that are posted."
+    events: tuple[JobEvent, ...] = Field(
+        ("job.completed",),
+        min_length=1,
+        max_length=6,
+        description="Events that are posted, each once and by an id of its own; `job.completed` is any final status.",
     )
 
 

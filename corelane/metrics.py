@@ -30,6 +30,16 @@ class FleetSnapshot:
     claimed_tokens: Mapping[str, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class DeliveryCounts:
+    """Webhooks as last read from the store: attempts by outcome since the beginning, and how things stand."""
+
+    outcomes: Mapping[str, int] = field(default_factory=dict)
+    pending: int = 0
+    dead: int = 0
+    open_circuits: int = 0
+
+
 class ApiMetrics:
     """The metrics of one API process; a new registry each, so that tests and apps do not share counts."""
 
@@ -53,6 +63,8 @@ class ApiMetrics:
         )
         self.fleet = FleetCollector()
         self.registry.register(self.fleet)
+        self.deliveries = DeliveryCollector()
+        self.registry.register(self.deliveries)
 
 
 class FleetCollector(Collector):
@@ -92,3 +104,28 @@ class FleetCollector(Collector):
                 if name in beat:
                     family.add_metric([str(beat["core"])], float(str(beat[name])))
             yield family
+
+
+class DeliveryCollector(Collector):
+    """Shows the last counts of deliveries; the API refreshes them before each scrape."""
+
+    def __init__(self) -> None:
+        self.counts = DeliveryCounts()
+
+    def collect(self) -> Iterator[Metric]:
+        """Deliveries by outcome, and those that wait."""
+        posted = CounterMetricFamily(
+            "corelane_deliveries",
+            "Webhooks by outcome: delivered, gone, dead; failed for each attempt that is made again",
+            labels=["outcome"],
+        )
+        for outcome, count in self.counts.outcomes.items():
+            posted.add_metric([outcome], count)
+        yield posted
+        gauges = {
+            "corelane_deliveries_pending": ("Webhooks not delivered yet", self.counts.pending),
+            "corelane_deliveries_dead": ("Webhooks given up and still kept", self.counts.dead),
+            "corelane_webhook_circuits_open": ("Hosts whose webhooks wait", self.counts.open_circuits),
+        }
+        for name, (help_text, value) in gauges.items():
+            yield GaugeMetricFamily(name, help_text, value)

@@ -23,6 +23,12 @@ Network = IPv4Network | IPv6Network
 #: A number of requests in a time.
 RATE = r"^[1-9][0-9]{0,6}/(second|minute|hour|day)$"
 
+#: Pauses before the second and later attempts at a webhook, in seconds: a day in all, as Standard Webhooks suggests.
+RETRY_PAUSES_S = (5.0, 300.0, 1800.0, 7200.0, 18_000.0, 36_000.0, 36_000.0)
+
+#: Longest time a webhook is tried in all, in seconds (two days): below what the store keeps one under way.
+LONGEST_RETRIES_S = 2 * 24 * 3600.0
+
 
 class Settings(BaseSettings):
     """One frozen record of every choice an operator can make."""
@@ -211,10 +217,50 @@ class Settings(BaseSettings):
     webhook_secret: SecretStr | None = Field(
         None, description="Secret that signs webhooks, `whsec_` + base64; jobs with a webhook are refused without it."
     )
-    webhook_allowed_networks: Annotated[tuple[Network, ...], NoDecode] = Field(
-        (), description="Private networks webhooks may go to, comma-separated CIDRs; none by default."
+    webhook_previous_secret: SecretStr | None = Field(
+        None, description="The secret before it: while both are set, both sign, and receivers change when they like."
     )
-    webhook_timeout_s: float = Field(15, gt=0, description="Time a receiver has to answer, in seconds.")
+    webhook_allowed_networks: Annotated[tuple[Network, ...], NoDecode] = Field(
+        (),
+        description="Private networks webhooks may go to, by http and on any port too, comma-separated CIDRs; none by "
+        "default.",
+    )
+    webhook_allow_http: bool = Field(False, description="Whether webhooks may go to public addresses by plain http.")
+    webhook_proxy: str | None = Field(
+        None,
+        pattern=r"^http://[^/@\s]+$",
+        description="A proxy that posts webhooks, `http://host:port`; it resolves their names and guards private "
+        "addresses (Smokescreen does).",
+    )
+    webhook_timeout_s: float = Field(
+        15, gt=0, le=300, description="Longest time one attempt at a webhook takes, from its first step to its last, s."
+    )
+    webhook_retries_s: Annotated[tuple[float, ...], NoDecode] = Field(
+        RETRY_PAUSES_S,
+        description="Pauses before the second and later attempts at a webhook, comma-separated seconds; 5 s to 10 h, "
+        "27 h in all, by default.",
+    )
+    webhook_inline_bytes: int = Field(
+        16 * 1024, ge=0, description="Results of at most this many bytes are in the webhook's payload; 0: never."
+    )
+    webhook_threads: int = Field(64, ge=1, le=1000, description="Webhooks that one process posts at a time.")
+    webhook_host_threads: int = Field(
+        4, ge=1, description="Webhooks under way to one host at a time; one, once it has failed."
+    )
+    webhook_circuit_failures: int = Field(
+        5, ge=1, description="Failures of a host in a row, after which its webhooks wait."
+    )
+    webhook_circuit_s: float = Field(
+        60, gt=0, description="Time they wait before one is tried, in seconds; doubled each time it fails, to 32 times."
+    )
+    webhook_dead_ttl_s: int = Field(
+        30 * 24 * 3600, ge=60, description="Time a webhook that was given up is kept for redelivery, in seconds."
+    )
+    public_url: str | None = Field(
+        None,
+        pattern=r"^https?://\S+$",
+        description="Where callers reach the API, for absolute links in webhooks; relative ones if unset.",
+    )
 
     # Flower
     flower_host: str = Field("127.0.0.1", description="Address Flower listens on.")
@@ -242,7 +288,13 @@ class Settings(BaseSettings):
     )
 
     @field_validator(
-        "models", "webhook_allowed_networks", "fault_points", "allowed_hosts", "cors_origins", mode="before"
+        "models",
+        "webhook_allowed_networks",
+        "webhook_retries_s",
+        "fault_points",
+        "allowed_hosts",
+        "cors_origins",
+        mode="before",
     )
     @classmethod
     def _split_commas(cls, value: object) -> object:
@@ -256,7 +308,14 @@ class Settings(BaseSettings):
         arm(value)
         return value
 
-    @field_validator("webhook_secret")
+    @field_validator("webhook_retries_s")
+    @classmethod
+    def _refuse_endless_retries(cls, value: tuple[float, ...]) -> tuple[float, ...]:
+        if any(pause <= 0 for pause in value) or sum(value) > LONGEST_RETRIES_S:
+            raise ValueError(f"must be pauses above 0, and {LONGEST_RETRIES_S:.0f} s in all at most")
+        return value
+
+    @field_validator("webhook_secret", "webhook_previous_secret")
     @classmethod
     def _refuse_placeholders(cls, value: SecretStr | None) -> SecretStr | None:
         if value is None:

@@ -72,14 +72,14 @@ def end_process(core: Any) -> None:
 
 
 def _add_keeping(celery: Celery, settings: Settings) -> None:
-    """The sweep and the deliveries; the sweep's connections are opened once, by the first that runs."""
-    sweeping = threading.Lock()
+    """The sweep, the feeding and the deliveries; connections are opened once, by the first that runs."""
+    sweeping, making = threading.Lock(), threading.Lock()
     held: dict[str, Any] = {}
+    couriers: list[Any] = []
 
     @celery.task(name=SWEEP_TASK, send_events=False)
     def sweep_once() -> str:
         from corelane.store.batches import BatchWatch
-        from corelane.store.deliveries import DeliveryStore
         from corelane.store.feeding import Feeder
         from corelane.store.upkeep import Upkeep
         from workers.keeper import sweep
@@ -89,12 +89,7 @@ def _add_keeping(celery: Celery, settings: Settings) -> None:
         try:
             if not held:
                 bell = bell_envelope(celery)
-                held.update(
-                    upkeep=Upkeep(settings, bell),
-                    deliveries=DeliveryStore(settings),
-                    feeder=Feeder(settings, bell),
-                    batches=BatchWatch(settings),
-                )
+                held.update(upkeep=Upkeep(settings, bell), feeder=Feeder(settings, bell), batches=BatchWatch(settings))
             return sweep(celery, **held)
         except Unavailable as error:
             log.warning("sweep_waits_for_store", detail=error.detail)
@@ -123,12 +118,18 @@ def _add_keeping(celery: Celery, settings: Settings) -> None:
             log.warning("batches_wait_for_store", detail=error.detail)
             return error.detail
 
-    @celery.task(name=DELIVER_TASK)
-    def deliver_once(delivery: str) -> str:
-        from corelane.store.deliveries import DeliveryStore
-        from workers.delivery import deliver
+    @celery.task(name=DELIVER_TASK, send_events=False)
+    def deliver_due() -> str:
+        from workers.delivery import Courier
 
-        return deliver(settings, DeliveryStore(settings), delivery)
+        with making:
+            if not couriers:
+                couriers.append(Courier(settings))
+        try:
+            return str(couriers[0].post_due(celery.stop_flag.is_set))
+        except Unavailable as error:
+            log.warning("courier_waits_for_store", detail=error.detail)
+            return error.detail
 
 
 app = create_app(Settings())

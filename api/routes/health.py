@@ -49,5 +49,6 @@ async def refresh(parts: Parts) -> None:
         cores = await parts.fleet.cores()
         waiting, claimed = await parts.fleet.tokens()
         parts.metrics.fleet.snapshot = FleetSnapshot(cores, waiting, claimed)
+        parts.metrics.deliveries.counts = await parts.deliveries.counts()
     except Unavailable:
         return

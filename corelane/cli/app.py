@@ -12,7 +12,7 @@ from corelane.cli.fleet import cores, models
 from corelane.cli.health import health
 from corelane.cli.jobs import jobs
 from corelane.cli.keys import keys
-from corelane.cli.roles import api, flower, keeper, worker
+from corelane.cli.roles import api, deliveries, flower, keeper, worker
 from corelane.cli.serve import serve
 from corelane.cli.webhooks import webhooks
 
@@ -42,6 +42,7 @@ def make_cli() -> typer.Typer:
     cli.command(rich_help_panel=roles)(api)
     cli.command(rich_help_panel=roles)(worker)
     cli.command(rich_help_panel=roles)(keeper)
+    cli.command(rich_help_panel=roles)(deliveries)
     cli.command(rich_help_panel=roles)(flower)
     cli.command(rich_help_panel=roles)(health)
     return cli

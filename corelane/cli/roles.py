@@ -1,7 +1,7 @@
-"""The commands that become one process of the fleet: api, worker, keeper, flower. Each replaces this process.
+"""The commands that become one process of the fleet: api, worker, keeper, deliveries, flower.
 
-What a role needs before its libraries load (CPU affinity, thread counts, the settings as environment) is set here,
-at exec.
+Each replaces this process. What a role needs before its libraries load (CPU affinity, thread counts, the settings as
+environment) is set here, at exec.
 """
 
 import os
@@ -17,8 +17,12 @@ from corelane.engine.cores import CoreSlot, core_slot, pin
 from corelane.lanes import DELIVERY_QUEUE, KEEPER_QUEUE, Core
 from corelane.settings import Settings, read_settings
 
-#: Threads of the keeper: one sweeps, one feeds, one carries batches on, the others wait for slow receivers.
-KEEPER_THREADS = 10
+#: Tasks of the keeper at a time: one sweeps, one feeds, one carries batches on, and there is room for those that find
+#: them at it.
+KEEPER_THREADS = 6
+
+#: Tasks of the courier at a time: one posts, from threads of its own, the other finds it at it.
+COURIER_TASKS = 2
 
 #: A stop waits this long for requests that are being answered; longer waits are cut, and clients ask again, in seconds.
 API_GRACE_S = 10
@@ -41,10 +45,18 @@ def worker_argv(core: Core) -> list[str]:
 
 
 def keeper_argv(host: str) -> list[str]:
-    """The keeper: beat, sweeps and deliveries in one process of threads."""
+    """The keeper: beat, sweeps and feeding in one process of threads."""
     return celery_argv(
-        *("worker", "-n", f"keeper@{host}", "-Q", f"{KEEPER_QUEUE},{DELIVERY_QUEUE}", "-B"),
+        *("worker", "-n", f"keeper@{host}", "-Q", KEEPER_QUEUE, "-B"),
         *("-P", "threads", "-c", str(KEEPER_THREADS), "--without-gossip", "--without-mingle", "--loglevel", "INFO"),
+    )
+
+
+def deliveries_argv(host: str) -> list[str]:
+    """The courier: posts webhooks, in a process where a receiver can hold up nothing else."""
+    return celery_argv(
+        *("worker", "-n", f"deliveries@{host}", "-Q", DELIVERY_QUEUE),
+        *("-P", "threads", "-c", str(COURIER_TASKS), "--without-gossip", "--without-mingle", "--loglevel", "INFO"),
     )
 
 
@@ -130,11 +142,20 @@ def worker(
 
 
 def keeper(redis: Annotated[str | None, typer.Option(help="Redis URL.")] = None) -> None:
-    """Run the keeper: returns the leases of the dead, rings forgotten bells, delivers webhooks."""
+    """Run the keeper: returns the leases of the dead, rings forgotten bells, feeds large jobs."""
+    with exit_on_error():
+        require("api", "celery", "redis")
+        settings = read_settings(redis_url=redis)
+        argv = keeper_argv(settings.core_host)
+        os.execve(argv[0], argv, settings.environment(core=None))
+
+
+def deliveries(redis: Annotated[str | None, typer.Option(help="Redis URL.")] = None) -> None:
+    """Run the courier: posts webhooks, and tries again for a day. Any number may run."""
     with exit_on_error():
         require("api", "celery", "redis", "ssrfguard")
         settings = read_settings(redis_url=redis)
-        argv = keeper_argv(settings.core_host)
+        argv = deliveries_argv(settings.core_host)
         os.execve(argv[0], argv, settings.environment(core=None))
 
 

@@ -1,9 +1,9 @@
 """``corelane serve``: a whole fleet on one machine. Finds or starts Redis, compiles the default model if need be,
-starts keeper, workers, API and Flower in this order, waits until a question would be answered, and says where
-everything is.
+starts keeper, workers, deliveries, API and Flower in this order, waits until a question would be answered, and says
+where everything is.
 
 Stops in order too: the API first, so that nothing new comes in; then the workers, which finish their batch; then
-the keeper and Flower; Redis last, with everything on disk.
+the keeper, the deliveries and Flower; Redis last, with everything on disk.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from corelane.artifacts import model_name
 from corelane.cli.compile import is_compiled
 from corelane.cli.errors import exit_on_error, require
 from corelane.cli.redis_server import find_server, free_port, server_argv
-from corelane.cli.roles import flower_argv, flower_env, keeper_argv, worker_env
+from corelane.cli.roles import deliveries_argv, flower_argv, flower_env, keeper_argv, worker_env
 from corelane.cli.supervisor import Part, Supervisor
 from corelane.engine.cores import core_slots
 from corelane.engine.neuron_chips import CHIPS
@@ -46,7 +46,10 @@ GIVEN_REDIS_S = 5
 #: Workers of Neuron cores start this far apart, in seconds: longer than the runtime takes to claim its core.
 NEURON_STAGGER_S = 2
 
-STOP_ORDER = (("api",), ("core",), ("keeper", "flower"), ("redis",))
+#: Beyond the time of an attempt under way, the deliveries end within this, in seconds.
+DELIVERIES_GRACE_S = 5
+
+STOP_ORDER = (("api",), ("core",), ("keeper", "deliveries", "flower"), ("redis",))
 
 
 def serve(
@@ -93,7 +96,7 @@ async def _serve(settings: Settings, console: Console) -> str | None:
             console.print(_banner(settings, password))
             await supervisor.wait()
     finally:
-        supervisor.say("stopping: api, workers, keeper, flower, redis")
+        supervisor.say("stopping: api, workers, keeper, deliveries, flower, redis")
         await supervisor.stop(STOP_ORDER)
     return supervisor.failure
 
@@ -191,6 +194,9 @@ async def _start_fleet(settings: Settings, supervisor: Supervisor, password: str
         argv = [*corelane, "worker", "--core", str(slot.index)]
         worker = worker_env(settings, slot)
         await supervisor.start(Part(f"core{slot.index}", argv, worker, relaunch=True, grace_s=30))
+    grace_s = settings.webhook_timeout_s + DELIVERIES_GRACE_S
+    argv = deliveries_argv(settings.core_host)
+    await supervisor.start(Part("deliveries", argv, env, relaunch=True, grace_s=grace_s))
     await supervisor.start(Part("api", [*corelane, "api"], env, grace_s=15))
     await supervisor.start(Part("flower", flower_argv(settings), flower_env(settings, password)))
 

@@ -64,8 +64,19 @@
     cl:failed:VERSION          zset    core where a version wanted on so many cores did not      lease_s
                                        load → time until which that surely is so, ms
     cl:events                  stream  one entry per job that became final                       10,000 entries
-    cl:delivery:ID             hash    one event on its way to a webhook                         results_ttl_s
-    cl:due                     zset    delivery → time of its next attempt, ms                   none
+    cl:delivery:ID             hash    one event on its way to a webhook: url, bytes or what    3 days while pending,
+                                       they are made of, state, attempts so far                  results_ttl_s done,
+                                                                                                 dead_ttl_s dead
+    cl:tries:ID                list    its last fifty attempts, JSON                             as the delivery
+    cl:deliveries:SUBJECT      zset    deliveries of a job or batch → time of the event, ms      as the first of them
+    cl:due:HOST                zset    deliveries to a host → time of the next attempt, ms       none
+    cl:flight:HOST             zset    those under way → time they are due again, ms             none
+    cl:due                     zset    host that has any → time it is worth a look, ms           none
+    cl:failures                hash    host → failures in a row, while any wait for it           none
+    cl:circuits                zset    host that is left alone → until, ms                       none
+    cl:wake:couriers           list    wakes a sender of webhooks                                30 s
+    cl:dead                    zset    dead letters → time they were given up, ms                none (their own)
+    cl:posted                  hash    outcome → attempts and deliveries that ended so           none
     cl:key:DIGEST              hash    an API key by its SHA-256: id, name, owner, scopes, times     none
     cl:keys                    hash    id of a key → its digest                                  none
     cl:keys:changed            string  counter: keys made and revoked; the API looks when it     none
@@ -86,8 +97,8 @@
 
 Times are Redis' own clock, so the clocks of hosts do not matter. Every script is atomic and may be repeated: a repeated
 submit finds its job, a repeated commit finds no lease. ``admission``, ``jobs``, ``listing``, ``idempotency``,
-``results``, ``events``, ``retries``, ``completions``, ``fleet`` and ``rollout`` serve the API, ``dispatch``, ``fleet``
-and ``plans`` the workers, ``upkeep`` and ``feeding`` the keeper, ``deliveries`` the webhooks, ``keys`` the API and the
-operator, ``files`` and ``batches`` the API and the keeper; ``records`` and ``payloads`` are how a job and its items are
-read.
+``results``, ``events``, ``retries``, ``completions``, ``fleet``, ``rollout`` and ``delivery_log`` serve the API,
+``dispatch``, ``fleet`` and ``plans`` the workers, ``upkeep`` and ``feeding`` the keeper, ``files`` and ``batches`` the
+API and the keeper, ``deliveries`` the sender of webhooks, ``keys`` the API and the operator; ``records`` and
+``payloads`` are how a job and its items are read.
 """

@@ -154,7 +154,7 @@ end
 -- A job's one and only end: status, event, webhook, and the wake-up of whoever waits. Callers check that it is open.
 local function finish(job, status, ttl)
   local key, now = job_key(job), now_ms()
-  local url, priority, file, version = unpack(redis.call('HMGET', key, 'webhook_url', 'priority', 'file', 'version'))
+  local priority, file, version = unpack(redis.call('HMGET', key, 'priority', 'file', 'version'))
   redis.call('HSET', key, 'status', status, 'finished_ms', now)
   ttl = retain(job, status, ttl, now)
   if file then
@@ -165,12 +165,8 @@ local function finish(job, status, ttl)
   redis.call('ZREM', 'cl:expiring', job)
   redis.call('SREM', 'cl:open:' .. (priority or '1'), job)
   redis.call('XADD', 'cl:events', 'MAXLEN', '~', 10000, '*', 'job', job, 'status', status)
-  if url then
-    local id = 'evt_' .. string.sub(job, 5)
-    redis.call('HSET', 'cl:delivery:' .. id, 'job', job, 'url', url, 'event', 'job.completed', 'at_ms', now, 'attempts', 0)
-    redis.call('EXPIRE', 'cl:delivery:' .. id, ttl)
-    redis.call('ZADD', 'cl:due', now, id)
-  end
+  announce_job(key, job, 'job.completed', now, ttl)
+  announce_job(key, job, 'job.' .. status, now, ttl)
   if redis.call('EXISTS', story_key(job)) == 1 then
     redis.call('HSET', key, 'story_end', tell(job, 'job.completed'))
     redis.call('EXPIRE', story_key(job), ttl)

@@ -12,5 +12,6 @@ if once and string.match(redis.call('GET', once) or '', '^%S+') == job then redi
 if file then redis.call('ZADD', 'cl:feeds', now_ms(), job) end
 redis.call('ZREM', 'cl:index:' .. owner, job)
 redis.call('ZREM', 'cl:keeping', owner .. ':' .. job .. (file and ':file' or ''))
+forget_deliveries(job)
 redis.call('UNLINK', key, in_key(job), contexts_key(job), out_key(job), dropped_key(job), story_key(job))
 return 1

@@ -1,70 +1,180 @@
-"""Deliveries: events on their way to webhooks, and when each is tried next."""
+"""Deliveries as their sender sees them: which are due, what is posted, and what came of it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import orjson
 
 from corelane.settings import Settings
-from corelane.store.connections import Link, pairs
+from corelane.store.connections import Command, Link, pairs
 from corelane.store.records import JobRecord
 
-#: A delivery that was handed out is due again after this, unless its outcome is reported first, in milliseconds.
-ATTEMPT_LEASE_MS = 60_000
+#: A delivery that was handed out is due again this long after its attempt must be over, in seconds.
+LEASE_GRACE_S = 3
+
+#: A sender that has nothing to do looks again when something is due, after this at the latest, in seconds; whatever
+#: changes wakes it before.
+LOOK_S, LEAST_LOOK_S = 1.0, 0.01
+
+State = Literal["pending", "delivered", "gone", "dead"]
+
+#: What an event is made of before its bytes are fixed.
+FACTS = ("data", "record")
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One event for one receiver; ``id`` stays the same over all attempts."""
+    """One event for one receiver; ``id`` and the payload stay the same over all attempts.
+
+    ``tries`` counts the attempts of this round, ``attempts`` those before a redelivery as well. Until the payload is
+    fixed, ``data`` holds the event's data as JSON, or ``job`` the job as it stood.
+    """
 
     id: str
-    job: str
-    url: str
     event: str
+    subject: str
+    owner: str
+    url: str
+    host: str
+    state: State
     at_ms: int
+    tries: int
     attempts: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    payload: bytes | None = None
+    data: bytes | None = None
+    job: JobRecord | None = None
+
+    @classmethod
+    def parse(cls, delivery: str, raw: Mapping[bytes, bytes]) -> "Delivery":
+        """A delivery's hash as a record."""
+        text = {key.decode(): value.decode() for key, value in raw.items() if key not in (b"payload", b"data")}
+        record = text.get("record")
+        facts = {} if record is None else {k.encode(): str(v).encode() for k, v in orjson.loads(record).items()}
+        return cls(
+            id=delivery,
+            event=text["event"],
+            subject=text["subject"],
+            owner=text["owner"],
+            url=text["url"],
+            host=text["host"],
+            state=text["state"],  # type: ignore[arg-type]  # written by the store's scripts alone
+            at_ms=int(text["at_ms"]),
+            tries=int(text["tries"]),
+            attempts=int(text["attempts"]),
+            headers=orjson.loads(text["headers"]),
+            payload=raw.get(b"payload"),
+            data=raw.get(b"data"),
+            job=JobRecord.parse(text["subject"], facts) if facts else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt as the log keeps it; ``status`` is 0 if the receiver gave none."""
+
+    at_ms: int
+    status: int
+    duration_ms: int
+    error: str | None
+    snippet: str
+
+    @classmethod
+    def decode(cls, text: bytes | str) -> "Attempt":
+        """Read an attempt back from the log."""
+        return cls(*orjson.loads(text))
+
+    def encode(self) -> bytes:
+        """The text that stands in the log."""
+        return orjson.dumps((self.at_ms, self.status, self.duration_ms, self.error, self.snippet))
+
+
+def schedule_command(
+    settings: Settings,
+    event: str,
+    subject: str,
+    owner: str,
+    url: str,
+    data: Mapping[str, Any],
+    headers: Mapping[str, str] | None = None,
+) -> tuple[Any, ...]:
+    """The arguments of the script ``schedule``, for either kind of link."""
+    return (event, subject, owner, url, settings.results_ttl_s, orjson.dumps(data), orjson.dumps(headers or {}))
 
 
 class DeliveryStore:
-    """Hands out due deliveries and keeps their outcome."""
+    """Hands out due deliveries and keeps what came of them. Not thread-safe: one for each thread."""
 
     def __init__(self, settings: Settings) -> None:
+        self._settings = settings
         self._link = Link(settings.redis_url)
 
-    def take_due(self, limit: int) -> list[str]:
-        """Ids of deliveries to try now; each is handed out once a minute at most."""
-        now = self._now_ms()
-        due = self._link("ZRANGEBYSCORE", "cl:due", "-inf", now, "LIMIT", 0, limit)
-        ids = [delivery.decode() for delivery in due]
-        if ids:
-            self._link("ZADD", "cl:due", "XX", *(part for i in ids for part in (now + ATTEMPT_LEASE_MS, i)))
-        return ids
+    def schedule(
+        self,
+        event: str,
+        subject: str,
+        owner: str,
+        url: str,
+        data: Mapping[str, Any],
+        headers: Mapping[str, str] | None = None,
+    ) -> str:
+        """Announce an event of a subject (``batch_…``) to a URL; the delivery's id.
+
+        ``event`` is ``KIND.WHAT``; it is announced once for each subject, however often this is called. ``data``
+        becomes the payload's data; ``headers`` (a request id, a traceparent) are sent along.
+        """
+        command = schedule_command(self._settings, event, subject, owner, url, data, headers)
+        return str(self._link.run("schedule", *command).decode())
+
+    def take(self, limit: int) -> list[str]:
+        """Ids of deliveries to try now, at most so many; each is handed out again unless its attempt is reported."""
+        lease_ms = int(1000 * (self._settings.webhook_timeout_s + LEASE_GRACE_S))
+        taken = self._link.run("take_due", limit, lease_ms, self._settings.webhook_host_threads)
+        return [delivery.decode() for delivery in taken]
+
+    def wait(self) -> None:
+        """Until something may be due, or a moment is over."""
+        first = self._link("ZRANGE", "cl:due", 0, 0, "WITHSCORES")
+        left_s = (float(first[1]) - self.now_ms()) / 1000 if first else LOOK_S
+        self._link("BLPOP", "cl:wake:couriers", min(LOOK_S, max(LEAST_LOOK_S, left_s)))
 
     def get(self, delivery: str) -> Delivery | None:
-        """A delivery, or None once it is done or forgotten."""
-        raw, due = self._link.many([("HGETALL", f"cl:delivery:{delivery}"), ("ZSCORE", "cl:due", delivery)])
-        if not raw or due is None:
-            return None
-        values = {key.decode(): value.decode() for key, value in pairs(raw)}
-        return Delivery(
-            delivery, values["job"], values["url"], values["event"], int(values["at_ms"]), int(values["attempts"])
-        )
+        """A delivery, or None once it is forgotten."""
+        raw = dict(pairs(self._link("HGETALL", f"cl:delivery:{delivery}")))
+        return Delivery.parse(delivery, raw) if raw else None
 
-    def job(self, delivery: Delivery) -> JobRecord | None:
-        """The job an event is about, or None once it is forgotten."""
-        raw = self._link("HGETALL", f"cl:job:{{{delivery.job}}}")
-        return JobRecord.parse(delivery.job, dict(pairs(raw))) if raw else None
-
-    def record(self, delivery: str, outcome: str, retry_after_s: float | None) -> None:
-        """Note an attempt's outcome; due again after ``retry_after_s``, or done."""
+    def fix(self, delivery: str, payload: bytes) -> bytes:
+        """Keep the bytes of an event; those that were fixed first, whoever fixed them."""
         key = f"cl:delivery:{delivery}"
-        commands: list[tuple[object, ...]] = [
-            ("HINCRBY", key, "attempts", 1),
-            ("HSET", key, "outcome", outcome[:1000]),
-        ]
-        if retry_after_s is None:
-            commands.append(("ZREM", "cl:due", delivery))
-        else:
-            commands.append(("ZADD", "cl:due", self._now_ms() + int(retry_after_s * 1000), delivery))
-        self._link.many(commands)
+        commands: list[Command] = [("HSETNX", key, "payload", payload), ("HGET", key, "payload"), ("HDEL", key, *FACTS)]
+        return bytes(self._link.many(commands)[1])
 
-    def _now_ms(self) -> int:
+    def report(
+        self,
+        delivery: str,
+        outcome: str,
+        attempt: Attempt,
+        *,
+        is_host_well: bool,
+        pause_s: float | None,
+        rest_s: float,
+        window_s: float,
+    ) -> str:
+        """Note an attempt; due again after ``pause_s``, or done, as it is after ``window_s`` in all. Its host rests for
+        ``rest_s``. The state it has now, or nothing if it was forgotten meanwhile.
+        """
+        settings = self._settings
+        pause_ms = -1 if pause_s is None else int(1000 * pause_s)
+        state = self._link.run(
+            "report",
+            *(delivery, outcome, int(is_host_well), pause_ms, int(1000 * rest_s), attempt.encode()),
+            *(settings.results_ttl_s, settings.webhook_dead_ttl_s, int(1000 * window_s)),
+            *(settings.webhook_host_threads, settings.webhook_circuit_failures, int(1000 * settings.webhook_circuit_s)),
+        )
+        return str(state.decode())
+
+    def now_ms(self) -> int:
+        """Redis' own time."""
         seconds, micros = self._link("TIME")
         return int(seconds) * 1000 + int(micros) // 1000

@@ -181,6 +181,7 @@ class JobStore:
         }
         if submission.webhook is not None:
             fields["webhook_url"] = submission.webhook.url
+            fields["webhook_events"] = ",".join(submission.webhook.events)
         if submission.labels:
             fields["labels"] = orjson.dumps(submission.labels)
         given = {name: getattr(submission, name) for name in ("asked", "keep_s", "name", "retry_of")}

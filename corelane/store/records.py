@@ -12,7 +12,7 @@ from corelane.lanes import PUBLIC
 from corelane.store.admission import Promise
 
 #: Fields of a job's hash that may be missing, and are taken as they are.
-TEXTS = ("name", "retry_of", "asked", "webhook_url", "file")
+TEXTS = ("name", "retry_of", "asked", "webhook_url", "webhook_events", "file")
 NUMBERS = ("started_ms", "finished_ms", "expires_ms", "dropped", "keep_s", "kept_until_ms", "fed", "results_window")
 
 
@@ -86,6 +86,7 @@ class JobRecord:
     #: The model that was asked for, of which ``version`` is what answers.
     asked: str = ""
     webhook_url: str | None = None
+    webhook_events: str | None = None
     keep_s: int | None = None
     kept_until_ms: int | None = None
     #: The file its items stand in, if they were sent as lines, and how many of them were fed from it.

@@ -35,7 +35,14 @@ NAMES = (
     "begin_batch",
     "step_batch",
     "cancel_batch",
+    "schedule",
+    "take_due",
+    "report",
+    "redeliver",
 )
+
+#: Shared by every script, in this order: the end of a job announces its events.
+SHARED = ("hooks", "common")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +57,7 @@ class Script:
 @cache
 def load_scripts() -> dict[str, Script]:
     """Every script by name."""
-    common = (FOLDER / "common.lua").read_text()
+    common = "".join((FOLDER / f"{name}.lua").read_text() for name in SHARED)
     texts = {name: common + (FOLDER / f"{name}.lua").read_text() for name in NAMES}
     return {
         name: Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())

@@ -8,7 +8,7 @@ import orjson
 from corelane.errors import WorkerLost
 from corelane.faults import reach
 from corelane.jobs import failed_result
-from corelane.lanes import Ref, return_refs
+from corelane.lanes import DELIVERY_QUEUE, Ref, return_refs
 from corelane.settings import Settings
 from corelane.store.connections import Link, pairs
 from corelane.store.payloads import slice_ids
@@ -52,6 +52,10 @@ class Upkeep:
     def forget(self) -> int:
         """Clear up after jobs whose time to be kept is over; how many."""
         return int(self._link.run("forget", self._settings.gone_ttl_s, FORGOTTEN_PER_SWEEP))
+
+    def rings_waiting(self) -> int:
+        """Messages that no courier has taken from its queue yet."""
+        return int(self._link("LLEN", DELIVERY_QUEUE))
 
     def _return(self, lease: str, *, only_lapsed: bool) -> int:
         held = self._link("HGETALL", f"cl:claim:{lease}")

@@ -29,6 +29,10 @@ def test_every_route_is_there(document: dict[str, Any]) -> None:
         ("delete", "/v1/jobs/{job_id}/results"),
         ("post", "/v1/jobs/{job_id}/cancel"),
         ("get", "/v1/jobs/{job_id}/events"),
+        ("get", "/v1/jobs/{job_id}/deliveries"),
+        ("get", "/v1/deliveries"),
+        ("get", "/v1/deliveries/{delivery_id}"),
+        ("post", "/v1/deliveries/{delivery_id}/redeliver"),
         ("get", "/v1/cores"),
         ("get", "/v1/models"),
         ("post", "/v1/cores/{core}/models"),
@@ -95,3 +99,8 @@ def test_every_route_says_how_to_send_a_key_and_what_the_gate_answers(document: 
                 assert "security" not in operation, path
     guarded = create_app(Settings(auth="required")).openapi()
     assert guarded["paths"]["/v1/cores"]["get"]["security"] == [{"bearer": []}, {"header": []}]
+
+
+def test_what_is_posted_to_webhooks_is_documented(document: dict[str, Any]) -> None:
+    body = document["webhooks"]["job"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert body == {"$ref": "#/components/schemas/JobNotice"}

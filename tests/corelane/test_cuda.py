@@ -121,7 +121,7 @@ def test_cpu_backend_refuses_an_artifact_for_gpus(tiny_artifact: Artifact, targe
     foreign = tiny_artifact.model_copy(
         update={"manifest": tiny_artifact.manifest.model_copy(update={"target": "cuda", "dtype": "fp16"})}
     )
-    with pytest.raises(Exception, match="is for cuda/torchscript"):
+    with pytest.raises(Exception, match="is for cuda"):
         open_backend(target).load(foreign)
     assert read_artifact(tiny_artifact.path).manifest.target == "cpu"
 

@@ -228,7 +228,7 @@ def test_final_job_with_a_webhook_has_one_delivery_due(bench: Bench) -> None:
     core.commit(claim.lease, answered(claim))
     core.commit(claim.lease, answered(claim))
     assert bench.raw.zcard("cl:due") == 1
-    assert bench.raw.hget(f"cl:delivery:evt_{job[4:]}", "url") == "https://example.com/x"
+    assert bench.raw.hget(f"cl:delivery:evt_{job[4:]}_completed", "url") == "https://example.com/x"
 
 
 def test_full_redis_refuses_with_a_sentence_and_keeps_nothing(bench: Bench) -> None:

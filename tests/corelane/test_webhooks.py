@@ -1,68 +1,111 @@
 import base64
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from standardwebhooks.webhooks import Webhook as Verifier
+from standardwebhooks.webhooks import WebhookVerificationError
 
-from corelane.errors import WebhookRefused
-from corelane.jobs import JobStatus
-from corelane.settings import Settings
+from corelane.errors import SetupError
+from corelane.jobs import Job, JobStatus
+from corelane.settings import RETRY_PAUSES_S, Settings
 from corelane.store.records import JobRecord
-from corelane.webhooks import RETRY_PAUSES_S, check_address, event_payload, next_pause, sign_payload
+from corelane.webhooks.events import event_payload, job_data, sign_payload, signing_secrets
+from corelane.webhooks.retries import JITTER, LONGEST_RETRY_AFTER_S, Reply, Verdict, judge, retry_after_s, window_s
 
 SECRET = "whsec_" + base64.b64encode(b"0123456789abcdef01234567").decode()
+PREVIOUS = "whsec_" + base64.b64encode(b"76543210fedcba9876543210").decode()
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+def a_job() -> Job:
+    return JobRecord("job_x", JobStatus.SUCCEEDED, "m@1", 1, 1000, 1001, 1002, succeeded=1).describe()
+
+
+def verdict(status: int, tries: int = 1, retry_after: str | None = None, roll: float = 0) -> Verdict:
+    return judge(Reply(status, 5, retry_after=retry_after), tries, RETRY_PAUSES_S, roll, NOW)
 
 
 def test_signature_verifies_with_the_stock_library() -> None:
-    job = JobRecord("job_x", JobStatus.SUCCEEDED, "m@1", 1, 1000, 1001, 1002, succeeded=1).describe()
-    payload = event_payload("job.completed", 1002, job)
-    headers = sign_payload(SECRET, "evt_x", datetime.now(UTC), payload)
+    data = job_data(a_job(), [{"index": 0}], inline_bytes=1000, public_url=None)
+    payload = event_payload("job.completed", 1002, data)
+    headers = sign_payload([SECRET], "evt_x", datetime.now(UTC), payload)
     event = Verifier(SECRET).verify(payload, headers)
+    assert event["type"] == "job.completed"
     assert event["data"]["id"] == "job_x"
+    assert event["data"]["results"] == [{"index": 0}]
+    assert event["data"]["urls"]["self"] == "/v1/jobs/job_x"
     assert event["timestamp"] == "1970-01-01T00:00:01.002Z"
-    assert "results" not in json.loads(payload)["data"]
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "http://127.0.0.1/x",
-        "http://localhost/x",
-        "http://[::1]/x",
-        "http://10.0.0.8/x",
-        "http://192.168.1.1/x",
-        "http://169.254.169.254/latest/meta-data",
-        "http://[::ffff:127.0.0.1]/x",
-        "http://2130706433/x",
-        "http://0177.0.0.1/x",
-        "http://100.64.0.1/x",
-        "http://[64:ff9b::7f00:1]/x",
-        "http://user:pass@93.184.216.34/x",
-        "http://93.184.216.34:8080/x",
-        "https://0.0.0.0/x",
-    ],
-)
-def test_address_that_is_not_public_is_refused_naming_the_setting(url: str) -> None:
-    with pytest.raises(WebhookRefused, match="CORELANE_WEBHOOK_ALLOWED_NETWORKS"):
-        check_address(Settings(), url)
+def test_while_a_secret_is_replaced_receivers_verify_with_either() -> None:
+    secrets = signing_secrets(Settings(webhook_secret=SECRET, webhook_previous_secret=PREVIOUS))
+    headers = sign_payload(secrets, "evt_x", datetime.now(UTC), b'{"a":1}')
+    assert len(headers["webhook-signature"].split(" ")) == 2
+    assert Verifier(SECRET).verify(b'{"a":1}', headers) == {"a": 1}
+    assert Verifier(PREVIOUS).verify(b'{"a":1}', headers) == {"a": 1}
+    other = "whsec_" + base64.b64encode(b"a third secret of 24 byte").decode()
+    with pytest.raises(WebhookVerificationError):
+        Verifier(other).verify(b'{"a":1}', headers)
 
 
-def test_allowed_network_is_let_pass_on_any_port() -> None:
-    settings = Settings(webhook_allowed_networks="127.0.0.0/8")
-    check_address(settings, "http://127.0.0.1:9000/x")
-    with pytest.raises(WebhookRefused):
-        check_address(settings, "http://10.0.0.8/x")
+def test_without_a_secret_nothing_is_signed() -> None:
+    with pytest.raises(SetupError, match="CORELANE_WEBHOOK_SECRET"):
+        signing_secrets(Settings())
 
 
-def test_public_address_is_let_pass() -> None:
-    check_address(Settings(), "https://93.184.216.34/x")
+def test_results_that_are_not_small_are_told_by_their_address_alone() -> None:
+    many = [{"index": n} for n in range(100)]
+    for results, bound in ((many, 100), (many, 0), ([], 100)):
+        data = json.loads(job_data(a_job(), results, inline_bytes=bound, public_url="https://qa.example/x/"))
+        assert "results" not in data
+        assert data["urls"]["results"] == "https://qa.example/x/v1/jobs/job_x/results"
 
 
-def test_attempts_go_on_for_a_day_and_end_on_success_or_gone() -> None:
-    assert next_pause(1, 204) is None
-    assert next_pause(1, 410) is None
-    pauses = [next_pause(attempt, 500) for attempt in range(1, 10)]
+def test_success_and_gone_end_a_delivery_and_all_else_is_tried_again() -> None:
+    assert verdict(204) == Verdict("delivered", True, None, 0)
+    assert verdict(410) == Verdict("gone", True, None, 0)
+    for status in (0, 302, 400, 404, 500):
+        assert verdict(status).outcome == "failed"
+        assert verdict(status).pause_s == 5
+
+
+def test_attempts_go_on_for_a_day_and_then_it_is_over() -> None:
+    pauses = [verdict(500, tries).pause_s for tries in range(1, 10)]
     assert pauses == [*RETRY_PAUSES_S, None, None]
-    assert 24 * 3600 < sum(RETRY_PAUSES_S) < 30 * 3600
-    assert next_pause(1, 302) == next_pause(1, 0) == 5
+    assert 24 * 3600 < sum(RETRY_PAUSES_S) <= window_s(RETRY_PAUSES_S)
+    assert window_s((0.5,)) == 24 * 3600
+
+
+def test_a_host_is_well_as_long_as_it_answers_for_itself() -> None:
+    assert [status for status in (0, 200, 302, 400, 408, 410, 429, 500, 503) if verdict(status).is_host_well] == [
+        200,
+        302,
+        400,
+        410,
+    ]
+
+
+@given(st.floats(0, 1), st.integers(1, 7), st.integers(0, 10**12))
+def test_pauses_are_lengthened_at_random_and_by_what_was_asked_for_within_bounds(
+    roll: float, tries: int, asked: int
+) -> None:
+    found = verdict(503, tries, str(asked), roll)
+    least = max(RETRY_PAUSES_S[tries - 1], min(asked, LONGEST_RETRY_AFTER_S))
+    assert found.pause_s is not None
+    assert least <= found.pause_s <= least * (1 + JITTER)
+    assert found.host_pause_s == min(asked, 600)
+
+
+def test_retry_after_is_read_as_seconds_or_as_a_date() -> None:
+    assert retry_after_s("120", NOW) == 120
+    assert retry_after_s(format_datetime(NOW + timedelta(seconds=90), usegmt=True), NOW) == 90
+    assert retry_after_s(format_datetime(NOW - timedelta(days=90), usegmt=True), NOW) == 0
+
+
+@given(st.text(max_size=40))
+def test_retry_after_that_cannot_be_read_asks_for_nothing(text: str) -> None:
+    assert retry_after_s(text, NOW) >= 0

@@ -1,60 +1,115 @@
-"""A webhook given with a job arrives once it is final, and its signature verifies with the stock library."""
+"""Webhooks of a running service: signed, logged, sent again, and complete though their sender is killed."""
 
-from collections.abc import Iterator
+import os
+import signal
+import threading
+from pathlib import Path
 
 import pytest
-from pytest_httpserver import HTTPServer
 from standardwebhooks.webhooks import Webhook
-from werkzeug import Request, Response
 
 from tests.integration.conftest import WEBHOOK_SECRET, Fleet, wait_for
+from tests.receivers import receiver
 
 
-@pytest.fixture
-def receiver() -> Iterator[HTTPServer]:
-    with HTTPServer(host="127.0.0.1") as server:
-        yield server
+def submit(fleet: Fleet, url: str, *events: str) -> dict:
+    body = {"question": "Who?", "context": "Ada wrote it.", "webhook": {"url": url}}
+    if events:
+        body["webhook"]["events"] = events  # type: ignore[index]
+    response = fleet.api.post("/v1/jobs", json=body)
+    assert response.status_code == 202, response.text
+    return response.json()
 
 
-def submit(fleet: Fleet, url: str) -> dict:
-    body = {"question": "Who?", "context": "Ada wrote it.", "webhook": {"url": url, "events": ["job.completed"]}}
-    return fleet.api.post("/v1/jobs", json=body).json()
+def deliveries(fleet: Fleet, job: dict) -> list[dict]:
+    return fleet.api.get(f"/v1/jobs/{job['id']}/deliveries").json()["data"]
 
 
-def test_final_status_is_posted_and_signed(fleet: Fleet, receiver: HTTPServer) -> None:
-    seen: list[tuple[dict[str, str], bytes]] = []
+def sender(fleet: Fleet) -> int:
+    """The process that posts webhooks."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            status, line = (folder / "status").read_text(), (folder / "cmdline").read_text()
+        except OSError:
+            continue
+        if f"PPid:\t{fleet.process.pid}\n" in status and "deliveries@" in line:
+            return int(folder.name)
+    return 0
 
-    def take(request: Request) -> Response:
-        seen.append((dict(request.headers), request.get_data()))
-        return Response(status=204)
 
-    receiver.expect_request("/hook", method="POST").respond_with_handler(take)
-    job = submit(fleet, receiver.url_for("/hook"))
-    wait_for(lambda: len(seen) > 0, 20)
-    headers, body = seen[0]
-    event = Webhook(WEBHOOK_SECRET).verify(body, headers)
+def test_final_status_is_posted_and_signed_with_its_small_results(fleet: Fleet) -> None:
+    with receiver() as found:
+        job = submit(fleet, found.url)
+        wait_for(lambda: len(found.posts) > 0, 20)
+        event = Webhook(WEBHOOK_SECRET).verify(found.posts[0].body, found.posts[0].headers)
+        wait_for(lambda: deliveries(fleet, job)[0]["state"] == "delivered", 20)
     assert event["type"] == "job.completed"
     assert event["data"]["id"] == job["id"]
     assert event["data"]["status"] == "succeeded"
     assert event["data"]["counts"]["succeeded"] == 1
+    assert event["data"]["results"][0]["answer"]["text"] == "Ada"
+    [delivery] = deliveries(fleet, job)
+    assert delivery["id"] == found.ids[0]
+    assert [attempt["status"] for attempt in delivery["attempts"]] == [204]
+    assert "corelane_deliveries_total" in fleet.api.get("/metrics").text
 
 
-def test_failed_delivery_is_tried_again_with_the_same_id_and_bytes(fleet: Fleet, receiver: HTTPServer) -> None:
-    seen: list[tuple[str, bytes]] = []
+def test_failed_delivery_is_tried_again_shown_and_redelivered_with_the_same_id_and_bytes(fleet: Fleet) -> None:
+    with receiver(lambda n: (500 if n == 0 else 204, {}, b"later, please" if n == 0 else b"")) as found:
+        job = submit(fleet, found.url)
+        wait_for(lambda: len(found.posts) == 2, 30)
+        wait_for(lambda: deliveries(fleet, job)[0]["state"] == "delivered", 20)
+        [delivery] = deliveries(fleet, job)
+        assert delivery["attempts"][0]["snippet"] == "later, please"
+        assert delivery["attempts"][0]["status"] == 500
+        assert fleet.api.get(delivery["urls"]["self"]).json() == delivery
+        again = fleet.api.post(delivery["urls"]["redeliver"])
+        assert (again.status_code, again.json()["state"]) == (202, "pending")
+        wait_for(lambda: len(found.posts) == 3, 20)
+    assert found.ids == [delivery["id"]] * 3
+    assert len({post.body for post in found.posts}) == 1
+    Webhook(WEBHOOK_SECRET).verify(found.posts[2].body, found.posts[2].headers)
 
-    def refuse_once(request: Request) -> Response:
-        seen.append((request.headers["webhook-id"], request.get_data()))
-        return Response(status=500 if len(seen) == 1 else 204)
 
-    receiver.expect_request("/again", method="POST").respond_with_handler(refuse_once)
-    submit(fleet, receiver.url_for("/again"))
-    wait_for(lambda: len(seen) == 2, 30)
-    assert seen[0] == seen[1]
+def test_sender_that_is_killed_between_attempts_and_amid_one_loses_no_event(fleet: Fleet) -> None:
+    killed = threading.Event()
+    held = threading.Event()
+
+    def answer(number: int) -> tuple[int, dict[str, str], bytes]:
+        if not killed.is_set() and number == 3:
+            held.set()
+            killed.wait(20)
+        return (204 if killed.is_set() else 500), {}, b""
+
+    with receiver(answer) as found:
+        jobs = [submit(fleet, found.url) for _ in range(4)]
+        wait_for(held.is_set, 30)
+        first = sender(fleet)
+        os.kill(first, signal.SIGKILL)
+        wait_for(lambda: sender(fleet) not in (0, first), 30)
+        killed.set()
+        before = len(found.posts)
+        wait_for(lambda: all(deliveries(fleet, job)[0]["state"] == "delivered" for job in jobs), 60)
+    expected = {f"evt_{job['id'][4:]}_completed" for job in jobs}
+    assert {post.headers["webhook-id"] for post in found.posts[before:]} <= expected
+    assert set(found.ids) == expected
+    for delivery in expected:
+        assert len({post.body for post in found.posts if post.headers["webhook-id"] == delivery}) == 1
 
 
-def test_redirect_is_not_followed(fleet: Fleet, receiver: HTTPServer) -> None:
-    receiver.expect_request("/from").respond_with_data("", status=302, headers={"Location": receiver.url_for("/to")})
-    receiver.expect_request("/to").respond_with_data("")
-    submit(fleet, receiver.url_for("/from"))
-    wait_for(lambda: len(receiver.log) > 0, 20)
-    assert [request.path for request, _ in receiver.log] == ["/from"]
+@pytest.mark.parametrize("path", ["/v1/deliveries/evt_0_none", "/v1/deliveries/x%0d%0a", "/v1/deliveries/evt_"])
+def test_unknown_delivery_is_not_found(fleet: Fleet, path: str) -> None:
+    assert fleet.api.get(path).status_code == 404
+    assert fleet.api.post(f"{path}/redeliver").status_code == 404
+
+
+def test_dead_letters_are_listed_by_pages(fleet: Fleet) -> None:
+    page = fleet.api.get("/v1/deliveries", params={"state": "dead", "limit": 1})
+    assert (page.status_code, page.json()["object"]) == (200, "list")
+    assert fleet.api.get("/v1/deliveries", params={"after": "nonsense"}).status_code == 422
+
+
+def test_address_that_is_not_allowed_is_refused_with_the_job(fleet: Fleet) -> None:
+    body = {"question": "Who?", "context": "Ada wrote it.", "webhook": {"url": "https://169.254.169.254/latest"}}
+    answer = fleet.api.post("/v1/jobs", json=body)
+    assert (answer.status_code, answer.json()["code"]) == (422, "webhook_refused")

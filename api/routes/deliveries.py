@@ -1,0 +1,186 @@
+"""Deliveries: what became of a job's webhooks, attempt by attempt; one more try; the dead letters."""
+
+import re
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Depends, Path, Query
+from pydantic import BaseModel, Field
+
+from api.deps import AS_ADMIN, Caller, JobId, Parts, PartsDep, Reader, Scope, Submitter
+from api.errors import documented
+from api.lookup import require
+from corelane.errors import InvalidInput, NotFound
+from corelane.jobs import Job, iso_time
+from corelane.store.deliveries import State
+from corelane.store.delivery_log import LoggedDelivery
+
+router = APIRouter(prefix="/v1", tags=["webhooks"], responses=documented(403, 404, 422, 503))
+
+#: What is posted to receivers, for the OpenAPI document.
+posted = APIRouter(tags=["webhooks"])
+
+#: The form of a delivery's id, evt_SUBJECT_WHAT; keeps strange paths away from Redis keys.
+DELIVERY_ID = re.compile(r"evt_[0-9a-z]{1,64}_[a-z_]{1,32}")
+
+#: The form of the cursor of dead letters: when one was given up, and its id.
+CURSOR = re.compile(r"(\d{1,15})\.([0-9a-z_]{1,120})")
+
+
+class AttemptInfo(BaseModel):
+    """One attempt at a delivery."""
+
+    at: str
+    status: int | None = Field(description="What the receiver answered; null if it did not.")
+    duration_ms: int = Field(ge=0, description="Time it took, names and connections included.")
+    error: str | None = Field(description="Why there was no answer, or what was wrong with it.")
+    snippet: str | None = Field(description="The beginning of the answer's body, 1 kB at most.")
+
+
+class DeliveryUrls(BaseModel):
+    """Where to go on from a delivery."""
+
+    self: str
+    redeliver: str
+
+
+class DeliveryInfo(BaseModel):
+    """One event on its way to a receiver."""
+
+    object: Literal["delivery"] = "delivery"
+    id: str = Field(description="The `webhook-id` of every attempt.")
+    event: str = Field(description="`job.completed` and the like.")
+    subject: str = Field(description="The job (or batch) that it is about.")
+    url: str
+    state: State = Field(
+        description="pending; delivered; gone (the receiver said 410); dead (given up, kept for redelivery)."
+    )
+    created_at: str
+    ended_at: str | None
+    next_attempt_at: str | None = Field(description="When it is due; later, where its host does not answer at all.")
+    attempt_count: int = Field(ge=0)
+    attempts: list[AttemptInfo] = Field(description="The last fifty, oldest first.")
+    urls: DeliveryUrls
+
+
+class DeliveryList(BaseModel):
+    """Deliveries in the order of their events, or of being given up."""
+
+    object: Literal["list"] = "list"
+    data: list[DeliveryInfo]
+    has_more: bool = False
+    next: str | None = Field(None, description="Cursor of the next page.")
+
+
+class JobNotice(BaseModel):
+    """What is posted about a job. Each type is posted once, under its own `webhook-id`."""
+
+    type: str = Field(description="`job.completed` and the like.")
+    timestamp: str = Field(description="When it happened.")
+    data: Job = Field(description="The job as it stood then, with its results if they are small.")
+
+
+@posted.post("job", responses={"default": {"description": "Tried again for a day; 410 ends it."}})
+async def job_event(body: JobNotice) -> None:
+    """A job's event, signed by the Standard Webhooks scheme. Answer with any 2xx."""
+
+
+async def get_delivery_id(delivery_id: Annotated[str, Path(description="The delivery's id.")]) -> str:
+    """A path's delivery id; anything that cannot be one is not found."""
+    if not DELIVERY_ID.fullmatch(delivery_id):
+        raise NotFound(f"there is no delivery {delivery_id[:64]!r}; ids look like evt_0…_completed")
+    return delivery_id
+
+
+DeliveryId = Annotated[str, Depends(get_delivery_id)]
+
+
+@router.get("/jobs/{job_id}/deliveries")
+async def list_job_deliveries(job_id: JobId, parts: PartsDep, caller: Reader) -> DeliveryList:
+    """What was, or is still to be, posted about a job."""
+    record = await require(parts, job_id, caller)
+    return DeliveryList(data=[describe(found) for found in await parts.deliveries.of(record.id)])
+
+
+@router.get("/deliveries", dependencies=[AS_ADMIN])
+async def list_dead_deliveries(
+    parts: PartsDep,
+    state: Annotated[Literal["dead"], Query(description="Dead letters: given up, and kept for redelivery.")] = "dead",
+    after: Annotated[str | None, Query(max_length=140, description="Cursor of an earlier page's `next`.")] = None,
+    limit: Annotated[int, Query(ge=1, le=100, description="Most deliveries in a page.")] = 20,
+) -> DeliveryList:
+    """The dead letters of every key, those given up first before the others."""
+    del state
+    after_ms, after_id = read_cursor(after)
+    found = await parts.deliveries.dead(after_ms, after_id, limit + 1)
+    page, has_more = found[:limit], len(found) > limit
+    last = page[-1] if has_more else None
+    cursor = None if last is None else f"{last.ended_ms or 0}.{last.delivery.id}"
+    return DeliveryList(data=[describe(each) for each in page], has_more=has_more, next=cursor)
+
+
+@router.get("/deliveries/{delivery_id}")
+async def get_delivery(delivery_id: DeliveryId, parts: PartsDep, caller: Reader) -> DeliveryInfo:
+    """One delivery and its attempts."""
+    return describe(await require_delivery(parts, delivery_id, caller))
+
+
+@router.post("/deliveries/{delivery_id}/redeliver", status_code=202)
+async def redeliver(delivery_id: DeliveryId, parts: PartsDep, caller: Submitter) -> DeliveryInfo:
+    """Post an event again now: the same `webhook-id` and bytes, signed anew, with all of its attempts before it.
+
+    What is under way already stays so; may be repeated.
+    """
+    await require_delivery(parts, delivery_id, caller)
+    if not await parts.deliveries.redeliver(delivery_id):
+        raise no_such_delivery(delivery_id)
+    return describe(await require_delivery(parts, delivery_id, caller))
+
+
+async def require_delivery(parts: Parts, delivery_id: str, caller: Caller) -> LoggedDelivery:
+    """A delivery of the caller's own, or of anyone for an admin; raises NotFound, for another's as well."""
+    found = await parts.deliveries.get(delivery_id)
+    if found is None or (found.delivery.owner != caller.owner and Scope.ADMIN not in caller.scopes):
+        raise no_such_delivery(delivery_id)
+    return found
+
+
+def no_such_delivery(delivery_id: str) -> NotFound:
+    """The error for an id that is unknown, or no longer known."""
+    return NotFound(f"there is no delivery {delivery_id}; it never existed, or its time to be kept is over")
+
+
+def read_cursor(after: str | None) -> tuple[int, str]:
+    """The place a cursor points to; raises InvalidInput if it is not one of ours."""
+    if after is None:
+        return 0, ""
+    match = CURSOR.fullmatch(after)
+    if match is None:
+        raise InvalidInput("`after` is not a cursor; pass the `next` of the page before")
+    return int(match[1]), match[2]
+
+
+def describe(found: LoggedDelivery) -> DeliveryInfo:
+    """A delivery as callers see it."""
+    delivery, home = found.delivery, f"/v1/deliveries/{found.delivery.id}"
+    return DeliveryInfo(
+        id=delivery.id,
+        event=delivery.event,
+        subject=delivery.subject,
+        url=delivery.url,
+        state=delivery.state,
+        created_at=iso_time(delivery.at_ms),
+        ended_at=None if found.ended_ms is None else iso_time(found.ended_ms),
+        next_attempt_at=None if found.next_ms is None else iso_time(found.next_ms),
+        attempt_count=delivery.attempts,
+        attempts=[
+            AttemptInfo(
+                at=iso_time(attempt.at_ms),
+                status=attempt.status or None,
+                duration_ms=attempt.duration_ms,
+                error=attempt.error,
+                snippet=attempt.snippet or None,
+            )
+            for attempt in found.attempts
+        ],
+        urls=DeliveryUrls(self=home, redeliver=f"{home}/redeliver"),
+    )

@@ -1,0 +1,113 @@
+"""Receivers of webhooks that answer as they are told to, on real sockets."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+#: What to answer to the request of a number, from 0: status, headers, body.
+Answers = Callable[[int], tuple[int, dict[str, str], bytes]]
+
+
+@dataclass
+class Post:
+    """One request as it came."""
+
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+
+@dataclass
+class Receiver:
+    url: str
+    posts: list[Post] = field(default_factory=list)
+
+    @property
+    def ids(self) -> list[str]:
+        return [post.headers["webhook-id"] for post in self.posts]
+
+
+@contextmanager
+def receiver(answers: Answers = lambda _: (204, {}, b"")) -> Iterator[Receiver]:
+    """A receiver that takes many requests at a time."""
+    lock = threading.Lock()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            with lock:
+                number = len(found.posts)
+                headers = {name.lower(): value for name, value in self.headers.items()}
+                found.posts.append(Post(self.path, headers, body))
+            status, more, content = answers(number)
+            self.send_response(status)
+            for name, value in more.items():
+                self.send_header(name, value)
+            self.send_header("content-length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    found = Receiver(f"http://127.0.0.1:{server.server_address[1]}/hook")
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        yield found
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@dataclass
+class Listener:
+    port: int
+    connections: int = 0
+
+
+@contextmanager
+def listener(pieces: Callable[[], Iterator[bytes]] = lambda: iter(())) -> Iterator[Listener]:
+    """Counts connections, and sends what it is told to whatever comes in; then holds them open."""
+    server = socket.create_server(("127.0.0.1", 0))
+    found, taken = Listener(server.getsockname()[1]), []
+
+    def talk(one: socket.socket) -> None:
+        with suppress(OSError):
+            for piece in pieces():
+                one.sendall(piece)
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                one, _ = server.accept()
+                found.connections += 1
+                taken.append(one)
+                threading.Thread(target=talk, args=(one,), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    try:
+        yield found
+    finally:
+        server.shutdown(socket.SHUT_RDWR)
+        server.close()
+        for one in taken:
+            one.close()
+
+
+def dripping(text: bytes, pause_s: float = 0.05) -> Callable[[], Iterator[bytes]]:
+    """A text, a byte at a time, and its last one for ever."""
+
+    def pieces() -> Iterator[bytes]:
+        for byte in text:
+            yield bytes([byte])
+            time.sleep(pause_s)
+        while True:
+            yield text[-1:]
+            time.sleep(pause_s)
+
+    return pieces

@@ -1,0 +1,340 @@
+"""The courier on a real Redis, with receivers that fail in their own ways: every event arrives, and nobody waits for
+another's receiver.
+"""
+
+import asyncio
+import base64
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from ipaddress import ip_network
+
+import pytest
+import redis
+from pydantic import SecretStr
+from standardwebhooks.webhooks import Webhook as Verifier
+
+from corelane.jobs import Webhook, new_id
+from corelane.settings import Settings
+from corelane.store.async_link import AsyncLink
+from corelane.store.connections import Link
+from corelane.store.deliveries import Attempt, Delivery, DeliveryStore
+from corelane.store.delivery_log import DeliveryLog, LoggedDelivery
+from tests.corelane.store_bench import Bench, answered, claimed
+from tests.receivers import dripping, listener, receiver
+from workers.delivery import Courier
+
+SECRET = "whsec_" + base64.b64encode(b"0123456789abcdef01234567").decode()
+
+DAY_MS = 24 * 3600 * 1000
+
+
+@pytest.fixture
+def hooked(settings: Settings) -> Settings:
+    """Settings under which receivers on loopback are tried again at once."""
+    changes = {
+        "webhook_secret": SecretStr(SECRET),
+        "webhook_allowed_networks": (ip_network("127.0.0.0/8"),),
+        "webhook_retries_s": (0.05,) * 7,
+        "webhook_timeout_s": 1.0,
+        "webhook_threads": 6,
+        "webhook_circuit_s": 0.3,
+    }
+    return settings.model_copy(update=changes)
+
+
+@pytest.fixture
+def store(hooked: Settings) -> DeliveryStore:
+    return DeliveryStore(hooked)
+
+
+@contextmanager
+def courier(settings: Settings) -> Iterator[None]:
+    stop = threading.Event()
+    thread = threading.Thread(target=Courier(settings).post_due, args=(stop.is_set,))
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(20)
+
+
+def until(condition: Callable[[], bool], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError("the condition did not come true")
+        time.sleep(0.02)
+
+
+def announce(store: DeliveryStore, url: str, what: str = "batch.completed") -> str:
+    return store.schedule(what, new_id("batch"), "public", url, {"n": 1}, {"x-request-id": "r1"})
+
+
+def state(store: DeliveryStore, delivery: str) -> str:
+    found = store.get(delivery)
+    assert found is not None
+    return found.state
+
+
+def attempts(raw: redis.Redis, delivery: str) -> list[Attempt]:
+    return [Attempt.decode(entry) for entry in raw.lrange(f"cl:tries:{delivery}", 0, -1)]
+
+
+def post_failed(store: DeliveryStore, delivery: str, *, is_host_well: bool = False, window_s: float = 1e6) -> str:
+    return store.report(
+        delivery,
+        "failed",
+        Attempt(0, 500, 1, None, ""),
+        is_host_well=is_host_well,
+        pause_s=0,
+        rest_s=0,
+        window_s=window_s,
+    )
+
+
+async def logged(settings: Settings, subject: str) -> list[LoggedDelivery]:
+    link = AsyncLink(settings.redis_url)
+    try:
+        return await DeliveryLog(link).of(subject)
+    finally:
+        await link.close()
+
+
+def test_each_wanted_event_of_a_job_is_posted_once_with_its_own_id(bench: Bench, hooked: Settings) -> None:
+    core = bench.core("a/0")
+    with receiver() as found:
+        events = ("job.running", "job.completed", "job.succeeded", "job.failed")
+        job = bench.submit(2, webhook=Webhook(url=found.url, events=events))
+        bench.raw.hset(f"cl:job:{{{job}}}", mapping={"request_id": "r7", "traceparent": "00-1-2-01"})
+        claim = claimed(core)
+        core.commit(claim.lease, answered(claim))
+        with courier(hooked):
+            until(lambda: len(found.posts) == 3)
+            until(lambda: not bench.raw.exists("cl:due"))
+    told = {}
+    for post in found.posts:
+        event = Verifier(SECRET).verify(post.body, post.headers)
+        told[event["type"]] = event["data"]
+        assert post.headers["webhook-id"] == f"evt_{job[4:]}_{event['type'][4:]}"
+        assert (post.headers["x-request-id"], post.headers["traceparent"]) == ("r7", "00-1-2-01")
+    assert sorted(told) == ["job.completed", "job.running", "job.succeeded"]
+    assert told["job.running"]["status"] == "running"
+    assert told["job.running"]["counts"]["succeeded"] == 0
+    assert "results" not in told["job.running"]
+    assert told["job.completed"]["status"] == "succeeded"
+    assert [result["id"] for result in told["job.completed"]["results"]] == ["i0", "i1"]
+
+
+def test_job_that_is_forgotten_before_its_event_went_out_is_told_of_without_results(
+    bench: Bench, hooked: Settings
+) -> None:
+    core = bench.core("a/0")
+    with receiver() as found:
+        job = bench.submit(1, webhook=Webhook(url=found.url, events=("job.canceled",)))
+        claimed(core)
+        bench.cancel(job)
+        bench.raw.delete(f"cl:job:{{{job}}}", f"cl:out:{{{job}}}", f"cl:in:{{{job}}}")
+        with courier(hooked):
+            until(lambda: len(found.posts) == 1)
+    event = Verifier(SECRET).verify(found.posts[0].body, found.posts[0].headers)
+    assert (event["type"], event["data"]["status"]) == ("job.canceled", "canceled")
+    assert event["data"]["counts"]["canceled"] == 1
+
+
+def test_failed_event_comes_again_with_the_same_id_and_bytes_and_is_logged(
+    raw: redis.Redis, hooked: Settings, store: DeliveryStore
+) -> None:
+    with receiver(lambda n: (500 if n < 2 else 204, {}, b"not yet" if n < 2 else b"")) as found, courier(hooked):
+        delivery = announce(store, found.url)
+        until(lambda: state(store, delivery) == "delivered")
+    assert found.ids == [delivery] * 3
+    assert len({post.body for post in found.posts}) == 1
+    assert [(each.status, each.snippet) for each in attempts(raw, delivery)] == [
+        (500, "not yet"),
+        (500, "not yet"),
+        (204, ""),
+    ]
+    assert raw.hgetall("cl:posted") == {"failed": "2", "delivered": "1"}
+    assert raw.keys("cl:due*") + raw.keys("cl:flight*") + raw.keys("cl:circuits") == []
+
+
+def test_event_is_scheduled_once_however_often(store: DeliveryStore, raw: redis.Redis) -> None:
+    batch = new_id("batch")
+    ids = {store.schedule("batch.completed", batch, "public", "https://a.example/x", {}) for _ in range(3)}
+    assert ids == {f"evt_{batch[6:]}_completed"}
+    assert raw.zcard("cl:due:a.example") == 1
+
+
+def test_receiver_that_is_gone_is_tried_no_more(hooked: Settings, store: DeliveryStore) -> None:
+    with receiver(lambda _: (410, {}, b"")) as found, courier(hooked):
+        delivery = announce(store, found.url)
+        until(lambda: state(store, delivery) == "gone")
+    assert len(found.posts) == 1
+
+
+def test_event_that_fails_every_time_is_a_dead_letter_and_can_be_redelivered(
+    raw: redis.Redis, hooked: Settings, store: DeliveryStore
+) -> None:
+    answer = [500]
+    with receiver(lambda _: (answer[0], {}, b"")) as found, courier(hooked):
+        delivery = announce(store, found.url)
+        until(lambda: state(store, delivery) == "dead")
+        assert len(found.posts) == 8
+        assert raw.zrange("cl:dead", 0, -1) == [delivery]
+        assert 0 < raw.ttl(f"cl:delivery:{delivery}") <= hooked.webhook_dead_ttl_s
+        answer[0] = 204
+        assert Link(hooked.redis_url).run("redeliver", delivery) == 1
+        until(lambda: state(store, delivery) == "delivered")
+    assert found.ids == [delivery] * 9
+    assert len({post.body for post in found.posts}) == 1
+    assert raw.zcard("cl:dead") == 0
+    assert Link(hooked.redis_url).run("redeliver", "evt_none_completed") == 0
+
+
+def test_delivered_event_can_be_redelivered(hooked: Settings, store: DeliveryStore) -> None:
+    with receiver() as found, courier(hooked):
+        delivery = announce(store, found.url)
+        until(lambda: state(store, delivery) == "delivered")
+        Link(hooked.redis_url).run("redeliver", delivery)
+        until(lambda: len(found.posts) == 2)
+        until(lambda: state(store, delivery) == "delivered")
+    assert found.ids == [delivery] * 2
+    assert found.posts[0].body == found.posts[1].body
+
+
+def test_slow_and_dead_receivers_hold_up_nobody_else(hooked: Settings, store: DeliveryStore) -> None:
+    with listener(dripping(b"HTTP/1.1 200 O")) as slow, listener() as mute, receiver() as found:
+        held = [announce(store, f"http://127.0.0.1:{port}/") for port in (slow.port, mute.port) for _ in range(40)]
+        with courier(hooked):
+            until(lambda: slow.connections > 0)
+            ids = [announce(store, found.url) for _ in range(50)]
+            until(lambda: len(found.posts) == 50, 10)
+            assert sum(state(store, each) == "pending" for each in held) == len(held)
+    assert sorted(found.ids) == sorted(ids)
+
+
+def test_host_has_few_deliveries_under_way_and_one_once_it_failed(store: DeliveryStore) -> None:
+    for _ in range(10):
+        announce(store, "https://a.example/x")
+    taken = store.take(50)
+    assert len(taken) == 4
+    assert store.take(50) == []
+    for each in taken:
+        post_failed(store, each)
+    probe = store.take(50)
+    assert len(probe) == 1
+    assert store.take(50) == []
+    post_failed(store, probe[0], is_host_well=True)
+    assert len(store.take(50)) == 4
+
+
+def test_circuit_of_a_host_opens_and_lets_one_through_after_a_while(raw: redis.Redis, store: DeliveryStore) -> None:
+    for _ in range(10):
+        announce(store, "https://a.example/x")
+    for _ in range(5):
+        [first, *rest] = store.take(50)
+        for each in (first, *rest):
+            post_failed(store, each)
+        if raw.zcard("cl:circuits"):
+            break
+    assert raw.zcard("cl:circuits") == 1
+    assert store.take(50) == []
+    announce(store, "https://b.example/x")
+    assert len(store.take(50)) == 1
+    raw.zadd("cl:circuits", {"a.example": 0})
+    raw.zadd("cl:due", {"a.example": 0})
+    [probe] = store.take(50)
+    assert store.report(
+        probe, "delivered", Attempt(0, 204, 1, None, ""), is_host_well=True, pause_s=None, rest_s=0, window_s=1e6
+    )
+    assert raw.zcard("cl:circuits") == 0
+    assert len(store.take(50)) == 4
+
+
+def test_what_waited_for_a_dead_host_for_a_day_is_given_up(raw: redis.Redis, store: DeliveryStore) -> None:
+    first = announce(store, "https://a.example/x")
+    assert store.take(1) == [first]
+    old = [announce(store, "https://a.example/x") for _ in range(5)]
+    for each in old:
+        raw.hincrby(f"cl:delivery:{each}", "since_ms", -2 * DAY_MS)
+    young = announce(store, "https://a.example/x")
+    assert post_failed(store, first, window_s=DAY_MS / 1000) == "pending"
+    assert [state(store, each) for each in (first, *old, young)] == ["pending", *["dead"] * 5, "pending"]
+    assert raw.zcard("cl:dead") == 5
+
+
+def test_host_that_asks_for_a_pause_gets_it(raw: redis.Redis, hooked: Settings, store: DeliveryStore) -> None:
+    with receiver(lambda _: (429, {"Retry-After": "100"}, b"")) as found, courier(hooked):
+        first = announce(store, found.url)
+        until(lambda: len(attempts(raw, first)) == 1)
+        announce(store, found.url)
+        host = found.url.split("/")[2]
+        until(lambda: raw.zscore("cl:due", host) is not None)
+        waits_ms = raw.zscore("cl:due", host) - store.now_ms()  # type: ignore[operator]
+    assert 50_000 < waits_ms <= 100_000
+    assert len(found.posts) == 1
+
+
+def test_attempt_whose_sender_died_is_made_again_and_a_late_report_changes_nothing(
+    hooked: Settings, store: DeliveryStore
+) -> None:
+    quick = DeliveryStore(hooked.model_copy(update={"webhook_timeout_s": -2.9}))
+    delivery = announce(store, "https://a.example/x")
+    assert quick.take(1) == [delivery]
+    until(lambda: store.take(1) == [delivery])
+    done = Attempt(0, 204, 1, None, "")
+    report = {"is_host_well": True, "pause_s": None, "rest_s": 0.0, "window_s": 1e6}
+    assert store.report(delivery, "delivered", done, **report) == "delivered"  # type: ignore[arg-type]
+    assert post_failed(store, delivery) == "delivered"
+    assert store.take(1) == []
+
+
+def test_bytes_of_an_event_are_those_that_were_kept_first(store: DeliveryStore) -> None:
+    delivery = announce(store, "https://a.example/x")
+    assert store.fix(delivery, b"first") == b"first"
+    assert store.fix(delivery, b"second") == b"first"
+    found = store.get(delivery)
+    assert isinstance(found, Delivery)
+    assert (found.payload, found.data) == (b"first", None)
+
+
+def test_attempts_are_logged_and_shown_in_order(hooked: Settings, store: DeliveryStore) -> None:
+    with receiver(lambda n: (503 if n == 0 else 200, {}, b"x" * 5000)) as found, courier(hooked):
+        delivery = announce(store, found.url)
+        until(lambda: state(store, delivery) == "delivered")
+    seen = store.get(delivery)
+    assert seen is not None
+    [entry] = asyncio.run(logged(hooked, seen.subject))
+    assert [attempt.status for attempt in entry.attempts] == [503, 200]
+    assert all(len(attempt.snippet) == 1024 for attempt in entry.attempts)
+    assert (entry.next_ms, entry.ended_ms is None) == (None, False)
+    assert json.loads(found.posts[0].body)["data"] == {"n": 1}
+
+
+def test_without_a_secret_the_sender_says_so_and_sends_nothing(
+    raw: redis.Redis, hooked: Settings, store: DeliveryStore
+) -> None:
+    bare = hooked.model_copy(update={"webhook_secret": None})
+    with receiver() as found, courier(bare):
+        delivery = announce(store, found.url)
+        until(lambda: len(attempts(raw, delivery)) > 0)
+    assert "CORELANE_WEBHOOK_SECRET" in (attempts(raw, delivery)[0].error or "")
+    assert found.posts == []
+
+
+def test_second_round_in_a_process_ends_at_once(hooked: Settings) -> None:
+    stop, one = threading.Event(), Courier(hooked)
+    thread = threading.Thread(target=one.post_due, args=(stop.is_set,))
+    thread.start()
+    until(lambda: one.post_due(stop.is_set) == "posts already")
+    stop.set()
+    thread.join(10)
+
+
+@pytest.fixture
+def bench(hooked: Settings, raw: redis.Redis, bell: str) -> Bench:
+    return Bench(hooked, raw, bell)

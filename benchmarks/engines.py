@@ -42,6 +42,9 @@ Tasks = dict[str, Callable[[], object]]
 #: BERT-base: rows tried at each length. 16 rows of 384 are 6,144 tokens, ten seconds a pass of the slowest.
 LADDER = {128: (1, 2, 4, 8, 16), 384: (1, 4)}
 
+#: Parts of the windows that the ways run by turns.
+SLICES = 5
+
 #: One window of this many is run in the seeds' way.
 SEEDS, SEEDS_SHARE = "seeds fp32", 10
 
@@ -227,7 +230,9 @@ def mix_tasks(arguments: list[str]) -> tuple[Tasks, dict[str, Any]]:
         for name, run in others(reference, example).items():
             ways |= {f"{name}, free": (run, free)} | ({f"{name}, ladder": (run, laddered)} if "bf16" in name else {})
     tasks: Tasks = {
-        name: partial(run_all, run, [batch for _, batch in batches]) for name, (run, batches) in ways.items()
+        f"{name} / {part}": partial(run_all, run, [batch for _, batch in batches[part::SLICES]])
+        for part in range(SLICES)
+        for name, (run, batches) in ways.items()
     }
     with torch.inference_mode():
         answers = {name: answer(run, batches, questions) for name, (run, batches) in ways.items() if name != SEEDS}

@@ -231,10 +231,10 @@ def test_auto_goes_on_to_the_next_where_f1_is_lost(
     trial = Trial({"fp32": 10.0, "openvino int8": 90.0}, {"fp32", "openvino int8"})
     monkeypatch.setattr("compile.plan.run_trial", lambda *args, **options: trial)
     settings = Settings(data_dir=tmp_path)
-    taken = build(str(tiny_model), settings=settings, buckets="2x32", exam=exam()).manifest
+    taken = build(str(tiny_model), settings=settings, buckets="2x64", exam=exam()).manifest
     assert (taken.format, taken.f1_source) == ("openvino", "mine.json")
     monkeypatch.setattr("compile.build.MOST_LOST", -1.0)
-    assert build(str(tiny_model), settings=settings, buckets="2x32", exam=exam()).manifest.format == "torchscript"
+    assert build(str(tiny_model), settings=settings, buckets="2x64", exam=exam()).manifest.format == "torchscript"
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,16 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Mapping
+from pathlib import Path
 from typing import Any, Self, TypeVar, Unpack
 
 import httpx2
 
+from corelane.batches import Batch, FileObject
 from corelane.client import calls
 from corelane.client.calls import Call, JobFilters, JobParts, job_body
 from corelane.client.talk import Give, Hear, JobEvent, Listen, Pause, Reply, Send, Service, Step, Talk
-from corelane.client.transport import http_options, new_key, timeout_of
+from corelane.client.transport import http_options, new_key, timeout_of, whole_file
 from corelane.client.wire import JobItem, Lines, dump_lines
 from corelane.errors import CorelaneError
 from corelane.jobs import Job, LinesHead, Result
@@ -119,6 +121,92 @@ class AsyncClient:
     async def cancel(self, job_id: str) -> Job:
         """Cancel what is not answered yet, tried once; changes nothing about a job that is final."""
         return await self._call(calls.cancel(job_id))
+
+    async def batch(
+        self,
+        path: str | Path,
+        *,
+        completion_window: str = "24h",
+        metadata: Mapping[str, str] | None = None,
+        idempotency_key: str | None = None,
+    ) -> Batch:
+        """Upload a file of questions (a line: `custom_id`, `method`, `url`, `body`), and wait until all is answered.
+
+        ``download_file`` fetches its ``output_file_id`` and ``error_file_id``. Memory stays flat on both sides.
+        """
+        key = idempotency_key or new_key()
+        return await self._perform(self._service.batch(Path(path), completion_window, metadata, key))
+
+    async def create_batch(
+        self,
+        input_file_id: str,
+        *,
+        completion_window: str = "24h",
+        metadata: Mapping[str, str] | None = None,
+        idempotency_key: str | None = None,
+    ) -> Batch:
+        """Have every line of an uploaded file answered; it goes on by itself."""
+        key = idempotency_key or new_key()
+        return await self._call(calls.create_batch(input_file_id, completion_window, metadata, key))
+
+    async def get_batch(self, batch_id: str) -> Batch:
+        """A batch as it stands; its counts are live."""
+        return await self._call(calls.get_batch(batch_id))
+
+    def iter_batches(self) -> AsyncGenerator[Batch, None]:
+        """Your own batches, newest first."""
+        return self._each(self._service.batches())
+
+    async def cancel_batch(self, batch_id: str) -> Batch:
+        """End a batch with what is answered by now, tried once."""
+        return await self._call(calls.cancel_batch(batch_id))
+
+    async def upload_file(self, path: str | Path) -> FileObject:
+        """Upload a file of questions for a batch, a piece at a time."""
+        return await self._call(calls.upload_file(Path(path)))
+
+    async def get_file(self, file_id: str) -> FileObject:
+        """What is known of a file."""
+        return await self._call(calls.get_file(file_id))
+
+    def iter_files(self) -> AsyncGenerator[FileObject, None]:
+        """Your own files, newest first."""
+        return self._each(self._service.files())
+
+    async def download_file(self, file_id: str, path: str | Path) -> None:
+        """Write a file's content to ``path``, which appears once it is whole."""
+        call = calls.read_file(file_id)
+        stream, instead = await self._listen(call)
+        if stream is None:
+            raise self._service.failure(call, instead)
+        try:
+            with whole_file(Path(path)) as file:
+                async for piece in stream.aiter_bytes():
+                    file.write(piece)
+        except httpx2.HTTPError as error:
+            raise self._service.unreachable(error, True) from error
+        finally:
+            await stream.aclose()
+
+    async def delete_file(self, file_id: str) -> None:
+        """Have a file forgotten."""
+        await self._call(calls.delete_file(file_id))
+
+    async def deliveries(self, job_id: str) -> list[dict[str, Any]]:
+        """The webhooks of a job, and what became of them."""
+        return await self._call(calls.list_deliveries(job_id))
+
+    async def dead_deliveries(self, limit: int = 20) -> list[dict[str, Any]]:
+        """Webhooks that were given up, the latest first (keys with scope `admin`)."""
+        return await self._call(calls.dead_deliveries(limit))
+
+    async def get_delivery(self, delivery_id: str) -> dict[str, Any]:
+        """One webhook and every attempt at it."""
+        return await self._call(calls.get_delivery(delivery_id))
+
+    async def redeliver(self, delivery_id: str) -> dict[str, Any]:
+        """Have a webhook posted again, with the same id and the same bytes."""
+        return await self._call(calls.redeliver(delivery_id))
 
     async def cores(self) -> list[dict[str, Any]]:
         """The cores of the fleet and how they are."""
@@ -245,7 +333,7 @@ class AsyncClient:
                 call.url,
                 params=call.params,
                 headers=call.headers,
-                content=call.content,
+                content=_awaited(call.content() if callable(call.content) else call.content),
                 timeout=timeout_of(call, self._service),
             )
         except httpx2.HTTPError as error:
@@ -265,3 +353,15 @@ async def _pieces(head: object, items: Iterable[JobItem] | AsyncIterable[JobItem
             yield piece_now
     if rest := lines.take():
         yield rest
+
+
+def _awaited(content: bytes | Iterable[bytes] | AsyncIterable[bytes] | None) -> bytes | AsyncIterable[bytes] | None:
+    """Content that an event loop can wait for."""
+    if content is None or isinstance(content, bytes | AsyncIterable):
+        return content
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for piece in content:
+            yield piece
+
+    return pieces()

@@ -2,14 +2,16 @@
 
 import time
 from collections.abc import Generator, Iterable, Mapping
+from pathlib import Path
 from typing import Any, Self, TypeVar, Unpack
 
 import httpx2
 
+from corelane.batches import Batch, FileObject
 from corelane.client import calls
 from corelane.client.calls import Call, JobFilters, JobParts, job_body
 from corelane.client.talk import Give, Hear, JobEvent, Listen, Pause, Reply, Send, Service, Step, Talk
-from corelane.client.transport import http_options, new_key, timeout_of
+from corelane.client.transport import http_options, new_key, timeout_of, whole_file
 from corelane.client.wire import JobItem, dump_lines
 from corelane.errors import CorelaneError
 from corelane.jobs import Job, LinesHead, Result
@@ -127,6 +129,92 @@ class Client:
     def cancel(self, job_id: str) -> Job:
         """Cancel what is not answered yet, tried once; changes nothing about a job that is final."""
         return self._call(calls.cancel(job_id))
+
+    def batch(
+        self,
+        path: str | Path,
+        *,
+        completion_window: str = "24h",
+        metadata: Mapping[str, str] | None = None,
+        idempotency_key: str | None = None,
+    ) -> Batch:
+        """Upload a file of questions (a line: `custom_id`, `method`, `url`, `body`), and wait until all is answered.
+
+        ``download_file`` fetches its ``output_file_id`` and ``error_file_id``. Memory stays flat on both sides.
+        """
+        key = idempotency_key or new_key()
+        return self._perform(self._service.batch(Path(path), completion_window, metadata, key))
+
+    def create_batch(
+        self,
+        input_file_id: str,
+        *,
+        completion_window: str = "24h",
+        metadata: Mapping[str, str] | None = None,
+        idempotency_key: str | None = None,
+    ) -> Batch:
+        """Have every line of an uploaded file answered; it goes on by itself."""
+        key = idempotency_key or new_key()
+        return self._call(calls.create_batch(input_file_id, completion_window, metadata, key))
+
+    def get_batch(self, batch_id: str) -> Batch:
+        """A batch as it stands; its counts are live."""
+        return self._call(calls.get_batch(batch_id))
+
+    def iter_batches(self) -> Generator[Batch, None, None]:
+        """Your own batches, newest first."""
+        return self._each(self._service.batches())
+
+    def cancel_batch(self, batch_id: str) -> Batch:
+        """End a batch with what is answered by now, tried once."""
+        return self._call(calls.cancel_batch(batch_id))
+
+    def upload_file(self, path: str | Path) -> FileObject:
+        """Upload a file of questions for a batch, a piece at a time."""
+        return self._call(calls.upload_file(Path(path)))
+
+    def get_file(self, file_id: str) -> FileObject:
+        """What is known of a file."""
+        return self._call(calls.get_file(file_id))
+
+    def iter_files(self) -> Generator[FileObject, None, None]:
+        """Your own files, newest first."""
+        return self._each(self._service.files())
+
+    def download_file(self, file_id: str, path: str | Path) -> None:
+        """Write a file's content to ``path``, which appears once it is whole."""
+        call = calls.read_file(file_id)
+        stream, instead = self._listen(call)
+        if stream is None:
+            raise self._service.failure(call, instead)
+        try:
+            with whole_file(Path(path)) as file:
+                for piece in stream.iter_bytes():
+                    file.write(piece)
+        except httpx2.HTTPError as error:
+            raise self._service.unreachable(error, True) from error
+        finally:
+            stream.close()
+
+    def delete_file(self, file_id: str) -> None:
+        """Have a file forgotten."""
+        self._call(calls.delete_file(file_id))
+
+    def deliveries(self, job_id: str) -> list[dict[str, Any]]:
+        """The webhooks of a job, and what became of them."""
+        return self._call(calls.list_deliveries(job_id))
+
+    def dead_deliveries(self, limit: int = 20) -> list[dict[str, Any]]:
+        """Webhooks that were given up, the latest first (keys with scope `admin`)."""
+        return self._call(calls.dead_deliveries(limit))
+
+    def get_delivery(self, delivery_id: str) -> dict[str, Any]:
+        """One webhook and every attempt at it."""
+        return self._call(calls.get_delivery(delivery_id))
+
+    def redeliver(self, delivery_id: str) -> dict[str, Any]:
+        """Have a webhook posted again, with the same id and the same bytes."""
+        return self._call(calls.redeliver(delivery_id))
 
     def cores(self) -> list[dict[str, Any]]:
         """The cores of the fleet and how they are."""
@@ -251,7 +339,7 @@ class Client:
                 call.url,
                 params=call.params,
                 headers=call.headers,
-                content=call.content,
+                content=call.content() if callable(call.content) else call.content,
                 timeout=timeout_of(call, self._service),
             )
         except httpx2.HTTPError as error:

@@ -3,16 +3,20 @@
 The routes are written as the OpenAPI document writes them, and a test holds one against the other.
 """
 
+import uuid
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
+from pathlib import Path
 from typing import Any, Generic, TypedDict, TypeVar
 from urllib.parse import quote
 
 import orjson
 from pydantic import BaseModel
 
-from corelane.client.wire import JobItem, dump_body
+from corelane.batches import Batch, BatchList, FileList, FileObject
+from corelane.client.wire import JobItem, dump_body, dump_form
 from corelane.jobs import Job, JobList, JobStatus, Options, Priority, ResultList, Webhook
 
 #: Longest wait of one request, in seconds: below the 60 s after which proxies drop a silent connection.
@@ -31,7 +35,8 @@ Model = TypeVar("Model", bound=BaseModel)
 class Call(Generic[Answer]):
     """One request; ``read`` makes its answer of a success' body, or raises ValueError, KeyError or TypeError.
 
-    ``path`` fills the route. A call that is not ``repeatable`` is only sent again if it was surely not taken in.
+    ``path`` fills the route. A call that is not ``repeatable`` is only sent again if it was surely not taken in. What
+    ``content`` calls for is made anew each time it is sent.
     """
 
     method: str
@@ -40,7 +45,7 @@ class Call(Generic[Answer]):
     path: Mapping[str, str] = field(default_factory=dict)
     params: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
-    content: bytes | Iterable[bytes] | AsyncIterable[bytes] | None = None
+    content: bytes | Iterable[bytes] | AsyncIterable[bytes] | Callable[[], Iterable[bytes]] | None = None
     wait_s: float = 0.0
     repeatable: bool = True
     max_retries: int | None = None
@@ -159,6 +164,80 @@ def events(job_id: str, after: str | None) -> Call[None]:
 def drop_results(job_id: str, before: int) -> Call[Job]:
     """Have results forgotten."""
     return Call("DELETE", "/v1/jobs/{job_id}/results", of(Job), {"job_id": job_id}, {"before": str(before)})
+
+
+def upload_file(path: Path) -> Call[FileObject]:
+    """Upload a file of questions for a batch, a piece at a time."""
+    boundary = uuid.uuid4().hex
+    headers = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
+    content = partial(dump_form, path, boundary)
+    return Call("POST", "/v1/files", of(FileObject), headers=headers, content=content, repeatable=False)
+
+
+def list_files(after: str | None, limit: int) -> Call[FileList]:
+    """One page of files, newest first."""
+    params = {"limit": str(limit)} | ({"after": after} if after else {})
+    return Call("GET", "/v1/files", of(FileList), params=params)
+
+
+def get_file(file_id: str) -> Call[FileObject]:
+    """What is known of a file."""
+    return Call("GET", "/v1/files/{file_id}", of(FileObject), {"file_id": file_id})
+
+
+def read_file(file_id: str) -> Call[bytes]:
+    """A file's content."""
+    return Call("GET", "/v1/files/{file_id}/content", bytes, {"file_id": file_id})
+
+
+def delete_file(file_id: str) -> Call[None]:
+    """Forget a file, tried once."""
+    return Call("DELETE", "/v1/files/{file_id}", read_nothing, {"file_id": file_id}, max_retries=0)
+
+
+def create_batch(
+    input_file_id: str, completion_window: str, metadata: Mapping[str, str] | None, key: str
+) -> Call[Batch]:
+    """Have every line of a file answered. The key makes sending it twice harmless."""
+    given = {"input_file_id": input_file_id, "endpoint": "/v1/answers", "completion_window": completion_window}
+    body = dump_body(given | ({"metadata": dict(metadata)} if metadata else {}))
+    return Call("POST", "/v1/batches", of(Batch), headers=JSON | {"Idempotency-Key": key}, content=body)
+
+
+def list_batches(after: str | None, limit: int) -> Call[BatchList]:
+    """One page of batches, newest first."""
+    params = {"limit": str(limit)} | ({"after": after} if after else {})
+    return Call("GET", "/v1/batches", of(BatchList), params=params)
+
+
+def get_batch(batch_id: str) -> Call[Batch]:
+    """A batch as it stands."""
+    return Call("GET", "/v1/batches/{batch_id}", of(Batch), {"batch_id": batch_id})
+
+
+def cancel_batch(batch_id: str) -> Call[Batch]:
+    """End a batch with what is answered, tried once."""
+    return Call("POST", "/v1/batches/{batch_id}/cancel", of(Batch), {"batch_id": batch_id}, max_retries=0)
+
+
+def list_deliveries(job_id: str) -> Call[list[dict[str, Any]]]:
+    """The webhooks of a job."""
+    return Call("GET", "/v1/jobs/{job_id}/deliveries", read_list, {"job_id": job_id})
+
+
+def dead_deliveries(limit: int) -> Call[list[dict[str, Any]]]:
+    """Webhooks that were given up, the latest first."""
+    return Call("GET", "/v1/deliveries", read_list, params={"limit": str(limit)})
+
+
+def get_delivery(delivery_id: str) -> Call[dict[str, Any]]:
+    """One webhook and its attempts."""
+    return Call("GET", "/v1/deliveries/{delivery_id}", read_object, {"delivery_id": delivery_id})
+
+
+def redeliver(delivery_id: str) -> Call[dict[str, Any]]:
+    """Post a webhook again."""
+    return Call("POST", "/v1/deliveries/{delivery_id}/redeliver", read_object, {"delivery_id": delivery_id})
 
 
 def cores() -> Call[list[dict[str, Any]]]:

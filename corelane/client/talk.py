@@ -9,10 +9,12 @@ import random
 import time
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx2
 
+from corelane.batches import FINAL, Batch
 from corelane.client import calls
 from corelane.client.calls import LONGEST_POLL_S, PAGE_ITEMS, Call, JobFilters
 from corelane.client.wire import FOREIGN, read_problem
@@ -25,6 +27,12 @@ FOLLOW_S = 2.0
 
 #: Least time between two looks at a job if the service does not honour `wait`, in seconds.
 LEAST_POLL_S = 0.2
+
+#: Files asked for in one page.
+PAGE_FILES = 1000
+
+#: A batch is looked at this often in the end, in seconds.
+LOOK_AT_BATCH_S = 5.0
 
 #: Jobs asked for in one page.
 PAGE_JOBS = 100
@@ -219,6 +227,39 @@ class Service:
                 return
             after = page.next
 
+    def files(self) -> Talk[None]:
+        """Give each file, newest first."""
+        after: str | None = None
+        while True:
+            page = yield from self.call(calls.list_files(after, PAGE_FILES))
+            for file in page.data:
+                yield Give(file)
+            after = page.last_id
+            if not page.has_more or after is None:
+                return
+
+    def batches(self) -> Talk[None]:
+        """Give each batch, newest first."""
+        after: str | None = None
+        while True:
+            page = yield from self.call(calls.list_batches(after, PAGE_JOBS))
+            for batch in page.data:
+                yield Give(batch)
+            after = page.last_id
+            if not page.has_more or after is None:
+                return
+
+    def batch(self, path: Path, completion_window: str, metadata: Mapping[str, str] | None, key: str) -> Talk[Batch]:
+        """Upload a file, have its lines answered, and wait for the end."""
+        file = yield from self.call(calls.upload_file(path))
+        batch = yield from self.call(calls.create_batch(file.id, completion_window, metadata, key))
+        pause = FIRST_PAUSE_S
+        while batch.status not in FINAL:
+            yield Pause(pause)
+            pause = min(2 * pause, LOOK_AT_BATCH_S)
+            batch = yield from self.call(calls.get_batch(batch.id))
+        return batch
+
     def _poll(self, job_id: str, wait_s: float) -> Talk[Job]:
         """A look at a job, but never a busy loop when repeated, even if the service answers early."""
         started = time.monotonic()
@@ -232,6 +273,12 @@ class Service:
             return call.read(body)
         except (ValueError, KeyError, TypeError):
             raise self.strange(f"{call.method} {call.route} brought something else") from None
+
+    def failure(self, call: Call[Any], instead: Reply | httpx2.HTTPError | None) -> CorelaneError:
+        """The error for what came in place of a stream."""
+        if isinstance(instead, Reply):
+            return read_problem(instead.status, instead.content)
+        return self.strange(call.route) if instead is None else self.unreachable(instead, True)
 
     def strange(self, what: str) -> ServiceError:
         """The error for an answer no Corelane would give."""

@@ -1,7 +1,10 @@
 """What both clients ask of their HTTP library."""
 
 import uuid
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import httpx2
 
@@ -43,3 +46,17 @@ def timeout_of(call: Call[Any], service: Service) -> httpx2.Timeout:
 def new_key() -> str:
     """An idempotency key nobody has used before."""
     return uuid.uuid4().hex
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """A file that takes its place once it is written to its end; nothing is left of it otherwise."""
+    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        with aside.open("wb") as file:
+            yield file
+        aside.replace(path)
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be written: {error.strerror}") from error
+    finally:
+        aside.unlink(missing_ok=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,6 +17,9 @@ PIECE_BYTES = 64 * 1024
 
 #: Our own code for HTTP failures that carry no problem document: a proxy's, or not Corelane at all.
 FOREIGN = "http_error"
+
+#: What a file's name in a form must not hold as it is (WHATWG, multipart/form-data).
+IN_FORMS = str.maketrans({'"': "%22", "\r": "%0D", "\n": "%0A"})
 
 JobItem = Item | Mapping[str, Any]
 
@@ -46,6 +50,21 @@ def dump_lines(head: object, items: Iterable[JobItem]) -> Iterator[bytes]:
             yield piece
     if rest := lines.take():
         yield rest
+
+
+def dump_form(path: Path, boundary: str) -> Iterator[bytes]:
+    """A file for a batch as a form, piece by piece; raises InvalidInput if it cannot be read."""
+    name = path.name.translate(IN_FORMS)
+    head = f'Content-Disposition: form-data; name="file"; filename="{name}"\r\nContent-Type: application/jsonl'
+    yield f'--{boundary}\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'.encode()
+    yield f"--{boundary}\r\n{head}\r\n\r\n".encode()
+    try:
+        with path.open("rb") as file:
+            while piece := file.read(PIECE_BYTES):
+                yield piece
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be read: {error.strerror}") from None
+    yield f"\r\n--{boundary}--\r\n".encode()
 
 
 def dump_body(value: object) -> bytes:

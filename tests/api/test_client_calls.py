@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, get_origin, get_type_hints
 
 import pytest
@@ -16,11 +17,15 @@ from corelane.settings import Settings
 ARGUMENTS: dict[str, Any] = {
     "after": "1",
     "alias": "default",
+    "batch_id": "batch_1",
     "before": 1,
     "body": b"{}",
+    "completion_window": "24h",
     "content": [b"{}"],
     "core": "host/0",
     "count": 1,
+    "delivery_id": "evt_1",
+    "file_id": "file_1",
     "filters": {
         "status": ["queued", "running"],
         "model": "m",
@@ -29,20 +34,23 @@ ARGUMENTS: dict[str, Any] = {
         "created_before": "2026-01-01T00:00:00Z",
     },
     "force": True,
+    "input_file_id": "file_1",
     "job_id": "job_1",
     "key": "k",
     "lazy": True,
     "limit": 1,
     "manifest_sha256": "0" * 64,
+    "metadata": {"a": "b"},
     "model": "m",
     "name": "mine",
+    "path": Path("questions.jsonl"),
     "version": "m@1",
     "wait_s": 5.0,
     "weights": {"m@1": 1.0},
 }
 
 #: Operations that a client has no use for.
-NOT_CALLED = {("get", "/livez")}
+NOT_CALLED = {("get", "/livez"), ("post", "/v1/answers"), ("post", "/v1/hf/question-answering")}
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +75,7 @@ def test_every_call_is_documented(document: dict[str, Any]) -> None:
         assert {header.lower() for header in call.headers} <= known["header"], name
         assert (call.content is not None) == ("requestBody" in operation), name
         if call.content is not None:
-            assert call.headers["Content-Type"] in operation["requestBody"]["content"], name
+            assert call.headers["Content-Type"].split(";")[0] in operation["requestBody"]["content"], name
         assert "{" not in call.url
 
 

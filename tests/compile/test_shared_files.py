@@ -68,7 +68,7 @@ def test_buckets_get_files_of_their_own_where_no_trace_holds(
 ) -> None:
     query = Query("who", "the river was red . " * 30 + "ada wrote the first program")
     shared = build(str(tiny_model), settings=Settings(data_dir=tmp_path / "a"), buckets="4x32,2x64", dtype="fp32")
-    monkeypatch.setattr("compile.ladder.holds", lambda *_: False)
+    monkeypatch.setattr("compile.build.holds", lambda *_: False)
     apart = build(str(tiny_model), settings=Settings(data_dir=tmp_path / "b"), buckets="4x32,2x64", dtype="fp32")
     assert [bucket.file for bucket in shared.manifest.buckets] == ["bs4-len32.pt"] * 2
     assert [bucket.file for bucket in apart.manifest.buckets] == ["bs4-len32.pt", "bs2-len64.pt"]

@@ -46,7 +46,7 @@ def alive(pid: int) -> bool:
 
 def test_ctrl_c_stops_every_part_in_order_and_leaves_nobody(own_fleet: Fleet) -> None:
     parts = children(own_fleet.process.pid)
-    assert len(parts) == 5
+    assert len(parts) == 6
     assert stop_fleet(own_fleet) == 0
     assert not any(alive(pid) for pid in parts)
     assert b"stopped" in own_fleet.log.read_bytes()

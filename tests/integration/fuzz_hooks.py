@@ -29,7 +29,7 @@ HELD = "null@0"
 
 @schemathesis.hook
 def filter_case(context: Any, case: Any) -> bool:
-    """Leave out what would rightly end in 503: `default` moved to a version that nobody holds, the only one unloaded."""
+    """Leave out what would rightly end in 503: `default` moved to a version nobody holds, the only one unloaded."""
     named = case.path_parameters or {}
     moves = case.method == "PUT" and named.get("alias") == "default"
     unloads = case.method == "DELETE" and named.get("version") == HELD

@@ -30,15 +30,17 @@ def null_fleet(tmp_path: Path) -> Iterator[Fleet]:
     assert stop_fleet(fleet) == 0
 
 
-def test_every_answer_to_any_request_is_foreseen(null_fleet: Fleet, request: pytest.FixtureRequest) -> None:
+def test_every_answer_to_any_request_is_foreseen(
+    null_fleet: Fleet, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
     examples = request.config.getoption("--fuzz")
     command = [sys.executable, "-m", "schemathesis.cli", "--no-color", "run", f"{null_fleet.url}/openapi.json"]
     command += ["-n", str(examples), "-c", ",".join(CHECKS), "--phases", "examples,coverage,fuzzing"]
     command += ["--continue-on-failure", "--request-timeout", "30", "--suppress-health-check", "all"]
     hooks = {"SCHEMATHESIS_HOOKS": "tests.integration.fuzz_hooks", "PYTHONWARNINGS": "ignore"}
-    done = subprocess.run(
-        command, capture_output=True, check=False, env=dict(os.environ) | hooks, text=True, timeout=3600
-    )
+    # Run from a folder of its own, where it may leave what it remembers.
+    env = dict(os.environ) | hooks | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(command, capture_output=True, check=False, env=env, text=True, timeout=3600, cwd=tmp_path)
     told = done.stdout
     assert done.returncode == 0, told[-6000:] + done.stderr[-2000:]
     found = re.search(r"([\d,]+) generated, ([\d,]+) passed", told)

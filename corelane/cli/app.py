@@ -4,10 +4,12 @@ import typer
 
 from corelane.cli.ask import ask
 from corelane.cli.batch import batch
+from corelane.cli.batches import batches
 from corelane.cli.calibrate import calibrate
 from corelane.cli.compile import compile_model, verify
 from corelane.cli.doctor import doctor
 from corelane.cli.evaluate import evaluate
+from corelane.cli.files import files
 from corelane.cli.fleet import cores, models
 from corelane.cli.health import health
 from corelane.cli.jobs import jobs
@@ -35,6 +37,8 @@ def make_cli() -> typer.Typer:
     cli.command()(doctor)
     cli.command()(cores)
     cli.add_typer(jobs, name="jobs")
+    cli.add_typer(batches, name="batches")
+    cli.add_typer(files, name="files")
     cli.add_typer(models, name="models")
     cli.add_typer(webhooks, name="webhooks")
     cli.add_typer(keys, name="keys")
@@ -50,4 +54,4 @@ def make_cli() -> typer.Typer:
 
 def main() -> None:
     """The entry point of ``corelane``."""
-    make_cli()()
+    make_cli()(prog_name="corelane")

@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.text import Text
 
 from corelane.cli.errors import exit_on_error
-from corelane.cli.service import KeyOption, ModelOption, UrlOption, connect
+from corelane.cli.output import plain, print_line
+from corelane.cli.service import JsonOption, KeyOption, ModelOption, UrlOption, connect
 from corelane.errors import InvalidInput, ServiceError
 from corelane.jobs import Answer, Result
 
@@ -19,11 +20,6 @@ SURROUNDINGS_CHARS = 160
 
 #: A context that looks like this is a file name with a typing mistake, not a passage.
 FILE_NAME = re.compile(r"\S+\.[A-Za-z][A-Za-z0-9]{0,5}")
-
-#: Control characters, line separators, and the marks that turn the direction of writing.
-CONTROLS = dict.fromkeys(
-    [*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A)], " "
-)
 
 ANSWER_STYLE = "bold black on green"
 
@@ -37,7 +33,7 @@ def ask(
     model: ModelOption = "default",
     api_key: KeyOption = None,
     top_k: Annotated[int, typer.Option(min=1, max=20, help="Answers shown, best first.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Ask one question about a passage."""
     console = Console(highlight=False)
@@ -46,8 +42,7 @@ def ask(
         with Console(stderr=True).status("asking …"):
             result = client.ask(question, passage, model=model, top_k=top_k)
         if as_json:
-            console.soft_wrap = True
-            console.print_json(result.model_dump_json())
+            print_line(result)
         if result.error is not None:
             raise ServiceError(result.error.detail, status=200, problem_code=result.error.code)
         if not as_json:
@@ -107,8 +102,3 @@ def surroundings(context: str, start: int, end: int, width: int = SURROUNDINGS_C
     if len(context) > end + width:
         after = (after.rpartition(" ")[0] or after) + "…"
     return before, after
-
-
-def plain(text: str) -> str:
-    """The text without what could move the cursor or forge the screen: control characters become spaces."""
-    return text.translate(CONTROLS)

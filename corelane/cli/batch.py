@@ -219,7 +219,8 @@ class Batch:
         run.remove()
         elapsed_s = time.monotonic() - started
         if self.as_json:
-            self.console.print_json(data=figures(kept, kept.lines - before, elapsed_s))
+            data = figures(kept, kept.lines - before, elapsed_s)
+            self.console.print_json(data=data, indent=None, highlight=False)
         else:
             self._say(summary(kept, kept.lines - before, elapsed_s))
         return kept

@@ -7,7 +7,7 @@ they load the model.
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,9 +18,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from corelane.artifacts import digest_file, find_artifact, model_name
-from corelane.cli.confidence import ask_precisions, calibration_error
+from corelane.cli.confidence import Asked, ask_precisions, calibration_error
 from corelane.cli.errors import exit_on_error, require
 from corelane.cli.evaluate import read_document
+from corelane.cli.output import print_line
+from corelane.cli.service import JsonOption
 from corelane.cli.squad import Question, best_over, exact_match, read_questions
 from corelane.errors import InvalidInput
 from corelane.settings import read_settings
@@ -65,12 +67,24 @@ class Judged:
         return self.no_answer_score, float(not self.answerable)
 
 
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """How a calibration does, each fifth judged by the rest: its ECE, the answers likelier right than not there, and
+    what some values of ``min_precision`` give.
+    """
+
+    ece: float
+    likelier_right: int
+    precisions: Sequence[Asked]
+
+
 def calibrate(
     file: Annotated[Path, typer.Argument(metavar="FILE.json[.gz]", help="Questions in SQuAD's v2.0 layout.")],
     model: Annotated[
         str | None, typer.Option(help="A compiled model or version; the default one if not given.")
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Take only the first N questions.")] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Make a model's scores probabilities: fit its calibration and keep it beside its artifact."""
     with exit_on_error():
@@ -85,14 +99,22 @@ def calibrate(
         seen = observe(artifact, questions)
         check_kinds([observation for _, observation in seen])
         calibration = calibrate_on(artifact, file, [each for _, each in seen])
-        console = Console(highlight=False, soft_wrap=True)
+        console = Console(highlight=False, soft_wrap=True, stderr=as_json)
+        judged: Judgement | None = None
         try:
-            console.print(report(seen, artifact.manifest.version_id))
+            judged = judge(seen)
         except InvalidInput as error:
             console.print(
                 f"fitted, but too few contexts to judge each fifth by the rest: {error.detail}", style="yellow"
             )
+        version = artifact.manifest.version_id
+        if judged is not None and not as_json:
+            console.print(report(judged, f"{version}, calibrated on {len(seen):,} questions"))
         path = write_calibration(artifact.path, calibration)
+        if as_json:
+            told = {"id": version, "path": str(path), "questions": len(seen)}
+            print_line(told | {"judged": None if judged is None else asdict(judged)})
+            return
         console.print(f"kept in {path}; workers take it up when they load the model: `corelane models reload`")
 
 
@@ -140,20 +162,24 @@ def observe(artifact: "Artifact", questions: Sequence[Question]) -> list[Seen]:
     return seen
 
 
-def report(seen: Sequence[Seen], title: str) -> Table:
+def judge(seen: Sequence[Seen]) -> Judgement:
     """What the calibration does for questions it was not fitted on; raises InvalidInput as ``cross_validate`` does."""
     judged = list(cross_validate(seen))
-    given = sum(each.is_given for each in judged)
-    error = calibration_error([each.response for each in judged])
-    table = Table(
-        title=f"{title}, calibrated on {len(seen):,} questions",
-        title_justify="left",
-        caption=f"each fifth judged by the rest · ECE {error:.3f} · {given:,} answers likelier right than not there",
-        caption_justify="left",
+    return Judgement(
+        ece=calibration_error([each.response for each in judged]),
+        likelier_right=sum(each.is_given for each in judged),
+        precisions=ask_precisions([(each.score, each.right) for each in judged], SHOWN),
     )
+
+
+def report(judged: Judgement, title: str) -> Table:
+    """A judgement for a reader."""
+    told = f"ECE {judged.ece:.3f} · {judged.likelier_right:,} answers likelier right than not there"
+    caption = f"each fifth judged by the rest · {told}"
+    table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
     for heading in ("min_precision", "answered", "of all", "exactly right"):
         table.add_column(heading, justify="right")
-    for asked in ask_precisions([(each.score, each.right) for each in judged], SHOWN):
+    for asked in judged.precisions:
         share = "–" if asked.precision is None else f"{asked.precision:.1%}"
         table.add_row(f"{asked.min_precision:g}", f"{asked.answered:,}", f"{asked.coverage:.1%}", share)
     return table

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -16,6 +16,8 @@ from rich.table import Table
 from corelane.artifacts import Artifact, BucketFile, Coverage, Manifest, Target, check_files, find_artifact, model_name
 from corelane.cli.errors import exit_on_error, require
 from corelane.cli.evaluate import read_document
+from corelane.cli.output import print_line
+from corelane.cli.service import JsonOption
 from corelane.cli.squad import best_over, read_questions, token_f1
 from corelane.engine.buckets import DEFAULT_BUCKETS
 from corelane.errors import ArtifactRefused, InvalidInput
@@ -98,11 +100,15 @@ def compile_model(
         bool, typer.Option("--cache/--no-cache", help="Reuse what was compiled before.", rich_help_panel=NEURON)
     ] = True,
     neuron_python: NeuronPython = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Compile a model, verify it against the original, and keep it for the workers."""
     with exit_on_error():
         settings = read_settings()
-        if if_missing and is_compiled(settings, name or model_name(model), target):
+        served_as = name or model_name(model)
+        if if_missing and is_compiled(settings, served_as, target):
+            if as_json:
+                print_line(essentials(find_artifact(settings.artifact_root, served_as, target)))
             return
         require("compile", "torch", "transformers", "tokenizers")
         from compile.build import build
@@ -136,6 +142,9 @@ def compile_model(
                 format=format,
                 report=report,
             )
+        if as_json:
+            print_line(essentials(artifact))
+            return
         console = Console(highlight=False, soft_wrap=True)
         show_artifact(artifact, console)
         if coverage and artifact.manifest.coverage is not None:
@@ -146,6 +155,7 @@ def verify(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Name it is served under, or name@version.")],
     target: Annotated[Literal["inf1", "inf2", "trn1", "trn2"], typer.Option(help="What it was compiled for.")],
     neuron_python: NeuronPython = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Verify, on this machine's device, what was compiled without one (`corelane compile --cpu-backend`)."""
     with exit_on_error():
@@ -155,7 +165,10 @@ def verify(
 
         with interrupted_by_sigterm(), show_progress() as report:
             artifact = verify_here(model, target, settings, report, neuron_python or sys.executable)
-        show_artifact(artifact, Console(highlight=False, soft_wrap=True))
+        if as_json:
+            print_line(essentials(artifact))
+        else:
+            show_artifact(artifact, Console(highlight=False, soft_wrap=True))
 
 
 @contextmanager
@@ -203,6 +216,17 @@ def interrupted_by_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+#: What a program may want to know of an artifact: its manifest less how it is checked and fed.
+ESSENTIALS = set(Manifest.model_fields) - {"schema_version", "source_digest", "compiler_args", "tokenizer", "files"}
+
+
+def essentials(artifact: Artifact) -> dict[str, Any]:
+    """An artifact for a program: most of its manifest, and where it lies."""
+    manifest = artifact.manifest
+    told = {"id": manifest.version_id, "path": str(artifact.path), "bytes": manifest.bytes}
+    return told | manifest.model_dump(mode="json", include=ESSENTIALS)
 
 
 def show_artifact(artifact: Artifact, console: Console) -> None:

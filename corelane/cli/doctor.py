@@ -9,13 +9,16 @@ import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
+from http import HTTPStatus
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 from urllib.parse import urlsplit
 
 import typer
+from pydantic import SecretStr
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -23,7 +26,9 @@ from rich.text import Text
 from corelane.artifacts import find_artifact, model_name
 from corelane.calibration import read_calibration
 from corelane.cli.errors import exit_on_error
+from corelane.cli.output import print_line
 from corelane.cli.redis_server import find_server, port_is_free
+from corelane.cli.service import JsonOption
 from corelane.engine.cores import core_slots
 from corelane.engine.neuron_chips import CHIPS
 from corelane.errors import ArtifactRefused, InvalidInput, ServiceError, SetupError, StoreUnavailable, Unavailable
@@ -56,6 +61,9 @@ print(json.dumps([torch.__version__, seconds(torch.float32) / seconds(torch.bflo
 #: What the other format for CPUs needs.
 INSTALL_OPENVINO = "pip install 'corelane[openvino]'"
 
+#: How a key is come by.
+MAKE_KEY = "`corelane keys create` makes one"
+
 SYMBOLS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red")}
 
 
@@ -69,7 +77,7 @@ class Check:
     advice: str = ""
 
 
-def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
+def doctor(as_json: JsonOption = False) -> None:
     """Check whether this machine can run Corelane, and say what to do where it cannot."""
     console = Console(highlight=False)
     with exit_on_error():
@@ -78,8 +86,7 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
             checks = [check(settings) for check in CHECKS]
     is_fit = all(check.state != "fail" for check in checks)
     if as_json:
-        console.soft_wrap = True
-        console.print_json(data={"ok": is_fit, "checks": [asdict(check) for check in checks]})
+        print_line({"ok": is_fit, "checks": [asdict(check) for check in checks]})
     else:
         console.print(render(checks))
     if not is_fit:
@@ -219,7 +226,9 @@ def without_password(url: str) -> str:
 
 def check_api_port(settings: Settings) -> Check:
     """The API's port: free, or Corelane's own."""
-    return judge_port("API port", settings.host, settings.port, "CORELANE_PORT", find_corelane)
+    return judge_port(
+        "API port", settings.host, settings.port, "CORELANE_PORT", partial(find_corelane, settings.api_key)
+    )
 
 
 def check_flower_port(settings: Settings) -> Check:
@@ -227,40 +236,51 @@ def check_flower_port(settings: Settings) -> Check:
     return judge_port("Flower port", settings.flower_host, settings.flower_port, "CORELANE_FLOWER_PORT", find_flower)
 
 
-def judge_port(name: str, host: str, port: int, variable: str, find: Callable[[str], str]) -> Check:
-    """Free or ours is fine; another's is worth a warning, since ``serve`` then takes the next one."""
+def judge_port(name: str, host: str, port: int, variable: str, find: Callable[[str], tuple[str, str]]) -> Check:
+    """Free or ours is fine; another's is worth a warning, since ``serve`` then takes the next one.
+
+    ``find`` says what of ours answers at an address, or nothing, and what to do about it.
+    """
     from corelane.client import local_url
 
     if port == 0 or port_is_free(host, port):
         return Check(name, "ok", f"{port} is free" if port else "any that is free")
-    if found := find(local_url(host, port)):
-        return Check(name, "ok", f"{port}: {found}")
+    found, advice = find(local_url(host, port))
+    if found:
+        return Check(name, "warn" if advice else "ok", f"{port}: {found}", advice)
     advice = f"end what listens there (`ss -ltnp`), or set {variable}; `corelane serve` takes the next free port"
     return Check(name, "warn", f"{port} is in use by something else", advice)
 
 
-def find_corelane(url: str) -> str:
-    """What Corelane says at this address; nothing if it is not Corelane."""
+def find_corelane(api_key: SecretStr | None, url: str) -> tuple[str, str]:
+    """What Corelane says at this address, nothing if it is not Corelane, and what to do about a refused key."""
     from corelane.client import FOREIGN, Client
 
     try:
-        with Client(url, timeout_s=PROBE_TIMEOUT_S, max_retries=0) as client:
-            return f"Corelane answers; cores: {len(client.cores())}"
+        key = None if api_key is None else api_key.get_secret_value()
+        with Client(url, key, timeout_s=PROBE_TIMEOUT_S, max_retries=0) as client:
+            return f"Corelane answers; cores: {len(client.cores())}", ""
     except ServiceError as error:
-        return "" if error.problem_code == FOREIGN else f"Corelane answers: {error.detail}"
+        if error.problem_code == FOREIGN:
+            return "", ""
+        if error.status != HTTPStatus.UNAUTHORIZED:
+            return f"Corelane answers: {error.detail}", ""
+        if api_key is None:
+            return "Corelane answers, and asks for an API key", f"set CORELANE_API_KEY to one; {MAKE_KEY}"
+        return "Corelane answers, and refuses the key in CORELANE_API_KEY", f"{error.detail}; {MAKE_KEY}"
     except (Unavailable, InvalidInput):
-        return ""
+        return "", ""
 
 
-def find_flower(url: str) -> str:
-    """Whether Flower listens at this address."""
+def find_flower(url: str) -> tuple[str, str]:
+    """Whether Flower listens at this address; there is nothing to do about it."""
     import httpx2
 
     try:
         response = httpx2.get(f"{url}/healthcheck", timeout=PROBE_TIMEOUT_S, trust_env=False)
     except httpx2.HTTPError:
-        return ""
-    return "Flower answers" if response.headers.get("Server", "").startswith("TornadoServer") else ""
+        return "", ""
+    return "Flower answers" if response.headers.get("Server", "").startswith("TornadoServer") else "", ""
 
 
 def check_disk(settings: Settings) -> Check:

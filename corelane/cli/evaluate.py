@@ -21,7 +21,8 @@ from rich.table import Table
 
 from corelane.cli.confidence import calibration_error, precision
 from corelane.cli.errors import exit_on_error
-from corelane.cli.service import KeyOption, ModelOption, UrlOption, connect
+from corelane.cli.output import print_line
+from corelane.cli.service import JsonOption, KeyOption, ModelOption, UrlOption, connect
 from corelane.cli.squad import Outcome, QuestionSet, judge, read_questions, summarise
 from corelane.errors import CorelaneError, InvalidInput, SetupError
 
@@ -44,7 +45,7 @@ def evaluate(
     min_precision: Annotated[
         float | None, typer.Option(help="Give only answers whose score is at least this; the model must be calibrated.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Measure exact match and F1 of the running service on a file of questions with known answers."""
     with exit_on_error():
@@ -56,11 +57,10 @@ def evaluate(
         with connect(url, api_key, max_retries=4) as client:
             outcomes = list(_ask(client, asked, model, options))
         report = make_report(asked, outcomes, time.monotonic() - started)
-        console = Console(soft_wrap=as_json)
         if as_json:
-            console.print_json(data=report)
+            print_line(report)
         else:
-            console.print(_table(file.name, report))
+            Console().print(_table(file.name, report))
         _complain(report, outcomes)
 
 

@@ -5,19 +5,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from corelane.cli.errors import exit_on_error
-from corelane.cli.service import KeyOption, UrlOption, connect
+from corelane.cli.output import make_table, print_line, print_table
+from corelane.cli.service import JsonOption, KeyOption, UrlOption, connect
 from corelane.errors import InvalidInput, LoadFailed, NotReady
 from corelane.placement import MOST_REPLACED
 
 if TYPE_CHECKING:
     from corelane.client import Client
-
-#: A service that is away is tried again this often.
-RETRIES = 1
 
 #: Cores are asked how far they are this often, in seconds: half a heartbeat.
 LOOK_S = 0.5
@@ -34,29 +30,37 @@ WaitOption = Annotated[float, typer.Option("--wait", help="Seconds to wait until
 models = typer.Typer(help="Versions of models: list, load, unload, move aliases.", no_args_is_help=True)
 
 
-def cores(url: UrlOption = None, api_key: KeyOption = None) -> None:
+def cores(url: UrlOption = None, api_key: KeyOption = None, as_json: JsonOption = False) -> None:
     """Show the cores, how busy they are and what they hold."""
-    with exit_on_error(), connect(url, api_key, max_retries=RETRIES) as client:
-        table = _table("core", "state", "busy", "memory", "items", "models")
+    with exit_on_error(), connect(url, api_key) as client:
+        if as_json:
+            for core in client.cores():
+                print_line(core)
+            return
+        table = make_table("core", "state", "busy", "memory", "items", "models")
         for core in client.cores():
             lines = [_core_line(model) for model in core["models"]]
             busy, memory = f"{core['busy_ratio']:.0%}", _size(core["memory_bytes"] or 0)
             table.add_row(core["core"], core["state"], busy, memory, f"{core['items']:,}", "\n".join(lines) or "-")
-        Console(highlight=False).print(table)
+        print_table(table)
 
 
 @models.command("list")
-def list_models(url: UrlOption = None, api_key: KeyOption = None) -> None:
+def list_models(url: UrlOption = None, api_key: KeyOption = None, as_json: JsonOption = False) -> None:
     """Show the versions, what means them, and who holds them."""
-    with exit_on_error(), connect(url, api_key, max_retries=RETRIES) as client:
-        table = _table("version", "state", "aliases", "dtype", "size", "cores", "unfinished jobs")
+    with exit_on_error(), connect(url, api_key) as client:
+        if as_json:
+            for model in client.models():
+                print_line(model)
+            return
+        table = make_table("version", "state", "aliases", "dtype", "size", "cores", "unfinished jobs")
         totals = {each["alias"]: sum(each["weights"].values()) for each in client.aliases()}
         for model in client.models():
             shares = [_share(alias, weight, totals.get(alias, 0)) for alias, weight in model["weights"].items()]
             held = ", ".join(model["cores"]) or "none"
             row = (model["id"], model["state"], "\n".join(shares) or "-", model["dtype"], _size(model["bytes"]), held)
             table.add_row(*row, str(model["unfinished_jobs"]))
-        Console(highlight=False).print(table)
+        print_table(table)
 
 
 @models.command()
@@ -69,15 +73,16 @@ def load(
     wait: WaitOption = 300,
     url: UrlOption = None,
     api_key: KeyOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Load a version on a core, or on all; what is served meanwhile goes on."""
-    with exit_on_error(), connect(url, api_key, max_retries=RETRIES) as client:
+    with exit_on_error(), connect(url, api_key) as client:
         placed = client.load_model(model, core, count=count, lazy=lazy, manifest_sha256=manifest)
         if wait and not lazy:
             held = _until_loaded(client, placed, core, wait, manifest)
-            typer.echo(f"{placed['version']} is ready on {', '.join(held)}")
+            _tell(as_json, placed, f"{placed['version']} is ready on {', '.join(held)}", ready_on=held)
         else:
-            typer.echo(f"{placed['version']} is wanted; `corelane cores` says how far it is")
+            _tell(as_json, placed, f"{placed['version']} is wanted; `corelane cores` says how far it is")
 
 
 @models.command()
@@ -88,15 +93,16 @@ def reload(
     wait: WaitOption = 300,
     url: UrlOption = None,
     api_key: KeyOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Load a version anew where it is held: compiled or calibrated again in place. It is served meanwhile."""
-    with exit_on_error(), connect(url, api_key, max_retries=RETRIES) as client:
+    with exit_on_error(), connect(url, api_key) as client:
         placed = client.reload_model(version, core, manifest_sha256=manifest)
         if not wait:
-            typer.echo(f"{version} is to be loaded anew; `corelane cores` says how far it is")
+            _tell(as_json, placed, f"{version} is to be loaded anew; `corelane cores` says how far it is")
             return
         held = _until_reloaded(client, placed, core, wait)
-        typer.echo(f"{version} is loaded anew on {', '.join(held)}")
+        _tell(as_json, placed, f"{version} is loaded anew on {', '.join(held)}", ready_on=held)
 
 
 @models.command()
@@ -107,19 +113,20 @@ def unload(
     wait: WaitOption = 300,
     url: UrlOption = None,
     api_key: KeyOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Drain a version and unload it from a core, or from all."""
-    with exit_on_error(), connect(url, api_key, max_retries=RETRIES) as client:
-        client.unload_model(version, core, force=force)
+    with exit_on_error(), connect(url, api_key) as client:
+        placed = client.unload_model(version, core, force=force)
         if not wait:
-            typer.echo(f"{version} leaves; `corelane cores` says how far it is")
+            _tell(as_json, placed, f"{version} leaves; `corelane cores` says how far it is")
             return
         deadline = time.monotonic() + wait
         while any(_states(client, version, core)):
             if time.monotonic() > deadline:
                 raise NotReady(f"{version} still has work after {wait:g} s; it leaves once its last job is final")
             time.sleep(LOOK_S)
-        typer.echo(f"{version} is unloaded from {core}")
+        _tell(as_json, placed, f"{version} is unloaded from {core}")
 
 
 @models.command()
@@ -130,18 +137,32 @@ def alias(
     force: Annotated[bool, typer.Option("--force", help="Even if no living core holds a version yet.")] = False,
     url: UrlOption = None,
     api_key: KeyOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Make an alias mean a version, or several by weight; without versions say what it means."""
-    with exit_on_error(), connect(url, api_key, max_retries=RETRIES) as client:
+    with exit_on_error(), connect(url, api_key) as client:
         if delete:
-            weights = client.unset_alias(name)["weights"]
+            found = client.unset_alias(name)
         elif versions:
-            weights = client.set_alias(name, read_weights(versions), force=force)["weights"]
+            found = client.set_alias(name, read_weights(versions), force=force)
         else:
-            weights = next((each["weights"] for each in client.aliases() if each["alias"] == name), {})
+            nothing = {"object": "alias", "alias": name, "weights": {}, "is_set": False}
+            found = next((each for each in client.aliases() if each["alias"] == name), nothing)
+        if as_json:
+            print_line(found)
+            return
+        weights = found["weights"]
         total = sum(weights.values())
         shares = [f"{version} ({weight / total:.0%})" for version, weight in weights.items()]
         typer.echo(f"{name} means {', '.join(shares) or 'nothing'}")
+
+
+def _tell(as_json: bool, placed: Mapping[str, Any], sentence: str, ready_on: Sequence[str] | None = None) -> None:
+    """What was asked for and has come of it: where the version is wanted now, as JSON, or a sentence."""
+    if as_json:
+        print_line(dict(placed) | ({} if ready_on is None else {"ready_on": list(ready_on)}))
+    else:
+        typer.echo(sentence)
 
 
 def read_weights(versions: Sequence[str]) -> dict[str, float]:
@@ -239,10 +260,3 @@ def _share(alias: str, weight: float, total: float) -> str:
 
 def _size(count: int) -> str:
     return f"{count / 1e6:,.0f} MB"
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table

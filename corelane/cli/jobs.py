@@ -1,22 +1,19 @@
 """``corelane jobs``: list, show, watch, cancel, retry and delete your own jobs, and fetch their results."""
 
-import sys
 import time
-from collections.abc import Callable
 from typing import Annotated, Any
 
-import orjson
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
 from corelane.cli.errors import exit_on_error
+from corelane.cli.output import make_table, print_fields, print_line, print_table
 from corelane.cli.service import JsonOption, KeyOption, UrlOption, connect
 from corelane.jobs import Job, JobStatus
 
-#: A service that is away is tried again this often; a watch outlives its restart.
-RETRIES, WATCH_RETRIES = 1, 12
+#: A service that is away is tried again this often: a watch outlives its restart.
+WATCH_RETRIES = 12
 
 #: A watched job is asked about this often, in seconds; its end is noticed at once.
 WATCH_S = 1.0
@@ -50,10 +47,9 @@ def list_jobs(
         "created_before": created_before,
     }
     filters: Any = {name: value for name, value in given.items() if value}
-    with exit_on_error(), connect(url, api_key, max_retries=RETRIES) as client:
-        table = Table(box=None, pad_edge=False)
-        for column in ("job", "status", "done", "failed", "model", "created", "labels"):
-            table.add_column(column, overflow="fold", no_wrap=column in ("job", "status"))
+    with exit_on_error(), connect(url, api_key) as client:
+        columns = ("job", "status", "done", "failed", "model", "created", "labels")
+        table = make_table(*columns, whole=("job", "status"))
         for job in client.iter_jobs(limit=limit, **filters):
             if as_json:
                 print_line(job)
@@ -62,13 +58,13 @@ def list_jobs(
                 row = (job.id, job.status, counts, f"{job.counts.failed:,}", job.model, job.created_at)
                 table.add_row(*row, " ".join(job.labels))
         if not as_json:
-            Console(highlight=False).print(table)
+            print_table(table)
 
 
 @jobs.command()
 def show(job: JobArgument, url: UrlOption = None, api_key: KeyOption = None, as_json: JsonOption = False) -> None:
     """Show one job."""
-    with exit_on_error(), connect(url, api_key, max_retries=RETRIES) as client:
+    with exit_on_error(), connect(url, api_key) as client:
         say(client.get(job), as_json)
 
 
@@ -105,40 +101,40 @@ def results(job: JobArgument, url: UrlOption = None, api_key: KeyOption = None) 
 @jobs.command()
 def cancel(job: JobArgument, url: UrlOption = None, api_key: KeyOption = None, as_json: JsonOption = False) -> None:
     """Cancel what is not answered yet; what is answered stays."""
-    with exit_on_error(), connect(url, api_key, max_retries=RETRIES) as client:
+    with exit_on_error(), connect(url, api_key) as client:
         say(client.cancel(job), as_json)
 
 
 @jobs.command()
 def retry(job: JobArgument, url: UrlOption = None, api_key: KeyOption = None, as_json: JsonOption = False) -> None:
     """Ask again what a final job left unanswered, as a new job."""
-    with exit_on_error(), connect(url, api_key, max_retries=RETRIES) as client:
+    with exit_on_error(), connect(url, api_key) as client:
         say(client.retry(job), as_json)
 
 
 @jobs.command()
-def delete(job: JobArgument, url: UrlOption = None, api_key: KeyOption = None) -> None:
+def delete(job: JobArgument, url: UrlOption = None, api_key: KeyOption = None, as_json: JsonOption = False) -> None:
     """Forget a job and its results."""
-    with exit_on_error(), connect(url, api_key, max_retries=RETRIES) as client:
+    with exit_on_error(), connect(url, api_key) as client:
         client.delete(job)
+        if as_json:
+            print_line({"id": job, "deleted": True})
 
 
 def say(job: Job, as_json: bool) -> None:
     """A job as JSON, or for a reader."""
-    console = Console(highlight=False, soft_wrap=True)
     if as_json:
-        console.print_json(job.model_dump_json())
-        return
-    for name, value in describe(job).items():
-        console.print(f"{name:9} {value}", markup=False)
+        print_line(job)
+    else:
+        print_fields(describe(job))
 
 
-def describe(job: Job) -> dict[str, str]:
-    """What there is to say of a job, less what is empty."""
+def describe(job: Job) -> dict[str, str | None]:
+    """What there is to say of a job."""
     counts = {name: number for name, number in job.counts.model_dump().items() if number or name == "total"}
     times = {"created": job.created_at, "started": job.started_at, "finished": job.finished_at}
     expected = job.promise.finish_at if job.promise is not None and not job.status.is_final else None
-    told: dict[str, str | None] = {
+    return {
         "job": job.id,
         "name": job.name,
         "status": job.status,
@@ -151,11 +147,3 @@ def describe(job: Job) -> dict[str, str]:
         "retry of": job.retry_of,
         "metadata": ", ".join(f"{name}={value}" for name, value in job.metadata.items()),
     }
-    return {name: str(value) for name, value in told.items() if value}
-
-
-def print_line(value: Any) -> None:
-    """A model as a line of JSON on standard output."""
-    write: Callable[[bytes], int] = sys.stdout.buffer.write
-    write(orjson.dumps(value.model_dump(mode="json"), option=orjson.OPT_APPEND_NEWLINE))
-    sys.stdout.buffer.flush()

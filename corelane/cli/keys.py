@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from corelane.cli.errors import exit_on_error, require
+from corelane.cli.service import JsonOption
 from corelane.errors import InvalidInput, NotFound
 from corelane.jobs import is_id, iso_time
 from corelane.keys import KEY_FORM, OWNER_FORM, Key, Scope, key_digest, scope_names
@@ -26,7 +27,6 @@ NAME_CHARS = 100
 DAY_MS = 24 * 3600 * 1000
 
 RedisOption = Annotated[str | None, typer.Option(help="Redis URL of the service; CORELANE_REDIS_URL if not given.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 keys = typer.Typer(help="API keys: make, list, revoke. Works on the service's Redis.", no_args_is_help=True)
 

@@ -12,8 +12,11 @@ ModelOption = Annotated[str, typer.Option(help="A model version, name or alias."
 KeyOption = Annotated[str | None, typer.Option("--api-key", help="Your API key; CORELANE_API_KEY if not given.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
+#: A service that is away is tried again this often while somebody waits for the command.
+RETRIES = 1
 
-def connect(url: str | None, api_key: str | None, *, max_retries: int) -> "Client":
+
+def connect(url: str | None, api_key: str | None, *, max_retries: int = RETRIES) -> "Client":
     """A client of that service, with the key given or set; nothing is sent yet."""
     from corelane.client import Client, local_url
     from corelane.settings import read_settings

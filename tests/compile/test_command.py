@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import orjson
 import pytest
 import typer
 from typer.testing import CliRunner, Result
@@ -31,6 +32,24 @@ def test_command_prints_a_table_and_the_place(invoke: Invoke, tiny_model: Path, 
     for heading in ("bucket", "seconds", "MB", "ms per batch", "seq/s", "max |Δlogit|", "4x32", "mine@"):
         assert heading in result.stdout
     assert str(tmp_path / "artifacts" / "mine") in result.stdout
+
+
+def test_command_tells_programs_what_it_made_and_what_was_there(
+    invoke: Invoke, tiny_model: Path, tmp_path: Path
+) -> None:
+    result = invoke(str(tiny_model), "--buckets", "2x16", "--dtype", "fp32", "--name", "mine", "--json")
+    [made] = [orjson.loads(line) for line in result.stdout.splitlines()]
+    assert (made["id"], made["dtype"], made["target"], made["verified"]) == (
+        f"mine@{made['version']}",
+        "fp32",
+        "cpu",
+        True,
+    )
+    assert [(bucket["rows"], bucket["length"]) for bucket in made["buckets"]] == [(2, 16)]
+    assert Path(made["path"]) == tmp_path / "artifacts" / "mine" / made["version"] / "cpu"
+    there = invoke(str(tiny_model), "--name", "mine", "--if-missing", "--json")
+    assert orjson.loads(there.stdout) == made
+    assert invoke(str(tiny_model), "--name", "mine", "--if-missing").stdout == ""
 
 
 def test_command_ends_with_one_sentence_and_status_1(invoke: Invoke, tiny_model: Path) -> None:

@@ -37,6 +37,10 @@ class StandIn:
         self.failed = 0
         self.event_streams: deque[int] = deque()
         self.most_open = 0
+        self.files: dict[str, bytes] = {}
+        self.batches: dict[str, str] = {}
+        self.placed: dict[str, Any] = {}
+        self.models: list[dict[str, Any]] = [{"id": "one"}]
         server.expect_request(re.compile(".*")).respond_with_handler(self.handle)
 
     def handle(self, request: Request) -> Response:
@@ -52,8 +56,23 @@ class StandIn:
             return self.submit(request) if request.method == "POST" else self.listed(request)
         if match := re.fullmatch(r"/v1/jobs/(\w+)(/results|/cancel|/retry|/events)?", request.path):
             return self.job(request, match[1], match[2])
-        if request.path in ("/v1/cores", "/v1/models"):
-            return answer({"object": "list", "data": [{"id": "one"}]})
+        if match := re.fullmatch(r"/v1/files(?:/(\w+)(/content)?)?", request.path):
+            return self.file(request, match[1], bool(match[2]))
+        if match := re.fullmatch(r"/v1/batches(?:/(\w+)(/cancel)?)?", request.path):
+            return self.batch(request, match[1], bool(match[2]))
+        if re.fullmatch(r"/v1/jobs/\w+/deliveries", request.path):
+            return answer({"object": "list", "data": [DELIVERY]})
+        if re.fullmatch(r"/v1/deliveries/\w+/redeliver", request.path):
+            return answer(DELIVERY | {"state": "pending"}, 202)
+        if request.path == "/v1/cores":
+            return answer({"object": "list", "data": [self.placed or {"id": "one"}]})
+        if request.path == "/v1/models":
+            return answer({"object": "list", "data": self.models})
+        if request.path.startswith("/v1/cores/all/models"):
+            return answer(self.place(request), 202)
+        if request.path.startswith("/v1/aliases"):
+            means = {"object": "alias", "alias": "blue", "weights": {"words@1": 1.0}, "is_set": True}
+            return answer({"object": "list", "data": [means]} if request.path == "/v1/aliases" else means)
         return answer({"status": "ok"})
 
     def submit(self, request: Request) -> Response:
@@ -81,6 +100,58 @@ class StandIn:
         return answer(
             {"object": "list", "data": found, "has_more": more, "next": str(at + limit) if more else None} | ends
         )
+
+    def file(self, request: Request, file_id: str | None, content: bool) -> Response:
+        """Files, newest first; the cursor is the last one's id."""
+        if file_id is None and request.method == "GET":
+            return page_after(request, [describe_file(name, self.files[name]) for name in [*self.files][::-1]])
+        if file_id is None:
+            file_id = f"file_{len(self.files)}"
+            self.files[file_id] = request.files["file"].read()
+        if file_id not in self.files:
+            return problem(404, "not_found", f"there is no file {file_id}")
+        if content:
+            return Response(self.files[file_id], content_type="application/jsonl")
+        described = describe_file(file_id, self.files[file_id])
+        if request.method == "DELETE":
+            del self.files[file_id]
+        return answer(described)
+
+    def batch(self, request: Request, batch_id: str | None, cancel: bool) -> Response:
+        """Batches, newest first; one that was canceled says so."""
+        if batch_id is None and request.method == "GET":
+            return page_after(request, [describe_batch(*each) for each in [*self.batches.items()][::-1]])
+        if batch_id is None:
+            batch_id = f"batch_{len(self.batches)}"
+            self.batches[batch_id] = "in_progress"
+        if batch_id not in self.batches:
+            return problem(404, "not_found", f"there is no batch {batch_id}")
+        if cancel:
+            self.batches[batch_id] = "cancelled"
+        return answer(describe_batch(batch_id, self.batches[batch_id]))
+
+    def place(self, request: Request) -> dict[str, Any]:
+        """A version that is on one core at once, or off it."""
+        held = {"version": "words@1", "state": "ready", "dtype": "fp32", "bytes": 1, "buckets": ["1x8"]}
+        held |= {"reason": "", "manifest_sha256": "0", "asked_at": "2026-01-01T00:00:00.000Z"}
+        self.placed = {
+            "core": "testhost/0",
+            "state": "idle",
+            "busy_ratio": 0.5,
+            "memory_bytes": 10**6,
+            "items": 7,
+            "models": [] if request.method == "DELETE" else [held],
+        }
+        return {
+            "object": "placement",
+            "version": "words@1",
+            "scope": "all",
+            "count": None,
+            "cores": [],
+            "without": [],
+            "lazy": False,
+            "asked_at": held["asked_at"],
+        }
 
     def events(self, request: Request, job_id: str) -> Response:
         """Ten events and the last; every stream but the last breaks off in the middle of an event."""
@@ -172,6 +243,53 @@ class StandIn:
         start = context.index(word) + self.wrong_offsets
         text = {"text": word, "start": start, "end": start + len(word), "score": 0.5}
         return found | {"answer": text, "answers": [text], "no_answer_score": 0.25, "windows": 1}
+
+
+def page_after(request: Request, objects: list[dict[str, Any]]) -> Response:
+    """A page of a list in OpenAI's shape."""
+    at = next((i + 1 for i, each in enumerate(objects) if each["id"] == request.args.get("after")), 0)
+    end = at + int(request.args["limit"])
+    data, ends = objects[at:end], {"first_id": None, "last_id": None}
+    if data:
+        ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"]}
+    return answer({"object": "list", "data": data, "has_more": end < len(objects)} | ends)
+
+
+def describe_file(file_id: str, content: bytes) -> dict[str, Any]:
+    told = {"id": file_id, "object": "file", "bytes": len(content), "created_at": 1_767_225_600}
+    return told | {"filename": "questions[1].jsonl", "purpose": "batch"}
+
+
+def describe_batch(batch_id: str, status: str) -> dict[str, Any]:
+    return {
+        "id": batch_id,
+        "object": "batch",
+        "endpoint": "/v1/answers",
+        "input_file_id": "file_0",
+        "completion_window": "24h",
+        "status": status,
+        "created_at": 1_767_225_600,
+        "expires_at": 1_767_312_000,
+        "errors": {"data": [{"code": "x", "message": "it is no [JSON]", "line": 7}]},
+        "request_counts": {"total": 3, "completed": 1, "failed": 1},
+    }
+
+
+#: A webhook that was tried once, in vain.
+DELIVERY = {
+    "object": "delivery",
+    "id": "evt_1_completed",
+    "event": "job.completed",
+    "subject": "job_1",
+    "url": "https://example.com/[hook]",
+    "state": "dead",
+    "created_at": "2026-01-01T00:00:00.000Z",
+    "ended_at": None,
+    "next_attempt_at": None,
+    "attempt_count": 1,
+    "attempts": [{"at": "2026-01-01T00:00:00.000Z", "status": 500, "duration_ms": 3, "error": None, "snippet": None}],
+    "urls": {"self": "/v1/deliveries/evt_1_completed", "redeliver": "/v1/deliveries/evt_1_completed/redeliver"},
+}
 
 
 def read_job(request: Request) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from pytest_httpserver import HTTPServer
 from typer.testing import CliRunner, Result
 
-from corelane.cli.ask import ask, plain, surroundings
+from corelane.cli.ask import ask, surroundings
+from corelane.cli.output import plain
 from tests.corelane.stand_in import StandIn
 
 

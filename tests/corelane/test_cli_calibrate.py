@@ -99,6 +99,17 @@ def test_calibration_is_fitted_shown_and_kept_beside_the_artifact(
     assert result["status"] == "succeeded"
 
 
+def test_what_was_fitted_is_told_to_programs(home: Path, squad: dict[str, Any], tmp_path: Path) -> None:
+    done = run(write(tmp_path / "made.json", squad), "--json")
+    [told] = [orjson.loads(line) for line in done.stdout.splitlines()]
+    assert (told["id"].partition("@")[0], told["questions"]) == ("tiny-qa", 240)
+    assert (told["path"], set(told["judged"])) == (
+        str(home / CALIBRATION_NAME),
+        {"ece", "likelier_right", "precisions"},
+    )
+    assert [each["min_precision"] for each in told["judged"]["precisions"]] == [0.5, 0.6, 0.7, 0.8, 0.9]
+
+
 def test_compiling_again_keeps_the_calibration(
     home: Path, tiny_model: Path, squad: dict[str, Any], tmp_path: Path
 ) -> None:

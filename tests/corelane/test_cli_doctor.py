@@ -9,6 +9,7 @@ from pathlib import Path
 import orjson
 import pytest
 import typer
+from pydantic import SecretStr
 from pytest_httpserver import HTTPServer
 from typer.testing import CliRunner
 
@@ -36,7 +37,7 @@ from corelane.cli.doctor import (
 )
 from corelane.settings import Settings
 from tests.artifacts_for_tests import CALIBRATION
-from tests.corelane.stand_in import StandIn
+from tests.corelane.stand_in import StandIn, problem
 from tests.neuron_for_tests import Machine, neuron_process
 
 
@@ -132,6 +133,23 @@ def test_a_port_of_corelane_is_fine(httpserver: HTTPServer) -> None:
     check = check_api_port(Settings(host=httpserver.host, port=httpserver.port))
     assert (check.state, check.found) == ("ok", f"{httpserver.port}: Corelane answers; cores: 1")
     assert service.requests == ["GET /v1/cores"]
+
+
+def test_the_api_key_is_sent_and_a_401_is_told_as_what_it_is(httpserver: HTTPServer) -> None:
+    service = StandIn(httpserver)
+    settings = Settings(host=httpserver.host, port=httpserver.port)
+    keyed = settings.model_copy(update={"api_key": SecretStr("clk_1")})
+    assert check_api_port(keyed).state == "ok"
+    assert service.keys == ["Bearer clk_1"]
+    service.refusals.extend(problem(401, "unauthorized", "this key was revoked") for _ in range(2))
+    check = check_api_port(settings)
+    assert (check.state, check.found) == ("warn", f"{httpserver.port}: Corelane answers, and asks for an API key")
+    assert check.advice == "set CORELANE_API_KEY to one; `corelane keys create` makes one"
+    check = check_api_port(keyed)
+    assert check.found == f"{httpserver.port}: Corelane answers, and refuses the key in CORELANE_API_KEY"
+    assert (check.state, check.advice) == ("warn", "this key was revoked; `corelane keys create` makes one")
+    service.refusals.append(problem(403, "forbidden", "this key lacks the scope admin"))
+    assert check_api_port(keyed).found.endswith("Corelane answers: this key lacks the scope admin")
 
 
 def test_a_port_of_another_web_server_is_warned_of(httpserver: HTTPServer) -> None:

@@ -81,3 +81,11 @@ def test_links_between_documents_lead_somewhere() -> None:
     for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]:
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
             assert (page.parent / target).exists(), f"{page}: {target}"
+
+
+def test_every_command_stands_in_the_client_guide() -> None:
+    table = (ROOT / "docs" / "08-client.md").read_text().partition("# Commands")[2]
+    for name, command in typer.main.get_command(make_cli()).commands.items():  # type: ignore[attr-defined]
+        assert re.search(rf"`{name}\b", table), name
+        for each in getattr(command, "commands", ()):
+            assert re.search(rf"`{name} (\w+\\\|)*{each}\b", table), (name, each)

@@ -1,0 +1,92 @@
+"""``corelane cores``, ``models`` and ``health`` for programs, against a service of real sockets."""
+
+from typing import Any
+
+import orjson
+import pytest
+from typer.testing import CliRunner, Result
+
+from corelane.cli.app import make_cli
+from corelane.settings import Settings
+from corelane.store.connections import Link
+from tests.corelane.stand_in import StandIn, problem
+
+VERSION = "words@1"
+
+
+def run(*arguments: str, **env: str) -> Result:
+    done = CliRunner(env={"COLUMNS": "200"} | env).invoke(make_cli(), arguments)
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done
+
+
+def line_of(done: Result) -> dict[str, Any]:
+    """The one line that was printed."""
+    [line] = done.stdout.splitlines()
+    found: dict[str, Any] = orjson.loads(line)
+    return found
+
+
+@pytest.fixture
+def url(service: StandIn) -> list[str]:
+    return ["--json", "--url", service.url]
+
+
+def test_versions_that_come_and_go_are_placements(service: StandIn, url: list[str]) -> None:
+    for command in (("load", "words"), ("reload", VERSION)):
+        found = line_of(run("models", *command, *url))
+        assert (found["object"], found["version"], found["ready_on"]) == ("placement", VERSION, ["testhost/0"])
+    assert "ready_on" not in line_of(run("models", "load", "words", "--wait", "0", *url))
+    core = line_of(run("cores", *url))
+    assert (core["core"], core["models"][0]["version"]) == ("testhost/0", VERSION)
+    assert line_of(run("models", "unload", VERSION, *url))["version"] == VERSION
+    assert line_of(run("cores", *url))["models"] == []
+
+
+def test_models_are_lines_and_an_alias_one(service: StandIn, url: list[str]) -> None:
+    service.models = [{"id": "words@1"}, {"id": "words@2"}]
+    assert [orjson.loads(line)["id"] for line in run("models", "list", *url).stdout.splitlines()] == [
+        "words@1",
+        "words@2",
+    ]
+    for arguments in (("blue",), ("blue", VERSION), ("blue", "--delete")):
+        assert line_of(run("models", "alias", *arguments, *url))["weights"] == {VERSION: 1}
+    assert line_of(run("models", "alias", "green", *url)) == {
+        "object": "alias",
+        "alias": "green",
+        "weights": {},
+        "is_set": False,
+    }
+
+
+def test_what_fails_is_a_sentence_and_no_json(service: StandIn, url: list[str]) -> None:
+    service.refusals.append(problem(403, "forbidden", "this key lacks the scope admin"))
+    done = run("cores", *url)
+    assert (done.exit_code, done.stdout, done.stderr.strip()) == (1, "", "this key lacks the scope admin")
+
+
+def test_reasons_are_shown_as_they_are(service: StandIn, url: list[str]) -> None:
+    run("models", "load", "words", *url)
+    service.placed["models"][0] |= {"reason": "a [/damaged] file :warning:", "state": "failed"}
+    assert "a [/damaged] file :warning:" in run("cores", *url[1:]).stdout
+
+
+def test_health_of_the_api(service: StandIn) -> None:
+    port = str(service.server.port)
+    found = run("health", "--json", CORELANE_PORT=port)
+    assert (found.exit_code, line_of(found)) == (0, {"ok": True, "api": f"http://127.0.0.1:{port}"})
+    assert (run("health", CORELANE_PORT=port).exit_code, run("health", CORELANE_PORT=port).stdout) == (0, "")
+    service.refusals.append(problem(503, "not_ready", "no core"))
+    found = run("health", "--json", CORELANE_PORT=port)
+    assert (found.exit_code, line_of(found)["ok"], found.stderr.strip()) == (1, False, "the API is not ready")
+
+
+def test_health_of_a_core(settings: Settings) -> None:
+    env = {"CORELANE_REDIS_URL": settings.redis_url, "CORELANE_CORE": "0", "CORELANE_CORE_HOST": "healthy"}
+    found = run("health", "--json", **env)
+    assert (found.exit_code, line_of(found)) == (1, {"ok": False, "core": "healthy/0", "state": "lost"})
+    link = Link(settings.redis_url)
+    link("HSET", "cl:core:healthy/0", "state", "busy")
+    assert line_of(run("health", "--json", **env)) == {"ok": True, "core": "healthy/0", "state": "busy"}
+    link("DEL", "cl:core:healthy/0")
+    link.close()

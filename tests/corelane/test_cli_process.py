@@ -1,0 +1,82 @@
+"""``corelane`` as a process: what it imports, colours and completes."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from tests.corelane.stand_in import StandIn
+
+PYTHON = shlex.quote(sys.executable)
+
+#: What only servers, workers and compilers need.
+HEAVY = {
+    "torch",
+    "numpy",
+    "celery",
+    "kombu",
+    "redis",
+    "fastapi",
+    "starlette",
+    "hypercorn",
+    "transformers",
+    "tokenizers",
+}
+
+#: Codes that colour, or move the cursor.
+ESCAPE = "\x1b"
+
+
+def run(
+    *arguments: str, options: tuple[str, ...] = (), env: dict[str, str] | None = None
+) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, *options, "-m", "corelane", *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=60, env=os.environ | (env or {})
+    )
+
+
+def imported(done: "subprocess.CompletedProcess[str]") -> set[str]:
+    """The top-level packages that a process run with ``-X importtime`` imported."""
+    assert done.returncode == 0, done.stderr
+    return {name.split(".")[0] for name in re.findall(r"^import time:.*\| +(\S+)$", done.stderr, re.MULTILINE)}
+
+
+def test_commands_that_ask_a_service_import_nothing_of_a_server(service: StandIn) -> None:
+    helped = imported(run("--help", options=("-X", "importtime")))
+    assert "typer" in helped
+    assert not helped & (HEAVY | {"httpx2", "standardwebhooks"})
+    asked = imported(run("ask", "Who?", "-c", "Ada wrote it.", "--url", service.url, options=("-X", "importtime")))
+    assert "httpx2" in asked
+    assert not asked & HEAVY
+
+
+@pytest.mark.parametrize("env", [{}, {"NO_COLOR": "1", "FORCE_COLOR": "1"}])
+def test_pipes_and_no_color_are_not_coloured(service: StandIn, env: dict[str, str]) -> None:
+    for arguments in (("ask", "Who?", "-c", "Ada wrote it."), ("jobs", "list"), ("jobs", "show", "job_no")):
+        done = run(*arguments, "--url", service.url, env=env)
+        # What is bold or dim is no colour, and NO_COLOR leaves it; a pipe gets none of either.
+        assert not re.search(r"\x1b\[[0-9;]*(3[0-7]|4[0-7]|9[0-7])m", done.stdout + done.stderr)
+        assert env or ESCAPE not in done.stdout + done.stderr
+
+
+def test_json_is_never_coloured(service: StandIn) -> None:
+    done = run("ask", "Who?", "-c", "Ada wrote it.", "--json", "--url", service.url, env={"FORCE_COLOR": "1"})
+    assert (done.returncode, ESCAPE in done.stdout, len(done.stdout.splitlines())) == (0, False, 1)
+
+
+def test_bash_learns_to_complete() -> None:
+    # Which shell it is for is seen by the parent process; the second command keeps bash from becoming the first.
+    shown = subprocess.run(
+        ["bash", "-c", f"{PYTHON} -m corelane --show-completion; true"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert "_corelane_completion" in shown.stdout, shown.stderr
+    asked = {"_CORELANE_COMPLETE": "complete_bash", "COMP_WORDS": "corelane bat", "COMP_CWORD": "1"}
+    assert run(env=asked).stdout.split() == ["batch", "batches"]

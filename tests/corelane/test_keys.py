@@ -43,6 +43,7 @@ def test_secret_is_kept_nowhere(store: KeyStore, raw: redis.Redis) -> None:
 
 def test_keys_are_listed_oldest_first_as_they_were_made(store: KeyStore) -> None:
     first, _ = store.create("a", [Scope.SUBMIT, Scope.READ], owner="team")
+    time.sleep(0.002)  # ids tell milliseconds apart
     second, _ = store.create("b", [Scope.ADMIN], expires_ms=1)
     assert store.list() == [first, second]
     assert first.owner == "team"

@@ -48,15 +48,15 @@ def list_jobs(
     }
     filters: Any = {name: value for name, value in given.items() if value}
     with exit_on_error(), connect(url, api_key) as client:
-        columns = ("job", "status", "done", "failed", "model", "created", "labels")
-        table = make_table(*columns, whole=("job", "status"))
+        whole = ("job", "status", "answered", "created")
+        table = make_table(*whole, "model and labels", whole=whole)
         for job in client.iter_jobs(limit=limit, **filters):
             if as_json:
                 print_line(job)
             else:
-                counts = f"{job.counts.done:,}/{job.counts.total:,}"
-                row = (job.id, job.status, counts, f"{job.counts.failed:,}", job.model, job.created_at)
-                table.add_row(*row, " ".join(job.labels))
+                counts = f"{job.counts.succeeded:,}/{job.counts.total:,}"
+                created = job.created_at[:16].replace("T", " ")
+                table.add_row(job.id, job.status, counts, created, " ".join([job.model, *job.labels]))
         if not as_json:
             print_table(table)
 

@@ -136,6 +136,8 @@ IdempotencyKey = Annotated[
 #: For routes that only certain callers may use, and that need not know which.
 AS_READER, AS_ADMIN = Depends(allow(Scope.READ)), Depends(allow(Scope.ADMIN))
 
-#: The caller of a route that takes in work or changes it, and of one that shows what is the caller's own.
+#: The caller of a route that takes in work or changes it, of one that shows what is the caller's own, and of one for
+#: operators.
 Submitter = Annotated[Caller, Depends(allow(Scope.SUBMIT))]
 Reader = Annotated[Caller, Depends(allow(Scope.READ))]
+Admin = Annotated[Caller, Depends(allow(Scope.ADMIN))]

@@ -148,6 +148,7 @@ async def _submit(desk: Desk, record: BatchRecord, place: int, group: Group, now
         expires_in_s=max(0.001, (record.expires_ms - now_ms) / 1000),
         owner=record.owner,
         upload=Upload(path.name, group.items, group.tokens),
+        origin=record.origin,
     )
     await desk.jobs.submit(submission, admission)
     reach("batch.submitted", desk.settings.armed_faults)

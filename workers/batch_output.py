@@ -65,7 +65,8 @@ async def conclude(desk: Desk, record: BatchRecord, to: BatchStatus, errors: Seq
         output.discard()
         failures.discard()
         return False
-    await desk.batches.let_go([group.job for group in record.groups], desk.settings.results_ttl_s)
+    for group in record.groups:
+        await desk.jobs.drop_final(group.job)
     desk.clear(record)
     return True
 

@@ -9,6 +9,9 @@ for _, kept in ipairs(redis.call('ZRANGEBYSCORE', 'cl:keeping', '-inf', now_ms()
     if file ~= '' then redis.call('ZADD', 'cl:feeds', now_ms(), job) end
     redis.call('ZREM', 'cl:keeping', kept)
     forgotten = forgotten + 1
+  else
+    -- Held longer, as for a batch: out of the way of those behind it until then.
+    redis.call('ZADD', 'cl:keeping', now_ms() + math.max(1000, redis.call('PTTL', job_key(job))), kept)
   end
 end
 return forgotten

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,7 +16,8 @@ import redis
 
 from corelane.batches import Batch, BatchRequest
 from corelane.files import open_storage
-from corelane.jobs import JobStatus, new_id
+from corelane.jobs import JobStatus, failed_result, new_id
+from corelane.origins import Origin
 from corelane.settings import Settings
 from corelane.store.async_link import AsyncLink
 from corelane.store.batches import BatchRecord, BatchStore, BatchWatch
@@ -405,3 +407,61 @@ def test_only_one_carries_batches_on(bench: BatchBench) -> None:
     assert bench.at_desk(lambda desk: desk.batches.take_turn("one"))
     bench.at_desk(lambda desk: desk.batches.end_turn("one"))
     assert bench.at_desk(lambda desk: desk.batches.take_turn("two"))
+
+
+def test_lines_that_failed_may_be_retried_through_their_job_once_the_batch_has_its_results(bench: BatchBench) -> None:
+    core = bench.core("a/0")
+    batch = bench.begin(b"".join(line(f"c{n}") for n in range(3)))
+    bench.steps()
+    [job] = bench.batch(batch).jobs
+    bench.feed()
+    claim = claimed(core)
+    [outcome] = answered(claim)
+    results = [outcome.results[0], failed_result(1, "c1", "too_large", "too large"), outcome.results[2]]
+    core.commit(claim.lease, [replace(outcome, results=results)])
+    bench.steps()
+    assert bench.batch(batch).status == "completed"
+
+    async def unanswered(desk: Desk) -> list[int]:
+        record = await desk.jobs.get(job)
+        assert record is not None
+        assert record.dropped == record.total
+        return [index async for part in desk.jobs.unanswered(record) for index in part]
+
+    assert bench.at_desk(unanswered) == [1]
+    assert not bench.raw.exists(f"cl:out:{{{job}}}")
+    assert 0 < bench.raw.ttl(f"cl:dropped:{{{job}}}") <= bench.raw.ttl(f"cl:job:{{{job}}}")
+    assert (bench.settings.files_root / f"{job}.jsonl").exists()
+
+
+def test_job_deleted_while_its_batch_reads_it_leaves_nothing(bench: BatchBench) -> None:
+    core = bench.core("a/0")
+    job = bench.submit(3)
+    answer_all(core)
+    record = bench.get(job)
+    bench.with_store(lambda store: store.delete(job))
+    bench.at_desk(lambda desk: desk.jobs.drop_final(job))
+    assert bench.with_store(lambda store: store.drop(record, 3)) == 0
+    assert bench.raw.keys(f"cl:*{{{job}}}") == []
+
+
+def test_jobs_of_a_batch_come_from_the_request_that_made_it(bench: BatchBench) -> None:
+    bench.core("a/0")
+    file, batch = bench.keep(line("a")), new_id("batch")
+    origin = Origin("order-1", f"00-{'a' * 32}-{'b' * 16}-01")
+    request = BatchRequest(input_file_id=file, endpoint="/v1/answers", completion_window="24h")
+    bench.at_desk(lambda desk: desk.batches.begin(batch, "ann", request, None, origin))
+    bench.steps()
+    [job] = bench.batch(batch).jobs
+    assert bench.raw.hmget(f"cl:job:{{{job}}}", "request_id", "traceparent") == [origin.request_id, origin.traceparent]
+
+
+def test_jobs_held_for_a_batch_keep_nobody_behind_them_from_being_forgotten(bench: BatchBench) -> None:
+    core = bench.core("a/0")
+    held, gone = bench.submit(1), bench.submit(1)
+    answer_all(core)
+    bench.raw.zadd("cl:keeping", {f"public:{held}": 1, f"public:{gone}": 2})
+    bench.raw.delete(f"cl:job:{{{gone}}}")
+    assert [int(bench.raw.execute_command("ZCARD", "cl:keeping")), bench.upkeep.forget()] == [2, 1]
+    assert bench.raw.zscore("cl:keeping", f"public:{held}") / 1000 > time.time() + 60
+    assert bench.upkeep.forget() == 0

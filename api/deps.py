@@ -14,7 +14,7 @@ from api.completions import Completions
 from api.gate import CALLER
 from corelane.errors import Forbidden, InvalidInput, NotFound
 from corelane.files import Storage
-from corelane.jobs import is_job_id
+from corelane.ids import is_job_id
 from corelane.keys import Caller as Caller
 from corelane.keys import Scope as Scope
 from corelane.metrics import ApiMetrics

@@ -16,7 +16,8 @@ from corelane.batch_lines import GoodLine, LineChecker, PlannedLine, Sorter, rea
 from corelane.batches import BatchError
 from corelane.errors import CorelaneError, NotCalibrated, NotReady, UnknownModel
 from corelane.faults import reach
-from corelane.jobs import Options, Priority, new_job_id
+from corelane.ids import new_job_id
+from corelane.jobs import Options, Priority
 from corelane.store.batches import BatchRecord, Group
 from corelane.store.connections import VersionClosed
 from corelane.store.feeding import encode_line

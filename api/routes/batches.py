@@ -11,7 +11,7 @@ from api.origins import ORIGIN
 from api.routes.files import require_file
 from corelane.batches import Batch, BatchList, BatchRequest
 from corelane.errors import InvalidInput, NotFound
-from corelane.jobs import is_id, new_id
+from corelane.ids import is_id, new_id
 from corelane.log import get_logger
 from corelane.store.batches import BatchRecord
 from corelane.store.idempotency import Held, Holder, Once, by_key, fingerprint

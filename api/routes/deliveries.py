@@ -10,7 +10,8 @@ from api.deps import Admin, Caller, JobId, Parts, PartsDep, Reader, Scope, Submi
 from api.errors import documented
 from api.lookup import require
 from corelane.errors import InvalidInput, NotFound
-from corelane.jobs import Job, iso_time
+from corelane.ids import iso_time
+from corelane.jobs import Job
 from corelane.store.deliveries import State
 from corelane.store.delivery_log import LoggedDelivery
 

@@ -14,7 +14,7 @@ from api.errors import documented
 from api.forms import FormReader
 from corelane.batches import ExpiresAfter, FileDeleted, FileList, FileObject, Purpose
 from corelane.errors import InvalidInput, NotFound, StorageFailed
-from corelane.jobs import is_id, new_id
+from corelane.ids import is_id, new_id
 from corelane.log import get_logger
 from corelane.store.files import FileRecord, Order, file_fields
 

@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from corelane.errors import IdempotencyKeyReused, NameTaken
-from corelane.jobs import Item, Options, new_job_id
+from corelane.ids import new_job_id
+from corelane.jobs import Item, Options
 from corelane.settings import Settings
 from corelane.store.async_link import AsyncLink
 from corelane.store.idempotency import (

@@ -16,7 +16,8 @@ import redis
 
 from corelane.batches import Batch, BatchRequest
 from corelane.files import open_storage
-from corelane.jobs import JobStatus, failed_result, new_id
+from corelane.ids import new_id
+from corelane.jobs import JobStatus, failed_result
 from corelane.origins import Origin
 from corelane.settings import Settings
 from corelane.store.async_link import AsyncLink

@@ -16,7 +16,8 @@ import redis
 from pydantic import SecretStr
 from standardwebhooks.webhooks import Webhook as Verifier
 
-from corelane.jobs import Webhook, new_id
+from corelane.ids import new_id
+from corelane.jobs import Webhook
 from corelane.settings import Settings
 from corelane.store.async_link import AsyncLink
 from corelane.store.connections import Link

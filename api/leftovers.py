@@ -71,7 +71,7 @@ class Leftovers:
                 return
             reading = asyncio.create_task(linger(), name="unread-body")
             try:
-                await send(message | {"more_body": True})
+                await send({**message, "more_body": True})
                 await reading
             finally:
                 reading.cancel()

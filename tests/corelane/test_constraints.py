@@ -24,7 +24,7 @@ def pinned(name: str) -> set[str]:
 def brought_in(extra: str) -> set[str]:
     """Every package that `pip install corelane[extra]` would install, by what stands in this environment."""
     found: set[tuple[str, tuple[str, ...]]] = set()
-    waiting = [("corelane", (extra,))]
+    waiting: list[tuple[str, tuple[str, ...]]] = [("corelane", (extra,))]
     while waiting:
         place = waiting.pop()
         if place not in found:

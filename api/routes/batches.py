@@ -7,6 +7,7 @@ from fastapi import APIRouter, Body, Query, Request, Response
 from api.bodies import FastBodyRoute
 from api.deps import Caller, IdempotencyKey, Parts, PartsDep, Reader, Submitter
 from api.errors import documented
+from api.lists import page_of
 from api.origins import ORIGIN
 from api.routes.files import require_file
 from corelane.batches import Batch, BatchList, BatchRequest
@@ -76,13 +77,7 @@ async def list_batches(
     if after is not None and not is_id("batch", after):
         raise InvalidInput("`after` is not the id of a batch; pass the last id of the page before")
     records = await parts.batches.page(caller.owner, after, limit + 1)
-    data = [record.describe() for record in records[:limit]]
-    return BatchList(
-        data=data,
-        first_id=data[0].id if data else None,
-        last_id=data[-1].id if data else None,
-        has_more=len(records) > limit,
-    )
+    return page_of(BatchList, records, limit)
 
 
 @router.get("/{batch_id}")

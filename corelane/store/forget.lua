@@ -11,7 +11,9 @@ for _, kept in ipairs(redis.call('ZRANGEBYSCORE', 'cl:keeping', '-inf', now_ms()
     forgotten = forgotten + 1
   else
     -- Held longer, as for a batch: out of the way of those behind it until then.
-    redis.call('ZADD', 'cl:keeping', now_ms() + math.max(1000, redis.call('PTTL', job_key(job))), kept)
+    local until_ms = now_ms() + math.max(1000, redis.call('PTTL', job_key(job)))
+    redis.call('HSET', job_key(job), 'kept_until_ms', until_ms)
+    redis.call('ZADD', 'cl:keeping', until_ms, kept)
   end
 end
 return forgotten

@@ -381,5 +381,7 @@ def test_jobs_held_for_a_batch_keep_nobody_behind_them_from_being_forgotten(benc
     bench.raw.zadd("cl:keeping", {f"public:{held}": 1, f"public:{gone}": 2})
     bench.raw.delete(f"cl:job:{{{gone}}}")
     assert [int(bench.raw.execute_command("ZCARD", "cl:keeping")), bench.upkeep.forget()] == [2, 1]
-    assert bench.raw.zscore("cl:keeping", f"public:{held}") / 1000 > time.time() + 60
+    until_ms = bench.raw.zscore("cl:keeping", f"public:{held}")
+    assert until_ms == bench.get(held).kept_until_ms
+    assert until_ms / 1000 > time.time() + 60
     assert bench.upkeep.forget() == 0

@@ -14,7 +14,7 @@ from api.completions import Completions
 from api.gate import CALLER
 from corelane.errors import Forbidden, InvalidInput, NotFound
 from corelane.files import Storage
-from corelane.jobs import is_job_id
+from corelane.ids import is_job_id
 from corelane.keys import Caller as Caller
 from corelane.keys import Scope as Scope
 from corelane.metrics import ApiMetrics
@@ -136,6 +136,8 @@ IdempotencyKey = Annotated[
 #: For routes that only certain callers may use, and that need not know which.
 AS_READER, AS_ADMIN = Depends(allow(Scope.READ)), Depends(allow(Scope.ADMIN))
 
-#: The caller of a route that takes in work or changes it, and of one that shows what is the caller's own.
+#: The caller of a route that takes in work or changes it, of one that shows what is the caller's own, and of one for
+#: operators.
 Submitter = Annotated[Caller, Depends(allow(Scope.SUBMIT))]
 Reader = Annotated[Caller, Depends(allow(Scope.READ))]
+Admin = Annotated[Caller, Depends(allow(Scope.ADMIN))]

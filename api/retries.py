@@ -10,7 +10,8 @@ from api.deps import Parts
 from api.intake import Making, only_once, take_in, take_in_upload
 from api.uploads import new_file
 from corelane.errors import NotFinal, NothingToRetry
-from corelane.jobs import Item, Job, JobHead, Webhook, new_job_id
+from corelane.ids import new_job_id
+from corelane.jobs import Item, Job, JobHead, Webhook
 from corelane.store.idempotency import by_retry
 from corelane.store.jobs import Upload
 from corelane.store.payloads import Row

@@ -35,7 +35,8 @@ from corelane.engine.partials import SoFar
 from corelane.engine.reading import Query
 from corelane.engine.runner import Answered, QueryRunner, Work, nothing
 from corelane.engine.windows import Window, cut_windows
-from corelane.jobs import Item, Options, new_job_id
+from corelane.ids import new_job_id
+from corelane.jobs import Item, Options
 from corelane.lanes import CHARS_PER_TOKEN, Core
 from corelane.settings import Settings
 from corelane.store.async_link import AsyncLink

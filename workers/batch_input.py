@@ -16,7 +16,8 @@ from corelane.batch_lines import GoodLine, LineChecker, PlannedLine, Sorter, rea
 from corelane.batches import BatchError
 from corelane.errors import CorelaneError, NotCalibrated, NotReady, UnknownModel
 from corelane.faults import reach
-from corelane.jobs import Options, Priority, new_job_id
+from corelane.ids import new_job_id
+from corelane.jobs import Options, Priority
 from corelane.store.batches import BatchRecord, Group
 from corelane.store.connections import VersionClosed
 from corelane.store.feeding import encode_line
@@ -148,6 +149,7 @@ async def _submit(desk: Desk, record: BatchRecord, place: int, group: Group, now
         expires_in_s=max(0.001, (record.expires_ms - now_ms) / 1000),
         owner=record.owner,
         upload=Upload(path.name, group.items, group.tokens),
+        origin=record.origin,
     )
     await desk.jobs.submit(submission, admission)
     reach("batch.submitted", desk.settings.armed_faults)

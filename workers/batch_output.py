@@ -13,7 +13,8 @@ from corelane.batches import BatchError, BatchStatus, RequestCounts
 from corelane.errors import Unavailable
 from corelane.faults import reach
 from corelane.files import Writer
-from corelane.jobs import JobStatus, new_id
+from corelane.ids import new_id
+from corelane.jobs import JobStatus
 from corelane.store.batches import BatchRecord, Group, NewFile
 from corelane.store.files import file_fields
 from workers.batch_desk import Desk
@@ -65,7 +66,8 @@ async def conclude(desk: Desk, record: BatchRecord, to: BatchStatus, errors: Seq
         output.discard()
         failures.discard()
         return False
-    await desk.batches.let_go([group.job for group in record.groups], desk.settings.results_ttl_s)
+    for group in record.groups:
+        await desk.jobs.drop_final(group.job)
     desk.clear(record)
     return True
 

@@ -13,7 +13,8 @@ from uuid import uuid4
 from corelane.batches import BatchError, BatchStatus, RequestCounts
 from corelane.errors import CorelaneError, NotFound, NotReady, StorageFailed, StoreUnavailable
 from corelane.files import open_storage
-from corelane.jobs import JobStatus, id_time_ms, is_id
+from corelane.ids import id_time_ms, is_id
+from corelane.jobs import JobStatus
 from corelane.log import get_logger
 from corelane.settings import Settings
 from corelane.store.async_link import AsyncLink

@@ -11,7 +11,8 @@ from api.errors import documented
 from api.hf import HfAnswer, HfRequest, answers_of, require_answered
 from api.intake import check_sizes, take_in
 from corelane.batches import AnswerRequest
-from corelane.jobs import Item, Job, JobHead, Result, new_job_id
+from corelane.ids import new_job_id
+from corelane.jobs import Item, Job, JobHead, Result
 
 router = APIRouter(
     prefix="/v1", tags=["answers"], responses=documented(400, 403, 413, 422, 429, 503), route_class=FastBodyRoute

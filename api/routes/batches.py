@@ -7,13 +7,15 @@ from fastapi import APIRouter, Body, Query, Request, Response
 from api.bodies import FastBodyRoute
 from api.deps import Caller, IdempotencyKey, Parts, PartsDep, Reader, Submitter
 from api.errors import documented
+from api.lists import page_of
+from api.origins import ORIGIN
 from api.routes.files import require_file
 from corelane.batches import Batch, BatchList, BatchRequest
 from corelane.errors import InvalidInput, NotFound
-from corelane.jobs import is_id, new_id
+from corelane.ids import is_id, new_id
 from corelane.log import get_logger
 from corelane.store.batches import BatchRecord
-from corelane.store.idempotency import by_key, fingerprint
+from corelane.store.idempotency import Held, Holder, Once, by_key, fingerprint
 
 log = get_logger(__name__)
 
@@ -32,21 +34,36 @@ async def create_batch(
     key: IdempotencyKey = None,
 ) -> Batch:
     """Have every line of an uploaded file answered. A bad line is named in the error file and harms no other."""
+    once = None
+    if key is not None:
+        asked = fingerprint("batches", await request.body())
+        once = by_key(caller.owner, key, asked, parts.settings.idempotency_ttl_s)
+        if (holder := await parts.batches.holder(once)) is not None:
+            return (await replay(parts, once, holder, response, caller)).describe()
     file = await require_file(parts, body.input_file_id, caller)
     if file.purpose != "batch":
         raise InvalidInput("`input_file_id` is a file that a batch wrote; upload one of the purpose `batch`")
     batch = new_id("batch")
-    if key is not None:
-        asked = fingerprint("batches", await request.body())
-        once = by_key(caller.owner, key, asked, parts.settings.idempotency_ttl_s)
-        holder = await parts.batches.take(once, batch)
-        once.require_same(holder)
-        if holder.subject != batch:
-            batch = holder.subject
-            response.headers["Idempotent-Replayed"] = "true"
-    await parts.batches.begin(batch, caller.owner, body)
+    try:
+        await parts.batches.begin(batch, caller.owner, body, once, ORIGIN.get())
+    except Held as held:
+        if once is None:
+            raise
+        return (await replay(parts, once, held.holder, response, caller)).describe()
     log.info("batch_created", batch_id=batch, file_id=file.id, owner=caller.owner)
     return (await require_batch(parts, batch, caller)).describe()
+
+
+async def replay(parts: Parts, once: Once, holder: Holder, response: Response, caller: Caller) -> BatchRecord:
+    """The batch that the same request made before; raises what the ``Once`` says if another request made it, NotFound
+    if it is kept no longer.
+    """
+    once.require_same(holder)
+    record = await parts.batches.get(holder.subject)
+    if record is None or record.owner != caller.owner:
+        raise NotFound(f"this Idempotency-Key stands for {holder.subject}, which is kept no longer: use a new key")
+    response.headers["Idempotent-Replayed"] = "true"
+    return record
 
 
 @router.get("")
@@ -60,13 +77,7 @@ async def list_batches(
     if after is not None and not is_id("batch", after):
         raise InvalidInput("`after` is not the id of a batch; pass the last id of the page before")
     records = await parts.batches.page(caller.owner, after, limit + 1)
-    data = [record.describe() for record in records[:limit]]
-    return BatchList(
-        data=data,
-        first_id=data[0].id if data else None,
-        last_id=data[-1].id if data else None,
-        has_more=len(records) > limit,
-    )
+    return page_of(BatchList, records, limit)
 
 
 @router.get("/{batch_id}")

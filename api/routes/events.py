@@ -28,7 +28,7 @@ from corelane.store.records import JobRecord
 
 log = get_logger(__name__)
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses=documented(403, 404, 422, 503))
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses=documented(403, 404, 410, 422, 503))
 
 #: A stream that has told all there is looks for more this often, in seconds; the job's end is noticed at once.
 LOOK_S = 0.25

@@ -12,9 +12,10 @@ from starlette.responses import StreamingResponse
 from api.deps import Caller, Parts, PartsDep, Reader, Submitter
 from api.errors import documented
 from api.forms import FormReader
+from api.lists import page_of
 from corelane.batches import ExpiresAfter, FileDeleted, FileList, FileObject, Purpose
 from corelane.errors import InvalidInput, NotFound, StorageFailed
-from corelane.jobs import is_id, new_id
+from corelane.ids import is_id, new_id
 from corelane.log import get_logger
 from corelane.store.files import FileRecord, Order, file_fields
 
@@ -97,13 +98,7 @@ async def list_files(
     if after is not None and not is_id("file", after):
         raise InvalidInput("`after` is not the id of a file; pass the last id of the page before")
     records = await parts.files.page(caller.owner, after, limit + 1, order, purpose)
-    data = [record.describe() for record in records[:limit]]
-    return FileList(
-        data=data,
-        first_id=data[0].id if data else None,
-        last_id=data[-1].id if data else None,
-        has_more=len(records) > limit,
-    )
+    return page_of(FileList, records, limit)
 
 
 @router.get("/{file_id}")

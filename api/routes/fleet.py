@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from api.deps import AS_READER, PartsDep
 from api.errors import documented
-from corelane.jobs import iso_time
+from corelane.ids import iso_time
 
 router = APIRouter(prefix="/v1", tags=["fleet"], responses=documented(403, 422, 503))
 

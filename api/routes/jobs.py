@@ -13,7 +13,8 @@ from api.intake import Making, check_sizes, only_once, take_in
 from api.lookup import describe, no_such_job, require, tagged
 from api.retries import retry
 from corelane.errors import InvalidInput
-from corelane.jobs import Job, JobList, JobRequest, JobStatus, is_job_id, new_job_id
+from corelane.ids import is_job_id, new_job_id
+from corelane.jobs import Job, JobList, JobRequest, JobStatus
 from corelane.store.idempotency import by_key, by_name, fingerprint
 from corelane.store.listing import Filters
 

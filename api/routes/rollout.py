@@ -14,7 +14,8 @@ from api.errors import documented
 from corelane.aliases import ALIAS_NAME
 from corelane.artifacts import VERSION_ID, find_artifact
 from corelane.errors import ArtifactRefused, InvalidInput, NotFound
-from corelane.jobs import Wire, iso_time
+from corelane.ids import iso_time
+from corelane.jobs import Wire
 from corelane.placement import ALL_CORES, Placement, Scope
 
 router = APIRouter(

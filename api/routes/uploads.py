@@ -13,7 +13,8 @@ from api.deps import IdempotencyKey, JobName, Parts, PartsDep, Submitter, Wait
 from api.intake import Making, admit, find_made, replay, take_in_upload
 from api.uploads import LineReader
 from corelane.errors import StoreUnavailable
-from corelane.jobs import Job, new_job_id
+from corelane.ids import new_job_id
+from corelane.jobs import Job
 from corelane.store.idempotency import Held, by_key, by_name, start_fingerprint
 from corelane.store.jobs import Upload
 

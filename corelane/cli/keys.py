@@ -14,7 +14,7 @@ from rich.table import Table
 from corelane.cli.errors import exit_on_error, require
 from corelane.cli.service import JsonOption
 from corelane.errors import InvalidInput, NotFound
-from corelane.jobs import is_id, iso_time
+from corelane.ids import is_id, iso_time
 from corelane.keys import KEY_FORM, OWNER_FORM, Key, Scope, key_digest, scope_names
 from corelane.settings import read_settings
 

@@ -7,7 +7,7 @@ makes a second time harmless, is tried again with back-off while the service is 
 
 import random
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -229,22 +229,19 @@ class Service:
 
     def files(self) -> Talk[None]:
         """Give each file, newest first."""
-        after: str | None = None
-        while True:
-            page = yield from self.call(calls.list_files(after, PAGE_FILES))
-            for file in page.data:
-                yield Give(file)
-            after = page.last_id
-            if not page.has_more or after is None:
-                return
+        return self._each(lambda after: calls.list_files(after, PAGE_FILES))
 
     def batches(self) -> Talk[None]:
         """Give each batch, newest first."""
+        return self._each(lambda after: calls.list_batches(after, PAGE_JOBS))
+
+    def _each(self, page_after: Callable[[str | None], Call[Any]]) -> Talk[None]:
+        """Give what stands in a list, page by page, by the last id of the page before."""
         after: str | None = None
         while True:
-            page = yield from self.call(calls.list_batches(after, PAGE_JOBS))
-            for batch in page.data:
-                yield Give(batch)
+            page = yield from self.call(page_after(after))
+            for each in page.data:
+                yield Give(each)
             after = page.last_id
             if not page.has_more or after is None:
                 return

@@ -11,11 +11,12 @@ from typing import Any, cast
 import orjson
 
 from corelane.batches import FINAL, Batch, BatchError, BatchErrors, BatchRequest, BatchStatus, RequestCounts, window_s
+from corelane.origins import NOWHERE, Origin
 from corelane.settings import Settings
 from corelane.store.async_link import AsyncLink
 from corelane.store.connections import Link, pairs
 from corelane.store.files import owned_ids
-from corelane.store.idempotency import Holder, Once, take
+from corelane.store.idempotency import Held, Holder, Once, find_holder
 
 #: Who carries batches on and has not shown itself for so long is dead, in milliseconds.
 TURN_MS = 10_000
@@ -74,6 +75,7 @@ class BatchRecord:
     errors: tuple[BatchError, ...] = ()
     output_file: str | None = None
     error_file: str | None = None
+    origin: Origin = NOWHERE
 
     @classmethod
     def parse(cls, batch: str, raw: Sequence[Any]) -> "BatchRecord":
@@ -101,6 +103,7 @@ class BatchRecord:
             errors=tuple(BatchError.model_validate(error) for error in orjson.loads(values.get("errors", "[]"))),
             output_file=values.get("output_file"),
             error_file=values.get("error_file"),
+            origin=Origin(values.get("request_id", ""), values.get("traceparent", "")),
         )
 
     @property
@@ -141,12 +144,10 @@ class BatchStore:
     def __init__(self, link: AsyncLink) -> None:
         self._link = link
 
-    async def take(self, once: Once, batch: str) -> Holder:
-        """Who holds the key of a request to begin a batch: this one, or the one that the same request began before."""
-        return await take(self._link, once, batch)
-
-    async def begin(self, batch: str, owner: str, request: BatchRequest) -> None:
-        """Take a batch in; a keeper goes on with it. Idempotent by its id."""
+    async def begin(
+        self, batch: str, owner: str, request: BatchRequest, once: Once | None = None, origin: Origin = NOWHERE
+    ) -> None:
+        """Take a batch in; a keeper goes on with it. Idempotent by its id, raises Held if another has its ``once``."""
         expiry = request.output_expires_after
         fields = {
             "input_file": request.input_file_id,
@@ -154,9 +155,19 @@ class BatchStore:
             "window": request.completion_window,
             "metadata": orjson.dumps(request.metadata),
             **({} if expiry is None else {"output_ttl_s": expiry.seconds}),
+            **origin.fields(),
         }
         flat = [part for pair in fields.items() for part in pair]
-        await self._link.run("begin_batch", batch, owner, 1000 * window_s(request.completion_window), *flat)
+        hold = ("", "", 0) if once is None else (once.key, once.fingerprint, once.ttl_s)
+        holder = await self._link.run(
+            "begin_batch", batch, owner, 1000 * window_s(request.completion_window), *hold, *flat
+        )
+        if holder is not None:
+            raise Held(Holder.decode(holder))
+
+    async def holder(self, once: Once) -> Holder | None:
+        """Who holds the key of a request to begin a batch."""
+        return await find_holder(self._link, once.key)
 
     async def get(self, batch: str) -> BatchRecord | None:
         """A batch with its counts as they are now, or None if there is none (any more)."""
@@ -220,19 +231,6 @@ class BatchStore:
         """Keep the results of finished jobs for so long from now, as their batch has not read them yet."""
         commands = [("EXPIRE", f"cl:{kind}:{{{job}}}", ttl_s, "GT") for job in jobs for kind in ("job", "out", "in")]
         await self._link.many(commands)
-
-    async def let_go(self, jobs: Sequence[str], ttl_s: int) -> None:
-        """A batch has read the results of its jobs: they are dropped, and the jobs kept for their time."""
-        for job in jobs:
-            total = await self._link("HGET", f"cl:job:{{{job}}}", "total")
-            if total is not None:
-                await self._link.many(
-                    [
-                        ("HSET", f"cl:job:{{{job}}}", "dropped", total),
-                        ("UNLINK", f"cl:out:{{{job}}}", f"cl:in:{{{job}}}"),
-                        ("EXPIRE", f"cl:job:{{{job}}}", ttl_s),
-                    ]
-                )
 
     async def is_time_to_tidy(self, every_s: int) -> bool:
         """Whether nobody has looked for stray files for so long; now the caller does."""

@@ -28,7 +28,7 @@ local function take(text, ref, version)
   end
   if status == 'queued' then
     redis.call('HSET', job_key(ref.job), 'status', 'running', 'started_ms', now, 'told_ms', now)
-    announce_job(job_key(ref.job), ref.job, 'job.running', now, ttl)
+    announce_job(job_key(ref.job), ref.job, now, ttl, 'job.running')
   end
   add('cl:waiting', version, -ref.tokens)
   add('cl:held', core, ref.tokens)

@@ -165,8 +165,7 @@ local function finish(job, status, ttl)
   redis.call('ZREM', 'cl:expiring', job)
   redis.call('SREM', 'cl:open:' .. (priority or '1'), job)
   redis.call('XADD', 'cl:events', 'MAXLEN', '~', 10000, '*', 'job', job, 'status', status)
-  announce_job(key, job, 'job.completed', now, ttl)
-  announce_job(key, job, 'job.' .. status, now, ttl)
+  announce_job(key, job, now, ttl, 'job.completed', 'job.' .. status)
   if redis.call('EXISTS', story_key(job)) == 1 then
     redis.call('HSET', key, 'story_end', tell(job, 'job.completed'))
     redis.call('EXPIRE', story_key(job), ttl)
@@ -198,7 +197,6 @@ local function expire(job, ttl)
   redis.call('HSET', key, 'expired', redis.call('HGET', key, 'left'), 'left', 0)
   finish(job, 'expired', ttl)
 end
-
 
 -- A file that lies in the storage of files is known from now on, and forgotten after its time; the time it was kept.
 local function keep_file(file, owner, ttl_ms, fields)

@@ -38,8 +38,10 @@ class DeliveryLog:
         ids = await self._link("ZRANGE", f"cl:deliveries:{subject}", 0, -1)
         return await self._read([each.decode() for each in ids])
 
-    async def dead(self, after_ms: int, after: str, limit: int) -> list[LoggedDelivery]:
-        """Dead letters from the oldest on, those given up after a time, or at it and sorting after an id."""
+    async def dead(self, after_ms: int, after: str, limit: int, owner: str | None = None) -> list[LoggedDelivery]:
+        """Dead letters from the oldest on, those given up after a time, or at it and sorting after an id; of one owner
+        alone, if given.
+        """
         found: list[LoggedDelivery] = []
         while len(found) < limit:
             flat = await self._link(
@@ -49,7 +51,8 @@ class DeliveryLog:
             fresh = [entry for entry in entries if entry > (after_ms, after)]
             if not fresh:
                 break
-            found += await self._read([each for _, each in fresh])
+            ids = [each for _, each in fresh]
+            found += await self._read(ids if owner is None else await self._owned(ids, owner))
             after_ms, after = fresh[-1]
         return found[:limit]
 
@@ -70,6 +73,11 @@ class DeliveryLog:
         lines = await self._link.many([("ZCARD", f"cl:due:{host.decode()}") for host in hosts])
         outcomes = {outcome.decode(): int(count) for outcome, count in pairs(posted)}
         return DeliveryCounts(outcomes, pending=sum(lines), dead=dead, open_circuits=circuits)
+
+    async def _owned(self, ids: Sequence[str], owner: str) -> list[str]:
+        """Those that are an owner's."""
+        owners = await self._link.many([("HGET", f"cl:delivery:{each}", "owner") for each in ids])
+        return [each for each, found in zip(ids, owners, strict=True) if found == owner.encode()]
 
     async def _read(self, ids: Sequence[str]) -> list[LoggedDelivery]:
         """Those that are still there, in the same order."""

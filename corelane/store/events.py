@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import orjson
 
 from corelane.events import EventType, Partial, Progress, parse_event_id
-from corelane.jobs import Counts, JobStatus, iso_time
+from corelane.ids import iso_time
+from corelane.jobs import Counts, JobStatus
 from corelane.store.async_link import AsyncLink
 from corelane.store.connections import pairs
 from corelane.store.records import JobRecord

@@ -9,6 +9,11 @@ for _, kept in ipairs(redis.call('ZRANGEBYSCORE', 'cl:keeping', '-inf', now_ms()
     if file ~= '' then redis.call('ZADD', 'cl:feeds', now_ms(), job) end
     redis.call('ZREM', 'cl:keeping', kept)
     forgotten = forgotten + 1
+  else
+    -- Held longer, as for a batch: out of the way of those behind it until then.
+    local until_ms = now_ms() + math.max(1000, redis.call('PTTL', job_key(job)))
+    redis.call('HSET', job_key(job), 'kept_until_ms', until_ms)
+    redis.call('ZADD', 'cl:keeping', until_ms, kept)
   end
 end
 return forgotten

@@ -61,15 +61,24 @@ local function schedule_delivery(event, subject, owner, url, now, ttl, kind, fac
   return id
 end
 
--- Announce an event of a job, if its webhook wants it; the job's facts are taken as they stand now.
-local function announce_job(key, job, event, now, ttl)
+-- Announce those of some events of a job that its webhook wants; the job's facts are taken as they stand now. A job
+-- without one pays a single look.
+local function announce_job(key, job, now, ttl, ...)
   local url, events, owner, request_id, traceparent =
     unpack(redis.call('HMGET', key, 'webhook_url', 'webhook_events', 'owner', 'request_id', 'traceparent'))
-  if not url or not string.find(',' .. (events or 'job.completed') .. ',', ',' .. event .. ',', 1, true) then return end
-  local flat, record = redis.call('HGETALL', key), {}
-  for i = 1, #flat, 2 do record[flat[i]] = flat[i + 1] end
-  local headers = { ['x-request-id'] = request_id or nil, traceparent = traceparent or nil }
-  schedule_delivery(event, job, owner, url, now, ttl, 'record', cjson.encode(record), cjson.encode(headers))
+  if not url then return end
+  local wanted, facts, headers = ',' .. (events or 'job.completed') .. ',', nil, nil
+  for _, event in ipairs({ ... }) do
+    if string.find(wanted, ',' .. event .. ',', 1, true) then
+      if not facts then
+        local flat, record = redis.call('HGETALL', key), {}
+        for i = 1, #flat, 2 do record[flat[i]] = flat[i + 1] end
+        facts = cjson.encode(record)
+        headers = cjson.encode({ ['x-request-id'] = request_id or nil, traceparent = traceparent or nil })
+      end
+      schedule_delivery(event, job, owner, url, now, ttl, 'record', facts, headers)
+    end
+  end
 end
 
 -- A delivery is done for good: delivered, gone or dead.

@@ -102,10 +102,3 @@ async def find_holder(link: AsyncLink, key: str) -> Holder | None:
     """Who holds a key, if anybody does."""
     text = await link("GET", key)
     return None if text is None else Holder.decode(text)
-
-
-async def take(link: AsyncLink, once: Once, subject: str) -> Holder:
-    """Take a key with a ``ttl_s`` for a subject that is made without the submit script; whoever holds it then."""
-    mine = Holder(subject, once.fingerprint).encode()
-    _, holder = await link.many([("SET", once.key, mine, "NX", "EX", once.ttl_s), ("GET", once.key)])
-    return Holder.decode(holder or mine.encode())

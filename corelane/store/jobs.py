@@ -22,7 +22,7 @@ from corelane.store.idempotency import Held, Holder, Once, by_name, find_holder
 from corelane.store.listing import Filters, Page, list_jobs
 from corelane.store.payloads import Row, encode_slice, item_row
 from corelane.store.records import JobRecord, PromiseRecord
-from corelane.store.results import drop_results, read_results
+from corelane.store.results import drop_final, drop_results, read_results
 from corelane.store.retries import read_contexts, read_rows, unanswered
 from corelane.store.scripts import load_scripts
 
@@ -208,6 +208,12 @@ class JobStore:
     async def drop(self, record: JobRecord, before: int) -> int:
         """Forget results of items before an index, as far as they are answered; the index of the first one kept."""
         return await drop_results(self._link, record, before)
+
+    async def drop_final(self, job: str) -> None:
+        """Forget all results of a final job, as a batch has them, but not which items a retry would ask for."""
+        record = await self.get(job)
+        if record is not None and record.status.is_final:
+            await drop_final(self._link, record, unanswered(self._link, record), self._settings.results_ttl_s)
 
     async def page(self, owner: str, filters: Filters, after: str | None, limit: int) -> Page:
         """A page of an owner's jobs, newest first, older than the one whose id is the cursor."""

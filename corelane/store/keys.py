@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from corelane.jobs import new_id
+from corelane.ids import new_id
 from corelane.keys import Key, Scope, key_digest, new_key, scope_names
 from corelane.store.async_link import AsyncLink
 from corelane.store.connections import Command, Link, pairs

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from corelane.jobs import JobStatus, id_time
+from corelane.ids import id_time
+from corelane.jobs import JobStatus
 from corelane.store.async_link import AsyncLink
 from corelane.store.connections import pairs
 from corelane.store.records import JobRecord

@@ -6,7 +6,8 @@ from typing import Any
 
 import orjson
 
-from corelane.jobs import Counts, ItemError, Job, JobStatus, JobUrls, Options, Priority, iso_time
+from corelane.ids import iso_time
+from corelane.jobs import Counts, ItemError, Job, JobStatus, JobUrls, Options, Priority
 from corelane.jobs import Promise as PromiseOnTheWire
 from corelane.lanes import PUBLIC
 from corelane.store.admission import Promise

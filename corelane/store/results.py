@@ -4,7 +4,7 @@ A stretch of results stands under the index of its first item; stretches never o
 ``MAX_SLICE_ITEMS``.
 """
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import orjson
@@ -13,6 +13,7 @@ from corelane.errors import ResultsDropped
 from corelane.jobs import JobStatus, unanswered_result
 from corelane.lanes import MAX_SLICE_ITEMS
 from corelane.store.async_link import AsyncLink
+from corelane.store.connections import Command
 from corelane.store.payloads import slice_ids
 from corelane.store.records import JobRecord
 
@@ -57,8 +58,24 @@ async def drop_results(link: AsyncLink, record: JobRecord, before: int) -> int:
             end += len(results)
         if not firsts:
             break
-        at = int(await link.run("drop", record.id, end, len(firsts), *firsts, *failed))
+        kept = int(await link.run("drop", record.id, end, len(firsts), *firsts, *failed))
+        if kept <= at:  # Deleted meanwhile.
+            break
+        at = kept
     return at
+
+
+async def drop_final(link: AsyncLink, record: JobRecord, unanswered: AsyncIterator[list[int]], ttl_s: int) -> None:
+    """Forget all results of a final job, and its payloads in Redis, but not which items have no answer: a retry asks
+    for those. The job itself is kept for ``ttl_s`` from now. May be repeated.
+    """
+    key, dropped, left = (f"cl:{kind}:{{{record.id}}}" for kind in ("job", "dropped", "out"))
+    if record.succeeded < record.total:
+        async for indexes in unanswered:
+            bits: list[Command] = [("SETBIT", dropped, index, 1) for index in indexes]
+            await link.many([*bits, ("EXPIRE", dropped, ttl_s)])
+    await link.run("drop", record.id, record.total, 0)
+    await link.many([("UNLINK", left, f"cl:in:{{{record.id}}}"), ("EXPIRE", key, ttl_s), ("EXPIRE", dropped, ttl_s)])
 
 
 async def _read_on(link: AsyncLink, record: JobRecord, at: int, count: int) -> list[dict[str, Any]]:

@@ -11,7 +11,8 @@ import orjson
 from standardwebhooks.webhooks import Webhook as Signer
 
 from corelane.errors import SetupError
-from corelane.jobs import Job, iso_time
+from corelane.ids import iso_time
+from corelane.jobs import Job
 from corelane.settings import Settings
 
 

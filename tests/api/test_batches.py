@@ -1,5 +1,6 @@
 """Batches over HTTP before any keeper has seen them: taken in, listed, canceled, their owner's alone."""
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -58,3 +59,48 @@ def test_batch_that_cannot_be_is_refused(api: TestClient, changes: dict, status:
     assert said in str(refused.json())
     assert refused.json()["error"]["message"] == refused.json()["detail"]
     assert api.get("/v1/batches").json()["data"] == []
+
+
+class TestIdempotencyKey:
+    KEY = ALICE | {"Idempotency-Key": "monday's run"}
+
+    def ask(self, api: TestClient, file: str, window: str = "24h", headers: dict = KEY) -> Any:
+        body = {"input_file_id": file, "endpoint": "/v1/answers", "completion_window": window}
+        return api.post("/v1/batches", json=body, headers=headers)
+
+    def test_of_twenty_posts_at_once_one_makes_the_batch(self, api: TestClient, raw: redis.Redis) -> None:
+        file = upload(api, LINES, headers=ALICE).json()["id"]
+        with ThreadPoolExecutor(20) as pool:
+            made = list(pool.map(lambda _: self.ask(api, file), range(20)))
+        assert {each.status_code for each in made} == {200}
+        assert len({each.json()["id"] for each in made}) == 1
+        assert sum("Idempotent-Replayed" not in each.headers for each in made) == 1
+        assert raw.zcard("cl:batching") == 1
+
+    def test_another_body_is_refused_and_another_owner_has_keys_of_their_own(self, api: TestClient) -> None:
+        file = upload(api, LINES, headers=ALICE).json()["id"]
+        made = self.ask(api, file)
+        refused = self.ask(api, file, "1h")
+        assert (refused.status_code, refused.json()["code"]) == (422, "idempotency_key_reused")
+        job = api.post("/v1/jobs", json={"question": "q", "context": "c"}, headers=self.KEY)
+        assert job.json()["code"] == "idempotency_key_reused"
+        theirs = upload(api, LINES, headers=BOB).json()["id"]
+        other = self.ask(api, theirs, headers=BOB | {"Idempotency-Key": "monday's run"})
+        assert other.json()["id"] != made.json()["id"]
+
+    def test_request_that_made_nothing_binds_no_key(self, api: TestClient) -> None:
+        assert self.ask(api, "file_none").status_code == 404
+        assert self.ask(api, upload(api, LINES, headers=ALICE).json()["id"]).status_code == 200
+
+    def test_batch_is_found_again_without_its_file_and_never_made_twice(
+        self, api: TestClient, raw: redis.Redis
+    ) -> None:
+        file = upload(api, LINES, headers=ALICE).json()["id"]
+        made = self.ask(api, file).json()
+        api.delete(f"/v1/files/{file}", headers=ALICE)
+        assert self.ask(api, file).json() == made
+        raw.delete(f"cl:batch:{{{made['id']}}}")
+        gone = self.ask(api, file)
+        assert gone.status_code == 404
+        assert "new key" in gone.json()["detail"]
+        assert not raw.exists(f"cl:batch:{{{made['id']}}}")

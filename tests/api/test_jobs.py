@@ -7,7 +7,7 @@ import httpx2
 import orjson
 import pytest
 
-from corelane.jobs import is_job_id, new_job_id
+from corelane.ids import is_job_id, new_job_id
 from corelane.store.dispatch import Dispatch
 from corelane.store.feeding import Feeder
 from tests.api.conftest import Service

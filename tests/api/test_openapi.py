@@ -73,6 +73,13 @@ def test_failures_are_documented_as_problems(document: dict[str, Any]) -> None:
     assert "HTTPValidationError" not in str(document)
 
 
+def test_every_route_of_a_job_says_that_it_may_be_kept_no_longer(document: dict[str, Any]) -> None:
+    for path, operations in document["paths"].items():
+        if path.startswith("/v1/jobs/{job_id}"):
+            for method, operation in operations.items():
+                assert {"404", "410", "422", "503"} <= set(operation["responses"]), (method, path)
+
+
 def test_stream_of_events_is_documented_event_by_event(document: dict[str, Any]) -> None:
     responses = document["paths"]["/v1/jobs/{job_id}/events"]["get"]["responses"]
     assert {"200", "204", "404", "422", "503"} <= set(responses)

@@ -12,7 +12,8 @@ import orjson
 from pytest_httpserver import HTTPServer
 from werkzeug import Request, Response
 
-from corelane.jobs import failed_result, new_job_id, unanswered_result
+from corelane.ids import new_job_id
+from corelane.jobs import failed_result, unanswered_result
 
 
 class StandIn:

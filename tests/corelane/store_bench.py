@@ -6,7 +6,8 @@ from typing import Any, TypeVar
 
 import redis
 
-from corelane.jobs import Item, Options, Priority, Webhook, new_job_id
+from corelane.ids import new_job_id
+from corelane.jobs import Item, Options, Priority, Webhook
 from corelane.lanes import PUBLIC
 from corelane.promises import Speed
 from corelane.settings import Settings

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from corelane.events import parse_event_id
-from corelane.jobs import new_job_id
+from corelane.ids import new_job_id
 from corelane.store.async_link import AsyncLink
 from corelane.store.dispatch import Claim, Dispatch, Look, Room
 from corelane.store.events import BEGINNING, Chapter, Stories

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from corelane.errors import ResultsDropped
-from corelane.jobs import Item, JobStatus, new_job_id
+from corelane.ids import new_job_id
+from corelane.jobs import Item, JobStatus
 from corelane.store.feeding import STRAY_AGE_S, Feeder, encode_line, read_lines
 from corelane.store.jobs import Upload
 from tests.corelane.store_bench import VERSION, Bench, answer_all, answered, claimed

@@ -9,18 +9,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from corelane.errors import IdempotencyKeyReused, NameTaken
-from corelane.jobs import Item, Options, new_job_id
+from corelane.ids import new_job_id
+from corelane.jobs import Item, Options
 from corelane.settings import Settings
 from corelane.store.async_link import AsyncLink
 from corelane.store.idempotency import (
     Held,
-    Holder,
     Once,
     by_key,
     by_name,
     fingerprint,
     start_fingerprint,
-    take,
 )
 from corelane.store.jobs import JobStore, Submission
 from tests.corelane.store_bench import VERSION
@@ -100,18 +99,6 @@ def test_of_many_at_once_one_makes_it(settings: Settings, bell: str) -> None:
             await link.close()
 
     asyncio.run(together())
-
-
-def test_key_may_be_taken_for_what_is_no_job(settings: Settings) -> None:
-    async def twice() -> None:
-        link = AsyncLink(settings.redis_url)
-        once = by_key("o", "k", "body", 60)
-        assert await take(link, once, "batch_1") == Holder("batch_1", "body")
-        assert await take(link, once, "batch_2") == Holder("batch_1", "body")
-        assert 0 < await link("TTL", once.key) <= 60
-        await link.close()
-
-    asyncio.run(twice())
 
 
 @given(st.binary(max_size=50), st.integers(0, 50))

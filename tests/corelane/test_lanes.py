@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.jobs import new_job_id
+from corelane.ids import new_job_id
 from corelane.lanes import Core, Ref, cut_slices, estimate_tokens, return_refs
 
 

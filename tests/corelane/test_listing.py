@@ -10,7 +10,8 @@ import redis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from corelane.jobs import Item, JobStatus, Options, id_time, new_job_id
+from corelane.ids import id_time, new_job_id
+from corelane.jobs import Item, JobStatus, Options
 from corelane.settings import Settings
 from corelane.store import listing
 from corelane.store.async_link import AsyncLink

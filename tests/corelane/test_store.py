@@ -5,7 +5,8 @@ import time
 import pytest
 
 from corelane.errors import StoreFull, StoreUnavailable
-from corelane.jobs import Item, JobStatus, Priority, Webhook, new_job_id
+from corelane.ids import new_job_id
+from corelane.jobs import Item, JobStatus, Priority, Webhook
 from corelane.store.connections import Link
 from corelane.store.dispatch import Dispatch, Room
 from corelane.store.fleet import Announcer

@@ -1,106 +1,26 @@
 """Batches carried from step to step on a real Redis, by keepers that may die anywhere."""
 
-import asyncio
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
 
-import orjson
 import pytest
 import redis
 
-from corelane.batches import Batch, BatchRequest
+from corelane.batches import BatchRequest
 from corelane.files import open_storage
-from corelane.jobs import JobStatus, new_id
+from corelane.ids import new_id
+from corelane.jobs import JobStatus, failed_result
+from corelane.origins import Origin
 from corelane.settings import Settings
-from corelane.store.async_link import AsyncLink
-from corelane.store.batches import BatchRecord, BatchStore, BatchWatch
-from corelane.store.dispatch import Dispatch
-from corelane.store.feeding import Feeder
-from corelane.store.files import FileStore, file_fields
-from corelane.store.fleet import Fleet
-from corelane.store.jobs import JobStore
-from tests.corelane.store_bench import Bench, answer_all, answered, claimed
+from corelane.store.batches import BatchWatch
+from tests.corelane.store_bench import answer_all, answered, claimed
+from tests.workers.batch_bench import BatchBench, line
 from workers.batch_desk import Desk, TurnLost
-from workers.batches import Rounds, end, step, tidy
-
-Found = TypeVar("Found")
-
-
-def line(custom_id: str, **body: Any) -> bytes:
-    body = {"question": "who", "context": "ada"} | body
-    return orjson.dumps({"custom_id": custom_id, "method": "POST", "url": "/v1/answers", "body": body}) + b"\n"
-
-
-class BatchBench(Bench):
-    """The store's bench, with a keeper's desk and a caller's view of files and batches."""
-
-    def keep(self, content: bytes, owner: str = "ann") -> str:
-        file = new_id("file")
-        writer = open_storage(self.settings).create(file)
-        writer.write(content)
-        writer.close()
-        self.at_desk(lambda desk: desk.files.keep(file, owner, 3600, file_fields("batch", "in.jsonl", len(content))))
-        return file
-
-    def begin(self, content: bytes, window: str = "24h", **more: Any) -> str:
-        batch, file = new_id("batch"), self.keep(content)
-        request = BatchRequest(input_file_id=file, endpoint="/v1/answers", completion_window=window, **more)
-        self.at_desk(lambda desk: desk.batches.begin(batch, "ann", request))
-        return batch
-
-    def at_desk(self, action: Callable[[Desk], Awaitable[Found]], name: str = "keeper") -> Found:
-        async def run() -> Found:
-            link, settings = AsyncLink(self.settings.redis_url), self.settings
-            stores = (JobStore(link, settings, self.bell), Fleet(link), BatchStore(link), FileStore(link))
-            try:
-                return await action(Desk(name, settings, *stores, open_storage(settings)))
-            finally:
-                await link.close()
-
-        return asyncio.run(run())
-
-    def record(self, batch: str) -> BatchRecord:
-        found = self.at_desk(lambda desk: desk.batches.get(batch))
-        assert found is not None
-        return found
-
-    def batch(self, batch: str) -> Batch:
-        return self.record(batch).describe()
-
-    def steps(self) -> None:
-        """All steps that can be taken."""
-
-        async def go_on(desk: Desk) -> None:
-            assert await desk.batches.take_turn(desk.name)
-            while any([await step(desk, record) for record in await desk.batches.open_batches()]):
-                pass
-
-        self.at_desk(go_on)
-
-    def feed(self) -> None:
-        feeder = Feeder(self.settings, self.bell)
-        while sum(feeder.feed(job) for job in feeder.jobs()):
-            pass
-
-    def answer(self, core: Dispatch) -> None:
-        self.feed()
-        answer_all(core)
-
-    def lines(self, file: str | None) -> list[dict[str, Any]]:
-        if file is None:
-            return []
-        content = b"".join(open_storage(self.settings).read(file))
-        return [orjson.loads(each) for each in content.splitlines()]
-
-    def left_behind(self) -> set[str]:
-        """Files that are still there once the feeder has seen to those of final jobs."""
-        self.feed()
-        return {path.name for path in self.settings.files_root.glob("*") if path.name != "kept"}
+from workers.batches import Rounds, end, tidy
 
 
 @pytest.fixture
@@ -405,3 +325,63 @@ def test_only_one_carries_batches_on(bench: BatchBench) -> None:
     assert bench.at_desk(lambda desk: desk.batches.take_turn("one"))
     bench.at_desk(lambda desk: desk.batches.end_turn("one"))
     assert bench.at_desk(lambda desk: desk.batches.take_turn("two"))
+
+
+def test_lines_that_failed_may_be_retried_through_their_job_once_the_batch_has_its_results(bench: BatchBench) -> None:
+    core = bench.core("a/0")
+    batch = bench.begin(b"".join(line(f"c{n}") for n in range(3)))
+    bench.steps()
+    [job] = bench.batch(batch).jobs
+    bench.feed()
+    claim = claimed(core)
+    [outcome] = answered(claim)
+    results = [outcome.results[0], failed_result(1, "c1", "too_large", "too large"), outcome.results[2]]
+    core.commit(claim.lease, [replace(outcome, results=results)])
+    bench.steps()
+    assert bench.batch(batch).status == "completed"
+
+    async def unanswered(desk: Desk) -> list[int]:
+        record = await desk.jobs.get(job)
+        assert record is not None
+        assert record.dropped == record.total
+        return [index async for part in desk.jobs.unanswered(record) for index in part]
+
+    assert bench.at_desk(unanswered) == [1]
+    assert not bench.raw.exists(f"cl:out:{{{job}}}")
+    assert 0 < bench.raw.ttl(f"cl:dropped:{{{job}}}") <= bench.raw.ttl(f"cl:job:{{{job}}}")
+    assert (bench.settings.files_root / f"{job}.jsonl").exists()
+
+
+def test_job_deleted_while_its_batch_reads_it_leaves_nothing(bench: BatchBench) -> None:
+    core = bench.core("a/0")
+    job = bench.submit(3)
+    answer_all(core)
+    record = bench.get(job)
+    bench.with_store(lambda store: store.delete(job))
+    bench.at_desk(lambda desk: desk.jobs.drop_final(job))
+    assert bench.with_store(lambda store: store.drop(record, 3)) == 0
+    assert bench.raw.keys(f"cl:*{{{job}}}") == []
+
+
+def test_jobs_of_a_batch_come_from_the_request_that_made_it(bench: BatchBench) -> None:
+    bench.core("a/0")
+    file, batch = bench.keep(line("a")), new_id("batch")
+    origin = Origin("order-1", f"00-{'a' * 32}-{'b' * 16}-01")
+    request = BatchRequest(input_file_id=file, endpoint="/v1/answers", completion_window="24h")
+    bench.at_desk(lambda desk: desk.batches.begin(batch, "ann", request, None, origin))
+    bench.steps()
+    [job] = bench.batch(batch).jobs
+    assert bench.raw.hmget(f"cl:job:{{{job}}}", "request_id", "traceparent") == [origin.request_id, origin.traceparent]
+
+
+def test_jobs_held_for_a_batch_keep_nobody_behind_them_from_being_forgotten(bench: BatchBench) -> None:
+    core = bench.core("a/0")
+    held, gone = bench.submit(1), bench.submit(1)
+    answer_all(core)
+    bench.raw.zadd("cl:keeping", {f"public:{held}": 1, f"public:{gone}": 2})
+    bench.raw.delete(f"cl:job:{{{gone}}}")
+    assert [int(bench.raw.execute_command("ZCARD", "cl:keeping")), bench.upkeep.forget()] == [2, 1]
+    until_ms = bench.raw.zscore("cl:keeping", f"public:{held}")
+    assert until_ms == bench.get(held).kept_until_ms
+    assert until_ms / 1000 > time.time() + 60
+    assert bench.upkeep.forget() == 0

@@ -1,0 +1,56 @@
+"""Ids of jobs, files, batches and keys: KIND_ and text that sorts by time; and times as callers read them."""
+
+import secrets
+import time
+from datetime import UTC, datetime
+
+#: Crockford's base 32, lower case: sorts as its value does, and no letter is mistaken for a digit.
+ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+
+#: The cell a job lives in; one character of its id, kept free for deployments of several Redis servers.
+CELL = "0"
+
+#: Characters of a job id that tell its time (48 bits of milliseconds) and that nobody can guess (80 bits).
+TIME_CHARS, RANDOM_CHARS = 10, 16
+
+
+def new_id(kind: str, now_ms: int | None = None) -> str:
+    """A fresh id, KIND_…: sorts by time, cannot be guessed, names its cell."""
+    tail = "".join(secrets.choice(ALPHABET) for _ in range(RANDOM_CHARS))
+    return id_time(kind, int(time.time() * 1000) if now_ms is None else now_ms) + tail
+
+
+def id_time(kind: str, ms: int) -> str:
+    """How ids made at a time begin; sorts between those made before and those made from then on."""
+    value, chars = max(ms, 0), []
+    for _ in range(TIME_CHARS):
+        value, digit = divmod(value, 32)
+        chars.append(ALPHABET[digit])
+    return f"{kind}_{CELL}{''.join(reversed(chars))}"
+
+
+def is_id(kind: str, text: str) -> bool:
+    """Whether ``text`` has the form of an id of its kind; keeps strange paths away from Redis keys."""
+    body = text.removeprefix(f"{kind}_")
+    return text.startswith(f"{kind}_") and len(body) == 1 + TIME_CHARS + RANDOM_CHARS and set(body) <= set(ALPHABET)
+
+
+def id_time_ms(text: str) -> int:
+    """When an id was made, by the clock of its maker, in milliseconds since 1970."""
+    digits = text.partition("_")[2][1 : 1 + TIME_CHARS]
+    return sum(ALPHABET.index(digit) * 32**place for place, digit in enumerate(reversed(digits)))
+
+
+def new_job_id(now_ms: int | None = None) -> str:
+    """A fresh job id."""
+    return new_id("job", now_ms)
+
+
+def is_job_id(text: str) -> bool:
+    """Whether ``text`` has the form of a job id."""
+    return is_id("job", text)
+
+
+def iso_time(ms: int) -> str:
+    """Milliseconds since 1970 as RFC 3339 in UTC."""
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

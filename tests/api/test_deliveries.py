@@ -1,0 +1,61 @@
+"""Who sees which deliveries. On a real Redis, without a sender."""
+
+import httpx2
+import redis
+
+from corelane.keys import Scope, unchecked_owner
+from corelane.settings import Settings
+from corelane.store.connections import Link
+from corelane.store.deliveries import DeliveryStore
+from corelane.store.keys import KeyStore
+from tests.api.test_gate import bearer, run
+
+
+def give_up(raw: redis.Redis, delivery: str) -> None:
+    raw.hset(f"cl:delivery:{delivery}", "state", "dead")
+    raw.zadd("cl:dead", {delivery: 1})
+
+
+def schedule(settings: Settings, owner: str, name: str) -> str:
+    return DeliveryStore(settings).schedule("job.completed", f"job_{name}", owner, "https://a.test/", {})
+
+
+def test_without_checked_keys_nobody_sees_anothers_deliveries(settings: Settings, raw: redis.Redis) -> None:
+    mine, other = (schedule(settings, unchecked_owner(key), f"0{key}") for key in ("alice", "b0b"))
+    public = schedule(settings, "public", "0public")
+    for each in (mine, other, public):
+        give_up(raw, each)
+
+    async def steps(client: httpx2.AsyncClient) -> None:
+        for headers, own in ((bearer("alice"), mine), (bearer("b0b"), other), ({}, public)):
+            for each in (mine, other, public):
+                expected = 200 if each == own else 404
+                assert (await client.get(f"/v1/deliveries/{each}", headers=headers)).status_code == expected
+                again = await client.post(f"/v1/deliveries/{each}/redeliver", headers=headers)
+                assert again.status_code == (202 if each == own else 404)
+            give_up(raw, own)
+            dead = (await client.get("/v1/deliveries", params={"limit": 1}, headers=headers)).json()
+            assert ([each["id"] for each in dead["data"]], dead["has_more"]) == ([own], False)
+
+    run(steps, settings, auth="off")
+
+
+def test_admin_sees_every_keys_deliveries_where_keys_are_checked(settings: Settings, raw: redis.Redis) -> None:
+    store = KeyStore(Link(settings.redis_url))
+    _, admin = store.create("ops", [Scope.ADMIN, Scope.READ, Scope.SUBMIT])
+    _, only_admin = store.create("dead letters", [Scope.ADMIN])
+    key, own = store.create("ann", [Scope.READ, Scope.SUBMIT])
+    mine, other = schedule(settings, key.owner, "0mine"), schedule(settings, "b0b", "0other")
+    for each in (mine, other):
+        give_up(raw, each)
+
+    async def steps(client: httpx2.AsyncClient) -> None:
+        for secret in (admin, only_admin):
+            dead = (await client.get("/v1/deliveries", headers=bearer(secret))).json()["data"]
+            assert {each["id"] for each in dead} == {mine, other}
+        assert (await client.get("/v1/deliveries", headers=bearer(own))).status_code == 403
+        assert (await client.get(f"/v1/deliveries/{other}", headers=bearer(own))).status_code == 404
+        assert (await client.get(f"/v1/deliveries/{mine}", headers=bearer(own))).status_code == 200
+        assert (await client.post(f"/v1/deliveries/{other}/redeliver", headers=bearer(admin))).status_code == 202
+
+    run(steps, settings, auth="required")

@@ -1,0 +1,76 @@
+"""What must hold on every route of a job, whoever wrote it."""
+
+import base64
+from ipaddress import ip_network
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from corelane.settings import Settings
+from tests.api.conftest import Service
+from tests.api.test_jobs import ONE, core_of
+from tests.corelane.store_bench import answer_all
+
+SECRET = "whsec_" + base64.b64encode(b"0123456789abcdef01234567").decode()
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    changes = {"webhook_secret": SecretStr(SECRET), "webhook_allowed_networks": (ip_network("127.0.0.0/8"),)}
+    return settings.model_copy(update=changes)
+
+
+def routes_of_a_job(service: Service) -> list[tuple[str, str]]:
+    document: dict[str, Any] = service.http.get("/openapi.json").json()
+    found = [
+        (method.upper(), path)
+        for path, operations in document["paths"].items()
+        for method in operations
+        if "{job_id}" in path and method != "put"
+    ]
+    assert len(found) >= 8
+    return sorted(found, key=lambda route: route == ("DELETE", "/v1/jobs/{job_id}"))
+
+
+def test_every_route_takes_the_owners_name_of_a_job_and_is_closed_to_all_others(service: Service) -> None:
+    job = service.http.put("/v1/jobs/report", json=ONE, headers={"X-API-Key": "ann"}).json()
+    answer_all(core_of(service))
+    routes = routes_of_a_job(service)
+    for key, names in (("bob", ("report", job["id"])), ("ann", ("report",))):
+        for method, path in routes:
+            for name in names:
+                url = path.replace("{job_id}", name)
+                response = service.http.request(method, url, params={"before": 1}, headers={"X-API-Key": key})
+                if key == "bob":
+                    assert (response.status_code, response.json()["code"]) == (404, "not_found"), (method, url)
+                elif path.endswith("/retry"):
+                    assert response.json()["code"] == "nothing_to_retry"
+                else:
+                    assert response.status_code in (200, 204), (method, url, response.text)
+    assert service.http.get("/v1/jobs/report", headers={"X-API-Key": "ann"}).status_code == 404
+
+
+def test_retry_tells_the_same_webhook_the_same_events_under_its_own_requests_id(service: Service) -> None:
+    webhook = {"url": "http://127.0.0.1:9/hook", "events": ["job.canceled", "job.running"]}
+    job = service.http.post("/v1/jobs", json=ONE | {"webhook": webhook}, headers={"X-Request-ID": "first"}).json()
+    service.http.post(job["urls"]["cancel"])
+    again = service.http.post(job["urls"]["retry"], headers={"X-Request-ID": "second"}).json()
+    service.http.post(again["urls"]["cancel"])
+    for each, request_id in ((job, "first"), (again, "second")):
+        [delivery] = service.http.get(each["urls"]["deliveries"]).json()["data"]
+        assert (delivery["event"], delivery["url"]) == ("job.canceled", webhook["url"])
+        kept = service.bench.raw.hmget(f"cl:job:{{{each['id']}}}", "webhook_events", "request_id")
+        assert kept == ["job.canceled,job.running", request_id]
+
+
+def test_deleted_job_tells_its_end_and_leaves_no_log(service: Service) -> None:
+    webhook = {"url": "http://127.0.0.1:9/hook", "events": ["job.completed", "job.canceled"]}
+    job = service.http.post("/v1/jobs", json=ONE | {"webhook": webhook}).json()
+    assert service.http.delete(job["urls"]["self"]).status_code == 204
+    assert service.http.delete(job["urls"]["self"]).status_code == 404
+    tail = job["id"].removeprefix("job_")
+    for event in ("completed", "canceled"):
+        assert service.http.get(f"/v1/deliveries/evt_{tail}_{event}").json()["state"] == "pending"
+    assert service.bench.raw.keys(f"cl:*{{{job['id']}}}*") == []
+    assert not service.bench.raw.exists(f"cl:deliveries:{job['id']}")

@@ -1,0 +1,95 @@
+"""The store's bench with a keeper's desk, and files and batches as their caller sees them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import orjson
+
+from corelane.batches import Batch, BatchRequest
+from corelane.files import open_storage
+from corelane.ids import new_id
+from corelane.store.async_link import AsyncLink
+from corelane.store.batches import BatchRecord, BatchStore
+from corelane.store.dispatch import Dispatch
+from corelane.store.feeding import Feeder
+from corelane.store.files import FileStore, file_fields
+from corelane.store.fleet import Fleet
+from corelane.store.jobs import JobStore
+from tests.corelane.store_bench import Bench, answer_all
+from workers.batch_desk import Desk
+from workers.batches import step
+
+Found = TypeVar("Found")
+
+
+def line(custom_id: str, **body: Any) -> bytes:
+    body = {"question": "who", "context": "ada"} | body
+    return orjson.dumps({"custom_id": custom_id, "method": "POST", "url": "/v1/answers", "body": body}) + b"\n"
+
+
+class BatchBench(Bench):
+    """The store's bench, with a keeper's desk and a caller's view of files and batches."""
+
+    def keep(self, content: bytes, owner: str = "ann") -> str:
+        file = new_id("file")
+        writer = open_storage(self.settings).create(file)
+        writer.write(content)
+        writer.close()
+        self.at_desk(lambda desk: desk.files.keep(file, owner, 3600, file_fields("batch", "in.jsonl", len(content))))
+        return file
+
+    def begin(self, content: bytes, window: str = "24h", **more: Any) -> str:
+        batch, file = new_id("batch"), self.keep(content)
+        request = BatchRequest(input_file_id=file, endpoint="/v1/answers", completion_window=window, **more)
+        self.at_desk(lambda desk: desk.batches.begin(batch, "ann", request))
+        return batch
+
+    def at_desk(self, action: Callable[[Desk], Awaitable[Found]], name: str = "keeper") -> Found:
+        async def run() -> Found:
+            link, settings = AsyncLink(self.settings.redis_url), self.settings
+            stores = (JobStore(link, settings, self.bell), Fleet(link), BatchStore(link), FileStore(link))
+            try:
+                return await action(Desk(name, settings, *stores, open_storage(settings)))
+            finally:
+                await link.close()
+
+        return asyncio.run(run())
+
+    def record(self, batch: str) -> BatchRecord:
+        found = self.at_desk(lambda desk: desk.batches.get(batch))
+        assert found is not None
+        return found
+
+    def batch(self, batch: str) -> Batch:
+        return self.record(batch).describe()
+
+    def steps(self) -> None:
+        """All steps that can be taken."""
+
+        async def go_on(desk: Desk) -> None:
+            assert await desk.batches.take_turn(desk.name)
+            while any([await step(desk, record) for record in await desk.batches.open_batches()]):
+                pass
+
+        self.at_desk(go_on)
+
+    def feed(self) -> None:
+        feeder = Feeder(self.settings, self.bell)
+        while sum(feeder.feed(job) for job in feeder.jobs()):
+            pass
+
+    def answer(self, core: Dispatch) -> None:
+        self.feed()
+        answer_all(core)
+
+    def lines(self, file: str | None) -> list[dict[str, Any]]:
+        if file is None:
+            return []
+        content = b"".join(open_storage(self.settings).read(file))
+        return [orjson.loads(each) for each in content.splitlines()]
+
+    def left_behind(self) -> set[str]:
+        """Files that are still there once the feeder has seen to those of final jobs."""
+        self.feed()
+        return {path.name for path in self.settings.files_root.glob("*") if path.name != "kept"}

@@ -87,7 +87,7 @@
                                        is in the storage of files
     cl:files:OWNER             zset    ids of the owner's files                                  none
     cl:batch:{ID}              hash    a batch: owner, status, times, input, plan, counts,       files_ttl_s once
-                                       files                                                     final
+                                       files, request id, traceparent                            final
     cl:batches:OWNER           zset    ids of the owner's batches                                none
     cl:batching                zset    batch that is not final → created, ms                     none
     cl:batcher                 string  who carries batches on now                                10 s

@@ -9,7 +9,7 @@ from corelane.batches import Batch
 from corelane.cli.errors import exit_on_error
 from corelane.cli.output import make_table, print_fields, print_line, print_table
 from corelane.cli.service import JsonOption, KeyOption, UrlOption, connect
-from corelane.jobs import iso_time
+from corelane.ids import iso_time
 
 BatchArgument = Annotated[str, typer.Argument(metavar="BATCH", help="A batch's id.")]
 

@@ -14,7 +14,7 @@ from corelane.cli.errors import exit_on_error
 from corelane.cli.output import make_table, print_fields, print_line, print_table
 from corelane.cli.service import JsonOption, KeyOption, UrlOption, connect
 from corelane.errors import InvalidInput
-from corelane.jobs import iso_time
+from corelane.ids import iso_time
 
 #: Standard output, where a file is asked for.
 STANDARD = Path("-")

@@ -37,7 +37,9 @@ TEXTS = {
 }
 
 
-@pytest.mark.parametrize(("remedy", "code"), [(remedy, code) for remedy, codes in RUN.items() for code in codes])
+@pytest.mark.parametrize(
+    ("remedy", "code"), [(remedy, code) for remedy, codes in RUN.items() for code in sorted(codes)]
+)
 def test_status_of_an_execution(remedy: Remedy, code: int) -> None:
     verdict = classify(f"RuntimeError: Failed to execute the model status={code} message=Words")
     assert verdict.remedy is remedy

@@ -3,14 +3,16 @@
 Over HTTP/1 the server closes such a connection, and a client that sends its next request into it cannot tell whether
 that was taken in. So what is still on its way is taken off the line if it is little; if it is much, the client is told
 not to use the connection again. Then the answer goes out, all but the news that it is over, and the rest is read and
-thrown away: a client that sends before it reads loses the answer in a connection that is closed under it; and
-Hypercorn, which hands a body over through a short queue and says through the same queue that a connection is closed,
-would hang if it were full. Over HTTP/2 Hypercorn breaks down at what comes after an answer's end, and takes all other
-requests of the connection with it.
+thrown away for a while: a client that sends before it reads loses the answer in a connection that is closed under it.
+Reading goes on while that news goes out: Hypercorn hands a body over through a short queue and says through the same
+queue that a connection is closed, and would hang if it were full. Over HTTP/2 Hypercorn breaks down at what comes after
+an answer's end, and takes all other requests of the connection with it.
 """
 
 import asyncio
-from contextlib import suppress
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -19,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 MOST_BYTES, MOST_S = 256 * 1024, 0.5
 
 #: Once the answer is out, the rest is read for so long at most, and while it does not pause for so long, in seconds.
-LINGER_S, SILENCE_S = 15.0, 2.0
+LINGER_S, SILENCE_S = 5.0, 2.0
 
 #: Headers that say that a body comes.
 BODY_HEADERS = (b"content-length", b"transfer-encoding")
@@ -65,19 +67,31 @@ class Leftovers:
                         async with asyncio.timeout(SILENCE_S):
                             await watched()
 
+        async def read_rest() -> None:
+            while not is_whole:
+                await watched()
+
         async def send_and_read(message: Message) -> None:
             if is_whole or message["type"] != "http.response.body" or message.get("more_body", False):
                 await send_when_clear(message)
                 return
-            reading = asyncio.create_task(linger(), name="unread-body")
-            try:
+            async with reading(linger()) as over:
                 await send({**message, "more_body": True})
-                await reading
-            finally:
-                reading.cancel()
-            await send({"type": "http.response.body"})
+                await over
+            async with reading(read_rest()):
+                await send({"type": "http.response.body"})
 
         await self._app(scope, watched, send_and_read)
+
+
+@asynccontextmanager
+async def reading(body: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task[None]]:
+    """What reads a body, at work meanwhile and no longer."""
+    task = asyncio.create_task(body, name="unread-body")
+    try:
+        yield task
+    finally:
+        task.cancel()
 
 
 def has_body(scope: Scope) -> bool:

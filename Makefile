@@ -68,7 +68,7 @@ chaos: $(VENV)/.installed-dev ## Break all that can break for 25 minutes, then a
 
 .PHONY: fuzz
 fuzz: $(VENV)/.installed-dev ## Send tens of thousands of made-up requests to a running service
-	$(BIN)/python -m pytest -s tests/integration/test_fuzz.py --fuzz 400 -o timeout=3600
+	$(BIN)/python -m pytest -s tests/integration/test_fuzz.py --fuzz 700 -o timeout=3600
 
 .PHONY: clean
 clean: ## Remove what was installed, compiled and stored here

@@ -87,7 +87,7 @@ class HfAnswer(BaseModel):
 
 
 def answers_of(result: Result, parameters: HfParameters) -> HfAnswer | list[HfAnswer]:
-    """A result as the pipeline gave it: one answer alone, or several in a list."""
+    """A result as the pipeline gave it: one answer alone, or a list where ``top_k`` asks for several, however many."""
     found = [HfAnswer(score=each.score, start=each.start, end=each.end, answer=each.text) for each in result.answers]
     if parameters.handle_impossible_answer or not found:
         none = HfAnswer(score=result.no_answer_score or 0.0, start=0, end=0, answer="")
@@ -97,7 +97,7 @@ def answers_of(result: Result, parameters: HfParameters) -> HfAnswer | list[HfAn
         found.remove(decided)
         found.insert(0, decided)
     found = found[: parameters.top_k]
-    return found[0] if len(found) == 1 else found
+    return found[0] if parameters.top_k == 1 else found
 
 
 def require_answered(results: list[Result]) -> None:

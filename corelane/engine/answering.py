@@ -6,8 +6,7 @@ document is the best of the answers of its windows.
 """
 
 import math
-import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,25 +14,13 @@ import numpy as np
 
 from corelane.calibration import Calibration
 from corelane.engine.backend import Logits
+from corelane.engine.candidates import Candidate, SpanSource, choose_candidates
 from corelane.engine.contexts import Context
 from corelane.engine.reading import Query
-from corelane.engine.spans import (
-    CANDIDATES_PER_ANSWER,
-    Candidate,
-    WindowSpans,
-    find_spans,
-    merge_candidates,
-    scores,
-)
+from corelane.engine.spans import WindowSpans, find_spans, scores
 from corelane.engine.units import convert_offsets
 from corelane.engine.windows import Window
 from corelane.jobs import JobStatus, Options
-
-#: Joins the characters of one emoji; never the end of an answer.
-ZERO_WIDTH_JOINER = "\u200d"
-
-#: No character before it belongs to the one before.
-FIRST_MARK = "\u0300"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +36,11 @@ def search_rows(
     logits: Logits, windows: Sequence[Window], context_at: Sequence[int], options: Sequence[Options]
 ) -> list[ReadWindow]:
     """Search every row of a batch by its own item's options; rows that share them are searched together."""
-    groups: dict[tuple[int, int], list[int]] = {}
+    groups: dict[tuple[int, bool], list[int]] = {}
     for row, option in enumerate(options):
-        groups.setdefault((option.max_answer_tokens, option.top_k * CANDIDATES_PER_ANSWER), []).append(row)
+        groups.setdefault((option.max_answer_tokens, option.top_k > 1), []).append(row)
     found: dict[int, ReadWindow] = {}
-    for (max_answer_tokens, keep), rows in groups.items():
+    for (max_answer_tokens, several), rows in groups.items():
         picked = slice(len(rows)) if len(rows) == len(windows) else rows
         last = [windows[row].length - 1 for row in rows]
         width = max(last)
@@ -63,7 +50,7 @@ def search_rows(
             np.array([context_at[row] for row in rows]),
             np.array(last),
             max_answer_tokens=max_answer_tokens,
-            keep=keep,
+            with_logits=several,
         )
         for row, best in zip(rows, spans, strict=True):
             found[row] = ReadWindow(windows[row], context_at[row], best)
@@ -120,8 +107,11 @@ def best_candidates(
     query: Query, context: Context, windows: Sequence[ReadWindow], calibration: Calibration | None
 ) -> list[Candidate]:
     """The ``top_k`` best candidates over all windows, best first; none overlaps a better one."""
-    ranked = sorted(_candidates(query, context, windows, calibration), key=_strength)
-    return merge_candidates({(c.start, c.end): c for c in ranked}.values(), query.options.top_k)
+    sources = (
+        SpanSource(query.context, context, read.spans, read.window.start - read.context_at, calibration)
+        for read in windows
+    )
+    return choose_candidates(sources, query.options.top_k)
 
 
 def _weigh(
@@ -137,34 +127,3 @@ def _weigh(
         shares.append(max(0.0, min(math.exp(candidate.strength), left)))
         left -= shares[-1]
     return shares, null
-
-
-def _strength(candidate: Candidate) -> float:
-    return candidate.strength
-
-
-def _candidates(
-    query: Query, context: Context, windows: Sequence[ReadWindow], calibration: Calibration | None
-) -> Iterator[Candidate]:
-    text = query.context
-    for read in windows:
-        shift = read.window.start - read.context_at
-        starts = context.places[read.spans.starts + shift, 0].tolist()
-        ends = context.places[read.spans.ends + shift, 1].tolist()
-        for start, end, margin in zip(starts, ends, read.spans.margins.tolist(), strict=True):
-            if end > start:
-                share = margin - read.spans.mass
-                strength = margin if calibration is None else calibration.log_score(margin, share)
-                yield Candidate(start, whole_characters(text, end), margin, share, strength)
-
-
-def whole_characters(text: str, end: int) -> int:
-    """``end``, moved on past accents, joiners and variation selectors that belong to the character before it."""
-    while end < len(text) and text[end] >= FIRST_MARK:
-        if text[end] == ZERO_WIDTH_JOINER and end + 1 < len(text):
-            end += 2
-        elif unicodedata.category(text[end]) in ("Mn", "Mc", "Me"):
-            end += 1
-        else:
-            break
-    return end

@@ -1,4 +1,4 @@
-"""Finding answers in logits: span search, scores and the merge over windows. Pure, vectorised over a batch.
+"""Find answers in logits: the search for spans, and their scores. Pure, vectorised over a batch.
 
 A span's *margin* is its start logit + end logit less the window's null logit (start + end at [CLS]): the model's
 own measure of "this rather than nothing here", comparable between windows of one item. Without a calibration scores
@@ -6,9 +6,9 @@ are the softmax over all spans of all windows and the null, whose margin is 0: t
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,41 +16,72 @@ from numpy.typing import NDArray
 from corelane.engine.backend import Floats, Ints
 
 Doubles = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 
-#: Candidates kept per window for each answer asked for: overlapping ones are dropped later, and with this many it
-#: takes a very odd window to leave fewer than ``top_k``.
-CANDIDATES_PER_ANSWER = 8
+#: Best spans listed per window. An item that asks for several answers keeps the logits too, to search on from there.
+LISTED = 8
 
 #: Stands for "not allowed"; finite, so that sums stay finite in fp32.
 FORBIDDEN = np.float32(-1e9)
 
 
 @dataclass(frozen=True, slots=True)
+class SpanLogits:
+    """The logits of a window's context tokens, from token ``first`` of its row on; the null logit is taken off
+    ``starts``.
+    """
+
+    starts: Floats
+    ends: Floats
+    first: int
+    max_answer_tokens: int
+
+    def best(self, free: Bools) -> tuple[int, int, float] | None:
+        """Return the best span of free tokens alone: its first and last token in the row, its margin; None without any.
+
+        ``free`` has one entry per context token. Among equals the earlier text wins.
+        """
+        length = len(self.starts)
+        if not free.any():
+            return None
+        width = min(self.max_answer_tokens, length)
+        padded = np.full(length + width - 1, FORBIDDEN, dtype=np.float32)
+        padded[:length] = self.ends
+        margins = self.starts[:, None] + np.lib.stride_tricks.sliding_window_view(padded, width)
+        position = np.arange(length)
+        taken = np.where(free, length, position)
+        room = np.minimum.accumulate(taken[::-1])[::-1] - position
+        margins[np.arange(width) >= room[:, None]] = FORBIDDEN
+        start, more = divmod(int(margins.argmax()), width)
+        return self.first + start, self.first + start + more, float(margins[start, more])
+
+
+@dataclass(frozen=True, slots=True)
 class WindowSpans:
-    """The best spans of one window, best first, in tokens of the row; ``mass`` is log Σ exp(margin) over all spans."""
+    """The best spans of one window, best first, in tokens of the row; ``mass`` is log Σ exp(margin) over all spans.
+
+    ``logits`` hold the spans beyond, where they were asked for.
+    """
 
     starts: Ints
     ends: Ints
     margins: Floats
     mass: float
-
-
-class Candidate(NamedTuple):
-    """A span as characters of the caller's context: its margin, its log share among all spans of its window, and what
-    it is ranked by, comparable over windows.
-    """
-
-    start: int
-    end: int
-    margin: float
-    log_share: float
-    strength: float
+    logits: SpanLogits | None = None
 
 
 def find_spans(
-    start_logits: Floats, end_logits: Floats, first: Ints, last: Ints, *, max_answer_tokens: int, keep: int
+    start_logits: Floats,
+    end_logits: Floats,
+    first: Ints,
+    last: Ints,
+    *,
+    max_answer_tokens: int,
+    keep: int = LISTED,
+    with_logits: bool = False,
 ) -> list[WindowSpans]:
-    """The ``keep`` best spans of each row, from token ``first`` to before ``last``, at most ``max_answer_tokens`` long.
+    """Return the ``keep`` best spans of each row, from token ``first`` to before ``last``, each at most
+    ``max_answer_tokens`` long; ``with_logits`` also what the others are found from.
 
     Logits are rows × length, with [CLS] at 0; ``first`` and ``last`` hold one position a row. Ends are inclusive. Among
     equals the earlier text wins, so that a row's answer never depends on the width of its batch.
@@ -65,21 +96,29 @@ def find_spans(
     np.copyto(ends[:, :length], end_logits, where=allowed)
     # Each of the best spans begins at one of the ``keep`` starts whose own best spans are the best.
     likely = np.sort(_best(starts + _slide(np.maximum, ends, width), keep), axis=1)
-    row = np.arange(rows)[:, None]
-    following = (likely + row * ends.shape[1])[:, :, None] + np.arange(width)
-    margins = (starts[row, likely][:, :, None] + ends.take(following)).reshape(rows, -1)
+    row_of = np.arange(rows)[:, None]
+    following = (likely + row_of * ends.shape[1])[:, :, None] + np.arange(width)
+    margins = (starts[row_of, likely][:, :, None] + ends.take(following)).reshape(rows, -1)
     best = _best(margins, keep)
-    kept = margins[row, best]
+    kept = margins[row_of, best]
     which, more_tokens = np.divmod(best, width)
-    from_token = likely[row, which]
+    from_token = likely[row_of, which]
     to_token = from_token + more_tokens
     counts = (kept > FORBIDDEN / 2).sum(axis=1).tolist()
     # No less than the best span: of those far below the best start and the best end nothing is left to add up.
     masses = np.maximum(_masses(starts, ends, width), kept[:, 0]).tolist()
-    return [
-        WindowSpans(from_token[row, :count], to_token[row, :count], kept[row, :count], mass if count else -math.inf)
-        for row, (count, mass) in enumerate(zip(counts, masses, strict=True))
-    ]
+    found = []
+    for row, (count, mass) in enumerate(zip(counts, masses, strict=True)):
+        logits = None
+        if with_logits and count == keep:
+            tokens = slice(int(first[row]), int(last[row]))
+            # Copies: a view would keep the whole batch for as long as the item is read.
+            logits = SpanLogits(
+                starts[row, tokens].copy(), end_logits[row, tokens].copy(), int(first[row]), max_answer_tokens
+            )
+        listed = from_token[row, :count], to_token[row, :count], kept[row, :count]
+        found.append(WindowSpans(*listed, mass if count else -math.inf, logits))
+    return found
 
 
 def _best(values: Floats, keep: int) -> Ints:
@@ -122,17 +161,6 @@ def _slide(combine: np.ufunc, values: NDArray[Any], width: int) -> NDArray[Any]:
     if result is None:
         raise ValueError(f"a window of {width} holds nothing")
     return result
-
-
-def merge_candidates(candidates: Iterable[Candidate], top_k: int) -> list[Candidate]:
-    """The ``top_k`` best that overlap none better, over all windows of an item; earlier text wins among equals."""
-    chosen: list[Candidate] = []
-    for candidate in sorted(candidates, key=lambda c: (-c.strength, c.start, c.end)):
-        if len(chosen) == top_k:
-            break
-        if all(candidate.end <= other.start or candidate.start >= other.end for other in chosen):
-            chosen.append(candidate)
-    return chosen
 
 
 def scores(margins: Sequence[float], masses: Sequence[float]) -> tuple[list[float], float]:

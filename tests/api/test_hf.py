@@ -25,7 +25,8 @@ def texts(found: HfAnswer | list[HfAnswer]) -> list[str] | str:
     [
         (result(ADA, IN_1843), {}, "Ada"),
         (result(ADA, IN_1843), {"top_k": 2}, ["Ada", "1843"]),
-        (result(ADA), {"top_k": 2}, "Ada"),
+        (result(ADA), {"top_k": 2}, ["Ada"]),
+        (result(decided=False), {"top_k": 2}, [""]),
         (result(ADA, IN_1843), {"top_k": 3, "handle_impossible_answer": True}, ["Ada", "", "1843"]),
         (result(ADA, none=0.9), {"handle_impossible_answer": True}, "Ada"),
         (result(ADA, decided=False), {"handle_impossible_answer": True}, ""),

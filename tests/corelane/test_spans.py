@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.engine.spans import Candidate, find_spans, merge_candidates, scores
+from corelane.engine.spans import find_spans, scores
 
 LENGTH = 24
 
@@ -79,26 +79,6 @@ def test_rows_do_not_see_each_other() -> None:
         [alone] = find_spans(start[one], end[one], first[one], last[one], max_answer_tokens=6, keep=4)
         assert alone.starts.tolist() == together[row].starts.tolist()
         assert alone.margins.tolist() == together[row].margins.tolist()
-
-
-@given(
-    st.lists(st.tuples(st.integers(0, 50), st.integers(1, 12), st.floats(-30, 30)), max_size=30),
-    st.integers(1, 6),
-)
-def test_merged_answers_never_overlap_and_none_better_is_left_out(
-    spans: list[tuple[int, int, float]], top_k: int
-) -> None:
-    candidates = [Candidate(start, start + length, margin, 0.0, margin) for start, length, margin in spans]
-    chosen = merge_candidates(candidates, top_k)
-    assert len(chosen) <= top_k
-    assert [c.margin for c in chosen] == sorted((c.margin for c in chosen), reverse=True)
-    for i, one in enumerate(chosen):
-        assert all(one.end <= other.start or one.start >= other.end for other in chosen[i + 1 :])
-    if candidates:
-        assert chosen[0].margin == max(c.margin for c in candidates)
-    for candidate in candidates:
-        if len(chosen) < top_k:
-            assert any(candidate.start < c.end and c.start < candidate.end for c in chosen)
 
 
 @given(st.lists(st.floats(-50, 50), min_size=1, max_size=8))

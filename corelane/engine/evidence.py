@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from corelane.engine.answering import ReadWindow, best_candidates
+from corelane.engine.candidates import Candidate
 from corelane.engine.reading import Query, Reading
 from corelane.engine.runner import Runner
-from corelane.engine.spans import Candidate
 
 
 class WitnessRunner(Runner):

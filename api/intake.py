@@ -26,6 +26,7 @@ from corelane.log import get_logger
 from corelane.sizes import check_contexts, check_item
 from corelane.store.admission import Admission
 from corelane.store.connections import VersionClosed
+from corelane.store.fleet import require_outlook
 from corelane.store.idempotency import Held, Holder, Once
 from corelane.store.jobs import Submission, Upload
 from corelane.store.records import JobRecord
@@ -143,7 +144,8 @@ async def take_in_upload(
 
 async def admit(parts: Parts, job_id: str, head: JobHead, owner: str) -> Admission:
     """Look whether a job can be taken at all; raises WebhookRefused, UnknownModel, NotCalibrated, InvalidInput if it
-    asks to be kept for too long, or NotReady before any worker has announced the default model.
+    asks to be kept for too long, NotReady before any worker has announced the default model, or VersionNotReady if no
+    core holds the version and none is about to.
     """
     if head.keep_s is not None and head.keep_s > parts.settings.results_ttl_s:
         raise InvalidInput(f"`keep_s` is at most {parts.settings.results_ttl_s} here (CORELANE_RESULTS_TTL_S)")
@@ -152,6 +154,8 @@ async def admit(parts: Parts, job_id: str, head: JobHead, owner: str) -> Admissi
     key = job_id if head.sticky_key is None else f"{owner} {head.sticky_key}"
     admission = await parts.store.admit(head.model, key)
     if admission.version is not None:
+        if not admission.is_held:
+            await require_outlook(parts.fleet, head.model, admission.version)
         if head.options.min_precision is not None and not await parts.fleet.is_calibrated(admission.version):
             raise NotCalibrated(
                 f"{admission.version} is not calibrated: leave `min_precision` out, or have its operator run "

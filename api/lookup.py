@@ -7,7 +7,7 @@ from fastapi import Request, Response
 
 from api.deps import Caller, Parts
 from corelane.errors import JobExpired, NotFound
-from corelane.jobs import Job, Result
+from corelane.jobs import Job, JobStatus, Result
 from corelane.store.records import JobRecord
 
 
@@ -32,10 +32,15 @@ def no_such_job(job_id: str) -> NotFound:
 
 
 async def describe(parts: Parts, record: JobRecord | None, job_id: str) -> Job:
-    """The job as callers see it, with results once final if they are few; raises NotFound for None."""
+    """The job as callers see it, with results once final if they are few; raises NotFound for None.
+
+    While it waits for a version that no core holds, it says so.
+    """
     if record is None:
         raise no_such_job(job_id)
     job = record.describe()
+    if record.status is JobStatus.QUEUED and (outlook := await parts.fleet.outlook(record.version)) is not None:
+        job.waiting_for = outlook.reason
     if record.status.is_final and record.total <= parts.settings.inline_results and not record.dropped:
         results = await parts.store.results(record, 0, record.total)
         job.results = [Result.model_validate(result) for result in results]

@@ -42,6 +42,7 @@ from corelane.settings import Settings
 from corelane.store.async_link import AsyncLink
 from corelane.store.fleet import Announcer
 from corelane.store.jobs import JobStore, Submission
+from corelane.store.plans import Plans
 from corelane.store.scripts import FOLDER, NAMES, Script, load_scripts
 from workers.core import CoreProcess
 from workers.drain import drain
@@ -381,9 +382,8 @@ async def submit(store: JobStore, version: str, items: Sequence[Item], owner: st
 
 def announce(settings: Settings, core: str, version: str) -> None:
     """A core that only stands there: work for it waits."""
-    announcer = Announcer(settings, core)
-    announcer.publish_model(version, {}, [])
-    announcer.beat({"state": "idle"}, [version], [])
+    Plans(settings, core, "").announce(version, {}, [])
+    Announcer(settings, core).beat({"state": "idle"}, [version], [])
 
 
 def open_jobs(raw: redis.Redis) -> int:

@@ -28,6 +28,7 @@ from corelane.cli.redis_server import find_server, server_argv
 from corelane.settings import Settings
 from corelane.store.dispatch import Dispatch, Outcome
 from corelane.store.fleet import Announcer
+from corelane.store.plans import Plans
 
 HERE = Path(__file__).parent
 
@@ -63,7 +64,7 @@ def await_answer(url: str, redis_url: str) -> None:
 def work(settings: Settings, commits: queue.SimpleQueue[float], stop: threading.Event) -> None:
     """Be a core: answer whatever comes after 10 ms, and tell when each commit was done."""
     announcer, core = Announcer(settings, "bench/0"), Dispatch(settings, "bench/0")
-    announcer.publish_model(VERSION, {}, ["default"])
+    Plans(settings, "bench/0", "").announce(VERSION, {}, ["default"])
     beaten = 0.0
     while not stop.is_set():
         if time.monotonic() - beaten > 1:

@@ -338,6 +338,9 @@ class Job(BaseModel):
     expires_at: str | None = Field(None, description="When what is not started yet expires.")
     kept_until: str | None = Field(None, description="Until when a final job and its results are kept.")
     promise: Promise | None = None
+    waiting_for: str | None = Field(
+        None, description="Why nobody works on a queued job: no core holds its model version now, and what is expected."
+    )
     error: ItemError | None = Field(None, description="Why the job as a whole could not go on.")
     results_from: int = Field(0, ge=0, description="Results before this item were dropped at their reader's wish.")
     retry_of: str | None = Field(None, description="The job whose unanswered items these are.")

@@ -7,7 +7,8 @@ joins or fails to load the version, at most one other changes.
 """
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -135,3 +136,62 @@ def displace(before: Placement, core: str, now_ms: int, *, force: bool = False) 
     cores = tuple(other for other in before.cores if other != core)
     without = before.without if before.scope is Scope.NONE else tuple(dict.fromkeys((*before.without, core)))
     return before.model_copy(update={"cores": cores, "without": without, **how})
+
+
+#: States of a version on a core from which it does not come to be held there by itself.
+NOT_COMING = frozenset({"failed", "draining", "leaving"})
+
+#: States of a core whose models are not known yet.
+UNSETTLED_CORES = frozenset({"starting", "waiting", "restarting"})
+
+
+@dataclass(frozen=True, slots=True)
+class CoreSight:
+    """What is known of a core: how long it has been silent, and, while it lives, its state, that of each version, and
+    why versions failed.
+    """
+
+    name: str
+    silent_s: float
+    state: str | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    reasons: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """Whether a core is expected to hold a version that none holds now, and a sentence that says why."""
+
+    is_expected: bool
+    reason: str
+
+
+def look_out(version: str, placement: Placement, cores: Sequence[CoreSight]) -> Outlook:
+    """Decide whether a version that no living core holds will be held by one, without anybody's help.
+
+    It will where a core loads it or is told to, and where a core may come back that was there a minute ago: an outage
+    of a minute, or of all cores, is no reason to refuse work.
+    """
+    living = [core for core in cores if core.state is not None]
+    for core in living:
+        if core.versions.get(version, "failed") not in NOT_COMING:
+            return Outlook(True, f"no core holds {version} yet: it is {core.versions[version]} on {core.name}")
+    if not living:
+        return Outlook(True, f"no core lives; {version} is answered once one that holds it is back")
+    for core in living:
+        if core.state in UNSETTLED_CORES:
+            return Outlook(True, f"no core holds {version} yet: {core.name} is {core.state}")
+        if version not in core.versions and core.name in _sure(placement, version, living):
+            return Outlook(True, f"no core holds {version} yet: it is wanted on {core.name}")
+    for core in cores:
+        if core.state is None and core.silent_s < PLACE_KEPT_S:
+            return Outlook(True, f"no core holds {version} now: {core.name} was there {core.silent_s:.0f} s ago")
+    failed = [core.reasons[version] for core in living if version in core.reasons]
+    why = f" ({failed[0]})" if failed else ""
+    return Outlook(False, f"no core holds {version}, and none is about to{why}")
+
+
+def _sure(placement: Placement, version: str, living: Sequence[CoreSight]) -> set[str]:
+    """Return the living cores that a placement names: those on which it is wanted whatever their settings say."""
+    names = [core.name for core in living]
+    return {name for name in names if is_wanted(placement, version, name, names, is_own=False)}

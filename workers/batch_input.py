@@ -14,13 +14,14 @@ from uuid import uuid4
 from corelane.aliases import DEFAULT_ALIAS
 from corelane.batch_lines import GoodLine, LineChecker, PlannedLine, Sorter, read_lines
 from corelane.batches import BatchError
-from corelane.errors import CorelaneError, NotCalibrated, NotReady, UnknownModel
+from corelane.errors import CorelaneError, NotCalibrated, NotReady, UnknownModel, VersionNotReady
 from corelane.faults import reach
 from corelane.ids import new_job_id
 from corelane.jobs import Options, Priority
 from corelane.store.batches import BatchRecord, Group
 from corelane.store.connections import VersionClosed
 from corelane.store.feeding import encode_line
+from corelane.store.fleet import require_outlook
 from corelane.store.jobs import Submission, Upload
 from workers.batch_desk import Desk
 
@@ -117,7 +118,7 @@ async def submit_groups(desk: Desk, record: BatchRecord, now_ms: int) -> tuple[G
                 await _submit(desk, record, place, group, now_ms)
             except VersionClosed:
                 raise
-            except (UnknownModel, NotCalibrated) as error:
+            except (UnknownModel, NotCalibrated, VersionNotReady) as error:
                 desk.items_path(record, group).unlink(missing_ok=True)
                 groups.append(replace(group, refused=(error.code, error.detail)))
                 continue
@@ -133,6 +134,8 @@ async def _submit(desk: Desk, record: BatchRecord, place: int, group: Group, now
     admission = await desk.jobs.admit(group.model, group.job)
     if admission.version is None:
         raise _unknown(group.model)
+    if not admission.is_held:
+        await require_outlook(desk.fleet, group.model, admission.version)
     if options.min_precision is not None and not await desk.fleet.is_calibrated(admission.version):
         raise NotCalibrated(f"{admission.version} is not calibrated: leave `min_precision` out")
     path = desk.settings.files_root / f"{group.job}.jsonl"

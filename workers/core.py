@@ -26,7 +26,7 @@ from corelane.log import get_logger
 from corelane.remote import RemoteRoot
 from corelane.settings import Settings
 from corelane.store.dispatch import Dispatch
-from corelane.store.fleet import Announcer
+from corelane.store.fleet import Announcer, Pulse
 from corelane.store.plans import Plans
 from corelane.store.upkeep import Upkeep
 from workers.changes import ModelState
@@ -229,9 +229,11 @@ class CoreProcess:
         lost = False
         while not self._closing.wait(self.settings.heartbeat_s):
             try:
-                revision = self._beat()
+                pulse = self._beat()
+                if pulse.unknown:
+                    self.models.announce_again(pulse.unknown)
                 if self._has_looked:
-                    self.models.look(revision)
+                    self.models.look(pulse.revision)
                 lost = False
             except Unavailable as error:
                 if not lost:
@@ -241,8 +243,8 @@ class CoreProcess:
                 # Without a heartbeat this core's leases lapse and its work is lost to it: log, and go on beating.
                 log.exception("heartbeat_failed")
 
-    def _beat(self) -> str:
-        """One heartbeat; the revision of the plan."""
+    def _beat(self) -> Pulse:
+        """Send one heartbeat; return what it hears back."""
         stuck = self.vitals.is_stuck(self.settings.stuck_s)
         versions = [] if self.retired else self.versions
         with self._lock:

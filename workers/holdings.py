@@ -78,6 +78,12 @@ class Holdings:
         with self._lock:
             return [entry.shown() for entry in self._entries.values()]
 
+    def summary(self, version: str) -> Mapping[str, Any] | None:
+        """Return what the API shows of a version; None where it was never loaded or described here."""
+        with self._lock:
+            entry = self._entries.get(version)
+            return None if entry is None else entry.summary
+
     def apply(self, changes: Changes) -> list[Wish]:
         """Put down what is to change; the wishes that are to be loaded now."""
         loads = []

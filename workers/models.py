@@ -6,7 +6,7 @@ A version that is to be loaded anew, because its artifact was compiled or calibr
 it was until what is new is warm and what was claimed before is answered; if it does not load, it goes on as it was.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from corelane.aliases import DEFAULT_ALIAS
@@ -89,6 +89,15 @@ class CoreModels:
         self._revision, self._is_settled = revision, is_settled(plan, before) and is_settled(plan, after)
         if any(standing.state in TO_TAKE_UP for standing in after.values()):
             self._plans.ring()
+
+    def announce_again(self, versions: Iterable[str]) -> None:
+        """Make versions known that this core holds and Redis has lost, and ring the core; raises Unavailable."""
+        for version in versions:
+            summary = self._holdings.summary(version)
+            if summary is not None:
+                log.warning("model_announced_again", version=version)
+                self._plans.announce(version, summary, self._names(version))
+        self._plans.ring()
 
     def claimable(self) -> list[str]:
         """The versions this core claims work for."""

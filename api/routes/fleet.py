@@ -75,6 +75,7 @@ class ModelInfo(BaseModel):
         description="Draining: it takes no more jobs and leaves once it has none."
     )
     cores: list[str] = Field(description="Living cores that hold it.")
+    waiting_for: str | None = Field(None, description="Where no living core holds it: what is expected.")
     unfinished_jobs: int = Field(description="Jobs of it that are not final.")
     target: str
     dtype: str
@@ -132,6 +133,9 @@ async def list_cores(parts: PartsDep) -> CoreList:
 @router.get("/models", dependencies=[AS_READER])
 async def list_models(parts: PartsDep) -> ModelList:
     """The models that can be asked."""
+    records = await parts.fleet.models()
+    unheld = [record.version for record in records if not record.cores]
+    outlooks = {version: await parts.fleet.outlook(version) for version in unheld}
     return ModelList(
         data=[
             ModelInfo(
@@ -141,8 +145,9 @@ async def list_models(parts: PartsDep) -> ModelList:
                 state="draining" if record.is_closed else "open",
                 unfinished_jobs=record.open_jobs,
                 cores=record.cores,
+                waiting_for=outlook.reason if (outlook := outlooks.get(record.version)) is not None else None,
                 **{key: record.summary[key] for key in ModelInfo.model_fields if key in record.summary},
             )
-            for record in await parts.fleet.models()
+            for record in records
         ]
     )

@@ -32,6 +32,8 @@ class Admission:
     unfed: Mapping[tuple[str, int], int]
     speeds: Sequence[Speed]
     open_jobs: Sequence[int]
+    #: Whether a living core holds the version.
+    is_held: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ async def look(link: AsyncLink, model: str, key: str) -> Admission:
         _accounts(unfed),
         [Speed.decode(speed.decode()) for speed in (speeds[version] if version else ()) if speed is not None],
         [int(count) for count in open_jobs],
+        bool(version and speeds[version]),
     )
 
 

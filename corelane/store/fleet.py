@@ -7,7 +7,8 @@ from typing import Any
 import orjson
 
 from corelane.aliases import DEFAULT_ALIAS, decode_weights
-from corelane.placement import UNPLACED, Placement
+from corelane.errors import NotReady, VersionNotReady
+from corelane.placement import UNPLACED, CoreSight, Outlook, Placement, look_out
 from corelane.promises import Speed
 from corelane.settings import Settings
 from corelane.store.async_link import AsyncLink
@@ -15,6 +16,16 @@ from corelane.store.connections import Link, pairs
 
 #: A core that has been silent for longer than this is no longer listed, in milliseconds (an hour).
 FORGET_CORE_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """What a heartbeat hears back: the revision of the plan of placements, and which of its versions Redis does not
+    know, as after it came back empty.
+    """
+
+    revision: str
+    unknown: tuple[str, ...] = ()
 
 
 class Announcer:
@@ -33,18 +44,15 @@ class Announcer:
         speed: Speed | None = None,
         *,
         is_out: bool = False,
-    ) -> str:
-        """Renew the core, how fast it is, what it holds, and its leases; the revision of the plan of placements.
+    ) -> Pulse:
+        """Renew the core, how fast it is, what it holds, and its leases.
 
         ``is_out`` says that it is out of service: no version is to be placed on it.
         """
         flat = [part for pair in fields.items() for part in pair]
         head = (self._core, self._lease_ms, speed.encode() if speed else "", int(is_out), len(fields))
-        return str(self._link.run("beat", *head, *flat, len(versions), *versions, *leases).decode())
-
-    def publish_model(self, version: str, summary: Mapping[str, Any], aliases: Sequence[str]) -> None:
-        """Make a version known, and aliases mean it, but for those that were set through the API."""
-        self._link.run("announce", version, orjson.dumps(summary), *aliases)
+        revision, *unknown = self._link.run("beat", *head, *flat, len(versions), *versions, *leases)
+        return Pulse(revision.decode(), tuple(version.decode() for version in unknown))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +120,16 @@ class Fleet:
         summary = await self._link("HGET", "cl:models", version)
         return summary is not None and bool(orjson.loads(summary).get("calibrated"))
 
+    async def outlook(self, version: str) -> Outlook | None:
+        """Return what to expect of a version that no living core holds; None if one does."""
+        held, now = await self._link.many([("ZRANGE", f"cl:holders:{version}", "-1", "-1", "WITHSCORES"), ("TIME",)])
+        now_ms = int(now[0]) * 1000 + int(now[1]) // 1000
+        if held and float(held[1]) >= now_ms:
+            return None
+        raw = await self._link("HGET", "cl:placements", version)
+        placement = UNPLACED if raw is None else Placement.model_validate_json(raw)
+        return look_out(version, placement, [_sight(core, now_ms) for core in await self.cores()])
+
     async def default_cores(self) -> int:
         """Living cores that hold the default model: of several versions, the fewest."""
         means = await self._link("HGET", "cl:aliases", DEFAULT_ALIAS)
@@ -137,6 +155,28 @@ class Fleet:
     async def _now_ms(self) -> int:
         seconds, micros = await self._link("TIME")
         return int(seconds) * 1000 + int(micros) // 1000
+
+
+async def require_outlook(fleet: Fleet, model: str, version: str) -> None:
+    """Refuse work for a version that no core holds or will hold; raises NotReady for the default, VersionNotReady."""
+    outlook = await fleet.outlook(version)
+    if outlook is None or outlook.is_expected:
+        return
+    if model == DEFAULT_ALIAS:
+        raise NotReady(f"{outlook.reason}; try again when /readyz says ready")
+    raise VersionNotReady(f"{outlook.reason}; load it (`corelane models load {version}`), or ask for another model")
+
+
+def _sight(core: Mapping[str, Any], now_ms: int) -> CoreSight:
+    """A heartbeat as far as placing versions needs it."""
+    models = orjson.loads(core.get("models", "[]"))
+    return CoreSight(
+        core["core"],
+        max(0.0, (now_ms - int(core["beat_ms"])) / 1000),
+        core.get("state"),
+        {model["version"]: model["state"] for model in models},
+        {model["version"]: model["reason"] for model in models if model.get("reason")},
+    )
 
 
 def _table(flat: Sequence[bytes]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from corelane.ids import is_job_id, new_job_id
 from corelane.store.dispatch import Dispatch
 from corelane.store.feeding import Feeder
 from tests.api.conftest import Service
-from tests.corelane.store_bench import VERSION, answer_all, answered, claimed
+from tests.corelane.store_bench import VERSION, announce, answer_all, answered, claimed
 
 ONE = {"question": "Who wrote it?", "context": "Ada wrote it."}
 JSON, LINES = {"Content-Type": "application/json"}, {"Content-Type": "application/x-ndjson"}
@@ -36,6 +36,25 @@ def code_of(response: httpx2.Response, status: int) -> str:
     assert response.status_code == status, response.text
     assert response.headers["Content-Type"] == "application/problem+json"
     return response.json()["code"]
+
+
+# For a model that no core holds
+
+
+def test_job_that_nobody_would_answer_is_refused_and_one_that_waits_for_a_core_says_so(service: Service) -> None:
+    bench = service.bench
+    announce(bench.settings, "a/0", "old@1")
+    refused = service.http.post("/v1/jobs", json=ONE | {"model": "old@1"})
+    assert code_of(refused, 409) == "version_not_ready"
+    assert "corelane models load old@1" in refused.json()["detail"]
+    lines_refused = service.http.post("/v1/jobs", content=lines(2, {"model": "old@1"}), headers=LINES)
+    assert code_of(lines_refused, 409) == "version_not_ready"
+
+    bench.raw.hset("cl:core:a/0", "models", orjson.dumps([{"version": "old@1", "state": "loading"}]))
+    job = submit(service, model="old@1")
+    assert job["waiting_for"] == "no core holds old@1 yet: it is loading on a/0"
+    assert service.http.get(job["urls"]["self"]).json()["waiting_for"] == job["waiting_for"]
+    assert submit(service)["waiting_for"] is None
 
 
 # Sent twice

@@ -175,3 +175,14 @@ def test_keeper_whose_clock_was_put_back(fleet: ChaosFleet, raw: Raw, report: Re
         os.kill(part.pid, signal.SIGCONT)
     assert status == "expired"
     check(report, "keeper's clock put back by 6 h: sweeps again after", time.monotonic() - began, SWEEP_S)
+
+
+def test_redis_that_comes_back_empty_is_told_again_what_each_core_holds(fleet: ChaosFleet, raw: Raw) -> None:
+    [known] = httpx2.get(f"{fleet.url}/v1/models").json()["data"]
+    raw.flushall()
+    answered_after(fleet, time.monotonic())
+    wait_for(lambda: httpx2.get(f"{fleet.url}/readyz").status_code == 200, NEVER_S)
+    [model] = httpx2.get(f"{fleet.url}/v1/models").json()["data"]
+    assert (model["id"], model["aliases"], model["waiting_for"]) == (known["id"], known["aliases"], None)
+    set_to = httpx2.put(f"{fleet.url}/v1/aliases/again", json={"weights": {model["id"]: 1}})
+    assert set_to.status_code == 200, set_to.text

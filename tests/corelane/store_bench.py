@@ -1,7 +1,8 @@
 """A store with its three sides at hand, on a real Redis, and cores that live only as far as they are told to."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import closing
 from typing import Any, TypeVar
 
 import redis
@@ -15,12 +16,19 @@ from corelane.store.async_link import AsyncLink
 from corelane.store.dispatch import Claim, Dispatch, Outcome
 from corelane.store.fleet import Announcer
 from corelane.store.jobs import JobStore, Submission, Upload
+from corelane.store.plans import Plans
 from corelane.store.records import JobRecord
 from corelane.store.upkeep import Upkeep
 
 VERSION = "tiny@1"
 
 Found = TypeVar("Found")
+
+
+def announce(settings: Settings, core: str, version: str, names: Sequence[str] = ()) -> None:
+    """Make a version known, as the core that loaded it does."""
+    with closing(Plans(settings, core, "")) as plans:
+        plans.announce(version, {}, names)
 
 
 class Bench:
@@ -33,9 +41,8 @@ class Bench:
         self.upkeep = Upkeep(settings, bell)
 
     def core(self, name: str, speed: Speed | None = None) -> Dispatch:
-        announcer = Announcer(self.settings, name)
-        announcer.publish_model(VERSION, {}, ["default"])
-        announcer.beat({"state": "idle"}, [VERSION], [], speed)
+        announce(self.settings, name, VERSION, ["default"])
+        Announcer(self.settings, name).beat({"state": "idle"}, [VERSION], [], speed)
         return Dispatch(self.settings, name)
 
     def submit(

@@ -1,5 +1,6 @@
 """Where a version is wanted."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -7,12 +8,14 @@ from corelane.placement import (
     ALL_CORES,
     MOST_REPLACED,
     UNPLACED,
+    CoreSight,
     Placement,
     chosen,
     counted,
     displace,
     is_wanted,
     load_places,
+    look_out,
     place,
     reload,
 )
@@ -88,3 +91,36 @@ def test_share_of_the_hosts_own_cores_loads_at_a_time_at_least_one() -> None:
     living = [*(f"a/{n}" for n in range(8)), "b/0"]
     assert [load_places(core, living, 0.25) for core in ("a/0", "b/0", "c/0")] == [2, 1, 1]
     assert load_places("a/0", living, 1) == 8
+
+
+ON_ALL, NOWHERE = place(UNPLACED, ALL_CORES, 1), displace(UNPLACED, ALL_CORES, 1)
+
+
+def sight(name: str = "host/0", silent_s: float = 0.5, state: str | None = "idle", **versions: str) -> CoreSight:
+    return CoreSight(name, silent_s, state, {f"{model}@1": how for model, how in versions.items()}, {"qa@1": "no file"})
+
+
+@pytest.mark.parametrize(
+    ("placement", "cores", "is_expected", "word"),
+    [
+        (UNPLACED, [sight(other="ready")], False, "none is about to"),
+        (UNPLACED, [sight(qa="failed")], False, "no file"),
+        (UNPLACED, [sight(qa="leaving")], False, "none is about to"),
+        (NOWHERE, [sight(other="ready")], False, "none is about to"),
+        (ON_ALL, [sight(qa="failed"), sight("host/1", qa="failed")], False, "no file"),
+        (UNPLACED, [sight(qa="loading")], True, "it is loading on host/0"),
+        (UNPLACED, [sight(qa="failed"), sight("host/1", qa="lazy")], True, "it is lazy on host/1"),
+        (ON_ALL, [sight(other="ready")], True, "it is wanted on host/0"),
+        (UNPLACED, [sight(state="starting")], True, "host/0 is starting"),
+        (UNPLACED, [], True, "no core lives"),
+        (UNPLACED, [sight(state=None, silent_s=3000)], True, "no core lives"),
+        (UNPLACED, [sight(other="ready"), sight("host/1", 20, None)], True, "host/1 was there 20 s ago"),
+        (UNPLACED, [sight(other="ready"), sight("host/1", 90, None)], False, "none is about to"),
+    ],
+)
+def test_version_that_no_core_holds_is_expected_only_where_one_will(
+    placement: Placement, cores: list[CoreSight], is_expected: bool, word: str
+) -> None:
+    outlook = look_out("qa@1", placement, cores)
+    assert outlook.is_expected == is_expected
+    assert word in outlook.reason

@@ -14,7 +14,7 @@ from corelane.store.connections import VersionClosed
 from corelane.store.fleet import Announcer, Fleet
 from corelane.store.plans import Plans
 from corelane.store.rollout import Rollout
-from tests.corelane.store_bench import VERSION, Bench, answered, claimed
+from tests.corelane.store_bench import VERSION, Bench, announce, answered, claimed
 
 NEXT = "tiny@2"
 
@@ -37,9 +37,8 @@ def admitted(bench: Bench, model: str, key: str = "") -> str | None:
 
 
 def add_next(bench: Bench, core: str = "a/0") -> None:
-    announcer = Announcer(bench.settings, core)
-    announcer.publish_model(NEXT, {}, [])
-    announcer.beat({"state": "idle"}, [VERSION, NEXT], [])
+    announce(bench.settings, core, NEXT)
+    Announcer(bench.settings, core).beat({"state": "idle"}, [VERSION, NEXT], [])
 
 
 def test_closed_version_takes_no_more_jobs_and_tells_when_its_last_one_is_final(bench: Bench) -> None:
@@ -94,7 +93,7 @@ def test_alias_moves_to_what_is_known_and_held_only(bench: Bench) -> None:
     bench.core("a/0")
     with pytest.raises(UnknownModel):
         ask(bench, lambda rollout: rollout.set_alias("default", {"tiny@9": 1}))
-    Announcer(bench.settings, "a/0").publish_model("tiny@9", {}, [])
+    announce(bench.settings, "a/0", "tiny@9")
     with pytest.raises(VersionNotReady):
         ask(bench, lambda rollout: rollout.set_alias("default", {VERSION: 9, "tiny@9": 1}))
     ask(bench, lambda rollout: rollout.set_alias("default", {"tiny@9": 1}, force=True))

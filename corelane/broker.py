@@ -15,7 +15,9 @@ from celery import Celery
 from celery.app.amqp import AMQP
 from celery.schedules import schedule
 from kombu import Connection, Exchange, Producer, Queue
+from kombu.transport import redis
 
+from corelane.guarded_transport import GuardedTransport
 from corelane.lanes import (
     BATCH_TASK,
     DELIVER_TASK,
@@ -47,7 +49,14 @@ BELL_ID, BELL_QUEUE = "BELLID", "BELLQUEUE"
 
 
 class SteadyConnection(Connection):
-    """A connection that is tried again every two seconds, however long Redis has been away."""
+    """A connection that is tried again every two seconds, however long Redis has been away, and survives what is no
+    message.
+    """
+
+    def get_transport_cls(self) -> Any:
+        """Read queues guarded where they are in Redis."""
+        transport = super().get_transport_cls()
+        return GuardedTransport if transport is redis.Transport else transport
 
     def ensure_connection(self, *args: Any, **kwargs: Any) -> Any:
         """Connect, however often it takes."""
@@ -74,6 +83,11 @@ def make_celery(settings: Settings) -> Celery:
     """A Celery app without tasks; workers add theirs, everyone else sends by name."""
     app = Celery("corelane", broker=settings.redis_url, set_as_current=False, amqp=SteadyAMQP)
     app.conf.update(
+        accept_content=["json"],
+        task_serializer="json",
+        event_serializer="json",
+        result_accept_content=["json"],
+        result_serializer="json",
         task_acks_late=False,
         task_ignore_result=True,
         task_store_errors_even_if_ignored=False,

@@ -1,0 +1,103 @@
+"""Redis as a border: what is forged on a queue or in a lane fails, and no more; the worker that met it goes on."""
+
+import base64
+import json
+import pickle
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tests.chaos.fleet import ChaosFleet
+from tests.chaos.server import Raw
+from tests.integration.conftest import wait_for
+
+pytestmark = pytest.mark.chaos
+
+QUEUES = ("core.chaos.0", "keeper")
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChaosFleet]:
+    fleet = ChaosFleet(tmp_path_factory.mktemp("forged") / "fleet", 1, {"CORELANE_NULL_BATCH_S": "0"})
+    try:
+        fleet.start()
+        yield fleet
+    finally:
+        fleet.stop()
+
+
+@pytest.fixture
+def raw(fleet: ChaosFleet) -> Iterator[Raw]:
+    with fleet.redis.client() as client:
+        yield client
+
+
+class Exploit:
+    """Would make a file, were it ever unpickled."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, tuple[str, str]]:
+        return open, (self.path, "w")
+
+
+def is_empty(raw: Raw, queue: str) -> bool:
+    return raw.llen(queue) == 0
+
+
+def message(
+    body: bytes, content_type: str, task: Any = "corelane.drain", encoding: str = "utf-8", **headers: Any
+) -> str:
+    """A message as kombu puts it on a queue."""
+    return json.dumps(
+        {
+            "body": base64.b64encode(body).decode(),
+            "content-encoding": encoding,
+            "content-type": content_type,
+            "headers": {"lang": "py", "task": task, "id": "forged", "root_id": "forged", **headers},
+            "properties": {
+                "correlation_id": "forged",
+                "delivery_mode": 2,
+                "delivery_info": {"exchange": "", "routing_key": "forged"},
+                "priority": 0,
+                "body_encoding": "base64",
+                "delivery_tag": "forged",
+            },
+        }
+    )
+
+
+def test_forged_messages_are_thrown_away_and_run_nothing(
+    fleet: ChaosFleet, raw: Raw, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    trap = tmp_path_factory.mktemp("trap") / "ran"
+    pickled = pickle.dumps(((Exploit(str(trap)),), {}, {}))
+    good = json.dumps([[], {}, {}]).encode()
+    forged = [
+        message(pickled, "application/x-python-serialize", encoding="binary"),
+        message(pickled, "application/json"),
+        message(good, "application/json", task="os.system"),
+        message(good, "application/json", task=["corelane.drain"]),
+        message(json.dumps([["one", "two"], {"three": 3}, {}]).encode(), "application/json"),
+        message(b"[" * 100_000, "application/json"),
+        message(b"x" * 5_000_000, "application/json"),
+        message(good, "application/json", eta="yesterday", expires="never", timelimit="long"),
+        "no JSON at all",
+        "{}",
+        "[]",
+        json.dumps({"body": 7, "headers": 7, "properties": 7}),
+    ]
+    for queue in QUEUES:
+        for text in forged:
+            raw.lpush(queue, text)
+    with fleet.client() as client:
+        for _ in range(3):
+            assert client.ask("What is the number?", "The number is 1.").status == "succeeded"
+    for queue in QUEUES:
+        wait_for(partial(is_empty, raw, queue), 30)
+    fleet.wait_whole(60)
+    assert {name: part.unasked for name, part in fleet.parts.items() if part.unasked} == {}
+    assert not trap.exists()

@@ -8,6 +8,7 @@ matches. No torch in here: the API reads manifests too.
 
 import hashlib
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Literal
 
@@ -183,17 +184,28 @@ def read_artifact(path: Path) -> Artifact:
 
 def check_files(artifact: Artifact) -> None:
     """Compare every file with its digest; raises ArtifactRefused naming the first that differs."""
-    for name, expected in artifact.manifest.files.items():
-        path = artifact.file(name)
-        if Path(name).name != name or not path.is_file():
-            raise ArtifactRefused(f"{path} is missing; compile {artifact.manifest.name} again")
-        if not path.resolve().is_relative_to(artifact.path.resolve()):
-            raise ArtifactRefused(f"{path} leads out of its artifact's folder; nothing from elsewhere is loaded")
-        if digest_file(path) != expected:
-            raise ArtifactRefused(f"{path} is damaged: its digest is not the manifest's; compile it again")
+    for name in artifact.manifest.files:
+        check_file(artifact, name)
     named = {bucket.file for bucket in artifact.manifest.buckets} | {TOKENIZER_NAME}
     if missing := named - set(artifact.manifest.files):
-        raise ArtifactRefused(f"{artifact.path / MANIFEST_NAME} has no digest for {', '.join(sorted(missing))}")
+        raise _without_digest(artifact, missing)
+
+
+def check_file(artifact: Artifact, name: str) -> None:
+    """Compare a file with its digest; raises ArtifactRefused, also where it lies elsewhere."""
+    path = artifact.file(name)
+    if name not in artifact.manifest.files:
+        raise _without_digest(artifact, {name})
+    if Path(name).name != name or not path.is_file():
+        raise ArtifactRefused(f"{path} is missing; compile {artifact.manifest.name} again")
+    if not path.resolve().is_relative_to(artifact.path.resolve()):
+        raise ArtifactRefused(f"{path} leads out of its artifact's folder; nothing from elsewhere is loaded")
+    if digest_file(path) != artifact.manifest.files[name]:
+        raise ArtifactRefused(f"{path} is damaged: its digest is not the manifest's; compile it again")
+
+
+def _without_digest(artifact: Artifact, names: Collection[str]) -> ArtifactRefused:
+    return ArtifactRefused(f"{artifact.path / MANIFEST_NAME} has no digest for {', '.join(sorted(names))}")
 
 
 def list_artifacts(root: Path, target: str) -> list[Artifact]:

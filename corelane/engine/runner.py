@@ -17,7 +17,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 from tokenizers import Tokenizer
 
-from corelane.artifacts import TOKENIZER_NAME, Artifact
+from corelane.artifacts import Artifact
 from corelane.calibration import Calibration, read_calibration
 from corelane.engine.answering import ReadWindow, compose_result, search_rows
 from corelane.engine.backend import Backend, Batch, Logits, Model
@@ -28,6 +28,7 @@ from corelane.engine.pace import Pace
 from corelane.engine.partials import LongReads, SoFar
 from corelane.engine.pieces import Unread
 from corelane.engine.reading import Query, Reader, Reading
+from corelane.engine.tokenizer import open_tokenizer
 from corelane.engine.windows import Window
 from corelane.errors import CorelaneError, NotCalibrated, RunFailed
 from corelane.jobs import JobStatus
@@ -181,15 +182,8 @@ class Runner:
         LoadFailed.
         """
         calibration = read_calibration(artifact.path, artifact.manifest.version) if calibrated else None
-        model = backend.load(artifact)
-        try:
-            tokenizer = Tokenizer.from_file(str(artifact.file(TOKENIZER_NAME)))
-        except BaseException:
-            backend.unload(model)
-            raise
-        tokenizer.no_truncation()
-        tokenizer.no_padding()
-        return cls(backend, model, tokenizer, limits, calibration)
+        tokenizer = open_tokenizer(artifact)
+        return cls(backend, backend.load(artifact), tokenizer, limits, calibration)
 
     @property
     def summary(self) -> dict[str, object]:

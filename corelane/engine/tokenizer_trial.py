@@ -1,0 +1,26 @@
+"""Load a tokenizer and have it read awkward texts: what ``tokenizer`` runs in another process, under a time limit."""
+
+import sys
+
+from tokenizers import Tokenizer
+
+#: Lengths of the texts, in characters: a pattern may take long over one and give up over a longer one.
+LENGTHS = (200, 1500, 4000)
+
+#: What the texts repeat.
+REPEATED = ("a", "A", "0", " ", "\n", ".", "-", "é", "中", "\u0301", "👍", "ab", "a ", "1,", "a.", "\r\n", "://")
+
+#: Texts that patterns with several ways to match take longest over: long runs, and an end that fits none.
+AWKWARD = tuple(part * (length // len(part)) + "\x00" for part in REPEATED for length in LENGTHS)
+
+
+def read_awkward_texts(path: str) -> None:
+    """Load a tokenizer and have it read; raises what the library raises."""
+    tokenizer = Tokenizer.from_file(path)
+    tokenizer.no_truncation()
+    for text in AWKWARD:
+        tokenizer.encode(text, add_special_tokens=False)
+
+
+if __name__ == "__main__":
+    read_awkward_texts(sys.argv[1])

@@ -248,7 +248,7 @@ def check_sizes(parts: Parts, items: Sequence[Item], contexts: Mapping[str, str]
             "send it as lines (application/x-ndjson) or as several jobs, or raise CORELANE_MAX_ITEMS"
         )
     for index, item in enumerate(items):
-        check_item(settings, f"item {index}", item)
+        check_item(settings, f"item {index}" if len(items) > 1 else "", item)
     check_contexts(settings, contexts)
 
 

@@ -14,13 +14,14 @@ from typing import Any, TypeVar
 import orjson
 from pydantic import ValidationError
 
+from corelane.costs import Estimator
 from corelane.errors import InvalidInput, StoreFull, TooLarge
 from corelane.jobs import Item, LinesHead
 from corelane.settings import Settings
 from corelane.sizes import check_contexts, check_item
 from corelane.store.feeding import encode_line
 from corelane.store.idempotency import Digest
-from corelane.store.jobs import Upload, item_tokens
+from corelane.store.jobs import Upload
 from corelane.store.payloads import item_row
 
 #: Lines are gathered to this size before they are written, in bytes.
@@ -69,6 +70,7 @@ class LineReader:
     async def _keep(self, path: Path) -> Upload:
         contexts = self.head.contexts or {}
         numbers = {context_id: number for number, context_id in enumerate(contexts)}
+        estimator = Estimator(contexts, self.head.options.doc_stride)
         items = tokens = 0
         pending: list[bytes] = []
         pending_bytes = 0
@@ -78,7 +80,7 @@ class LineReader:
                 check_item(self._settings, f"line {number}", item)
                 if item.context_id is not None and item.context_id not in contexts:
                     raise InvalidInput(f"line {number}: there is no {item.context_id!r} in the job's `contexts`")
-                cost = item_tokens(item, contexts)
+                cost = estimator.tokens(item)
                 pending.append(encode_line(item_row(item, numbers), cost))
                 items, tokens, pending_bytes = items + 1, tokens + cost, pending_bytes + len(pending[-1])
                 if items > self._settings.max_upload_items:

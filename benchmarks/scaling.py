@@ -36,8 +36,8 @@ from benchmarks.simulated_cores import (  # noqa: E402
     wait_until_final,
     with_store,
 )
+from corelane.costs import LEAST_TOKENS  # noqa: E402
 from corelane.engine.null import NullRunner  # noqa: E402
-from corelane.lanes import LEAST_TOKENS  # noqa: E402
 from corelane.settings import Settings  # noqa: E402
 from corelane.store.dispatch import Dispatch  # noqa: E402
 from corelane.store.jobs import JobStore  # noqa: E402

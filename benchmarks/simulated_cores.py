@@ -27,6 +27,7 @@ import redis
 from corelane.artifacts import model_name
 from corelane.broker import bell_envelope, make_celery
 from corelane.cli.redis_server import find_server, free_port, server_argv
+from corelane.costs import CHARS_PER_TOKEN
 from corelane.engine.batching import Share, Waiting, next_batch
 from corelane.engine.buckets import DEFAULT_BUCKETS, parse_buckets
 from corelane.engine.loading import Loader
@@ -37,7 +38,7 @@ from corelane.engine.runner import Answered, QueryRunner, Work, nothing
 from corelane.engine.windows import Window, cut_windows
 from corelane.ids import new_job_id
 from corelane.jobs import Item, Options
-from corelane.lanes import CHARS_PER_TOKEN, Core
+from corelane.lanes import Core
 from corelane.settings import Settings
 from corelane.store.async_link import AsyncLink
 from corelane.store.fleet import Announcer

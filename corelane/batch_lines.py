@@ -13,8 +13,8 @@ import orjson
 from pydantic import ValidationError
 
 from corelane.batches import MAX_CUSTOM_ID, BatchLine, result_body
+from corelane.costs import estimate_tokens
 from corelane.errors import TooLarge
-from corelane.lanes import estimate_tokens
 from corelane.settings import Settings
 from corelane.sizes import check_item
 
@@ -127,7 +127,7 @@ class LineChecker:
         except TooLarge as error:
             return BadLine(number, custom_id, error.code, error.detail)
         body = parsed.body
-        tokens = estimate_tokens(body.question, body.context)
+        tokens = estimate_tokens(body.question, body.context, body.options.doc_stride)
         row = (body.id, body.question, body.context)
         return GoodLine(number, parsed.custom_id, body.model, body.options.model_dump_json(), row, tokens)
 

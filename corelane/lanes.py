@@ -5,7 +5,6 @@ cut from it, in a lane: ``job:owner:priority:payload:first:count:tokens:attempt`
 job: ``payload`` is the first of the stored slice, ``first`` the first of this stretch, and so the name of its result.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -25,15 +24,6 @@ MAX_SLICE_ITEMS = 128
 #: Celery queues that belong to no core.
 KEEPER_QUEUE = "keeper"
 DELIVERY_QUEUE = "deliveries"
-
-#: English text has about four characters to a WordPiece token (measured on SQuAD: 4.3).
-CHARS_PER_TOKEN = 4
-
-#: The length of the shortest bucket of the default ladder.
-LEAST_TOKENS = 64
-
-#: [CLS] question [SEP] context [SEP].
-SPECIAL_TOKENS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,19 +88,6 @@ class Ref:
     def key(self) -> str:
         """Names this stretch of work inside a claim."""
         return f"{self.job}:{self.first}"
-
-
-def estimate_tokens(question: str, context: str) -> int:
-    """Tokens an item will cost, from its text alone: no tokenizer where jobs are taken in.
-
-    Never less than the shortest bucket, which the shortest item fills with padding.
-
-    Characters beyond ASCII are counted as a token for each two bytes they need over one, which is exact for
-    CJK (three bytes, one token a character) and generous for accented letters.
-    """
-    chars = len(question) + len(context)
-    extra = 0 if question.isascii() and context.isascii() else len(question.encode()) + len(context.encode()) - chars
-    return max(LEAST_TOKENS, SPECIAL_TOKENS + math.ceil(chars / CHARS_PER_TOKEN + extra / 2))
 
 
 def cut_slices(tokens: Sequence[int], max_items: int, max_tokens: int) -> Iterator[tuple[int, int, int]]:

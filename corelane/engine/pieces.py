@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from tokenizers import Tokenizer
 
+from corelane.costs import CHARS_PER_TOKEN
 from corelane.engine.contexts import Context
 from corelane.engine.reading import Query
-from corelane.lanes import CHARS_PER_TOKEN
 
 #: Characters of a piece: some 5,000 tokens, which take about 10 ms. Shorter contexts are not long.
 PIECE_CHARS = 20_000

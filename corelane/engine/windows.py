@@ -7,11 +7,8 @@ that an answer near an edge is seen whole in one of them.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from corelane.costs import MIN_CONTEXT_SHARE, overlap
 from corelane.errors import QuestionTooLong
-
-#: A window gives at least this share of its tokens to the context, or the item is refused: with less, a long
-#: document would cost more windows than its answer is worth.
-MIN_CONTEXT_SHARE = 1 / 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +40,7 @@ def cut_windows(
     A context without tokens (control characters only) still yields one, empty window.
     """
     room = context_room(question_tokens, max_length, specials)
-    step = room - min(doc_stride, room // 2)
+    step = room - overlap(room, doc_stride)
     start = 0
     while True:
         end = min(start + room, context_tokens)

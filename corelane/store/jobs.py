@@ -10,11 +10,13 @@ from typing import Any
 
 import orjson
 
+from corelane.costs import Estimator
 from corelane.faults import reach
 from corelane.jobs import Item, JobStatus, Options, Priority, Webhook
-from corelane.lanes import PUBLIC, Ref, cut_slices, estimate_tokens
+from corelane.lanes import PUBLIC, Ref, cut_slices
 from corelane.origins import NOWHERE, Origin
 from corelane.settings import Settings
+from corelane.sizes import check_work
 from corelane.store.admission import Admission, Promise, look, make_promise, require_in_time, require_room
 from corelane.store.async_link import AsyncLink
 from corelane.store.connections import Command, evalsha, pairs
@@ -92,10 +94,11 @@ class JobStore:
     async def submit(self, submission: Submission, admission: Admission) -> JobRecord:
         """Write payloads, then job, refs and bells in one step. Idempotent by the job's id, and by its ``once``.
 
-        Raises Overloaded or DeadlineInfeasible before anything is written; VersionClosed, with nothing kept, if the
-        version stopped taking jobs since it was admitted; Held if another job holds its ``once``.
+        Raises TooLarge, Overloaded or DeadlineInfeasible before anything is written; VersionClosed, with nothing kept,
+        if the version stopped taking jobs since it was admitted; Held if another job holds its ``once``.
         """
-        costs = [item_tokens(item, submission.contexts) for item in submission.items]
+        estimator = Estimator(submission.contexts, submission.options.doc_stride)
+        costs = [estimator.tokens(item) for item in submission.items]
         slices = list(cut_slices(costs, self._settings.slice_items, self._settings.slice_tokens))
         tokens = sum(costs) if submission.upload is None else submission.upload.tokens
         promise = await self._promise(submission, admission, tokens, len(slices))
@@ -131,6 +134,7 @@ class JobStore:
     async def _promise(self, submission: Submission, admission: Admission, tokens: int, slices: int) -> Promise:
         """The turn this job would get; raises what speaks against it."""
         if submission.upload is None:
+            check_work(self._settings, tokens)
             await require_room(self._link, self._settings, admission, submission.owner, tokens)
         promise = make_promise(
             admission, submission.owner, submission.priority.rank, tokens, slices or submission.total
@@ -255,8 +259,3 @@ class JobStore:
         """True if the job was open and is canceled now, False if it was final, None if there is none."""
         reply = await self._link.run("cancel", job, self._settings.results_ttl_s)
         return None if reply < 0 else bool(reply)
-
-
-def item_tokens(item: Item, contexts: Mapping[str, str]) -> int:
-    """What an item will cost, whichever way its context is given."""
-    return estimate_tokens(item.question, item.context or contexts[item.context_id or ""])

@@ -57,6 +57,36 @@ def test_job_that_nobody_would_answer_is_refused_and_one_that_waits_for_a_core_s
     assert submit(service)["waiting_for"] is None
 
 
+# Too large
+
+
+def test_job_larger_than_all_that_may_wait_is_refused_for_good_and_taken_as_lines(service: Service) -> None:
+    passage = "the river was wide and red at dusk " * 30_000
+    asked = [{"question": f"What was number {n}?", "context_id": "p"} for n in range(1000)]
+    head = {"contexts": {"p": passage}}
+    refused = service.http.post("/v1/jobs", json={**head, "items": asked})
+    assert code_of(refused, 413) == "too_large"
+    assert "send it as lines (application/x-ndjson)" in refused.json()["detail"]
+    assert "CORELANE_MAX_OWNER_TOKENS" in refused.json()["detail"]
+    assert not service.bench.raw.exists("cl:owed")
+    body = b"\n".join(map(orjson.dumps, [head, *asked]))
+    assert service.http.post("/v1/jobs", content=body, headers=LINES).status_code == 202
+
+
+def test_only_item_is_not_numbered_and_the_setting_is_named(service: Service) -> None:
+    most = service.bench.settings.max_question_chars
+    said = [
+        service.http.post("/v1/jobs", json={"items": [ONE] * count + [ONE | {"question": "x" * (most + 1)}]})
+        for count in (0, 1)
+    ]
+    assert [code_of(response, 413) for response in said] == ["too_large"] * 2
+    assert said[0].json()["detail"].startswith("the question is longer than 10,000 characters")
+    assert said[1].json()["detail"].startswith("item 1: the question is longer than 10,000 characters")
+    assert all("CORELANE_MAX_QUESTION_CHARS" in response.json()["detail"] for response in said)
+    long = {"items": [ONE | {"context": "x" * (service.bench.settings.max_context_chars + 1)}]}
+    assert "CORELANE_MAX_CONTEXT_CHARS" in service.http.post("/v1/jobs", json=long).json()["detail"]
+
+
 # Sent twice
 
 

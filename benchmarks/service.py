@@ -117,7 +117,7 @@ def run_engine(index: int, questions: list[Question]) -> None:
     torch.set_num_threads(1)
     settings = Settings(data_dir=DATA)
     artifact = find_artifact(settings.artifact_root, model_name(settings.model), settings.target)
-    limits = RunnerLimits(settings.latency_target_s, settings.context_cache_tokens)
+    limits = RunnerLimits(settings.latency_target_s, settings.context_cache_tokens, settings.max_windows)
     runner = Runner.open(open_backend(settings.target), artifact, limits)
     runner.warm_up()
     queries = [Query(question.question, question.context, OPTIONS) for question in mine]

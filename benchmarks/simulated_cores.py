@@ -34,7 +34,7 @@ from corelane.engine.loading import Loader
 from corelane.engine.null import NULL_RESULT, NullRunner
 from corelane.engine.partials import SoFar
 from corelane.engine.reading import Query
-from corelane.engine.runner import Answered, QueryRunner, Work, nothing
+from corelane.engine.runner import Answered, Charge, QueryRunner, Work, nothing
 from corelane.engine.windows import Window, cut_windows
 from corelane.ids import new_job_id
 from corelane.jobs import Item, Options
@@ -156,6 +156,10 @@ class PacedRunner:
 
     def look(self) -> list[SoFar]:
         """Nothing is looked at here."""
+        return []
+
+    def found(self) -> list[Charge]:
+        """Charges stay as they were estimated, so that runs compare."""
         return []
 
     def waiting_tokens(self, most_per_item: int) -> int:

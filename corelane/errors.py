@@ -15,7 +15,8 @@
     │   ├── HostRefused         the service is not to be reached by that host name
     │   ├── BodyTooSlow         the body stopped coming before its end
     │   ├── NotCalibrated       a precision was asked of a model whose scores are no probabilities
-    │   └── QuestionTooLong     the question leaves no room for context in the model's window
+    │   ├── QuestionTooLong     the question leaves no room for context in the model's window
+    │   └── TooManyWindows      the passage takes more windows of the model than one item may
     ├── Unauthorized            an API key is needed, or this one is not good (any more)
     ├── Forbidden               the API key has not the scope for this
     ├── NotFound                no such job
@@ -131,6 +132,10 @@ class NotCalibrated(InvalidInput):
 
 class QuestionTooLong(InvalidInput):
     code = "question_too_long"
+
+
+class TooManyWindows(InvalidInput):
+    code = "too_many_windows"
 
 
 class Unauthorized(CorelaneError):

@@ -276,7 +276,7 @@ class CoreProcess:
 def make_loader(settings: Settings) -> Loader:
     """What loads a core's models, by the settings."""
     remote = None if settings.artifacts_url is None else RemoteRoot(settings.artifacts_url, settings.fetched_root)
-    limits = RunnerLimits(settings.latency_target_s, settings.context_cache_tokens)
+    limits = RunnerLimits(settings.latency_target_s, settings.context_cache_tokens, settings.max_windows)
     return Loader(
         settings.target, settings.artifact_root, remote, limits, settings.null_batch_s, settings.device_memory_bytes
     )

@@ -1,7 +1,7 @@
 """What one core has claimed and not yet committed: stretches of several claims, open until their items are answered."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from corelane.engine.reading import Query
@@ -15,15 +15,27 @@ from corelane.store.dispatch import Claim, Look, Outcome, Stretch
 Key = tuple[str, str]
 
 
+#: A charge that is off by more than this is corrected while its stretch is in progress, others when it is committed.
+CORRECT_TOKENS = 1024
+
+
 @dataclass(slots=True)
 class Open:
-    """A stretch in progress; ``results`` fills up in any order."""
+    """A stretch in progress; ``results`` fills up in any order.
+
+    ``ref`` carries the tokens that were found, as far as its items were read (``unread`` were not), and for the others
+    what was estimated; ``charged`` is what the store was told.
+    """
 
     lease: str
     ref: Ref
     version: str
     ids: Sequence[str | None]
     left: int
+    unread: int
+    estimate: int
+    charged: int
+    found: int = 0
     results: dict[int, dict[str, Any]] = field(default_factory=dict)
 
 
@@ -90,12 +102,13 @@ class Docket:
             for stretch in (each for each in stretches if each.version == version):
                 key = (claim.lease, stretch.ref.key)
                 ids = [item[0] for item in stretch.items]
-                self._open[key] = Open(claim.lease, stretch.ref, version, ids, len(ids))
+                self._open[key] = opened(claim.lease, stretch, ids)
                 queries += [
                     ((key, i), Query(question, context, stretch.options, stretch.ref.owner, stretch.ref.priority))
                     for i, (_, question, context) in enumerate(stretch.items)
                 ]
             self._runners[version].admit(queries)
+            self._note_found(version)
 
     @property
     def overlaps(self) -> bool:
@@ -109,7 +122,9 @@ class Docket:
         """
         versions = list(dict.fromkeys(stretch.version for stretch in self._open.values()))
         self._turn += 1
-        answered = self._runners[versions[self._turn % len(versions)]].step(meanwhile)
+        version = versions[self._turn % len(versions)]
+        answered = self._runners[version].step(meanwhile)
+        self._note_found(version)
         tokens = 0
         for (key, i), result in answered:
             stretch = self._open[key]
@@ -121,6 +136,22 @@ class Docket:
                 results = [stretch.results[n] for n in range(len(stretch.ids))]
                 self.done.setdefault(stretch.lease, []).append(Outcome(stretch.ref, results))
         return len(answered), tokens
+
+    def _note_found(self, version: str) -> None:
+        """Put what items were found to cost, when they were read, in the place of their estimates."""
+        for (key, _), tokens in self._runners[version].found():
+            if (stretch := self._open.get(key)) is not None:
+                stretch.unread, stretch.found = stretch.unread - 1, stretch.found + tokens
+                stretch.ref = replace(stretch.ref, tokens=stretch.found + stretch.unread * stretch.estimate)
+
+    def corrections(self) -> list[tuple[str, Ref]]:
+        """Return refs in progress whose charge is far off, by lease; what is near is corrected when it is committed."""
+        found = []
+        for stretch in self._open.values():
+            if abs(stretch.ref.tokens - stretch.charged) > CORRECT_TOKENS:
+                stretch.charged = stretch.ref.tokens
+                found.append((stretch.lease, stretch.ref))
+        return found
 
     def look(self) -> list[Look]:
         """The best answers so far of items in progress that take long, each about once a second."""
@@ -166,6 +197,12 @@ class Docket:
         for key in keys:
             stretch = self._open.pop(key)
             self._runners[stretch.version].drop({(key, i) for i in range(len(stretch.ids))})
+
+
+def opened(lease: str, stretch: Stretch, ids: Sequence[str | None]) -> Open:
+    """Return a stretch as it is before any of its items was read."""
+    ref, count = stretch.ref, len(ids)
+    return Open(lease, ref, stretch.version, ids, count, count, ref.tokens // max(ref.count, 1), ref.tokens)
 
 
 def lost_payloads(ref: Ref) -> list[dict[str, Any]]:

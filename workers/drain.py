@@ -177,6 +177,7 @@ class Shift:
             idle=docket.is_empty,
             laden=docket.holds_document(self._core.settings.slice_tokens),
             looks=docket.look(),
+            found=docket.corrections(),
         )
         self._report.refused += docket.settle(done, exchanged.refused)
         docket.drop_jobs(exchanged.closed)

@@ -20,6 +20,7 @@ from corelane.engine.reading import Query
 from corelane.engine.spans import WindowSpans, find_spans, scores
 from corelane.engine.units import convert_offsets
 from corelane.engine.windows import Window
+from corelane.errors import CorelaneError
 from corelane.jobs import JobStatus, Options
 
 
@@ -127,3 +128,15 @@ def _weigh(
         shares.append(max(0.0, min(math.exp(candidate.strength), left)))
         left -= shares[-1]
     return shares, null
+
+
+def compose_failure(error: CorelaneError) -> dict[str, Any]:
+    """Return the result of a query that could not be answered, in stored form."""
+    return {
+        "status": str(JobStatus.FAILED),
+        "answer": None,
+        "answers": [],
+        "no_answer_score": None,
+        "windows": 0,
+        "error": {"code": error.code, "detail": error.detail},
+    }

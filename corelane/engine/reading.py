@@ -4,6 +4,7 @@ Questions and contexts are tokenised apart, without special tokens, and put toge
 questions share is tokenised once, and kept for those that come later; so are words.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -17,9 +18,12 @@ from corelane.engine.buckets import Bucket
 from corelane.engine.contexts import Context, Contexts
 from corelane.engine.windows import Window, cut_windows
 from corelane.engine.words import Words
-from corelane.errors import QuestionTooLong
+from corelane.errors import QuestionTooLong, TooManyWindows
 from corelane.jobs import Options, Priority
 from corelane.lanes import PUBLIC
+
+#: Why a query alone cannot be read.
+Refused = QuestionTooLong | TooManyWindows
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +54,19 @@ class Reading:
 class Reader:
     """Turns queries into windows and windows into batches, for one model."""
 
-    def __init__(self, tokenizer: Tokenizer, spec: TokenizerSpec, max_length: int, cache_tokens: int = 0) -> None:
-        """Contexts of up to ``cache_tokens`` in all are kept."""
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        spec: TokenizerSpec,
+        max_length: int,
+        cache_tokens: int = 0,
+        max_windows: float = math.inf,
+    ) -> None:
+        """Contexts of up to ``cache_tokens`` in all are kept; a query of more than ``max_windows`` is refused."""
         self._words = Words(tokenizer)
         self._spec = spec
         self._max_length = max_length
+        self._max_windows = max_windows
         self._contexts = Contexts(cache_tokens)
         self.contexts_hit = self.contexts_read = 0
 
@@ -62,10 +74,8 @@ class Reader:
         """Whether a context need not be tokenised."""
         return self._contexts.find(text) is not None
 
-    def read(
-        self, queries: Sequence[Query], known: Mapping[str, Context] | None = None
-    ) -> list[Reading | QuestionTooLong]:
-        """Tokenise and cut, in order; a question that is too long is refused alone.
+    def read(self, queries: Sequence[Query], known: Mapping[str, Context] | None = None) -> list[Reading | Refused]:
+        """Tokenise and cut, in order; a query that cannot be read is refused alone.
 
         ``known`` are contexts that were tokenised elsewhere, by their text.
         """
@@ -84,7 +94,7 @@ class Reader:
             for query, question in zip(queries, tokens, strict=False)
         ]
 
-    def _read_one(self, query: Query, question: NDArray[np.int32], context: Context) -> Reading | QuestionTooLong:
+    def _read_one(self, query: Query, question: NDArray[np.int32], context: Context) -> Reading | Refused:
         context_at = 1 + len(question) + self._spec.sep_count
         try:
             windows = cut_windows(
@@ -93,9 +103,10 @@ class Reader:
                 max_length=self._max_length,
                 specials=2 + self._spec.sep_count,
                 doc_stride=query.options.doc_stride,
+                most=self._max_windows,
             )
             return Reading(query, question, context, list(windows), context_at)
-        except QuestionTooLong as error:
+        except (QuestionTooLong, TooManyWindows) as error:
             return error
 
     def fill(self, bucket: Bucket, rows: Sequence[tuple[Reading, Window]], height: int) -> Batch:

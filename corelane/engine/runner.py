@@ -19,8 +19,9 @@ from tokenizers import Tokenizer
 
 from corelane.artifacts import Artifact
 from corelane.calibration import Calibration, read_calibration
-from corelane.engine.answering import ReadWindow, compose_result, search_rows
-from corelane.engine.backend import Backend, Batch, Logits, Model
+from corelane.costs import LEAST_TOKENS
+from corelane.engine.answering import ReadWindow, compose_failure, compose_result, search_rows
+from corelane.engine.backend import Backend, Batch, Logits, Model, check_finite
 from corelane.engine.batching import Share, Waiting, next_batch
 from corelane.engine.buckets import Bucket
 from corelane.engine.contexts import Context
@@ -31,7 +32,6 @@ from corelane.engine.reading import Query, Reader, Reading
 from corelane.engine.tokenizer import open_tokenizer
 from corelane.engine.windows import Window
 from corelane.errors import CorelaneError, NotCalibrated, RunFailed
-from corelane.jobs import JobStatus
 
 #: TorchScript profiles a graph for two passes and runs at full speed from the third.
 WARM_UP_PASSES = 3
@@ -41,6 +41,9 @@ LITTLE_TOKENS = 512
 
 #: A query's key and its result in stored form, less index and id.
 Answered = tuple[Any, dict[str, Any]]
+
+#: The key of a query that was read, and the tokens of its windows.
+Charge = tuple[Any, int]
 
 
 @dataclass(slots=True)
@@ -58,10 +61,11 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class RunnerLimits:
-    """What a runner keeps to: the time one batch should take at most, and tokens of contexts kept for later queries."""
+    """What a runner keeps to: the time of one batch, tokens of contexts kept for later queries, windows of a query."""
 
     latency_target_s: float = math.inf
     context_cache_tokens: int = 0
+    max_windows: float = math.inf
 
 
 UNLIMITED = RunnerLimits()
@@ -100,6 +104,10 @@ class QueryRunner(Protocol):
 
     def admit(self, queries: Sequence[tuple[Hashable, Query]]) -> None:
         """Take queries in, each under a key of its own."""
+        ...
+
+    def found(self) -> list[Charge]:
+        """Return what was read since the last call."""
         ...
 
     @property
@@ -163,7 +171,8 @@ class Runner:
         self._calibration = calibration
         self._flexible_rows = manifest.flexible_rows
         self._ladder = sorted(Bucket(length=bucket.length, rows=bucket.rows) for bucket in manifest.buckets)
-        self._reader = Reader(tokenizer, manifest.tokenizer, manifest.max_length, limits.context_cache_tokens)
+        bounds = (manifest.max_length, limits.context_cache_tokens, limits.max_windows)
+        self._reader = Reader(tokenizer, manifest.tokenizer, *bounds)
         self._unread = Unread(tokenizer)
         self._pace = Pace(limits.latency_target_s)
         self._shares: dict[str, Share] = {}
@@ -171,6 +180,7 @@ class Runner:
         self._progress: dict[Hashable, Progress] = {}
         self._by_arrival: dict[int, Hashable] = {}
         self._refused: list[Answered] = []
+        self._found: list[Charge] = []
         self._long = LongReads()
         self._device = ThreadPoolExecutor(1, "device") if backend.overlaps else None
 
@@ -228,7 +238,7 @@ class Runner:
         at_once = []
         for key, query in queries:
             if query.options.min_precision is not None and self._calibration is None:
-                self._refused.append((key, _failure(self._no_probabilities())))
+                self._refused.append((key, compose_failure(self._no_probabilities())))
             elif self._unread.takes(query) and not self._reader.keeps(query.context):
                 self._unread.add(key, query)
             else:
@@ -240,13 +250,14 @@ class Runner:
         self.work.contexts_hit, self.work.contexts_read = self._reader.contexts_hit, self._reader.contexts_read
         for (key, _), reading in zip(queries, readings, strict=True):
             if isinstance(reading, CorelaneError):
-                self._refused.append((key, _failure(reading)))
+                self._refused.append((key, compose_failure(reading)))
                 continue
             self._arrivals += 1
             query = reading.query
             self._pace.heard(query.owner)
             waiting = Waiting.of(self._arrivals, reading.windows, self._ladder, query.owner, query.priority)
             self._progress[key] = Progress(reading, waiting)
+            self._found.append((key, max(LEAST_TOKENS, waiting.tokens)))
             self._long.add(key, len(reading.windows))
             self._by_arrival[self._arrivals] = key
 
@@ -255,6 +266,11 @@ class Runner:
             f"{self.version} is not calibrated, so `min_precision` means nothing to it; leave it out, or calibrate the "
             "model with `corelane calibrate`"
         )
+
+    def found(self) -> list[Charge]:
+        """Return what was read since the last call."""
+        found, self._found = self._found, []
+        return found
 
     def waiting_tokens(self, most_per_item: int) -> int:
         """Tokens admitted and not yet run, an item counting for ``most_per_item`` at most."""
@@ -282,7 +298,7 @@ class Runner:
 
     def reset(self) -> None:
         """Forget all queries, as after an error that left some behind."""
-        self._progress, self._by_arrival, self._refused, self._shares = {}, {}, [], {}
+        self._progress, self._by_arrival, self._refused, self._found, self._shares = {}, {}, [], [], {}
         self._unread.clear()
         self._long.clear()
 
@@ -320,7 +336,7 @@ class Runner:
 
     def _compose(self, progress: Progress) -> dict[str, Any]:
         if progress.error is not None:
-            return _failure(progress.error)
+            return compose_failure(progress.error)
         reading = progress.reading
         return self._respond(reading, progress.found)
 
@@ -355,7 +371,7 @@ class Runner:
         height = len(rows) if self._flexible_rows else bucket.rows
         began = time.perf_counter()
         logits = self._compute(self._reader.fill(bucket, pairs, height), meanwhile)
-        _check_finite(logits, len(rows))
+        check_finite(logits, len(rows))
         used = sum(window.length for window in windows)
         self.work.batches += 1
         self.work.windows += len(rows)
@@ -376,19 +392,3 @@ class Runner:
         running = self._device.submit(self._backend.run, self._model, batch)
         meanwhile()
         return running.result()
-
-
-def _check_finite(logits: Logits, rows: int) -> None:
-    if not (np.isfinite(logits.start[:rows]).all() and np.isfinite(logits.end[:rows]).all()):
-        raise RunFailed("the model returned logits that are not numbers")
-
-
-def _failure(error: CorelaneError) -> dict[str, Any]:
-    return {
-        "status": str(JobStatus.FAILED),
-        "answer": None,
-        "answers": [],
-        "no_answer_score": None,
-        "windows": 0,
-        "error": {"code": error.code, "detail": error.detail},
-    }

@@ -4,11 +4,12 @@ A window is ``[CLS] question [SEP] context stretch [SEP]``. Neighbouring windows
 that an answer near an edge is seen whole in one of them.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from corelane.costs import MIN_CONTEXT_SHARE, overlap
-from corelane.errors import QuestionTooLong
+from corelane.costs import MIN_CONTEXT_SHARE, count_windows, overlap
+from corelane.errors import QuestionTooLong, TooManyWindows
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +34,27 @@ def context_room(question_tokens: int, max_length: int, specials: int) -> int:
 
 
 def cut_windows(
-    question_tokens: int, context_tokens: int, *, max_length: int, specials: int, doc_stride: int
+    question_tokens: int,
+    context_tokens: int,
+    *,
+    max_length: int,
+    specials: int,
+    doc_stride: int,
+    most: float = math.inf,
 ) -> Iterator[Window]:
     """Windows that together cover every context token, in order; a stride of more than half a window is cut to half.
 
-    A context without tokens (control characters only) still yields one, empty window.
+    A context without tokens (control characters only) still yields one, empty window. Raises QuestionTooLong, or
+    TooManyWindows beyond ``most``.
     """
     room = context_room(question_tokens, max_length, specials)
+    count = count_windows(context_tokens, room, doc_stride)
+    if count > most:
+        raise TooManyWindows(
+            f"the passage has {context_tokens:,} tokens, which take {count:,} windows beside this question, and "
+            f"{most:,.0f} are read of one item: cut the passage into several items, shorten the question, give a "
+            "smaller `doc_stride`, or have the operator raise CORELANE_MAX_WINDOWS"
+        )
     step = room - overlap(room, doc_stride)
     start = 0
     while True:

@@ -41,6 +41,24 @@ local function charge(where, place, ref, amount)
   add('cl:owed', ref.owner .. ':' .. ref.priority, amount)
 end
 
+-- A stretch in progress costs more, or less, than its owner's share was charged when it was claimed.
+local function charge_share(ref, more)
+  local shares = 'cl:shares:' .. ref.priority
+  if more ~= 0 and redis.call('ZSCORE', shares, ref.owner) then redis.call('ZINCRBY', shares, more, ref.owner) end
+end
+
+-- Take a stretch out of a claim, with what it is charged there, which may have been corrected since its ref was read.
+-- → its tokens there, nil if the claim holds it no more
+local function release_stretch(claim, core, ref)
+  local name = ref.job .. ':' .. ref.first
+  local held = redis.call('HGET', claim, name)
+  if not held then return nil end
+  redis.call('HDEL', claim, name)
+  local tokens = parse(held).tokens
+  charge('cl:held', core, ref, -tokens)
+  return tokens
+end
+
 -- Wake a core: a push where its drain lingers, a Celery message where it sleeps, nothing where it is rung already.
 local function ring(core, envelope)
   local bell = 'cl:bell:' .. core

@@ -100,10 +100,12 @@ class Dispatch:
         idle: bool,
         laden: bool = False,
         looks: Sequence[Look] = (),
+        found: Sequence[tuple[str, Ref]] = (),
     ) -> Exchange:
         """Commit by lease, ask which of ``jobs`` are final, and claim for ``versions`` what has room: one trip.
 
-        ``looks`` are told of on the way, those whose leases still hold.
+        ``looks`` are told of on the way, those whose leases still hold; ``found`` are claimed refs, by their leases,
+        with the tokens that they are to be charged from now on.
 
         ``idle`` says that nothing else is in progress: only then are items claimed that failed before; ``laden`` that
         a document is: then no second one is. Without versions nothing is claimed and the bell stays as it is.
@@ -112,6 +114,9 @@ class Dispatch:
         commands = [evalsha(commit, self._commit_args(lease, outcomes)) for lease, outcomes in commits.items()]
         commands += [("HGET", f"cl:job:{{{job}}}", "status") for job in jobs]
         commands += _tellings(looks)
+        if found:
+            flat = [part for lease, ref in found for part in (lease, ref.encode())]
+            commands.append(evalsha(load_scripts()["correct"], [self._core, *flat]))
         claim = self._claim_args(versions, room, linger, idle, laden)
         replies, claimed = self._send(commands, claim if versions else None)
         refused = dict(zip(commits, map(int, replies[: len(commits)]), strict=True))

@@ -7,9 +7,8 @@ if only_lapsed == '1' and deadline and tonumber(deadline) > now_ms() then return
 local claim, core, back = 'cl:claim:' .. lease, string.match(lease, '^(.*)#%d+$'), 0
 for _, stretch in ipairs(cjson.decode(ARGV[5])) do
   local ref = parse(stretch.ref)
-  if redis.call('HDEL', claim, ref.job .. ':' .. ref.first) == 1 then
+  if release_stretch(claim, core, ref) then
     back = back + 1
-    charge('cl:held', core, ref, -ref.tokens)
     for _, lost in ipairs(stretch.lost) do answer(ref.job, lost[1], lost[2], 0, 1, ttl) end
     if is_open(redis.call('HGET', job_key(ref.job), 'status')) then
       enqueue(stretch.version, stretch.refs, envelope, true)

@@ -14,6 +14,7 @@ NAMES = (
     "fail",
     "claim",
     "commit",
+    "correct",
     "partial",
     "return",
     "cancel",

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corelane.engine.windows import cut_windows
-from corelane.errors import QuestionTooLong
+from corelane.errors import QuestionTooLong, TooManyWindows
 
 SPECIALS = 3
 
@@ -39,3 +39,9 @@ def test_short_context_is_one_window() -> None:
 def test_question_that_leaves_no_room_is_refused_with_its_limit() -> None:
     with pytest.raises(QuestionTooLong, match=r"400 tokens.*leave room for 285"):
         list(cut_windows(400, 10, max_length=384, specials=SPECIALS, doc_stride=128))
+
+
+def test_passage_of_too_many_windows_is_refused_with_what_to_do() -> None:
+    with pytest.raises(TooManyWindows, match=r"9,000 tokens, which take 36 windows.*35 are read.*CORELANE_MAX_WINDOWS"):
+        list(cut_windows(10, 9000, max_length=384, specials=SPECIALS, doc_stride=120, most=35))
+    assert len(list(cut_windows(10, 9000, max_length=384, specials=SPECIALS, doc_stride=120, most=36))) == 36

@@ -8,7 +8,7 @@ import pytest
 from corelane.artifacts import Artifact
 from corelane.engine.backend import Batch, Logits, Model
 from corelane.engine.null import NullRunner
-from corelane.engine.runner import Runner
+from corelane.engine.runner import Runner, RunnerLimits
 from corelane.jobs import Options
 from corelane.lanes import Ref
 from corelane.store.dispatch import Claim, Stretch
@@ -96,7 +96,9 @@ def test_what_is_unfinished_is_told_and_no_longer_in_progress(runner: Runner) ->
     claim, stretches = make_claim("a", runner.version, [["ada"], ["the river " * 500]])
     docket.open(claim, stretches)
     docket.step()
-    assert docket.unfinished() == {"a": [(claim.refs[1][0], runner.version)]}
+    [(ref, version)] = docket.unfinished()["a"]
+    assert (ref.key, version) == (claim.refs[1][0].key, runner.version)
+    assert ref.tokens > 1000
     assert docket.is_empty
 
 
@@ -112,13 +114,37 @@ def test_best_answer_so_far_is_told_of_items_in_progress_by_their_place_and_leas
     while not (looks := docket.look()):
         docket.step()
     [look] = looks
-    assert (look.lease, look.ref) == ("a", claim.refs[1][0])
+    assert (look.lease, look.ref.key) == ("a", claim.refs[1][0].key)
     answer = look.data.pop("answer")
     assert context[answer["start"] : answer["end"]] == answer["text"]
     assert (look.data["index"], look.data["id"]) == (1, "i1")
     assert 0 < look.data["windows_done"] < look.data["windows_total"]
     run_out(docket)
     assert docket.look() == []
+
+
+def test_charge_follows_what_was_read_and_is_told_once_where_it_is_far_off(runner: Runner) -> None:
+    docket = Docket({runner.version: runner})
+    docket.open(*make_claim("a", runner.version, [["ada", "paris"], ["x?! " * 2000, "ada"]]))
+    [(lease, ref)] = docket.corrections()
+    windows = docket.waiting_tokens(10**9)
+    assert (lease, ref.job) == ("a", "job_a1")
+    assert ref.tokens > 6000
+    assert docket.corrections() == []
+    run_out(docket)
+    charged = {outcome.ref.job: outcome.ref.tokens for outcome in docket.done["a"]}
+    assert charged == {"job_a0": 128, "job_a1": ref.tokens}
+    assert sum(charged.values()) >= windows
+
+
+def test_item_that_is_refused_is_charged_what_was_estimated(tiny_artifact: Artifact) -> None:
+    runner = Runner.open(FixedBackend(), tiny_artifact, RunnerLimits(max_windows=10))
+    docket = Docket({runner.version: runner})
+    docket.open(*make_claim("a", runner.version, [["the river " * 500, "ada"]]))
+    run_out(docket)
+    [outcome] = docket.done["a"]
+    assert [result["error"] and result["error"]["code"] for result in outcome.results] == ["too_many_windows", None]
+    assert outcome.ref.tokens == 128
 
 
 def test_ref_without_payload_fails_so_that_its_job_ends(runner: Runner) -> None:

@@ -104,7 +104,7 @@ class Settings(BaseSettings):
     max_windows: int = Field(
         20_000,
         ge=1,
-        description="Most windows read of one item, which fails beyond; 2,000,000 characters of English have some 2,000.",
+        description="Most windows read of one item, which fails beyond; 2,000,000 characters of English have 2,000.",
     )
     max_wait_s: float = Field(60, ge=0, description="Longest time a request may wait for a job, in seconds.")
     inline_results: int = Field(100, ge=0, description="Jobs of at most this many items carry results inline.")

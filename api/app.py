@@ -38,6 +38,7 @@ from corelane.store.files import FileStore
 from corelane.store.fleet import Fleet
 from corelane.store.jobs import JobStore
 from corelane.store.keys import KeyFinder
+from corelane.store.owners import Owners
 from corelane.store.rollout import Rollout
 
 SUMMARY = "Questions with their passages go in, answers with exact offsets come out: one or a million, nothing lost."
@@ -118,11 +119,11 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     add_pages(app)
     add_error_handlers(app)
     describe_gate(app, requires_keys=settings.requires_keys)
-    _add_layers(app, settings, keyring, rates)
+    _add_layers(app, settings, keyring, Owners(link, settings.max_owners), rates)
     return app
 
 
-def _add_layers(app: FastAPI, settings: Settings, keyring: Keyring, rates: Rates) -> None:
+def _add_layers(app: FastAPI, settings: Settings, keyring: Keyring, owners: Owners, rates: Rates) -> None:
     """What a request passes before its route, the innermost first."""
     app.add_middleware(
         BodyLimit,
@@ -131,7 +132,7 @@ def _add_layers(app: FastAPI, settings: Settings, keyring: Keyring, rates: Rates
         max_file_bytes=settings.max_file_bytes,
         timeout_s=settings.body_timeout_s,
     )
-    app.add_middleware(Gate, settings=settings, keyring=keyring, rates=rates)
+    app.add_middleware(Gate, settings=settings, keyring=keyring, owners=owners, rates=rates)
     Instrumentator(registry=app.state.parts.metrics.registry, excluded_handlers=["/metrics"]).instrument(app)
     if settings.cors_origins:
         app.add_middleware(

@@ -15,6 +15,7 @@ from corelane.errors import CorelaneError, Forbidden, RateLimited, Unauthorized
 from corelane.keys import Caller
 from corelane.lanes import PUBLIC
 from corelane.settings import Settings
+from corelane.store.owners import Owners
 
 #: Where the caller stands in the scope.
 CALLER = "corelane.caller"
@@ -31,8 +32,9 @@ READING = frozenset({"GET", "HEAD", "OPTIONS"})
 class Gate:
     """Lets requests through with their caller, or answers 401, 403 or 429."""
 
-    def __init__(self, app: ASGIApp, settings: Settings, keyring: Keyring, rates: Rates) -> None:
+    def __init__(self, app: ASGIApp, settings: Settings, keyring: Keyring, owners: Owners, rates: Rates) -> None:
         self._app = app
+        self._owners = owners
         self._keyring = keyring
         self._rates = rates
         self._needs_key = settings.requires_keys
@@ -44,7 +46,7 @@ class Gate:
             await self._app(scope, receive, send)
             return
         secret = given_key(Headers(scope=scope))
-        caller, error = await self._identify(secret)
+        caller, error = await self._identify(secret, changes=scope["method"] not in READING)
         who = f"owner:{caller.owner}" if caller and secret else f"address:{address_of(scope.get('client'))}"
         standing = await self._rates.count(Kind.READS if scope["method"] in READING else Kind.SUBMITS, who)
         if standing is not None:
@@ -62,11 +64,14 @@ class Gate:
     def _is_open(self, path: str) -> bool:
         return path in OPEN or path.startswith(PAGE_FILES) or (path == METRICS and not self._guards_metrics)
 
-    async def _identify(self, secret: str) -> tuple[Caller | None, CorelaneError | None]:
-        """The caller, or what speaks against them."""
-        if not self._needs_key:
-            return Caller(keys.unchecked_owner(secret) if secret else PUBLIC, frozenset(keys.Scope)), None
+    async def _identify(self, secret: str, *, changes: bool) -> tuple[Caller | None, CorelaneError | None]:
+        """Return the caller, or the error that rejects the request, which may keep something if it ``changes``."""
         try:
+            if not self._needs_key:
+                owner = keys.unchecked_owner(secret) if secret else PUBLIC
+                if secret and changes:
+                    await self._owners.admit(owner)
+                return Caller(owner, frozenset(keys.Scope)), None
             if not secret:
                 raise Unauthorized("this service needs an API key: send `Authorization: Bearer clk_…`")
             key = await self._keyring.find(secret)

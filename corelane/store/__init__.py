@@ -30,7 +30,7 @@
     cl:owed                    hash    OWNER:P → estimated tokens of an owner not yet answered   none
     cl:unfed                   hash    OWNER:P → estimated tokens that stand in files still      none
     cl:open:P                  set     jobs that are not final, by priority                      none
-    cl:turns                   hash    core → times it asked for work; the eighth begins at low  none
+    cl:turns                   hash    core → times it asked for work; the eighth begins at low  none (core's end)
     cl:rate:SECOND             hash    owner → estimated tokens answered in that second          60 s
     cl:speeds                  hash    core → its speed in tokens/s: mean, low, high             none (core's end)
     cl:expiring                zset    open job → time it expires, ms                            none
@@ -38,22 +38,22 @@
     cl:feeder                  string  who feeds now                                             5 s
     cl:bell:CORE               string  absent (asleep), r (rung or busy), l (drain lingers)      30 s, l: 5 s
     cl:wake:CORE               list    wakes a lingering drain                                   30 s
-    cl:seq, cl:fence           string  counters: bells rung, claims made                         none
+    cl:seq, cl:fence           string  counters: bells rung, claims made                         stays
     cl:claim:LEASE             hash    what a claim still holds: JOB:FIRST → ref                 none (leases end it)
     cl:leases                  zset    lease (CORE#FENCE) → deadline, ms                         none
-    cl:claimed                 hash    core → time it last asked for work, ms                    none
+    cl:claimed                 hash    core → time it last asked for work, ms                    none (core's end)
     cl:core:CORE               hash    the heartbeat: state, pid, versions, busy ratio, work     lease_s
                                        done
-    cl:cores                   zset    every core → time of its last heartbeat, ms               none
-    cl:out_of_service          set     cores that are broken and take no versions                none
-    cl:holders:VERSION         zset    core → time until which it surely holds the version, ms   none
-    cl:models                  hash    version → what it is, JSON                                none
-    cl:aliases                 hash    alias → version, or versions and weights by turns         none
-    cl:pinned                  set     aliases set through the API: no worker moves them         none
-    cl:named                   hash    alias → the version that workers' settings mean by it     none
-    cl:placements              hash    version → where it is wanted, JSON                        none
-    cl:closed                  hash    version that takes no more jobs → since, ms               none
-    cl:plan                    string  counter: changes of placements; workers look when it      none
+    cl:cores                   zset    every core → time of its last heartbeat, ms               none (an hour)
+    cl:out_of_service          set     cores that are broken and take no versions                none (core's end)
+    cl:holders:VERSION         zset    core → time until which it surely holds the version, ms   none (keeper prunes)
+    cl:models                  hash    version → what it is, JSON                                stays
+    cl:aliases                 hash    alias → version, or versions and weights by turns         stays
+    cl:pinned                  set     aliases set through the API: no worker moves them         stays
+    cl:named                   hash    alias → the version that workers' settings mean by it     stays
+    cl:placements              hash    version → where it is wanted, JSON                        stays
+    cl:closed                  hash    version that takes no more jobs → since, ms               stays
+    cl:plan                    string  counter: changes of placements; workers look when it      stays
                                        moves
     cl:jobs                    hash    version → its jobs that are not final                     none
     cl:loading:CORE            hash    VERSION#SINCE → loads begun there and not ended: a model  600 s
@@ -63,7 +63,7 @@
                                        ends unless renewed, ms
     cl:failed:VERSION          zset    core where a version wanted on so many cores did not      lease_s
                                        load → time until which that surely is so, ms
-    cl:events                  stream  one entry per job that became final                       10,000 entries
+    cl:events                  stream  one entry per job that became final                       stays: 10,000 entries
     cl:delivery:ID             hash    one event on its way to a webhook: url, bytes or what    3 days while pending,
                                        they are made of, state, attempts so far                  results_ttl_s done,
                                                                                                  dead_ttl_s dead
@@ -75,14 +75,17 @@
     cl:failures                hash    host → failures in a row, while any wait for it           none
     cl:circuits                zset    host that is left alone → until, ms                       none
     cl:wake:couriers           list    wakes a sender of webhooks                                30 s
-    cl:dead                    zset    dead letters → time they were given up, ms                none (their own)
-    cl:posted                  hash    outcome → attempts and deliveries that ended so           none
-    cl:key:DIGEST              hash    an API key by its SHA-256: id, name, owner, scopes, times     none
-    cl:keys                    hash    id of a key → its digest                                  none
-    cl:keys:changed            string  counter: keys made and revoked; the API looks when it     none
+    cl:dead                    zset    dead letters → time they were given up, ms                none (keeper prunes)
+    cl:posted                  hash    outcome → attempts and deliveries that ended so           stays
+    cl:key:DIGEST              hash    an API key by its SHA-256: id, name, owner, scopes, times     stays
+    cl:keys                    hash    id of a key → its digest                                  stays
+    cl:keys:changed            string  counter: keys made and revoked; the API looks when it     stays
                                        moves
     cl:rates:{LIMITER/…}       string  requests of an owner or address in this time and the one  two such times
                                        before, as the `limits` library keeps them
+    cl:owners                  zset    owner, where keys are not checked, that may keep          none (an hour after
+                                       anything → time it was let in, ms                         nothing of it is)
+    cl:pruned                  string  what has no end of its own was looked through             30 s
     cl:file:{ID}               hash    a file: owner, purpose, name, bytes, times; its content   its own
                                        is in the storage of files
     cl:files:OWNER             zset    ids of the owner's files                                  none
@@ -95,10 +98,14 @@
     cl:tidied                  string  the storage was looked through for what nobody knows      a day
     cl:done                    channel the id of each job that became final
 
-Times are Redis' own clock, so the clocks of hosts do not matter. Every script is atomic and may be repeated: a repeated
-submit finds its job, a repeated commit finds no lease. ``admission``, ``jobs``, ``listing``, ``idempotency``,
-``results``, ``events``, ``retries``, ``completions``, ``fleet``, ``rollout`` and ``delivery_log`` serve the API,
-``dispatch``, ``fleet`` and ``plans`` the workers, ``upkeep`` and ``feeding`` the keeper, ``files`` and ``batches`` the
-API and the keeper, ``deliveries`` the sender of webhooks, ``keys`` the API and the operator; ``records`` and
-``payloads`` are how a job and its items are read.
+A key or entry that says ``none`` goes with the last work, core, delivery or owner it is of; the keeper removes what
+nobody else does (``prune``). Only keys that say ``stays`` are left when there is nothing to do: counters, the models
+and what was decided of them, API keys, the last events.
+
+Times are Redis' own clock, so the clocks of hosts do not matter. Every script is atomic and may be repeated: a
+repeated submit finds its job, a repeated commit finds no lease. ``admission``, ``jobs``, ``listing``, ``idempotency``,
+``results``, ``events``, ``retries``, ``completions``, ``owners``, ``fleet``, ``rollout`` and ``delivery_log`` serve
+the API, ``dispatch``, ``fleet`` and ``plans`` the workers, ``upkeep`` and ``feeding`` the keeper, ``files`` and
+``batches`` the API and the keeper, ``deliveries`` the sender of webhooks, ``keys`` the API and the operator;
+``records`` and ``payloads`` are how a job and its items are read.
 """

@@ -32,6 +32,8 @@ NAMES = (
     "wake",
     "tend",
     "forget",
+    "prune",
+    "own",
     "keep_file",
     "begin_batch",
     "step_batch",

@@ -11,6 +11,8 @@ from corelane.jobs import failed_result
 from corelane.lanes import DELIVERY_QUEUE, Ref, return_refs
 from corelane.settings import Settings
 from corelane.store.connections import Link, pairs
+from corelane.store.fleet import FORGET_CORE_MS
+from corelane.store.owners import IDLE_S
 from corelane.store.payloads import slice_ids
 
 #: Leases looked at in one sweep; the rest follow a sweep later.
@@ -18,6 +20,9 @@ LEASES_PER_SWEEP = 100
 
 #: Jobs forgotten in one sweep; the rest follow a sweep later.
 FORGOTTEN_PER_SWEEP = 2000
+
+#: What has no end of its own is looked through this often, in seconds, and so much of each kind at a time.
+PRUNE_S, PRUNED_AT_ONCE = 30, 1000
 
 
 class Upkeep:
@@ -50,8 +55,16 @@ class Upkeep:
         return [core.decode() for core in self._link.run("tend", grace_ms, ttl)]
 
     def forget(self) -> int:
-        """Clear up after jobs whose time to be kept is over; how many."""
-        return int(self._link.run("forget", self._settings.gone_ttl_s, FORGOTTEN_PER_SWEEP))
+        """Clear up after jobs whose time to be kept is over; how many. Now and then, after cores, hosts and owners."""
+        forgotten = int(self._link.run("forget", self._settings.gone_ttl_s, FORGOTTEN_PER_SWEEP))
+        if self._link("SET", "cl:pruned", 1, "NX", "EX", PRUNE_S) is not None:
+            self.prune()
+        return forgotten
+
+    def prune(self) -> int:
+        """Remove what is of no more use and has no end of its own; the refs of ended jobs that were dropped."""
+        dead_ms = self._settings.webhook_dead_ttl_s * 1000
+        return int(self._link.run("prune", FORGET_CORE_MS, dead_ms, IDLE_S * 1000, PRUNED_AT_ONCE))
 
     def rings_waiting(self) -> int:
         """Messages that no courier has taken from its queue yet."""

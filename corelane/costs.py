@@ -61,10 +61,11 @@ def overlap(room: float, doc_stride: int) -> int:
 def estimate(question_tokens: float, context_tokens: float, doc_stride: int) -> int:
     """Estimate the tokens of an item's windows.
 
-    Never less than the shortest bucket, which the shortest item fills with padding.
+    Never less than the shortest bucket, which the shortest item fills with padding. A question that leaves a window too
+    little room for its context is refused when it is read: no window ever holds more of it.
     """
-    beside = SPECIAL_TOKENS + question_tokens
-    room = max(WINDOW_TOKENS * MIN_CONTEXT_SHARE, WINDOW_TOKENS - beside)
+    beside = min(SPECIAL_TOKENS + question_tokens, WINDOW_TOKENS * (1 - MIN_CONTEXT_SHARE))
+    room = WINDOW_TOKENS - beside
     windows = count_windows(context_tokens, room, doc_stride)
     repeated = (windows - 1) * overlap(room, doc_stride)
     return max(LEAST_TOKENS, math.ceil(windows * beside + context_tokens + repeated))

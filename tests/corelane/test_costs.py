@@ -18,6 +18,7 @@ from corelane.costs import (
 )
 from corelane.engine.windows import cut_windows
 from corelane.jobs import Item
+from corelane.settings import Settings
 
 ROOM = WINDOW_TOKENS - SPECIAL_TOKENS
 
@@ -56,6 +57,14 @@ def test_wide_overlap_costs_more_windows() -> None:
     text = "The river was red at dusk. " * 5000
     costs = [estimate_tokens("Who?", text, stride) for stride in (0, 128, 400)]
     assert [round(cost / measure(text), 1) for cost in costs] == [1.0, 1.5, 2.0]
+
+
+def test_longest_item_fits_the_bounds_of_a_default_service() -> None:
+    settings = Settings()
+    question = "why " * (settings.max_question_chars // 4)
+    for text in ("?!.,", "東京の川", "red "):
+        context = text * (settings.max_context_chars // 4)
+        assert estimate_tokens(question, context, 400) < settings.max_owner_tokens
 
 
 def test_shared_context_is_computed_once_for_each_question() -> None:

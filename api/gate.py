@@ -28,6 +28,9 @@ METRICS, PAGE_FILES = "/metrics", "/docs/"
 #: Methods that only look.
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
 
+#: Methods that make jobs, files and batches.
+KEEPING = frozenset({"POST", "PUT"})
+
 
 class Gate:
     """Lets requests through with their caller, or answers 401, 403 or 429."""
@@ -46,7 +49,7 @@ class Gate:
             await self._app(scope, receive, send)
             return
         secret = given_key(Headers(scope=scope))
-        caller, error = await self._identify(secret, changes=scope["method"] not in READING)
+        caller, error = await self._identify(secret, keeps=scope["method"] in KEEPING)
         who = f"owner:{caller.owner}" if caller and secret else f"address:{address_of(scope.get('client'))}"
         standing = await self._rates.count(Kind.READS if scope["method"] in READING else Kind.SUBMITS, who)
         if standing is not None:
@@ -64,12 +67,12 @@ class Gate:
     def _is_open(self, path: str) -> bool:
         return path in OPEN or path.startswith(PAGE_FILES) or (path == METRICS and not self._guards_metrics)
 
-    async def _identify(self, secret: str, *, changes: bool) -> tuple[Caller | None, CorelaneError | None]:
-        """Return the caller, or the error that rejects the request, which may keep something if it ``changes``."""
+    async def _identify(self, secret: str, *, keeps: bool) -> tuple[Caller | None, CorelaneError | None]:
+        """Return the caller, or the error that rejects the request, which may leave something to keep if it ``keeps``."""
         try:
             if not self._needs_key:
                 owner = keys.unchecked_owner(secret) if secret else PUBLIC
-                if secret and changes:
+                if secret and keeps:
                     await self._owners.admit(owner)
                 return Caller(owner, frozenset(keys.Scope)), None
             if not secret:

@@ -68,7 +68,7 @@ class Gate:
         return path in OPEN or path.startswith(PAGE_FILES) or (path == METRICS and not self._guards_metrics)
 
     async def _identify(self, secret: str, *, keeps: bool) -> tuple[Caller | None, CorelaneError | None]:
-        """Return the caller, or the error that rejects the request, which may leave something to keep if it ``keeps``."""
+        """Return the caller, or the error that rejects the request; ``keeps`` says that it may make something."""
         try:
             if not self._needs_key:
                 owner = keys.unchecked_owner(secret) if secret else PUBLIC

@@ -277,6 +277,11 @@ class Settings(BaseSettings):
     flower_password: SecretStr | None = Field(None, description="Password for Flower; generated and shown if unset.")
 
     # The command line
+    url: str | None = Field(
+        None,
+        pattern=r"^https?://[^/\s]+",
+        description="The service that commands ask; the one of this machine if unset.",
+    )
     api_key: SecretStr | None = Field(None, description="API key that commands send to a service; none if unset.")
 
     # Chaos runs

@@ -11,23 +11,22 @@ from ipaddress import IPv4Network, IPv6Network, ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SecretStr, field_validator
+from dotenv import dotenv_values
+from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from corelane import setting_rules as rules
 from corelane.faults import arm
+from corelane.setting_names import UnknownName, find_unknown
 
 SECRETS_DIR = Path("/run/secrets")
 
+ENV_FILE = Path(".env")
+
+#: Set for processes whose parent has told of unknown names, so that each stands in the log once.
+NAMES_CHECKED = "_CORELANE_NAMES_CHECKED"
+
 Network = IPv4Network | IPv6Network
-
-#: A number of requests in a time.
-RATE = r"^[1-9][0-9]{0,6}/(second|minute|hour|day)$"
-
-#: Pauses before the second and later attempts at a webhook, in seconds: a day in all, as Standard Webhooks suggests.
-RETRY_PAUSES_S = (5.0, 300.0, 1800.0, 7200.0, 18_000.0, 36_000.0, 36_000.0)
-
-#: Longest time a webhook is tried in all, in seconds (two days): below what the store keeps one under way.
-LONGEST_RETRIES_S = 2 * 24 * 3600.0
 
 
 class Settings(BaseSettings):
@@ -35,7 +34,7 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(
         env_prefix="CORELANE_",
-        env_file=".env",
+        env_file=ENV_FILE,
         secrets_dir=SECRETS_DIR if SECRETS_DIR.is_dir() else None,
         frozen=True,
         env_ignore_empty=True,
@@ -126,12 +125,12 @@ class Settings(BaseSettings):
     open_metrics: bool = Field(True, description="Whether /metrics answers without a key; else the key needs `read`.")
     submit_rate: str | None = Field(
         None,
-        pattern=RATE,
+        pattern=rules.RATE,
         description="Requests that change something, of one owner or of one address without a key, as `20/second` or "
         "`600/minute`; not limited if unset.",
     )
     read_rate: str | None = Field(
-        None, pattern=RATE, description="Requests that only look, counted in the same way; not limited if unset."
+        None, pattern=rules.RATE, description="Requests that only look, counted in the same way; not limited if unset."
     )
     trusted_hops: int = Field(
         0, ge=0, le=10, description="Proxies before the API whose X-Forwarded-For, -Proto and -Host are believed."
@@ -244,7 +243,7 @@ class Settings(BaseSettings):
         15, gt=0, le=300, description="Longest time one attempt at a webhook takes, from its first step to its last, s."
     )
     webhook_retries_s: Annotated[tuple[float, ...], NoDecode] = Field(
-        RETRY_PAUSES_S,
+        rules.RETRY_PAUSES_S,
         description="Pauses before the second and later attempts at a webhook, comma-separated seconds; 5 s to 10 h, "
         "27 h in all, by default.",
     )
@@ -321,22 +320,11 @@ class Settings(BaseSettings):
         arm(value)
         return value
 
-    @field_validator("webhook_retries_s")
-    @classmethod
-    def _refuse_endless_retries(cls, value: tuple[float, ...]) -> tuple[float, ...]:
-        if any(pause <= 0 for pause in value) or sum(value) > LONGEST_RETRIES_S:
-            raise ValueError(f"must be pauses above 0, and {LONGEST_RETRIES_S:.0f} s in all at most")
-        return value
-
-    @field_validator("webhook_secret", "webhook_previous_secret")
-    @classmethod
-    def _refuse_placeholders(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is None:
-            return None
-        secret = value.get_secret_value()
-        if not secret.startswith("whsec_") or len(secret) < 30 or "changeme" in secret.lower():
-            raise ValueError("must be `whsec_` followed by the base64 of at least 18 random bytes")
-        return value
+    _check_redis_url = field_validator("redis_url")(rules.check_redis_url)
+    _check_origins = field_validator("cors_origins")(rules.check_origins)
+    _check_hosts = field_validator("allowed_hosts")(rules.check_hosts)
+    _check_pauses = field_validator("webhook_retries_s")(rules.check_pauses)
+    _check_secrets = field_validator("webhook_secret", "webhook_previous_secret")(rules.check_secret)
 
     @cached_property
     def requires_keys(self) -> bool:
@@ -365,7 +353,7 @@ class Settings(BaseSettings):
 
     def environment(self, **changes: object) -> dict[str, str]:
         """The whole environment for a child process that must see these settings, with ``changes`` on top."""
-        env = dict(os.environ)
+        env = dict(os.environ) | {NAMES_CHECKED: "1"}
         values = {name: getattr(self, name) for name in type(self).model_fields} | changes
         for name, value in values.items():
             key = f"CORELANE_{name.upper()}"
@@ -394,5 +382,24 @@ def neuron_environment() -> dict[str, str]:
 
 
 def read_settings(**given: Any) -> Settings:
-    """The settings, with what a command line gave on top; None stands for "not given"."""
-    return Settings(**{name: value for name, value in given.items() if value is not None})
+    """Return the settings, with what a command line gave on top; None stands for "not given".
+
+    Raises SettingsError with a sentence for each wrong value.
+    """
+    given = {name: value for name, value in given.items() if value is not None}
+    try:
+        return Settings(**given)
+    except ValidationError as error:
+        raise rules.SettingsError(list(rules.refusals(error, Settings.model_fields, given))) from None
+
+
+def unknown_names() -> list[UnknownName]:
+    """Return what the environment, `.env` and the secrets name like settings and is none; they do nothing."""
+    files = [path.name for path in SECRETS_DIR.iterdir()] if SECRETS_DIR.is_dir() else []
+    written = dotenv_values(ENV_FILE, interpolate=False) if ENV_FILE.is_file() else {}
+    return find_unknown([*os.environ, *written, *files], Settings.model_fields)
+
+
+def names_were_checked() -> bool:
+    """Whether the process that started this one has looked for unknown names, and told of them."""
+    return NAMES_CHECKED in os.environ

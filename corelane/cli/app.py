@@ -16,6 +16,7 @@ from corelane.cli.jobs import jobs
 from corelane.cli.keys import keys
 from corelane.cli.roles import api, deliveries, flower, keeper, worker
 from corelane.cli.serve import serve
+from corelane.cli.start import begin
 from corelane.cli.webhooks import webhooks
 
 
@@ -27,6 +28,8 @@ def make_cli() -> typer.Typer:
         no_args_is_help=True,
         pretty_exceptions_enable=False,
     )
+    # Its help stands here: a callback's docstring would replace it.
+    cli.callback(help=cli.info.help, no_args_is_help=True)(begin)
     cli.command()(serve)
     cli.command()(ask)
     cli.command()(batch)

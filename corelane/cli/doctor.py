@@ -1,7 +1,7 @@
 """``corelane doctor``: whether this machine can run Corelane, and what to do where it cannot.
 
 Looks only, changes nothing. Each check gives ✓ (fine), ! (will do, but read the advice) or ✗ (``corelane serve`` cannot
-work); exit code 1 if there is any ✗.
+work, or is not protected as it was meant to be); exit code 1 if there is any ✗.
 """
 
 import os
@@ -15,7 +15,6 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
-from urllib.parse import urlsplit
 
 import typer
 from pydantic import SecretStr
@@ -32,7 +31,9 @@ from corelane.cli.service import JsonOption
 from corelane.engine.cores import core_slots
 from corelane.engine.neuron_chips import CHIPS
 from corelane.errors import ArtifactRefused, InvalidInput, ServiceError, SetupError, StoreUnavailable, Unavailable
-from corelane.settings import Settings, read_settings
+from corelane.setting_names import UnknownName
+from corelane.setting_rules import without_password
+from corelane.settings import Settings, read_settings, unknown_names
 
 #: Room for an artifact with its buckets, a rewrite of Redis's append-only file, and logs.
 WANTED_DISK_BYTES = 2 * 1024**3
@@ -112,6 +113,20 @@ def check_python(_: Settings) -> Check:
     """The interpreter."""
     found = ".".join(str(part) for part in sys.version_info[:3])
     return Check("Python", "ok", f"{found} ({sys.executable})")
+
+
+def check_names(_: Settings) -> Check:
+    """Variables that look like settings and do nothing."""
+    return judge_names(unknown_names())
+
+
+def judge_names(unknown: list[UnknownName]) -> Check:
+    """A mistyped name is worth a warning; one that was meant to protect the service is a failure."""
+    if not unknown:
+        return Check("settings", "ok", "no variable is mistyped")
+    found = f"without effect: {', '.join(each.name for each in unknown)}"
+    advice = "\n→ ".join(each.sentence for each in unknown)
+    return Check("settings", "fail" if any(each.guards for each in unknown) else "warn", found, advice)
 
 
 def check_torch(_: Settings) -> Check:
@@ -216,12 +231,6 @@ def judge_no_redis(where: str, error: Exception) -> Check:
         return Check("Redis", "ok", f"none at {where}; `corelane serve` starts {find_server()}")
     except SetupError as missing:
         return Check("Redis", "fail", f"none at {where}, none to start", str(missing))
-
-
-def without_password(url: str) -> str:
-    """A URL fit to be shown."""
-    parts = urlsplit(url)
-    return parts._replace(netloc=f"***@{parts.netloc.rpartition('@')[2]}").geturl() if "@" in parts.netloc else url
 
 
 def check_api_port(settings: Settings) -> Check:
@@ -335,6 +344,7 @@ def check_openvino(_: Settings) -> Check:
 
 CHECKS: tuple[Callable[[Settings], Check], ...] = (
     check_python,
+    check_names,
     check_torch,
     check_cores,
     check_redis,

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 
 import typer
-from pydantic import ValidationError
 from rich.console import Console
 
 from corelane.errors import CorelaneError, SetupError
+from corelane.setting_rules import SettingsError
 
 #: What shells use for a process ended by SIGINT: 128 + 2.
 INTERRUPTED = 130
@@ -25,10 +25,9 @@ def exit_on_error() -> Iterator[None]:
     except CorelaneError as error:
         _say(error.detail)
         raise typer.Exit(1) from None
-    except ValidationError as error:
-        for each in error.errors(include_url=False, include_input=False):
-            name = ".".join(map(str, each["loc"]))
-            _say(f"setting {name} (CORELANE_{name.upper()}): {each['msg']}")
+    except SettingsError as error:
+        for sentence in error.sentences:
+            _say(sentence)
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None

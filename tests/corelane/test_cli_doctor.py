@@ -27,14 +27,15 @@ from corelane.cli.doctor import (
     check_redis,
     doctor,
     judge_disk,
+    judge_names,
     judge_redis,
     judge_torch,
     judge_torch_failure,
     probe_torch,
     read_info,
     render,
-    without_password,
 )
+from corelane.setting_names import UnknownName
 from corelane.settings import Settings
 from tests.artifacts_for_tests import CALIBRATION
 from tests.corelane.stand_in import StandIn, problem
@@ -87,13 +88,11 @@ def test_no_redis_is_fine_where_one_can_be_started(busy_port: int) -> None:
     assert check.state in ("ok", "fail")
 
 
-def test_an_address_that_is_none_is_a_failure() -> None:
-    assert check_redis(Settings(redis_url="http://nowhere")).state == "fail"
-
-
-def test_passwords_are_not_shown() -> None:
-    assert without_password("redis://me:secret@host:1/0") == "redis://***@host:1/0"
-    assert without_password("redis://host:1/0") == "redis://host:1/0"
+def test_mistyped_settings_are_listed_and_one_that_protects_is_a_failure() -> None:
+    harmless, guard = UnknownName("CORELANE_PROT", "CORELANE_PORT"), UnknownName("CORELANE_AUHT", "CORELANE_AUTH")
+    assert judge_names([]).state == "ok"
+    assert (judge_names([harmless]).state, judge_names([harmless, guard]).state) == ("warn", "fail")
+    assert judge_names([harmless, guard]).found == "without effect: CORELANE_PROT, CORELANE_AUHT"
 
 
 def test_the_faster_format_is_named() -> None:

@@ -6,8 +6,11 @@ import shlex
 import subprocess
 import sys
 
+import orjson
 import pytest
 
+from corelane import __version__
+from corelane.settings import read_settings
 from tests.corelane.stand_in import StandIn
 
 PYTHON = shlex.quote(sys.executable)
@@ -80,3 +83,22 @@ def test_bash_learns_to_complete() -> None:
     assert "_corelane_completion" in shown.stdout, shown.stderr
     asked = {"_CORELANE_COMPLETE": "complete_bash", "COMP_WORDS": "corelane bat", "COMP_CWORD": "1"}
     assert run(env=asked).stdout.split() == ["batch", "batches"]
+
+
+def test_a_mistyped_setting_is_told_of_by_every_command_and_role_but_by_the_children_of_serve() -> None:
+    wrong = {"CORELANE_AUHT": "required", "CORELANE_FOO_BAR": "1"}
+    done = run("files", "--help", env=wrong)
+    assert "CORELANE_AUHT is not a setting" in done.stderr
+    assert "CORELANE_AUTH, which protects the service, is not in force" in done.stderr
+    assert "CORELANE_FOO_BAR" in done.stderr
+    lines = [orjson.loads(line) for line in run("api", "--help", env=wrong).stderr.splitlines()]
+    assert [(line["event"], line["setting"], line["level"]) for line in lines] == [
+        ("unknown_setting", "CORELANE_AUHT", "error"),
+        ("unknown_setting", "CORELANE_FOO_BAR", "warning"),
+    ]
+    child = read_settings().environment() | wrong
+    assert run("api", "--help", env=child).stderr == ""
+
+
+def test_the_version_is_told() -> None:
+    assert run("--version").stdout == f"corelane {__version__}\n"

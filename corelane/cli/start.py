@@ -1,0 +1,63 @@
+"""What happens before every command: ``--version``, and a warning for each variable that only looks like a setting.
+
+A part that `corelane serve` started warns of nothing: its parent did. The warnings are log lines where logs are JSON.
+"""
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from corelane import __version__
+from corelane.setting_names import UnknownName
+from corelane.setting_rules import SettingsError
+from corelane.settings import names_were_checked, read_settings, unknown_names
+
+#: Commands whose standard error is a log.
+ROLES = ("api", "worker", "keeper", "deliveries", "flower")
+
+
+def say_version(wanted: bool) -> None:
+    """Print the version and end, if that was asked for."""
+    if wanted:
+        typer.echo(f"corelane {__version__}")
+        raise typer.Exit
+
+
+def begin(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=say_version, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Warn of mistyped settings before the command runs."""
+    # ``version`` has done its work by now.
+    del version
+    # The doctor lists them among its checks.
+    unknown = [] if names_were_checked() or context.invoked_subcommand == "doctor" else unknown_names()
+    if unknown:
+        warn(unknown, as_log=_logs_json(context.invoked_subcommand))
+
+
+def warn(unknown: list[UnknownName], *, as_log: bool) -> None:
+    """Write a warning for each name to standard error; louder where the service may be left open by it."""
+    if as_log:
+        from corelane.log import configure_logging, get_logger
+
+        configure_logging(style="json")
+        log = get_logger("corelane.settings")
+        for each in unknown:
+            say = log.error if each.guards else log.warning
+            say("unknown_setting", setting=each.name, nearest=each.nearest, detail=each.sentence)
+        return
+    console = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
+    for each in unknown:
+        console.print(each.sentence, style="bold red" if each.guards else "yellow")
+
+
+def _logs_json(command: str | None) -> bool:
+    try:
+        style = read_settings().log_format
+    except SettingsError:
+        return False  # the command itself tells of the wrong value
+    return style == "json" or (style == "auto" and command in ROLES and not Console(stderr=True).is_terminal)

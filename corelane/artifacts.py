@@ -19,6 +19,9 @@ from corelane.errors import ArtifactRefused
 #: Characters of the fingerprint that name a version: 48 bits, ample to tell the versions of one model apart.
 FINGERPRINT_CHARS = 12
 
+#: The folder of artifacts in a data folder.
+ARTIFACTS_NAME = "artifacts"
+
 MANIFEST_NAME = "manifest.json"
 TOKENIZER_NAME = "tokenizer.json"
 
@@ -226,7 +229,13 @@ def find_artifact(root: Path, name: str, target: str) -> Artifact:
     for artifact in reversed(list_artifacts(root, target)):
         if artifact.manifest.name == name:
             return artifact
-    raise ArtifactRefused(f"no artifact of {name} for target {target} below {root}; make it with `corelane compile`")
+    raise ArtifactRefused(f"no artifact of {name} for target {target} below {root}; {how_to_make(root)}")
+
+
+def how_to_make(root: Path) -> str:
+    """Return the advice that has a model compiled into this root."""
+    place = f"--data {root.parent}" if root.name == ARTIFACTS_NAME else f"CORELANE_ARTIFACTS_DIR={root}"
+    return f"make it with `corelane compile MODEL`, where need be with {place}"
 
 
 def _find_version(root: Path, version_id: str, target: str) -> Artifact:
@@ -236,7 +245,7 @@ def _find_version(root: Path, version_id: str, target: str) -> Artifact:
     path = artifact_path(root, name, version, target)
     if not path.is_dir():
         others = sorted(folder.parent.name for folder in path.parent.glob(f"*/{MANIFEST_NAME}"))
-        where = f"it is compiled for {', '.join(others)}" if others else "make it with `corelane compile`"
+        where = f"it is compiled for {', '.join(others)}" if others else how_to_make(root)
         raise ArtifactRefused(f"no artifact of {version_id} for target {target} below {root}; {where}")
     if not path.resolve().is_relative_to(root.resolve()):
         raise ArtifactRefused(f"{path} leads out of the artifact root; nothing from elsewhere is loaded")

@@ -21,10 +21,11 @@ from corelane.artifacts import digest_file, find_artifact, model_name
 from corelane.cli.confidence import Asked, ask_precisions, calibration_error
 from corelane.cli.errors import exit_on_error, require
 from corelane.cli.evaluate import read_document
+from corelane.cli.folders import DataOption
 from corelane.cli.output import print_line
 from corelane.cli.service import JsonOption
 from corelane.cli.squad import Question, best_over, exact_match, read_questions
-from corelane.errors import InvalidInput
+from corelane.errors import InvalidInput, SetupError
 from corelane.settings import read_settings
 
 if TYPE_CHECKING:
@@ -84,16 +85,16 @@ def calibrate(
         str | None, typer.Option(help="A compiled model or version; the default one if not given.")
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Take only the first N questions.")] = None,
+    data: DataOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make a model's scores probabilities: fit its calibration and keep it beside its artifact."""
     with exit_on_error():
-        settings = read_settings()
+        settings = read_settings(data_dir=data)
         questions = read_questions(read_document(file)).questions[:limit]
         name = model or settings.model
         artifact = find_artifact(settings.artifact_root, name if "@" in name else model_name(name), settings.target)
         require("all", "numpy", "torch", "tokenizers")
-        from corelane.calibration import write_calibration
         from corelane.engine.fitting import check_kinds
 
         seen = observe(artifact, questions)
@@ -110,12 +111,22 @@ def calibrate(
         version = artifact.manifest.version_id
         if judged is not None and not as_json:
             console.print(report(judged, f"{version}, calibrated on {len(seen):,} questions"))
-        path = write_calibration(artifact.path, calibration)
+        path = _keep(artifact, calibration)
         if as_json:
             told = {"id": version, "path": str(path), "questions": len(seen)}
             print_line(told | {"judged": None if judged is None else asdict(judged)})
             return
         console.print(f"kept in {path}; workers take it up when they load the model: `corelane models reload`")
+
+
+def _keep(artifact: "Artifact", calibration: "Calibration") -> Path:
+    """Write a calibration beside its artifact; raises SetupError where that cannot be written."""
+    from corelane.calibration import write_calibration
+
+    try:
+        return write_calibration(artifact.path, calibration)
+    except OSError as error:
+        raise SetupError(f"{artifact.path} cannot be written: {error.strerror or error}") from None
 
 
 def calibrate_on(artifact: "Artifact", file: Path, observations: Sequence["Observation"]) -> "Calibration":

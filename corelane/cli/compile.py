@@ -16,6 +16,7 @@ from rich.table import Table
 from corelane.artifacts import Artifact, BucketFile, Coverage, Manifest, Target, check_files, find_artifact, model_name
 from corelane.cli.errors import exit_on_error, require
 from corelane.cli.evaluate import read_document
+from corelane.cli.folders import DataOption, writable_folder
 from corelane.cli.output import print_line
 from corelane.cli.service import JsonOption
 from corelane.cli.squad import best_over, read_questions, token_f1
@@ -100,11 +101,12 @@ def compile_model(
         bool, typer.Option("--cache/--no-cache", help="Reuse what was compiled before.", rich_help_panel=NEURON)
     ] = True,
     neuron_python: NeuronPython = None,
+    data: DataOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Compile a model, verify it against the original, and keep it for the workers."""
     with exit_on_error():
-        settings = read_settings()
+        settings = read_settings(data_dir=data)
         served_as = name or model_name(model)
         if if_missing and is_compiled(settings, served_as, target):
             if as_json:
@@ -128,6 +130,7 @@ def compile_model(
             cache=cache,
             python=neuron_python or sys.executable,
         )
+        writable_folder(settings.artifact_root)
         exam = None if questions is None else read_exam(questions)
         with interrupted_by_sigterm(), show_progress() as report:
             artifact = build(
@@ -147,6 +150,7 @@ def compile_model(
             return
         console = Console(highlight=False, soft_wrap=True)
         show_artifact(artifact, console)
+        console.print(f"a service on this folder serves it after: corelane models load {artifact.manifest.name}")
         if coverage and artifact.manifest.coverage is not None:
             show_coverage(artifact.manifest.coverage, console)
 
@@ -155,11 +159,12 @@ def verify(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Name it is served under, or name@version.")],
     target: Annotated[Literal["inf1", "inf2", "trn1", "trn2"], typer.Option(help="What it was compiled for.")],
     neuron_python: NeuronPython = None,
+    data: DataOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Verify, on this machine's device, what was compiled without one (`corelane compile --cpu-backend`)."""
     with exit_on_error():
-        settings = read_settings()
+        settings = read_settings(data_dir=data)
         require("neuron", "torch", "tokenizers")
         from compile.neuron.later import verify_here
 

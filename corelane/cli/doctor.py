@@ -25,6 +25,7 @@ from rich.text import Text
 from corelane.artifacts import find_artifact, model_name
 from corelane.calibration import read_calibration
 from corelane.cli.errors import exit_on_error
+from corelane.cli.folders import DataOption, nearest_existing
 from corelane.cli.output import print_line
 from corelane.cli.redis_server import find_server, port_is_free
 from corelane.cli.service import JsonOption
@@ -78,11 +79,11 @@ class Check:
     advice: str = ""
 
 
-def doctor(as_json: JsonOption = False) -> None:
+def doctor(data: DataOption = None, as_json: JsonOption = False) -> None:
     """Check whether this machine can run Corelane, and say what to do where it cannot."""
     console = Console(highlight=False)
     with exit_on_error():
-        settings = read_settings()
+        settings = read_settings(data_dir=data)
         with Console(stderr=True).status("looking …"):
             checks = [check(settings) for check in CHECKS]
     is_fit = all(check.state != "fail" for check in checks)
@@ -197,8 +198,8 @@ def check_redis(settings: Settings) -> Check:
         link = Link(settings.redis_url, PROBE_TIMEOUT_S)
         info = link("INFO")
         link.close()
-    except (StoreUnavailable, ValueError) as error:
-        return judge_no_redis(where, error)
+    except StoreUnavailable as error:
+        return judge_no_redis(where, error, is_given="redis_url" in settings.model_fields_set)
     return judge_redis(where, read_info(info))
 
 
@@ -221,12 +222,11 @@ def judge_redis(where: str, info: dict[str, str]) -> Check:
     return Check("Redis", "ok", found)
 
 
-def judge_no_redis(where: str, error: Exception) -> Check:
-    """No Redis answers: what could be started instead."""
-    if isinstance(error, ValueError):
-        return Check(
-            "Redis", "fail", f"{where} is not an address: {error}", "set CORELANE_REDIS_URL to redis://host:port/0"
-        )
+def judge_no_redis(where: str, error: StoreUnavailable, *, is_given: bool) -> Check:
+    """No Redis answers: one that was named must, else one may be started."""
+    if is_given:
+        advice = "start it, or unset CORELANE_REDIS_URL: `corelane serve` then starts one of its own"
+        return Check("Redis", "fail", f"none to use at {where}: {error.detail}", advice)
     try:
         return Check("Redis", "ok", f"none at {where}; `corelane serve` starts {find_server()}")
     except SetupError as missing:
@@ -295,17 +295,22 @@ def find_flower(url: str) -> tuple[str, str]:
 def check_disk(settings: Settings) -> Check:
     """Room for, and the right to write, the data folder."""
     folder = settings.data_dir.resolve()
-    existing = next(path for path in (folder, *folder.parents) if path.exists())
-    return judge_disk(folder, shutil.disk_usage(existing).free, os.access(existing, os.W_OK | os.X_OK))
+    existing = nearest_existing(folder)
+    can_write = existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
+    return judge_disk(folder, shutil.disk_usage(existing).free, can_write)
 
 
 def judge_disk(folder: Path, free_bytes: int, is_writable: bool) -> Check:
     """Fine if there is room; unfit if nothing can be written at all."""
     found = f"{free_bytes / 1024**3:,.1f} GiB free for {folder}"
     if not is_writable:
-        return Check("disk", "fail", f"{folder} cannot be written", "choose another folder with CORELANE_DATA_DIR")
+        return Check(
+            "disk", "fail", f"{folder} cannot be written", "choose another folder with --data or CORELANE_DATA_DIR"
+        )
     if free_bytes < WANTED_DISK_BYTES:
-        return Check("disk", "warn", found, "make room for 2 GiB, or choose another folder with CORELANE_DATA_DIR")
+        return Check(
+            "disk", "warn", found, "make room for 2 GiB, or choose another folder with --data or CORELANE_DATA_DIR"
+        )
     return Check("disk", "ok", found)
 
 
@@ -314,8 +319,11 @@ def check_artifact(settings: Settings) -> Check:
     try:
         artifact = find_artifact(settings.artifact_root, model_name(settings.model), settings.target)
     except ArtifactRefused:
-        advice = "`corelane serve` compiles it when it starts first; `corelane compile` does so now"
-        return Check("model", "warn", f"{settings.model} is not compiled for {settings.target} yet", advice)
+        found = f"{settings.model} is not compiled for {settings.target} yet below {settings.artifact_root}"
+        advice = (
+            "`corelane serve` compiles it when it starts first, `corelane compile` does so now; --data looks elsewhere"
+        )
+        return Check("model", "warn", found, advice)
     manifest = artifact.manifest
     found = f"{manifest.version_id}, {manifest.dtype}, {len(manifest.buckets)} buckets"
     if manifest.format == "openvino" and find_spec("openvino") is None:

@@ -38,6 +38,8 @@ def store_errors() -> Iterator[None]:
     except redis.exceptions.ResponseError as error:
         if "PAYLOADGONE" in str(error):
             raise StoreUnavailable("Redis lost the job's payloads before it was kept; send it again") from error
+        if "DB index is out of range" in str(error):
+            raise StoreUnavailable(f"Redis has no database of this number: {error}") from error
         if "VERSIONCLOSED" in str(error):
             raise VersionClosed("this model version is being unloaded and takes no more jobs") from error
         if any(word in str(error) for word in ("OOM", "MISCONF", "READONLY", "LOADING", "BUSY")):

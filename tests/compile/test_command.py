@@ -32,6 +32,7 @@ def test_command_prints_a_table_and_the_place(invoke: Invoke, tiny_model: Path, 
     for heading in ("bucket", "seconds", "MB", "ms per batch", "seq/s", "max |Δlogit|", "4x32", "mine@"):
         assert heading in result.stdout
     assert str(tmp_path / "artifacts" / "mine") in result.stdout
+    assert "corelane models load mine" in result.stdout
 
 
 def test_command_tells_programs_what_it_made_and_what_was_there(
@@ -58,6 +59,27 @@ def test_command_ends_with_one_sentence_and_status_1(invoke: Invoke, tiny_model:
     assert result.stdout == ""
     assert "'wide' is not a bucket" in result.stderr
     assert "Traceback" not in result.output
+
+
+def test_artifacts_are_kept_in_the_data_folder_given(invoke: Invoke, tiny_model: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "other"
+    made = invoke(str(tiny_model), "--buckets", "2x16", "--dtype", "fp32", "--name", "mine", "--data", str(folder))
+    assert str(folder / "artifacts" / "mine") in made.stdout, made.output
+    assert list(tmp_path.iterdir()) == [folder]
+    there = invoke(str(tiny_model), "--name", "mine", "--if-missing", "--json", "--data", str(folder))
+    assert orjson.loads(there.stdout)["path"].startswith(str(folder))
+
+
+@pytest.mark.parametrize("place", ["a file", "/proc/corelane"])
+def test_a_data_folder_that_cannot_be_written_is_one_sentence(
+    invoke: Invoke, tiny_model: Path, tmp_path: Path, place: str
+) -> None:
+    (tmp_path / "a file").touch()
+    result = invoke(str(tiny_model), "--data", str(tmp_path / place))
+    assert (result.exit_code, isinstance(result.exception, SystemExit)) == (1, True)
+    (sentence,) = result.stderr.splitlines()
+    assert "cannot be written" in sentence
+    assert "--data" in sentence
 
 
 def test_unknown_dtype_is_a_usage_error(invoke: Invoke, tiny_model: Path) -> None:

@@ -28,6 +28,7 @@ from corelane.cli.doctor import (
     doctor,
     judge_disk,
     judge_names,
+    judge_no_redis,
     judge_redis,
     judge_torch,
     judge_torch_failure,
@@ -35,6 +36,7 @@ from corelane.cli.doctor import (
     read_info,
     render,
 )
+from corelane.errors import StoreUnavailable
 from corelane.setting_names import UnknownName
 from corelane.settings import Settings
 from tests.artifacts_for_tests import CALIBRATION
@@ -82,10 +84,11 @@ def test_valkey_is_called_by_its_name() -> None:
     assert judge_redis("redis://x", info).found == "valkey 9.1.2 answers at redis://x"
 
 
-def test_no_redis_is_fine_where_one_can_be_started(busy_port: int) -> None:
+def test_no_redis_is_fine_where_one_can_be_started_unless_one_was_named(busy_port: int) -> None:
     check = check_redis(Settings(redis_url=f"redis://127.0.0.1:{busy_port}/0"))
-    assert check.found.startswith(f"none at redis://127.0.0.1:{busy_port}/0")
-    assert check.state in ("ok", "fail")
+    assert (check.state, check.found.split(": ")[0]) == ("fail", f"none to use at redis://127.0.0.1:{busy_port}/0")
+    unset = judge_no_redis("redis://x", StoreUnavailable("gone"), is_given=False)
+    assert (unset.state in ("ok", "fail"), unset.found.startswith("none at redis://x")) == (True, True)
 
 
 def test_mistyped_settings_are_listed_and_one_that_protects_is_a_failure() -> None:
@@ -116,6 +119,20 @@ def test_disk_space_and_rights_are_judged() -> None:
 
 def test_a_data_folder_that_does_not_exist_yet_is_judged_by_its_parent(tmp_path: Path) -> None:
     assert check_disk(Settings(data_dir=tmp_path / "a" / "b")).found.endswith(f"GiB free for {tmp_path / 'a' / 'b'}")
+
+
+def test_a_data_folder_that_is_a_file_or_below_one_is_a_failure(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "file", tmp_path / "file" / "a"):
+        assert (check_disk(Settings(data_dir=folder)).state, check_artifact(Settings(data_dir=folder)).state) == (
+            "fail",
+            "warn",
+        )
+
+
+def test_a_redis_without_that_database_is_a_failure_in_one_sentence(redis_url: str) -> None:
+    check = check_redis(Settings(redis_url=redis_url.rpartition("/")[0] + "/99"))
+    assert (check.state, "no database of this number" in check.found) == ("fail", True)
 
 
 def test_a_free_port_is_fine() -> None:
@@ -158,7 +175,7 @@ def test_a_port_of_another_web_server_is_warned_of(httpserver: HTTPServer) -> No
 
 def test_a_model_that_is_not_compiled_is_a_hint(tmp_path: Path) -> None:
     check = check_artifact(Settings(data_dir=tmp_path))
-    assert (check.state, check.found) == ("warn", "qa-minilm is not compiled for cpu yet")
+    assert (check.state, check.found.split(" below ")[0]) == ("warn", "qa-minilm is not compiled for cpu yet")
 
 
 def test_model_is_said_to_be_calibrated_or_not_or_to_be_refused(tiny_artifact: Artifact, tmp_path: Path) -> None:
@@ -200,11 +217,14 @@ def test_the_command_reports_everything_as_json_and_exits_by_it(
     monkeypatch.chdir(tmp_path)
     app = typer.Typer()
     app.command()(doctor)
-    done = CliRunner().invoke(app, ["--json"])
+    done = CliRunner().invoke(app, ["--json", "--data", str(tmp_path / "here")])
     report = orjson.loads(done.stdout)
     assert len(report["checks"]) == len(CHECKS)
     assert report["ok"] == all(check["state"] != "fail" for check in report["checks"])
     assert done.exit_code == (0 if report["ok"] else 1)
+    found = {check["name"]: check["found"] for check in report["checks"]}
+    assert found["disk"].endswith(str(tmp_path / "here"))
+    assert str(tmp_path / "here") in found["model"]
     assert CliRunner().invoke(app, []).exit_code == done.exit_code
 
 

@@ -35,7 +35,7 @@ from compile.timing import one_thread
 from compile.trial import answers_needed
 from compile.verify import Disagreement, holds, judge_answers, judge_f1, share_equal
 from corelane.artifacts import TOKENIZER_NAME, Artifact, BucketFile, Manifest, artifact_path
-from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket
+from corelane.engine.buckets import AUTO_BUCKETS, Bucket
 from corelane.engine.neuron_chips import CHIPS
 from corelane.settings import Settings
 
@@ -49,7 +49,7 @@ def build(
     *,
     settings: Settings,
     target: str = "cpu",
-    buckets: str = DEFAULT_BUCKETS,
+    buckets: str = AUTO_BUCKETS,
     dtype: str = "auto",
     name: str | None = None,
     neuron: NeuronOptions | None = None,

@@ -5,6 +5,7 @@ of putting question and context together.
 """
 
 import json
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from transformers.utils import logging
 
 from compile.source import CONFIG_NAME, Source
 from corelane.artifacts import TokenizerSpec
-from corelane.engine.buckets import Bucket
+from corelane.engine.buckets import Bucket, fitting_buckets
 from corelane.errors import CompileFailed, ModelRefused
 
 #: What the config's ``architectures`` must end with, one of them.
@@ -50,7 +51,10 @@ def quiet_transformers() -> Iterator[None]:
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
-        yield
+        with warnings.catch_warnings():
+            # The code of DeBERTa's family does so dozens of times.
+            warnings.filterwarnings("ignore", message="To copy construct from a tensor", category=UserWarning)
+            yield
     finally:
         logging.set_verbosity(verbosity)
         if bars:
@@ -70,12 +74,13 @@ def load_model(source: Source) -> LoadedModel:
 
 
 def check_lengths(model: LoadedModel, ladder: Sequence[Bucket]) -> None:
-    """Refuse a bucket longer than the model's positions."""
+    """Refuse a bucket longer than the model's positions; raises CompileFailed naming a ladder that fits."""
+    fitting = ",".join(map(str, fitting_buckets(model.max_positions)))
     for bucket in ladder:
         if model.max_positions is not None and bucket.length > model.max_positions:
             raise CompileFailed(
                 f"bucket {bucket} is longer than {model.source.label} can read: it has positions for "
-                f"{model.max_positions} tokens"
+                f"{model.max_positions} tokens; leave `--buckets` out, or take --buckets {fitting}"
             )
 
 

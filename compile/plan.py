@@ -8,18 +8,20 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import get_args
 
-from compile.cpu import Dtype, QuestionAnswering, Way, wrap
+from compile.cpu import Dtype, QuestionAnswering, Way, runner_of, wrap
 from compile.exam import Exam
 from compile.model import LoadedModel, check_lengths, load_model
 from compile.neuron.options import NeuronOptions, make_recipes
 from compile.openvino import Graph, make_graph
+from compile.probes import fill_probe, run_unpadded
 from compile.source import find_source
 from compile.trial import rank_ways, run_trial
+from compile.verify import FAMILIES
 from corelane.artifacts import MODEL_NAME, Format, model_name
-from corelane.engine.buckets import Bucket, parse_buckets
+from corelane.engine.buckets import AUTO_BUCKETS, Bucket, fitting_buckets, parse_buckets
 from corelane.engine.neuron_chips import CHIPS
 from corelane.engine.openvino import require_openvino
-from corelane.errors import CompileFailed
+from corelane.errors import CompileFailed, ModelRefused
 from corelane.settings import Settings
 
 #: Told what is being done now, how many steps are done, and how many there are in all.
@@ -71,13 +73,15 @@ def make_plan(
     _check_target(target, dtype, neuron)
     _check_format(target, dtype, format)
     wanted = _read_dtype(dtype) if target == "cpu" else None
-    ladder = parse_buckets(buckets)
+    given = None if buckets == AUTO_BUCKETS else parse_buckets(buckets)
     name = _check_name(model_name(source) if name is None else name)
-    steps = FIRST_STEPS + len(ladder)
-    report(f"loading {source}", 0, steps)
+    report(f"loading {source}", 0, FIRST_STEPS + len(given or fitting_buckets(None)))
     model = load_model(find_source(source, settings.models_dir))
+    ladder = given or fitting_buckets(model.max_positions)
+    steps = FIRST_STEPS + len(ladder)
     check_lengths(model, ladder)
     reference = wrap(model)
+    check_runs(model, reference, ladder)
     if target != "cpu":
         return Plan(name, model, reference, ladder, (), {}, automatic=dtype == AUTO)
     graph = None
@@ -92,6 +96,20 @@ def make_plan(
     trial = run_trial(model, reference, ladder[-1].length, examined=exam is not None, graph=graph)
     ways = rank_ways(trial)
     return Plan(name, model, reference, ladder, ways, trial.speeds, automatic=True, exam=exam, graph=graph)
+
+
+def check_runs(model: LoadedModel, reference: QuestionAnswering, ladder: Sequence[Bucket]) -> None:
+    """Run the eager network once; raises ModelRefused where it cannot be run on a question and a passage."""
+    _, batches = fill_probe(model.tokenizer, model.spec, ladder[0])
+    try:
+        run_unpadded(runner_of(reference), batches[0])
+    except Exception as error:
+        # Any code may run here: each architecture brings its own, and fails in its own way.
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ModelRefused(
+            f"{model.source.label} does not run on a question and a passage as Corelane puts them together: {reason} "
+            f"({FAMILIES})"
+        ) from error
 
 
 def _check_target(target: str, dtype: str, neuron: NeuronOptions) -> None:

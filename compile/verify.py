@@ -19,6 +19,10 @@ class Disagreement(CompileFailed):
     """What was compiled is not the eager network."""
 
 
+#: Where an operator finds what can be done about a model that does not pass.
+FAMILIES = "docs/04-targets.md lists the families that work, and what to do about others"
+
+
 @dataclass(frozen=True, slots=True)
 class Tolerance:
     """What may differ: logits from eager, logits when only padding or other rows change, and the share of answers."""
@@ -134,7 +138,7 @@ def share_equal(findings: Sequence[Findings]) -> float:
 
 
 def _advice(dtype: NumberFormat) -> str:
-    return "" if dtype == "fp32" else "; use --dtype fp32"
+    return f"; {FAMILIES}" if dtype == "fp32" else "; use --dtype fp32"
 
 
 def _largest_difference(one: Logits, other: Logits, batch: Batch, rows: int) -> float:

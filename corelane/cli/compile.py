@@ -20,7 +20,7 @@ from corelane.cli.folders import DataOption, writable_folder
 from corelane.cli.output import print_line
 from corelane.cli.service import JsonOption
 from corelane.cli.squad import best_over, read_questions, token_f1
-from corelane.engine.buckets import DEFAULT_BUCKETS
+from corelane.engine.buckets import AUTO_BUCKETS
 from corelane.errors import ArtifactRefused, InvalidInput
 from corelane.settings import Settings, read_settings
 
@@ -41,7 +41,10 @@ NeuronPython = Annotated[
 def compile_model(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Built-in name, local folder or Hugging Face id.")],
     target: Annotated[Target, typer.Option(help="What to compile for.")] = "cpu",
-    buckets: Annotated[str, typer.Option(help="Shapes, ROWSxLENGTH, comma-separated.")] = DEFAULT_BUCKETS,
+    buckets: Annotated[
+        str,
+        typer.Option(help="Shapes, ROWSxLENGTH, comma-separated; auto: 16x64 to 3x384, as far as the model can read."),
+    ] = AUTO_BUCKETS,
     dtype: Annotated[
         Literal["auto", "fp32", "bf16", "fp16", "int8"],
         typer.Option(help="Number format; auto measures which is fastest here (fp16: Neuron, GPUs; int8: CPU)."),

@@ -11,6 +11,9 @@ from corelane.errors import CompileFailed
 #: batch near 1,000 tokens; a CPU core is within 2 % of its full speed from half of that.
 DEFAULT_BUCKETS = "16x64,10x96,8x128,6x160,5x192,4x224,4x256,3x288,3x320,3x384"
 
+#: What is asked for where the default ladder is to be cut to what a model can read.
+AUTO_BUCKETS = "auto"
+
 #: Shorter rows leave no room for a question and a word of context.
 MIN_LENGTH = 16
 
@@ -40,6 +43,13 @@ def parse_buckets(text: str) -> tuple[Bucket, ...]:
     if len(set(lengths)) != len(lengths):
         raise CompileFailed(f"two buckets have the same length in {text!r}; give each length once")
     return tuple(sorted(buckets))
+
+
+def fitting_buckets(most: int | None) -> tuple[Bucket, ...]:
+    """Return the default ladder up to ``most`` tokens a row; one bucket of that length if none is so short."""
+    ladder = parse_buckets(DEFAULT_BUCKETS)
+    fitting = tuple(bucket for bucket in ladder if most is None or bucket.length <= most)
+    return fitting or (Bucket(length=most or MIN_LENGTH, rows=ladder[0].rows),)
 
 
 def smallest_fit(length: int, ladder: Sequence[Bucket]) -> Bucket:

@@ -4,6 +4,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tokenizers import Tokenizer
+from transformers import (
+    DebertaV2Config,
+    DebertaV2ForQuestionAnswering,
+    LongformerConfig,
+    LongformerForQuestionAnswering,
+)
 
 from compile.build import build
 from compile.samples import TEXTS
@@ -18,13 +24,14 @@ from corelane.artifacts import (
     read_artifact,
 )
 from corelane.engine.backend import Batch, open_backend
-from corelane.engine.buckets import Bucket
+from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket, fitting_buckets, parse_buckets
 from corelane.engine.reading import Query
 from corelane.engine.runner import Runner
 from corelane.errors import ArtifactRefused, CompileFailed, ModelRefused
 from corelane.settings import Settings
 from tests.compile.conftest import Edit
 from tests.compile.test_folder import everything_below, largest_file
+from tests.compile.tiny_models import save_tiny
 
 
 @pytest.fixture
@@ -112,6 +119,38 @@ def test_same_model_compiled_again_replaces_its_artifact(tiny_model: Path, data:
     assert {path.name for path in second.path.iterdir()} == {*second.manifest.files, MANIFEST_NAME}
     assert len(list_artifacts(data.artifact_root, "cpu")) == 1
     assert not list(data.artifact_root.glob(".*"))
+
+
+def test_ladder_ends_where_the_models_positions_do(tiny_model: Path, data: Settings) -> None:
+    buckets = build(str(tiny_model), settings=data, dtype="fp32").manifest.buckets
+    assert [f"{bucket.rows}x{bucket.length}" for bucket in buckets] == ["16x64", "10x96", "8x128"]
+    assert [str(bucket) for bucket in fitting_buckets(48)] == ["16x48"]
+    assert fitting_buckets(None) == fitting_buckets(512) == parse_buckets(DEFAULT_BUCKETS)
+
+
+def test_family_that_cannot_be_run_is_refused_in_one_sentence(tmp_path: Path, data: Settings) -> None:
+    longformer = save_tiny(
+        *(tmp_path / "long", LongformerConfig, LongformerForQuestionAnswering),
+        max_position_embeddings=130,
+        attention_window=16,
+        sep_token_id=3,
+    )
+    with pytest.raises(
+        ModelRefused, match=r"long does not run on a question and a passage.*three separator.*04-targets"
+    ):
+        build(str(longformer), settings=data, buckets="2x64", dtype="fp32")
+    assert everything_below(data.artifact_root) == []
+
+
+def test_deberta_is_compiled_without_a_warning(tmp_path: Path, data: Settings) -> None:
+    deberta = save_tiny(
+        *(tmp_path / "deberta", DebertaV2Config, DebertaV2ForQuestionAnswering),
+        relative_attention=True,
+        pos_att_type=["c2p", "p2c"],
+        max_position_embeddings=130,
+    )
+    # What warns is an error in tests.
+    assert build(str(deberta), settings=data, buckets="2x64", dtype="fp32").manifest.answers_equal == 1
 
 
 def test_name_may_be_chosen(tiny_model: Path, data: Settings) -> None:

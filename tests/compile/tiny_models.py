@@ -62,5 +62,26 @@ def save_tiny_distilbert(folder: Path) -> Path:
     return folder
 
 
+def save_tiny(folder: Path, config: Any, network: Any, **options: Any) -> Path:
+    """A random network of any family, with words as tokens put together as BERT does."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import BertPreTokenizer
+    from tokenizers.processors import BertProcessing
+    from transformers import PreTrainedTokenizerFast, set_seed
+
+    names = list(dict.fromkeys(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS]))
+    tokenizer = Tokenizer(WordLevel({name: number for number, name in enumerate(names)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = BertPreTokenizer()
+    tokenizer.post_processor = BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, unk_token="[UNK]", sep_token="[SEP]", pad_token="[PAD]", cls_token="[CLS]"
+    )
+    set_seed(7)
+    network(config(vocab_size=len(names), pad_token_id=0, **_sizes(), **options)).eval().save_pretrained(folder)
+    fast.save_pretrained(folder)
+    return folder
+
+
 def _sizes() -> dict[str, Any]:
     return {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}

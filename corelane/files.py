@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 
 from corelane.errors import NotFound, SetupError, StorageFailed
+from corelane.extras import install_command
 from corelane.settings import Settings
 
 #: Files are read in pieces of this size, in bytes.
@@ -179,7 +180,9 @@ class RemotePlace:
 
             files, path = url_to_fs(self._url)
         except (ImportError, ValueError) as error:
-            raise SetupError(f"files cannot be kept at {self._url}: {error}; pip install 'corelane[remote]'") from None
+            raise SetupError(
+                f"files cannot be kept at {self._url}: {error}; run `{install_command('remote')}`"
+            ) from None
         return files, str(path).rstrip("/")
 
     def create(self, name: str) -> BinaryIO:

@@ -31,6 +31,7 @@ from corelane.artifacts import (
 )
 from corelane.calibration import CALIBRATION_NAME, parse_calibration
 from corelane.errors import ArtifactRefused, LoadFailed, SetupError
+from corelane.extras import install_command
 from corelane.log import get_logger
 
 log = get_logger(__name__)
@@ -57,7 +58,7 @@ class RemoteRoot:
             files, path = url_to_fs(self._url)
         except (ImportError, ValueError) as error:
             raise SetupError(
-                f"artifacts cannot be read from {self._url}: {error}; pip install 'corelane[remote]'"
+                f"artifacts cannot be read from {self._url}: {error}; run `{install_command('remote')}`"
             ) from None
         return files, str(path)
 

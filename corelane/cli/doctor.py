@@ -32,6 +32,7 @@ from corelane.cli.service import JsonOption
 from corelane.engine.cores import core_slots
 from corelane.engine.neuron_chips import CHIPS
 from corelane.errors import ArtifactRefused, InvalidInput, ServiceError, SetupError, StoreUnavailable, Unavailable
+from corelane.extras import install_command
 from corelane.setting_names import UnknownName
 from corelane.setting_rules import without_password
 from corelane.settings import Settings, read_settings, unknown_names
@@ -59,9 +60,6 @@ def seconds(dtype):
     return min(once() for _ in range(6))
 print(json.dumps([torch.__version__, seconds(torch.float32) / seconds(torch.bfloat16)]))
 """
-
-#: What the other format for CPUs needs.
-INSTALL_OPENVINO = "pip install 'corelane[openvino]'"
 
 #: How a key is come by.
 MAKE_KEY = "`corelane keys create` makes one"
@@ -162,7 +160,7 @@ def judge_torch(version: str, ratio: float) -> Check:
 def judge_torch_failure(returncode: int, stderr: str) -> Check:
     """A torch that is missing, or does not start."""
     last = (stderr.strip().splitlines() or [f"ended with status {returncode}"])[-1]
-    return Check("torch", "fail", last, "run `pip install 'corelane[worker]'` in this environment")
+    return Check("torch", "fail", last, f"run `{install_command('worker')}`")
 
 
 def check_cores(settings: Settings) -> Check:
@@ -192,7 +190,7 @@ def check_redis(settings: Settings) -> Check:
     try:
         from corelane.store.connections import Link
     except ImportError as error:
-        return Check("Redis", "fail", str(error), "run `pip install 'corelane[api]'` in this environment")
+        return Check("Redis", "fail", str(error), f"run `{install_command('api')}`")
     where = without_password(settings.redis_url)
     try:
         link = Link(settings.redis_url, PROBE_TIMEOUT_S)
@@ -328,7 +326,7 @@ def check_artifact(settings: Settings) -> Check:
     found = f"{manifest.version_id}, {manifest.dtype}, {len(manifest.buckets)} buckets"
     if manifest.format == "openvino" and find_spec("openvino") is None:
         return Check(
-            "model", "fail", f"{found}, for OpenVINO, which is not installed", f"run `{INSTALL_OPENVINO}` here"
+            "model", "fail", f"{found}, for OpenVINO, which is not installed", f"run `{install_command('openvino')}`"
         )
     try:
         calibration = read_calibration(artifact.path, manifest.version)
@@ -346,7 +344,9 @@ def check_openvino(_: Settings) -> Check:
         return Check("OpenVINO", "ok", f"{version('openvino')}, for artifacts of format openvino")
     except PackageNotFoundError:
         return Check(
-            "OpenVINO", "ok", f"not installed; `{INSTALL_OPENVINO}` lets `corelane compile --questions` try its int8"
+            "OpenVINO",
+            "ok",
+            f"not installed; `{install_command('openvino')}` lets `corelane compile --questions` try its int8",
         )
 
 

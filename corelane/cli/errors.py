@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from corelane.errors import CorelaneError, SetupError
+from corelane.extras import install_command
 from corelane.setting_rules import SettingsError
 
 #: What shells use for a process ended by SIGINT: 128 + 2.
@@ -36,7 +37,7 @@ def exit_on_error() -> Iterator[None]:
 def require(extra: str, *modules: str) -> None:
     """Raise SetupError naming the extra to install if a module is missing; imports nothing."""
     if missing := [module for module in modules if find_spec(module) is None]:
-        raise SetupError(f"this command needs {', '.join(missing)}: run pip install 'corelane[{extra}]'")
+        raise SetupError(f"this command needs {', '.join(missing)}: run `{install_command(extra)}`")
 
 
 def _say(sentence: str) -> None:

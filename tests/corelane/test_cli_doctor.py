@@ -37,6 +37,7 @@ from corelane.cli.doctor import (
     render,
 )
 from corelane.errors import StoreUnavailable
+from corelane.extras import install_command
 from corelane.setting_names import UnknownName
 from corelane.settings import Settings
 from tests.artifacts_for_tests import CALIBRATION
@@ -106,7 +107,7 @@ def test_the_faster_format_is_named() -> None:
 def test_a_missing_torch_is_fatal_and_tells_the_extra() -> None:
     check = judge_torch_failure(1, "Traceback\nModuleNotFoundError: No module named 'torch'\n")
     assert (check.state, check.found) == ("fail", "ModuleNotFoundError: No module named 'torch'")
-    assert "corelane[worker]" in check.advice
+    assert install_command("worker") in check.advice
     assert judge_torch_failure(-11, "").found == "ended with status -11"
 
 

@@ -152,7 +152,7 @@ def test_root_that_cannot_be_read_is_tried_again_and_then_told(
 
 
 def test_kind_of_url_without_its_package_says_what_to_install(tmp_path: Path) -> None:
-    with pytest.raises(SetupError, match="corelane\\[remote\\]"):
+    with pytest.raises(SetupError, match=r"install -e '.*\[remote\]'"):
         RemoteRoot("nosuchkind://bucket", tmp_path).newest("tiny-qa", "cpu")
 
 

@@ -6,7 +6,7 @@ setting takes, and an example.
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from ipaddress import ip_network
+from ipaddress import ip_address, ip_network
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 from urllib.parse import urlsplit
@@ -29,8 +29,8 @@ RATE = r"^[1-9][0-9]{0,6}/(second|minute|hour|day)$"
 #: A scheme and a host, as browsers send it: without a path.
 ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/\s?#@]+")
 
-#: A host name or address, `*.` before it for every name below it.
-HOST_NAME = re.compile(r"(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?|\[[0-9A-Fa-f:.]+\]|\*")
+#: A host name, `*.` before it for every name below it.
+HOST_NAME = re.compile(r"(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?|\*")
 
 #: Options whose name is not their setting's.
 OPTIONS = {"data_dir": "--data", "redis_url": "--redis"}
@@ -101,7 +101,7 @@ def check_hosts(hosts: tuple[str, ...]) -> tuple[str, ...]:
     """Return host names; raises ValueError for one that no request would name."""
     for host in hosts:
         if not HOST_NAME.fullmatch(host):
-            raise ValueError(f"{host} is no host name")
+            ip_address(host.removeprefix("[").removesuffix("]"))  # raises ValueError for what is no address either
     return hosts
 
 

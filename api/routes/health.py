@@ -1,5 +1,7 @@
 """Health and metrics: alive (no dependencies), ready (Redis answers and a core holds the default model), counters."""
 
+import json
+
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel
@@ -30,9 +32,9 @@ async def ready(parts: PartsDep) -> Health:
     """Whether a question asked now would be answered: 503 with the reason if not."""
     cores = await parts.fleet.default_cores()
     if cores == 0:
-        known = (core.get("reasons", "[]") for core in await parts.fleet.cores())
-        reasons = [reason for reason in known if reason != "[]"]
-        raise NotReady("; ".join(["no living core holds the default model", *reasons]))
+        codes = sorted({code for core in await parts.fleet.cores() for code in reason_codes(core.get("reasons", "[]"))})
+        found = f" ({', '.join(codes)})" if codes else ""
+        raise NotReady(f"no living core holds the default model{found}; GET /v1/cores has the reasons")
     return Health(cores=cores)
 
 
@@ -41,6 +43,11 @@ async def metrics(parts: PartsDep) -> Response:
     """Prometheus metrics; the fleet's part is left as it was while Redis is away."""
     await refresh(parts)
     return Response(generate_latest(parts.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+
+def reason_codes(reasons: str) -> list[str]:
+    """Return the codes of a core's reasons: anybody may ask whether the service is ready, so no sentence is shown."""
+    return [code for code in (str(each).partition(":")[0] for each in json.loads(reasons)) if code.isidentifier()]
 
 
 async def refresh(parts: Parts) -> None:

@@ -5,18 +5,21 @@ A running service notices within two seconds.
 
 import json
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from corelane.cli.errors import exit_on_error, require
+from corelane.cli.errors import exit_on_error
+from corelane.cli.find_redis import FoundRedis, find_redis
+from corelane.cli.folders import DataOption
 from corelane.cli.service import JsonOption
-from corelane.errors import InvalidInput, NotFound
+from corelane.errors import InvalidInput, NotFound, SetupError
 from corelane.ids import is_id, iso_time
 from corelane.keys import KEY_FORM, OWNER_FORM, Key, Scope, key_digest, scope_names
-from corelane.settings import read_settings
+from corelane.setting_rules import without_password
 
 if TYPE_CHECKING:
     from corelane.store.keys import KeyStore
@@ -26,7 +29,10 @@ NAME_CHARS = 100
 
 DAY_MS = 24 * 3600 * 1000
 
-RedisOption = Annotated[str | None, typer.Option(help="Redis URL of the service; CORELANE_REDIS_URL if not given.")]
+RedisOption = Annotated[
+    str | None,
+    typer.Option(help="Redis URL of the service; CORELANE_REDIS_URL, or what `serve` runs on --data, if not given."),
+]
 
 keys = typer.Typer(help="API keys: make, list, revoke. Works on the service's Redis.", no_args_is_help=True)
 
@@ -42,6 +48,7 @@ def create(
     ] = None,
     expires_in_days: Annotated[float | None, typer.Option(min=0.0001, max=36_500, help="Days it can be used.")] = None,
     redis: RedisOption = None,
+    data: DataOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make a key and print it, this once: only its digest is kept. The key alone goes to standard output."""
@@ -49,7 +56,9 @@ def create(
         check_name(name)
         check_owner(owner)
         expires_ms = None if expires_in_days is None else int(time.time() * 1000 + expires_in_days * DAY_MS)
-        key, secret = _store(redis).create(name, scope or [Scope.SUBMIT, Scope.READ], owner, expires_ms)
+        found, store = _open(redis, data)
+        check_is_corelane(found)
+        key, secret = store.create(name, scope or [Scope.SUBMIT, Scope.READ], owner, expires_ms)
     if as_json:
         _print_json(describe(key) | {"key": secret})
         return
@@ -62,13 +71,14 @@ def create(
 @keys.command("list")
 def list_keys(
     redis: RedisOption = None,
+    data: DataOption = None,
     show_all: Annotated[bool, typer.Option("--all", help="Those revoked and expired too.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show the keys: ids, names, owners, scopes, and when each was last used. Not the keys: nobody has them."""
     with exit_on_error():
         now_ms = time.time() * 1000
-        found = [key for key in _store(redis).list() if show_all or key.state(now_ms) == "active"]
+        found = [key for key in _open(redis, data)[1].list() if show_all or key.state(now_ms) == "active"]
     if as_json:
         _print_json([describe(key) for key in found])
         return
@@ -88,11 +98,12 @@ def list_keys(
 def revoke(
     key_id: Annotated[str, typer.Argument(metavar="ID", help="A key's id, key_…; or the key itself, if it leaked.")],
     redis: RedisOption = None,
+    data: DataOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Have a key refused from now on, for good. Jobs it brought go on, and stay with their owner."""
     with exit_on_error():
-        store = _store(redis)
+        _, store = _open(redis, data)
         key = store.revoke(find_id(store, key_id))
         if key is None:
             raise NotFound(f"there is no key {key_id[:64]!r}; `corelane keys list --all` shows them")
@@ -138,12 +149,21 @@ def describe(key: Key) -> dict[str, Any]:
     }
 
 
-def _store(redis: str | None) -> "KeyStore":
-    require("api", "redis")
-    from corelane.store.connections import Link
+def _open(redis: str | None, data: Path | None) -> tuple[FoundRedis, "KeyStore"]:
+    found = find_redis(redis, data)
     from corelane.store.keys import KeyStore
 
-    return KeyStore(Link(read_settings(redis_url=redis).redis_url))
+    return found, KeyStore(found.link)
+
+
+def check_is_corelane(found: FoundRedis) -> None:
+    """Refuse a Redis that nobody named and no Corelane has used; say so of one that was named."""
+    if found.is_corelane():
+        return
+    said = f"no Corelane has used the Redis at {without_password(found.url)} yet"
+    if not found.is_named:
+        raise SetupError(f"{said}: name the service's with --redis URL, or its data folder with --data FOLDER")
+    _note(f"{said}; the key counts there once one does")
 
 
 def _note(text: str) -> None:

@@ -1,6 +1,7 @@
 """What a request passes before its route: keys, scopes, rates, sizes, hosts, headers and ids. On a real Redis."""
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -17,6 +18,7 @@ from api.safe import PAGE, STRICT
 from corelane.keys import Scope, key_digest
 from corelane.settings import Settings
 from corelane.store.connections import Link
+from corelane.store.fleet import Announcer
 from corelane.store.keys import KeyStore
 
 READ, SUBMIT, ADMIN = Scope.READ, Scope.SUBMIT, Scope.ADMIN
@@ -75,6 +77,18 @@ def test_without_a_good_key_nothing_is_answered_but_probes_and_pages(settings: S
         for path in ("/livez", "/metrics", "/docs", "/docs/swagger-ui.css", "/openapi.json", "/favicon.ico"):
             assert (await client.get(path)).status_code == 200, path
         assert (await client.get("/readyz")).status_code == 503
+
+    run(steps, settings, auth="required")
+
+
+def test_readiness_tells_strangers_codes_and_no_places(settings: Settings, store: KeyStore) -> None:
+    reasons = ["artifact_refused: /srv/secret/place holds no manifest.json", "worker_lost: gone", "odd words: /srv"]
+    Announcer(settings, "a/0").beat({"state": "failed", "reasons": json.dumps(reasons)}, [], [])
+
+    async def steps(client: httpx2.AsyncClient) -> None:
+        detail = (await client.get("/readyz")).json()["detail"]
+        assert detail.endswith("default model (artifact_refused, worker_lost); GET /v1/cores has the reasons")
+        assert "/srv" not in detail
 
     run(steps, settings, auth="required")
 

@@ -1,7 +1,10 @@
 """API keys: how they are made, kept, listed and revoked, and `corelane keys`."""
 
+import fcntl
+import json
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -11,7 +14,9 @@ import typer
 from typer.testing import CliRunner, Result
 
 from corelane.cli.app import make_cli
-from corelane.cli.keys import keys
+from corelane.cli.find_redis import FoundRedis, running_redis
+from corelane.cli.keys import check_is_corelane, keys
+from corelane.errors import SetupError
 from corelane.keys import KEY_FORM, Scope, key_digest, new_key
 from corelane.settings import Settings
 from corelane.store.connections import Link
@@ -118,6 +123,31 @@ def test_what_is_wrong_is_said_in_a_sentence(arguments: tuple[str, ...], sentenc
     done = run(*arguments, "--redis", settings.redis_url)
     assert done.exit_code == 1
     assert sentence in done.stderr
+
+
+def test_key_is_made_in_the_redis_of_the_service_on_the_data_folder(
+    store: KeyStore, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "parts.json").write_text(json.dumps({"is_ready": True, "redis": settings.redis_url}))
+    (tmp_path / "serve.lock").touch()
+    monkeypatch.chdir(tmp_path)
+    assert running_redis(tmp_path) is None  # left behind by one that was killed
+    with (tmp_path / "serve.lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert run("create", "--name", "a", "--data", str(tmp_path)).exit_code == 0
+        (tmp_path / "parts.json").write_text('{"redis": "redis://***@elsewhere/0"}')
+        done = run("create", "--name", "b", "--data", str(tmp_path))
+        assert (done.exit_code, "give its URL with --redis" in done.stderr) == (1, True)
+    assert [key.name for key in store.list()] == ["a"]
+
+
+def test_redis_that_no_corelane_uses_is_told_of_or_refused(settings: Settings, raw: redis.Redis) -> None:
+    at = ("--redis", settings.redis_url)
+    with pytest.raises(SetupError, match="--redis URL, or its data folder with --data"):
+        check_is_corelane(FoundRedis(settings.redis_url, is_named=False, link=Link(settings.redis_url)))
+    assert raw.keys("*") == []
+    assert "no Corelane has used the Redis at" in run("create", "--name", "a", *at).stderr
+    assert "no Corelane has used" not in run("create", "--name", "b", *at).stderr
 
 
 def test_commands_are_part_of_the_command_line() -> None:

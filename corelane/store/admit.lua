@@ -1,12 +1,27 @@
 -- admit(model) → {per version the model may mean: {version, weight, speeds of the living cores that hold it}, tokens in the
 --   lanes and in files as owner:priority, tokens…, open jobs by priority}
 -- All that is asked before a job is taken in. Writes nothing. A version that is closed takes no more jobs.
+-- The model is a version, else an alias, else a model's name.
 local model, found, open = ARGV[1], {}, {}
 local function add_version(version, weight)
   if redis.call('HEXISTS', 'cl:closed', version) == 1 then return end
   local speeds, cores = {}, redis.call('ZRANGEBYSCORE', 'cl:holders:' .. version, now_ms(), '+inf')
   if #cores > 0 then speeds = redis.call('HMGET', 'cl:speeds', unpack(cores)) end
   found[#found + 1] = { version, weight, speeds }
+end
+-- Of the open versions of this name the newest that a living core holds, else the newest.
+local function newest_named(name)
+  local prefix, best, best_held, best_made = name .. '@', nil, false, ''
+  for _, version in ipairs(redis.call('HKEYS', 'cl:models')) do
+    if string.sub(version, 1, #prefix) == prefix and redis.call('HEXISTS', 'cl:closed', version) == 0 then
+      local held = redis.call('ZCOUNT', 'cl:holders:' .. version, now_ms(), '+inf') > 0
+      local made = tostring(cjson.decode(redis.call('HGET', 'cl:models', version)).created_at)
+      if not best or (held and not best_held) or (held == best_held and made > best_made) then
+        best, best_held, best_made = version, held, made
+      end
+    end
+  end
+  return best
 end
 if redis.call('HEXISTS', 'cl:models', model) == 1 then
   add_version(model, '1')
@@ -16,6 +31,9 @@ else
     add_version(means, '1')
   elseif means then
     for version, weight in string.gmatch(means, '(%S+) (%S+)') do add_version(version, weight) end
+  else
+    local named = newest_named(model)
+    if named then add_version(named, '1') end
   end
 end
 for priority = 0, 2 do open[priority + 1] = redis.call('SCARD', 'cl:open:' .. priority) end

@@ -57,6 +57,30 @@ def test_closed_version_takes_no_more_jobs_and_tells_when_its_last_one_is_final(
     assert not bench.raw.exists("cl:jobs")
 
 
+def test_models_name_means_its_newest_version_that_serves_unless_an_alias_has_that_name(bench: Bench) -> None:
+    bench.core("a/0")
+    announcer, plans = Announcer(bench.settings, "a/0"), Plans(bench.settings, "a/0", bench.bell)
+
+    def serve(*versions: str) -> None:
+        bench.raw.delete(*bench.raw.keys("cl:holders:other@*") or ["none"])
+        announcer.beat({"state": "idle"}, [VERSION, *versions], [])
+
+    for version, day in (("other@1", 1), ("other@2", 2), ("other@3", 3), ("others@4", 4)):
+        plans.announce(version, {"name": version.partition("@")[0], "created_at": f"2026-01-0{day}"}, [])
+    serve("other@1")
+    assert admitted(bench, "other") == "other@1"
+    serve("other@1", "other@2")
+    assert admitted(bench, "other") == "other@2"
+    assert admitted(bench, "other@1") == "other@1"
+    serve()
+    assert admitted(bench, "other") == "other@3"
+    bench.raw.hset("cl:closed", "other@3", 1)
+    assert admitted(bench, "other") == "other@2"
+    assert (admitted(bench, "othe"), admitted(bench, "other@")) == (None, None)
+    ask(bench, lambda rollout: rollout.set_alias("other", {"other@1": 1}, force=True))
+    assert admitted(bench, "other") == "other@1"
+
+
 def test_job_admitted_before_its_version_was_closed_is_not_kept_but_can_be_admitted_again(bench: Bench) -> None:
     bench.core("a/0")
     ask(bench, lambda rollout: rollout.unload(VERSION, "all", force=True))

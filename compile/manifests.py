@@ -29,6 +29,7 @@ from corelane.artifacts import (
     digest_file,
 )
 from corelane.engine.openvino import require_openvino, weights_of
+from corelane.instructions import instruction_sets
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ def cpu_toolchain(plan: Plan, way: Way) -> Toolchain:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "transformers": transformers.__version__,
-        "cpu": torch.backends.cpu.get_cpu_capability(),
+        "cpu": " ".join(instruction_sets()) or torch.backends.cpu.get_cpu_capability(),
     }
     if way == "openvino int8" and plan.graph is not None:
         tools["openvino"] = require_openvino().__version__

@@ -15,6 +15,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from corelane.errors import ArtifactRefused
+from corelane.instructions import instruction_sets, lacking
 
 #: Characters of the fingerprint that name a version: 48 bits, ample to tell the versions of one model apart.
 FINGERPRINT_CHARS = 12
@@ -40,6 +41,10 @@ Format = Literal["torchscript", "openvino"]
 
 #: What the matrix products of an artifact are computed in.
 NumberFormat = Literal["fp32", "tf32", "bf16", "fp16", "fp8_e4m3", "int8"]
+
+
+#: What to do about an artifact that was chosen for another CPU.
+COMPILE_HERE = "it answers rightly and may be slow: compile it on the kind of machine that serves it"
 
 
 class Record(BaseModel):
@@ -157,6 +162,13 @@ class Artifact(Record):
             "verified": manifest.verified,
             "created_at": manifest.created_at,
         }
+
+
+def missing_instructions(manifest: Manifest) -> list[str]:
+    """Return the instruction sets that made an artifact's dtype fast where it was compiled, and that this CPU lacks."""
+    if manifest.target != "cpu":
+        return []
+    return lacking(manifest.tools.get("cpu", ""), manifest.dtype, instruction_sets())
 
 
 def artifact_path(root: Path, name: str, version: str, target: str) -> Path:

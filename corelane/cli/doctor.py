@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from corelane.artifacts import find_artifact, model_name
+from corelane.artifacts import COMPILE_HERE, find_artifact, missing_instructions, model_name
 from corelane.calibration import read_calibration
 from corelane.cli.errors import exit_on_error
 from corelane.cli.folders import DataOption, nearest_existing
@@ -335,6 +335,9 @@ def check_artifact(settings: Settings) -> Check:
     how = "not calibrated: for scores that are probabilities run `corelane calibrate FILE`"
     if calibration is not None:
         how = f"calibrated on {calibration.questions:,} questions of {calibration.file}"
+    if missing := missing_instructions(manifest):
+        lacks = f"{found}; chosen on a CPU with {', '.join(missing)}, which this one lacks"
+        return Check("model", "warn", f"{lacks}; {how}", COMPILE_HERE)
     return Check("model", "ok", f"{found}; {how}")
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from corelane.artifacts import Artifact, check_manifest, find_artifact
+from corelane.artifacts import COMPILE_HERE, Artifact, check_manifest, find_artifact, missing_instructions
 from corelane.calibration import read_calibration
 from corelane.engine.backend import Backend, open_backend
 from corelane.engine.memory import resident_bytes
@@ -77,6 +77,8 @@ class Loader:
             return NullRunner(version, self.null_batch_s)
         artifact = self._find(version, manifest, renew=renew)
         check_manifest(artifact, manifest)
+        if missing := missing_instructions(artifact.manifest):
+            log.warning("artifact_of_another_cpu", version=version, lacks=missing, advice=COMPILE_HERE)
         if not artifact.manifest.verified:
             log.warning("model_unverified", version=version, advice="run `corelane verify` where it is served")
         if self._backend is None:

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from tokenizers import Tokenizer
 from transformers import (
     DebertaV2Config,
@@ -28,6 +29,7 @@ from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket, fitting_buckets, pa
 from corelane.engine.reading import Query
 from corelane.engine.runner import Runner
 from corelane.errors import ArtifactRefused, CompileFailed, ModelRefused
+from corelane.instructions import instruction_sets
 from corelane.settings import Settings
 from tests.compile.conftest import Edit
 from tests.compile.test_folder import everything_below, largest_file
@@ -63,6 +65,7 @@ def test_artifact_holds_what_its_manifest_says(tiny_model: Path, data: Settings)
 def test_manifest_has_the_agreed_fields(tiny_model: Path, data: Settings) -> None:
     artifact = build(str(tiny_model), settings=data, buckets="2x32", dtype="fp32")
     stored = json.loads((artifact.path / MANIFEST_NAME).read_text())
+    assert stored["tools"]["cpu"] == (" ".join(instruction_sets()) or torch.backends.cpu.get_cpu_capability())
     assert set(stored) == {
         *("schema_version", "name", "version", "source", "source_digest", "target", "format", "dtype", "compiler"),
         *("compiler_args", "tools", "created_at", "max_length", "flexible_rows", "tokenizer", "no_answer_threshold"),

@@ -40,6 +40,10 @@ def test_damaged_manifest_is_told_by_name_and_passed_over_for_the_newest(
     with pytest.raises(ArtifactRefused, match="cannot be read"):
         find_artifact(tmp_path, "tiny-qa@eeeeeeeeeeee", "cpu")
     assert find_artifact(tmp_path, "tiny-qa", "cpu").manifest.version_id == tiny_artifact.manifest.version_id
+    with pytest.raises(ArtifactRefused, match=f"corelane compile MODEL`, where need be with --data {tmp_path}$"):
+        find_artifact(tmp_path / "artifacts", "tiny-qa", "cpu")
+    with pytest.raises(ArtifactRefused, match=f"CORELANE_ARTIFACTS_DIR={tmp_path / 'elsewhere'}$"):
+        find_artifact(tmp_path / "elsewhere", "tiny-qa", "cpu")
 
 
 def test_other_target_is_told(folder: Path, tiny_artifact: Artifact, tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def test_every_setting_says_what_it_takes_and_its_example_is_accepted() -> None:
         wanted, example = describe(name, field)
         assert wanted, name
         if example and not is_secret(field):
-            Settings(**{name: example})
+            Settings.model_validate({name: example})
 
 
 def test_mistyped_names_are_found_with_the_nearest_right_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

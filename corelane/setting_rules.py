@@ -14,6 +14,8 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 
+from corelane.faults import arm
+
 #: Longest value shown, in characters.
 SHOWN_CHARS = 80
 
@@ -103,6 +105,12 @@ def check_hosts(hosts: tuple[str, ...]) -> tuple[str, ...]:
         if not HOST_NAME.fullmatch(host):
             ip_address(host.removeprefix("[").removesuffix("]"))  # raises ValueError for what is no address either
     return hosts
+
+
+def check_points(points: tuple[str, ...]) -> tuple[str, ...]:
+    """Return fault points; raises ValueError for one that cannot be read."""
+    arm(points)
+    return points
 
 
 def check_pauses(pauses: tuple[float, ...]) -> tuple[float, ...]:

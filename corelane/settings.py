@@ -300,12 +300,7 @@ class Settings(BaseSettings):
     )
 
     @field_validator(
-        "models",
-        "webhook_allowed_networks",
-        "webhook_retries_s",
-        "fault_points",
-        "allowed_hosts",
-        "cors_origins",
+        *("models", "webhook_allowed_networks", "webhook_retries_s", "fault_points", "allowed_hosts", "cors_origins"),
         mode="before",
     )
     @classmethod
@@ -314,13 +309,8 @@ class Settings(BaseSettings):
             return tuple(part.strip() for part in value.split(",") if part.strip())
         return value
 
-    @field_validator("fault_points")
-    @classmethod
-    def _refuse_unreadable_points(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        arm(value)
-        return value
-
     _check_redis_url = field_validator("redis_url")(rules.check_redis_url)
+    _check_points = field_validator("fault_points")(rules.check_points)
     _check_origins = field_validator("cors_origins")(rules.check_origins)
     _check_hosts = field_validator("allowed_hosts")(rules.check_hosts)
     _check_pauses = field_validator("webhook_retries_s")(rules.check_pauses)

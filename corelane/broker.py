@@ -1,33 +1,24 @@
 """Celery: the app every process makes, and the message that rings a core.
 
-Celery carries doorbells, deliveries and sweeps, and supervises the workers; what a job is stands in the store. The
-settings are those that recovered from every fault measured (half-open connections, Redis restarts, dead children):
-bells are acknowledged early and within the worker, because an acknowledgement that fails in Redis wedges it for good,
-and nothing would be won by one: a lost bell is rung again.
+Celery carries doorbells and runs the workers; what a job is stands in the store, and what goes on by itself (sweeps,
+webhooks, feeding, batches) needs no message. The settings are those that recovered from every fault measured (half-open
+connections, Redis restarts, dead children): bells are acknowledged early and within the worker, because an
+acknowledgement that fails in Redis wedges it for good, and nothing would be won by one: a lost bell is rung again.
 """
 
 import json
-import time
-from datetime import UTC, datetime
 from typing import Any
 
+import redis.exceptions
 from celery import Celery
 from celery.app.amqp import AMQP
-from celery.schedules import schedule
 from kombu import Connection, Exchange, Producer, Queue
-from kombu.transport import redis
+from kombu.exceptions import KombuError
+from kombu.transport import redis as redis_transport
 
+from corelane.errors import StoreUnavailable
 from corelane.guarded_transport import GuardedTransport
-from corelane.lanes import (
-    BATCH_TASK,
-    DELIVER_TASK,
-    DELIVERY_QUEUE,
-    DRAIN_TASK,
-    FEED_TASK,
-    KEEPER_QUEUE,
-    SWEEP_TASK,
-    Core,
-)
+from corelane.lanes import DRAIN_TASK, KEEPER_QUEUE, Core
 from corelane.settings import Settings
 
 #: Redis is asked for signs of life this often, and silence this long ends a connection, in seconds. Shorter than any
@@ -41,8 +32,9 @@ FIRST_RECONNECT_S, LONGEST_RECONNECT_S = 0.5, 2.0
 #: Longer than any model takes to load: Celery kills a child that takes longer to start, for ever.
 CHILD_START_S = 600
 
-#: A sweep that could not start for this long is dropped: the next one does its work, in seconds.
-SWEEP_EXPIRES_S = 5
+#: A message that cannot be sent is given up after so many attempts to connect, these pauses between them, in seconds.
+#: Kombu's own way is to go on for ever with pauses of up to 30 s, for which whoever sends is stuck.
+SEND_RETRIES, SEND_PAUSE_S = 2, 0.2
 
 #: Places in the envelope that the ring function of ``common.lua`` fills in.
 BELL_ID, BELL_QUEUE = "BELLID", "BELLQUEUE"
@@ -56,7 +48,7 @@ class SteadyConnection(Connection):
     def get_transport_cls(self) -> Any:
         """Read queues guarded where they are in Redis."""
         transport = super().get_transport_cls()
-        return GuardedTransport if transport is redis.Transport else transport
+        return GuardedTransport if transport is redis_transport.Transport else transport
 
     def ensure_connection(self, *args: Any, **kwargs: Any) -> Any:
         """Connect, however often it takes."""
@@ -74,11 +66,6 @@ class SteadyAMQP(AMQP):
     Connection = SteadyConnection
 
 
-def steady_now() -> datetime:
-    """A time that only goes forward, for beat: after a host's clock was put back by hours, it would wait for hours."""
-    return datetime.fromtimestamp(time.monotonic(), UTC)
-
-
 def make_celery(settings: Settings) -> Celery:
     """A Celery app without tasks; workers add theirs, everyone else sends by name."""
     app = Celery("corelane", broker=settings.redis_url, set_as_current=False, amqp=SteadyAMQP)
@@ -92,7 +79,6 @@ def make_celery(settings: Settings) -> Celery:
         task_ignore_result=True,
         task_store_errors_even_if_ignored=False,
         task_default_queue=KEEPER_QUEUE,
-        task_routes={SWEEP_TASK: {"queue": KEEPER_QUEUE}, DELIVER_TASK: {"queue": DELIVERY_QUEUE}},
         task_create_missing_queues=True,
         worker_prefetch_multiplier=1,
         worker_proc_alive_timeout=CHILD_START_S,
@@ -109,16 +95,11 @@ def make_celery(settings: Settings) -> Celery:
             "socket_connect_timeout": 5,
             "socket_keepalive": True,
             "health_check_interval": BROKER_TIMEOUT_S,
+            "max_retries": SEND_RETRIES,
+            "interval_start": SEND_PAUSE_S,
+            "interval_step": SEND_PAUSE_S,
+            "interval_max": SEND_PAUSE_S,
         },
-        beat_scheduler="celery.beat:Scheduler",
-        beat_schedule={
-            "sweep": {
-                "task": SWEEP_TASK,
-                "schedule": schedule(settings.sweep_s, nowfun=steady_now),
-                "options": {"queue": KEEPER_QUEUE, "expires": SWEEP_EXPIRES_S},
-            }
-        },
-        beat_max_loop_interval=settings.sweep_s,
     )
     return app
 
@@ -141,20 +122,10 @@ def bell_envelope(app: Celery) -> str:
 
 
 def ring_core(app: Celery, core: Core) -> None:
-    """Ring a core through Celery itself; the keeper's way, independent of the envelope."""
-    app.send_task(DRAIN_TASK, queue=core.queue, retry=False)
-
-
-def send_deliver(app: Celery) -> None:
-    """Have due deliveries posted; a courier that posts already makes this one end at once."""
-    app.send_task(DELIVER_TASK, queue=DELIVERY_QUEUE, expires=SWEEP_EXPIRES_S, retry=False)
-
-
-def send_feed(app: Celery) -> None:
-    """Have large jobs fed; a feeder that runs already makes this one end at once."""
-    app.send_task(FEED_TASK, queue=KEEPER_QUEUE, expires=SWEEP_EXPIRES_S, retry=False)
-
-
-def send_batches(app: Celery) -> None:
-    """Have batches carried on; one that runs already makes this one end at once."""
-    app.send_task(BATCH_TASK, queue=KEEPER_QUEUE, expires=SWEEP_EXPIRES_S, retry=False)
+    """Ring a core through Celery itself; the keeper's way, independent of the envelope. Raises StoreUnavailable soon if
+    Redis is away.
+    """
+    try:
+        app.send_task(DRAIN_TASK, queue=core.queue, retry=False)
+    except (KombuError, redis.exceptions.RedisError, OSError) as error:
+        raise StoreUnavailable(f"Redis takes no bell for {core}: {error}") from error

@@ -8,12 +8,11 @@ job: ``payload`` is the first of the stored slice, ``first`` the first of this s
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-#: Celery tasks, by the names they are sent under.
+#: The Celery task that rings a core, by the name it is sent under.
 DRAIN_TASK = "corelane.drain"
-SWEEP_TASK = "corelane.sweep"
-FEED_TASK = "corelane.feed"
-DELIVER_TASK = "corelane.deliver"
-BATCH_TASK = "corelane.batch"
+
+#: Tasks of the version before, whose messages may still lie in the queues of the keeper and the sender of webhooks.
+FORMER_TASKS = ("corelane.sweep", "corelane.feed", "corelane.deliver", "corelane.batch")
 
 #: Who asks without an API key.
 PUBLIC = "public"

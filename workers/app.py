@@ -1,7 +1,7 @@
 """The Celery app of the worker processes: ``celery -A workers.app worker …``, an entry point.
 
-All tasks are registered here, in one place, and call plain functions. Which role a process plays is said by its queues;
-one that serves a core has ``CORELANE_CORE`` set.
+All tasks are registered here, in one place, and call plain functions. Which role a process plays is said by its queues,
+and so is which loops it runs (``workers.roles``); one that serves a core has ``CORELANE_CORE`` set.
 """
 
 import os
@@ -11,11 +11,12 @@ from typing import Any
 from celery import Celery, signals
 
 from corelane.broker import bell_envelope, make_celery
-from corelane.errors import Unavailable
-from corelane.lanes import BATCH_TASK, DELIVER_TASK, DRAIN_TASK, FEED_TASK, SWEEP_TASK, Core
+from corelane.lanes import DRAIN_TASK, FORMER_TASKS, Core
 from corelane.log import configure_logging, get_logger
 from corelane.settings import Settings
 from workers.faults import FaultRecord
+from workers.loops import add_loops
+from workers.roles import loops_by_queue
 from workers.steps import add_steps
 
 log = get_logger(__name__)
@@ -30,9 +31,15 @@ def create_app(settings: Settings) -> Celery:
     add_steps(celery)
     if settings.core is not None:
         _add_drain(celery, settings, Core(settings.core_host, settings.core))
-    _add_keeping(celery, settings)
+    add_loops(celery, loops_by_queue(celery, settings))
+    for name in FORMER_TASKS:
+        celery.task(name=name, send_events=False)(pass_over)
     signals.setup_logging.connect(lambda **_: configure_logging(settings.log_level, settings.log_format), weak=False)
     return celery
+
+
+def pass_over() -> None:
+    """Do nothing: a message of the version before asks for what a loop does anyway."""
 
 
 def _add_drain(celery: Celery, settings: Settings, core: Core) -> None:
@@ -69,67 +76,6 @@ def end_process(core: Any) -> None:
     log.info("process_ends_to_free_memory")
     core.close()
     os._exit(0)
-
-
-def _add_keeping(celery: Celery, settings: Settings) -> None:
-    """The sweep, the feeding and the deliveries; connections are opened once, by the first that runs."""
-    sweeping, making = threading.Lock(), threading.Lock()
-    held: dict[str, Any] = {}
-    couriers: list[Any] = []
-
-    @celery.task(name=SWEEP_TASK, send_events=False)
-    def sweep_once() -> str:
-        from corelane.store.batches import BatchWatch
-        from corelane.store.feeding import Feeder
-        from corelane.store.upkeep import Upkeep
-        from workers.keeper import sweep
-
-        if not sweeping.acquire(blocking=False):
-            return "another sweep runs"
-        try:
-            if not held:
-                bell = bell_envelope(celery)
-                held.update(upkeep=Upkeep(settings, bell), feeder=Feeder(settings, bell), batches=BatchWatch(settings))
-            return sweep(celery, **held)
-        except Unavailable as error:
-            log.warning("sweep_waits_for_store", detail=error.detail)
-            return error.detail
-        finally:
-            sweeping.release()
-
-    @celery.task(name=FEED_TASK, send_events=False)
-    def feed_jobs() -> str:
-        from corelane.store.feeding import Feeder
-        from workers.feeding import feed
-
-        try:
-            return feed(Feeder(settings, bell_envelope(celery)), celery.stop_flag.is_set)
-        except Unavailable as error:
-            log.warning("feed_waits_for_store", detail=error.detail)
-            return error.detail
-
-    @celery.task(name=BATCH_TASK, send_events=False)
-    def carry_batches() -> str:
-        from workers.batches import carry_on
-
-        try:
-            return carry_on(settings, bell_envelope(celery), celery.stop_flag.is_set)
-        except Unavailable as error:
-            log.warning("batches_wait_for_store", detail=error.detail)
-            return error.detail
-
-    @celery.task(name=DELIVER_TASK, send_events=False)
-    def deliver_due() -> str:
-        from workers.delivery import Courier
-
-        with making:
-            if not couriers:
-                couriers.append(Courier(settings))
-        try:
-            return str(couriers[0].post_due(celery.stop_flag.is_set))
-        except Unavailable as error:
-            log.warning("courier_waits_for_store", detail=error.detail)
-            return error.detail
 
 
 app = create_app(Settings())

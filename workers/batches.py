@@ -1,4 +1,4 @@
-"""The batch task: carries batches on from step to step, one holder of the turn at a time, on the keeper's queue.
+"""The batch loop: carries batches on from step to step, one holder of the turn at a time, in the keeper.
 
 Every step may be repeated: a keeper that dies anywhere is followed by another, who goes on from what stands in the
 store. A batch whose storage fails waits and harms no other. Files whose time is over are deleted here, too.
@@ -29,8 +29,8 @@ from workers.batch_output import conclude
 
 log = get_logger(__name__)
 
-#: One task goes on for so long at most, so that Celery sees tasks end; the next sweep begins another, in seconds.
-TASK_S = 60
+#: One round goes on for so long at most, so that files are tidied now and then, in seconds.
+ROUND_S = 60
 
 #: Pause while nothing has come further, in seconds.
 IDLE_PAUSE_S = 0.2
@@ -45,15 +45,19 @@ HOLD_S = 15.0
 TIDY_S = STRAY_AGE_S = 24 * 3600
 
 
-def carry_on(settings: Settings, bell: str, should_stop: Callable[[], bool]) -> str:
-    """Carry batches on until none is open; a line on what was done. Raises Unavailable if Redis is away."""
-    return asyncio.run(_carry_on(settings, bell, should_stop))
+def carry_on(settings: Settings, bell: str, should_stop: Callable[[], bool], name: str = "") -> int:
+    """Carry batches on until none is open; the steps taken. Raises Unavailable if Redis is away.
+
+    ``name`` is told apart from every other holder's (made up if not given): one that comes back after an error goes on
+    with its turn.
+    """
+    return asyncio.run(_carry_on(settings, bell, should_stop, name or uuid4().hex))
 
 
-async def _carry_on(settings: Settings, bell: str, should_stop: Callable[[], bool]) -> str:
+async def _carry_on(settings: Settings, bell: str, should_stop: Callable[[], bool], name: str) -> int:
     link = AsyncLink(settings.redis_url)
     jobs, storage = JobStore(link, settings, bell), open_storage(settings)
-    desk = Desk(uuid4().hex, settings, jobs, Fleet(link), BatchStore(link), FileStore(link), storage)
+    desk = Desk(name, settings, jobs, Fleet(link), BatchStore(link), FileStore(link), storage)
     try:
         return await Rounds(desk).run(should_stop)
     finally:
@@ -69,10 +73,10 @@ class Rounds:
         self._not_before: dict[str, float] = {}
         self._failures: dict[str, int] = {}
 
-    async def run(self, should_stop: Callable[[], bool]) -> str:
+    async def run(self, should_stop: Callable[[], bool]) -> int:
         """Rounds until nothing is open, the time is over, or another has the turn."""
         desk, steps, held_s = self._desk, 0, float("-inf")
-        deadline = time.monotonic() + TASK_S
+        deadline = time.monotonic() + ROUND_S
         try:
             if await desk.batches.take_turn(desk.name):
                 await self._clean()
@@ -91,7 +95,7 @@ class Rounds:
         except TurnLost as error:
             log.info("batches_left_to_another", detail=error.detail)
         await desk.batches.end_turn(desk.name)
-        return f"{steps} steps"
+        return steps
 
     async def _hold(self, records: Sequence[BatchRecord]) -> None:
         jobs = [group.job for record in records for group in record.groups if group.refused is None]

@@ -1,7 +1,9 @@
 """The courier: posts what is due, many at a time, a few to each host.
 
-It takes deliveries as threads become free and waits for the store to wake it. Whatever dies, a delivery that was taken
-is due again a few seconds after its attempt must have been over; its bytes were kept before the first one.
+It takes deliveries as threads become free and waits for the store to wake it. What it has under way it holds, again and
+again; whatever dies, a delivery that is not held is due again within seconds. Its bytes were kept before the first
+attempt. A failure that falls into a time in which this process could not hold the delivery, as it was stopped or Redis
+was away, is not the receiver's: the attempt is made again, and counts for nothing.
 """
 
 import asyncio
@@ -10,75 +12,102 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from corelane.errors import SetupError, Unavailable
+from corelane.errors import SetupError, StoreUnavailable, Unavailable
 from corelane.faults import reach
 from corelane.log import get_logger
 from corelane.settings import Settings
 from corelane.store.async_link import AsyncLink
-from corelane.store.deliveries import Attempt, Delivery, DeliveryStore
+from corelane.store.deliveries import HOLD_S, LEASE_S, Attempt, Delivery, DeliveryStore
 from corelane.store.records import JobRecord
 from corelane.store.results import read_results
 from corelane.webhooks.events import event_payload, job_data, sign_payload, signing_secrets
 from corelane.webhooks.post import post_event
-from corelane.webhooks.retries import Reply, judge, window_s
+from corelane.webhooks.retries import Reply, Verdict, judge, window_s
 
 log = get_logger(__name__)
 
-#: One task posts for so long at most, so that Celery sees tasks end; the next sweep begins another, in seconds.
-TASK_S = 60
+#: A receiver's yes is reported again and again for so long while Redis is away, in seconds: it need not be asked twice.
+REPORT_S, REPORT_PAUSE_S = 10.0, 0.5
 
-#: With every thread busy, whether to stop is looked at this often, in seconds.
-BUSY_LOOK_S = 1.0
+#: Longest time a small job's results are waited for, in seconds.
+RESULTS_S = 10
+
+
+class Hold:
+    """How long a delivery is surely held by this process; once that was over, it stays over."""
+
+    def __init__(self, since_s: float) -> None:
+        self._until_s = since_s + LEASE_S
+
+    @property
+    def lasts(self) -> bool:
+        """Whether nobody else can have been given the delivery."""
+        return time.monotonic() < self._until_s
+
+    def renew(self, since_s: float) -> None:
+        """It was held again at that time."""
+        if self.lasts:
+            self._until_s = since_s + LEASE_S
 
 
 class Courier:
-    """Posts due deliveries from the threads of this process. One at a time: a second round ends at once."""
+    """Posts due deliveries from the threads of this process. Its rounds are called from one thread."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._round = threading.Lock()
         self._local = threading.local()
         self._pool = ThreadPoolExecutor(settings.webhook_threads, "courier")
-        self._under_way: set[Future[None]] = set()
+        self._under_way: dict[str, tuple[Hold, Future[None]]] = {}
+        self._held_s = 0.0
 
-    def post_due(self, should_stop: Callable[[], bool]) -> str:
-        """Post what is due and what becomes due, for a while; a line on it. Raises Unavailable if Redis is away.
+    def go_round(self) -> None:
+        """Take what is due, as far as threads are free, or wait a moment; raises Unavailable if Redis is away."""
+        self._hold()
+        free = self._settings.webhook_threads - len(self._under_way)
+        if not free:
+            self._wait_for_one()
+            return
+        began_s = time.monotonic()
+        taken = self._store().take(free)
+        for delivery in taken:
+            if delivery not in self._under_way:  # else its lease had lapsed; it is being posted here
+                hold = Hold(began_s)
+                self._under_way[delivery] = hold, self._pool.submit(self._deliver, delivery, hold)
+        if not taken:
+            self._store().wait()
 
-        What is under way at the end goes on; when told to stop, it is waited for.
-        """
-        if not self._round.acquire(blocking=False):
-            return "posts already"
+    def finish(self) -> None:
+        """Take no more, and wait for what is under way."""
+        end = time.monotonic() + self._settings.webhook_timeout_s
+        while self._under_way and time.monotonic() < end:
+            with suppress(Unavailable):
+                self._hold()
+            self._wait_for_one()
+
+    def _hold(self) -> None:
+        self._under_way = {each: entry for each, entry in self._under_way.items() if not entry[1].done()}
+        now = time.monotonic()
+        if now - self._held_s < HOLD_S:
+            return
+        holds = {each: hold for each, (hold, _) in self._under_way.items() if hold.lasts}
+        if holds:
+            self._store().hold(list(holds))
+        for hold in holds.values():
+            hold.renew(now)
+        self._held_s = now
+
+    def _wait_for_one(self) -> None:
+        wait([future for _, future in self._under_way.values()], HOLD_S, FIRST_COMPLETED)
+
+    def _deliver(self, delivery: str, hold: Hold) -> None:
         try:
-            taken = self._post_until(time.monotonic() + TASK_S, should_stop)
-            if should_stop():
-                wait(self._under_way, self._settings.webhook_timeout_s)
-            return f"{taken} taken"
-        finally:
-            self._round.release()
-
-    def _post_until(self, end: float, should_stop: Callable[[], bool]) -> int:
-        store, total = self._store(), 0
-        while not should_stop() and time.monotonic() < end:
-            self._under_way = {future for future in self._under_way if not future.done()}
-            free = self._settings.webhook_threads - len(self._under_way)
-            if not free:
-                wait(self._under_way, BUSY_LOOK_S, FIRST_COMPLETED)
-                continue
-            taken = store.take(free)
-            self._under_way |= {self._pool.submit(self._deliver, delivery) for delivery in taken}
-            total += len(taken)
-            if not taken:
-                store.wait()
-        return total
-
-    def _deliver(self, delivery: str) -> None:
-        try:
-            deliver(self._settings, self._store(), delivery)
+            deliver(self._settings, self._store(), delivery, lambda: hold.lasts)
         except Unavailable as error:
-            log.warning("delivery_waits_for_store", delivery=delivery, detail=error.detail)
+            log.info("delivery_waits_for_store", delivery=delivery, detail=error.detail)
         except Exception as error:  # nobody waits for this thread's result
             log.error("delivery_broke", delivery=delivery, exc_info=error)
 
@@ -90,8 +119,11 @@ class Courier:
         return store
 
 
-def deliver(settings: Settings, store: DeliveryStore, delivery_id: str) -> None:
-    """Make one attempt and report it. A delivery that is done or forgotten is left alone."""
+def deliver(settings: Settings, store: DeliveryStore, delivery_id: str, is_held: Callable[[], bool]) -> None:
+    """Make one attempt and report it. A delivery that is done or forgotten is left alone.
+
+    A failure is not reported if the delivery is not held any more: it is due again, if it is not under way elsewhere.
+    """
     delivery = store.get(delivery_id)
     if delivery is None or delivery.state != "pending":
         return
@@ -102,16 +134,11 @@ def deliver(settings: Settings, store: DeliveryStore, delivery_id: str) -> None:
     reach("delivery.posted", settings.armed_faults)
     tries = delivery.tries + 1
     verdict = judge(reply, tries, settings.webhook_retries_s, random.random(), datetime.now(UTC))
+    if verdict.outcome == "failed" and not is_held():
+        log.info("delivery_lapsed", delivery=delivery_id, host=delivery.host, status=reply.status, error=reply.error)
+        return
     attempt = Attempt(at_ms, reply.status, reply.duration_ms, reply.error, reply.snippet)
-    state = store.report(
-        delivery_id,
-        verdict.outcome,
-        attempt,
-        is_host_well=verdict.is_host_well,
-        pause_s=verdict.pause_s,
-        rest_s=verdict.host_pause_s,
-        window_s=window_s(settings.webhook_retries_s),
-    )
+    state = _report(store, settings, delivery_id, verdict, attempt)
     log.info(
         "delivery",
         delivery=delivery_id,
@@ -126,6 +153,26 @@ def deliver(settings: Settings, store: DeliveryStore, delivery_id: str) -> None:
         retry_after_s=verdict.pause_s,
         request_id=delivery.headers.get("x-request-id"),
     )
+
+
+def _report(store: DeliveryStore, settings: Settings, delivery: str, verdict: Verdict, attempt: Attempt) -> str:
+    """Report an attempt; the state of its delivery. What needs no further attempt is reported until Redis takes it."""
+    end = time.monotonic() + (0 if verdict.outcome == "failed" else REPORT_S)
+    while True:
+        try:
+            return store.report(
+                delivery,
+                verdict.outcome,
+                attempt,
+                is_host_well=verdict.is_host_well,
+                pause_s=verdict.pause_s,
+                rest_s=verdict.host_pause_s,
+                window_s=window_s(settings.webhook_retries_s),
+            )
+        except Unavailable:
+            if time.monotonic() > end:
+                raise
+            time.sleep(REPORT_PAUSE_S)
 
 
 def make_payload(settings: Settings, delivery: Delivery) -> bytes:
@@ -159,7 +206,10 @@ async def _small_results(settings: Settings, job: JobRecord) -> list[dict[str, A
         return []
     link = AsyncLink(settings.redis_url)
     try:
-        results = await read_results(link, job, 0, job.total)
+        async with asyncio.timeout(RESULTS_S):
+            results = await read_results(link, job, 0, job.total)
+    except TimeoutError:
+        raise StoreUnavailable("Redis does not answer in time") from None
     finally:
         await link.close()
     return results if sum(each["status"] == "succeeded" for each in results) == job.succeeded else []

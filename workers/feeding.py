@@ -1,24 +1,28 @@
-"""The feed task: keeps the lanes filled from the files of large jobs, one step of each in turn."""
+"""The feed loop: keeps the lanes filled from the files of large jobs, one step of each in turn."""
 
 import time
 from collections.abc import Callable
-from uuid import uuid4
 
 from corelane.log import get_logger
 from corelane.store.feeding import Feeder
 
 log = get_logger(__name__)
 
-#: One task feeds for so long at most, so that Celery sees tasks end; the next sweep begins another, in seconds.
-TASK_S = 60
+#: One round feeds for so long at most, so that strays are looked for now and then, in seconds.
+ROUND_S = 60
 
 #: Pause while every job's slices in progress leave no room, in seconds.
 FULL_PAUSE_S = 0.05
 
 
-def feed(feeder: Feeder, should_stop: Callable[[], bool]) -> str:
-    """Feed until nothing is left to be fed; a line on what was done. Raises Unavailable if Redis is away."""
-    name, steps, deadline = uuid4().hex, 0, time.monotonic() + TASK_S
+def feed(feeder: Feeder, name: str, should_stop: Callable[[], bool]) -> int:
+    """Feed until nothing is left to be fed, if nobody else does; the steps taken. Raises Unavailable if Redis is away.
+
+    ``name`` is told apart from every other feeder's; one that comes back after an error goes on with its turn.
+    """
+    if not feeder.has_work(name):
+        return 0
+    steps, deadline = 0, time.monotonic() + ROUND_S
     feeder.remove_strays()
     while not should_stop() and time.monotonic() < deadline and feeder.take_turn(name):
         jobs = feeder.jobs()
@@ -29,4 +33,4 @@ def feed(feeder: Feeder, should_stop: Callable[[], bool]) -> str:
         if not fed:
             time.sleep(FULL_PAUSE_S)
     feeder.end_turn(name)
-    return f"{steps} steps"
+    return steps

@@ -1,21 +1,16 @@
-"""Bootsteps every worker needs: a stop flag its child can see, quick notice of a dead child, and no orphans.
+"""Bootsteps every worker needs: a stop flag its child can see, and quick notice of a dead child.
 
-Celery leaves three gaps: a drain that lingers never learns of a warm shutdown (remote ``shutdown`` sends no signal at
-all), the parent looks for dead children only every five seconds, and the clock of a killed keeper (beat) lives on.
+Celery leaves two gaps: a drain that lingers never learns of a warm shutdown (remote ``shutdown`` sends no signal at
+all), and the parent looks for dead children only every five seconds.
 """
 
-import ctypes
 import mmap
-import signal
 from typing import Any
 
-from celery import Celery, bootsteps, signals
+from celery import Celery, bootsteps
 
 #: How often the parent looks after its child, in seconds; found dead within 0.7 s, at no cost that shows.
 REAP_S = 0.5
-
-#: PR_SET_PDEATHSIG of prctl(2): the signal a process gets when its parent dies.
-PR_SET_PDEATHSIG = 1
 
 
 class StopFlag:
@@ -74,14 +69,8 @@ class ReapChildren(bootsteps.StartStopStep):
             self._timer = None
 
 
-def die_with_parent(**_: object) -> None:
-    """Have this process end with its parent, however that ends: a beat without its keeper would ring for ever."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
 def add_steps(app: Celery) -> None:
-    """Give an app its stop flag and both steps, and its beat an end."""
-    signals.beat_embedded_init.connect(die_with_parent, weak=False)
+    """Give an app its stop flag and both steps."""
     app.stop_flag = StopFlag()
     app.steps["worker"].add(RaiseStopFlag)
     app.steps["consumer"].add(ReapChildren)

@@ -17,13 +17,6 @@ from corelane.engine.cores import CoreSlot, core_slot, pin
 from corelane.lanes import DELIVERY_QUEUE, KEEPER_QUEUE, Core
 from corelane.settings import Settings, read_settings
 
-#: Tasks of the keeper at a time: one sweeps, one feeds, one carries batches on, and there is room for those that find
-#: them at it.
-KEEPER_THREADS = 6
-
-#: Tasks of the courier at a time: one posts, from threads of its own, the other finds it at it.
-COURIER_TASKS = 2
-
 #: A stop waits this long for requests that are being answered; longer waits are cut, and clients ask again, in seconds.
 API_GRACE_S = 10
 
@@ -45,10 +38,10 @@ def worker_argv(core: Core) -> list[str]:
 
 
 def keeper_argv(host: str) -> list[str]:
-    """The keeper: beat, sweeps and feeding in one process of threads."""
+    """The keeper: sweeps, feeding and batches, from loops of its own."""
     return celery_argv(
-        *("worker", "-n", f"keeper@{host}", "-Q", KEEPER_QUEUE, "-B"),
-        *("-P", "threads", "-c", str(KEEPER_THREADS), "--without-gossip", "--without-mingle", "--loglevel", "INFO"),
+        *("worker", "-n", f"keeper@{host}", "-Q", KEEPER_QUEUE),
+        *("-P", "threads", "-c", "1", "--without-gossip", "--without-mingle", "--loglevel", "INFO"),
     )
 
 
@@ -56,7 +49,7 @@ def deliveries_argv(host: str) -> list[str]:
     """The courier: posts webhooks, in a process where a receiver can hold up nothing else."""
     return celery_argv(
         *("worker", "-n", f"deliveries@{host}", "-Q", DELIVERY_QUEUE),
-        *("-P", "threads", "-c", str(COURIER_TASKS), "--without-gossip", "--without-mingle", "--loglevel", "INFO"),
+        *("-P", "threads", "-c", "1", "--without-gossip", "--without-mingle", "--loglevel", "INFO"),
     )
 
 

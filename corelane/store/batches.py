@@ -243,13 +243,13 @@ class BatchStore:
 
 
 class BatchWatch:
-    """Tells the sweep whether there is anything to do for batches and files."""
+    """Tells the keeper whether there is anything to do for batches and files."""
 
     def __init__(self, settings: Settings) -> None:
         self._link = Link(settings.redis_url)
 
-    def has_work(self) -> bool:
-        """Whether a batch is open, or something is to be forgotten or tidied, and nobody is at it."""
+    def has_work(self, name: str = "") -> bool:
+        """Whether a batch is open, or something is to be forgotten or tidied, and nobody else is at it."""
         seconds, micros = self._link("TIME")
         now = int(seconds) * 1000 + int(micros) // 1000
         batches, retiring, tidied, busy = self._link.many(
@@ -257,10 +257,10 @@ class BatchWatch:
                 ("ZCARD", "cl:batching"),
                 ("ZCOUNT", "cl:retiring", "-inf", now),
                 ("EXISTS", "cl:tidied"),
-                ("EXISTS", "cl:batcher"),
+                ("GET", "cl:batcher"),
             ]
         )
-        return not busy and bool(batches or retiring or not tidied)
+        return busy in (None, name.encode()) and bool(batches or retiring or not tidied)
 
 
 def _pair(refused: Any) -> tuple[str, str] | None:

@@ -1,6 +1,6 @@
 """Deliveries as their sender sees them: which are due, what is posted, and what came of it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -10,8 +10,12 @@ from corelane.settings import Settings
 from corelane.store.connections import Command, Link, pairs
 from corelane.store.records import JobRecord
 
-#: A delivery that was handed out is due again this long after its attempt must be over, in seconds.
-LEASE_GRACE_S = 3
+#: A delivery that was handed out is due again after this time unless its sender holds it, in seconds: what a killed
+#: sender had under way goes out again within five, however long an attempt may take.
+LEASE_S = 3.0
+
+#: A sender holds what it has under way this often, in seconds.
+HOLD_S = 0.75
 
 #: A sender that has nothing to do looks again when something is due, after this at the latest, in seconds; whatever
 #: changes wakes it before.
@@ -127,11 +131,14 @@ class DeliveryStore:
         command = schedule_command(self._settings, event, subject, owner, url, data, headers)
         return str(self._link.run("schedule", *command).decode())
 
-    def take(self, limit: int) -> list[str]:
-        """Ids of deliveries to try now, at most so many; each is handed out again unless its attempt is reported."""
-        lease_ms = int(1000 * (self._settings.webhook_timeout_s + LEASE_GRACE_S))
-        taken = self._link.run("take_due", limit, lease_ms, self._settings.webhook_host_threads)
+    def take(self, limit: int, lease_s: float = LEASE_S) -> list[str]:
+        """Ids of deliveries to try now, at most so many; each is handed out again unless it is held or reported."""
+        taken = self._link.run("take_due", limit, int(1000 * lease_s), self._settings.webhook_host_threads)
         return [delivery.decode() for delivery in taken]
+
+    def hold(self, deliveries: Sequence[str]) -> None:
+        """Show that their sender is still at them."""
+        self._link.run("hold", int(1000 * LEASE_S), *deliveries)
 
     def wait(self) -> None:
         """Until something may be due, or a moment is over."""

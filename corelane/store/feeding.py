@@ -72,10 +72,10 @@ class Feeder:
         self._bell = bell
         self._link = Link(settings.redis_url)
 
-    def has_work(self) -> bool:
-        """Whether a job waits for a feeder that is alive."""
-        jobs, feeder = self._link.many([("ZCARD", "cl:feeds"), ("EXISTS", "cl:feeder")])
-        return bool(jobs) and not feeder
+    def has_work(self, name: str = "") -> bool:
+        """Whether a job waits for a feeder that is alive, or for this one."""
+        jobs, feeder = self._link.many([("ZCARD", "cl:feeds"), ("GET", "cl:feeder")])
+        return bool(jobs) and feeder in (None, name.encode())
 
     def take_turn(self, name: str) -> bool:
         """Become, or stay, the one that feeds."""

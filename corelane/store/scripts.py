@@ -40,6 +40,7 @@ NAMES = (
     "cancel_batch",
     "schedule",
     "take_due",
+    "hold",
     "report",
     "redeliver",
 )

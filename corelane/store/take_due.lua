@@ -1,5 +1,6 @@
 -- take_due(limit, lease_ms, most) → deliveries to try now, at most `limit`, and `most` of a host under way at a time
--- Each is due again after `lease_ms` unless its outcome is reported first. Hosts whose circuit is open are not looked at.
+-- Each is due again after `lease_ms` unless it is held or its outcome is reported first. Hosts whose circuit is open are not
+-- looked at.
 local limit, lease_ms, most = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local HOSTS_PER_LOOK = 200
 local now, taken = now_ms(), {}

@@ -8,7 +8,7 @@ import orjson
 from corelane.errors import WorkerLost
 from corelane.faults import reach
 from corelane.jobs import failed_result
-from corelane.lanes import DELIVERY_QUEUE, Ref, return_refs
+from corelane.lanes import Ref, return_refs
 from corelane.settings import Settings
 from corelane.store.connections import Link, pairs
 from corelane.store.fleet import FORGET_CORE_MS
@@ -65,10 +65,6 @@ class Upkeep:
         """Remove what is of no more use and has no end of its own; the refs of ended jobs that were dropped."""
         dead_ms = self._settings.webhook_dead_ttl_s * 1000
         return int(self._link.run("prune", FORGET_CORE_MS, dead_ms, IDLE_S * 1000, PRUNED_AT_ONCE))
-
-    def rings_waiting(self) -> int:
-        """Messages that no courier has taken from its queue yet."""
-        return int(self._link("LLEN", DELIVERY_QUEUE))
 
     def _return(self, lease: str, *, only_lapsed: bool) -> int:
         held = self._link("HGETALL", f"cl:claim:{lease}")

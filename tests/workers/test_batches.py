@@ -113,7 +113,7 @@ def test_batch_waits_for_a_model_to_be_announced(bench: BatchBench) -> None:
     batch = bench.begin(line("a"))
     ends = time.monotonic() + 1
 
-    async def rounds(desk: Desk) -> str:
+    async def rounds(desk: Desk) -> int:
         return await Rounds(desk).run(lambda: time.monotonic() > ends)
 
     bench.at_desk(rounds)

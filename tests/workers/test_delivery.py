@@ -5,7 +5,6 @@ another's receiver.
 import asyncio
 import base64
 import json
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,7 +24,7 @@ from corelane.store.deliveries import Attempt, Delivery, DeliveryStore
 from corelane.store.delivery_log import DeliveryLog, LoggedDelivery
 from tests.corelane.store_bench import Bench, answered, claimed
 from tests.receivers import dripping, listener, receiver
-from workers.delivery import Courier
+from workers.roles import sending
 
 SECRET = "whsec_" + base64.b64encode(b"0123456789abcdef01234567").decode()
 
@@ -53,14 +52,13 @@ def store(hooked: Settings) -> DeliveryStore:
 
 @contextmanager
 def courier(settings: Settings) -> Iterator[None]:
-    stop = threading.Event()
-    thread = threading.Thread(target=Courier(settings).post_due, args=(stop.is_set,))
-    thread.start()
+    loop = sending(settings)
+    loop.start()
     try:
         yield
     finally:
-        stop.set()
-        thread.join(20)
+        loop.ask_to_stop()
+        assert loop.join(20)
 
 
 def until(condition: Callable[[], bool], seconds: float = 20) -> None:
@@ -293,11 +291,10 @@ def test_host_that_asks_for_a_pause_gets_it(raw: redis.Redis, hooked: Settings, 
 
 
 def test_attempt_whose_sender_died_is_made_again_and_a_late_report_changes_nothing(
-    hooked: Settings, store: DeliveryStore
+    store: DeliveryStore,
 ) -> None:
-    quick = DeliveryStore(hooked.model_copy(update={"webhook_timeout_s": -2.9}))
     delivery = announce(store, "https://a.example/x")
-    assert quick.take(1) == [delivery]
+    assert store.take(1, lease_s=0.1) == [delivery]
     until(lambda: store.take(1) == [delivery])
     done = Attempt(0, 204, 1, None, "")
     report = {"is_host_well": True, "pause_s": None, "rest_s": 0.0, "window_s": 1e6}
@@ -337,15 +334,6 @@ def test_without_a_secret_the_sender_says_so_and_sends_nothing(
         until(lambda: len(attempts(raw, delivery)) > 0)
     assert "CORELANE_WEBHOOK_SECRET" in (attempts(raw, delivery)[0].error or "")
     assert found.posts == []
-
-
-def test_second_round_in_a_process_ends_at_once(hooked: Settings) -> None:
-    stop, one = threading.Event(), Courier(hooked)
-    thread = threading.Thread(target=one.post_due, args=(stop.is_set,))
-    thread.start()
-    until(lambda: one.post_due(stop.is_set) == "posts already")
-    stop.set()
-    thread.join(10)
 
 
 @pytest.fixture

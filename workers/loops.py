@@ -1,0 +1,185 @@
+"""Loops: the work that a process repeats from threads of its own for as long as it lives.
+
+No message is needed for a loop to go on, and none can hold it up: what Celery's consumer, its queues and Redis go
+through changes nothing but the result of a round. A round that fails is followed by another one. A guard looks at
+every loop once a second; where one whose rounds are short does not move, the process ends and another takes its place.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from celery import Celery, bootsteps
+
+from corelane.errors import Unavailable
+from corelane.log import get_logger
+
+log = get_logger(__name__)
+
+#: The guard looks this often, in seconds.
+GUARD_S = 1.0
+
+#: Looks in a row at which a loop has not moved before its process ends. Looks are counted, not the clock: a process
+#: that was stopped for a while stood still as a whole, and goes on.
+STUCK_LOOKS = 60
+
+#: Exit status of a process whose loop stood still: EX_SOFTWARE of sysexits.h.
+STUCK_STATUS = 70
+
+#: Pause after a round that failed, in seconds: well below the five within which everything goes on after a fault.
+RETRY_S = 0.5
+
+Round = Callable[[], object]
+
+
+class Loop:
+    """One piece of work, round after round, in a thread of its own.
+
+    ``begin`` makes what a round needs, in that thread; it is called again after an error nobody foresaw. ``end`` is
+    called once after the last round. Rounds of a loop that ``must_move`` take seconds at most.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        begin: Callable[[], Round],
+        *,
+        pause_s: float,
+        must_move: bool = True,
+        end: Callable[[], object] = bool,
+    ) -> None:
+        self.name = name
+        self.must_move = must_move
+        self.rounds = 0
+        self._begin, self._end, self._pause_s = begin, end, pause_s
+        self._round: Round | None = None
+        self._wake, self._over = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it was asked to stop; long rounds look at this."""
+        return self._over.is_set()
+
+    def start(self) -> None:
+        """Begin with the first round."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Have the next round begin now."""
+        self._wake.set()
+
+    def ask_to_stop(self) -> None:
+        """Let the round in hand be the last."""
+        self._over.set()
+        self._wake.set()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for its end; whether it came in time."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while not self._over.is_set():
+            pause_s = self._pause_s if self._go_round() else RETRY_S
+            self.rounds += 1
+            self._wake.wait(pause_s)
+            self._wake.clear()
+        self._end()
+
+    def _go_round(self) -> bool:
+        """One round; whether it succeeded."""
+        try:
+            if self._round is None:
+                self._round = self._begin()
+            self._round()
+        except Unavailable as error:
+            log.warning("loop_waits", loop=self.name, detail=error.detail)
+            return False
+        except Exception:  # nobody else hears of it, and the next round must come
+            log.exception("round_broke", loop=self.name)
+            self._round = None
+            return False
+        return True
+
+
+class Guard:
+    """Ends this process when one of its loops stands still, after saying so."""
+
+    def __init__(self, loops: Sequence[Loop], end: Callable[[int], object] = os._exit) -> None:
+        self._loops = [loop for loop in loops if loop.must_move]
+        self._seen = [-1] * len(self._loops)
+        self._looks = [0] * len(self._loops)
+        self._end = end
+        self._over = threading.Event()
+
+    def start(self) -> None:
+        """Look from now on."""
+        threading.Thread(target=self._run, name="guard", daemon=True).start()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._over.set()
+
+    def look(self) -> None:
+        """One look at every loop."""
+        for place, loop in enumerate(self._loops):
+            has_moved, self._seen[place] = self._seen[place] != loop.rounds, loop.rounds
+            self._looks[place] = 0 if has_moved else self._looks[place] + 1
+            if self._looks[place] >= STUCK_LOOKS:
+                log.critical("loop_stands_still", loop=loop.name, rounds=loop.rounds)
+                self._end(STUCK_STATUS)
+
+    def _run(self) -> None:
+        while not self._over.wait(GUARD_S):
+            self.look()
+
+
+#: The loops of a process whose worker reads a queue, by that queue, and how long they may take to end, in seconds.
+LoopsByQueue = Mapping[str, tuple[Callable[[], Sequence[Loop]], float]]
+
+
+class RunLoops(bootsteps.StartStopStep):
+    """Runs the loops of the queues a worker reads; before it connects for the first time, and whatever comes after."""
+
+    requires = frozenset({"celery.worker.components:Pool"})
+
+    def __init__(self, worker: Any, **kwargs: Any) -> None:
+        super().__init__(worker, **kwargs)
+        self._loops: list[Loop] = []
+        self._grace_s = 0.0
+        self._guard = Guard([])
+
+    def start(self, worker: Any) -> None:
+        """Begin all loops."""
+        loops_by_queue: LoopsByQueue = worker.app.loops_by_queue
+        for queue in worker.app.amqp.queues.consume_from:
+            make, grace_s = loops_by_queue.get(queue, (list, 0.0))
+            self._loops += make()
+            self._grace_s = max(self._grace_s, grace_s)
+        for loop in self._loops:
+            loop.start()
+        self._guard = Guard(self._loops)
+        self._guard.start()
+
+    def close(self, worker: Any) -> None:  # noqa: ARG002  # the signature is Celery's
+        """Ask for their end."""
+        self._guard.stop()
+        for loop in self._loops:
+            loop.ask_to_stop()
+
+    def stop(self, worker: Any) -> None:
+        """Wait for their end."""
+        self.close(worker)
+        for loop in self._loops:
+            if not loop.join(self._grace_s):
+                log.warning("loop_left_behind", loop=loop.name)
+
+    terminate = close
+
+
+def add_loops(app: Celery, loops_by_queue: LoopsByQueue) -> None:
+    """Have workers of this app run loops."""
+    app.loops_by_queue = loops_by_queue
+    app.steps["worker"].add(RunLoops)

@@ -10,7 +10,6 @@ import asyncio
 import random
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -42,6 +41,8 @@ class Hold:
 
     def __init__(self, since_s: float) -> None:
         self._until_s = since_s + LEASE_S
+        #: The attempt was reported: the delivery may be handed out again, to this process too.
+        self.is_reported = False
 
     @property
     def lasts(self) -> bool:
@@ -74,7 +75,8 @@ class Courier:
         began_s = time.monotonic()
         taken = self._store().take(free)
         for delivery in taken:
-            if delivery not in self._under_way:  # else its lease had lapsed; it is being posted here
+            known = self._under_way.get(delivery)
+            if known is None or known[0].is_reported:  # else its lease had lapsed, and it is still being posted here
                 hold = Hold(began_s)
                 self._under_way[delivery] = hold, self._pool.submit(self._deliver, delivery, hold)
         if not taken:
@@ -93,7 +95,7 @@ class Courier:
         now = time.monotonic()
         if now - self._held_s < HOLD_S:
             return
-        holds = {each: hold for each, (hold, _) in self._under_way.items() if hold.lasts}
+        holds = {each: hold for each, (hold, _) in self._under_way.items() if hold.lasts and not hold.is_reported}
         if holds:
             self._store().hold(list(holds))
         for hold in holds.values():
@@ -105,7 +107,7 @@ class Courier:
 
     def _deliver(self, delivery: str, hold: Hold) -> None:
         try:
-            deliver(self._settings, self._store(), delivery, lambda: hold.lasts)
+            deliver(self._settings, self._store(), delivery, hold)
         except Unavailable as error:
             log.info("delivery_waits_for_store", delivery=delivery, detail=error.detail)
         except Exception as error:  # nobody waits for this thread's result
@@ -119,7 +121,7 @@ class Courier:
         return store
 
 
-def deliver(settings: Settings, store: DeliveryStore, delivery_id: str, is_held: Callable[[], bool]) -> None:
+def deliver(settings: Settings, store: DeliveryStore, delivery_id: str, hold: Hold) -> None:
     """Make one attempt and report it. A delivery that is done or forgotten is left alone.
 
     A failure is not reported if the delivery is not held any more: it is due again, if it is not under way elsewhere.
@@ -134,11 +136,12 @@ def deliver(settings: Settings, store: DeliveryStore, delivery_id: str, is_held:
     reach("delivery.posted", settings.armed_faults)
     tries = delivery.tries + 1
     verdict = judge(reply, tries, settings.webhook_retries_s, random.random(), datetime.now(UTC))
-    if verdict.outcome == "failed" and not is_held():
+    if verdict.outcome == "failed" and not hold.lasts:
         log.info("delivery_lapsed", delivery=delivery_id, host=delivery.host, status=reply.status, error=reply.error)
         return
     attempt = Attempt(at_ms, reply.status, reply.duration_ms, reply.error, reply.snippet)
     state = _report(store, settings, delivery_id, verdict, attempt)
+    hold.is_reported = True
     log.info(
         "delivery",
         delivery=delivery_id,

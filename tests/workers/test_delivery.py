@@ -20,10 +20,11 @@ from corelane.jobs import Webhook
 from corelane.settings import Settings
 from corelane.store.async_link import AsyncLink
 from corelane.store.connections import Link
-from corelane.store.deliveries import Attempt, Delivery, DeliveryStore
+from corelane.store.deliveries import LEASE_S, Attempt, Delivery, DeliveryStore
 from corelane.store.delivery_log import DeliveryLog, LoggedDelivery
 from tests.corelane.store_bench import Bench, answered, claimed
 from tests.receivers import dripping, listener, receiver
+from workers.delivery import Hold, deliver
 from workers.roles import sending
 
 SECRET = "whsec_" + base64.b64encode(b"0123456789abcdef01234567").decode()
@@ -301,6 +302,33 @@ def test_attempt_whose_sender_died_is_made_again_and_a_late_report_changes_nothi
     assert store.report(delivery, "delivered", done, **report) == "delivered"  # type: ignore[arg-type]
     assert post_failed(store, delivery) == "delivered"
     assert store.take(1) == []
+
+
+def test_attempt_that_is_held_is_made_by_nobody_else(store: DeliveryStore) -> None:
+    held, left = announce(store, "https://a.example/x"), announce(store, "https://a.example/x")
+    assert sorted(store.take(2, lease_s=0.3)) == sorted([held, left])
+    store.hold([held])
+    until(lambda: store.take(2) == [left])
+    assert store.report(
+        left, "delivered", Attempt(0, 204, 1, None, ""), is_host_well=True, pause_s=None, rest_s=0, window_s=1e6
+    )
+    store.hold([left])
+    assert store.take(2) == []
+
+
+def test_failure_of_an_attempt_that_was_not_held_all_the_time_counts_for_nothing(
+    raw: redis.Redis, hooked: Settings, store: DeliveryStore
+) -> None:
+    hold = Hold(time.monotonic() - 2 * LEASE_S)
+    hold.renew(time.monotonic())
+    with receiver(lambda n: (500 if n == 0 else 204, {}, b"")) as found:
+        delivery = announce(store, found.url)
+        assert store.take(1, lease_s=0.1) == [delivery]
+        deliver(hooked, store, delivery, hold)
+        assert (len(found.posts), attempts(raw, delivery), raw.exists("cl:failures")) == (1, [], 0)
+        until(lambda: store.take(1) == [delivery])
+        deliver(hooked, store, delivery, hold)
+    assert (found.ids, state(store, delivery)) == ([delivery] * 2, "delivered")
 
 
 def test_bytes_of_an_event_are_those_that_were_kept_first(store: DeliveryStore) -> None:

@@ -1,0 +1,57 @@
+"""Loops go on whatever a round comes to, and a process with one that stands still ends."""
+
+import threading
+from collections.abc import Callable
+
+from corelane.errors import StoreUnavailable
+from workers.loops import STUCK_LOOKS, STUCK_STATUS, Guard, Loop
+
+
+def test_loop_goes_on_after_every_error_and_begins_again_after_one_nobody_foresaw() -> None:
+    errors = [StoreUnavailable("Redis is away"), ValueError("nobody foresaw this"), None]
+    begun: list[int] = []
+    went_on, ended = threading.Event(), threading.Event()
+
+    def begin() -> Callable[[], object]:
+        begun.append(len(errors))
+
+        def go_round() -> None:
+            if error := errors.pop(0):
+                raise error
+            errors.append(None)
+            went_on.set()
+
+        return go_round
+
+    loop = Loop("test", begin, pause_s=0, end=ended.set)
+    loop.start()
+    assert went_on.wait(20)
+    loop.ask_to_stop()
+    assert loop.join(20)
+    assert ended.is_set()
+    assert begun == [3, 1]
+    assert loop.rounds >= 3
+
+
+def test_loop_that_pauses_can_be_woken() -> None:
+    rounds = threading.Semaphore(0)
+    loop = Loop("test", lambda: rounds.release, pause_s=3600)
+    loop.start()
+    assert rounds.acquire(timeout=20)
+    loop.wake()
+    assert rounds.acquire(timeout=20)
+    loop.ask_to_stop()
+    assert loop.join(20)
+
+
+def test_process_ends_when_a_loop_that_must_move_stands_still() -> None:
+    still, slow, moving = (Loop(name, lambda: bool, pause_s=0, must_move=name != "slow") for name in ("a", "slow", "b"))
+    ends: list[int] = []
+    guard = Guard([slow, moving], ends.append)
+    strict = Guard([still, moving], ends.append)
+    for _ in range(STUCK_LOOKS + 1):
+        assert ends == []
+        moving.rounds += 1
+        guard.look()
+        strict.look()
+    assert ends == [STUCK_STATUS]

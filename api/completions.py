@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager, suppress
 
 from corelane.errors import Unavailable
-from corelane.log import get_logger
+from corelane.log import Outage, get_logger
 from corelane.settings import Settings
 from corelane.store.completions import finished_jobs
 from corelane.store.jobs import JobStore
@@ -94,15 +94,17 @@ class Completions:
                 event.set()
 
     async def _listen(self) -> None:
+        outage = Outage(log, "completions")
         while True:
             try:
                 async for job in finished_jobs(self._redis_url):
                     if not job:
+                        outage.served()
                         self._wake_all()
                     for event in self._waiting.get(job, ()):
                         event.set()
             except Unavailable as error:
-                log.warning("completions_lost", detail=error.detail)
+                outage.lost(error.detail)
             except Exception:
                 # Without this task every waiter only looks now and then: log, and listen again.
                 log.exception("completions_failed")

@@ -8,6 +8,9 @@ import io
 import logging
 import re
 import sys
+import threading
+import time
+import warnings
 from collections.abc import MutableMapping
 from typing import Any, Literal, TextIO
 
@@ -15,6 +18,16 @@ import structlog
 
 #: Celery's loggers that tell of every single task; our own lines say what a task did.
 CHATTY_LOGGERS = ("celery.app.trace", "celery.worker.strategy", "celery.beat")
+
+#: What is away for long is told again after this, in seconds.
+TELL_AGAIN_S = 60.0
+
+#: Celery's lines about a broker that is away, by their beginnings, and the logger they come from.
+BROKER_LINES = ("consumer: Connection to broker lost", "consumer: Cannot connect to", "Skipping prefetch count")
+BROKER_LOGGER = "celery.worker.consumer.consumer"
+
+#: A warning of Celery's at each loss, about a setting that is as it shall be.
+LOSS_WARNING = r"\s*In Celery 5.1 we introduced an optional breaking change"
 
 #: How pydantic's errors quote what they refuse, in one line.
 QUOTING = "input_value="
@@ -58,8 +71,76 @@ def configure_logging(level: str = "info", style: Literal["auto", "json", "prett
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     if level != "debug":
+        broker_lines()
+        warnings.filterwarnings("ignore", LOSS_WARNING, PendingDeprecationWarning)
+    if level != "debug":
         for name in CHATTY_LOGGERS:
             logging.getLogger(name).setLevel(logging.WARNING)
+
+
+class Outage:
+    """Tells of something that is away when that begins, now and then while it lasts, and when it is back.
+
+    Several users of it may share one; it is back when all of them are served again. Thread-safe.
+    """
+
+    def __init__(self, log: structlog.stdlib.BoundLogger, event: str) -> None:
+        """Lines are called ``EVENT_lost``, ``EVENT_away`` and ``EVENT_back``."""
+        self._log, self._event = log, event
+        self._without: set[str] = set()
+        self._since_s = self._told_s = float("-inf")
+        self._lock = threading.Lock()
+
+    def lost(self, detail: str, user: str = "") -> None:
+        """A user went without."""
+        with self._lock:
+            now = time.monotonic()
+            is_first = not self._without
+            self._without.add(user)
+            if is_first:
+                self._since_s = self._told_s = now
+                self._log.warning(f"{self._event}_lost", detail=detail)
+            elif now - self._told_s >= TELL_AGAIN_S:
+                self._told_s = now
+                self._log.warning(f"{self._event}_away", detail=detail, for_s=round(now - self._since_s))
+
+    def served(self, user: str = "") -> None:
+        """A user was served."""
+        if not self._without:
+            return
+        with self._lock:
+            if user in self._without:
+                self._without.discard(user)
+                if not self._without:
+                    self._log.info(f"{self._event}_back", after_s=round(time.monotonic() - self._since_s, 1))
+
+
+class SparseBrokerLines(logging.Filter):
+    """Lets one of Celery's lines about a broker that is away through per minute; none if ``others_tell`` of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.others_tell = False
+        self._told_s = float("-inf")
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a line is written."""
+        if not record.getMessage().startswith(BROKER_LINES):
+            return True
+        if self.others_tell or time.monotonic() - self._told_s < TELL_AGAIN_S:
+            return False
+        self._told_s = time.monotonic()
+        return True
+
+
+def broker_lines() -> SparseBrokerLines:
+    """The filter of Celery's lines about its broker; made once for a process."""
+    logger = logging.getLogger(BROKER_LOGGER)
+    found = [each for each in logger.filters if isinstance(each, SparseBrokerLines)]
+    if not found:
+        logger.addFilter(SparseBrokerLines())
+        return broker_lines()
+    return found[0]
 
 
 def hide_inputs(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

@@ -65,6 +65,8 @@ class ApiMetrics:
         self.registry.register(self.fleet)
         self.deliveries = DeliveryCollector()
         self.registry.register(self.deliveries)
+        self.overdue = OverdueCollector()
+        self.registry.register(self.overdue)
 
 
 class FleetCollector(Collector):
@@ -129,3 +131,19 @@ class DeliveryCollector(Collector):
         }
         for name, (help_text, value) in gauges.items():
             yield GaugeMetricFamily(name, help_text, value)
+
+
+class OverdueCollector(Collector):
+    """Shows how long work that could go on has waited; the API refreshes it before each scrape."""
+
+    def __init__(self) -> None:
+        self.waits: Mapping[str, float] = {}
+
+    def collect(self) -> Iterator[Metric]:
+        """Seconds, by what waits."""
+        waits = GaugeMetricFamily(
+            "corelane_waiting_seconds", "Time that work which could go on has waited for it", labels=["what"]
+        )
+        for what, seconds in self.waits.items():
+            waits.add_metric([what], seconds)
+        yield waits

@@ -22,7 +22,7 @@ from corelane.engine.loading import Loader
 from corelane.engine.runner import QueryRunner, RunnerLimits
 from corelane.errors import CoreBusy, CoreLost, RuntimeLost, Unavailable
 from corelane.lanes import Core
-from corelane.log import get_logger
+from corelane.log import Outage, get_logger
 from corelane.remote import RemoteRoot
 from corelane.settings import Settings
 from corelane.store.dispatch import Dispatch
@@ -63,6 +63,8 @@ class CoreProcess:
             settings, loader or make_loader(settings), lambda: Plans(settings, str(core), bell), str(core), self.lose
         )
         self.dispatch = Dispatch(settings, str(core))
+        #: What the log is told of Redis being away, by the heartbeat and the drain together.
+        self.outage = Outage(log, "store")
         #: The leases being worked on; the heartbeat renews them unless one batch takes too long.
         self.leases: list[str] = []
         self.vitals = Vitals(core)
@@ -148,7 +150,7 @@ class CoreProcess:
                     self._has_looked = True
                 return
             except Unavailable as error:
-                log.warning("store_unavailable", detail=error.detail)
+                self.outage.lost(error.detail, "heartbeat")
                 self._closing.wait(self.settings.heartbeat_s)
 
     def take_up(self, is_busy: Callable[[str], bool]) -> None:
@@ -226,7 +228,6 @@ class CoreProcess:
         self.models.close()
 
     def _beat_on(self) -> None:
-        lost = False
         while not self._closing.wait(self.settings.heartbeat_s):
             try:
                 pulse = self._beat()
@@ -234,11 +235,9 @@ class CoreProcess:
                     self.models.announce_again(pulse.unknown)
                 if self._has_looked:
                     self.models.look(pulse.revision)
-                lost = False
+                self.outage.served("heartbeat")
             except Unavailable as error:
-                if not lost:
-                    log.warning("store_unavailable", detail=error.detail)
-                lost = True
+                self.outage.lost(error.detail, "heartbeat")
             except Exception:
                 # Without a heartbeat this core's leases lapse and its work is lost to it: log, and go on beating.
                 log.exception("heartbeat_failed")

@@ -109,7 +109,7 @@ class Courier:
         try:
             deliver(self._settings, self._store(), delivery, hold)
         except Unavailable as error:
-            log.info("delivery_waits_for_store", delivery=delivery, detail=error.detail)
+            log.debug("delivery_waits_for_store", delivery=delivery, detail=error.detail)
         except Exception as error:  # nobody waits for this thread's result
             log.error("delivery_broke", delivery=delivery, exc_info=error)
 
@@ -126,11 +126,13 @@ def deliver(settings: Settings, store: DeliveryStore, delivery_id: str, hold: Ho
 
     A failure is not reported if the delivery is not held any more: it is due again, if it is not under way elsewhere.
     """
-    delivery = store.get(delivery_id)
+    delivery = _first_look(store, delivery_id)
     if delivery is None or delivery.state != "pending":
         return
     at_ms = store.now_ms()
     payload = delivery.payload or store.fix(delivery_id, make_payload(settings, delivery))
+    if payload is None:
+        return
     reach("delivery.payload_kept", settings.armed_faults)
     reply = _attempt(settings, delivery, payload)
     reach("delivery.posted", settings.armed_faults)
@@ -176,6 +178,14 @@ def _report(store: DeliveryStore, settings: Settings, delivery: str, verdict: Ve
             if time.monotonic() > end:
                 raise
             time.sleep(REPORT_PAUSE_S)
+
+
+def _first_look(store: DeliveryStore, delivery: str) -> Delivery | None:
+    """Read a delivery; once more if the thread's connection had ended while it was idle."""
+    try:
+        return store.get(delivery)
+    except Unavailable:
+        return store.get(delivery)
 
 
 def make_payload(settings: Settings, delivery: Delivery) -> bytes:

@@ -86,7 +86,7 @@ class Shift:
                 if self._serve_once():
                     return
             except Unavailable as error:
-                log.warning("drain_waits_for_store", code=error.code, detail=error.detail)
+                self._core.outage.lost(error.detail, "drain")
                 self._core.dispatch.close()
                 if self._should_stop():
                     return
@@ -179,6 +179,7 @@ class Shift:
             looks=docket.look(),
             found=docket.corrections(),
         )
+        self._core.outage.served("drain")
         self._report.refused += docket.settle(done, exchanged.refused)
         docket.drop_jobs(exchanged.closed)
         if exchanged.claim is not None:
@@ -191,7 +192,7 @@ class Shift:
         try:
             self._exchange(None if overtime else self._room(), linger=True)
         except Unavailable as error:
-            log.warning("drain_waits_for_store", code=error.code, detail=error.detail)
+            self._core.outage.lost(error.detail, "drain")
             self._core.dispatch.close()
 
     def _step(self, meanwhile: Callable[[], None]) -> int:

@@ -21,5 +21,6 @@ def sweep(app: Celery, upkeep: Upkeep) -> None:
     for core in silent:
         ring_core(app, Core.parse(core))
     upkeep.forget()
+    upkeep.went_round()
     if returned or silent:
         log.warning("swept", returned=returned, rung=silent)

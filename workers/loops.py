@@ -13,7 +13,7 @@ from typing import Any
 from celery import Celery, bootsteps
 
 from corelane.errors import Unavailable
-from corelane.log import get_logger
+from corelane.log import Outage, broker_lines, get_logger
 
 log = get_logger(__name__)
 
@@ -37,7 +37,8 @@ class Loop:
     """One piece of work, round after round, in a thread of its own.
 
     ``begin`` makes what a round needs, in that thread; it is called again after an error nobody foresaw. ``end`` is
-    called once after the last round. Rounds of a loop that ``must_move`` take seconds at most.
+    called once after the last round. Rounds of a loop that ``must_move`` take seconds at most. ``outage`` tells of a
+    store that is away; loops of a process share it.
     """
 
     def __init__(
@@ -46,13 +47,14 @@ class Loop:
         begin: Callable[[], Round],
         *,
         pause_s: float,
+        outage: Outage,
         must_move: bool = True,
         end: Callable[[], object] = bool,
     ) -> None:
         self.name = name
         self.must_move = must_move
         self.rounds = 0
-        self._begin, self._end, self._pause_s = begin, end, pause_s
+        self._begin, self._end, self._pause_s, self._outage = begin, end, pause_s, outage
         self._round: Round | None = None
         self._wake, self._over = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -95,12 +97,13 @@ class Loop:
                 self._round = self._begin()
             self._round()
         except Unavailable as error:
-            log.warning("loop_waits", loop=self.name, detail=error.detail)
+            self._outage.lost(error.detail, self.name)
             return False
         except Exception:  # nobody else hears of it, and the next round must come
             log.exception("round_broke", loop=self.name)
             self._round = None
             return False
+        self._outage.served(self.name)
         return True
 
 
@@ -158,6 +161,7 @@ class RunLoops(bootsteps.StartStopStep):
             make, grace_s = loops_by_queue.get(queue, (list, 0.0))
             self._loops += make()
             self._grace_s = max(self._grace_s, grace_s)
+        broker_lines().others_tell = bool(self._loops)
         for loop in self._loops:
             loop.start()
         self._guard = Guard(self._loops)

@@ -1,6 +1,7 @@
 """Health and metrics: alive (no dependencies), ready (Redis answers and a core holds the default model), counters."""
 
 import json
+from typing import Literal
 
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -10,15 +11,24 @@ from api.deps import Parts, PartsDep
 from api.errors import documented
 from corelane.errors import NotReady, Unavailable
 from corelane.metrics import FleetSnapshot
+from corelane.store.overdue import CARRIERS, only_overdue
 
 router = APIRouter(tags=["health"])
 
 
+class Detail(BaseModel):
+    """Work that goes on beside the answering of questions: red once it has waited for 30 s though it could go on."""
+
+    state: Literal["green", "red"]
+    waits_s: float = 0.0
+
+
 class Health(BaseModel):
-    """Alive or ready."""
+    """Alive or ready, and how the rest of the service does: details in red need somebody, and cost no answer."""
 
     status: str = "ok"
     cores: int | None = None
+    details: dict[str, Detail] | None = None
 
 
 @router.get("/livez")
@@ -35,7 +45,13 @@ async def ready(parts: PartsDep) -> Health:
         codes = sorted({code for core in await parts.fleet.cores() for code in reason_codes(core.get("reasons", "[]"))})
         found = f" ({', '.join(codes)})" if codes else ""
         raise NotReady(f"no living core holds the default model{found}; GET /v1/cores has the reasons")
-    return Health(cores=cores)
+    waits = await parts.deliveries.waits()
+    overdue = only_overdue(waits)
+    details = {
+        name: Detail(state="red" if name in overdue else "green", waits_s=round(waits.get(name, 0.0), 1))
+        for name in CARRIERS
+    }
+    return Health(cores=cores, details=details)
 
 
 @router.get("/metrics", include_in_schema=False)
@@ -57,5 +73,7 @@ async def refresh(parts: Parts) -> None:
         waiting, claimed = await parts.fleet.tokens()
         parts.metrics.fleet.snapshot = FleetSnapshot(cores, waiting, claimed)
         parts.metrics.deliveries.counts = await parts.deliveries.counts()
+        waits = await parts.deliveries.waits()
+        parts.metrics.overdue.waits = {name: waits.get(name, 0.0) for name in CARRIERS}
     except Unavailable:
         return

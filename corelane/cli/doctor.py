@@ -7,7 +7,7 @@ work, or is not protected as it was meant to be); exit code 1 if there is any âœ
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from http import HTTPStatus
@@ -201,6 +201,34 @@ def check_redis(settings: Settings) -> Check:
     return judge_redis(where, read_info(info))
 
 
+def check_overdue(settings: Settings) -> Check:
+    """Whether what could go on does, by the store of a service that runs."""
+    try:
+        from corelane.store.connections import Link
+        from corelane.store.overdue import read_waits
+
+        link = Link(settings.redis_url, PROBE_TIMEOUT_S)
+        waits = read_waits(link)
+        link.close()
+    except (ImportError, Unavailable, ValueError):
+        return Check("work", "ok", "no Redis to ask")
+    return judge_waits(waits)
+
+
+def judge_waits(waits: Mapping[str, float]) -> Check:
+    """Webhooks, sweeps, feeding or batches that have waited for too long, and what carries them on."""
+    from corelane.store.overdue import CARRIERS, only_overdue
+
+    overdue = only_overdue(waits)
+    if not overdue:
+        return Check("work", "ok", "webhooks, sweeps, feeding and batches go on")
+    found = ", ".join(f"{name} for {waited_s:,.0f} s" for name, waited_s in overdue.items())
+    carriers = " and ".join(dict.fromkeys(CARRIERS[name] for name in overdue))
+    return Check(
+        "work", "warn", f"waits: {found}", f"look whether {carriers} runs, and at its log; `serve` starts both"
+    )
+
+
 def read_info(info: bytes | str) -> dict[str, str]:
     """The reply to INFO as a mapping."""
     text = info.decode() if isinstance(info, bytes) else info
@@ -359,6 +387,7 @@ CHECKS: tuple[Callable[[Settings], Check], ...] = (
     check_torch,
     check_cores,
     check_redis,
+    check_overdue,
     check_api_port,
     check_flower_port,
     check_disk,

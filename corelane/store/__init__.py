@@ -86,6 +86,8 @@
     cl:owners                  zset    owner, where keys are not checked, that may keep          none (an hour after
                                        anything → time it was let in, ms                         nothing of it is)
     cl:pruned                  string  what has no end of its own was looked through             30 s
+    cl:rounds                  hash    sweeps, feeding, batches → time somebody last saw to it,  none
+                                       ms
     cl:file:{ID}               hash    a file: owner, purpose, name, bytes, times; its content   its own
                                        is in the storage of files
     cl:files:OWNER             zset    ids of the owner's files                                  none

@@ -14,9 +14,10 @@ from corelane.batches import FINAL, Batch, BatchError, BatchErrors, BatchRequest
 from corelane.origins import NOWHERE, Origin
 from corelane.settings import Settings
 from corelane.store.async_link import AsyncLink
-from corelane.store.connections import Link, pairs
+from corelane.store.connections import Link, evalsha, pairs
 from corelane.store.files import owned_ids
 from corelane.store.idempotency import Held, Holder, Once, find_holder
+from corelane.store.scripts import load_scripts
 
 #: Who carries batches on and has not shown itself for so long is dead, in milliseconds.
 TURN_MS = 10_000
@@ -198,7 +199,13 @@ class BatchStore:
 
     async def take_turn(self, name: str) -> bool:
         """Become, or stay, the one that carries batches on."""
-        taken, holder = await self._link.many([("SET", "cl:batcher", name, "NX", "PX", TURN_MS), ("GET", "cl:batcher")])
+        taken, holder, _ = await self._link.many_with_scripts(
+            [
+                ("SET", "cl:batcher", name, "NX", "PX", TURN_MS),
+                ("GET", "cl:batcher"),
+                evalsha(load_scripts()["went_round"], ["batches"]),
+            ]
+        )
         if taken is None and holder == name.encode():
             await self._link("PEXPIRE", "cl:batcher", TURN_MS)
         return bool(holder == name.encode())

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import orjson
 
 from corelane.settings import Settings
-from corelane.store.connections import Command, Link, pairs
+from corelane.store.connections import Link, pairs
 from corelane.store.records import JobRecord
 
 #: A delivery that was handed out is due again after this time unless its sender holds it, in seconds: what a killed
@@ -22,9 +22,6 @@ HOLD_S = 0.75
 LOOK_S, LEAST_LOOK_S = 1.0, 0.01
 
 State = Literal["pending", "delivered", "gone", "dead"]
-
-#: What an event is made of before its bytes are fixed.
-FACTS = ("data", "record")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,11 +148,10 @@ class DeliveryStore:
         raw = dict(pairs(self._link("HGETALL", f"cl:delivery:{delivery}")))
         return Delivery.parse(delivery, raw) if raw else None
 
-    def fix(self, delivery: str, payload: bytes) -> bytes:
-        """Keep the bytes of an event; those that were fixed first, whoever fixed them."""
-        key = f"cl:delivery:{delivery}"
-        commands: list[Command] = [("HSETNX", key, "payload", payload), ("HGET", key, "payload"), ("HDEL", key, *FACTS)]
-        return bytes(self._link.many(commands)[1])
+    def fix(self, delivery: str, payload: bytes) -> bytes | None:
+        """Keep the bytes of an event; those that were fixed first, whoever fixed them. None if it was forgotten."""
+        fixed = self._link.run("fix", delivery, payload)
+        return None if fixed is None else bytes(fixed)
 
     def report(
         self,

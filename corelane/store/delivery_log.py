@@ -7,6 +7,7 @@ from corelane.metrics import DeliveryCounts
 from corelane.store.async_link import AsyncLink
 from corelane.store.connections import pairs
 from corelane.store.deliveries import Attempt, Delivery
+from corelane.store.overdue import Waits, fetch_waits
 
 #: Hosts whose lines are counted for a scrape; beyond it the count is a lower bound.
 COUNTED_HOSTS = 1000
@@ -73,6 +74,10 @@ class DeliveryLog:
         lines = await self._link.many([("ZCARD", f"cl:due:{host.decode()}") for host in hosts])
         outcomes = {outcome.decode(): int(count) for outcome, count in pairs(posted)}
         return DeliveryCounts(outcomes, pending=sum(lines), dead=dead, open_circuits=circuits)
+
+    async def waits(self) -> Waits:
+        """How long deliveries, and what else could go on by itself, have waited for somebody."""
+        return await fetch_waits(self._link)
 
     async def _owned(self, ids: Sequence[str], owner: str) -> list[str]:
         """Those that are an owner's."""

@@ -79,8 +79,8 @@ class Feeder:
 
     def take_turn(self, name: str) -> bool:
         """Become, or stay, the one that feeds."""
-        set_now, holder = self._link.many(
-            [("SET", "cl:feeder", name, "NX", "PX", FEEDER_LEASE_MS), ("GET", "cl:feeder")]
+        set_now, holder, _ = self._link.run_with(
+            [("SET", "cl:feeder", name, "NX", "PX", FEEDER_LEASE_MS), ("GET", "cl:feeder")], "went_round", "feeding"
         )
         if set_now is None and holder == name.encode():
             self._link("PEXPIRE", "cl:feeder", FEEDER_LEASE_MS)

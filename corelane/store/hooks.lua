@@ -97,12 +97,17 @@ local function end_delivery(id, host, state, now, ttl)
   end
 end
 
--- What a deleted subject leaves behind: deliveries under way go on, the others and their log are forgotten.
+-- A deleted subject leaves nothing behind: what is not delivered yet is not tried again, and its log is forgotten. The
+-- report of an attempt under way finds no delivery.
 local function forget_deliveries(subject)
   for _, id in ipairs(redis.call('ZRANGE', 'cl:deliveries:' .. subject, 0, -1)) do
-    if redis.call('HGET', delivery_key(id), 'state') ~= 'pending' then
-      redis.call('UNLINK', delivery_key(id), 'cl:tries:' .. id)
-      redis.call('ZREM', 'cl:dead', id)
+    local host = redis.call('HGET', delivery_key(id), 'host')
+    redis.call('UNLINK', delivery_key(id), 'cl:tries:' .. id)
+    redis.call('ZREM', 'cl:dead', id)
+    if host then
+      redis.call('ZREM', 'cl:due:' .. host, id)
+      redis.call('ZREM', 'cl:flight:' .. host, id)
+      settle_host(host)
     end
   end
   redis.call('UNLINK', 'cl:deliveries:' .. subject)

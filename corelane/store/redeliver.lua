@@ -10,7 +10,10 @@ for _, kept in ipairs({ key, 'cl:tries:' .. id, 'cl:deliveries:' .. subject }) d
   redis.call('EXPIRE', kept, math.max(redis.call('TTL', kept), KEEP_DELIVERY_S))
 end
 redis.call('ZREM', 'cl:dead', id)
-if not redis.call('ZSCORE', 'cl:flight:' .. host, id) then redis.call('ZADD', 'cl:due:' .. host, 0, id) end
+if not redis.call('ZSCORE', 'cl:flight:' .. host, id) then
+  local first = redis.call('ZRANGE', 'cl:due:' .. host, 0, 0, 'WITHSCORES')[2]
+  redis.call('ZADD', 'cl:due:' .. host, math.min(now, tonumber(first or now) - 1), id)
+end
 redis.call('ZREM', 'cl:circuits', host)
 settle_host(host)
 wake_couriers()

@@ -41,6 +41,9 @@ NAMES = (
     "schedule",
     "take_due",
     "hold",
+    "fix",
+    "overdue",
+    "went_round",
     "report",
     "redeliver",
 )

@@ -66,6 +66,10 @@ class Upkeep:
         dead_ms = self._settings.webhook_dead_ttl_s * 1000
         return int(self._link.run("prune", FORGET_CORE_MS, dead_ms, IDLE_S * 1000, PRUNED_AT_ONCE))
 
+    def went_round(self) -> None:
+        """Note that a sweep was done, for those who ask whether anybody sweeps."""
+        self._link.run("went_round", "sweeps")
+
     def _return(self, lease: str, *, only_lapsed: bool) -> int:
         held = self._link("HGETALL", f"cl:claim:{lease}")
         stretches = [self._stretch(Ref.decode(ref.decode())) for _, ref in pairs(held)]

@@ -5,8 +5,9 @@ from typing import Literal
 
 import pytest
 from pydantic import BaseModel, ValidationError
+from structlog.testing import capture_logs
 
-from corelane.log import configure_logging, get_logger
+from corelane.log import Outage, SparseBrokerLines, configure_logging, get_logger
 
 MARKER = "the passage nobody may read"
 
@@ -49,3 +50,29 @@ def test_neither_local_variables_nor_refused_values_are_logged(
     assert "RuntimeError: it broke" in logged
     assert logged.count("valid integer") == 3
     assert MARKER not in logged
+
+
+def test_outage_is_told_of_when_it_begins_and_when_it_is_over_for_all() -> None:
+    with capture_logs() as lines:
+        outage = Outage(get_logger("test"), "store")
+        outage.served("a")
+        for user in ("a", "b", "a", "b"):
+            outage.lost("Redis does not answer", user)
+        outage.served("a")
+        outage.lost("Redis does not answer", "b")
+        outage.served("b")
+        outage.served("b")
+    assert [(line["log_level"], line["event"]) for line in lines] == [("warning", "store_lost"), ("info", "store_back")]
+
+
+def test_celery_tells_once_of_a_broker_that_is_away_and_not_where_loops_do() -> None:
+    sparse = SparseBrokerLines()
+
+    def is_written(text: str, *args: object) -> bool:
+        return sparse.filter(logging.LogRecord("celery", logging.ERROR, "", 0, text, args, None))
+
+    assert is_written("consumer: Cannot connect to %s", "redis://localhost")
+    assert not is_written("consumer: Cannot connect to %s", "redis://localhost")
+    assert is_written("something else")
+    sparse.others_tell = True
+    assert not is_written("consumer: Connection to broker lost. Trying again")

@@ -17,6 +17,7 @@ from standardwebhooks.webhooks import Webhook as Verifier
 
 from corelane.ids import new_id
 from corelane.jobs import Webhook
+from corelane.log import Outage, get_logger
 from corelane.settings import Settings
 from corelane.store.async_link import AsyncLink
 from corelane.store.connections import Link
@@ -53,7 +54,7 @@ def store(hooked: Settings) -> DeliveryStore:
 
 @contextmanager
 def courier(settings: Settings) -> Iterator[None]:
-    loop = sending(settings)
+    loop = sending(settings, Outage(get_logger(__name__), "store"))
     loop.start()
     try:
         yield
@@ -100,6 +101,14 @@ async def logged(settings: Settings, subject: str) -> list[LoggedDelivery]:
     link = AsyncLink(settings.redis_url)
     try:
         return await DeliveryLog(link).of(subject)
+    finally:
+        await link.close()
+
+
+async def pending(settings: Settings) -> int:
+    link = AsyncLink(settings.redis_url)
+    try:
+        return (await DeliveryLog(link).counts()).pending
     finally:
         await link.close()
 
@@ -329,6 +338,24 @@ def test_failure_of_an_attempt_that_was_not_held_all_the_time_counts_for_nothing
         until(lambda: store.take(1) == [delivery])
         deliver(hooked, store, delivery, hold)
     assert (found.ids, state(store, delivery)) == ([delivery] * 2, "delivered")
+
+
+def test_deleted_job_takes_its_webhooks_along_even_amid_an_attempt(
+    bench: Bench, hooked: Settings, store: DeliveryStore
+) -> None:
+    other = announce(store, "https://a.example/x")
+    job = bench.submit(1, webhook=Webhook(url="https://a.example/y", events=("job.canceled", "job.completed")))
+    bench.cancel(job)
+    taken = store.take(2)
+    assert len(taken) == 2
+    assert asyncio.run(pending(hooked)) == 3
+    Link(hooked.redis_url).run("delete", job, 60)
+    assert asyncio.run(pending(hooked)) == 1
+    for each in set(taken) - {other}:
+        assert store.fix(each, b"late") is None
+        assert post_failed(store, each) == ""
+        assert bench.raw.keys(f"cl:*{each}*") == []
+    assert bench.raw.zrange("cl:due:a.example", 0, -1) == [other]
 
 
 def test_bytes_of_an_event_are_those_that_were_kept_first(store: DeliveryStore) -> None:

@@ -4,7 +4,10 @@ import threading
 from collections.abc import Callable
 
 from corelane.errors import StoreUnavailable
+from corelane.log import Outage, get_logger
 from workers.loops import STUCK_LOOKS, STUCK_STATUS, Guard, Loop
+
+OUTAGE = Outage(get_logger(__name__), "store")
 
 
 def test_loop_goes_on_after_every_error_and_begins_again_after_one_nobody_foresaw() -> None:
@@ -23,7 +26,7 @@ def test_loop_goes_on_after_every_error_and_begins_again_after_one_nobody_foresa
 
         return go_round
 
-    loop = Loop("test", begin, pause_s=0, end=ended.set)
+    loop = Loop("test", begin, pause_s=0, outage=OUTAGE, end=ended.set)
     loop.start()
     assert went_on.wait(20)
     loop.ask_to_stop()
@@ -35,7 +38,7 @@ def test_loop_goes_on_after_every_error_and_begins_again_after_one_nobody_foresa
 
 def test_loop_that_pauses_can_be_woken() -> None:
     rounds = threading.Semaphore(0)
-    loop = Loop("test", lambda: rounds.release, pause_s=3600)
+    loop = Loop("test", lambda: rounds.release, pause_s=3600, outage=OUTAGE)
     loop.start()
     assert rounds.acquire(timeout=20)
     loop.wake()
@@ -45,7 +48,9 @@ def test_loop_that_pauses_can_be_woken() -> None:
 
 
 def test_process_ends_when_a_loop_that_must_move_stands_still() -> None:
-    still, slow, moving = (Loop(name, lambda: bool, pause_s=0, must_move=name != "slow") for name in ("a", "slow", "b"))
+    still, slow, moving = (
+        Loop(name, lambda: bool, pause_s=0, outage=OUTAGE, must_move=name != "slow") for name in ("a", "slow", "b")
+    )
     ends: list[int] = []
     guard = Guard([slow, moving], ends.append)
     strict = Guard([still, moving], ends.append)

@@ -1,0 +1,90 @@
+"""What counts as overdue: work that could go on and that nobody carries on. On a real Redis."""
+
+import redis
+from structlog.testing import capture_logs
+
+from corelane.ids import new_id
+from corelane.settings import Settings
+from corelane.store.connections import Link
+from corelane.store.deliveries import Attempt, DeliveryStore
+from corelane.store.feeding import Feeder
+from corelane.store.overdue import only_overdue, read_waits
+from corelane.store.upkeep import Upkeep
+from workers.alarms import Alarm
+
+MINUTE_MS = 60_000
+
+
+def waits(settings: Settings) -> dict[str, float]:
+    return dict(read_waits(Link(settings.redis_url)))
+
+
+def announce_late(raw: redis.Redis, settings: Settings, host: str) -> str:
+    """An event that has been due for a minute."""
+    store = DeliveryStore(settings)
+    delivery = store.schedule("batch.completed", new_id("batch"), "public", f"https://{host}/", {})
+    for line, member in ((f"cl:due:{host}", delivery), ("cl:due", host)):
+        raw.zadd(line, {member: store.now_ms() - MINUTE_MS})
+    return delivery
+
+
+def test_nothing_is_overdue_where_nothing_is_to_be_done(settings: Settings) -> None:
+    assert waits(settings) == {}
+
+
+def test_event_that_could_be_sent_is_overdue_until_a_sender_takes_it(raw: redis.Redis, settings: Settings) -> None:
+    delivery = announce_late(raw, settings, "a.test")
+    assert 60 <= only_overdue(waits(settings))["webhooks"] < 120
+    assert DeliveryStore(settings).take(5) == [delivery]
+    assert waits(settings) == {}
+
+
+def test_event_for_a_host_that_fails_is_not_overdue(raw: redis.Redis, settings: Settings) -> None:
+    store = DeliveryStore(settings.model_copy(update={"webhook_circuit_failures": 1}))
+    for _ in range(3):
+        announce_late(raw, settings, "a.test")
+    [first] = store.take(1)
+    failed = {"is_host_well": False, "pause_s": 5, "rest_s": 0, "window_s": 1e6}
+    store.report(first, "failed", Attempt(0, 500, 1, None, ""), **failed)  # type: ignore[arg-type]
+    assert waits(settings) == {}
+
+
+def test_event_that_is_sent_again_by_hand_is_due_from_then_on_and_goes_first(
+    raw: redis.Redis, settings: Settings
+) -> None:
+    store, waiting = DeliveryStore(settings), announce_late(raw, settings, "a.test")
+    again = announce_late(raw, settings, "a.test")
+    raw.zrem("cl:due:a.test", again)
+    Link(settings.redis_url).run("redeliver", again)
+    assert 60 <= waits(settings)["webhooks"] < 120
+    assert store.take(1) == [again]
+    assert store.take(1) == [waiting]
+
+
+def test_sweeps_feeding_and_batches_are_overdue_once_nobody_sees_to_them(raw: redis.Redis, settings: Settings) -> None:
+    now = DeliveryStore(settings).now_ms()
+    raw.zadd("cl:feeds", {"job_1": now - 2 * MINUTE_MS})
+    raw.zadd("cl:batching", {"batch_1": now - 2 * MINUTE_MS})
+    raw.hset("cl:rounds", mapping={"sweeps": now - MINUTE_MS, "batches": now - MINUTE_MS})
+    found = waits(settings)
+    assert sorted(only_overdue(found)) == ["batches", "feeding", "sweeps"]
+    assert found["batches"] < 120 <= found["feeding"]
+    Upkeep(settings, "").went_round()
+    Feeder(settings, "").take_turn("me")
+    assert sorted(only_overdue(waits(settings))) == ["batches"]
+
+
+def test_alarm_tells_once_of_what_is_overdue_and_once_when_it_is_over() -> None:
+    alarm = Alarm()
+    both = {"webhooks": 41.0, "sweeps": 30.5}
+    rounds: list[dict[str, float]] = [{"webhooks": 31.0}, {"webhooks": 36.0}, both, {"sweeps": 31.0}, {}]
+    with capture_logs() as lines:
+        for overdue in rounds:
+            alarm.tell(overdue)
+    assert [(line["log_level"], line["what"]) for line in lines] == [
+        ("warning", "webhooks"),
+        ("warning", "sweeps"),
+        ("info", "webhooks"),
+        ("info", "sweeps"),
+    ]
+    assert "corelane deliveries" in lines[0]["carried_by"]

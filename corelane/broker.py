@@ -82,7 +82,8 @@ def make_celery(settings: Settings) -> Celery:
         task_create_missing_queues=True,
         worker_prefetch_multiplier=1,
         worker_proc_alive_timeout=CHILD_START_S,
-        worker_cancel_long_running_tasks_on_connection_loss=False,
+        # It concerns tasks that are acknowledged late, and there are none; without it Celery warns at each loss.
+        worker_cancel_long_running_tasks_on_connection_loss=True,
         worker_send_task_events=True,
         worker_hijack_root_logger=False,
         worker_redirect_stdouts=False,

@@ -10,7 +10,6 @@ import re
 import sys
 import threading
 import time
-import warnings
 from collections.abc import MutableMapping
 from typing import Any, Literal, TextIO
 
@@ -25,9 +24,6 @@ TELL_AGAIN_S = 60.0
 #: Celery's lines about a broker that is away, by their beginnings, and the logger they come from.
 BROKER_LINES = ("consumer: Connection to broker lost", "consumer: Cannot connect to", "Skipping prefetch count")
 BROKER_LOGGER = "celery.worker.consumer.consumer"
-
-#: A warning of Celery's at each loss, about a setting that is as it shall be.
-LOSS_WARNING = r"\s*In Celery 5.1 we introduced an optional breaking change"
 
 #: How pydantic's errors quote what they refuse, in one line.
 QUOTING = "input_value="
@@ -72,7 +68,6 @@ def configure_logging(level: str = "info", style: Literal["auto", "json", "prett
     root.setLevel(level.upper())
     if level != "debug":
         broker_lines()
-        warnings.filterwarnings("ignore", LOSS_WARNING, PendingDeprecationWarning)
     if level != "debug":
         for name in CHATTY_LOGGERS:
             logging.getLogger(name).setLevel(logging.WARNING)

@@ -84,20 +84,22 @@ class Loop:
 
     def _run(self) -> None:
         while not self._over.is_set():
-            pause_s = self._pause_s if self._go_round() else RETRY_S
+            # A connection that died while it was idle shows at its next use: the second failure is an outage.
+            pause_s = self._pause_s if self._go_round() or self._go_round(is_second=True) else RETRY_S
             self.rounds += 1
             self._wake.wait(pause_s)
             self._wake.clear()
         self._end()
 
-    def _go_round(self) -> bool:
-        """One round; whether it succeeded."""
+    def _go_round(self, *, is_second: bool = False) -> bool:
+        """One round; whether it succeeded. Only the second of two in a row tells of an outage."""
         try:
             if self._round is None:
                 self._round = self._begin()
             self._round()
         except Unavailable as error:
-            self._outage.lost(error.detail, self.name)
+            if is_second:
+                self._outage.lost(error.detail, self.name)
             return False
         except Exception:  # nobody else hears of it, and the next round must come
             log.exception("round_broke", loop=self.name)

@@ -12,6 +12,7 @@ from corelane.jobs import Item, JobStatus
 from corelane.store.feeding import STRAY_AGE_S, Feeder, encode_line, read_lines
 from corelane.store.jobs import Upload
 from tests.corelane.store_bench import VERSION, Bench, answer_all, answered, claimed
+from workers.feeding import feed
 
 
 def upload(bench: Bench, job: str, items: int, tokens: int = 64) -> Upload:
@@ -29,6 +30,17 @@ def submit_upload(bench: Bench, items: int) -> tuple[str, Path]:
 
 def feeder_of(bench: Bench, feed_tokens: int = 64 * 1000) -> Feeder:
     return Feeder(bench.settings.model_copy(update={"feed_tokens": feed_tokens}), bench.bell)
+
+
+def test_feeder_that_was_cut_off_goes_on_with_its_turn_and_no_other_does(bench: Bench) -> None:
+    feeder = feeder_of(bench)
+    submit_upload(bench, 50)
+    assert feeder.take_turn("me")
+    assert feeder.has_work("me")
+    assert not feeder.has_work("another")
+    assert feed(feeder, "another", bool) == 0
+    assert feed(feeder, "me", bool) > 0
+    assert not bench.raw.exists("cl:feeder", "cl:feeds")
 
 
 def test_job_is_fed_as_it_is_answered_and_never_more_than_allowed_at_a_time(bench: Bench) -> None:

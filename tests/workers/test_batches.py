@@ -300,6 +300,10 @@ def test_files_and_batches_are_forgotten_after_their_time(bench: BatchBench) -> 
     for name in names:
         bench.raw.zadd("cl:retiring", {name: 1})
     assert watch.has_work()
+    bench.raw.set("cl:batcher", "me", px=60_000)
+    assert watch.has_work("me")
+    assert not watch.has_work("another")
+    bench.raw.delete("cl:batcher")
     bench.at_desk(lambda desk: Rounds(desk).run(bool))
     assert open_storage(bench.settings).names() == []
     assert bench.at_desk(lambda desk: desk.batches.get(batch)) is None

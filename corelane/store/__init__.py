@@ -86,7 +86,7 @@
     cl:owners                  zset    owner, where keys are not checked, that may keep          none (an hour after
                                        anything → time it was let in, ms                         nothing of it is)
     cl:pruned                  string  what has no end of its own was looked through             30 s
-    cl:rounds                  hash    sweeps, feeding, batches → time somebody last saw to it,  none
+    cl:rounds                  hash    sweeps, feeding, batches → time somebody last saw to it,  stays
                                        ms
     cl:file:{ID}               hash    a file: owner, purpose, name, bytes, times; its content   its own
                                        is in the storage of files
@@ -101,8 +101,8 @@
     cl:done                    channel the id of each job that became final
 
 A key or entry that says ``none`` goes with the last work, core, delivery or owner it is of; the keeper removes what
-nobody else does (``prune``). Only keys that say ``stays`` are left when there is nothing to do: counters, the models
-and what was decided of them, API keys, the last events.
+nobody else does (``prune``). Only keys that say ``stays`` are left when there is nothing to do: counters, the times of
+rounds, the models and what was decided of them, API keys, the last events.
 
 Times are Redis' own clock, so the clocks of hosts do not matter. Every script is atomic and may be repeated: a
 repeated submit finds its job, a repeated commit finds no lease. ``admission``, ``jobs``, ``listing``, ``idempotency``,

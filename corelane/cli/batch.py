@@ -37,6 +37,7 @@ from corelane.cli.jsonl import (
 )
 from corelane.cli.resume import RunFile, open_run
 from corelane.cli.service import KeyOption, ModelOption, UrlOption, connect
+from corelane.cli.waiting import Pulse, Waiting
 from corelane.errors import CorelaneError, InvalidInput, SetupError
 from corelane.jobs import Item, Priority, Result
 
@@ -126,7 +127,8 @@ def batch(
     options = {name: value for name, value in given.items() if value is not None}
     request = Request(model, options, priority, jobs, api_key)
     console = Console(stderr=True, highlight=False, soft_wrap=True)
-    with exit_on_error(), _file_errors(), connect(url, api_key, max_retries=MAX_RETRIES) as client:
+    waiting = Waiting(console, quiet)
+    with exit_on_error(), _file_errors(), connect(url, api_key, max_retries=MAX_RETRIES, waiting=waiting) as client:
         if questions == STANDARD and sys.stdin.isatty():
             raise InvalidInput("name a file of questions, or send them to standard input: corelane batch < FILE")
         if output != STANDARD and output.exists() and (not output.is_file() or _is_same(questions, output)):
@@ -236,7 +238,8 @@ class Batch:
             run.write()
 
         answers = answer_lines(map(read_line, raw_lines), partial(_ask, self.client, self.request, run, reached))
-        with closing(answers), _progress(self.console, size_bytes, self.quiet) as progress:
+        pulse = Pulse(partial(self._tell, kept, [before]))
+        with closing(answers), _progress(self.console, size_bytes, self.quiet) as progress, pulse:
             task = progress.add_task("", total=size_bytes, rate=0.0)
             for line, result in answers:
                 at += 1
@@ -248,6 +251,16 @@ class Batch:
                     kept.add(plain, len(text))
                 rate = (kept.lines - before) / (time.monotonic() - started)
                 progress.update(task, completed=line.end_bytes, description=f"{kept.lines:,} lines", rate=rate)
+
+    def _tell(self, kept: Kept, told: list[int]) -> None:
+        """Say how far the run is: where no bar shows it, and wherever nothing was answered since the last time."""
+        if kept.lines == told[0]:
+            self._say(
+                f"{kept.lines:,} lines are answered, none of them lately; `corelane cores` says how cores are"
+            )
+        elif not self.console.is_terminal:
+            self._say(f"{kept.lines:,} lines are answered")
+        told[0] = kept.lines
 
     def _say(self, sentence: str) -> None:
         if not self.quiet:

@@ -32,6 +32,7 @@ class StandIn:
         self.canceled: list[str] = []
         self.by_key: dict[str, str] = {}
         self.max_items = 10_000
+        self.bounds_lines = True
         self.max_open = 1_000
         self.polls_until_final = 1
         self.wrong_offsets = False
@@ -53,8 +54,8 @@ class StandIn:
             time.sleep(self.delays.popleft())
         if self.refusals:
             return self.refusals.popleft()
-        if request.path == "/v1/jobs":
-            return self.submit(request) if request.method == "POST" else self.listed(request)
+        if request.path == "/v1/jobs" or (request.path.startswith("/v1/jobs/") and request.method == "PUT"):
+            return self.listed(request) if request.method == "GET" else self.submit(request)
         if match := re.fullmatch(r"/v1/jobs/(\w+)(/results|/cancel|/retry|/events)?", request.path):
             return self.job(request, match[1], match[2])
         if match := re.fullmatch(r"/v1/files(?:/(\w+)(/content)?)?", request.path):
@@ -79,7 +80,8 @@ class StandIn:
     def submit(self, request: Request) -> Response:
         body = read_job(request)
         self.bodies.append(body)
-        if len(body["items"]) > self.max_items:
+        is_lines = request.content_type == "application/x-ndjson"
+        if len(body["items"]) > self.max_items and (self.bounds_lines or not is_lines):
             return problem(413, "too_large", f"at most {self.max_items} items are taken")
         if self.open_jobs() >= self.max_open:
             return problem(429, "overloaded", "too much work", retry_after="0")

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from pytest_httpserver import HTTPServer
 from typer.testing import CliRunner
 
+from corelane.cli import waiting as waiting_module
 from corelane.cli.batch import batch
 from corelane.cli.jsonl import (
     Line,
@@ -29,9 +31,11 @@ from corelane.cli.jsonl import (
     skip_kept,
     write_line,
 )
-from corelane.errors import InvalidInput
+from corelane.cli.waiting import Waiting
+from corelane.client import Wait
+from corelane.errors import InvalidInput, ServiceError, ServiceUnreachable
 from corelane.jobs import Item, Result, unanswered_result
-from tests.corelane.stand_in import StandIn
+from tests.corelane.stand_in import StandIn, answer, problem
 
 QUESTIONS = b"\n".join(
     [
@@ -463,3 +467,35 @@ def test_precision_and_units_of_offsets_are_asked_for(service: StandIn, tmp_path
     code, said = run(questions, "-o", output, "--url", service.url, "--min-precision", "0.8", "--always-answer")
     assert code == 1
     assert "leave --threshold and --always-answer out" in said
+
+
+def test_a_wait_is_told_where_output_is_no_terminal(service: StandIn, questions: Path, tmp_path: Path) -> None:
+    service.refusals.append(answer({"object": "list", "data": []}))
+    service.refusals.append(problem(429, "overloaded", "25 tokens may wait and 50 do", retry_after="1"))
+    code, said = run(questions, "-o", tmp_path / "out.jsonl", "--url", service.url)
+    assert code == 2
+    assert re.search(r"^\d\d:\d\d:\d\d waiting: 25 tokens may wait and 50 do; trying again in 1 s$", said, re.MULTILINE)
+    service.refusals.append(answer({"object": "list", "data": []}))
+    service.refusals.append(problem(429, "overloaded", "25 tokens may wait and 50 do", retry_after="1"))
+    assert "waiting" not in run(questions, "-o", tmp_path / "quiet.jsonl", "--quiet", "--url", service.url)[1]
+
+
+def test_a_wait_that_goes_on_is_told_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+    refusal = ServiceError("too much waits", status=429, problem_code="overloaded")
+    waiting = Waiting()
+    for attempt in range(3):
+        waiting(Wait(refusal, 60, 60.0 * attempt, attempt))
+    waiting(Wait(ServiceUnreachable("no Corelane answers"), 8, 180, 3))
+    waiting(Wait(ServiceUnreachable("gone"), 0.2))
+    first, other = capsys.readouterr().err.splitlines()
+    assert first.endswith(" waiting: too much waits; trying again in 60 s")
+    assert other.endswith(" still waiting, for 180 s: no Corelane answers; trying again in 8 s")
+
+
+def test_a_run_in_which_nothing_is_answered_says_so(
+    service: StandIn, questions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting_module, "PULSE_S", 0.05)
+    service.polls_until_final = 5
+    _, said = run(questions, "-o", tmp_path / "out.jsonl", "--url", service.url)
+    assert "lines are answered, none of them lately; `corelane cores` says how cores are" in said

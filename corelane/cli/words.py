@@ -1,0 +1,28 @@
+"""What a service says, in the words of the command line: options and commands, not headers and requests. Pure."""
+
+import re
+
+from corelane.errors import CorelaneError, ServiceError
+
+#: What stands for an address, a header or a field of a request.
+PHRASES = (
+    (r"send `?Authorization: Bearer(?: clk_…)?`?", "give --api-key, or set CORELANE_API_KEY"),
+    (r"\(PUT /v1/aliases/NAME\)", "(`corelane models alias NAME VERSION`)"),
+    (r"(?:give )?`?force=true`?", "give --force"),
+    (r"`force` moves the alias now", "--force moves the alias now"),
+    (r"`GET /v1/(cores|models)`|GET /v1/(cores|models)", lambda found: COMMANDS[found[1] or found[2]]),
+    (r"POST /v1/cores/all/models", "--core all"),
+    (r"send it as lines \(application/x-ndjson\)", "use `corelane batch`"),
+)
+
+COMMANDS = {"cores": "`corelane cores`", "models": "`corelane models list`"}
+
+
+def in_words(error: CorelaneError) -> str:
+    """The sentence of an error, for somebody who types commands."""
+    if not isinstance(error, ServiceError):
+        return error.detail
+    text = error.detail
+    for pattern, words in PHRASES:
+        text = re.sub(pattern, words, text)
+    return text

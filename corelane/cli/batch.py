@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import partial
 from itertools import chain
 from os import fstat
@@ -35,6 +34,17 @@ from corelane.cli.jsonl import (
     skip_kept,
     write_line,
 )
+from corelane.cli.options import (
+    AlwaysOption,
+    MaxTokensOption,
+    OffsetsOption,
+    PrecisionOption,
+    PriorityOption,
+    StrideOption,
+    ThresholdOption,
+    TopKOption,
+    answer_options,
+)
 from corelane.cli.resume import RunFile, open_run
 from corelane.cli.service import KeyOption, ModelOption, UrlOption, connect
 from corelane.cli.waiting import Pulse, Waiting
@@ -46,13 +56,6 @@ if TYPE_CHECKING:
 
 #: A long run outlives a restart of the service: this often, over some four minutes, a call is tried again.
 MAX_RETRIES = 12
-
-
-class OffsetUnits(StrEnum):
-    """What offsets may be counted in besides characters."""
-
-    UTF16 = "utf16"
-    BYTES = "bytes"
 
 
 #: Standard input or output, where a file is asked for.
@@ -94,20 +97,14 @@ def batch(
     url: UrlOption = None,
     model: ModelOption = "default",
     api_key: KeyOption = None,
-    priority: Annotated[Priority, typer.Option(help="Jobs of higher priority are answered first.")] = Priority.NORMAL,
-    top_k: Annotated[int | None, typer.Option(min=1, max=20, help="Answers per line, best first.")] = None,
-    max_answer_tokens: Annotated[int | None, typer.Option(min=1, max=128, help="Longest answer, in tokens.")] = None,
-    doc_stride: Annotated[int | None, typer.Option(min=0, max=400, help="Overlap of windows, in tokens.")] = None,
-    threshold: Annotated[
-        float | None, typer.Option(min=-1000, max=1000, help="Null margin above which there is no answer.")
-    ] = None,
-    min_precision: Annotated[
-        float | None, typer.Option(help="Give only answers whose score is at least this; the model must be calibrated.")
-    ] = None,
-    offsets: Annotated[
-        list[OffsetUnits] | None, typer.Option(help="Units for offsets besides characters; may be repeated.")
-    ] = None,
-    always_answer: Annotated[bool, typer.Option("--always-answer", help="Never answer with null.")] = False,
+    priority: PriorityOption = Priority.NORMAL,
+    top_k: TopKOption = None,
+    max_answer_tokens: MaxTokensOption = None,
+    doc_stride: StrideOption = None,
+    threshold: ThresholdOption = None,
+    min_precision: PrecisionOption = None,
+    offsets: OffsetsOption = None,
+    always_answer: AlwaysOption = False,
     jobs: Annotated[int, typer.Option(min=1, max=64, help="Jobs under way at a time.")] = 4,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Start anew, dropping an existing output.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Read and write CSV with a header, not lines of JSON.")] = False,
@@ -115,17 +112,6 @@ def batch(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress and no summary.")] = False,
 ) -> None:
     """Answer a file of questions; run it again to go on after an interruption."""
-    given = {
-        "top_k": top_k,
-        "max_answer_tokens": max_answer_tokens,
-        "doc_stride": doc_stride,
-        "no_answer_threshold": threshold,
-        "no_answer": False if always_answer else None,
-        "min_precision": min_precision,
-        "offsets": [unit.value for unit in offsets] if offsets else None,
-    }
-    options = {name: value for name, value in given.items() if value is not None}
-    request = Request(model, options, priority, jobs, api_key)
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     waiting = Waiting(console, quiet)
     with exit_on_error(), _file_errors(), connect(url, api_key, max_retries=MAX_RETRIES, waiting=waiting) as client:
@@ -133,8 +119,16 @@ def batch(
             raise InvalidInput("name a file of questions, or send them to standard input: corelane batch < FILE")
         if output != STANDARD and output.exists() and (not output.is_file() or _is_same(questions, output)):
             raise InvalidInput(f"{output} cannot be the output: it must be a file, and another than the questions")
-        if min_precision is not None and (always_answer or threshold is not None):
-            raise InvalidInput("--min-precision decides what has no answer: leave --threshold and --always-answer out")
+        options = answer_options(
+            top_k=top_k,
+            max_answer_tokens=max_answer_tokens,
+            doc_stride=doc_stride,
+            threshold=threshold,
+            min_precision=min_precision,
+            offsets=offsets,
+            always_answer=always_answer,
+        )
+        request = Request(model, options, priority, jobs, api_key)
         shape = CSV if as_csv else JSON_LINES
         with _open_questions(questions) as source, _open_output(output, overwrite) as sink:
             batch = Batch(client, request, shape, None if output == STANDARD else output, console, quiet, as_json)
@@ -255,9 +249,7 @@ class Batch:
     def _tell(self, kept: Kept, told: list[int]) -> None:
         """Say how far the run is: where no bar shows it, and wherever nothing was answered since the last time."""
         if kept.lines == told[0]:
-            self._say(
-                f"{kept.lines:,} lines are answered, none of them lately; `corelane cores` says how cores are"
-            )
+            self._say(f"{kept.lines:,} lines are answered, none of them lately; `corelane cores` says how cores are")
         elif not self.console.is_terminal:
             self._say(f"{kept.lines:,} lines are answered")
         told[0] = kept.lines

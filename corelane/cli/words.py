@@ -1,11 +1,15 @@
 """What a service says, in the words of the command line: options and commands, not headers and requests. Pure."""
 
 import re
+from collections.abc import Callable
 
 from corelane.errors import CorelaneError, ServiceError
 
+#: Commands that tell what a request would.
+COMMANDS = {"cores": "`corelane cores`", "models": "`corelane models list`"}
+
 #: What stands for an address, a header or a field of a request.
-PHRASES = (
+PHRASES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"send `?Authorization: Bearer(?: clk_…)?`?", "give --api-key, or set CORELANE_API_KEY"),
     (r"\(PUT /v1/aliases/NAME\)", "(`corelane models alias NAME VERSION`)"),
     (r"(?:give )?`?force=true`?", "give --force"),
@@ -14,8 +18,6 @@ PHRASES = (
     (r"POST /v1/cores/all/models", "--core all"),
     (r"send it as lines \(application/x-ndjson\)", "use `corelane batch`"),
 )
-
-COMMANDS = {"cores": "`corelane cores`", "models": "`corelane models list`"}
 
 
 def in_words(error: CorelaneError) -> str:

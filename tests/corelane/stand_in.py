@@ -33,6 +33,10 @@ class StandIn:
         self.by_key: dict[str, str] = {}
         self.max_items = 10_000
         self.bounds_lines = True
+        self.answers_at_once = True
+        self.status = "running"
+        self.windows = 0
+        self.is_away = False
         self.max_open = 1_000
         self.polls_until_final = 1
         self.wrong_offsets = False
@@ -52,6 +56,8 @@ class StandIn:
             self.idempotency_keys.append(request.headers.get("Idempotency-Key"))
         if self.delays:
             time.sleep(self.delays.popleft())
+        if self.is_away and request.method == "GET":
+            return Response("<html>bad gateway", 502)
         if self.refusals:
             return self.refusals.popleft()
         if request.path == "/v1/jobs" or (request.path.startswith("/v1/jobs/") and request.method == "PUT"):
@@ -89,7 +95,7 @@ class StandIn:
         if key in self.by_key:
             return answer(self.describe(self.by_key[key]), 202)
         job_id = self.by_key[key] = new_job_id()
-        waits = "wait=" in request.headers.get("Prefer", "")
+        waits = self.answers_at_once and "wait=" in request.headers.get("Prefer", "")
         self.jobs[job_id] = {"body": body, "polls": 0 if waits else self.polls_until_final, "read": 0, "dropped": 0}
         self.most_open = max(self.most_open, self.open_jobs())
         return answer(self.describe(job_id), 200 if waits else 202)
@@ -161,6 +167,7 @@ class StandIn:
         job = self.describe(job_id)
         progress = {"job": job_id, "at": job["created_at"], "counts": job["counts"]}
         told = [("job.running", progress), ("job.of_tomorrow", {})] + [("job.progress", progress)] * 8
+        told += self.partials(job_id)
         told.append(("job.completed", job | {"status": "succeeded"}))
         at = int(request.headers.get("Last-Event-ID", "0-0").split("-")[0])
         if at >= len(told):
@@ -172,6 +179,14 @@ class StandIn:
         length = self.event_streams.popleft() if self.event_streams else len(whole)
         text = ": ping\n\nretry: 10\n\n" + "".join(whole[:length]) + "".join(whole[length : length + 1])[:20]
         return Response(text, content_type="text/event-stream")
+
+    def partials(self, job_id: str) -> list[tuple[str, Any]]:
+        """What is told of a long passage while it is read; ends the job."""
+        if self.windows == 0:
+            return []
+        self.jobs[job_id]["polls"] = 0
+        told = {"job": job_id, "at": "2026-01-01T00:00:00.000Z", "index": 0, "id": None, "answer": None}
+        return [("item.partial", told | {"no_answer_score": 0.5, "windows_done": 1, "windows_total": self.windows})]
 
     def open_jobs(self) -> int:
         """Jobs whose results were not all fetched yet."""
@@ -208,7 +223,7 @@ class StandIn:
         return {
             "object": "job",
             "id": job_id,
-            "status": "succeeded" if is_final else "running",
+            "status": "succeeded" if is_final else self.status,
             "model": "words@1",
             "counts": {"total": len(items), "succeeded": len(items) - self.failed if is_final else 0},
             "created_at": "2026-01-01T00:00:00.000Z",

@@ -203,14 +203,14 @@ class Batch:
             sink.write(self.shape.header)
             kept.size_bytes = len(self.shape.header)
         if kept.lines:
-            self._say(f"going on after {kept.lines:,} lines that are answered")
+            self._say(f"going on after {count_lines(kept.lines)} answered before")
         before, started = kept.lines, time.monotonic()
         try:
             self._write(chain(skipped, raw_lines), sink, kept, run, size_of(source))
             sink.flush()
         except (KeyboardInterrupt, CorelaneError, OSError):
             on = "; run it again, without --overwrite, to go on" if self.output is not None else ""
-            self._say(f"stopped: {kept.lines:,} lines are answered{on}")
+            self._say(f"stopped: {count_lines(kept.lines)} answered{on}")
             raise
         run.remove()
         elapsed_s = time.monotonic() - started
@@ -244,14 +244,14 @@ class Batch:
                     sink.flush()
                     kept.add(plain, len(text))
                 rate = (kept.lines - before) / (time.monotonic() - started)
-                progress.update(task, completed=line.end_bytes, description=f"{kept.lines:,} lines", rate=rate)
+                progress.update(task, completed=line.end_bytes, description=count_lines(kept.lines), rate=rate)
 
     def _tell(self, kept: Kept, told: list[int]) -> None:
         """Say how far the run is: where no bar shows it, and wherever nothing was answered since the last time."""
         if kept.lines == told[0]:
-            self._say(f"{kept.lines:,} lines are answered, none of them lately; `corelane cores` says how cores are")
+            self._say(f"{count_lines(kept.lines)} answered, none lately; `corelane cores` says how the cores are")
         elif not self.console.is_terminal:
-            self._say(f"{kept.lines:,} lines are answered")
+            self._say(f"{count_lines(kept.lines)} answered")
         told[0] = kept.lines
 
     def _say(self, sentence: str) -> None:
@@ -306,7 +306,14 @@ def figures(kept: Kept, answered: int, elapsed_s: float) -> dict[str, Any]:
 
 
 def summary(kept: Kept, answered: int, elapsed_s: float) -> str:
-    """What became of the questions, in a line."""
+    """Say what became of the questions, in a line."""
     rate = f" · {answered:,} in {elapsed_s:.1f} s ({answered / elapsed_s:,.0f}/s)" if answered and elapsed_s > 0 else ""
-    failed = f", {kept.failed:,} failed" if kept.failed else ""
-    return f"{kept.lines:,} lines answered: {kept.without_answer:,} without an answer{failed}{rate}"
+    found = kept.lines - kept.failed - kept.without_answer
+    counts = {"answered": found, "without an answer": kept.without_answer, "failed": kept.failed}
+    told = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
+    return f"{count_lines(kept.lines)}{': ' if told else ''}{told}{rate}"
+
+
+def count_lines(count: int) -> str:
+    """Return a number of lines in words."""
+    return f"{count:,} line" if count == 1 else f"{count:,} lines"

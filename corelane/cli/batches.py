@@ -7,7 +7,7 @@ import typer
 
 from corelane.batches import Batch
 from corelane.cli.errors import exit_on_error
-from corelane.cli.output import make_table, print_fields, print_line, print_table
+from corelane.cli.output import make_table, print_fields, print_line, print_table, short_time
 from corelane.cli.service import JsonOption, KeyOption, UrlOption, connect
 from corelane.ids import iso_time
 
@@ -38,14 +38,21 @@ def list_batches(
 ) -> None:
     """List your batches, newest first."""
     with exit_on_error(), connect(url, api_key) as client:
-        table = make_table("batch", "status", "done", "failed", "created", "output", whole=("batch", "status"))
+        whole = ("batch", "status", "created", "output")
+        table = make_table("batch", "status", "done", "failed", "created", "output", whole=whole)
         for batch in islice(client.iter_batches(), limit):
             if as_json:
                 print_line(batch)
             else:
                 counts = batch.request_counts
                 done = f"{counts.completed + counts.failed:,}/{counts.total:,}"
-                row = (batch.id, batch.status, done, f"{counts.failed:,}", iso_time(1000 * batch.created_at))
+                row = (
+                    batch.id,
+                    batch.status,
+                    done,
+                    f"{counts.failed:,}",
+                    short_time(batch.created_at),
+                )
                 table.add_row(*row, batch.output_file_id or "-")
         if not as_json:
             print_table(table)

@@ -11,7 +11,7 @@ import typer
 
 from corelane.batches import FileObject
 from corelane.cli.errors import exit_on_error
-from corelane.cli.output import make_table, print_fields, print_line, print_table
+from corelane.cli.output import make_table, print_fields, print_line, print_table, short_time
 from corelane.cli.service import JsonOption, KeyOption, UrlOption, connect
 from corelane.errors import InvalidInput
 from corelane.ids import iso_time
@@ -33,12 +33,12 @@ def list_files(
 ) -> None:
     """List your files, newest first: those you uploaded and those your batches wrote."""
     with exit_on_error(), connect(url, api_key) as client:
-        table = make_table("file", "purpose", "bytes", "created", "name", whole=("file",))
+        table = make_table("file", "purpose", "bytes", "created", "name", whole=("file", "created"))
         for file in islice(client.iter_files(), limit):
             if as_json:
                 print_line(file)
             else:
-                row = (file.id, file.purpose, f"{file.bytes:,}", iso_time(1000 * file.created_at))
+                row = (file.id, file.purpose, f"{file.bytes:,}", short_time(file.created_at))
                 table.add_row(*row, file.filename)
         if not as_json:
             print_table(table)

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from corelane.cli.errors import exit_on_error
-from corelane.cli.output import make_table, print_fields, print_line, print_table
+from corelane.cli.output import make_table, print_fields, print_line, print_table, short_time
 from corelane.cli.service import JsonOption, KeyOption, UrlOption, connect
 from corelane.jobs import Job, JobStatus
 
@@ -55,8 +55,8 @@ def list_jobs(
                 print_line(job)
             else:
                 counts = f"{job.counts.succeeded:,}/{job.counts.total:,}"
-                created = job.created_at[:16].replace("T", " ")
-                table.add_row(job.id, job.status, counts, created, " ".join([job.model, *job.labels]))
+                row = (job.id, job.status, counts, short_time(job.created_at))
+                table.add_row(*row, " ".join([job.model, *job.labels]))
         if not as_json:
             print_table(table)
 

@@ -278,6 +278,10 @@ def describe_file(file_id: str, content: bytes) -> dict[str, Any]:
     return told | {"filename": "questions[1].jsonl", "purpose": "batch"}
 
 
+#: What batches were written to; none by default.
+OUTPUT_ID: str | None = None
+
+
 def describe_batch(batch_id: str, status: str) -> dict[str, Any]:
     return {
         "id": batch_id,
@@ -289,6 +293,7 @@ def describe_batch(batch_id: str, status: str) -> dict[str, Any]:
         "created_at": 1_767_225_600,
         "expires_at": 1_767_312_000,
         "errors": {"data": [{"code": "x", "message": "it is no [JSON]", "line": 7}]},
+        "output_file_id": OUTPUT_ID,
         "request_counts": {"total": 3, "completed": 1, "failed": 1},
     }
 

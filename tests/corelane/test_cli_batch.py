@@ -210,7 +210,7 @@ def test_questions_are_answered_in_order_and_bad_lines_fail_in_place(
     output = tmp_path / "answers.jsonl"
     code, said = run(questions, "-o", output, "--url", service.url, "--top-k", "3", "--always-answer")
     assert code == 2
-    assert "6 lines answered: 1 without an answer, 2 failed" in said
+    assert "6 lines: 3 answered, 1 without an answer, 2 failed" in said
     results = read(output)
     assert [(result["index"], result["id"], result["status"]) for result in results] == [
         (0, "a", "succeeded"),
@@ -387,7 +387,7 @@ def test_csv_in_and_out(service: StandIn, tmp_path: Path) -> None:
     questions, output = tmp_path / "q.csv", tmp_path / "a.csv"
     questions.write_bytes(CSV_QUESTIONS)
     code, said = run(questions, "-o", output, "--url", service.url, "--csv")
-    assert (code, "5 lines answered: 2 without an answer, 1 failed" in said) == (2, True), said
+    assert (code, "5 lines: 2 answered, 2 without an answer, 1 failed" in said) == (2, True), said
     whole = output.read_bytes()
     rows = list(csv.DictReader(io.StringIO(whole.decode())))
     assert [(row["index"], row["id"], row["status"], row["answer"]) for row in rows] == [
@@ -498,4 +498,4 @@ def test_a_run_in_which_nothing_is_answered_says_so(
     monkeypatch.setattr(waiting_module, "PULSE_S", 0.05)
     service.polls_until_final = 5
     _, said = run(questions, "-o", tmp_path / "out.jsonl", "--url", service.url)
-    assert "lines are answered, none of them lately; `corelane cores` says how cores are" in said
+    assert "lines answered, none lately; `corelane cores` says how the cores are" in said

@@ -93,6 +93,30 @@ def test_a_jobs_webhooks_are_listed_and_posted_again(service: StandIn) -> None:
     assert service.requests[-1] == "POST /v1/deliveries/evt_1_completed/redeliver"
 
 
+#: What a list holds that somebody copies: ids are as long as the service's.
+FILE_ID, BATCH_ID = "file_01m80gd0atznzs5hx77mggzad1", "batch_01m80gd0atznzs5hx77mggzad2"
+
+
+@pytest.mark.parametrize("env", [{"COLUMNS": "80"}, {"COLUMNS": "80", "TTY_COMPATIBLE": "1"}, {"COLUMNS": "40"}])
+def test_ids_are_whole_at_80_columns_and_in_a_pipe(
+    service: StandIn, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.files, service.batches = {FILE_ID: LINES}, {BATCH_ID: "completed"}
+    monkeypatch.setitem(DELIVERY, "id", "evt_01m80gd0atznzs5hx77mggzad3_completed")
+    monkeypatch.setattr("tests.corelane.stand_in.OUTPUT_ID", "file_01m80gd0atznzs5hx77mggzad4")
+    for arguments, ids in (
+        (("files", "list"), [FILE_ID]),
+        (("batches", "list"), [BATCH_ID, "file_01m80gd0atznzs5hx77mggzad4"]),
+        (("webhooks", "list", "job_1"), ["evt_01m80gd0atznzs5hx77mggzad3_completed", "https://example.com/[hook]"]),
+    ):
+        done = CliRunner(env=env).invoke(make_cli(), [*arguments, "--url", service.url])
+        assert done.exit_code == 0, done.output
+        shown = done.stdout.split()
+        assert set(ids) <= set(shown), done.stdout
+        if "TTY_COMPATIBLE" not in env:
+            assert len(done.stdout.splitlines()) == 2
+
+
 def test_a_deleted_job_is_told_to_programs(service: StandIn) -> None:
     service.jobs["job_1"] = {"body": {"items": [ITEM]}, "polls": 0, "read": 0, "dropped": 0}
     assert lines_of(run(service, "jobs", "delete", "job_1", "--json")) == [{"id": "job_1", "deleted": True}]

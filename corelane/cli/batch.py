@@ -31,6 +31,7 @@ from corelane.cli.jsonl import (
     number_lines,
     read_kept,
     read_line,
+    refuse_batches,
     skip_kept,
     write_line,
 )
@@ -193,9 +194,9 @@ class Batch:
 
     def answer(self, source: BinaryIO, sink: BinaryIO) -> Kept:
         """Answer what the output does not hold yet, a whole line at a time; what it holds in the end."""
+        raw_lines = refuse_batches(self.shape.number(source))
         kept = self.shape.kept(sink) if self.output is not None else Kept()
         run = open_run(self.output, [self.request.model, self.request.options], kept.lines)
-        raw_lines = self.shape.number(source)
         skipped = skip_kept(raw_lines, kept, run.lines)
         if self.output is not None:
             sink.truncate(kept.size_bytes)

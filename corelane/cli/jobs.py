@@ -9,7 +9,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from corelane.cli.errors import exit_on_error
 from corelane.cli.output import make_table, print_fields, print_line, print_table, short_time
-from corelane.cli.service import JsonOption, KeyOption, UrlOption, connect
+from corelane.cli.service import IdsOption, JsonOption, KeyOption, UrlOption, connect
 from corelane.jobs import Job, JobStatus
 
 #: A service that is away is tried again this often: a watch outlives its restart.
@@ -37,6 +37,7 @@ def list_jobs(
     url: UrlOption = None,
     api_key: KeyOption = None,
     as_json: JsonOption = False,
+    ids: IdsOption = False,
 ) -> None:
     """List your jobs, newest first."""
     given = {
@@ -51,13 +52,15 @@ def list_jobs(
         whole = ("job", "status", "answered", "created")
         table = make_table(*whole, "model and labels", whole=whole)
         for job in client.iter_jobs(limit=limit, **filters):
-            if as_json:
+            if ids:
+                typer.echo(job.id)
+            elif as_json:
                 print_line(job)
             else:
                 counts = f"{job.counts.succeeded:,}/{job.counts.total:,}"
                 row = (job.id, job.status, counts, short_time(job.created_at))
                 table.add_row(*row, " ".join([job.model, *job.labels]))
-        if not as_json:
+        if not (as_json or ids):
             print_table(table)
 
 

@@ -15,6 +15,7 @@ UrlOption = Annotated[
 ModelOption = Annotated[str, typer.Option(help="A model version, name or alias.")]
 KeyOption = Annotated[str | None, typer.Option("--api-key", help="Your API key; CORELANE_API_KEY if not given.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+IdsOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print ids alone, one a line.")]
 
 #: A service that is away is tried again this often while somebody waits for the command.
 RETRIES = 1

@@ -2,8 +2,12 @@
 
 import re
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from corelane.errors import CorelaneError, ServiceError
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 #: Commands that tell what a request would.
 COMMANDS = {"cores": "`corelane cores`", "models": "`corelane models list`"}
@@ -28,3 +32,25 @@ def in_words(error: CorelaneError) -> str:
     for pattern, words in PHRASES:
         text = re.sub(pattern, words, text)
     return text
+
+
+#: What is wrong with a field, by pydantic's name of it; `{}` takes the limit.
+FAULTS = {
+    "missing": "is missing",
+    "string_type": "must be text",
+    "string_too_short": "is empty",
+    "string_too_long": "is longer than {} characters",
+}
+
+
+def fault(error: "ValidationError") -> str:
+    """Return the first thing that is wrong, in words: the field and what to change."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    context = first.get("ctx") or {}
+    known = FAULTS.get(first["type"])
+    if known is not None:
+        said = known.format(context.get("max_length", ""))
+    else:
+        said = str(context.get("error") or first["msg"])
+    field = str(first["loc"][0]) if first["loc"] else "it"
+    return f"{field} {said}"

@@ -166,10 +166,13 @@ def test_an_output_of_other_questions_is_refused(other: bytes) -> None:
         (b'{"question": "\\ud800", "context": "c"}', "line 3 is not JSON"),
         (b"[1]", "line 3 is not a JSON object"),
         (b"null", "line 3 is not a JSON object"),
-        (b'{"question": "q"}', "line 3: context: Field required"),
-        (b'{"question": 5, "context": "c"}', "line 3: question: Input should be a valid string"),
-        (b'{"question": "q", "context": "c", "id": true}', "line 3: id: Input should be a valid string"),
-        (b'{"question": "q", "context": null}', "line 3: context: Field required"),
+        (b'{"question": "q"}', "line 3: context is missing"),
+        (b'{"question": 5, "context": "c"}', "line 3: question must be text"),
+        (b'{"question": "q", "context": "c", "id": true}', "line 3: id must be text"),
+        (b'{"question": " ", "context": "c"}', "line 3: question must hold more than white space"),
+        (b'{"question": "", "context": "c"}', "line 3: question is empty"),
+        (b'{"question": "q", "context": "c", "id": "%s"}' % (b"x" * 257), "line 3: id is longer than 256 characters"),
+        (b'{"question": "q", "context": null}', "line 3: context is missing"),
     ],
 )
 def test_a_line_that_cannot_be_asked_says_why(text: bytes, problem: str) -> None:

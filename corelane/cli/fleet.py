@@ -60,8 +60,7 @@ def list_models(url: UrlOption = None, api_key: KeyOption = None, as_json: JsonO
         totals = {each["alias"]: sum(each["weights"].values()) for each in client.aliases()}
         for model in client.models():
             shares = [_share(alias, weight, totals.get(alias, 0)) for alias, weight in model["weights"].items()]
-            waits = ": its jobs wait until one loads it" if model["unfinished_jobs"] else ""
-            held = ", ".join(model["cores"]) or f"none{waits}"
+            held = ", ".join(model["cores"]) or model.get("waiting_for") or "none"
             row = (model["id"], model["state"], "\n".join(shares) or "-", model["dtype"], _size(model["bytes"]), held)
             table.add_row(*row, str(model["unfinished_jobs"]))
         print_table(table)

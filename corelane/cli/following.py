@@ -6,7 +6,7 @@ whose long passage is being read says how far that is.
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
 #: The first request waits this long for the answer; later ones, while the question is queued, longer. In seconds.
 FIRST_S, LATER_S = 2.0, 5.0
-
-#: States of a version on a core that will hold it soon.
-COMING = ("waiting", "loading", "loaded", "lazy")
 
 
 def answer(client: "Client", question: str, passage: str, parts: "JobParts", console: Console) -> Result:
@@ -52,10 +49,10 @@ def follow(client: "Client", job: Job, console: Console, show: Callable[[str], N
     """Return the job once it is final."""
     told = ""
     while job.status is JobStatus.QUEUED:
-        why = what_is_missing(client, job)
-        if why and why != told:
-            console.print(why, style="yellow")
-        told = why or told
+        if job.waiting_for and job.waiting_for != told:
+            told = job.waiting_for
+            line = f"{told}; {job.id} waits, `corelane cores` says how the cores are"
+            console.print(line, style="yellow", markup=False)
         show(f"{job.id} is queued …")
         job = client.get(job.id, LATER_S)
     if job.status.is_final:
@@ -64,24 +61,6 @@ def follow(client: "Client", job: Job, console: Console, show: Callable[[str], N
         if isinstance(event.data, Partial):
             show(f"read {event.data.windows_done:,} of {event.data.windows_total:,} windows …")
     return client.get(job.id)
-
-
-def what_is_missing(client: "Client", job: Job) -> str:
-    """Say why a queued job may wait for long: no core holds its version. Empty if one does, or nobody may look."""
-    try:
-        model = next((each for each in client.models() if each["id"] == job.model), None)
-        if model is None or model["cores"]:
-            return ""
-        coming = [core["core"] for core in client.cores() if _is_coming(core, job.model)]
-    except (CorelaneError, KeyError):
-        return ""
-    if coming:
-        return f"no core holds {job.model} yet; it is being loaded on {', '.join(coming)}"
-    return f"no core holds {job.model}, so {job.id} waits; `corelane models load {job.model}` has the cores load it"
-
-
-def _is_coming(core: dict[str, Any], version: str) -> bool:
-    return any(model["version"] == version and model["state"] in COMING for model in core["models"])
 
 
 def result_of(client: "Client", job: Job) -> Result:

@@ -36,6 +36,7 @@ class StandIn:
         self.answers_at_once = True
         self.status = "running"
         self.windows = 0
+        self.waiting_for: str | None = None
         self.is_away = False
         self.max_open = 1_000
         self.polls_until_final = 1
@@ -225,6 +226,7 @@ class StandIn:
             "id": job_id,
             "status": "succeeded" if is_final else self.status,
             "model": "words@1",
+            "waiting_for": self.waiting_for,
             "counts": {"total": len(items), "succeeded": len(items) - self.failed if is_final else 0},
             "created_at": "2026-01-01T00:00:00.000Z",
             "results_from": job["dropped"],

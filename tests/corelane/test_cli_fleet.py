@@ -85,11 +85,12 @@ def test_many_versions_on_a_core_are_counted_and_those_in_trouble_named(service:
     assert len(shown) == 3
 
 
-def test_a_version_that_no_core_holds_says_that_its_jobs_wait(service: StandIn, url: list[str]) -> None:
+def test_a_version_that_no_core_holds_says_what_is_expected(service: StandIn, url: list[str]) -> None:
     model = {"id": VERSION, "state": "open", "weights": {}, "dtype": "fp32", "bytes": 1, "cores": []}
-    service.models = [model | {"unfinished_jobs": 2}, model | {"id": "words@2", "unfinished_jobs": 0}]
+    why = "no core holds words@1, and none is about to"
+    service.models = [model | {"unfinished_jobs": 2, "waiting_for": why}, model | {"unfinished_jobs": 0}]
     lines = run("models", "list", *url[1:], COLUMNS="80").stdout.splitlines()
-    assert "none: its jobs wait until one loads it" in lines[1]
+    assert f"{why}  " in lines[1]
     assert "none  " in lines[2]
 
 

@@ -81,6 +81,12 @@ def _whole(number: int, line: bytearray, is_long: bool) -> Iterator[RawLine]:
         yield RawLine(number, None if is_long else text)
 
 
+#: What is said of a line in the other shape that questions come in.
+FOR_THE_COMMAND = (
+    "this is a line for `corelane batch`; lines of a batch have `custom_id`, `method`, `url` and a question in `body`"
+)
+
+
 class LineChecker:
     """Checks the lines of one file, in their order."""
 
@@ -104,6 +110,8 @@ class LineChecker:
             return BadLine(line.number, None, "invalid_input", f"the line is not JSON in UTF-8: {error.msg}")
         if not isinstance(value, dict):
             return BadLine(line.number, None, "invalid_input", "the line is not a JSON object")
+        if "question" in value and not {"custom_id", "body"} & value.keys():
+            return BadLine(line.number, None, "invalid_input", FOR_THE_COMMAND)
         custom_id = value.get("custom_id")
         if not isinstance(custom_id, str) or not 0 < len(custom_id) <= MAX_CUSTOM_ID:
             custom_id = None

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from corelane.client import OVERLOADED, Client, JobItem, dump_body
+from corelane.client import OVERLOADED, Client, JobItem, JobParts, dump_body
 from corelane.errors import CorelaneError, ServiceError
 from corelane.jobs import Item, Job, Options, Priority, Result, failed_result
 
@@ -59,13 +59,15 @@ def answer_all(
 ) -> Generator[Result, None, None]:
     """Results of any number of items in order, ``index`` counting them all; memory stays flat.
 
-    Jobs too large for the service are halved; an item too large alone gets a failed result. Closed or interrupted, it
-    cancels what is under way, unless it is a ``run`` that can be gone on with.
+    Jobs too large for the service are halved; an item too large alone is sent as lines, or gets a failed result. Closed
+    or interrupted, it cancels what is under way, unless it is a ``run`` that can be gone on with.
     """
 
     def submit(first: int, job: list[JobItem]) -> Job:
         key = None if run is None else f"{run.name}.{run.first + first}.{len(job)}"
-        return client.submit(job, model=model, options=options, priority=priority, idempotency_key=key)
+        # A job too large is cut before it is sent as lines: its parts are answered, and their results read, in turn.
+        given: JobParts = {"model": model, "options": options, "priority": priority}
+        return client.submit(job, idempotency_key=key, or_lines=len(job) == 1, **given)
 
     flights = _Flights(client, cut_jobs(items), submit)
     index = 0

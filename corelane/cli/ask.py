@@ -3,23 +3,39 @@
 import re
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from corelane.cli.errors import exit_on_error
+from corelane.cli.following import answer, check
+from corelane.cli.options import (
+    AlwaysOption,
+    MaxTokensOption,
+    OffsetsOption,
+    PrecisionOption,
+    PriorityOption,
+    StrideOption,
+    ThresholdOption,
+    TopKOption,
+    answer_options,
+)
 from corelane.cli.output import plain, print_line
 from corelane.cli.service import JsonOption, KeyOption, ModelOption, UrlOption, connect
-from corelane.errors import InvalidInput, ServiceError
-from corelane.jobs import Answer, Result
+from corelane.cli.waiting import Waiting
+from corelane.errors import InvalidInput
+from corelane.jobs import Answer, Priority, Result
+
+if TYPE_CHECKING:
+    from corelane.client import JobParts
 
 #: Characters shown on each side of an answer.
 SURROUNDINGS_CHARS = 160
 
-#: A context that looks like this is a file name with a typing mistake, not a passage.
-FILE_NAME = re.compile(r"\S+\.[A-Za-z][A-Za-z0-9]{0,5}")
+#: A context that looks like this is the name of a file that is not there, not a passage: one word in ASCII, or a path.
+FILE_NAME = re.compile(r"[!-~]{1,255}|[^\n]{0,250}/[^\n]{0,250}\.[A-Za-z][A-Za-z0-9]{0,5}")
 
 ANSWER_STYLE = "bold black on green"
 
@@ -32,43 +48,68 @@ def ask(
     url: UrlOption = None,
     model: ModelOption = "default",
     api_key: KeyOption = None,
-    top_k: Annotated[int, typer.Option(min=1, max=20, help="Answers shown, best first.")] = 1,
+    priority: PriorityOption = Priority.NORMAL,
+    top_k: TopKOption = None,
+    max_answer_tokens: MaxTokensOption = None,
+    doc_stride: StrideOption = None,
+    threshold: ThresholdOption = None,
+    min_precision: PrecisionOption = None,
+    offsets: OffsetsOption = None,
+    always_answer: AlwaysOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Ask one question about a passage."""
-    console = Console(highlight=False)
-    with exit_on_error(), connect(url, api_key, max_retries=2) as client:
+    """Ask one question about a passage. Ctrl-C cancels it."""
+    errors = Console(stderr=True, highlight=False, soft_wrap=True)
+    with exit_on_error(), connect(url, api_key, max_retries=2, waiting=Waiting(errors)) as client:
+        options = answer_options(
+            top_k=top_k,
+            max_answer_tokens=max_answer_tokens,
+            doc_stride=doc_stride,
+            threshold=threshold,
+            min_precision=min_precision,
+            offsets=offsets,
+            always_answer=always_answer,
+        )
+        if not question.strip():
+            raise InvalidInput('the question is empty; ask one, as in: corelane ask "Who signed it?" --context FILE')
         passage = read_context(context)
-        with Console(stderr=True).status("asking …"):
-            result = client.ask(question, passage, model=model, top_k=top_k)
+        if not passage.strip():
+            raise InvalidInput("the passage is empty; name a file that holds it, or give its text")
+        parts: JobParts = {
+            "model": model,
+            "options": options,
+            "priority": None if priority is Priority.NORMAL else priority,
+        }
+        result = answer(client, question, passage, parts, errors)
         if as_json:
             print_line(result)
-        if result.error is not None:
-            raise ServiceError(result.error.detail, status=200, problem_code=result.error.code)
+        check(result)
         if not as_json:
-            console.print(render(result, passage))
+            Console(highlight=False).print(render(result, passage))
 
 
 def read_context(given: str) -> str:
-    """The passage: standard input for ``-``, the file of that name, or the text itself."""
+    """Return the passage: standard input for ``-``, the file of that name, or the text itself."""
     try:
         if given == "-":
             return sys.stdin.buffer.read().decode()
-        if is_file(given):
+        if is_there(given):
             return Path(given).read_bytes().decode()
     except UnicodeDecodeError as error:
         raise InvalidInput(f"the context is not UTF-8 text: {error}") from None
+    except IsADirectoryError:
+        raise InvalidInput(f"{given} is a folder; name a file in it") from None
     except OSError as error:
         raise InvalidInput(f"{given} cannot be read: {error.strerror}") from None
     if FILE_NAME.fullmatch(given):
-        raise InvalidInput(f"there is no file {given}; give one that exists, or the passage itself")
+        raise InvalidInput(f"there is no file {given}; give one that exists, or the passage itself (a word by `-c -`)")
     return given
 
 
-def is_file(given: str) -> bool:
-    """Whether there is such a file; a passage is often too long to be the name of one."""
+def is_there(given: str) -> bool:
+    """Whether there is such a file or folder; a passage is often too long to be the name of one."""
     try:
-        return Path(given).is_file()
+        return Path(given).exists()
     except OSError:
         return False
 
@@ -79,7 +120,7 @@ def render(result: Result, context: str) -> Text:
         sure = "" if result.no_answer_score is None else f" (score {result.no_answer_score:.3f})"
         return Text.assemble(("no answer", "bold yellow"), (f" in this context{sure}", "dim"))
     answers = result.answers or [result.answer]
-    return Text("\n\n").join(render_answer(answer, context) for answer in answers)
+    return Text("\n\n").join(render_answer(each, context) for each in answers)
 
 
 def render_answer(answer: Answer, context: str) -> Text:
@@ -87,11 +128,17 @@ def render_answer(answer: Answer, context: str) -> Text:
     before, after = surroundings(context, answer.start, answer.end)
     return Text.assemble(
         (plain(answer.text), "bold green"),
-        (f"\nscore {answer.score:.3f} · characters {answer.start}–{answer.end}\n", "dim"),
+        (f"\nscore {answer.score:.3f} · characters {answer.start}–{answer.end}{in_units(answer)}\n", "dim"),
         plain(before),
         (plain(context[answer.start : answer.end]), ANSWER_STYLE),
         plain(after),
     )
+
+
+def in_units(answer: Answer) -> str:
+    """Return the offsets in further units, where they were asked for."""
+    given = {} if answer.offsets is None else answer.offsets.model_dump(exclude_none=True)
+    return "".join(f" · {unit} {start}–{end}" for unit, (start, end) in given.items())
 
 
 def surroundings(context: str, start: int, end: int, width: int = SURROUNDINGS_CHARS) -> tuple[str, str]:

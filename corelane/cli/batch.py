@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import partial
 from itertools import chain
 from os import fstat
@@ -32,11 +31,24 @@ from corelane.cli.jsonl import (
     number_lines,
     read_kept,
     read_line,
+    refuse_batches,
     skip_kept,
     write_line,
 )
+from corelane.cli.options import (
+    AlwaysOption,
+    MaxTokensOption,
+    OffsetsOption,
+    PrecisionOption,
+    PriorityOption,
+    StrideOption,
+    ThresholdOption,
+    TopKOption,
+    answer_options,
+)
 from corelane.cli.resume import RunFile, open_run
 from corelane.cli.service import KeyOption, ModelOption, UrlOption, connect
+from corelane.cli.waiting import Pulse, Waiting
 from corelane.errors import CorelaneError, InvalidInput, SetupError
 from corelane.jobs import Item, Priority, Result
 
@@ -45,13 +57,6 @@ if TYPE_CHECKING:
 
 #: A long run outlives a restart of the service: this often, over some four minutes, a call is tried again.
 MAX_RETRIES = 12
-
-
-class OffsetUnits(StrEnum):
-    """What offsets may be counted in besides characters."""
-
-    UTF16 = "utf16"
-    BYTES = "bytes"
 
 
 #: Standard input or output, where a file is asked for.
@@ -93,20 +98,14 @@ def batch(
     url: UrlOption = None,
     model: ModelOption = "default",
     api_key: KeyOption = None,
-    priority: Annotated[Priority, typer.Option(help="Jobs of higher priority are answered first.")] = Priority.NORMAL,
-    top_k: Annotated[int | None, typer.Option(min=1, max=20, help="Answers per line, best first.")] = None,
-    max_answer_tokens: Annotated[int | None, typer.Option(min=1, max=128, help="Longest answer, in tokens.")] = None,
-    doc_stride: Annotated[int | None, typer.Option(min=0, max=400, help="Overlap of windows, in tokens.")] = None,
-    threshold: Annotated[
-        float | None, typer.Option(min=-1000, max=1000, help="Null margin above which there is no answer.")
-    ] = None,
-    min_precision: Annotated[
-        float | None, typer.Option(help="Give only answers whose score is at least this; the model must be calibrated.")
-    ] = None,
-    offsets: Annotated[
-        list[OffsetUnits] | None, typer.Option(help="Units for offsets besides characters; may be repeated.")
-    ] = None,
-    always_answer: Annotated[bool, typer.Option("--always-answer", help="Never answer with null.")] = False,
+    priority: PriorityOption = Priority.NORMAL,
+    top_k: TopKOption = None,
+    max_answer_tokens: MaxTokensOption = None,
+    doc_stride: StrideOption = None,
+    threshold: ThresholdOption = None,
+    min_precision: PrecisionOption = None,
+    offsets: OffsetsOption = None,
+    always_answer: AlwaysOption = False,
     jobs: Annotated[int, typer.Option(min=1, max=64, help="Jobs under way at a time.")] = 4,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Start anew, dropping an existing output.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Read and write CSV with a header, not lines of JSON.")] = False,
@@ -114,25 +113,23 @@ def batch(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress and no summary.")] = False,
 ) -> None:
     """Answer a file of questions; run it again to go on after an interruption."""
-    given = {
-        "top_k": top_k,
-        "max_answer_tokens": max_answer_tokens,
-        "doc_stride": doc_stride,
-        "no_answer_threshold": threshold,
-        "no_answer": False if always_answer else None,
-        "min_precision": min_precision,
-        "offsets": [unit.value for unit in offsets] if offsets else None,
-    }
-    options = {name: value for name, value in given.items() if value is not None}
-    request = Request(model, options, priority, jobs, api_key)
     console = Console(stderr=True, highlight=False, soft_wrap=True)
-    with exit_on_error(), _file_errors(), connect(url, api_key, max_retries=MAX_RETRIES) as client:
+    waiting = Waiting(console, quiet)
+    with exit_on_error(), _file_errors(), connect(url, api_key, max_retries=MAX_RETRIES, waiting=waiting) as client:
         if questions == STANDARD and sys.stdin.isatty():
             raise InvalidInput("name a file of questions, or send them to standard input: corelane batch < FILE")
         if output != STANDARD and output.exists() and (not output.is_file() or _is_same(questions, output)):
             raise InvalidInput(f"{output} cannot be the output: it must be a file, and another than the questions")
-        if min_precision is not None and (always_answer or threshold is not None):
-            raise InvalidInput("--min-precision decides what has no answer: leave --threshold and --always-answer out")
+        options = answer_options(
+            top_k=top_k,
+            max_answer_tokens=max_answer_tokens,
+            doc_stride=doc_stride,
+            threshold=threshold,
+            min_precision=min_precision,
+            offsets=offsets,
+            always_answer=always_answer,
+        )
+        request = Request(model, options, priority, jobs, api_key)
         shape = CSV if as_csv else JSON_LINES
         with _open_questions(questions) as source, _open_output(output, overwrite) as sink:
             batch = Batch(client, request, shape, None if output == STANDARD else output, console, quiet, as_json)
@@ -197,9 +194,9 @@ class Batch:
 
     def answer(self, source: BinaryIO, sink: BinaryIO) -> Kept:
         """Answer what the output does not hold yet, a whole line at a time; what it holds in the end."""
+        raw_lines = refuse_batches(self.shape.number(source))
         kept = self.shape.kept(sink) if self.output is not None else Kept()
         run = open_run(self.output, [self.request.model, self.request.options], kept.lines)
-        raw_lines = self.shape.number(source)
         skipped = skip_kept(raw_lines, kept, run.lines)
         if self.output is not None:
             sink.truncate(kept.size_bytes)
@@ -207,14 +204,14 @@ class Batch:
             sink.write(self.shape.header)
             kept.size_bytes = len(self.shape.header)
         if kept.lines:
-            self._say(f"going on after {kept.lines:,} lines that are answered")
+            self._say(f"going on after {count_lines(kept.lines)} answered before")
         before, started = kept.lines, time.monotonic()
         try:
             self._write(chain(skipped, raw_lines), sink, kept, run, size_of(source))
             sink.flush()
         except (KeyboardInterrupt, CorelaneError, OSError):
             on = "; run it again, without --overwrite, to go on" if self.output is not None else ""
-            self._say(f"stopped: {kept.lines:,} lines are answered{on}")
+            self._say(f"stopped: {count_lines(kept.lines)} answered{on}")
             raise
         run.remove()
         elapsed_s = time.monotonic() - started
@@ -236,7 +233,8 @@ class Batch:
             run.write()
 
         answers = answer_lines(map(read_line, raw_lines), partial(_ask, self.client, self.request, run, reached))
-        with closing(answers), _progress(self.console, size_bytes, self.quiet) as progress:
+        pulse = Pulse(partial(self._tell, kept, [before]))
+        with closing(answers), _progress(self.console, size_bytes, self.quiet) as progress, pulse:
             task = progress.add_task("", total=size_bytes, rate=0.0)
             for line, result in answers:
                 at += 1
@@ -247,7 +245,15 @@ class Batch:
                     sink.flush()
                     kept.add(plain, len(text))
                 rate = (kept.lines - before) / (time.monotonic() - started)
-                progress.update(task, completed=line.end_bytes, description=f"{kept.lines:,} lines", rate=rate)
+                progress.update(task, completed=line.end_bytes, description=count_lines(kept.lines), rate=rate)
+
+    def _tell(self, kept: Kept, told: list[int]) -> None:
+        """Say how far the run is: where no bar shows it, and wherever nothing was answered since the last time."""
+        if kept.lines == told[0]:
+            self._say(f"{count_lines(kept.lines)} answered, none lately; `corelane cores` says how the cores are")
+        elif not self.console.is_terminal:
+            self._say(f"{count_lines(kept.lines)} answered")
+        told[0] = kept.lines
 
     def _say(self, sentence: str) -> None:
         if not self.quiet:
@@ -301,7 +307,14 @@ def figures(kept: Kept, answered: int, elapsed_s: float) -> dict[str, Any]:
 
 
 def summary(kept: Kept, answered: int, elapsed_s: float) -> str:
-    """What became of the questions, in a line."""
+    """Say what became of the questions, in a line."""
     rate = f" · {answered:,} in {elapsed_s:.1f} s ({answered / elapsed_s:,.0f}/s)" if answered and elapsed_s > 0 else ""
-    failed = f", {kept.failed:,} failed" if kept.failed else ""
-    return f"{kept.lines:,} lines answered: {kept.without_answer:,} without an answer{failed}{rate}"
+    found = kept.lines - kept.failed - kept.without_answer
+    counts = {"answered": found, "without an answer": kept.without_answer, "failed": kept.failed}
+    told = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
+    return f"{count_lines(kept.lines)}{': ' if told else ''}{told}{rate}"
+
+
+def count_lines(count: int) -> str:
+    """Return a number of lines in words."""
+    return f"{count:,} line" if count == 1 else f"{count:,} lines"

@@ -1,15 +1,19 @@
 """``corelane batches``: start, list, show and cancel your own batches, files of questions that the service holds."""
 
+from collections.abc import Sequence
 from itertools import islice
 from typing import Annotated
 
 import typer
 
-from corelane.batches import Batch
+from corelane.batches import Batch, BatchError
 from corelane.cli.errors import exit_on_error
-from corelane.cli.output import make_table, print_fields, print_line, print_table
-from corelane.cli.service import JsonOption, KeyOption, UrlOption, connect
+from corelane.cli.output import make_table, print_fields, print_line, print_table, short_time
+from corelane.cli.service import IdsOption, JsonOption, KeyOption, UrlOption, connect
 from corelane.ids import iso_time
+
+#: Lines named of those that have the same fault.
+MOST_LINES = 3
 
 BatchArgument = Annotated[str, typer.Argument(metavar="BATCH", help="A batch's id.")]
 
@@ -35,19 +39,29 @@ def list_batches(
     url: UrlOption = None,
     api_key: KeyOption = None,
     as_json: JsonOption = False,
+    ids: IdsOption = False,
 ) -> None:
     """List your batches, newest first."""
     with exit_on_error(), connect(url, api_key) as client:
-        table = make_table("batch", "status", "done", "failed", "created", "output", whole=("batch", "status"))
+        whole = ("batch", "status", "created", "output")
+        table = make_table("batch", "status", "done", "failed", "created", "output", whole=whole)
         for batch in islice(client.iter_batches(), limit):
-            if as_json:
+            if ids:
+                typer.echo(batch.id)
+            elif as_json:
                 print_line(batch)
             else:
                 counts = batch.request_counts
                 done = f"{counts.completed + counts.failed:,}/{counts.total:,}"
-                row = (batch.id, batch.status, done, f"{counts.failed:,}", iso_time(1000 * batch.created_at))
+                row = (
+                    batch.id,
+                    batch.status,
+                    done,
+                    f"{counts.failed:,}",
+                    short_time(batch.created_at),
+                )
                 table.add_row(*row, batch.output_file_id or "-")
-        if not as_json:
+        if not (as_json or ids):
             print_table(table)
 
 
@@ -89,10 +103,22 @@ def describe(batch: Batch) -> dict[str, str | None]:
         "output": batch.output_file_id,
         "errors": batch.error_file_id,
         "jobs": " ".join(batch.jobs),
-        "faults": "; ".join(f"{fault.message}" + _line(fault.line) for fault in faults),
+        "faults": tell_faults(faults),
         "metadata": ", ".join(f"{name}={value}" for name, value in (batch.metadata or {}).items()),
     }
 
 
-def _line(number: int | None) -> str:
-    return "" if number is None else f" (line {number:,})"
+def tell_faults(faults: Sequence[BatchError]) -> str:
+    """Return what speaks against a batch, each sentence once with the lines it is of."""
+    lines: dict[str, list[int]] = {}
+    for fault in faults:
+        lines.setdefault(fault.message, []).extend([] if fault.line is None else [fault.line])
+    return "; ".join(message + _lines(numbers) for message, numbers in lines.items())
+
+
+def _lines(numbers: Sequence[int]) -> str:
+    if not numbers:
+        return ""
+    shown = ", ".join(f"{number:,}" for number in numbers[:MOST_LINES])
+    more = f" and {len(numbers) - MOST_LINES:,} more" if len(numbers) > MOST_LINES else ""
+    return f" ({'line' if len(numbers) == 1 else 'lines'} {shown}{more})"

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 import typer
 from rich.console import Console
 
+from corelane.cli.words import in_words
 from corelane.errors import CorelaneError, SetupError
 from corelane.extras import install_command
 from corelane.setting_rules import SettingsError
@@ -24,7 +25,7 @@ def exit_on_error() -> Iterator[None]:
     try:
         yield
     except CorelaneError as error:
-        _say(error.detail)
+        _say(in_words(error))
         raise typer.Exit(1) from None
     except SettingsError as error:
         for sentence in error.sentences:

@@ -11,8 +11,9 @@ import typer
 
 from corelane.batches import FileObject
 from corelane.cli.errors import exit_on_error
-from corelane.cli.output import make_table, print_fields, print_line, print_table
-from corelane.cli.service import JsonOption, KeyOption, UrlOption, connect
+from corelane.cli.jsonl import shape_of
+from corelane.cli.output import make_table, print_fields, print_line, print_table, short_time
+from corelane.cli.service import IdsOption, JsonOption, KeyOption, UrlOption, connect
 from corelane.errors import InvalidInput
 from corelane.ids import iso_time
 
@@ -30,17 +31,20 @@ def list_files(
     url: UrlOption = None,
     api_key: KeyOption = None,
     as_json: JsonOption = False,
+    ids: IdsOption = False,
 ) -> None:
     """List your files, newest first: those you uploaded and those your batches wrote."""
     with exit_on_error(), connect(url, api_key) as client:
-        table = make_table("file", "purpose", "bytes", "created", "name", whole=("file",))
+        table = make_table("file", "purpose", "bytes", "created", "name", whole=("file", "created"))
         for file in islice(client.iter_files(), limit):
-            if as_json:
+            if ids:
+                typer.echo(file.id)
+            elif as_json:
                 print_line(file)
             else:
-                row = (file.id, file.purpose, f"{file.bytes:,}", iso_time(1000 * file.created_at))
+                row = (file.id, file.purpose, f"{file.bytes:,}", short_time(file.created_at))
                 table.add_row(*row, file.filename)
-        if not as_json:
+        if not (as_json or ids):
             print_table(table)
 
 
@@ -50,13 +54,17 @@ def upload(
     url: UrlOption = None,
     api_key: KeyOption = None,
     as_json: JsonOption = False,
+    ids: IdsOption = False,
 ) -> None:
     """Upload a file of questions for a batch; then `corelane batches create`."""
     with exit_on_error(), connect(url, api_key) as client:
         if not path.is_file():
             raise InvalidInput(f"there is no file {path}")
+        refuse_questions(path)
         file = client.upload_file(path)
-        if as_json:
+        if ids:
+            typer.echo(file.id)
+        elif as_json:
             print_line(file)
         else:
             print_fields(describe(file))
@@ -96,6 +104,20 @@ def delete(file: FileArgument, url: UrlOption = None, api_key: KeyOption = None,
         client.delete_file(file)
         if as_json:
             print_line({"id": file, "deleted": True})
+
+
+def refuse_questions(path: Path) -> None:
+    """Raise InvalidInput if the file's first line is a question for `corelane batch`."""
+    try:
+        with path.open("rb") as lines:
+            first = next((line for line in lines if line.strip()), b"")
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be read: {error.strerror}") from None
+    if shape_of(first) == "batch":
+        raise InvalidInput(
+            f"{path} is a file for `corelane batch {path} -o answers.jsonl`: its lines have question and context. "
+            "Lines of a file to upload have custom_id, method, url, and these two in body"
+        )
 
 
 def describe(file: FileObject) -> dict[str, str | None]:

@@ -21,6 +21,9 @@ LOOK_S = 0.5
 #: A version that no core has begun to load by then is wanted nowhere, in seconds: several heartbeats.
 BEGIN_S = 15
 
+#: More versions than this that are ready on a core are counted, not named: `corelane models list` names them.
+MOST_NAMED = 4
+
 #: States of cores that nothing is to be expected of.
 GONE = ("lost", "out_of_service")
 
@@ -37,9 +40,9 @@ def cores(url: UrlOption = None, api_key: KeyOption = None, as_json: JsonOption 
             for core in client.cores():
                 print_line(core)
             return
-        table = make_table("core", "state", "busy", "memory", "items", "models")
+        table = make_table("core", "state", "busy", "memory", "items", "models", whole=("core", "state"))
         for core in client.cores():
-            lines = [_core_line(model) for model in core["models"]]
+            lines = core_lines(core["models"])
             busy, memory = f"{core['busy_ratio']:.0%}", _size(core["memory_bytes"] or 0)
             table.add_row(core["core"], core["state"], busy, memory, f"{core['items']:,}", "\n".join(lines) or "-")
         print_table(table)
@@ -53,11 +56,11 @@ def list_models(url: UrlOption = None, api_key: KeyOption = None, as_json: JsonO
             for model in client.models():
                 print_line(model)
             return
-        table = make_table("version", "state", "aliases", "dtype", "size", "cores", "unfinished jobs")
+        table = make_table("version", "state", "aliases", "dtype", "size", "cores", "open jobs", whole=("version",))
         totals = {each["alias"]: sum(each["weights"].values()) for each in client.aliases()}
         for model in client.models():
             shares = [_share(alias, weight, totals.get(alias, 0)) for alias, weight in model["weights"].items()]
-            held = ", ".join(model["cores"]) or "none"
+            held = ", ".join(model["cores"]) or model.get("waiting_for") or "none"
             row = (model["id"], model["state"], "\n".join(shares) or "-", model["dtype"], _size(model["bytes"]), held)
             table.add_row(*row, str(model["unfinished_jobs"]))
         print_table(table)
@@ -247,11 +250,20 @@ def _states(client: "Client", version: str, core: str) -> dict[str, dict[str, An
     }
 
 
+def core_lines(models: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a line for each version on a core; of many that are ready and well only how many there are."""
+    well = [model for model in models if model["state"] == "ready" and not model["reason"]]
+    if len(well) <= MOST_NAMED:
+        return [_core_line(model) for model in models]
+    total = sum(model["bytes"] for model in well)
+    return [f"{len(well)} ready, {_size(total)}", *(_core_line(model) for model in models if model not in well)]
+
+
 def _core_line(model: Mapping[str, Any]) -> str:
     if model["reason"]:
         return f"{model['version']} {model['state']}: {model['reason']}"
-    shapes = f" {model['dtype']} {_size(model['bytes'])} {' '.join(model['buckets'])}" if model["dtype"] else ""
-    return f"{model['version']} {model['state']}{shapes}"
+    weight = f" {model['dtype']} {_size(model['bytes'])}" if model["dtype"] else ""
+    return f"{model['version']} {model['state']}{weight}"
 
 
 def _share(alias: str, weight: float, total: float) -> str:

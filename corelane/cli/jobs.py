@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from corelane.cli.errors import exit_on_error
-from corelane.cli.output import make_table, print_fields, print_line, print_table
-from corelane.cli.service import JsonOption, KeyOption, UrlOption, connect
+from corelane.cli.output import make_table, print_fields, print_line, print_table, short_time
+from corelane.cli.service import IdsOption, JsonOption, KeyOption, UrlOption, connect
 from corelane.jobs import Job, JobStatus
 
 #: A service that is away is tried again this often: a watch outlives its restart.
@@ -37,6 +37,7 @@ def list_jobs(
     url: UrlOption = None,
     api_key: KeyOption = None,
     as_json: JsonOption = False,
+    ids: IdsOption = False,
 ) -> None:
     """List your jobs, newest first."""
     given = {
@@ -51,13 +52,15 @@ def list_jobs(
         whole = ("job", "status", "answered", "created")
         table = make_table(*whole, "model and labels", whole=whole)
         for job in client.iter_jobs(limit=limit, **filters):
-            if as_json:
+            if ids:
+                typer.echo(job.id)
+            elif as_json:
                 print_line(job)
             else:
                 counts = f"{job.counts.succeeded:,}/{job.counts.total:,}"
-                created = job.created_at[:16].replace("T", " ")
-                table.add_row(job.id, job.status, counts, created, " ".join([job.model, *job.labels]))
-        if not as_json:
+                row = (job.id, job.status, counts, short_time(job.created_at))
+                table.add_row(*row, " ".join([job.model, *job.labels]))
+        if not (as_json or ids):
             print_table(table)
 
 

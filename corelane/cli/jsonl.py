@@ -9,12 +9,13 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import orjson
 from pydantic import ValidationError
 
+from corelane.cli.words import fault
 from corelane.errors import InvalidInput
 from corelane.jobs import Item, JobStatus, Result, failed_result
 
@@ -88,17 +89,42 @@ def read_line(raw: RawLine) -> Line:
         return Line(raw.index, raw.end_bytes, None, None, f"{where} is not a JSON object")
     fields = {name: value[name] for name in ("id", "question", "context") if value.get(name) is not None}
     if "context" not in fields and "question" in fields:
-        return Line(raw.index, raw.end_bytes, None, None, f"{where}: context: Field required")
+        return Line(raw.index, raw.end_bytes, None, None, f"{where}: context is missing")
     if type(fields.get("id")) is int:
         fields["id"] = str(fields["id"])
     try:
         item = Item.model_validate(fields)
     except ValidationError as error:
-        first = error.errors()[0]
         item_id = fields.get("id")
         kept_id = item_id if isinstance(item_id, str) else None
-        return Line(raw.index, raw.end_bytes, kept_id, None, f"{where}: {first['loc'][0]}: {first['msg']}")
+        return Line(raw.index, raw.end_bytes, kept_id, None, f"{where}: {fault(error)}")
     return Line(raw.index, raw.end_bytes, item.id, item)
+
+
+def shape_of(text: bytes) -> str:
+    """Return whom a line of questions is for: `batch` (the command), `batches` (the service), or nobody's."""
+    try:
+        value = orjson.loads(text.removeprefix(BYTE_ORDER_MARK))
+    except orjson.JSONDecodeError:
+        return ""
+    if not isinstance(value, dict):
+        return ""
+    if "custom_id" in value and "body" in value:
+        return "batches"
+    return "batch" if "question" in value and "custom_id" not in value else ""
+
+
+def refuse_batches(lines: Iterator[RawLine]) -> Iterator[RawLine]:
+    """Return the same lines; raise InvalidInput if the first is one for `corelane batches`."""
+    first = next(lines, None)
+    if first is None:
+        return iter(())
+    if shape_of(first.text) == "batches":
+        raise InvalidInput(
+            "this is a file for `corelane batches` (its lines have custom_id and body): `corelane files upload FILE`, "
+            "then `corelane batches create ID`"
+        )
+    return chain([first], lines)
 
 
 def answer_lines(

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from corelane.cli.errors import exit_on_error
 from corelane.cli.find_redis import FoundRedis, find_redis
 from corelane.cli.folders import DataOption
+from corelane.cli.output import make_table, print_table
 from corelane.cli.service import JsonOption
 from corelane.errors import InvalidInput, NotFound, SetupError
 from corelane.ids import is_id, iso_time
@@ -83,15 +83,14 @@ def list_keys(
         _print_json([describe(key) for key in found])
         return
     columns = ("id", "name", "owner", "scopes", "created", "last used", "expires", "state")
-    table = Table(*columns, box=None, pad_edge=False, header_style="bold")
-    table.columns[0].no_wrap = True
+    table = make_table(*columns, whole=("id", "owner", "created", "last used", "expires", "state"))
     for key in found:
         expires = "never" if key.expires_ms is None else iso_time(key.expires_ms)[:10]
         owner = "itself" if key.owner == key.id else key.owner
         created = iso_time(key.created_ms)[:10]
         row = (key.id, key.name, owner, ", ".join(scope_names(key.scopes)), created, key.used or "never", expires)
         table.add_row(*row, key.state(now_ms))
-    Console(highlight=False, markup=False).print(table)
+    print_table(table)
 
 
 @keys.command()

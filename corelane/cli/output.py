@@ -9,13 +9,22 @@ from typing import Any
 
 import orjson
 from pydantic import BaseModel
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
+
+from corelane.ids import iso_time
 
 #: Control characters, line separators, and the marks that turn the direction of writing.
 CONTROLS = dict.fromkeys(
     [*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A)], " "
 )
+
+#: Columns that a table may take where it is no terminal's.
+MOST_CHARS = 100_000
+
+#: Columns that a cell gets at least which may be broken.
+FOLDED_CHARS = 12
 
 #: Columns that names of fields take.
 NAME_CHARS = 9
@@ -38,7 +47,7 @@ def print_fields(fields: Mapping[str, object]) -> None:
 
 
 def make_table(*columns: str, whole: tuple[str, ...] = ()) -> Table:
-    """A table without lines; columns that are ``whole`` are never broken."""
+    """Make a table without lines; columns that are ``whole``, as ids are, are never broken."""
     table = Table(box=None, pad_edge=False)
     for column in columns:
         table.add_column(column, overflow="fold", no_wrap=column in whole)
@@ -46,8 +55,39 @@ def make_table(*columns: str, whole: tuple[str, ...] = ()) -> Table:
 
 
 def print_table(table: Table) -> None:
-    """A table on standard output."""
-    Console(highlight=False, markup=False, emoji=False).print(table)
+    """Print a table on standard output, unbroken where that is no terminal.
+
+    On a terminal too narrow for the columns that are whole each row becomes a few lines of fields.
+    """
+    console = Console(highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        widest = console.measure(table, options=console.options.update(width=MOST_CHARS)).maximum
+        console.width = max(console.width, widest)
+    if needed_width(table) <= console.width:
+        console.print(table)
+        return
+    names = [str(column.header) for column in table.columns]
+    width = max(map(len, names))
+    for cells in zip(*(list(column.cells) for column in table.columns), strict=True):
+        console.print(str(cells[0]), soft_wrap=True)
+        for name, cell in zip(names[1:], cells[1:], strict=True):
+            if cell not in ("", "-"):
+                console.print(f"  {name:{width}} {cell}", soft_wrap=True)
+
+
+def needed_width(table: Table) -> int:
+    """Return the columns that a table takes if nothing is broken but what may be."""
+    widths = []
+    for column in table.columns:
+        widest = max(cell_len(str(cell)) for cell in (column.header, *column.cells))
+        widths.append(widest if column.no_wrap else min(widest, FOLDED_CHARS))
+    return sum(widths) + 2 * (len(widths) - 1)
+
+
+def short_time(at: str | int | None) -> str:
+    """Return a time of the wire, in either of its forms, as a table shows it: to the minute; `-` for none."""
+    iso = iso_time(1000 * at) if isinstance(at, int) else at
+    return "-" if iso is None else iso[:16].replace("T", " ")
 
 
 def plain(text: str) -> str:

@@ -74,10 +74,17 @@ def read_questions(document: object) -> QuestionSet:
         is_flat = bool(data) and "paragraphs" not in data[0]
         entries = list(_read_flat(data) if is_flat else _read_articles(data))
     except (KeyError, TypeError, IndexError, AttributeError) as error:
-        raise InvalidInput(f"this is neither SQuAD's layout nor XQuAD's: {error!r}") from None
+        raise InvalidInput(f"this is neither SQuAD's layout nor XQuAD's: {what_is_wrong(error)}") from None
     if not entries:
         raise InvalidInput("the file has no questions")
     return QuestionSet([question for question, _ in entries], any(marked for _, marked in entries))
+
+
+def what_is_wrong(error: Exception) -> str:
+    """Return in words why a file could not be read as questions."""
+    if isinstance(error, KeyError):
+        return f"something in it has no {error.args[0]!r}"
+    return "it is not an object with `data`, a list of articles or of questions"
 
 
 def _read_articles(data: Iterable[Any]) -> Iterator[tuple[Question, bool]]:

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from corelane.cli.errors import exit_on_error
-from corelane.cli.output import make_table, print_fields, print_line, print_table
+from corelane.cli.output import make_table, print_fields, print_line, print_table, short_time
 from corelane.cli.service import JsonOption, KeyOption, UrlOption, connect
 
 webhooks = typer.Typer(help="Webhooks: list a job's, post one again, try them out.", no_args_is_help=True)
@@ -20,13 +20,15 @@ def list_deliveries(
 ) -> None:
     """List what was, or is still to be, posted about a job."""
     with exit_on_error(), connect(url, api_key) as client:
-        table = make_table("delivery", "event", "state", "attempts", "next", "last", "receiver", whole=("state",))
+        whole = ("delivery", "event", "state", "next")
+        columns = ("delivery", "event", "state", "attempts", "next", "last", "receiver")
+        table = make_table(*columns, whole=whole)
         for each in client.deliveries(job):
             if as_json:
                 print_line(each)
             else:
                 row = (each["id"], each["event"], each["state"], str(each["attempt_count"]))
-                table.add_row(*row, each["next_attempt_at"] or "-", last_attempt(each) or "-", each["url"])
+                table.add_row(*row, short_time(each["next_attempt_at"]), last_attempt(each) or "-", each["url"])
         if not as_json:
             print_table(table)
 

@@ -8,7 +8,8 @@ for those who would rather be told.
 
 from corelane.client.aio import AsyncClient
 from corelane.client.blocking import Client
-from corelane.client.talk import AWAY, LONGEST_PAUSE_S, OVERLOADED, JobEvent, pause_s
+from corelane.client.calls import JobParts
+from corelane.client.talk import AWAY, LONGEST_PAUSE_S, OVERLOADED, JobEvent, Wait, pause_s
 from corelane.client.webhooks import verify_webhook
 from corelane.client.wire import FOREIGN, PIECE_BYTES, JobItem, dump_body, dump_lines, local_url, read_problem
 
@@ -22,6 +23,8 @@ __all__ = [
     "Client",
     "JobEvent",
     "JobItem",
+    "JobParts",
+    "Wait",
     "dump_body",
     "dump_lines",
     "local_url",

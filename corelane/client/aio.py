@@ -1,7 +1,7 @@
 """``AsyncClient``: the same talks performed with asyncio. Its methods are those of ``Client``, to be awaited."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self, TypeVar, Unpack
 
@@ -9,9 +9,9 @@ import httpx2
 
 from corelane.batches import Batch, FileObject
 from corelane.client import calls
-from corelane.client.calls import Call, JobFilters, JobParts, job_body
-from corelane.client.talk import Give, Hear, JobEvent, Listen, Pause, Reply, Send, Service, Step, Talk
-from corelane.client.transport import http_options, new_key, timeout_of, whole_file
+from corelane.client.calls import LONGEST_POLL_S, Call, JobFilters, JobParts, job_body
+from corelane.client.talk import Give, Hear, JobEvent, Listen, Pause, Reply, Send, Service, Step, Talk, Wait
+from corelane.client.transport import http_options, log_wait, new_key, timeout_of, whole_file
 from corelane.client.wire import JobItem, Lines, dump_lines
 from corelane.errors import CorelaneError
 from corelane.jobs import Job, LinesHead, Result
@@ -29,10 +29,16 @@ class AsyncClient:
         *,
         timeout_s: float = 30.0,
         max_retries: int = 4,
+        on_wait: Callable[[Wait], None] = log_wait,
     ) -> None:
-        """``timeout_s`` bounds connecting and each silence, on top of any time asked to wait."""
+        """``timeout_s`` bounds connecting and each silence, on top of any time asked to wait.
+
+        ``on_wait`` is called before each pause after which a call is tried again; if not given, such a pause is a
+        warning of the logger ``corelane.client``.
+        """
         self.base_url = base_url.rstrip("/")
         self._service = Service(self.base_url, timeout_s, max_retries)
+        self._on_wait = on_wait
         self._http = httpx2.AsyncClient(**http_options(self.base_url, api_key))
 
     async def __aenter__(self) -> Self:
@@ -47,8 +53,9 @@ class AsyncClient:
 
     async def ask(self, question: str, context: str, *, model: str = "default", **options: Any) -> Result:
         """Ask one question and wait for its answer, as long as it takes; ``options`` are those of a job."""
-        body = job_body([{"question": question, "context": context}], {"model": model, "options": options})
-        return await self._perform(self._service.ask(body, new_key()))
+        items, parts = [{"question": question, "context": context}], JobParts(model=model, options=options)
+        call = calls.submit(job_body(items, parts), new_key(), LONGEST_POLL_S)
+        return await self._perform(self._service.ask(call, calls.same_as_lines(call, items, parts)))
 
     async def submit(
         self,
@@ -57,15 +64,21 @@ class AsyncClient:
         wait_s: float = 0.0,
         idempotency_key: str | None = None,
         name: str | None = None,
+        or_lines: bool = True,
         **parts: Unpack[JobParts],
     ) -> Job:
         """Hand in a job; it is kept once this returns, and final already if it ended within ``wait_s``.
 
         More at ``Client``.
         """
+        given = list(items)
+        body = job_body(given, parts)
         if name is not None:
-            return await self._call(calls.put_job(name, job_body(items, parts), wait_s))
-        return await self._call(calls.submit(job_body(items, parts), idempotency_key or new_key(), wait_s))
+            call = calls.put_job(name, body, wait_s)
+        else:
+            call = calls.submit(body, idempotency_key or new_key(), wait_s)
+        lines = calls.same_as_lines(call, given, parts) if or_lines else None
+        return await self._perform(self._service.submit(call, lines))
 
     async def submit_lines(
         self,
@@ -301,6 +314,8 @@ class AsyncClient:
 
     async def _step(self, step: Step) -> object:
         if isinstance(step, Pause):
+            if step.wait is not None:
+                self._on_wait(step.wait)
             await asyncio.sleep(step.seconds)
         elif isinstance(step, Send):
             return await self._send(step.call)

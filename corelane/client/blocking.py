@@ -1,7 +1,7 @@
 """``Client``: the talks performed with blocking calls, for scripts and threads."""
 
 import time
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self, TypeVar, Unpack
 
@@ -9,9 +9,9 @@ import httpx2
 
 from corelane.batches import Batch, FileObject
 from corelane.client import calls
-from corelane.client.calls import Call, JobFilters, JobParts, job_body
-from corelane.client.talk import Give, Hear, JobEvent, Listen, Pause, Reply, Send, Service, Step, Talk
-from corelane.client.transport import http_options, new_key, timeout_of, whole_file
+from corelane.client.calls import LONGEST_POLL_S, Call, JobFilters, JobParts, job_body
+from corelane.client.talk import Give, Hear, JobEvent, Listen, Pause, Reply, Send, Service, Step, Talk, Wait
+from corelane.client.transport import http_options, log_wait, new_key, timeout_of, whole_file
 from corelane.client.wire import JobItem, dump_lines
 from corelane.errors import CorelaneError
 from corelane.jobs import Job, LinesHead, Result
@@ -29,10 +29,16 @@ class Client:
         *,
         timeout_s: float = 30.0,
         max_retries: int = 4,
+        on_wait: Callable[[Wait], None] = log_wait,
     ) -> None:
-        """``timeout_s`` bounds connecting and each silence, on top of any time asked to wait."""
+        """``timeout_s`` bounds connecting and each silence, on top of any time asked to wait.
+
+        ``on_wait`` is called before each pause after which a call is tried again; if not given, such a pause is a
+        warning of the logger ``corelane.client``.
+        """
         self.base_url = base_url.rstrip("/")
         self._service = Service(self.base_url, timeout_s, max_retries)
+        self._on_wait = on_wait
         self._http = httpx2.Client(**http_options(self.base_url, api_key))
 
     def __enter__(self) -> Self:
@@ -47,8 +53,9 @@ class Client:
 
     def ask(self, question: str, context: str, *, model: str = "default", **options: Any) -> Result:
         """Ask one question and wait for its answer, as long as it takes; ``options`` are those of a job."""
-        body = job_body([{"question": question, "context": context}], {"model": model, "options": options})
-        return self._perform(self._service.ask(body, new_key()))
+        items, parts = [{"question": question, "context": context}], JobParts(model=model, options=options)
+        call = calls.submit(job_body(items, parts), new_key(), LONGEST_POLL_S)
+        return self._perform(self._service.ask(call, calls.same_as_lines(call, items, parts)))
 
     def submit(
         self,
@@ -57,6 +64,7 @@ class Client:
         wait_s: float = 0.0,
         idempotency_key: str | None = None,
         name: str | None = None,
+        or_lines: bool = True,
         **parts: Unpack[JobParts],
     ) -> Job:
         """Hand in a job; it is kept once this returns, and final already if it ended within ``wait_s``.
@@ -64,11 +72,17 @@ class Client:
         Sent again while the service is away: by its idempotency key, a new one if none is given, the job is taken in
         once. With a ``name`` of your own it is found by that name too, and is the same job whenever it is handed in
         again, for as long as it is kept. Items name those of ``contexts`` by ``context_id``. ``refuse_if_late`` raises
-        ServiceError (409) if the job is not expected to be done within ``expires_in_s``.
+        ServiceError (409) if the job is not expected to be done within ``expires_in_s``. A job that is too large for
+        one request is sent as lines instead, unless ``or_lines`` is false.
         """
+        given = list(items)
+        body = job_body(given, parts)
         if name is not None:
-            return self._call(calls.put_job(name, job_body(items, parts), wait_s))
-        return self._call(calls.submit(job_body(items, parts), idempotency_key or new_key(), wait_s))
+            call = calls.put_job(name, body, wait_s)
+        else:
+            call = calls.submit(body, idempotency_key or new_key(), wait_s)
+        lines = calls.same_as_lines(call, given, parts) if or_lines else None
+        return self._perform(self._service.submit(call, lines))
 
     def submit_lines(
         self,
@@ -307,6 +321,8 @@ class Client:
 
     def _step(self, step: Step) -> object:
         if isinstance(step, Pause):
+            if step.wait is not None:
+                self._on_wait(step.wait)
             time.sleep(step.seconds)
         elif isinstance(step, Send):
             return self._send(step.call)

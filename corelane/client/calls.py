@@ -16,7 +16,7 @@ import orjson
 from pydantic import BaseModel
 
 from corelane.batches import Batch, BatchList, FileList, FileObject
-from corelane.client.wire import JobItem, dump_body, dump_form
+from corelane.client.wire import JobItem, dump_body, dump_form, dump_lines
 from corelane.jobs import Job, JobList, JobStatus, Options, Priority, ResultList, Webhook
 
 #: Longest wait of one request, in seconds: below the 60 s after which proxies drop a silent connection.
@@ -44,7 +44,7 @@ class Call(Generic[Answer]):
     read: Callable[[bytes], Answer]
     path: Mapping[str, str] = field(default_factory=dict)
     params: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: dict[str, str] = field(default_factory=dict)
     content: bytes | Iterable[bytes] | AsyncIterable[bytes] | Callable[[], Iterable[bytes]] | None = None
     wait_s: float = 0.0
     repeatable: bool = True
@@ -83,10 +83,16 @@ class JobFilters(TypedDict, total=False):
     created_before: datetime | str
 
 
+def job_head(parts: JobParts) -> dict[str, Any]:
+    """All of a job but its items, with only those parts that were given."""
+    return {"model": "default"} | {
+        name: part for name, part in parts.items() if part is not None and (name, part) != _ON_TIME
+    }
+
+
 def job_body(items: Iterable[JobItem], parts: JobParts) -> bytes:
     """The body of a job, with only those parts that were given."""
-    given = {name: part for name, part in parts.items() if part is not None and (name, part) != _ON_TIME}
-    return dump_body({"items": list(items), "model": "default"} | given)
+    return dump_body({"items": list(items)} | job_head(parts))
 
 
 _ON_TIME = ("refuse_if_late", False)
@@ -104,6 +110,12 @@ def put_job(name: str, body: bytes, wait_s: float) -> Call[Job]:
     call = submit(body, "", wait_s)
     headers = {header: value for header, value in call.headers.items() if header != "Idempotency-Key"}
     return replace(call, method="PUT", route="/v1/jobs/{job_id}", path={"job_id": name}, headers=headers)
+
+
+def same_as_lines(call: Call[Job], items: Iterable[JobItem], parts: JobParts) -> Call[Job]:
+    """The same job sent as lines, under the same key or name; ``items`` are read anew each time it is sent."""
+    headers = call.headers | NDJSON
+    return replace(call, headers=headers, content=partial(dump_lines, job_head(parts), items), wait_s=0.0)
 
 
 def submit_lines(content: Iterable[bytes] | AsyncIterable[bytes], key: str | None) -> Call[Job]:

@@ -46,6 +46,9 @@ OVERLOADED = frozenset({429, 503})
 #: A proxy's way of saying that the service is away: worth another try where trying twice does no harm.
 AWAY = OVERLOADED | {502, 504}
 
+#: The refusal of a job that may fit if it is sent as lines, and codes that say that another body came before.
+TOO_LARGE, OTHER_BODY = 413, ("idempotency_key_reused", "name_taken")
+
 #: The answer to who has read a job's last event: do not come back.
 NOTHING_MORE = 204
 
@@ -69,10 +72,24 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
+class Wait:
+    """Why a call is not answered yet: it failed with ``reason`` and is sent again in ``seconds``.
+
+    ``waited_s`` is how long this call has paused before, over ``attempt`` earlier failures.
+    """
+
+    reason: CorelaneError
+    seconds: float
+    waited_s: float = 0.0
+    attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Pause:
-    """Do nothing for a while."""
+    """Do nothing for a while; with a ``wait`` the caller is told why."""
 
     seconds: float
+    wait: Wait | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +135,7 @@ class Service:
     def call(self, call: Call[Answer]) -> Talk[Answer]:
         """One call, repeated where that is safe and may help."""
         most = self.max_retries if call.max_retries is None else call.max_retries
-        attempt = 0
+        attempt, waited_s = 0, 0.0
         while True:
             reply: Reply | httpx2.HTTPError = yield Send(call)
             retry_after = None
@@ -133,8 +150,28 @@ class Service:
                 may_help = call.repeatable or isinstance(reply, httpx2.ConnectError | httpx2.ConnectTimeout)
             if not may_help or attempt >= most:
                 raise failure
-            yield Pause(pause_s(attempt, retry_after, random.random()))
-            attempt += 1
+            pause = pause_s(attempt, retry_after, random.random())
+            yield Pause(pause, Wait(failure, pause, waited_s, attempt))
+            attempt, waited_s = attempt + 1, waited_s + pause
+
+    def submit(self, call: Call[Job], as_lines: Call[Job] | None) -> Talk[Job]:
+        """Hand in a job; one that is too large for a single request is sent as lines instead.
+
+        The same is tried where the key or name stands for another body: that of the lines sent an earlier time.
+        """
+        try:
+            return (yield from self.call(call))
+        except ServiceError as refusal:
+            if as_lines is None or not (refusal.status == TOO_LARGE or refusal.problem_code in OTHER_BODY):
+                raise
+            refused = refusal
+        try:
+            job = yield from self.call(as_lines)
+        except ServiceError:
+            raise refused from None
+        if call.wait_s >= 1 and not job.status.is_final:
+            job = yield from self.call(calls.get_job(job.id, call.wait_s))
+        return job
 
     def wait(self, job_id: str, timeout_s: float | None) -> Talk[Job]:
         """A job once it is final, or as it stands after ``timeout_s``."""
@@ -145,9 +182,9 @@ class Service:
             if job.status.is_final or (deadline is not None and time.monotonic() >= deadline):
                 return job
 
-    def ask(self, body: bytes, key: str) -> Talk[Result]:
+    def ask(self, call: Call[Job], as_lines: Call[Job]) -> Talk[Result]:
         """Submit a job of one item and wait for its result."""
-        job = yield from self.call(calls.submit(body, key, LONGEST_POLL_S))
+        job = yield from self.submit(call, as_lines)
         if not job.status.is_final:
             job = yield from self.wait(job.id, None)
         found = job.results
@@ -204,7 +241,8 @@ class Service:
                     failure = self.unreachable(heard, True)
             if attempt >= self.max_retries:
                 raise failure
-            yield Pause(pause_s(attempt, None, random.random()) if pause_ms is None else pause_ms / 1000)
+            pause = pause_s(attempt, None, random.random()) if pause_ms is None else pause_ms / 1000
+            yield Pause(pause, Wait(failure, pause, attempt=attempt))
             attempt += 1
 
     def _event(self, heard: httpx2.ServerSentEvent) -> JobEvent:

@@ -1,5 +1,6 @@
-"""What both clients ask of their HTTP library."""
+"""What both clients ask of their HTTP library, and of the log."""
 
+import logging
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,15 +10,28 @@ from typing import Any, BinaryIO
 import httpx2
 
 from corelane.client.calls import Call
-from corelane.client.talk import Service
+from corelane.client.talk import Service, Wait
 from corelane.client.wire import checked_key, host_of
 from corelane.errors import InvalidInput
 
-#: Idle connections are given up before the service may do so (Hypercorn: 5 s), lest a job be sent into a closed one.
+#: Idle connections are closed long before the service does so (after 75 s), or a proxy: a job must not go into a closed
+#: one. In seconds.
 KEEPALIVE_S = 2.0
 
 #: Connections one client holds at most.
 MAX_CONNECTIONS = 100
+
+
+#: Pauses shorter than this, in seconds, are not worth a line in the log.
+WORTH_TELLING_S = 1.0
+
+
+def log_wait(wait: Wait) -> None:
+    """Tell the log why a call waits: what a client does that was given no ``on_wait``."""
+    if wait.seconds + wait.waited_s >= WORTH_TELLING_S:
+        logging.getLogger("corelane.client").warning(
+            "%s; waited %.0f s, trying again in %.0f s", wait.reason.detail, wait.waited_s, wait.seconds
+        )
 
 
 def http_options(base_url: str, api_key: str | None) -> dict[str, Any]:

@@ -32,6 +32,12 @@ class StandIn:
         self.canceled: list[str] = []
         self.by_key: dict[str, str] = {}
         self.max_items = 10_000
+        self.bounds_lines = True
+        self.answers_at_once = True
+        self.status = "running"
+        self.windows = 0
+        self.waiting_for: str | None = None
+        self.is_away = False
         self.max_open = 1_000
         self.polls_until_final = 1
         self.wrong_offsets = False
@@ -51,10 +57,12 @@ class StandIn:
             self.idempotency_keys.append(request.headers.get("Idempotency-Key"))
         if self.delays:
             time.sleep(self.delays.popleft())
+        if self.is_away and request.method == "GET":
+            return Response("<html>bad gateway", 502)
         if self.refusals:
             return self.refusals.popleft()
-        if request.path == "/v1/jobs":
-            return self.submit(request) if request.method == "POST" else self.listed(request)
+        if request.path == "/v1/jobs" or (request.path.startswith("/v1/jobs/") and request.method == "PUT"):
+            return self.listed(request) if request.method == "GET" else self.submit(request)
         if match := re.fullmatch(r"/v1/jobs/(\w+)(/results|/cancel|/retry|/events)?", request.path):
             return self.job(request, match[1], match[2])
         if match := re.fullmatch(r"/v1/files(?:/(\w+)(/content)?)?", request.path):
@@ -79,7 +87,8 @@ class StandIn:
     def submit(self, request: Request) -> Response:
         body = read_job(request)
         self.bodies.append(body)
-        if len(body["items"]) > self.max_items:
+        is_lines = request.content_type == "application/x-ndjson"
+        if len(body["items"]) > self.max_items and (self.bounds_lines or not is_lines):
             return problem(413, "too_large", f"at most {self.max_items} items are taken")
         if self.open_jobs() >= self.max_open:
             return problem(429, "overloaded", "too much work", retry_after="0")
@@ -87,7 +96,7 @@ class StandIn:
         if key in self.by_key:
             return answer(self.describe(self.by_key[key]), 202)
         job_id = self.by_key[key] = new_job_id()
-        waits = "wait=" in request.headers.get("Prefer", "")
+        waits = self.answers_at_once and "wait=" in request.headers.get("Prefer", "")
         self.jobs[job_id] = {"body": body, "polls": 0 if waits else self.polls_until_final, "read": 0, "dropped": 0}
         self.most_open = max(self.most_open, self.open_jobs())
         return answer(self.describe(job_id), 200 if waits else 202)
@@ -159,6 +168,7 @@ class StandIn:
         job = self.describe(job_id)
         progress = {"job": job_id, "at": job["created_at"], "counts": job["counts"]}
         told = [("job.running", progress), ("job.of_tomorrow", {})] + [("job.progress", progress)] * 8
+        told += self.partials(job_id)
         told.append(("job.completed", job | {"status": "succeeded"}))
         at = int(request.headers.get("Last-Event-ID", "0-0").split("-")[0])
         if at >= len(told):
@@ -170,6 +180,14 @@ class StandIn:
         length = self.event_streams.popleft() if self.event_streams else len(whole)
         text = ": ping\n\nretry: 10\n\n" + "".join(whole[:length]) + "".join(whole[length : length + 1])[:20]
         return Response(text, content_type="text/event-stream")
+
+    def partials(self, job_id: str) -> list[tuple[str, Any]]:
+        """What is told of a long passage while it is read; ends the job."""
+        if self.windows == 0:
+            return []
+        self.jobs[job_id]["polls"] = 0
+        told = {"job": job_id, "at": "2026-01-01T00:00:00.000Z", "index": 0, "id": None, "answer": None}
+        return [("item.partial", told | {"no_answer_score": 0.5, "windows_done": 1, "windows_total": self.windows})]
 
     def open_jobs(self) -> int:
         """Jobs whose results were not all fetched yet."""
@@ -206,8 +224,9 @@ class StandIn:
         return {
             "object": "job",
             "id": job_id,
-            "status": "succeeded" if is_final else "running",
+            "status": "succeeded" if is_final else self.status,
             "model": "words@1",
+            "waiting_for": self.waiting_for,
             "counts": {"total": len(items), "succeeded": len(items) - self.failed if is_final else 0},
             "created_at": "2026-01-01T00:00:00.000Z",
             "results_from": job["dropped"],
@@ -261,6 +280,10 @@ def describe_file(file_id: str, content: bytes) -> dict[str, Any]:
     return told | {"filename": "questions[1].jsonl", "purpose": "batch"}
 
 
+#: What batches were written to; none by default.
+OUTPUT_ID: str | None = None
+
+
 def describe_batch(batch_id: str, status: str) -> dict[str, Any]:
     return {
         "id": batch_id,
@@ -272,6 +295,7 @@ def describe_batch(batch_id: str, status: str) -> dict[str, Any]:
         "created_at": 1_767_225_600,
         "expires_at": 1_767_312_000,
         "errors": {"data": [{"code": "x", "message": "it is no [JSON]", "line": 7}]},
+        "output_file_id": OUTPUT_ID,
         "request_counts": {"total": 3, "completed": 1, "failed": 1},
     }
 

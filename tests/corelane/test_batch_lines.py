@@ -93,6 +93,7 @@ def test_long_line_is_not_held_and_its_neighbours_are_read() -> None:
         (b'{"custom_id": "a"', "invalid_input", "JSON"),
         (b'{"custom_id": "\\ud800"}', "invalid_input", "JSON"),
         ([1], "invalid_input", "not a JSON object"),
+        ({"question": "q", "context": "c"}, "invalid_input", "this is a line for `corelane batch`;"),
         (line(None), "invalid_input", "custom_id"),
         (line(7), "invalid_input", "custom_id"),
         (line(""), "invalid_input", "custom_id"),

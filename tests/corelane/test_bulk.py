@@ -45,6 +45,11 @@ def test_an_item_too_large_alone_fails_alone(client: Client, service: StandIn) -
     ]
 
 
+def test_an_item_too_large_alone_for_a_request_is_sent_as_lines(client: Client, service: StandIn) -> None:
+    service.max_items, service.bounds_lines = 0, False
+    assert [result.answer and result.answer.text for result in answer_all(client, many(2))] == ["word0", "word1"]
+
+
 def test_answer_all_goes_on_with_what_is_under_way_while_the_service_takes_no_more(service: StandIn) -> None:
     service.max_open = 1
     with Client(service.url, max_retries=0) as client:

@@ -1,5 +1,9 @@
 """``corelane ask``, and how every command that needs the service reports that it cannot."""
 
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import orjson
@@ -8,11 +12,19 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 from pytest_httpserver import HTTPServer
+from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from corelane.cli.ask import ask, surroundings
+from corelane.cli.following import follow
 from corelane.cli.output import plain
-from tests.corelane.stand_in import StandIn
+from corelane.client import Client
+from tests.corelane.stand_in import ITEM, StandIn
+
+#: The command as a program, with Ctrl-C as a terminal has it, even where the tests run in a background that ignores it.
+INTERRUPTIBLE = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);from corelane.cli.app import main; main()"
+)
 
 
 @pytest.fixture
@@ -97,6 +109,102 @@ def test_without_a_service_the_command_says_how_to_start_one() -> None:
     done = run("Who?", "-c", "Ada wrote it.", "--url", "http://127.0.0.1:9")
     assert done.exit_code == 1
     assert "no Corelane answers at http://127.0.0.1:9; start one with `corelane serve`" in done.stderr
+
+
+def test_options_and_priority_are_sent_as_they_are_given(service: StandIn) -> None:
+    options = [
+        "--threshold",
+        "0.5",
+        "--doc-stride",
+        "64",
+        "--offsets",
+        "utf16",
+        "--offsets",
+        "bytes",
+        "--always-answer",
+    ]
+    done = run("Who?", "-c", "Ada wrote it.", *options, "--priority", "high", "--url", service.url)
+    assert done.exit_code == 0, done.output
+    [body] = service.bodies
+    assert body["options"] == {
+        "doc_stride": 64,
+        "no_answer_threshold": 0.5,
+        "no_answer": False,
+        "offsets": ["utf16", "bytes"],
+    }
+    assert body["priority"] == "high"
+    assert run("Who?", "-c", "Ada wrote it.", "--min-precision", "0.9", "--url", service.url).exit_code == 0
+    assert service.bodies[1] == {
+        "items": [{"question": "Who?", "context": "Ada wrote it."}],
+        "model": "default",
+        "options": {"min_precision": 0.9},
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("Who?", "-c", "/etc"), "/etc is a folder; name a file in it"),
+        (("Who?", "-c", "passages/contract"), "there is no file passages/contract"),
+        (("Who?", "-c", "contract"), "there is no file contract"),
+        (("Who?", "-c", "my passages/the contract.txt"), "there is no file my passages/the contract.txt"),
+        (("", "-c", "Ada wrote it."), "the question is empty"),
+        (("Who?", "-c", " \n"), "the passage is empty"),
+        (("Who?", "-c", "Ada wrote it.", "--min-precision", "0.5", "--always-answer"), "leave --threshold and"),
+        (("Who?", "-c", "Ada wrote it.", "--min-precision", "50"), "a share between 0 and 1"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_before_it_is_sent(
+    service: StandIn, arguments: tuple[str, ...], said: str
+) -> None:
+    done = run(*arguments, "--url", service.url)
+    assert (done.exit_code, said in done.stderr) == (1, True), done.output
+    assert not service.requests
+
+
+def test_a_passage_of_one_word_in_another_script_is_a_passage(service: StandIn) -> None:
+    assert run("誰?", "-c", "東京で書いた。", "--url", service.url).exit_code == 0
+
+
+def test_a_question_whose_version_no_core_holds_says_so(service: StandIn) -> None:
+    service.answers_at_once, service.status, service.polls_until_final = False, "queued", 2
+    service.waiting_for = "no core holds words@1 yet: it is loading on [host/0]"
+    done = run("Who?", "-c", "Ada wrote it.", "--url", service.url)
+    assert (done.exit_code, "score 0.500" in done.stdout) == (0, True)
+    [said] = done.stderr.splitlines()
+    assert said.startswith(f"{service.waiting_for}; job_")
+    assert said.endswith(" waits, `corelane cores` says how the cores are")
+
+
+def test_a_long_passage_says_how_far_it_is_read(service: StandIn) -> None:
+    service.answers_at_once, service.windows = False, 40
+    shown: list[str] = []
+    with Client(service.url) as client:
+        job = follow(client, client.submit([ITEM]), Console(), shown.append)
+    assert (job.status, shown) == ("succeeded", ["read 1 of 40 windows …"])
+
+
+def test_ctrl_c_cancels_the_question(service: StandIn) -> None:
+    service.answers_at_once, service.status, service.polls_until_final = False, "queued", 10_000
+    arguments = [sys.executable, "-c", INTERRUPTIBLE, "ask", "Who?", "-c", "Ada wrote it.", "--url", service.url]
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not any("GET /v1/jobs/" in request for request in service.requests):
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    shown, said = process.communicate(timeout=60)
+    [job] = service.jobs
+    assert (process.returncode, shown, service.canceled) == (130, "", [job])
+    assert f"{job} is canceled" in said
+
+
+def test_a_service_that_goes_away_leaves_the_id_of_the_question(service: StandIn) -> None:
+    service.answers_at_once, service.status, service.polls_until_final = False, "queued", 10_000
+    service.is_away = True
+    done = run("Who?", "-c", "Ada wrote it.", "--url", service.url)
+    [job] = service.jobs
+    assert done.exit_code == 1
+    assert f"the question is {job}; `corelane jobs results {job}` brings its answer" in done.stderr
 
 
 @given(st.text(alphabet="ab \n…", max_size=60), st.integers(0, 60), st.integers(0, 60), st.integers(1, 20))

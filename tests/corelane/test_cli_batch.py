@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from pytest_httpserver import HTTPServer
 from typer.testing import CliRunner
 
+from corelane.cli import waiting as waiting_module
 from corelane.cli.batch import batch
 from corelane.cli.jsonl import (
     Line,
@@ -29,9 +31,11 @@ from corelane.cli.jsonl import (
     skip_kept,
     write_line,
 )
-from corelane.errors import InvalidInput
+from corelane.cli.waiting import Waiting
+from corelane.client import Wait
+from corelane.errors import InvalidInput, ServiceError, ServiceUnreachable
 from corelane.jobs import Item, Result, unanswered_result
-from tests.corelane.stand_in import StandIn
+from tests.corelane.stand_in import StandIn, answer, problem
 
 QUESTIONS = b"\n".join(
     [
@@ -162,10 +166,13 @@ def test_an_output_of_other_questions_is_refused(other: bytes) -> None:
         (b'{"question": "\\ud800", "context": "c"}', "line 3 is not JSON"),
         (b"[1]", "line 3 is not a JSON object"),
         (b"null", "line 3 is not a JSON object"),
-        (b'{"question": "q"}', "line 3: context: Field required"),
-        (b'{"question": 5, "context": "c"}', "line 3: question: Input should be a valid string"),
-        (b'{"question": "q", "context": "c", "id": true}', "line 3: id: Input should be a valid string"),
-        (b'{"question": "q", "context": null}', "line 3: context: Field required"),
+        (b'{"question": "q"}', "line 3: context is missing"),
+        (b'{"question": 5, "context": "c"}', "line 3: question must be text"),
+        (b'{"question": "q", "context": "c", "id": true}', "line 3: id must be text"),
+        (b'{"question": " ", "context": "c"}', "line 3: question must hold more than white space"),
+        (b'{"question": "", "context": "c"}', "line 3: question is empty"),
+        (b'{"question": "q", "context": "c", "id": "%s"}' % (b"x" * 257), "line 3: id is longer than 256 characters"),
+        (b'{"question": "q", "context": null}', "line 3: context is missing"),
     ],
 )
 def test_a_line_that_cannot_be_asked_says_why(text: bytes, problem: str) -> None:
@@ -206,7 +213,7 @@ def test_questions_are_answered_in_order_and_bad_lines_fail_in_place(
     output = tmp_path / "answers.jsonl"
     code, said = run(questions, "-o", output, "--url", service.url, "--top-k", "3", "--always-answer")
     assert code == 2
-    assert "6 lines answered: 1 without an answer, 2 failed" in said
+    assert "6 lines: 3 answered, 1 without an answer, 2 failed" in said
     results = read(output)
     assert [(result["index"], result["id"], result["status"]) for result in results] == [
         (0, "a", "succeeded"),
@@ -383,7 +390,7 @@ def test_csv_in_and_out(service: StandIn, tmp_path: Path) -> None:
     questions, output = tmp_path / "q.csv", tmp_path / "a.csv"
     questions.write_bytes(CSV_QUESTIONS)
     code, said = run(questions, "-o", output, "--url", service.url, "--csv")
-    assert (code, "5 lines answered: 2 without an answer, 1 failed" in said) == (2, True), said
+    assert (code, "5 lines: 2 answered, 2 without an answer, 1 failed" in said) == (2, True), said
     whole = output.read_bytes()
     rows = list(csv.DictReader(io.StringIO(whole.decode())))
     assert [(row["index"], row["id"], row["status"], row["answer"]) for row in rows] == [
@@ -463,3 +470,35 @@ def test_precision_and_units_of_offsets_are_asked_for(service: StandIn, tmp_path
     code, said = run(questions, "-o", output, "--url", service.url, "--min-precision", "0.8", "--always-answer")
     assert code == 1
     assert "leave --threshold and --always-answer out" in said
+
+
+def test_a_wait_is_told_where_output_is_no_terminal(service: StandIn, questions: Path, tmp_path: Path) -> None:
+    service.refusals.append(answer({"object": "list", "data": []}))
+    service.refusals.append(problem(429, "overloaded", "25 tokens may wait and 50 do", retry_after="1"))
+    code, said = run(questions, "-o", tmp_path / "out.jsonl", "--url", service.url)
+    assert code == 2
+    assert re.search(r"^\d\d:\d\d:\d\d waiting: 25 tokens may wait and 50 do; trying again in 1 s$", said, re.MULTILINE)
+    service.refusals.append(answer({"object": "list", "data": []}))
+    service.refusals.append(problem(429, "overloaded", "25 tokens may wait and 50 do", retry_after="1"))
+    assert "waiting" not in run(questions, "-o", tmp_path / "quiet.jsonl", "--quiet", "--url", service.url)[1]
+
+
+def test_a_wait_that_goes_on_is_told_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+    refusal = ServiceError("too much waits", status=429, problem_code="overloaded")
+    waiting = Waiting()
+    for attempt in range(3):
+        waiting(Wait(refusal, 60, 60.0 * attempt, attempt))
+    waiting(Wait(ServiceUnreachable("no Corelane answers"), 8, 180, 3))
+    waiting(Wait(ServiceUnreachable("gone"), 0.2))
+    first, other = capsys.readouterr().err.splitlines()
+    assert first.endswith(" waiting: too much waits; trying again in 60 s")
+    assert other.endswith(" still waiting, for 180 s: no Corelane answers; trying again in 8 s")
+
+
+def test_a_run_in_which_nothing_is_answered_says_so(
+    service: StandIn, questions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting_module, "PULSE_S", 0.05)
+    service.polls_until_final = 5
+    _, said = run(questions, "-o", tmp_path / "out.jsonl", "--url", service.url)
+    assert "lines answered, none lately; `corelane cores` says how the cores are" in said

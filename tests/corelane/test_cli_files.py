@@ -7,7 +7,10 @@ import orjson
 import pytest
 from typer.testing import CliRunner, Result
 
+from corelane.batches import BatchError
 from corelane.cli.app import make_cli
+from corelane.cli.batches import tell_faults
+from corelane.client import Client
 from tests.corelane.stand_in import DELIVERY, ITEM, StandIn
 
 LINES = b'{"custom_id": "a", "method": "POST", "url": "/v1/answers", "body": {}}\n' * 3
@@ -91,6 +94,58 @@ def test_a_jobs_webhooks_are_listed_and_posted_again(service: StandIn) -> None:
     assert lines_of(run(service, "webhooks", "redeliver", "evt_1_completed", "--json"))[0]["state"] == "pending"
     assert "state     pending" in run(service, "webhooks", "redeliver", "evt_1_completed").stdout
     assert service.requests[-1] == "POST /v1/deliveries/evt_1_completed/redeliver"
+
+
+def test_ids_alone_are_printed_for_other_commands(service: StandIn, questions: Path) -> None:
+    assert run(service, "files", "upload", questions, "-q").stdout == "file_0\n"
+    run(service, "batches", "create", "file_0")
+    assert run(service, "files", "list", "-q").stdout == "file_0\n"
+    assert run(service, "batches", "list", "--quiet").stdout == "batch_0\n"
+    job = Client(service.url).submit([ITEM]).id
+    assert run(service, "jobs", "list", "-q").stdout == f"{job}\n"
+
+
+def test_a_file_for_the_other_command_is_told_apart_before_it_is_sent(service: StandIn, tmp_path: Path) -> None:
+    questions, lines = tmp_path / "questions.jsonl", tmp_path / "lines.jsonl"
+    questions.write_bytes(b'\n{"question": "Who?", "context": "Ada wrote it."}\n')
+    lines.write_bytes(b"\xef\xbb\xbf" + LINES)
+    done = run(service, "files", "upload", questions)
+    assert (done.exit_code, f"is a file for `corelane batch {questions} -o" in done.stderr) == (1, True), done.stderr
+    done = run(service, "batch", lines, "-o", tmp_path / "out.jsonl")
+    assert (done.exit_code, "this is a file for `corelane batches`" in done.stderr) == (1, True), done.stderr
+    assert not service.requests
+
+
+def test_the_same_fault_of_many_lines_is_told_once() -> None:
+    faults = [BatchError(code="x", message="it is no JSON", line=n) for n in range(1, 21)]
+    other = [BatchError(code="x", message="it is [bad]", line=1000), BatchError(code="x", message="no lines")]
+    assert (
+        tell_faults(faults + other) == "it is no JSON (lines 1, 2, 3 and 17 more); it is [bad] (line 1,000); no lines"
+    )
+
+
+#: What a list holds that somebody copies: ids are as long as the service's.
+FILE_ID, BATCH_ID = "file_01m80gd0atznzs5hx77mggzad1", "batch_01m80gd0atznzs5hx77mggzad2"
+
+
+@pytest.mark.parametrize("env", [{"COLUMNS": "80"}, {"COLUMNS": "80", "TTY_COMPATIBLE": "1"}, {"COLUMNS": "40"}])
+def test_ids_are_whole_at_80_columns_and_in_a_pipe(
+    service: StandIn, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.files, service.batches = {FILE_ID: LINES}, {BATCH_ID: "completed"}
+    monkeypatch.setitem(DELIVERY, "id", "evt_01m80gd0atznzs5hx77mggzad3_completed")
+    monkeypatch.setattr("tests.corelane.stand_in.OUTPUT_ID", "file_01m80gd0atznzs5hx77mggzad4")
+    for arguments, ids in (
+        (("files", "list"), [FILE_ID]),
+        (("batches", "list"), [BATCH_ID, "file_01m80gd0atznzs5hx77mggzad4"]),
+        (("webhooks", "list", "job_1"), ["evt_01m80gd0atznzs5hx77mggzad3_completed", "https://example.com/[hook]"]),
+    ):
+        done = CliRunner(env=env).invoke(make_cli(), [*arguments, "--url", service.url])
+        assert done.exit_code == 0, done.output
+        shown = done.stdout.split()
+        assert set(ids) <= set(shown), done.stdout
+        if "TTY_COMPATIBLE" not in env:
+            assert len(done.stdout.splitlines()) == 2
 
 
 def test_a_deleted_job_is_told_to_programs(service: StandIn) -> None:

@@ -1,5 +1,6 @@
 """``corelane cores``, ``models`` and ``health`` for programs, against a service of real sockets."""
 
+import re
 from typing import Any
 
 import orjson
@@ -69,6 +70,48 @@ def test_reasons_are_shown_as_they_are(service: StandIn, url: list[str]) -> None
     run("models", "load", "words", *url)
     service.placed["models"][0] |= {"reason": "a [/damaged] file :warning:", "state": "failed"}
     assert "a [/damaged] file :warning:" in run("cores", *url[1:]).stdout
+
+
+def test_many_versions_on_a_core_are_counted_and_those_in_trouble_named(service: StandIn, url: list[str]) -> None:
+    run("models", "load", "words", *url)
+    held = service.placed["models"][0] | {"buckets": [f"8x{n}" for n in range(10)], "bytes": 10**6}
+    service.placed["models"] = [held]
+    assert run("cores", *url[1:]).stdout.split()[-5:] == [VERSION, "ready", "fp32", "1", "MB"]
+    broken = held | {"version": "words@bad", "state": "failed", "reason": "it is damaged"}
+    service.placed["models"] = [held] * 17 + [broken]
+    shown = run("cores", *url[1:]).stdout.splitlines()
+    assert shown[1].rstrip().endswith("17 ready, 17 MB")
+    assert shown[2].strip() == "words@bad failed: it is damaged"
+    assert len(shown) == 3
+
+
+def test_a_version_that_no_core_holds_says_what_is_expected(service: StandIn, url: list[str]) -> None:
+    model = {"id": VERSION, "state": "open", "weights": {}, "dtype": "fp32", "bytes": 1, "cores": []}
+    why = "no core holds words@1, and none is about to"
+    service.models = [model | {"unfinished_jobs": 2, "waiting_for": why}, model | {"unfinished_jobs": 0}]
+    lines = run("models", "list", *url[1:], COLUMNS="80").stdout.splitlines()
+    assert f"{why}  " in lines[1]
+    assert "none  " in lines[2]
+
+
+def test_the_service_is_that_of_the_environment(service: StandIn) -> None:
+    assert run("cores", "--json", CORELANE_URL=service.url).exit_code == 0
+    elsewhere = run("cores", "--json", "--url", "http://127.0.0.1:9", CORELANE_URL=service.url)
+    assert "no Corelane answers at http://127.0.0.1:9" in elsewhere.stderr
+
+
+def test_refusals_are_told_in_words_of_the_command_line(service: StandIn, url: list[str]) -> None:
+    for said, shown in (
+        ("this service needs an API key: send `Authorization: Bearer clk_…`", "give --api-key, or set CORELANE_API"),
+        ("move the alias (PUT /v1/aliases/NAME), or give `force=true`", "(`corelane models alias NAME VERSION`), or"),
+        ("move the alias (PUT /v1/aliases/NAME), or give `force=true`", "or give --force"),
+        ("there is no model 'x'; GET /v1/models lists what can be asked", "`corelane models list` lists what"),
+        ("no living core holds x yet; GET /v1/cores says how far they are", "`corelane cores` says how far"),
+    ):
+        service.refusals.append(problem(409, "x", said))
+        told = run("cores", *url).stderr
+        assert shown in told
+        assert not re.search("GET|PUT|Bearer|force=", told)
 
 
 def test_health_of_the_api(service: StandIn) -> None:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import orjson
 import pytest
@@ -19,14 +20,17 @@ from corelane.client import (
     PIECE_BYTES,
     Client,
     JobItem,
+    Wait,
     dump_body,
     dump_lines,
     local_url,
     pause_s,
     read_problem,
 )
+from corelane.client.transport import log_wait
 from corelane.errors import InvalidInput, ServiceError, ServiceUnreachable
 from corelane.jobs import Item, Job, JobStatus, LinesHead, Options, Priority
+from tests.corelane.both_clients import Awaited
 from tests.corelane.stand_in import ITEM, StandIn, many, problem
 
 
@@ -311,6 +315,54 @@ def test_an_overloaded_service_is_asked_again(client: Client, service: StandIn, 
     service.refusals.extend(problem(status, "overloaded", "later", retry_after="0") for _ in range(2))
     assert client.submit([ITEM]).counts.total == 1
     assert len(service.requests) == 3
+
+
+def test_a_caller_is_told_why_a_call_waits_and_how_long(service: StandIn) -> None:
+    told: list[Wait] = []
+    for make in (Client, Awaited):
+        service.refusals.extend(problem(429, "overloaded", "too much waits", retry_after="0") for _ in range(2))
+        with make(service.url, on_wait=told.append) as client:
+            client.submit([ITEM])
+    assert [(str(wait.reason), wait.attempt) for wait in told] == [("too much waits", 0), ("too much waits", 1)] * 2
+    assert all(wait.waited_s == 0 for wait in told)
+
+
+def test_a_wait_is_a_warning_in_the_log_where_nobody_asks_to_be_told(caplog: pytest.LogCaptureFixture) -> None:
+    refusal = ServiceError("too much waits", status=429, problem_code="overloaded")
+    log_wait(Wait(refusal, 0.2))
+    log_wait(Wait(refusal, 60.0, 121.0, 3))
+    assert [(each.name, each.getMessage()) for each in caplog.records] == [
+        ("corelane.client", "too much waits; waited 121 s, trying again in 60 s")
+    ]
+
+
+@pytest.mark.parametrize("name", [None, "mine"])
+def test_a_job_too_large_for_a_request_is_sent_as_lines(client: Client, service: StandIn, name: str | None) -> None:
+    service.max_items, service.bounds_lines = 2, False
+    given: dict[str, Any] = {"name": name} if name else {"idempotency_key": "key-1"}
+    job = client.submit(iter(many(3)), priority="low", contexts={"p": "Ada."}, wait_s=5, **given)
+    assert (job.counts.total, job.status) == (3, "succeeded")
+    first, second = service.bodies
+    assert first["items"] == second["items"] == many(3)
+    assert (second["priority"], second["contexts"]) == ("low", {"p": "Ada."})
+    assert service.requests[0] == service.requests[1]
+    if name is None:
+        assert service.idempotency_keys == ["key-1", "key-1"]
+
+
+def test_a_job_that_lines_do_not_help_either_is_refused_in_its_own_words(client: Client, service: StandIn) -> None:
+    service.max_items = 2
+    with pytest.raises(ServiceError, match="at most 2 items"):
+        client.submit(many(3))
+    assert len(service.requests) == 2
+    with pytest.raises(ServiceError, match="at most 2 items"):
+        client.submit(many(3), or_lines=False)
+    assert len(service.requests) == 3
+
+
+def test_a_single_question_too_large_for_a_request_is_sent_as_lines(client: Client, service: StandIn) -> None:
+    service.max_items, service.bounds_lines = 0, False
+    assert client.ask("Who?", "Ada wrote it.").answer is not None
 
 
 def test_retries_end(client: Client, service: StandIn) -> None:

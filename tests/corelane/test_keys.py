@@ -183,3 +183,11 @@ def test_every_command_that_asks_a_service_takes_a_key() -> None:
     assert len(asking) >= 6
     for command in asking:
         assert "api_key" in {parameter.name for parameter in command.params}, command.name
+
+
+def test_ids_of_keys_are_whole_in_a_pipe(store: KeyStore, settings: Settings) -> None:
+    made = [store.create(f"key number {n}", [Scope.SUBMIT, Scope.READ])[0].id for n in range(2)]
+    done = CliRunner(env={"COLUMNS": "80"}).invoke(keys, ["list", "--redis", settings.redis_url])
+    lines = done.stdout.splitlines()
+    assert sorted(line.split()[0] for line in lines[1:]) == sorted(made)
+    assert all("submit, read" in line for line in lines[1:])

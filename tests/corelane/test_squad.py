@@ -148,8 +148,14 @@ def test_squad_files_are_read_with_or_without_unanswerable_questions() -> None:
     "document", [None, [], {}, {"data": []}, {"data": [1]}, {"data": [{"id": "x"}]}, {"data": [{"paragraphs": 3}]}]
 )
 def test_other_files_are_refused(document: object) -> None:
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidInput) as caught:
         read_questions(document)
+    assert not re.search("Error|'[a-z]+' object|indices", str(caught.value))
+
+
+def test_what_a_file_lacks_is_named() -> None:
+    with pytest.raises(InvalidInput, match="neither SQuAD's layout nor XQuAD's: something in it has no 'data'"):
+        read_questions({"date": []})
 
 
 @pytest.mark.parametrize(

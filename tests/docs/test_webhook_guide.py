@@ -46,7 +46,7 @@ verifyWebhook(secret, headers, body).then(
 
 
 def example() -> str:
-    shown = GUIDE.read_text().partition("<!-- javascript: begin -->\n```js\n")[2]
+    shown = GUIDE.read_text().partition("<!-- javascript: begin -->\n```js elsewhere=guide\n")[2]
     return shown.partition("```\n<!-- javascript: end -->")[0]
 
 

@@ -10,12 +10,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import redis
 
+from corelane.cli.redis_server import find_server, server_argv
 from corelane.cli.serve import without_password
 from corelane.jobs import Item
 from corelane.settings import Settings
+from tests.conftest import free_port
 from tests.integration.conftest import Fleet, start_fleet, stop_fleet, wait_for
 from tests.integration.test_bad_input import children, command
+from tests.snippets import snippets
 
 
 @pytest.fixture
@@ -69,6 +73,41 @@ def test_killed_supervisor_leaves_no_orphans(own_fleet: Fleet) -> None:
     wait_for(lambda: not any(alive(pid) for pid in parts))
 
 
+def back_up(fleet: Fleet, target: Path) -> None:
+    """Copy a running service's data folder as the guide says; its `redis-cli` is played by a client in Python."""
+    [shown] = [each.text for each in snippets() if each.elsewhere == "backup" and "redis-cli" in each.text]
+    server = redis.Redis.from_url(fleet.redis_url(), decode_responses=True)
+    (fleet.data / "artifacts").mkdir(exist_ok=True)  # it is elsewhere here
+    for line in shown.replace(".corelane", str(fleet.data)).replace("backup", str(target)).splitlines():
+        if line.startswith("redis-cli config"):
+            server.execute_command(*line.removeprefix("redis-cli ").split())
+        elif "aof_rewrite_in_progress" in line:
+            wait_for(lambda: server.info("persistence")["aof_rewrite_in_progress"] == 0)
+        else:
+            subprocess.run(["sh", "-ec", line], check=True)
+    server.close()
+
+
+def jobs_in(backup: Path) -> set[str]:
+    """The jobs that a Redis finds in a copy."""
+    port = free_port()
+    process = subprocess.Popen(server_argv(find_server(), backup / "redis", port), stdout=subprocess.DEVNULL)
+    try:
+        with redis.Redis(port=port, decode_responses=True) as client:
+
+            def answers() -> bool:
+                try:
+                    return bool(client.ping())
+                except redis.ConnectionError:
+                    return False
+
+            wait_for(answers)
+            return {name.removeprefix("cl:job:").strip("{}") for name in client.scan_iter("cl:job:*")}
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
 def test_work_that_waits_is_done_after_a_restart(built_in_data: Path, tmp_path: Path) -> None:
     first = start_fleet(tmp_path, built_in_data / "artifacts", "--cores", "1")
     with first.client() as client:
@@ -78,9 +117,12 @@ def test_work_that_waits_is_done_after_a_restart(built_in_data: Path, tmp_path: 
             )
             for n in range(400)
         ]
-        job = client.submit(items)
+        job, lines = client.submit(items), client.submit_lines(items)
         wait_for(lambda: client.get(job.id).counts.succeeded > 0)
+    back_up(first, tmp_path / "backup")
     assert stop_fleet(first) == 0
+    assert jobs_in(tmp_path / "backup") >= {job.id, lines.id}
+    assert (tmp_path / "backup" / "files" / f"{lines.id}.jsonl").read_bytes().count(b"\n") == 400
     second = start_fleet(tmp_path, built_in_data / "artifacts", "--cores", "1")
     try:
         with second.client() as client:

@@ -1,0 +1,45 @@
+"""Every fenced block of the documents is of a known kind, and none is left out of the suite without being counted."""
+
+import json
+from collections import Counter
+
+import pytest
+
+from tests.snippets import Snippet, snippets
+
+#: Languages that run, those that are read by a test, and those that only show something.
+RUN, READ, SHOWN = {"sh", "python"}, {"json", "js"}, {"text", "mermaid"}
+
+#: How many snippets cannot run beside the fleet of the tests, and why. One more needs a reason, and a line here.
+ELSEWHERE = {
+    "make": 2,  # sets up everything or serves until Ctrl-C: the run on a fresh machine
+    "rollout": 2,  # a second model: tests/integration/test_rollout.py
+    "backup": 3,  # on a data folder of its own: tests/integration/test_serve.py
+    "calibrate": 1,  # half a minute of a model: tests/corelane/test_cli_calibrate.py
+    "neuron": 2,  # AWS hardware: tests/compile/test_neuron_targets.py with the stand-in
+    "browser": 2,  # EventSource and fetch
+    "guide": 1,  # tests/docs/test_webhook_guide.py runs it in two engines
+}
+
+
+def test_every_snippet_says_what_it_is() -> None:
+    for each in snippets():
+        assert each.language in RUN | READ | SHOWN, each
+
+
+def test_snippets_that_do_not_run_here_are_counted() -> None:
+    assert Counter(each.elsewhere for each in snippets() if each.elsewhere) == ELSEWHERE
+
+
+def test_javascript_is_marked_as_running_elsewhere() -> None:
+    assert all(each.elsewhere for each in snippets() if each.language == "js")
+
+
+def test_no_page_hides_a_block_from_this_suite() -> None:
+    for each in snippets():
+        assert "```" not in each.text, each
+
+
+@pytest.mark.parametrize("snippet", [each for each in snippets() if each.language == "json"], ids=str)
+def test_json_is_json(snippet: Snippet) -> None:
+    assert json.loads(snippet.text)

@@ -171,7 +171,7 @@ class PacedRunner:
         for key, query in queries:
             self._count += 1
             windows = windows_of(int(query.question.partition(" ")[0]))
-            self._progress[key] = Waiting.of(self._count, windows, LADDER, query.owner, query.priority)
+            self._progress[key] = Waiting.of(self._count, windows, LADDER, query.owner, query.priority, query.job)
             self._arrivals[self._count] = key
 
     def step(self, meanwhile: Callable[[], None] = nothing) -> list[Answered]:  # noqa: ARG002  # nothing overlaps

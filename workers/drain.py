@@ -155,7 +155,7 @@ class Shift:
     def _room(self) -> Room:
         """What may be claimed now. A document counts for an eighth of the budget at most: others join it.
 
-        Slices overshoot the budget, so there is as much again for owners and priorities of whom nothing is here.
+        Slices overshoot the budget, so there is as much again for owners of whom nothing is here, and for small jobs.
         """
         budget = self._core.settings.claim_tokens
         waiting = self._docket.waiting_tokens(budget // 8)

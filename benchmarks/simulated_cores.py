@@ -381,7 +381,9 @@ def with_store(settings: Settings, action: Callable[[JobStore], Awaitable[Found]
 async def submit(store: JobStore, version: str, items: Sequence[Item], owner: str) -> str:
     """Admit and submit one job, as the API does; its id."""
     job = new_job_id()
-    await store.submit(Submission(job, version, Options(), owner=owner, items=items), await store.admit(version))
+    await store.submit(
+        Submission(job, version, Options(), owner=owner, items=items), await store.admit(version, owner=owner)
+    )
     return job
 
 

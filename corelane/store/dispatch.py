@@ -35,6 +35,11 @@ class Claim:
     refs: tuple[tuple[Ref, str], ...]
     small: Mapping[str, tuple[bytes, bytes]] = field(default_factory=dict)
 
+    @property
+    def tokens(self) -> int:
+        """Estimated tokens of all that was taken."""
+        return sum(ref.tokens for ref, _ in self.refs)
+
 
 @dataclass(frozen=True, slots=True)
 class Stretch:

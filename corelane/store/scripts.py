@@ -11,6 +11,7 @@ FOLDER = Path(__file__).parent
 
 NAMES = (
     "admit",
+    "drain",
     "submit",
     "feed",
     "fail",

@@ -20,7 +20,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ HERE = Path(__file__).parent
 BATCH_S = 0.5
 
 #: Bounds, in tokens: half a minute's work of two cores, and half of that for each caller.
-MOST, OWN_MOST = 640_000, 320_000
+MOST, OWN_MOST = 480_000, 240_000
 
 #: The cost of the shortest item.
 ITEM_TOKENS = 64
@@ -53,13 +53,16 @@ CALLERS = ("one", "two", "three")
 
 @dataclass
 class Refusal:
-    """One submission that was refused: whose, the tokens that must go first, what it was told, and what was true."""
+    """One submission that was refused: whose, the tokens that must go first and those that may be left, when it was
+    refused, what it was told, and what was true.
+    """
 
     own: bool
     owner: str
     excess: int
-    told_s: int
+    may_be_left: int
     at: float
+    told_s: int
     took_s: float | None = None
 
 
@@ -77,16 +80,18 @@ class Caller:
     """Submits jobs under a key of its own."""
 
     def __init__(self, url: str, name: str) -> None:
-        parts = urlsplit(url)
-        self._connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=60)
+        self._parts = urlsplit(url)
         self._headers = {"Content-Type": "application/json", "Authorization": f"Bearer {name}"}
 
     def submit(self, tokens: int) -> int | None:
         """None if a job of so many tokens is taken, else the seconds after which to come back."""
         items = [{"question": "What is it?", "context": "The number is 7."}] * max(1, tokens // ITEM_TOKENS)
-        self._connection.request("POST", "/v1/jobs", orjson.dumps({"items": items}), self._headers)
-        response = self._connection.getresponse()
-        body = response.read()
+        with closing(
+            http.client.HTTPConnection(self._parts.hostname or "", self._parts.port, timeout=60)
+        ) as connection:
+            connection.request("POST", "/v1/jobs", orjson.dumps({"items": items}), self._headers)
+            response = connection.getresponse()
+            body = response.read()
         if response.status == 429:
             return int(response.headers["Retry-After"])
         if response.status >= 400:
@@ -153,18 +158,18 @@ def refuse(raw: Any, callers: dict[str, Caller], rng: random.Random) -> Situatio
         own_excess, all_excess = owed[name] + tokens - OWN_MOST, owed.total() + tokens - MOST
         if told is not None:
             own = own_excess > all_excess
-            situation.refusals.append(Refusal(own, name, max(own_excess, all_excess), told, at))
+            excess, left = max(own_excess, all_excess), (OWN_MOST if own else MOST) - tokens
+            situation.refusals.append(Refusal(own, name, excess, left, at, told))
     return situation
 
 
-def watch(raw: Any, situation: Situation, at_first: Counter[str]) -> None:
+def watch(raw: Any, situation: Situation) -> None:
     """Note when each would have been taken."""
     left = list(situation.refusals)
     while left:
         now, owed = time.monotonic(), owed_by(raw)
         for refusal in list(left):
-            gone = (at_first - owed)[refusal.owner] if refusal.own else at_first.total() - owed.total()
-            if gone >= refusal.excess:
+            if (owed[refusal.owner] if refusal.own else owed.total()) <= refusal.may_be_left:
                 refusal.took_s = now - refusal.at
                 left.remove(refusal)
         time.sleep(0.02)
@@ -182,11 +187,12 @@ def measure(url: str, raw: Any, count: int) -> list[Situation]:
         with lone_questions(url, before == "lone"):
             time.sleep({"idle": 11, "lone": 8, "at once": 0}[before])
             fill(raw, chosen, rng)
-            at_first = owed_by(raw)
             situations.append(refuse(raw, chosen, rng))
-            watch(raw, situations[-1], at_first)
+            watch(raw, situations[-1])
         found = [(refusal.told_s, round(refusal.took_s or 0, 1)) for refusal in situations[-1].refusals]
-        print(json.dumps({"situation": number, "before": before, "callers": len(chosen), "told, took": found}))
+        print(
+            json.dumps({"situation": number, "before": before, "callers": len(chosen), "told, took": found}), flush=True
+        )
         if rng.random() < 0.5:
             while owed_by(raw):
                 time.sleep(0.1)

@@ -139,7 +139,7 @@ def test_core_full_of_an_owners_batch_claims_its_lone_questions(bench: Bench) ->
 
 def test_jobs_of_one_owner_share_by_tokens(bench: Bench) -> None:
     core = bench.core("a/0")
-    first = bench.submit(3200)
+    first = bench.submit(9600)
     served_jobs(core, 5)
     long_items = [Item(question="who", context="ada " * 4000) for _ in range(40)]
     second = bench.submit(40, items=long_items)

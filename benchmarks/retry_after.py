@@ -5,8 +5,8 @@
 The whole service with the null engine, whose batches take half a second. In each of twenty situations one to three
 callers, after idle seconds or beside lone questions or at once, fill the service up to its bounds; then ten submissions
 of different sizes are refused, and it is watched when so much has been answered that each would fit. Seeded. Writes
-`results/retry_after.json`; with `--quick` there are two situations, and nothing is written. The situations as the
-service saw them can be kept too: tests/corelane/retry_situations.json is made of them.
+`results/retry_after.json`; with `--quick` there are two situations, and nothing is written. What the service knew
+can be kept too: tests/corelane/retry_situations.json is made of it.
 """
 
 import argparse
@@ -199,6 +199,17 @@ def measure(url: str, raw: Any, count: int) -> list[Situation]:
     return situations
 
 
+def recorded(situation: Situation) -> dict[str, Any]:
+    """What the service knew and what was true, with made-up names."""
+    names: dict[str, str] = {}
+    owed = []
+    for place, tokens in situation.owed.items():
+        owner, _, priority = place.rpartition(":")
+        owed.append((names.setdefault(owner, f"owner{len(names)}"), int(priority), int(tokens)))
+    refusals = [(names[each.owner], each.own, each.excess, round(each.took_s or 0, 2)) for each in situation.refusals]
+    return {"answered": situation.answered, "speeds": situation.speeds, "owed": owed, "refusals": refusals}
+
+
 def main() -> int:
     """Measure and keep the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -225,7 +236,7 @@ def main() -> int:
     }
     print(json.dumps(figures, indent=2))
     if arguments.situations:
-        arguments.situations.write_bytes(orjson.dumps(situations, option=orjson.OPT_INDENT_2))
+        arguments.situations.write_bytes(orjson.dumps([recorded(situation) for situation in situations]))
     if not arguments.quick:
         (HERE / "results" / "retry_after.json").write_text(json.dumps(figures, indent=2) + "\n")
     return 0

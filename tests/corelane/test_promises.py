@@ -1,3 +1,7 @@
+import statistics
+from pathlib import Path
+
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,6 +12,8 @@ OWED = st.dictionaries(
     st.tuples(st.sampled_from(["me", "a", "b", "c"]), st.integers(0, 2)), st.integers(1, 10**9), max_size=12
 )
 
+
+SITUATIONS = Path(__file__).parent / "retry_situations.json"
 
 #: Small jobs, their tokens, larger jobs.
 OWN = st.builds(Own, st.integers(0, 100), st.integers(0, 10**6), st.integers(0, 1000))
@@ -94,3 +100,17 @@ def test_no_forecast_is_shorter_than_a_trip() -> None:
 
 def test_speed_survives_the_store() -> None:
     assert Speed.decode(Speed(1.5, 0.5, 2.5).encode()) == Speed(1.5, 0.5, 2.5)
+
+
+def test_time_to_come_back_is_what_it_took_in_situations_that_were_recorded() -> None:
+    """Two hundred refusals of ``benchmarks/retry_after.py``: what the service knew, and the seconds it took."""
+    errors = []
+    for situation in orjson.loads(SITUATIONS.read_bytes()):
+        speeds = [Speed.decode(speed) for speed in situation["speeds"]]
+        rate = drain_rate(situation["answered"], speeds)
+        owed = {(owner, priority): tokens for owner, priority, tokens in situation["owed"]}
+        for owner, is_own_bound, excess, took_s in situation["refusals"]:
+            tokens = tokens_until(owed, owner, excess) if is_own_bound else excess
+            errors.append(abs(tokens / rate / took_s - 1))
+    assert len(errors) == 200
+    assert statistics.median(errors) <= 0.25

@@ -46,6 +46,7 @@ bench: install ## Measure the engine and the service on SQuAD-format data
 	@$(BIN)/python benchmarks/service.py
 	@$(BIN)/python benchmarks/mixed_load.py
 	@$(BIN)/python benchmarks/flood.py
+	@$(BIN)/python benchmarks/own_batch.py
 	@$(BIN)/python benchmarks/promises.py
 	@$(BIN)/python benchmarks/rollout.py
 	@$(BIN)/python benchmarks/tokenise.py
@@ -58,6 +59,7 @@ $(VENV)/.installed-bench: $(VENV)/.installed
 bench-queue: $(VENV)/.installed-bench ## Measure the queue plane alone: over HTTP, a job of a million items, 64 cores, other lanes
 	@$(BIN)/python benchmarks/queue_plane.py
 	@$(BIN)/python benchmarks/waiting.py
+	@$(BIN)/python benchmarks/retry_after.py
 	@$(BIN)/python benchmarks/big_job.py
 	@$(BIN)/python benchmarks/scaling.py
 	@$(BIN)/python benchmarks/lanes_compared.py

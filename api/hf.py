@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, Field, model_validator
 
 from corelane import errors
-from corelane.jobs import JobStatus, Options, Result, Text, Wire
+from corelane.jobs import JobStatus, Options, Priority, Result, Text, Wire
 
 #: Parameters of the pipeline that mean nothing here, and why.
 WITHOUT_MEANING = {
@@ -30,12 +30,13 @@ class HfInput(Wire):
 
 
 class HfParameters(Wire):
-    """The pipeline's own parameters and defaults."""
+    """The pipeline's own parameters and defaults, and the priority of a job."""
 
     top_k: int = Field(1, ge=1, le=20, strict=True, description="Answers per question, best first.")
     max_answer_len: int = Field(15, ge=1, le=128, strict=True, description="Longest answer, in tokens.")
     doc_stride: int = Field(128, ge=0, le=400, strict=True, description="Overlap of windows, in tokens.")
     handle_impossible_answer: bool = Field(False, strict=True, description="Whether no answer is an answer.")
+    priority: Priority = Field(Priority.NORMAL, description="Questions of higher priority are answered first.")
 
     @model_validator(mode="before")
     @classmethod

@@ -152,7 +152,7 @@ async def admit(parts: Parts, job_id: str, head: JobHead, owner: str) -> Admissi
     if head.webhook is not None:
         await check_webhook(parts, head.webhook)
     key = job_id if head.sticky_key is None else f"{owner} {head.sticky_key}"
-    admission = await parts.store.admit(head.model, key)
+    admission = await parts.store.admit(head.model, key, owner)
     if admission.version is not None:
         if not admission.is_held:
             await require_outlook(parts.fleet, head.model, admission.version)

@@ -185,7 +185,7 @@ def idle_claims(url: str, owners: int, variant: str | None) -> dict[str, float]:
         for core in plan.cores:
             announce(plan.settings, f"sim/{core}", "waits@1")
         load_up(plan.settings, "waits@1", owners, owners, per_job=128 * 32)
-        lanes = sum(1 for _ in raw.scan_iter("cl:lane:*", count=1000))
+        lanes = sum(1 for _ in raw.scan_iter("cl:line:*", count=1000))
         return {
             "owners": owners,
             "lanes": lanes,

@@ -171,7 +171,7 @@ class PacedRunner:
         for key, query in queries:
             self._count += 1
             windows = windows_of(int(query.question.partition(" ")[0]))
-            self._progress[key] = Waiting.of(self._count, windows, LADDER, query.owner, query.priority)
+            self._progress[key] = Waiting.of(self._count, windows, LADDER, query.owner, query.priority, query.job)
             self._arrivals[self._count] = key
 
     def step(self, meanwhile: Callable[[], None] = nothing) -> list[Answered]:  # noqa: ARG002  # nothing overlaps
@@ -381,7 +381,9 @@ def with_store(settings: Settings, action: Callable[[JobStore], Awaitable[Found]
 async def submit(store: JobStore, version: str, items: Sequence[Item], owner: str) -> str:
     """Admit and submit one job, as the API does; its id."""
     job = new_job_id()
-    await store.submit(Submission(job, version, Options(), owner=owner, items=items), await store.admit(version))
+    await store.submit(
+        Submission(job, version, Options(), owner=owner, items=items), await store.admit(version, owner=owner)
+    )
     return job
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, Field
 
-from corelane.jobs import Item, Options, Text, Wire
+from corelane.jobs import Item, Options, Priority, Text, Wire
 
 #: The one endpoint a batch may be for, and its lines name.
 ENDPOINT = "/v1/answers"
@@ -45,8 +45,8 @@ def _a_window(text: str) -> str:
     return text
 
 
-class AnswerRequest(Wire):
-    """One question with all it takes to answer it; the body of a batch's line, too."""
+class LineBody(Wire):
+    """One question with all it takes to answer it: the body of a batch's line."""
 
     id: str | None = Field(None, max_length=256, description="The caller's own id, returned with the result.")
     question: Text = Field(description="The question.")
@@ -60,13 +60,19 @@ class AnswerRequest(Wire):
         return Item(id=self.id, question=self.question, context=self.context)
 
 
+class AnswerRequest(LineBody):
+    """The same for ``POST /v1/answers``, and how soon it is answered."""
+
+    priority: Priority = Field(Priority.NORMAL, description="Questions of higher priority are answered first.")
+
+
 class BatchLine(Wire):
     """One line of a batch's input file."""
 
     custom_id: str = Field(min_length=1, max_length=MAX_CUSTOM_ID, description="The caller's own id, once in a file.")
     method: Literal["POST"]
     url: Literal["/v1/answers"]
-    body: AnswerRequest
+    body: LineBody
 
 
 class ExpiresAfter(Wire):

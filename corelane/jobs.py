@@ -315,7 +315,7 @@ class JobUrls(BaseModel):
 class Promise(BaseModel):
     """What a job was told of its turn when it was submitted."""
 
-    position: int = Field(ge=0, description="Unfinished jobs of its priority or higher that came before it.")
+    position: int = Field(ge=0, description="Unfinished jobs of its priority or higher that it waits behind.")
     tokens_ahead: int = Field(ge=0, description="Estimated tokens that are answered before it is done.")
     finish_at: str | None = Field(None, description="When it was expected to be done; null until speed is measured.")
     earliest_at: str | None = Field(None, description="Early end of the interval around that.")

@@ -24,6 +24,9 @@ MAX_SLICE_ITEMS = 128
 KEEPER_QUEUE = "keeper"
 DELIVERY_QUEUE = "deliveries"
 
+#: A job of one slice with at most so many estimated tokens is small: one batch can hold it.
+SMALL_TOKENS = 1024
+
 
 @dataclass(frozen=True, slots=True)
 class Core:
@@ -77,6 +80,16 @@ class Ref:
         """The text that stands in a lane."""
         place = f"{self.payload}:{self.first}:{self.count}:{self.tokens}:{self.attempt}"
         return f"{self.job}:{self.owner}:{self.priority}:{place}"
+
+    @property
+    def line(self) -> str:
+        """Names its owner's larger jobs of its priority, in what a core says it has met."""
+        return f"{self.owner}:{self.priority}"
+
+    @property
+    def lane(self) -> str:
+        """The same for small jobs."""
+        return f"{self.line}:small"
 
     @property
     def offset(self) -> int:

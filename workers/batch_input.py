@@ -131,7 +131,7 @@ async def _submit(desk: Desk, record: BatchRecord, place: int, group: Group, now
     if await desk.jobs.get(group.job) is not None:
         return
     options = Options.model_validate_json(group.options)
-    admission = await desk.jobs.admit(group.model, group.job)
+    admission = await desk.jobs.admit(group.model, group.job, record.owner)
     if admission.version is None:
         raise _unknown(group.model)
     if not admission.is_held:

@@ -1,5 +1,6 @@
 """What one core has claimed and not yet committed: stretches of several claims, open until their items are answered."""
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -8,7 +9,7 @@ from corelane.engine.reading import Query
 from corelane.engine.runner import QueryRunner, nothing
 from corelane.errors import CorelaneError
 from corelane.jobs import failed_result
-from corelane.lanes import Ref
+from corelane.lanes import SMALL_TOKENS, Ref
 from corelane.store.dispatch import Claim, Look, Outcome, Stretch
 
 #: Names a stretch in progress: its lease and its place in the claim.
@@ -79,9 +80,17 @@ class Docket:
         return list(dict.fromkeys(stretch.ref.job for stretch in self._open.values()))
 
     @property
-    def met(self) -> list[tuple[str, int]]:
-        """Owners and priorities of the items in progress."""
-        return list(dict.fromkeys((stretch.ref.owner, stretch.ref.priority) for stretch in self._open.values()))
+    def met(self) -> list[str]:
+        """Return the lanes and lines of the stretches in progress; a lane only if a batch's worth of it is here."""
+        small: Counter[str] = Counter()
+        met: dict[str, None] = {}
+        for stretch in self._open.values():
+            ref = stretch.ref
+            if ref.tokens <= SMALL_TOKENS:
+                small[ref.lane] += ref.tokens
+            else:
+                met[ref.line] = None
+        return [*met, *(lane for lane, tokens in small.items() if tokens >= SMALL_TOKENS)]
 
     def holds_document(self, most_tokens: int) -> bool:
         """Whether an item in progress is larger than any slice of several items."""
@@ -104,7 +113,7 @@ class Docket:
                 ids = [item[0] for item in stretch.items]
                 self._open[key] = opened(claim.lease, stretch, ids)
                 queries += [
-                    ((key, i), Query(question, context, stretch.options, stretch.ref.owner, stretch.ref.priority))
+                    ((key, i), _query(stretch, question, context))
                     for i, (_, question, context) in enumerate(stretch.items)
                 ]
             self._runners[version].admit(queries)
@@ -203,6 +212,11 @@ def opened(lease: str, stretch: Stretch, ids: Sequence[str | None]) -> Open:
     """Return a stretch as it is before any of its items was read."""
     ref, count = stretch.ref, len(ids)
     return Open(lease, ref, stretch.version, ids, count, count, ref.tokens // max(ref.count, 1), ref.tokens)
+
+
+def _query(stretch: Stretch, question: str, context: str) -> Query:
+    ref = stretch.ref
+    return Query(question, context, stretch.options, ref.owner, ref.priority, ref.job)
 
 
 def lost_payloads(ref: Ref) -> list[dict[str, Any]]:

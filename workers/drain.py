@@ -78,6 +78,8 @@ class Shift:
         self._docket = Docket(core.runners)
         self._journal = Journal(core.dispatch, tells_all=core.settings.log_level == "debug")
         self._useful = time.monotonic()
+        #: Whether the last claim took all there was room for.
+        self._is_full = False
 
     def serve(self) -> None:
         """Claim and answer until the shift is over."""
@@ -136,8 +138,9 @@ class Shift:
         if not self._docket.is_empty:
             if was_idle and self._core.settings.batch_wait_s:
                 self._gather()
+            is_full = self._is_full
             tokens = self._step(partial(self._exchange_meanwhile, overtime=overtime) if ahead else nothing)
-            self._core.meter.add(tokens, time.monotonic() - began)
+            self._core.meter.add(tokens, time.monotonic() - began, full=is_full)
             return False
         if linger:
             self._core.dispatch.wait()
@@ -155,7 +158,7 @@ class Shift:
     def _room(self) -> Room:
         """What may be claimed now. A document counts for an eighth of the budget at most: others join it.
 
-        Slices overshoot the budget, so there is as much again for owners and priorities of whom nothing is here.
+        Slices overshoot the budget, so there is as much again for owners of whom nothing is here, and for small jobs.
         """
         budget = self._core.settings.claim_tokens
         waiting = self._docket.waiting_tokens(budget // 8)
@@ -182,6 +185,7 @@ class Shift:
         self._core.outage.served("drain")
         self._report.refused += docket.settle(done, exchanged.refused)
         docket.drop_jobs(exchanged.closed)
+        self._is_full = room is not None and (exchanged.claim.tokens if exchanged.claim else 0) >= room.tokens
         if exchanged.claim is not None:
             docket.open(exchanged.claim, self._core.dispatch.fetch(exchanged.claim))
         self._core.hold(docket.leases)

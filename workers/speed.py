@@ -1,6 +1,7 @@
 """How fast a core is: estimated tokens a second while it has work. What forecasts are made of."""
 
 from collections import deque
+from dataclasses import dataclass
 
 from corelane.promises import Speed
 
@@ -11,26 +12,39 @@ SAMPLE_S = 0.5
 SAMPLES = 60
 
 
+@dataclass(slots=True)
+class Sample:
+    """Tokens answered, and seconds of work that it took."""
+
+    tokens: int = 0
+    seconds: float = 0.0
+
+
 class SpeedMeter:
-    """Counts work and samples its speed. The drain adds, the heartbeat reads."""
+    """Counts work and samples its speed. The drain adds, the heartbeat reads.
+
+    A core that is given less than it asks for runs small batches, and on a device these take as long as full ones. So
+    samples of a core with enough to do are kept apart, and the others count only while there are none.
+    """
 
     def __init__(self) -> None:
-        self._tokens, self._seconds = 0, 0.0
-        self._samples: deque[tuple[int, float]] = deque(maxlen=SAMPLES)
+        self._counting = {True: Sample(), False: Sample()}
+        self._samples: dict[bool, deque[Sample]] = {full: deque(maxlen=SAMPLES) for full in self._counting}
 
-    def add(self, tokens: int, seconds: float) -> None:
-        """So many estimated tokens were answered, so long was worked; waiting is not work."""
-        self._tokens += tokens
-        self._seconds += seconds
-        if self._seconds >= SAMPLE_S and self._tokens:
-            self._samples.append((self._tokens, self._seconds))
-            self._tokens, self._seconds = 0, 0.0
+    def add(self, tokens: int, seconds: float, *, full: bool = True) -> None:
+        """Count estimated tokens answered and the time worked; ``full`` if the core had as much as it asked for."""
+        counting = self._counting[full]
+        counting.tokens += tokens
+        counting.seconds += seconds
+        if counting.seconds >= SAMPLE_S and counting.tokens:
+            self._samples[full].append(counting)
+            self._counting[full] = Sample()
 
     def speed(self) -> Speed | None:
-        """The speed of late; None before the first sample."""
-        samples = list(self._samples)
+        """Return the speed of late, or None before the first sample."""
+        samples = list(self._samples[True]) or list(self._samples[False])
         if not samples:
             return None
-        rates = sorted(tokens / seconds for tokens, seconds in samples)
-        mean = sum(tokens for tokens, _ in samples) / sum(seconds for _, seconds in samples)
+        rates = sorted(sample.tokens / sample.seconds for sample in samples)
+        mean = sum(sample.tokens for sample in samples) / sum(sample.seconds for sample in samples)
         return Speed(mean, min(mean, rates[len(rates) // 20]), max(mean, rates[-1 - len(rates) // 20]))

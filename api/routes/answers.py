@@ -31,7 +31,7 @@ async def answer(
     request: Annotated[AnswerRequest, Body()], response: Response, parts: PartsDep, wait: Wait, caller: Submitter
 ) -> Result | Response:
     """Answer one question, within a minute or as long as asked to wait; 202 with its job if that is not enough."""
-    head = JobHead(model=request.model, options=request.options)
+    head = JobHead(model=request.model, options=request.options, priority=request.priority)
     job, results = await ask(parts, caller.owner, head, [request.item], response, wait)
     return results[0] if results else not_yet(job, response)
 
@@ -42,12 +42,13 @@ async def answer_as_pipeline(
 ) -> Any:
     """Answer as transformers' question-answering pipeline did, for those who come from there."""
     items = [Item(question=each.question, context=each.context) for each in request.asked]
-    head = JobHead(model=request.model, options=request.parameters.options)
+    parameters = request.parameters
+    head = JobHead(model=request.model, options=parameters.options, priority=parameters.priority)
     job, results = await ask(parts, caller.owner, head, items, response, wait)
     if not results:
         return not_yet(job, response)
     require_answered(results)
-    found = [answers_of(result, request.parameters) for result in results]
+    found = [answers_of(result, parameters) for result in results]
     return found if isinstance(request.inputs, list) else found[0]
 
 

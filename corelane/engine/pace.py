@@ -5,9 +5,9 @@ that slows down for good soon gets smaller batches, and larger ones again when i
 
 Short batches cost little: a core of an AMD EPYC with AVX-512 runs the built-in model in bf16, with 1, 2, 4, 8 rows, at
 158, 209, 240, 250 rows/s of 64 tokens, at 92, 108, 113, 116 of 128, at 45, 47, 48, 47 of 256, at 27, 28, 28, 27 of 384.
-SQuAD ran in batches of 60 ms at the speed of full ones, in batches of 40 ms at 96 % of it, of 30 ms at 89 %. So an
-owner who is alone gets batches half as long again, but for rows that take long by themselves: those gain nothing by
-company, and are mostly a document's, beside which the same owner may have questions.
+SQuAD ran in batches of 60 ms at the speed of full ones, in batches of 40 ms at 96 % of it, of 30 ms at 89 %. So a
+job that is alone gets batches half as long again, but for rows that take long by themselves: those gain nothing by
+company, and are mostly a document's, beside which others may have questions.
 """
 
 import math
@@ -22,7 +22,7 @@ from corelane.engine.buckets import Bucket
 RECENT_BATCHES = 8
 
 
-#: Batches take so much longer while one owner is alone, and so long after two took turns they do not, in seconds.
+#: Batches take so much longer while one job is alone, and so long after two took turns they do not, in seconds.
 ALONE, ALONE_AFTER_S = 1.5, 30.0
 
 
@@ -30,10 +30,10 @@ class Pace:
     """Seconds a row by bucket. What was never measured is not limited."""
 
     def __init__(self, target_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """``target_s`` is the longest time one batch should take while several owners ask."""
+        """``target_s`` is the longest time one batch should take while several jobs ask."""
         self._target_s = target_s
         self._clock = clock
-        self._last_owner: str | None = None
+        self._last_asker: str | None = None
         self._turned_at = -math.inf
         self._row_s: dict[Bucket, deque[float]] = {}
 
@@ -41,11 +41,11 @@ class Pace:
         """So many rows of a bucket took so long."""
         self._row_s.setdefault(bucket, deque(maxlen=RECENT_BATCHES)).append(seconds / rows)
 
-    def heard(self, owner: str) -> None:
-        """An owner asked something."""
-        if self._last_owner not in (owner, None):
+    def heard(self, asker: str) -> None:
+        """Note that an item came; ``asker`` names the owner and the job it is of."""
+        if self._last_asker not in (asker, None):
             self._turned_at = self._clock()
-        self._last_owner = owner
+        self._last_asker = asker
 
     def rows(self, bucket: Bucket) -> int:
         """Rows that are done in time; one at least, and never more than the bucket's."""

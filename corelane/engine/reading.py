@@ -28,7 +28,7 @@ Refused = QuestionTooLong | TooManyWindows
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One item, as the engine sees it; ``owner`` is who asked, and shares batches with the others.
+    """One item, as the engine sees it; owners share batches, and so do the jobs of an owner.
 
     Of an owner's items those of the least ``priority`` are answered first.
     """
@@ -38,6 +38,7 @@ class Query:
     options: Options = field(default_factory=Options)
     owner: str = PUBLIC
     priority: int = Priority.NORMAL.rank
+    job: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ from corelane.errors import CorelaneError, NotCalibrated, RunFailed
 #: TorchScript profiles a graph for two passes and runs at full speed from the third.
 WARM_UP_PASSES = 3
 
-#: An owner with no more than this waiting (three questions) is answered by itself, where short batches are quick.
+#: A job with no more than this waiting (three questions) is answered by itself, where short batches are quick.
 LITTLE_TOKENS = 512
 
 #: A query's key and its result in stored form, less index and id.
@@ -254,8 +254,8 @@ class Runner:
                 continue
             self._arrivals += 1
             query = reading.query
-            self._pace.heard(query.owner)
-            waiting = Waiting.of(self._arrivals, reading.windows, self._ladder, query.owner, query.priority)
+            self._pace.heard(f"{query.owner}:{query.job}")
+            waiting = Waiting.of(self._arrivals, reading.windows, self._ladder, query.owner, query.priority, query.job)
             self._progress[key] = Progress(reading, waiting)
             self._found.append((key, max(LEAST_TOKENS, waiting.tokens)))
             self._long.add(key, len(reading.windows))

@@ -20,10 +20,14 @@
     cl:retry:{ID}              string  the job that retries it                                   as the retrying job
     cl:story:{ID}              stream  its events, once there are others than beginning and      as job; the last 1,000
                                        end: progress, best answers so far of documents           or so are kept
-    cl:lane:VERSION:P:OWNER    list    refs of an owner (API key) waiting for a version at       none
-                                       priority P (0, 1, 2), oldest first
+    cl:lane:VERSION:P:OWNER    list    refs of an owner's (API key's) small jobs that wait for a   none
+                                       version at priority P (0, 1, 2), oldest first
+    cl:refs:{ID}               list    refs of a larger job that wait, oldest first              none (job's end)
+    cl:line:VERSION:P:OWNER    zset    the owner's larger jobs with refs waiting → tokens it was   none
+                                       served so far; `-`: an eighth of those of small jobs
     cl:returned:VERSION        list    refs that a lost claim held: they go first, alone         none
-    cl:lanes:P:OWNER           set     versions for which the owner has such a lane              none
+    cl:lanes:P:OWNER           set     versions for which the owner has such a lane; `+` and     none
+                                       the version for such a line
     cl:shares:P                zset    owner with refs waiting → tokens it was served so far     none
     cl:waiting                 hash    version → estimated tokens in its lanes                   none
     cl:held                    hash    core → estimated tokens it has claimed and not answered   none

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from corelane.aliases import choose
 from corelane.errors import DeadlineInfeasible, Overloaded
-from corelane.promises import Forecast, Speed, forecast, tokens_ahead
+from corelane.promises import Forecast, Own, Size, Speed, drain_rate, forecast, tokens_ahead, tokens_until
 from corelane.settings import Settings
 from corelane.store.async_link import AsyncLink
 from corelane.store.connections import pairs
@@ -24,7 +24,7 @@ MAX_RETRY_AFTER_S = 3600
 @dataclass(frozen=True, slots=True)
 class Admission:
     """The state of the fleet as a job arrives: outstanding tokens and those still in files, by owner and priority;
-    speeds; open jobs by priority.
+    speeds; open jobs by priority; what waits of the owner who asks, by priority.
     """
 
     version: str | None
@@ -34,6 +34,7 @@ class Admission:
     open_jobs: Sequence[int]
     #: Whether a living core holds the version.
     is_held: bool = True
+    own: Sequence[Own] = (Own(), Own(), Own())
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +46,9 @@ class Promise:
     forecast: Forecast | None
 
 
-async def look(link: AsyncLink, model: str, key: str) -> Admission:
-    """What an alias, a name or a version means now for a key, and how much is waiting."""
-    found, owed, unfed, open_jobs = await link.run("admit", model)
+async def look(link: AsyncLink, model: str, key: str, owner: str) -> Admission:
+    """Return what an alias, a name or a version means now for a key, and how much waits, of an owner and in all."""
+    found, owed, unfed, open_jobs, own = await link.run("admit", model, owner)
     speeds = {version.decode(): its_speeds for version, _, its_speeds in found}
     version = choose({version.decode(): float(weight) for version, weight, _ in found}, key) if found else None
     return Admission(
@@ -57,6 +58,7 @@ async def look(link: AsyncLink, model: str, key: str) -> Admission:
         [Speed.decode(speed.decode()) for speed in (speeds[version] if version else ()) if speed is not None],
         [int(count) for count in open_jobs],
         bool(version and speeds[version]),
+        [Own(*map(int, counts)) for counts in own],
     )
 
 
@@ -67,22 +69,25 @@ async def require_room(link: AsyncLink, settings: Settings, admission: Admission
     excess, own_excess = sum(admission.owed.values()) + tokens - most, own + tokens - own_most
     if excess <= 0 and own_excess <= 0:
         return
-    rates = await _drain_rates(link)
+    answered, speeds = await link.run("drain", RATE_SECONDS)
+    known = [Speed.decode(speed.decode()) for speed in speeds if speed is not None]
+    rate = drain_rate([int(tokens) for tokens in answered], known or admission.speeds)
     if own_excess > excess:
-        retry_after_s = seconds_until(own_excess, rates.get(owner, 0.0))
+        retry_after_s = seconds_until(tokens_until(admission.owed, owner, own_excess), rate)
         bound = f"{own_most:,} tokens may wait for one API key and this job would pass that by {own_excess:,}"
     else:
-        retry_after_s = seconds_until(excess, sum(rates.values()))
+        retry_after_s = seconds_until(excess, rate)
         bound = f"{most:,} tokens may wait and this job would pass that by {excess:,}"
     raise Overloaded(f"{bound}; nothing was kept, come back in {retry_after_s} s", retry_after_s)
 
 
 def make_promise(admission: Admission, owner: str, priority: int, tokens: int, slices: int) -> Promise:
-    """What a job of so many tokens can be told."""
+    """Estimate the turn of a job of so many tokens. Its owner's larger jobs that wait do not go before a small one."""
     waiting = Counter(admission.owed) + Counter(admission.unfed)
-    ahead = tokens_ahead(waiting, owner, priority, tokens)
-    position = sum(admission.open_jobs[: priority + 1])
-    return Promise(position, ahead, forecast(ahead, tokens, slices, admission.speeds))
+    size, own = Size(tokens, slices), admission.own[priority]
+    ahead = tokens_ahead(waiting, owner, priority, size, own)
+    position = sum(admission.open_jobs[: priority + 1]) - (own.larger_jobs if size.is_small else 0)
+    return Promise(max(0, position), ahead, forecast(ahead, tokens, slices, admission.speeds))
 
 
 def require_in_time(promise: Promise, expires_in_s: float) -> None:
@@ -98,19 +103,8 @@ def require_in_time(promise: Promise, expires_in_s: float) -> None:
 
 
 def seconds_until(tokens: int, tokens_per_s: float) -> int:
-    """When so many tokens will have been answered at the measured rate; between 1 s and an hour."""
+    """When so many tokens will have been answered at a rate; between 1 s and an hour."""
     return max(1, min(MAX_RETRY_AFTER_S, math.ceil(tokens / tokens_per_s))) if tokens_per_s else MAX_RETRY_AFTER_S
-
-
-async def _drain_rates(link: AsyncLink) -> dict[str, float]:
-    """Tokens per second answered of late, by owner."""
-    now_s = int((await link("TIME"))[0])
-    seconds = await link.many([("HGETALL", f"cl:rate:{now_s - ago}") for ago in range(1, RATE_SECONDS + 1)])
-    rates: dict[str, float] = {}
-    for second in seconds:
-        for owner, tokens in pairs(second):
-            rates[owner.decode()] = rates.get(owner.decode(), 0.0) + int(tokens) / RATE_SECONDS
-    return rates
 
 
 def _accounts(flat: Sequence[bytes]) -> dict[tuple[str, int], int]:

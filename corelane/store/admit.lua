@@ -1,5 +1,6 @@
--- admit(model) → {per version the model may mean: {version, weight, speeds of the living cores that hold it}, tokens in the
---   lanes and in files as owner:priority, tokens…, open jobs by priority}
+-- admit(model, owner) → {per version the model may mean: {version, weight, speeds of the living cores that hold it}, tokens in the
+--   lanes and in files as owner:priority, tokens…, open jobs by priority, of the owner by priority: {small jobs that wait,
+--   their tokens, larger jobs that wait}}
 -- All that is asked before a job is taken in. Writes nothing. A version that is closed takes no more jobs.
 -- The model is a version, else an alias, else a model's name.
 local model, found, open = ARGV[1], {}, {}
@@ -37,4 +38,29 @@ else
   end
 end
 for priority = 0, 2 do open[priority + 1] = redis.call('SCARD', 'cl:open:' .. priority) end
-return { found, redis.call('HGETALL', 'cl:owed'), redis.call('HGETALL', 'cl:unfed'), open }
+
+-- Tokens of the refs in a lane, from their mean over the first few.
+local SAMPLE = 8
+local function lane_tokens(lane, length)
+  local sample, tokens = redis.call('LRANGE', lane, 0, SAMPLE - 1), 0
+  for _, text in ipairs(sample) do tokens = tokens + parse(text).tokens end
+  return math.ceil(tokens * length / #sample)
+end
+
+local function own_at(priority)
+  local small, tokens, larger = 0, 0, 0
+  for _, name in ipairs(redis.call('SMEMBERS', 'cl:lanes:' .. priority .. ':' .. ARGV[2])) do
+    if string.sub(name, 1, 1) == LINE_MARK then
+      local line = line_key(string.sub(name, 2), priority, ARGV[2])
+      larger = larger + redis.call('ZCARD', line) - (redis.call('ZSCORE', line, SMALL_JOBS) and 1 or 0)
+    else
+      local lane = lane_key(name, priority, ARGV[2])
+      local length = redis.call('LLEN', lane)
+      if length > 0 then small, tokens = small + length, tokens + lane_tokens(lane, length) end
+    end
+  end
+  return { small, tokens, larger }
+end
+
+local own = { own_at(0), own_at(1), own_at(2) }
+return { found, redis.call('HGETALL', 'cl:owed'), redis.call('HGETALL', 'cl:unfed'), open, own }

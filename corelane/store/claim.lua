@@ -2,16 +2,18 @@
 --   → {lease, then per ref: ref, version, payload, options} or {}
 -- What was returned from a lost claim goes before all else, alone, to a core with nothing else in progress; others claim
 -- nothing until it is gone, so that one is soon idle. Then high priority first, but every eighth time the lowest, so that
--- nothing starves. Within a priority the owner who was served the fewest tokens goes first; within an owner the oldest. Up
--- to `room` tokens, at least one; up to `spare` from an owner and priority of whom this core holds nothing (`met` lists the
--- others, as `,owner:priority,…,`), so that a newcomer waits for no backlog of someone else's. Without room, and no newcomer
--- there, the bell stays as it is. A core that reads a document (more than `document` tokens) is laden: it takes no second
+-- nothing starves. Within a priority the owner who was served the fewest tokens goes first. Within an owner small jobs go
+-- first, oldest first, up to eight tokens for each one of the larger jobs; these share by tokens. Up to `room` tokens, at
+-- least one; up to `spare` from an owner and priority of whom this core holds nothing (`met` lists the others, as
+-- `,owner:priority,…,`, and those of whom it holds a batch's worth of small jobs, as `,owner:priority:small,…,`), so that
+-- a newcomer waits for no backlog, not even for its own. Without room, and no newcomer there, the bell stays as it is.
+-- A core that reads a document (more than `document` tokens) is laden: it takes no second
 -- one, and holds back for nothing. "Nothing there" and "the bell may ring again" are one step, so no wake-up is
 -- lost. Small payloads come along, which saves a lone question a trip; large ones cost more in a script than a trip does.
 local core, room, spare, met = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local max_refs, document, laden = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == '1'
 local lease_ms, linger, idle, ttl = tonumber(ARGV[8]), ARGV[9], ARGV[10] == '1', tonumber(ARGV[11])
-local FIRST_VERSION, SMALL_PAYLOAD_BYTES, LOOK_PAST = 12, 2048, 32
+local FIRST_VERSION, SMALL_PAYLOAD_BYTES, LOOK_PAST, SMALL_WEIGHT = 12, 2048, 32, 8
 local now, tokens, taken, held = now_ms(), 0, {}, {}
 redis.call('HSET', 'cl:claimed', core, now)
 
@@ -55,52 +57,96 @@ local function take_returned()
   return false
 end
 
--- The oldest ref of a lane, or, for a laden core, the oldest that is no document.
-local function choose(lane)
-  for _, text in ipairs(redis.call('LRANGE', lane, 0, laden and LOOK_PAST or 0)) do
+-- The first ref of a list and its place, or, for a laden core, the first that is no document among so many.
+local function choose(list, most)
+  for place, text in ipairs(redis.call('LRANGE', list, 0, laden and most or 0)) do
     local ref = parse(text)
-    if not (laden and ref.tokens > document) then return text, ref end
+    if not (laden and ref.tokens > document) then return text, ref, place end
   end
 end
 
--- Take a ref out of its lane; a lane that is empty then, and an owner without lanes, are struck off.
-local function pop(lane, text, ref, version)
-  if redis.call('LINDEX', lane, 0) == text then
-    redis.call('LPOP', lane)
-  else
-    redis.call('LREM', lane, 1, text)
-  end
-  redis.call('ZINCRBY', 'cl:shares:' .. ref.priority, take(text, ref, version), ref.owner)
-  if redis.call('EXISTS', lane) == 1 then return end
-  local lanes = 'cl:lanes:' .. ref.priority .. ':' .. ref.owner
-  redis.call('SREM', lanes, version)
-  if redis.call('EXISTS', lanes) == 0 then redis.call('ZREM', 'cl:shares:' .. ref.priority, ref.owner) end
+-- Take a ref out of its list and charge its owner; the tokens taken.
+local function pop(list, text, ref, place, version)
+  if place == 1 then redis.call('LPOP', list) else redis.call('LREM', list, 1, text) end
+  local served = take(text, ref, version)
+  if served > 0 then redis.call('ZINCRBY', 'cl:shares:' .. ref.priority, served, ref.owner) end
+  return served
 end
 
--- One ref of an owner, from the first of this core's versions that has one.
-local function take_one(owner, priority)
-  for v = FIRST_VERSION, #ARGV do
-    local lane = lane_key(ARGV[v], priority, owner)
-    local text, ref = choose(lane)
+-- The oldest of an owner's small jobs. Beside larger ones an eighth of its tokens is charged to all small ones together.
+local function take_small(lane, line, version, priority, owner, had)
+  local text, ref, place = choose(lane, LOOK_PAST)
+  if not text then return false end
+  local served = pop(lane, text, ref, place, version)
+  if had and served > 0 then redis.call('ZADD', line, had + served / SMALL_WEIGHT, SMALL_JOBS) end
+  if redis.call('EXISTS', lane) == 0 then strike_off(version, priority, owner) end
+  return true
+end
+
+-- The next ref of the larger job that was served least. A laden core looks at `LOOK_PAST` refs of the jobs in line. One
+-- that is alone competes with nobody and is charged nothing.
+local function take_larger(jobs, line, version, priority, owner, alone)
+  local left = LOOK_PAST
+  for _, job in ipairs(jobs) do
+    local list = refs_key(job)
+    local text, ref, place = choose(list, left)
     if text then
-      pop(lane, text, ref, ARGV[v])
-      return true
+      local served = pop(list, text, ref, place, version)
+      if served > 0 and not alone then redis.call('ZINCRBY', line, served, job) end
     end
+    local length = redis.call('LLEN', list)
+    if length == 0 then leave_line(line, job, version, priority, owner) end
+    if text then return true end
+    left = left - length - 1
+    if left <= 0 then return false end
   end
   return false
 end
 
+-- One ref of an owner, from the first of this core's versions that has one: small jobs first until they have had their
+-- share, then the larger one that was served least. `small` and `larger` say which of both may be taken; → which was.
+local function take_one(owner, priority, small, larger)
+  for v = FIRST_VERSION, #ARGV do
+    local version = ARGV[v]
+    local lane, line = lane_key(version, priority, owner), line_key(version, priority, owner)
+    local scored, jobs, level = redis.call('ZRANGE', line, 0, laden and LOOK_PAST or 1, 'WITHSCORES'), {}, nil
+    for i = 1, #scored, 2 do
+      if scored[i] ~= SMALL_JOBS then
+        jobs[#jobs + 1] = scored[i]
+        level = level or tonumber(scored[i + 1])
+      end
+    end
+    local alone = #scored == 2
+    local had = level and not alone and tonumber(redis.call('ZSCORE', line, SMALL_JOBS) or nil)
+    local small_first = not had or had <= level
+    if small and small_first then
+      if take_small(lane, line, version, priority, owner, had or level) then return 'small' end
+      -- None waits: they save nothing up, but start level when some come.
+      if had then redis.call('ZREM', line, SMALL_JOBS) end
+    end
+    if larger and take_larger(jobs, line, version, priority, owner, alone) then return 'larger' end
+    if small and not small_first and take_small(lane, line, version, priority, owner, had) then return 'small' end
+  end
+end
+
+-- Refs by fair shares until there is room for no more. `met` grows by who was served: a larger job by one slice, small
+-- ones by what a batch can hold.
 local function take_from(priority)
-  local skipped = 0
+  local skipped, small_tokens = 0, {}
   while tokens < spare and #held < 2 * max_refs do
     local owner = redis.call('ZRANGE', 'cl:shares:' .. priority, skipped, skipped)[1]
     if not owner then return end
-    local name = owner .. ':' .. priority .. ','
-    local is_met = string.find(met, ',' .. name, 1, true)
-    if (is_met and tokens >= room) or not take_one(owner, priority) then
+    local name, before, full = owner .. ':' .. priority, tokens, tokens >= room
+    local small = not full or not string.find(met, ',' .. name .. ':small,', 1, true)
+    local larger = not full or not string.find(met, ',' .. name .. ',', 1, true)
+    local took = (small or larger) and take_one(owner, priority, small, larger)
+    if not took then
       skipped = skipped + 1
-    elseif not is_met then
-      met = met .. name
+    elseif took == 'larger' then
+      met = met .. name .. ','
+    else
+      small_tokens[owner] = (small_tokens[owner] or 0) + tokens - before
+      if small_tokens[owner] >= SMALL_TOKENS then met = met .. name .. ':small,' end
     end
   end
 end

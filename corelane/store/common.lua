@@ -17,10 +17,10 @@ local function dropped_key(job) return 'cl:dropped:{' .. job .. '}' end
 
 -- job:owner:priority:payload:first:count:tokens:attempt
 local function parse(ref)
-  local job, owner, priority, payload, first, tokens, attempt =
-    string.match(ref, '^([^:]+):([^:]+):(%d):(%d+):(%d+):%d+:(%d+):(%d+)$')
+  local job, owner, priority, payload, first, count, tokens, attempt =
+    string.match(ref, '^([^:]+):([^:]+):(%d):(%d+):(%d+):(%d+):(%d+):(%d+)$')
   return {
-    job = job, owner = owner, priority = priority, payload = payload, first = first,
+    job = job, owner = owner, priority = priority, payload = payload, first = first, count = count,
     tokens = tonumber(tokens), attempt = tonumber(attempt),
   }
 end
@@ -30,6 +30,15 @@ local function is_open(status) return status == 'queued' or status == 'running' 
 local function lane_key(version, priority, owner)
   return 'cl:lane:' .. version .. ':' .. priority .. ':' .. owner
 end
+
+local function line_key(version, priority, owner)
+  return 'cl:line:' .. version .. ':' .. priority .. ':' .. owner
+end
+
+local function refs_key(job) return 'cl:refs:{' .. job .. '}' end
+
+-- In a line, all small jobs of the owner together. Sorts before every job. In a set of lanes, what marks a line.
+local SMALL_JOBS, LINE_MARK = '-', '+'
 
 local function add(key, field, amount)
   if redis.call('HINCRBY', key, field, amount) == 0 then redis.call('HDEL', key, field) end
@@ -84,6 +93,39 @@ local function join_shares(owner, priority)
   redis.call('ZADD', shares, least[2] and least[2] - 1 or 0, owner)
 end
 
+-- A larger job whose refs begin to wait starts level with the one of its owner that was served least. Jobs that are level
+-- go in the order they came, which is the order of their ids.
+local function join_line(version, ref)
+  local line = line_key(version, ref.priority, ref.owner)
+  if redis.call('ZSCORE', line, ref.job) then return end
+  local least = redis.call('ZRANGE', line, 0, 1, 'WITHSCORES')
+  redis.call('ZADD', line, least[least[1] == SMALL_JOBS and 4 or 2] or 0, ref.job)
+end
+
+-- Strike off an owner's lane or line that is empty, and the owner where none is left.
+local function strike_off(name, priority, owner)
+  local lanes = 'cl:lanes:' .. priority .. ':' .. owner
+  redis.call('SREM', lanes, name)
+  if redis.call('EXISTS', lanes) == 0 then redis.call('ZREM', 'cl:shares:' .. priority, owner) end
+end
+
+-- A job is out of its line; so are the small ones when no larger job is left to compete with.
+local function leave_line(line, job, version, priority, owner)
+  redis.call('ZREM', line, job)
+  local left = redis.call('ZRANGE', line, 0, 1)
+  if #left == 0 or (#left == 1 and left[1] == SMALL_JOBS) then
+    redis.call('DEL', line)
+    strike_off(LINE_MARK .. version, priority, owner)
+  end
+end
+
+-- A small job is one slice that a batch can hold. A feed's last slice is none: its job has more items.
+local function is_small(refs)
+  if #refs > 1 then return false end
+  local ref = parse(refs[1])
+  return ref.tokens <= SMALL_TOKENS and redis.call('HGET', job_key(ref.job), 'total') == ref.count
+end
+
 -- Ring cores that hold a version and are not rung yet, the least laden first; at most so many.
 local function ring_some(version, most, envelope)
   local cores = redis.call('ZRANGEBYSCORE', 'cl:holders:' .. version, now_ms(), '+inf')
@@ -103,22 +145,26 @@ local function ring_some(version, most, envelope)
   end
 end
 
--- Put refs into the lanes of their version, at the front where they waited longest, and ring for them. Those that were
--- claimed and lost before wait apart from the lanes.
+-- Put refs of one job where they wait for its version, at the front where they waited longest, and ring for them. Those
+-- that were claimed and lost before wait apart, a small job in its owner's lane, a larger one in a list of its own.
 local function enqueue(version, refs, envelope, to_front)
   if #refs == 0 then return end
-  local push, from, to, step, known = to_front and 'LPUSH' or 'RPUSH', 1, #refs, 1, {}
+  local push, from, to, step = to_front and 'LPUSH' or 'RPUSH', 1, #refs, 1
   if to_front then from, to, step = #refs, 1, -1 end
+  local head = parse(refs[1])
+  local small, place = head.attempt == 1 and is_small(refs), 'cl:returned:' .. version
+  if head.attempt == 1 then
+    place = small and lane_key(version, head.priority, head.owner) or refs_key(head.job)
+  end
   for r = from, to, step do
     local ref = parse(refs[r])
-    local lane = lane_key(version, ref.priority, ref.owner)
     charge('cl:waiting', version, ref, ref.tokens)
-    redis.call(push, ref.attempt > 1 and 'cl:returned:' .. version or lane, refs[r])
-    if ref.attempt == 1 and not known[lane] then
-      known[lane] = true
-      redis.call('SADD', 'cl:lanes:' .. ref.priority .. ':' .. ref.owner, version)
-      join_shares(ref.owner, ref.priority)
-    end
+    redis.call(push, place, refs[r])
+  end
+  if head.attempt == 1 then
+    redis.call('SADD', 'cl:lanes:' .. head.priority .. ':' .. head.owner, small and version or LINE_MARK .. version)
+    join_shares(head.owner, head.priority)
+    if not small then join_line(version, head) end
   end
   ring_some(version, #refs, envelope)
 end
@@ -169,11 +215,24 @@ local function retain(job, status, ttl, now)
   return ttl
 end
 
+-- Refs of a larger job that wait when it ends need no core any more: their tokens wait for nobody.
+local function drop_refs(job, version)
+  local refs, ref = redis.call('LRANGE', refs_key(job), 0, -1), nil
+  if #refs == 0 then return end
+  for _, text in ipairs(refs) do
+    ref = parse(text)
+    charge('cl:waiting', version, ref, -ref.tokens)
+  end
+  redis.call('DEL', refs_key(job))
+  leave_line(line_key(version, ref.priority, ref.owner), job, version, ref.priority, ref.owner)
+end
+
 -- A job's one and only end: status, event, webhook, and the wake-up of whoever waits. Callers check that it is open.
 local function finish(job, status, ttl)
   local key, now = job_key(job), now_ms()
   local priority, file, version = unpack(redis.call('HMGET', key, 'priority', 'file', 'version'))
   redis.call('HSET', key, 'status', status, 'finished_ms', now)
+  drop_refs(job, version)
   ttl = retain(job, status, ttl, now)
   if file then
     local account, tokens = unfed(job)

@@ -35,6 +35,11 @@ class Claim:
     refs: tuple[tuple[Ref, str], ...]
     small: Mapping[str, tuple[bytes, bytes]] = field(default_factory=dict)
 
+    @property
+    def tokens(self) -> int:
+        """Estimated tokens of all that was taken."""
+        return sum(ref.tokens for ref, _ in self.refs)
+
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
@@ -65,11 +70,11 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """How much a core may claim: ``tokens``, and up to ``spare`` from owners and priorities not ``met`` there yet."""
+    """How much a core may claim: ``tokens``, and up to ``spare`` from lanes and lines not ``met`` there yet."""
 
     tokens: int
     spare: int = 0
-    met: Collection[tuple[str, int]] = ()
+    met: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +137,7 @@ class Dispatch:
 
     def _claim_args(self, versions: Sequence[str], room: Room, linger: bool, idle: bool, laden: bool) -> list[Any]:
         s = self._settings
-        met = ",".join(["", *(f"{owner}:{priority}" for owner, priority in room.met), ""])
+        met = ",".join(["", *room.met, ""])
         limits = (room.tokens, max(room.tokens, room.spare), met, s.claim_refs, s.slice_tokens, int(laden))
         return [self._core, *limits, int(s.lease_s * 1000), int(linger), int(idle), s.results_ttl_s, *versions]
 

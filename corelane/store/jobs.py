@@ -84,12 +84,12 @@ class JobStore:
         self._settings = settings
         self._bell = bell
 
-    async def admit(self, model: str, key: str = "") -> Admission:
-        """What there is to know before a job is submitted; its version is None if the model means nothing.
+    async def admit(self, model: str, key: str = "", owner: str = PUBLIC) -> Admission:
+        """Return what there is to know before an owner's job is submitted; no version if the model means nothing.
 
         Where the model is an alias of several versions, the key chooses.
         """
-        return await look(self._link, model, key)
+        return await look(self._link, model, key, owner)
 
     async def submit(self, submission: Submission, admission: Admission) -> JobRecord:
         """Write payloads, then job, refs and bells in one step. Idempotent by the job's id, and by its ``once``.

@@ -1,14 +1,17 @@
-"""The Lua scripts, read from beside this file; each carries the shared functions in front."""
+"""The Lua scripts, read from beside this file; each carries the shared constants and functions in front."""
 
 import hashlib
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from corelane.lanes import SMALL_TOKENS
+
 FOLDER = Path(__file__).parent
 
 NAMES = (
     "admit",
+    "drain",
     "submit",
     "feed",
     "fail",
@@ -64,7 +67,8 @@ class Script:
 @cache
 def load_scripts() -> dict[str, Script]:
     """Every script by name."""
-    common = "".join((FOLDER / f"{name}.lua").read_text() for name in SHARED)
+    shared = "".join((FOLDER / f"{name}.lua").read_text() for name in SHARED)
+    common = f"local SMALL_TOKENS = {SMALL_TOKENS}\n{shared}"
     texts = {name: common + (FOLDER / f"{name}.lua").read_text() for name in NAMES}
     return {
         name: Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())

@@ -8,6 +8,7 @@ import orjson
 import pytest
 
 from corelane.ids import is_job_id, new_job_id
+from corelane.jobs import Priority
 from corelane.store.dispatch import Dispatch
 from corelane.store.feeding import Feeder
 from tests.api.conftest import Service
@@ -85,6 +86,20 @@ def test_only_item_is_not_numbered_and_the_setting_is_named(service: Service) ->
     assert all("CORELANE_MAX_QUESTION_CHARS" in response.json()["detail"] for response in said)
     long = {"items": [ONE | {"context": "x" * (service.bench.settings.max_context_chars + 1)}]}
     assert "CORELANE_MAX_CONTEXT_CHARS" in service.http.post("/v1/jobs", json=long).json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/answers", ONE | {"priority": "high"}),
+        ("/v1/hf/question-answering", {"inputs": ONE, "parameters": {"priority": "high"}}),
+    ],
+)
+def test_one_question_may_have_a_priority(service: Service, path: str, body: dict[str, Any]) -> None:
+    answer = service.http.post(path, json=body, params={"wait": 0})
+    assert (answer.status_code, answer.json()["priority"]) == (202, "high")
+    [(ref, _)] = claimed(core_of(service)).refs
+    assert ref.priority == Priority.HIGH.rank
 
 
 # Sent twice

@@ -33,7 +33,7 @@ TIDY_S = 20
 SPELLED_OUT = 5
 
 #: Keys that are empty, and so not there, when no work is left.
-ONLY_WITH_WORK = re.compile(r"cl:(lane|lanes|returned|claim|in|contexts|open|expiring|leases|due|feeds)\b")
+ONLY_WITH_WORK = re.compile(r"cl:(lane|lanes|line|refs|returned|claim|in|contexts|open|expiring|leases|due|feeds)\b")
 
 #: Hashes and sorted sets whose numbers all come to nothing with the last item.
 COUNTERS = ("cl:waiting", "cl:held", "cl:owed", "cl:unfed", "cl:jobs")
@@ -203,7 +203,7 @@ def describe(raw: Raw, job: str) -> str:
     holders = [key for key in raw.scan_iter("cl:claim:*", count=1000) if any(job in f for f in raw.hkeys(key))]
     lanes = [
         key
-        for kind in ("cl:lane:*",)
+        for kind in ("cl:lane:*", "cl:refs:*")
         for key in raw.scan_iter(kind, count=1000)
         if any(job in ref for ref in raw.lrange(key, 0, -1))
     ]

@@ -76,7 +76,7 @@ class Bench:
         )
 
         async def submit(store: JobStore) -> JobRecord:
-            return await store.submit(submission, await store.admit(VERSION))
+            return await store.submit(submission, await store.admit(VERSION, owner=owner))
 
         self.with_store(submit)
         return job

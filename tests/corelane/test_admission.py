@@ -34,6 +34,26 @@ def test_work_that_no_core_can_do_counts_as_waiting(bench: Bench) -> None:
     bench.submit(50)
 
 
+def test_time_to_come_back_follows_the_cores_speed_after_idle_seconds(bench: Bench) -> None:
+    bench.settings = bench.settings.model_copy(update={"max_outstanding_tokens": 64 * 50})
+    bench.core("a/0", Speed(320, 160, 640))
+    bench.core("b/0", Speed(320, 160, 640))
+    bench.submit(40)
+    with pytest.raises(Overloaded) as refused:
+        bench.submit(50)
+    assert refused.value.retry_after_s == 4
+
+
+def test_time_to_come_back_of_one_owner_counts_what_others_are_served_meanwhile(bench: Bench) -> None:
+    bench.settings = bench.settings.model_copy(update={"max_owner_tokens": 64 * 50})
+    bench.core("a/0", Speed(640, 320, 1280))
+    bench.submit(40, owner="one")
+    bench.submit(50, owner="two")
+    with pytest.raises(Overloaded, match="one API key") as refused:
+        bench.submit(50, owner="one")
+    assert refused.value.retry_after_s == 8
+
+
 def test_time_to_come_back_follows_the_measured_rate() -> None:
     assert seconds_until(5_000, 1_000) == 5
     assert seconds_until(1, 1_000_000) == 1
@@ -57,11 +77,21 @@ def test_promise_tells_what_goes_first_and_when_the_job_is_done(bench: Bench) ->
     bench.core("a/0", Speed(640, 320, 1280))
     bench.submit(100)
     bench.submit(10, priority=Priority.LOW)
-    job = bench.get(bench.submit(10)).describe()
+    job = bench.get(bench.submit(100)).describe()
     assert job.promise is not None
     assert (job.promise.position, job.promise.tokens_ahead) == (1, 6400)
     times = (job.created_at, job.promise.earliest_at, job.promise.finish_at, job.promise.latest_at)
     assert list(times) == sorted(str(time) for time in times)
+
+
+def test_lone_question_beside_a_batch_of_its_owner_is_promised_no_more_than_its_turn(bench: Bench) -> None:
+    bench.core("a/0", Speed(640, 320, 1280))
+    bench.submit(1000)
+    questions = [bench.get(bench.submit(1)).describe().promise for _ in range(2)]
+    assert [(promise.position, promise.tokens_ahead) for promise in questions if promise] == [(0, 64), (1, 128)]
+    others = bench.get(bench.submit(1, owner="other")).describe().promise
+    assert others is not None
+    assert others.tokens_ahead == 64
 
 
 def test_promise_has_no_time_before_any_speed_was_measured(bench: Bench) -> None:
@@ -76,7 +106,10 @@ def test_what_stands_in_files_goes_first_too(bench: Bench) -> None:
     bench.submit(0, upload=Upload("large.jsonl", 10_000, 640_000))
     promise = bench.get(bench.submit(10)).describe().promise
     assert promise is not None
-    assert promise.tokens_ahead == 640_000
+    assert promise.tokens_ahead == 640
+    batch = bench.get(bench.submit(2000)).describe().promise
+    assert batch is not None
+    assert batch.tokens_ahead == 640 + 64 * 2000
 
 
 def test_job_that_would_be_late_is_refused_with_what_can_be_met(bench: Bench) -> None:
@@ -84,7 +117,7 @@ def test_job_that_would_be_late_is_refused_with_what_can_be_met(bench: Bench) ->
     bench.submit(100)
     before = sorted(bench.raw.keys())
     with pytest.raises(DeadlineInfeasible) as refused:
-        bench.submit(10, expires_in_s=5, refuse_if_late=True)
+        bench.submit(50, expires_in_s=5, refuse_if_late=True)
     assert sorted(bench.raw.keys()) == before
-    assert refused.value.earliest_feasible_s == 22
-    bench.submit(10, expires_in_s=refused.value.earliest_feasible_s, refuse_if_late=True)
+    assert refused.value.earliest_feasible_s == 20
+    bench.submit(50, expires_in_s=refused.value.earliest_feasible_s, refuse_if_late=True)

@@ -18,9 +18,9 @@ OWNERS = st.sampled_from("abc")
 ITEMS = st.lists(st.tuples(LENGTHS, OWNERS), max_size=20)
 
 
-def waiting_items(lengths: list[list[int]], owner: str = PUBLIC, first: int = 0) -> list[Waiting]:
+def waiting_items(lengths: list[list[int]], owner: str = PUBLIC, first: int = 0, job: str = "") -> list[Waiting]:
     return [
-        Waiting.of(arrival, [Window(n, n + 1, length) for n, length in enumerate(item)], LADDER, owner)
+        Waiting.of(arrival, [Window(n, n + 1, length) for n, length in enumerate(item)], LADDER, owner, job=job)
         for arrival, item in enumerate(lengths, first)
     ]
 
@@ -107,6 +107,49 @@ def test_owner_with_little_waiting_shares_its_batch_with_others_like_it_alone() 
     assert chosen is not None
     assert [item for item, _ in chosen[1]] == [first, second]
     assert len(run_batch(flood, shares)) == 14
+
+
+@given(st.lists(LENGTHS, min_size=1, max_size=40), LENGTHS, st.integers(0, 10))
+def test_lone_item_beside_its_owners_own_batch_is_in_the_very_next_batch(
+    flood: list[list[int]], late: list[int], batches: int
+) -> None:
+    items, shares = waiting_items(flood, job="flood"), dict[str, Share]()
+    for _ in range(min(batches, OLDEST_TURN - 2)):
+        next_batch(items, shares)
+    [lone] = waiting_items([late], first=1000, job="lone")
+    assume(lone.tokens < sum(item.tokens for item in items))
+    assert run_batch([*items, lone], shares)[0] is lone
+
+
+def test_question_does_not_share_its_batch_with_its_owners_own_flood() -> None:
+    flood, shares = waiting_items([[64]] * 30, job="flood"), dict[str, Share]()
+    run_batch(flood, shares)
+    first, second = waiting_items([[60]], first=100, job="b")[0], waiting_items([[60]], first=101, job="c")[0]
+    chosen = next_batch([*flood, first, second], shares, little_tokens=64)
+    assert chosen is not None
+    assert [item for item, _ in chosen[1]] == [first, second]
+    assert len(run_batch(flood, shares)) == 14
+
+
+def test_two_jobs_of_one_owner_share_by_tokens() -> None:
+    items = [*waiting_items([[64]] * 200, job="one"), *waiting_items([[384]] * 40, first=200, job="other")]
+    shares: dict[str, Share] = {}
+    had = {"one": 0, "other": 0}
+    for _ in range(12):
+        for item in run_batch(items, shares):
+            had[item.job] += 64 if item.job == "one" else 384
+        assert abs(had["one"] - had["other"]) <= 4 * 384
+
+
+def test_batch_is_not_starved_by_its_owners_questions_and_they_leave_no_trace() -> None:
+    batch, shares = waiting_items([[384] * 8], job="batch"), dict[str, Share]()
+    items = list(batch)
+    for turn in range(8 * OLDEST_TURN):
+        items += [waiting_items([[40]], first=100 + turn * 20 + n, job=f"{turn}.{n}")[0] for n in range(16)]
+        next_batch(items, shares)
+    assert batch[0].left == 0
+    assert next_batch([batch[0], *waiting_items([[40]], first=10_000, job="last")], shares) is not None
+    assert shares[PUBLIC].jobs.keys() == {"last"}
 
 
 def test_higher_priority_goes_before_what_came_first_and_is_shorter() -> None:

@@ -1,28 +1,81 @@
+import statistics
+from pathlib import Path
+
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.promises import LEAST_S, Speed, forecast, tokens_ahead
+from corelane.promises import LEAST_S, Own, Size, Speed, drain_rate, forecast, tokens_ahead, tokens_until
 
 OWED = st.dictionaries(
     st.tuples(st.sampled_from(["me", "a", "b", "c"]), st.integers(0, 2)), st.integers(1, 10**9), max_size=12
 )
 
 
+SITUATIONS = Path(__file__).parent / "retry_situations.json"
+
+#: Small jobs, their tokens, larger jobs.
+OWN = st.builds(Own, st.integers(0, 100), st.integers(0, 10**6), st.integers(0, 1000))
+
+
+NOTHING = Own()
+
+
+def ahead(owed: dict[tuple[str, int], int], priority: int, tokens: int, slices: int = 1, own: Own = NOTHING) -> int:
+    return tokens_ahead(owed, "me", priority, Size(tokens, slices), own)
+
+
 def test_other_owners_count_for_no_more_than_ones_own_share() -> None:
-    assert tokens_ahead({("flood", 1): 10**9}, "me", 1, 100) == 100
-    assert tokens_ahead({("flood", 1): 10**9, ("me", 1): 1000}, "me", 1, 100) == 1000 + 1100
-    assert tokens_ahead({("a", 1): 50, ("b", 1): 70}, "me", 1, 100) == 120
+    assert ahead({("flood", 1): 10**9}, 1, 100) == 100
+    assert ahead({("flood", 1): 10**9, ("me", 1): 1000}, 1, 100, own=Own(10, 1000, 0)) == 1000 + 1100
+    assert ahead({("a", 1): 50, ("b", 1): 70}, 1, 100) == 120
 
 
-def test_lower_priorities_do_not_count() -> None:
-    assert tokens_ahead({("me", 2): 10**9, ("me", 0): 5}, "me", 1, 100) == 5
+def test_lower_priorities_do_not_count_and_higher_ones_do_whole() -> None:
+    assert ahead({("me", 2): 10**9, ("me", 0): 5000}, 1, 100) == 5000
 
 
-@given(OWED, st.integers(0, 2), st.integers(1, 10**6))
-def test_more_tokens_never_have_less_before_them(owed: dict[tuple[str, int], int], priority: int, tokens: int) -> None:
-    assert tokens_ahead(owed, "me", priority, tokens) <= tokens_ahead(owed, "me", priority, tokens + 1)
-    assert 0 <= tokens_ahead(owed, "me", priority, tokens) <= sum(owed.values())
+def test_lone_question_is_not_promised_the_end_of_its_owners_batch() -> None:
+    assert ahead({("me", 1): 10**6}, 1, 100, own=Own(larger_jobs=1)) == 100
+    assert ahead({("me", 1): 10**6}, 1, 100, own=Own(20, 2000, 3)) == 2100
+
+
+def test_larger_job_shares_with_its_owners_other_larger_jobs() -> None:
+    assert ahead({("me", 1): 10**6}, 1, 5000, 2, Own(larger_jobs=1)) == 5000
+    assert ahead({("me", 1): 10**6}, 1, 5000, 2, Own(20, 2000, 3)) == 2000 + 3 * 5000
+    assert ahead({("me", 1): 6000}, 1, 5000, 2, Own(20, 2000, 3)) == 6000
+
+
+@given(OWED, st.integers(0, 2), st.integers(1, 10**6), st.integers(1, 5), OWN)
+def test_more_tokens_never_have_less_before_them(
+    owed: dict[tuple[str, int], int], priority: int, tokens: int, slices: int, own: Own
+) -> None:
+    assert ahead(owed, priority, tokens, slices, own) <= ahead(owed, priority, tokens + 1, slices, own)
+    assert 0 <= ahead(owed, priority, tokens, slices, own) <= sum(owed.values())
+
+
+def test_drain_rate_is_the_cores_speed_where_nothing_was_answered_of_late() -> None:
+    assert drain_rate([0] * 10, [Speed(1000, 500, 2000)] * 2) == 2000
+    assert drain_rate([0] * 10, []) == 0
+
+
+def test_seconds_of_little_work_do_not_slow_the_drain_rate() -> None:
+    assert drain_rate([64] * 10, [Speed(1000, 500, 2000)] * 2) == 2000
+    assert drain_rate([900, 900, 0, 0, 0], []) == 900
+
+
+def test_drain_rate_follows_what_busy_cores_answer() -> None:
+    slowed = drain_rate([1500] * 10, [Speed(1000, 500, 2000)] * 2)
+    assert 1500 < slowed < 1650
+
+
+def test_own_tokens_are_answered_beside_as_many_of_each_other_owner() -> None:
+    assert tokens_until({("me", 1): 1000}, "me", 400) == 400
+    assert tokens_until({("me", 1): 1000, ("a", 1): 10**9, ("b", 1): 300}, "me", 400) == 400 + 400 + 300
+    assert tokens_until({("me", 1): 1000, ("a", 2): 10**9}, "me", 400) == 400
+    assert tokens_until({("me", 0): 100, ("a", 0): 5000, ("me", 1): 1000, ("b", 1): 9000}, "me", 400) == 5100 + 600
+    assert tokens_until({("me", 1): 100}, "me", 400) == 100
 
 
 def test_forecast_needs_a_measured_speed() -> None:
@@ -47,3 +100,17 @@ def test_no_forecast_is_shorter_than_a_trip() -> None:
 
 def test_speed_survives_the_store() -> None:
     assert Speed.decode(Speed(1.5, 0.5, 2.5).encode()) == Speed(1.5, 0.5, 2.5)
+
+
+def test_time_to_come_back_is_what_it_took_in_situations_that_were_recorded() -> None:
+    """Two hundred refusals of ``benchmarks/retry_after.py``: what the service knew, and the seconds it took."""
+    errors = []
+    for situation in orjson.loads(SITUATIONS.read_bytes()):
+        speeds = [Speed.decode(speed) for speed in situation["speeds"]]
+        rate = drain_rate(situation["answered"], speeds)
+        owed = {(owner, priority): tokens for owner, priority, tokens in situation["owed"]}
+        for owner, is_own_bound, excess, took_s in situation["refusals"]:
+            tokens = tokens_until(owed, owner, excess) if is_own_bound else excess
+            errors.append(abs(tokens / rate / took_s - 1))
+    assert len(errors) == 200
+    assert statistics.median(errors) <= 0.25

@@ -1,7 +1,11 @@
 """Fair shares between owners, charged by tokens."""
 
+from collections import Counter
+
 from corelane.jobs import Item, Priority
-from corelane.store.dispatch import Room
+from corelane.lanes import SMALL_TOKENS, Ref
+from corelane.store.dispatch import Dispatch, Room
+from corelane.store.jobs import Upload
 from tests.corelane.store_bench import VERSION, Bench, answer_all, answered, claimed
 
 
@@ -49,11 +53,14 @@ def test_nothing_is_left_of_shares_and_accounts_once_all_is_answered(bench: Benc
     core, other = bench.core("a/0"), bench.core("b/0")
     for owner in ("one", "two", "three"):
         bench.submit(200, owner=owner)
+        bench.submit(3, owner=owner)
+        bench.submit(90, owner=owner, priority=Priority.LOW)
     answer_all(core)
     answer_all(other)
     assert bench.waiting() == {}
     assert not bench.raw.exists("cl:owed", "cl:open:1", "cl:leases")
-    assert bench.raw.keys("cl:shares:*") + bench.raw.keys("cl:lane*") == []
+    assert bench.raw.keys("cl:shares:*") + bench.raw.keys("cl:lane*") + bench.raw.keys("cl:line*") == []
+    assert bench.raw.keys("cl:refs:*") == []
 
 
 def test_owner_whose_work_a_core_cannot_do_is_passed_over(bench: Bench) -> None:
@@ -70,7 +77,7 @@ def test_core_without_room_claims_for_newcomers_alone(bench: Bench) -> None:
     core = bench.core("a/0")
     bench.submit(3200, owner="flood")
     claimed(core)
-    room = Room(0, bench.settings.claim_tokens, [("flood", Priority.NORMAL.rank)])
+    room = Room(0, bench.settings.claim_tokens, ["flood:1"])
 
     def claimed_now(room: Room) -> list[str]:
         claim = core.exchange({}, [], [VERSION], room=room, linger=True, idle=False).claim
@@ -89,3 +96,117 @@ def test_newcomer_with_a_flood_of_its_own_gets_one_slice_beyond_the_room(bench: 
     exchanged = core.exchange({}, [], [VERSION], room=Room(0, 1), linger=True, idle=False)
     assert exchanged.claim is not None
     assert [(ref.job, ref.first) for ref, _ in exchanged.claim.refs] == [(second, 0)]
+
+
+def served_jobs(core: Dispatch, claims: int) -> Counter[str]:
+    """Tokens by job over so many claims, each answered before the next."""
+    served: Counter[str] = Counter()
+    for _ in range(claims):
+        claim = claimed(core)
+        for ref, _ in claim.refs:
+            served[ref.job] += ref.tokens
+        core.commit(claim.lease, answered(claim))
+    return served
+
+
+def test_question_goes_before_its_owners_own_batch(bench: Bench) -> None:
+    core = bench.core("a/0")
+    bench.submit(3200)
+    claim = claimed(core)
+    lone = bench.submit(1)
+    core.commit(claim.lease, answered(claim))
+    assert claimed(core).refs[0][0].job == lone
+
+
+def test_core_full_of_an_owners_batch_claims_its_lone_questions(bench: Bench) -> None:
+    core = bench.core("a/0")
+    bench.submit(3200)
+    claimed(core)
+    met = ["public:1"]
+
+    def claimed_now(met: list[str]) -> list[str]:
+        room = Room(0, bench.settings.claim_tokens, met)
+        claim = core.exchange({}, [], [VERSION], room=room, linger=True, idle=False).claim
+        return [] if claim is None else [ref.job for ref, _ in claim.refs]
+
+    assert claimed_now(met) == []
+    few = [bench.submit(1) for _ in range(3)]
+    assert claimed_now(met) == few
+    more = [bench.submit(1) for _ in range(40)]
+    assert claimed_now([*met, "public:1:small"]) == []
+    assert claimed_now(met) == more[: SMALL_TOKENS // 64]
+
+
+def test_jobs_of_one_owner_share_by_tokens(bench: Bench) -> None:
+    core = bench.core("a/0")
+    first = bench.submit(9600)
+    served_jobs(core, 5)
+    long_items = [Item(question="who", context="ada " * 4000) for _ in range(40)]
+    second = bench.submit(40, items=long_items)
+    served = served_jobs(core, 12)
+    assert 0.7 < served[first] / served[second] < 1.4
+
+
+def test_endless_questions_leave_their_owners_batch_a_ninth(bench: Bench) -> None:
+    bench.settings = bench.settings.model_copy(update={"claim_tokens": 256})
+    core = bench.core("a/0")
+    batch = bench.submit(3200)
+    served: Counter[str] = Counter()
+    for _ in range(100):
+        for _ in range(4):
+            bench.submit(1)
+        served += served_jobs(core, 1)
+    small = sum(tokens for job, tokens in served.items() if job != batch)
+    assert 4 < small / served[batch] < 12
+
+
+def test_job_that_is_fed_takes_part_in_its_owners_shares(bench: Bench) -> None:
+    core = bench.core("a/0")
+    other = bench.submit(3200)
+    fed = bench.submit(0, upload=Upload("fed.jsonl", 64, 64 * 64))
+    refs = [Ref(fed, "public", 1, first, first, 32, 32 * 64).encode() for first in (0, 32)]
+    bench.upkeep._link.run("feed", fed, 0, 64, 1, 64 * 64, bench.bell, *refs)
+    assert [ref.job for ref, _ in claimed(core).refs][:4] == [other, fed, other, fed]
+
+
+def test_canceled_batch_frees_the_tokens_that_wait_at_once(bench: Bench) -> None:
+    core = bench.core("a/0")
+    batch = bench.submit(3200)
+    claim = claimed(core)
+    bench.cancel(batch)
+    assert bench.waiting() == {"a/0": sum(ref.tokens for ref, _ in claim.refs)}
+    assert not bench.raw.exists("cl:shares:1", f"cl:refs:{{{batch}}}")
+    core.commit(claim.lease, answered(claim))
+    assert not bench.raw.exists("cl:owed")
+
+
+def put_as_before(bench: Bench, owner: str = "public") -> str:
+    """A job of four slices as the version before puts it: all its refs in one lane."""
+    job = bench.submit(128, owner=owner)
+    refs = bench.raw.lrange(f"cl:refs:{{{job}}}", 0, -1)
+    bench.raw.delete(f"cl:refs:{{{job}}}", f"cl:line:{VERSION}:1:{owner}", f"cl:lanes:1:{owner}")
+    bench.raw.rpush(f"cl:lane:{VERSION}:1:{owner}", *refs)
+    bench.raw.sadd(f"cl:lanes:1:{owner}", VERSION)
+    return job
+
+
+def test_refs_left_by_the_version_before_are_served(bench: Bench) -> None:
+    core = bench.core("a/0")
+    old = put_as_before(bench)
+    new = bench.submit(128)
+    assert set(answer_all(core)) == {old, new}
+    assert {str(bench.get(job).status) for job in (old, new)} == {"succeeded"}
+    assert bench.waiting() == {}
+    assert bench.raw.keys("cl:shares:*") + bench.raw.keys("cl:lane*") + bench.raw.keys("cl:line*") == []
+
+
+def test_worker_of_the_version_before_leaves_the_rest_to_others(bench: Bench) -> None:
+    """It pops a lane and strikes it off, and the owner with its last one."""
+    core = bench.core("a/0")
+    large, small = bench.submit(128), bench.submit(1)
+    ref = bench.raw.lpop(f"cl:lane:{VERSION}:1:public")
+    assert ref.split(":")[0] == small
+    bench.raw.srem("cl:lanes:1:public", VERSION)
+    if not bench.raw.exists("cl:lanes:1:public"):
+        bench.raw.zrem("cl:shares:1", "public")
+    assert set(answer_all(core)) == {large}

@@ -285,9 +285,9 @@ def test_core_that_reads_a_document_takes_no_second_one_but_what_stands_behind_i
     core, other = bench.core("a/0"), bench.core("b/0")
     bench.submit(1, items=[document()])
     bench.submit(1, items=[document()])
+    assert len(claimed(core).refs) == 1
     lone = bench.submit(1)
     room = Room(bench.settings.claim_tokens)
-    assert len(claimed(core).refs) == 1
     exchanged = core.exchange({}, [], [VERSION], room=room, linger=True, idle=False, laden=True)
     assert exchanged.claim is not None
     assert [ref.job for ref, _ in exchanged.claim.refs] == [lone]

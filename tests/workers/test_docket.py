@@ -10,7 +10,7 @@ from corelane.engine.backend import Batch, Logits, Model
 from corelane.engine.null import NullRunner
 from corelane.engine.runner import Runner, RunnerLimits
 from corelane.jobs import Options
-from corelane.lanes import Ref
+from corelane.lanes import SMALL_TOKENS, Ref
 from corelane.store.dispatch import Claim, Stretch
 from tests.fakes import FixedBackend
 from workers.docket import Docket
@@ -253,3 +253,24 @@ def test_null_engine_that_takes_time_answers_what_was_there_when_it_began() -> N
     assert "b" not in docket.done
     run_out(docket)
     assert "b" in docket.done
+
+
+def test_owner_of_few_small_stretches_is_not_met_yet_and_one_of_a_batchs_worth_is(runner: Runner) -> None:
+    docket = Docket({runner.version: runner})
+    docket.open(*make_claim("few", runner.version, [["ada"]] * 3))
+    assert docket.met == []
+    docket.open(*make_claim("slice", runner.version, [["ada"] * 32]))
+    assert docket.met == ["public:1"]
+    docket.open(*make_claim("many", runner.version, [["ada"]] * (SMALL_TOKENS // 64)))
+    assert docket.met == ["public:1", "public:1:small"]
+
+
+def test_lone_question_claimed_beside_its_owners_batch_is_done_by_the_next_step(runner: Runner) -> None:
+    docket = Docket({runner.version: runner})
+    docket.open(*make_claim("batch", runner.version, [["ada wrote it"] * 60]))
+    docket.step()
+    docket.open(*make_claim("lone", runner.version, [["ada wrote it"]]))
+    assert "lone" not in docket.done
+    docket.step()
+    assert "lone" in docket.done
+    assert "batch" not in docket.done

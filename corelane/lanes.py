@@ -72,8 +72,10 @@ class Ref:
 
     @classmethod
     def decode(cls, text: str) -> "Ref":
-        """Read a ref back from a lane."""
+        """Read a ref back from a lane; raises ValueError for a text that is none."""
         job, owner, *numbers = text.split(":")
+        if len(numbers) != 6:
+            raise ValueError("a ref has eight parts")
         return cls(job, owner, *map(int, numbers))
 
     def encode(self) -> str:

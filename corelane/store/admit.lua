@@ -43,7 +43,10 @@ for priority = 0, 2 do open[priority + 1] = redis.call('SCARD', 'cl:open:' .. pr
 local SAMPLE = 8
 local function lane_tokens(lane, length)
   local sample, tokens = redis.call('LRANGE', lane, 0, SAMPLE - 1), 0
-  for _, text in ipairs(sample) do tokens = tokens + parse(text).tokens end
+  for _, text in ipairs(sample) do
+    local ref = parse(text)
+    tokens = tokens + (ref and ref.tokens or 0)
+  end
   return math.ceil(tokens * length / #sample)
 end
 

@@ -50,8 +50,14 @@ local function take_returned()
     local returned = 'cl:returned:' .. ARGV[v]
     while redis.call('EXISTS', returned) == 1 do
       if not idle then return true end
-      local text = redis.call('LPOP', returned)
-      if take(text, parse(text), ARGV[v]) > 0 then return true end
+      local text = redis.call('LINDEX', returned, 0)
+      local ref = parse(text)
+      if not ref then
+        drop_forged(returned, text)
+      else
+        redis.call('LPOP', returned)
+        if take(text, ref, ARGV[v]) > 0 then return true end
+      end
     end
   end
   return false
@@ -59,10 +65,17 @@ end
 
 -- The first ref of a list and its place, or, for a laden core, the first that is no document among so many.
 local function choose(list, most)
+  local forged = 0
   for place, text in ipairs(redis.call('LRANGE', list, 0, laden and most or 0)) do
     local ref = parse(text)
-    if not (laden and ref.tokens > document) then return text, ref, place end
+    if not ref then
+      drop_forged(list, text)
+      forged = forged + 1
+    elseif not (laden and ref.tokens > document) then
+      return text, ref, place - forged
+    end
   end
+  if forged > 0 then return choose(list, most) end
 end
 
 -- Take a ref out of its list and charge its owner; the tokens taken.

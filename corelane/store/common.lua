@@ -15,14 +15,23 @@ local function story_key(job) return 'cl:story:{' .. job .. '}' end
 local function out_key(job) return 'cl:out:{' .. job .. '}' end
 local function dropped_key(job) return 'cl:dropped:{' .. job .. '}' end
 
--- job:owner:priority:payload:first:count:tokens:attempt
+-- job:owner:priority:payload:first:count:tokens:attempt; nil for a text that is no ref, or one that no process of ours writes
+local MOST_DIGITS, MOST_REF_ITEMS = 12, 1000
 local function parse(ref)
   local job, owner, priority, payload, first, count, tokens, attempt =
-    string.match(ref, '^([^:]+):([^:]+):(%d):(%d+):(%d+):(%d+):(%d+):(%d+)$')
+    string.match(ref, '^([^:]+):([^:]+):([012]):(%d+):(%d+):(%d+):(%d+):(%d+)$')
+  if not job or math.max(#payload, #first, #count, #tokens, #attempt) > MOST_DIGITS then return nil end
+  if tonumber(count) > MOST_REF_ITEMS or tonumber(first) < tonumber(payload) then return nil end
   return {
     job = job, owner = owner, priority = priority, payload = payload, first = first, count = count,
     tokens = tonumber(tokens), attempt = tonumber(attempt),
   }
+end
+
+-- Throw away a text that stands where refs do and is none: kept, it would stop every claim.
+local function drop_forged(list, text)
+  redis.call('LREM', list, 1, text)
+  redis.log(redis.LOG_WARNING, 'Corelane: dropped from ' .. list .. ' what is no ref: ' .. string.sub(text, 1, 100))
 end
 
 local function is_open(status) return status == 'queued' or status == 'running' end
@@ -50,10 +59,16 @@ local function charge(where, place, ref, amount)
   add('cl:owed', ref.owner .. ':' .. ref.priority, amount)
 end
 
--- A stretch in progress costs more, or less, than its owner's share was charged when it was claimed.
+-- A stretch in progress costs more, or less, than its owner's share was charged when it was claimed; so does its job among
+-- the larger jobs of the owner, if it has rivals.
 local function charge_share(ref, more)
-  local shares = 'cl:shares:' .. ref.priority
-  if more ~= 0 and redis.call('ZSCORE', shares, ref.owner) then redis.call('ZINCRBY', shares, more, ref.owner) end
+  if more == 0 then return end
+  local shares, version = 'cl:shares:' .. ref.priority, redis.call('HGET', job_key(ref.job), 'version')
+  if redis.call('ZSCORE', shares, ref.owner) then redis.call('ZINCRBY', shares, more, ref.owner) end
+  local line = version and line_key(version, ref.priority, ref.owner)
+  if line and redis.call('ZSCORE', line, ref.job) and redis.call('ZCARD', line) > 1 then
+    redis.call('ZINCRBY', line, more, ref.job)
+  end
 end
 
 -- Take a stretch out of a claim, with what it is charged there, which may have been corrected since its ref was read.
@@ -217,14 +232,16 @@ end
 
 -- Refs of a larger job that wait when it ends need no core any more: their tokens wait for nobody.
 local function drop_refs(job, version)
-  local refs, ref = redis.call('LRANGE', refs_key(job), 0, -1), nil
-  if #refs == 0 then return end
+  local refs, last = redis.call('LRANGE', refs_key(job), 0, -1), nil
   for _, text in ipairs(refs) do
-    ref = parse(text)
-    charge('cl:waiting', version, ref, -ref.tokens)
+    local ref = parse(text)
+    if ref then
+      charge('cl:waiting', version, ref, -ref.tokens)
+      last = ref
+    end
   end
   redis.call('DEL', refs_key(job))
-  leave_line(line_key(version, ref.priority, ref.owner), job, version, ref.priority, ref.owner)
+  if last then leave_line(line_key(version, last.priority, last.owner), job, version, last.priority, last.owner) end
 end
 
 -- A job's one and only end: status, event, webhook, and the wake-up of whoever waits. Callers check that it is open.

@@ -12,11 +12,14 @@ import orjson
 
 from corelane.jobs import Options
 from corelane.lanes import Ref
+from corelane.log import get_logger
 from corelane.origins import Origin
 from corelane.settings import Settings
 from corelane.store.connections import Command, Link, evalsha
 from corelane.store.payloads import Row, decode_slice
 from corelane.store.scripts import load_scripts
+
+log = get_logger(__name__)
 
 #: One blocking pop lasts at most this long, so that the stop flag is seen and the bell stays fresh, in seconds.
 POP_S = 1
@@ -158,23 +161,32 @@ class Dispatch:
         self._link.run("return", lease, 0, self._settings.results_ttl_s, bell, orjson.dumps(stretches))
 
     def fetch(self, claim: Claim) -> list[Stretch]:
-        """The items of a claim; refs whose payloads are gone are left out.
+        """Return the items of a claim; refs whose payloads are gone, or cannot be read, are left out.
 
         Large payloads take one trip for all jobs, contexts that jobs share among their items another.
         """
         payloads = {**claim.small, **self._payloads([ref for ref, _ in claim.refs if ref.key not in claim.small])}
-        found = [(ref, version, *payloads[ref.key]) for ref, version in claim.refs if ref.key in payloads]
-        rows = [decode_slice(payload)[ref.offset :][: ref.count] for ref, _, payload, _ in found]
-        contexts = self._contexts([ref for ref, *_ in found], rows)
-        parsed: dict[bytes, Options] = {}
+        read: dict[bytes, Options] = {}
+        found = []
+        for ref, version in claim.refs:
+            if ref.key not in payloads:
+                continue
+            payload, options = payloads[ref.key]
+            try:
+                rows = decode_slice(payload)[ref.offset :][: ref.count]
+                if options not in read:
+                    read[options] = Options.model_validate_json(options)
+            except ValueError as error:
+                log.error("payload_unreadable", ref=ref.encode(), reason=str(error)[:200])
+                continue
+            found.append((ref, version, rows, read[options]))
+        contexts = self._contexts([ref for ref, *_ in found], [rows for _, _, rows, _ in found])
         stretches = []
-        for (ref, version, _, options), its_rows in zip(found, rows, strict=True):
-            if options not in parsed:
-                parsed[options] = Options.model_validate_json(options)
-            items = [(i, q, c if isinstance(c, str) else contexts.get((ref.job, c))) for i, q, c in its_rows]
+        for ref, version, rows, its_options in found:
+            items = [(i, q, c if isinstance(c, str) else contexts.get((ref.job, c))) for i, q, c in rows]
             whole = [(i, q, c) for i, q, c in items if c is not None]
-            if len(whole) == len(items):
-                stretches.append(Stretch(ref, version, whole, parsed[options]))
+            if len(whole) == ref.count:
+                stretches.append(Stretch(ref, version, whole, its_options))
         return stretches
 
     def _payloads(self, refs: Sequence[Ref]) -> dict[str, tuple[bytes, bytes]]:
@@ -204,7 +216,7 @@ class Dispatch:
             return {}
         commands = [("HMGET", f"cl:contexts:{{{job}}}", *sorted(numbers)) for job, numbers in needed.items()]
         return {
-            (job, number): text.decode()
+            (job, number): text.decode(errors="replace")
             for (job, numbers), texts in zip(needed.items(), self._link.many(commands), strict=True)
             for number, text in zip(sorted(numbers), texts, strict=True)
             if text is not None

@@ -5,6 +5,7 @@ row before in the same slice.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import orjson
 
@@ -31,13 +32,29 @@ def encode_slice(rows: Iterable[Row]) -> bytes:
 
 
 def decode_slice(payload: bytes) -> list[Row]:
-    """The rows of a slice."""
+    """Return the rows of a slice; raises ValueError where these are no rows, which no process of ours has written."""
     rows: list[Row] = []
-    for item_id, question, context in orjson.loads(payload):
-        rows.append((item_id, question, rows[-1][2] if context is None else context))
+    for row in _rows(payload):
+        item_id, question, context = row
+        if context is None and rows:
+            context = rows[-1][2]
+        # type(): True is an int to isinstance().
+        if type(item_id) not in (str, type(None)) or type(question) is not str or type(context) not in (str, int):
+            raise ValueError("a row is not [id, question, context]")
+        rows.append((item_id, question, context))
     return rows
 
 
 def slice_ids(payload: bytes | None) -> Sequence[str | None]:
-    """The callers' own ids of a slice's items; none for a payload that is gone."""
-    return [row[0] for row in orjson.loads(payload)] if payload else ()
+    """Return the callers' own ids of a slice's items; none for a payload that is gone or cannot be read."""
+    try:
+        return [row[0] for row in decode_slice(payload)] if payload else ()
+    except ValueError:
+        return ()
+
+
+def _rows(payload: bytes) -> list[list[Any]]:
+    rows = orjson.loads(payload)
+    if not isinstance(rows, list) or not all(isinstance(row, list) and len(row) == 3 for row in rows):
+        raise ValueError("a payload is not a list of rows")
+    return rows

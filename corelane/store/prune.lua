@@ -59,9 +59,13 @@ local function prune_refs(list, version)
     local text = redis.call('LINDEX', list, 0)
     if not text then return end
     local ref = parse(text)
-    if is_open(redis.call('HGET', job_key(ref.job), 'status')) then return end
-    redis.call('LPOP', list)
-    charge('cl:waiting', version, ref, -ref.tokens)
+    if not ref then
+      drop_forged(list, text)
+    else
+      if is_open(redis.call('HGET', job_key(ref.job), 'status')) then return end
+      redis.call('LPOP', list)
+      charge('cl:waiting', version, ref, -ref.tokens)
+    end
     dropped = dropped + 1
   end
 end

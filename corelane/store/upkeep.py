@@ -9,11 +9,14 @@ from corelane.errors import WorkerLost
 from corelane.faults import reach
 from corelane.jobs import failed_result
 from corelane.lanes import Ref, return_refs
+from corelane.log import get_logger
 from corelane.settings import Settings
 from corelane.store.connections import Link, pairs
 from corelane.store.fleet import FORGET_CORE_MS
 from corelane.store.owners import IDLE_S
 from corelane.store.payloads import slice_ids
+
+log = get_logger(__name__)
 
 #: Leases looked at in one sweep; the rest follow a sweep later.
 LEASES_PER_SWEEP = 100
@@ -72,7 +75,16 @@ class Upkeep:
 
     def _return(self, lease: str, *, only_lapsed: bool) -> int:
         held = self._link("HGETALL", f"cl:claim:{lease}")
-        stretches = [self._stretch(Ref.decode(ref.decode())) for _, ref in pairs(held)]
+        stretches = []
+        for place, text in pairs(held):
+            try:
+                ref = Ref.decode(text.decode())
+            except ValueError:
+                # Nothing of ours wrote it; kept, it would stop every sweep.
+                log.error("ref_unreadable", lease=lease, ref=text[:200].decode(errors="replace"))
+                self._link("HDEL", f"cl:claim:{lease}", place)
+                continue
+            stretches.append(self._stretch(ref))
         ttl = self._settings.results_ttl_s
         return int(self._link.run("return", lease, int(only_lapsed), ttl, self._bell, orjson.dumps(stretches)))
 

@@ -73,6 +73,23 @@ def test_owner_whose_work_costs_more_than_estimated_is_served_less(bench: Bench)
     assert accounts(bench) == {}
 
 
+def test_job_that_costs_more_than_estimated_is_served_less_than_its_owners_other_one(bench: Bench) -> None:
+    core = bench.core("a/0")
+    heavy, light = [bench.submit(32 * 8) for _ in range(2)]
+    order = []
+    while (claim := core.exchange({}, [], [VERSION], room=Room(1), linger=False, idle=True).claim) is not None:
+        order += [ref.job for ref, _ in claim.refs]
+        if claim.refs[0][0].job == heavy:
+            refs = tell_found(core, claim, 2048 * 16)
+            outcomes = [replace(outcome, ref=ref) for outcome, ref in zip(answered(claim), refs, strict=True)]
+        else:
+            outcomes = answered(claim)
+        core.commit(claim.lease, outcomes)
+    assert order.count(heavy) == order.count(light) == 8
+    assert order[:9].count(heavy) == 1
+    assert accounts(bench) == {}
+
+
 def test_charge_found_at_the_end_counts_as_answered(bench: Bench) -> None:
     core = bench.core("a/0")
     bench.submit(1, owner="doc")

@@ -20,6 +20,7 @@ from api.limits import BodyLimit
 from api.openapi import describe_gate
 from api.origins import REQUEST_ID, Origins
 from api.pages import add_pages
+from api.presence import Presences
 from api.proxies import TrustedProxies
 from api.rates import Rates
 from api.routes import answers, batches, deliveries, events, files, fleet, health, jobs, results, rollout, uploads
@@ -125,6 +126,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
 def _add_layers(app: FastAPI, settings: Settings, keyring: Keyring, owners: Owners, rates: Rates) -> None:
     """What a request passes before its route, the innermost first."""
+    app.add_middleware(Presences)
     app.add_middleware(
         BodyLimit,
         max_bytes=settings.max_body_bytes,

@@ -2,34 +2,20 @@
 
 import socket
 import struct
-from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import httpx2
-import orjson
 import pytest
 
 from corelane.jobs import JobStatus
 from tests.api.conftest import Service
+from tests.api.wires import ESTABLISHED, connections, send
 from tests.integration.conftest import wait_for
-
-ESTABLISHED, LISTEN = "01", "0A"
 
 ONE = {"question": "Who?", "context": "Ada."}
 AS_PIPELINE = {"inputs": [ONE, ONE]}
-
-
-def send(service: Service, method: str, path: str, body: Any = None, *headers: str) -> socket.socket:
-    """Send a request, and do not read what comes."""
-    host, port = service.url.removeprefix("http://").split(":")
-    content = b"" if body is None else orjson.dumps(body)
-    head = (f"{method} {path} HTTP/1.1", "Host: here", "Content-Type: application/json", *headers)
-    caller = socket.create_connection((host, int(port)), 20)
-    caller.sendall("\r\n".join((*head, f"Content-Length: {len(content)}", "", "")).encode() + content)
-    return caller
 
 
 def hang_up(caller: socket.socket) -> None:
@@ -47,13 +33,6 @@ def close_sending_side(caller: socket.socket) -> None:
 
 def statuses(service: Service) -> list[JobStatus]:
     return [JobStatus(job["status"]) for job in service.http.get("/v1/jobs").json()["data"]]
-
-
-def connections(service: Service) -> Counter[str]:
-    """The service's ends of connections by their state, as the kernel numbers them."""
-    port = f":{int(service.url.rpartition(':')[2]):04X}"
-    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return Counter(row[3] for row in rows if row[1].endswith(port) and row[9] != "0" and row[3] != LISTEN)
 
 
 @pytest.mark.parametrize("leave", [hang_up, reset, close_sending_side])

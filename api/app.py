@@ -88,6 +88,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         version=__version__,
         summary=SUMMARY,
         lifespan=lifespan,
+        openapi_url=None,
         docs_url=None,
         redoc_url=None,
         webhooks=deliveries.posted,

@@ -39,8 +39,11 @@ log = get_logger(__name__)
 
 Spawn = Callable[..., Any]
 
-#: Bytes read from a connection at a time, and bytes of further requests that may come in while one is answered.
-READ_BYTES, AHEAD_BYTES = 64 * 1024, 64 * 1024
+#: Bytes handled at a time: over HTTP/2 many small frames keep all other connections waiting meanwhile.
+READ_BYTES, FRAMES_BYTES = 16 * 1024, 4 * 1024
+
+#: Bytes kept unread, and bytes of further requests that may come in while one is answered.
+BUFFER_BYTES, AHEAD_BYTES = 64 * 1024, 64 * 1024
 
 #: A connection that is closed gets this long to take what is left, in seconds.
 CLOSE_S = 5.0
@@ -109,7 +112,7 @@ class Ears(asyncio.StreamReader):
     """A stream that hears at once that its caller has left, or sends too much ahead, though nobody reads just then."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(limit=READ_BYTES, loop=loop)
+        super().__init__(limit=BUFFER_BYTES, loop=loop)
         self.turn: Turn | None = None
         self._unread = 0
 
@@ -157,13 +160,15 @@ class Requests(TaskGroup):
             raise ConnectionEnds
         await self._find_room()
         self._running += 1
-        is_answered = False
+        is_answered = is_abandoned = False
 
         async def run(
             scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable, sync_spawn: Spawn, call_soon: Spawn
         ) -> None:
             try:
-                await app(scope, receive, send, sync_spawn, call_soon)
+                # A stream that was reset before its turn came asks nothing. Over HTTP/1 one may close the sending side.
+                if not is_abandoned or scope.get("http_version") != "2":
+                    await app(scope, receive, send, sync_spawn, call_soon)
             finally:
                 self._running -= 1
                 self._ended.set()
@@ -176,9 +181,9 @@ class Requests(TaskGroup):
             await send(message)
 
         async def put(event: ASGIReceiveEvent) -> None:
-            nonlocal is_answered
-            if not is_answered and event["type"] == "http.disconnect":
-                is_answered = True
+            nonlocal is_abandoned
+            if event["type"] == "http.disconnect" and not is_answered and not is_abandoned:
+                is_abandoned = True
                 self._abandoned += 1
             await receive(event)
 
@@ -246,7 +251,8 @@ class Connection(TCPServer):
     async def _read_data(self) -> None:
         try:
             while not self.reader.at_eof():
-                data = await self.reader.read(READ_BYTES)
+                is_framed = isinstance(self.protocol.protocol, H2Protocol)
+                data = await self.reader.read(FRAMES_BYTES if is_framed else READ_BYTES)
                 await self.protocol.handle(RawData(data))
                 self._turn.catch_up()
         except ConnectionEnds:

@@ -212,10 +212,16 @@ async def streams(target: Target, number: int) -> None:
         await asyncio.sleep(0.2)
 
 
+async def nothing(target: Target, number: int) -> None:  # noqa: ARG001
+    """Leave the service alone: what /livez takes by itself on this machine."""
+    await asyncio.sleep(5)
+
+
 Abuse = Callable[[Target, int], Awaitable[None]]
 
 #: Each kind, and its connections in all.
 KINDS: dict[str, tuple[Abuse, int]] = {
+    "nothing": (nothing, 10),
     "pipelined": (pipelined, 200),
     "resets": (resets, 200),
     "unread": (unread, 2000),

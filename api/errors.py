@@ -5,6 +5,7 @@ error says nothing of its insides.
 """
 
 import re
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -18,9 +19,9 @@ from starlette.types import Receive, Scope, Send
 
 from api.origins import ORIGIN, REQUEST_ID
 from api.safe import STRICT
-from api.sentences import place, relevant, sentence
 from corelane import errors
 from corelane.log import get_logger
+from corelane.sentences import place_of, relevant, sentence
 
 log = get_logger(__name__)
 
@@ -183,13 +184,20 @@ async def _foreseen(request: Request, error: Exception) -> JSONResponse:
 
 async def _invalid(request: Request, error: Exception) -> JSONResponse:
     found = relevant(error.errors()) if isinstance(error, RequestValidationError) else []
-    listed = [{"at": place(each), "detail": sentence(each)} for each in found[:MAX_ERRORS]]
+    listed = [{"at": _place(each), "detail": sentence(each)} for each in found[:MAX_ERRORS]]
     code = errors.InvalidInput.code
     _count(request, code)
     first = f"{listed[0]['at']}: {listed[0]['detail']}" if listed else "the request is not valid"
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
     told = for_openai(request.url.path, 422, code, first + more, listed[0]["at"] if listed else None)
     return problem(422, code, first + more, errors=listed, **told)
+
+
+def _place(found: Mapping[str, Any]) -> str:
+    """Where in a request: in its body, unless another part is named."""
+    if found["type"] == "json_invalid":
+        return "body"
+    return place_of(found).removeprefix("body.")
 
 
 async def _http(request: Request, error: Exception) -> JSONResponse:

@@ -1,4 +1,4 @@
-"""What is wrong with a request, in sentences of our own: pydantic's words name Python's types. Pure.
+"""What is wrong with a value that was sent, in sentences of our own: pydantic's words name Python's types. Pure.
 
 A kind of error that has no sentence here keeps pydantic's.
 """
@@ -65,12 +65,9 @@ def sentence(found: Found) -> str:
         return str(found["msg"]).removeprefix("Value error, ")
 
 
-def place(found: Found) -> str:
+def place_of(found: Found) -> str:
     """Return where an error is, as items.0.question; names of Python's types are left out."""
-    parts = [str(part)[:64] for part in found["loc"] if not _is_form(part)]
-    if found["type"] == "json_invalid":
-        return "body"
-    return ".".join(parts[1:] if parts[:1] == ["body"] and len(parts) > 1 else parts)
+    return ".".join(str(part)[:64] for part in found["loc"] if not _is_form(part))
 
 
 def relevant(found: Sequence[Found]) -> list[Found]:

@@ -145,14 +145,9 @@ class Settings(BaseSettings):
         30, gt=0, description="Longest silence in the middle of a request's body, in seconds."
     )
 
-    max_connection_requests: int = Field(
-        100,
-        ge=1,
-        description="Requests one connection may have under way: streams over HTTP/2, requests sent ahead of their "
-        "answers over HTTP/1.1.",
-    )
+    max_connection_requests: int = Field(100, ge=1, description="Requests one connection may have under way.")
     send_timeout_s: float = Field(
-        60, gt=0, description="Longest time in which a caller may take nothing of an answer, in seconds."
+        60, gt=0, description="Longest time a caller may take nothing of an answer, in seconds."
     )
 
     # Cores and dispatch

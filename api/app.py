@@ -5,7 +5,7 @@ import.
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from prometheus_fastapi_instrumentator import Instrumentator
 from starlette.middleware.cors import CORSMiddleware
 
@@ -20,6 +20,8 @@ from api.limits import BodyLimit
 from api.openapi import describe_gate
 from api.origins import REQUEST_ID, Origins
 from api.pages import add_pages
+from api.parameters import refuse_unknown
+from api.presence import Presences
 from api.proxies import TrustedProxies
 from api.rates import Rates
 from api.routes import answers, batches, deliveries, events, files, fleet, health, jobs, results, rollout, uploads
@@ -87,6 +89,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         version=__version__,
         summary=SUMMARY,
         lifespan=lifespan,
+        dependencies=[Depends(refuse_unknown)],
+        openapi_url=None,
         docs_url=None,
         redoc_url=None,
         webhooks=deliveries.posted,
@@ -125,6 +129,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
 def _add_layers(app: FastAPI, settings: Settings, keyring: Keyring, owners: Owners, rates: Rates) -> None:
     """What a request passes before its route, the innermost first."""
+    app.add_middleware(Presences)
     app.add_middleware(
         BodyLimit,
         max_bytes=settings.max_body_bytes,

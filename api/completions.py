@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager, suppress
 
+from api.presence import PRESENCE
 from corelane.errors import Unavailable
 from corelane.log import Outage, get_logger
 from corelane.settings import Settings
@@ -59,22 +60,24 @@ class Completions:
     async def wait(
         self, job: str, seconds: float, submitting: Awaitable[JobRecord | None] | None = None
     ) -> JobRecord | None:
-        """The job once it is final, or as it stands after ``seconds``; None if there is none.
+        """Return the job once it is final, or as it stands after ``seconds`` or when the caller of this request
+        leaves; None if there is none.
 
         A job that is only now ``submitting`` is watched from before that, and not looked at before it can be final.
         """
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + seconds
+        deadline, caller = loop.time() + seconds, PRESENCE.get()
         with self.watch(job) as event:
             while True:
                 event.clear()
                 record = await (submitting or self._store.get(job, self._ahead))
                 submitting = None
                 left = deadline - loop.time()
-                if record is None or record.status.is_final or left <= 0 or self._closing:
+                if record is None or record.status.is_final or left <= 0 or self._closing or caller.has_left:
                     return record
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(event.wait(), min(left, LOOK_AGAIN_S))
+                async with caller.telling(event):
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(event.wait(), min(left, LOOK_AGAIN_S))
 
     @contextmanager
     def watch(self, job: str) -> Iterator[asyncio.Event]:

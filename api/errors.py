@@ -21,6 +21,7 @@ from api.origins import ORIGIN, REQUEST_ID
 from api.safe import STRICT
 from corelane import errors
 from corelane.log import get_logger
+from corelane.sentences import place_of, relevant, sentence
 
 log = get_logger(__name__)
 
@@ -28,6 +29,7 @@ log = get_logger(__name__)
 STATUS: dict[type[errors.CorelaneError], int] = {
     errors.CorelaneError: 500,
     errors.InvalidInput: 422,
+    errors.NotJson: 415,
     errors.TooLarge: 413,
     errors.HostRefused: 421,
     errors.BodyTooSlow: 408,
@@ -67,7 +69,7 @@ PROBLEM_TYPE = "application/problem+json"
 
 
 #: Where OpenAI's stock client is used: problems there carry its form as the member ``error``, too.
-OPENAI_PATHS = re.compile(r"^/v1/(files|batches|answers)(/|$)")
+OPENAI_PATHS = re.compile(r"^/v1/(files|batches|answers|models)(/|$)")
 
 #: What OpenAI's clients call the kinds of errors.
 OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
@@ -102,7 +104,9 @@ class Problem(BaseModel):
     earliest_feasible_s: int | None = Field(
         None, description="With `deadline_infeasible`: the smallest `expires_in_s` that can be met now."
     )
-    error: OpenAIError | None = Field(None, description="The same for OpenAI's clients: on files, batches and answers.")
+    error: OpenAIError | None = Field(
+        None, description="The same for OpenAI's clients: on files, batches, answers and models."
+    )
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -179,8 +183,8 @@ async def _foreseen(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _invalid(request: Request, error: Exception) -> JSONResponse:
-    found = error.errors() if isinstance(error, RequestValidationError) else []
-    listed = [{"at": _place(each["loc"]), "detail": _sentence(each)} for each in found[:MAX_ERRORS]]
+    found = relevant(error.errors()) if isinstance(error, RequestValidationError) else []
+    listed = [{"at": _place(each), "detail": sentence(each)} for each in found[:MAX_ERRORS]]
     code = errors.InvalidInput.code
     _count(request, code)
     first = f"{listed[0]['at']}: {listed[0]['detail']}" if listed else "the request is not valid"
@@ -189,16 +193,11 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
     return problem(422, code, first + more, errors=listed, **told)
 
 
-def _sentence(found: Mapping[str, Any]) -> str:
-    """What pydantic or the JSON parser says; the parser's own words, so that a missing comma can be found."""
-    if found["type"] != "json_invalid":
-        return str(found["msg"])
-    return f"the body is not JSON in UTF-8: {found.get('ctx', {}).get('error', '')}"
-
-
-def _place(location: tuple[int | str, ...]) -> str:
-    parts = [str(part)[:64] for part in location]
-    return ".".join(parts[1:] if parts[:1] == ["body"] and len(parts) > 1 else parts)
+def _place(found: Mapping[str, Any]) -> str:
+    """Where in a request: in its body, unless another part is named."""
+    if found["type"] == "json_invalid":
+        return "body"
+    return place_of(found).removeprefix("body.")
 
 
 async def _http(request: Request, error: Exception) -> JSONResponse:

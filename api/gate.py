@@ -21,7 +21,7 @@ from corelane.store.owners import Owners
 CALLER = "corelane.caller"
 
 #: What needs no key, ever: probes, and the page that says what to send.
-OPEN = frozenset({"/livez", "/readyz", "/docs", "/openapi.json", "/favicon.ico"})
+OPEN = frozenset({"/", "/livez", "/readyz", "/docs", "/openapi.json", "/favicon.ico"})
 
 METRICS, PAGE_FILES = "/metrics", "/docs/"
 

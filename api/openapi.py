@@ -1,4 +1,5 @@
-"""What every route has in common in the OpenAPI document: how to send a key, and the problems of the gate.
+"""What every route has in common in the OpenAPI document: how to send a key where keys are asked for, and the problems
+of the gate.
 
 Added to the finished document, so that no route can leave it out.
 """
@@ -26,6 +27,7 @@ GATE = {
 BODY = {
     "408": "Request Timeout: the body stopped coming before its end.",
     "413": "Content Too Large: more bytes than the service takes.",
+    "415": "Unsupported Media Type: `Content-Type` does not say that the body is what the route takes.",
 }
 
 
@@ -43,15 +45,15 @@ def describe_gate(app: FastAPI, *, requires_keys: bool) -> None:
 
 def add_gate(document: dict[str, Any], *, requires_keys: bool) -> None:
     """Add it, in place."""
-    components = document.setdefault("components", {})
-    components["securitySchemes"] = SCHEMES
-    wanted: list[dict[str, list[str]]] = [{name: []} for name in SCHEMES]
+    if requires_keys:
+        document.setdefault("components", {})["securitySchemes"] = SCHEMES
     problem = {"content": {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
     for path, operations in document["paths"].items():
         if not path.startswith("/v1/"):
             continue
         for operation in operations.values():
-            operation["security"] = wanted if requires_keys else [*wanted, {}]
+            if requires_keys:
+                operation["security"] = [{name: []} for name in SCHEMES]
             possible = GATE | (BODY if "requestBody" in operation else {})
             for each in operation["responses"].values():
                 drop_text_schema(each.get("content", {}))

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from corelane.costs import Estimator
 from corelane.errors import InvalidInput, StoreFull, TooLarge
 from corelane.jobs import Item, LinesHead
+from corelane.sentences import place_of, sentence
 from corelane.settings import Settings
 from corelane.sizes import check_contexts, check_item
 from corelane.store.feeding import encode_line
@@ -155,5 +156,5 @@ def _validated(model: type[Part], number: int, value: dict[str, Any]) -> Part:
         return model.model_validate(value)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part)[:64] for part in first["loc"])
-        raise InvalidInput(f"line {number}: {place + ': ' if place else ''}{first['msg']}") from None
+        at = place_of(first)
+        raise InvalidInput(f"line {number}: {at + ': ' if at else ''}{sentence(first)}") from None

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from corelane.batches import MAX_CUSTOM_ID, BatchLine, result_body
 from corelane.costs import estimate_tokens
 from corelane.errors import TooLarge
+from corelane.sentences import place_of, sentence
 from corelane.settings import Settings
 from corelane.sizes import check_item
 
@@ -129,9 +130,9 @@ class LineChecker:
             parsed = BatchLine.model_validate(value)
             check_item(self._settings, f"line {number}", parsed.body.item)
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-            place = ".".join(str(part)[:64] for part in first["loc"])
-            return BadLine(number, custom_id, "invalid_input", f"{place + ': ' if place else ''}{first['msg']}")
+            first = error.errors(include_url=False, include_input=False)[0]
+            at = place_of(first)
+            return BadLine(number, custom_id, "invalid_input", f"{at + ': ' if at else ''}{sentence(first)}")
         except TooLarge as error:
             return BadLine(number, custom_id, error.code, error.detail)
         body = parsed.body

@@ -2,6 +2,7 @@
 
     CorelaneError
     ├── InvalidInput            the caller must change the request
+    │   ├── NotJson             the request says that its body is something else than JSON
     │   ├── TooLarge            a limit on size or count was passed
     │   ├── UnknownModel        no such model, version or alias
     │   ├── WebhookRefused      the webhook address is not allowed
@@ -68,6 +69,10 @@ class CorelaneError(Exception):
 
 class InvalidInput(CorelaneError):
     code = "invalid_input"
+
+
+class NotJson(InvalidInput):
+    code = "bad_request"
 
 
 class TooLarge(InvalidInput):

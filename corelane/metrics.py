@@ -23,11 +23,12 @@ CORE_COUNTERS = {
 
 @dataclass(frozen=True, slots=True)
 class FleetSnapshot:
-    """Heartbeats and waiting work as last read from the store."""
+    """Heartbeats, waiting work and jobs that ended, by status, as last read from the store."""
 
     cores: Iterable[Mapping[str, object]] = ()
     waiting_tokens: Mapping[str, int] = field(default_factory=dict)
     claimed_tokens: Mapping[str, int] = field(default_factory=dict)
+    ended_jobs: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,10 @@ class FleetCollector(Collector):
         for core, tokens in self.snapshot.claimed_tokens.items():
             claimed.add_metric([core], tokens)
         yield claimed
+        ended = CounterMetricFamily("corelane_jobs_ended", "Jobs that became final, by status", labels=["status"])
+        for status, count in self.snapshot.ended_jobs.items():
+            ended.add_metric([status], count)
+        yield ended
         up = GaugeMetricFamily("corelane_core_up", "1 while the core's heartbeat is fresh", labels=["core"])
         busy = GaugeMetricFamily("corelane_core_busy_ratio", "Share of time spent on batches", labels=["core"])
         out = GaugeMetricFamily(

@@ -145,6 +145,11 @@ class Settings(BaseSettings):
         30, gt=0, description="Longest silence in the middle of a request's body, in seconds."
     )
 
+    max_connection_requests: int = Field(100, ge=1, description="Requests one connection may have under way.")
+    send_timeout_s: float = Field(
+        60, gt=0, description="Longest time a caller may take nothing of an answer, in seconds."
+    )
+
     # Cores and dispatch
     core: int | None = Field(None, ge=0, description="The core this process serves; set by `corelane worker`.")
     core_host: str = Field(

@@ -10,9 +10,13 @@ from api.deps import Parts, PartsDep, Submitter, Wait
 from api.errors import documented
 from api.hf import HfAnswer, HfRequest, answers_of, require_answered
 from api.intake import check_sizes, take_in
+from api.presence import PRESENCE
 from corelane.batches import AnswerRequest
 from corelane.ids import new_job_id
 from corelane.jobs import Item, Job, JobHead, Result
+from corelane.log import get_logger
+
+log = get_logger(__name__)
 
 router = APIRouter(
     prefix="/v1", tags=["answers"], responses=documented(400, 403, 413, 422, 429, 503), route_class=FastBodyRoute
@@ -55,12 +59,18 @@ async def answer_as_pipeline(
 async def ask(
     parts: Parts, owner: str, head: JobHead, items: list[Item], response: Response, wait: float | None
 ) -> tuple[Job, list[Result]]:
-    """Submit a job and wait for it; its results are empty if it is not final by then."""
+    """Submit a job and wait for it; its results are empty if it is not final by then.
+
+    A caller who leaves cancels the job: no one else knows its id, and no ``Idempotency-Key`` stands for it here.
+    """
     check_sizes(parts, items, {})
     longest = min(MAX_WAIT_S, parts.settings.max_wait_s)
     seconds = longest if wait is None else min(wait, longest)
     job = await take_in(parts, new_job_id(), head, owner, response, seconds, items=items)
     if not job.status.is_final:
+        if PRESENCE.get().has_left:
+            log.info("caller_left", job_id=job.id)
+            await parts.store.cancel(job.id)
         return job, []
     if job.results is not None:
         return job, job.results

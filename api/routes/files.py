@@ -17,6 +17,7 @@ from corelane.batches import ExpiresAfter, FileDeleted, FileList, FileObject, Pu
 from corelane.errors import InvalidInput, NotFound, StorageFailed
 from corelane.ids import is_id, new_id
 from corelane.log import get_logger
+from corelane.sentences import place_of, sentence
 from corelane.store.files import FileRecord, Order, file_fields
 
 log = get_logger(__name__)
@@ -74,7 +75,7 @@ def read_fields(fields: dict[str, str]) -> int | None:
         return ExpiresAfter.model_validate(expiry).seconds
     except ValidationError as error:
         first = error.errors()[0]
-        raise InvalidInput(f"expires_after[{first['loc'][0] if first['loc'] else ''}]: {first['msg']}") from None
+        raise InvalidInput(f"expires_after[{place_of(first)}]: {sentence(first)}") from None
 
 
 def discard(parts: Parts, file: str) -> None:

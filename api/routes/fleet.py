@@ -1,13 +1,14 @@
 """The fleet: cores and models, as they announce themselves."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import orjson
-from fastapi import APIRouter
+from fastapi import APIRouter, Path
 from pydantic import BaseModel, Field
 
 from api.deps import AS_READER, PartsDep
 from api.errors import documented
+from corelane.errors import NotFound
 from corelane.ids import iso_time
 
 router = APIRouter(prefix="/v1", tags=["fleet"], responses=documented(403, 422, 503))
@@ -151,3 +152,14 @@ async def list_models(parts: PartsDep) -> ModelList:
             for record in records
         ]
     )
+
+
+@router.get("/models/{model}", dependencies=[AS_READER], responses=documented(404))
+async def get_model(
+    model: Annotated[str, Path(max_length=200, description="A version, an alias or a name.")], parts: PartsDep
+) -> ModelInfo:
+    """One model: the version itself, or of several that an alias or a name means the one that most jobs go to."""
+    found = [each for each in (await list_models(parts)).data if model in (each.id, each.name, *each.aliases)]
+    if not found:
+        raise NotFound(f"there is no model {model[:100]!r}; GET /v1/models lists what can be asked")
+    return max(found, key=lambda each: (each.weights.get(model, 0.0), bool(each.cores), each.created_at))

@@ -71,7 +71,7 @@ async def refresh(parts: Parts) -> None:
     try:
         cores = await parts.fleet.cores()
         waiting, claimed = await parts.fleet.tokens()
-        parts.metrics.fleet.snapshot = FleetSnapshot(cores, waiting, claimed)
+        parts.metrics.fleet.snapshot = FleetSnapshot(cores, waiting, claimed, await parts.fleet.ended())
         parts.metrics.deliveries.counts = await parts.deliveries.counts()
         waits = await parts.deliveries.waits()
         parts.metrics.overdue.waits = {name: waits.get(name, 0.0) for name in CARRIERS}

@@ -8,7 +8,7 @@ import os
 import secrets
 import signal
 import sys
-from typing import Annotated, Any, cast
+from typing import Annotated
 
 import typer
 
@@ -19,9 +19,6 @@ from corelane.settings import Settings, read_settings
 
 #: A stop waits this long for requests that are being answered; longer waits are cut, and clients ask again, in seconds.
 API_GRACE_S = 10
-
-#: Above the 60 s after which usual proxies drop an idle connection, in seconds.
-KEEP_ALIVE_S = 75
 
 
 def celery_argv(*arguments: str) -> list[str]:
@@ -91,17 +88,12 @@ def run_api(settings: Settings) -> int:
     import logging
 
     import uvloop
-    from hypercorn.asyncio import serve
-    from hypercorn.config import Config
 
     from api.app import create_app
+    from api.server import make_config, serve
 
-    config = Config()
-    config.bind = [f"[{settings.host}]:{settings.port}" if ":" in settings.host else f"{settings.host}:{settings.port}"]
-    config.backlog = 1024
-    config.graceful_timeout = API_GRACE_S
-    config.keep_alive_timeout = KEEP_ALIVE_S
-    config.include_server_header = False
+    bind = f"[{settings.host}]:{settings.port}" if ":" in settings.host else f"{settings.host}:{settings.port}"
+    config = make_config(settings, bind, API_GRACE_S)
     config.errorlog = logging.getLogger("hypercorn.error")
 
     async def serve_until_asked() -> None:
@@ -113,7 +105,7 @@ def run_api(settings: Settings) -> int:
             await asked.wait()
             app.state.parts.completions.let_go()
 
-        await serve(cast(Any, app), config, shutdown_trigger=let_go)
+        await serve(app, config, settings, let_go)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serve_until_asked())

@@ -68,6 +68,8 @@
     cl:failed:VERSION          zset    core where a version wanted on so many cores did not      lease_s
                                        load → time until which that surely is so, ms
     cl:events                  stream  one entry per job that became final                       stays: 10,000 entries
+    cl:told                    string  the last of them that was logged and counted              stays
+    cl:ended                   hash    status → jobs that became final so                        stays
     cl:delivery:ID             hash    one event on its way to a webhook: url, bytes or what    3 days while pending,
                                        they are made of, state, attempts so far                  results_ttl_s done,
                                                                                                  dead_ttl_s dead

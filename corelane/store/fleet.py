@@ -152,6 +152,10 @@ class Fleet:
         )
         return _counts(versions, waiting), _counts(cores, held)
 
+    async def ended(self) -> dict[str, int]:
+        """Jobs that became final since the beginning, by status."""
+        return {status: int(count) for status, count in _table(await self._link("HGETALL", "cl:ended")).items()}
+
     async def _now_ms(self) -> int:
         seconds, micros = await self._link("TIME")
         return int(seconds) * 1000 + int(micros) // 1000

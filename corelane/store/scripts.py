@@ -37,6 +37,7 @@ NAMES = (
     "forget",
     "prune",
     "own",
+    "ended",
     "keep_file",
     "begin_batch",
     "step_batch",

@@ -28,6 +28,17 @@ FORGOTTEN_PER_SWEEP = 2000
 PRUNE_S, PRUNED_AT_ONCE = 30, 1000
 
 
+#: Ends of jobs told at a time.
+ENDED_AT_A_TIME = 500
+
+#: What is told of a job's end, in the order of ``ended.lua``; numbers, unless they are texts.
+ENDED_FIELDS = (
+    *("job_id", "status", "owner", "version"),
+    *("total", "succeeded", "failed", "canceled", "expired", "created_ms", "started_ms", "finished_ms", "request_id"),
+)
+ENDED_TEXTS = frozenset({"job_id", "status", "owner", "version", "request_id"})
+
+
 class Upkeep:
     """What must be done now and then so that nothing is lost. Every call may be repeated, by several keepers too."""
 
@@ -72,6 +83,15 @@ class Upkeep:
     def went_round(self) -> None:
         """Note that a sweep was done, for those who ask whether anybody sweeps."""
         self._link.run("went_round", "sweeps")
+
+    def ended(self) -> list[dict[str, str | int]]:
+        """Jobs that became final since any keeper last asked, each told once; what a deleted job had is left out."""
+        told = []
+        while replies := self._link.run("ended", ENDED_AT_A_TIME):
+            told += [_told(reply) for reply in replies]
+            if len(replies) < ENDED_AT_A_TIME:
+                break
+        return told
 
     def _return(self, lease: str, *, only_lapsed: bool) -> int:
         held = self._link("HGETALL", f"cl:claim:{lease}")
@@ -122,3 +142,9 @@ def lost_results(ref: Ref, payload: bytes | None) -> list[tuple[str, str]]:
 
 def _id_at(ids: Sequence[str | None], position: int) -> str | None:
     return ids[position] if position < len(ids) else None
+
+
+def _told(values: Sequence[bytes | None]) -> dict[str, str | int]:
+    """What the store says of one job's end."""
+    given = {name: value.decode() for name, value in zip(ENDED_FIELDS, values, strict=True) if value is not None}
+    return {name: value if name in ENDED_TEXTS else int(value) for name, value in given.items()}

@@ -10,10 +10,9 @@ import httpx2
 import pytest
 import redis
 from fastapi.testclient import TestClient
-from hypercorn.asyncio import serve
-from hypercorn.config import Config
 
 from api.app import create_app
+from api.server import make_config, serve
 from corelane.settings import Settings
 from tests.corelane.store_bench import Bench
 
@@ -31,16 +30,14 @@ class Service:
 def service(settings: Settings, raw: redis.Redis, bell: str) -> Iterator[Service]:
     listener = socket.create_server(("127.0.0.1", 0))
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    config = Config()
-    config.bind = [f"fd://{listener.detach()}"]
-    config.graceful_timeout = 0.1
+    config = make_config(settings, f"fd://{listener.detach()}", 0.1)
     loop = asyncio.new_event_loop()
     stop = asyncio.Event()
     app = create_app(settings)
 
     def run() -> None:
         asyncio.set_event_loop(loop)
-        loop.run_until_complete(serve(app, config, shutdown_trigger=stop.wait))  # type: ignore[arg-type]
+        loop.run_until_complete(serve(app, config, settings, stop.wait))
         loop.close()
 
     thread = threading.Thread(target=run, daemon=True)

@@ -53,7 +53,10 @@ ARGUMENTS: dict[str, Any] = {
 }
 
 #: Operations that a client has no use for.
-NOT_CALLED = {("get", "/livez"), ("post", "/v1/answers"), ("post", "/v1/hf/question-answering")}
+NOT_CALLED = {
+    *(("get", "/livez"), ("get", "/v1/models/{model}")),
+    *(("post", "/v1/answers"), ("post", "/v1/hf/question-answering")),
+}
 
 
 @pytest.fixture(scope="module")

@@ -41,7 +41,8 @@ def test_every_route_takes_the_owners_name_of_a_job_and_is_closed_to_all_others(
         for method, path in routes:
             for name in names:
                 url = path.replace("{job_id}", name)
-                response = service.http.request(method, url, params={"before": 1}, headers={"X-API-Key": key})
+                params = {"before": 1} if (method, path) == ("DELETE", "/v1/jobs/{job_id}/results") else {}
+                response = service.http.request(method, url, params=params, headers={"X-API-Key": key})
                 if key == "bob":
                     assert (response.status_code, response.json()["code"]) == (404, "not_found"), (method, url)
                 elif path.endswith("/retry"):

@@ -119,7 +119,9 @@ def test_ids_of_a_request_stand_with_its_job_and_in_the_cores_log(guarded: Fleet
     def told() -> set[str]:
         return {line["event"] for line in lines(guarded) if line.get("request_id") == "req-of-this-test"}
 
-    wait_for(lambda: {"job_submitted", "items_claimed", "items_failed"} <= told(), 10)
+    wait_for(lambda: {"job_submitted", "items_claimed", "items_failed", "job_ended"} <= told(), 10)
+    [ended] = [line for line in lines(guarded) if line["event"] == "job_ended" and line["job_id"] == job["id"]]
+    assert (ended["status"], ended["succeeded"], ended["failed"]) == ("succeeded", 1, 1)
     [failed] = [line for line in lines(guarded) if line["event"] == "items_failed" and line["job_id"] == job["id"]]
     assert (failed["code"], failed["items"], failed["trace_id"]) == ("question_too_long", 1, TRACE)
 

@@ -2,11 +2,12 @@
 
 from itertools import pairwise
 
+import httpx2
 import orjson
 import pytest
 
 from corelane.jobs import Item
-from tests.integration.conftest import Fleet
+from tests.integration.conftest import Fleet, wait_for
 from tests.javascript import run_javascript
 from tests.passages import PASSAGES
 from tests.sse import read_story
@@ -218,3 +219,25 @@ def test_offsets_in_other_units_are_sent_only_to_those_who_ask(fleet: Fleet) -> 
         (result.answer.start, result.answer.end),
         None,
     )
+
+
+def test_document_of_a_caller_who_leaves_is_not_read_to_its_end(fleet: Fleet) -> None:
+    filler = "The committee met again in the spring and talked for hours about roads, bridges and the price of bread. "
+    body = {"question": "What is it about?", "context": filler * 16_000}
+
+    def newest() -> dict:
+        return dict(fleet.api.get("/v1/jobs", params={"limit": 1}).json()["data"][0])
+
+    def windows() -> float:
+        lines = fleet.api.get("/metrics").text.splitlines()
+        return sum(float(line.split()[1]) for line in lines if line.startswith("corelane_core_windows_total"))
+
+    before = windows()
+    with pytest.raises(httpx2.ReadTimeout):
+        httpx2.post(f"{fleet.url}/v1/answers", json=body, timeout=httpx2.Timeout(30, read=1))
+    job = newest()["id"]
+    wait_for(lambda: newest()["status"] == "canceled")
+    wait_for(lambda: all(core["state"] == "idle" for core in fleet.states().values()))
+    assert newest()["id"] == job
+    # It has over 1,200; what a core took in one batch before it heard is read.
+    assert windows() - before < 600

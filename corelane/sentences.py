@@ -1,0 +1,103 @@
+"""What is wrong with a value that was sent, in sentences of our own: pydantic's words name Python's types. Pure.
+
+A kind of error that has no sentence here keeps pydantic's.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Found = Mapping[str, Any]
+
+#: Sentences by pydantic's names of errors; what stands in braces is the error's context.
+SENTENCES = {
+    "missing": "this is required",
+    "extra_forbidden": "there is no such field",
+    "string_type": "a text is wanted",
+    "string_too_short": "at least {min_length:,} {min_length_characters} wanted",
+    "string_too_long": "at most {max_length:,} {max_length_characters} allowed",
+    "string_pattern_mismatch": "it does not match the pattern {pattern}",
+    "string_unicode": "it is not valid Unicode",
+    "bool_type": "true or false is wanted",
+    "bool_parsing": "true or false is wanted",
+    "int_type": "a whole number is wanted",
+    "int_parsing": "a whole number is wanted",
+    "int_from_float": "a whole number is wanted",
+    "int_parsing_size": "the number is too large",
+    "float_type": "a number is wanted",
+    "float_parsing": "a number is wanted",
+    "finite_number": "a finite number is wanted",
+    "greater_than": "it must be greater than {gt}",
+    "greater_than_equal": "it must be at least {ge}",
+    "less_than": "it must be less than {lt}",
+    "less_than_equal": "it must be at most {le}",
+    "list_type": "a list is wanted",
+    "dict_type": "a JSON object is wanted",
+    "model_type": "a JSON object is wanted",
+    "model_attributes_type": "a JSON object is wanted",
+    "literal_error": "it must be {expected}",
+    "enum": "it must be {expected}",
+    "json_invalid": "the body is not JSON in UTF-8: {error}",
+    "value_error": "{error}",
+}
+
+#: Times are given as text or number, and refused in many ways.
+A_TIME = "a time is wanted: RFC 3339 as 2026-07-01T12:00:00Z, or seconds since 1970"
+
+#: Errors of one form of a value that may have several, which say no more than that it is not this form.
+OTHER_FORM = ("model_type", "model_attributes_type", "list_type", "dict_type")
+
+
+def sentence(found: Found) -> str:
+    """Return what one error of pydantic's, or of the JSON parser, means for the caller."""
+    kind, context = str(found["type"]), dict(found.get("ctx") or {})
+    if kind.startswith(("datetime", "timezone")):
+        return A_TIME
+    if kind in ("too_short", "too_long"):
+        return _how_many(kind, context)
+    for name in ("min_length", "max_length"):
+        if name in context:
+            context[f"{name}_characters"] = "character is" if context[name] == 1 else "characters are"
+    if kind not in SENTENCES:
+        return str(found["msg"])
+    try:
+        return SENTENCES[kind].format(**context)
+    except KeyError:
+        return str(found["msg"]).removeprefix("Value error, ")
+
+
+def place_of(found: Found) -> str:
+    """Return where an error is, as items.0.question; names of Python's types are left out."""
+    return ".".join(str(part)[:64] for part in found["loc"] if not _is_form(part))
+
+
+def relevant(found: Sequence[Found]) -> list[Found]:
+    """Leave out what says only that a value has another of its possible forms, if that form has errors of its own."""
+    forms = {form for each in found if (form := _form_of(each)) is not None}
+    other = [each for each in found if each["type"] in OTHER_FORM and _is_form(each["loc"][-1])]
+    useless = other if len(forms) > len(other) else other[1:]
+    return [each for each in found if not any(each is one for one in useless)]
+
+
+def _how_many(kind: str, context: Mapping[str, Any]) -> str:
+    wanted = context["min_length" if kind == "too_short" else "max_length"]
+    entries = "entry" if wanted == 1 else "entries"
+    if kind == "too_short":
+        return f"it has {context['actual_length']:,} entries, and at least {wanted:,} {entries} must be there"
+    has = context.get("actual_length")
+    return (
+        f"it has {has:,} entries, at most {wanted:,} {entries} may be there" if has else f"at most {wanted:,} {entries}"
+    )
+
+
+def _is_form(part: object) -> bool:
+    """Whether a part of a place is the name of a type, which pydantic adds for values of several forms."""
+    return isinstance(part, str) and (part.startswith(("list[", "dict[", "function-")) or part in FORMS)
+
+
+def _form_of(found: Found) -> tuple[Any, ...] | None:
+    location = found["loc"]
+    return next((tuple(location[: at + 1]) for at, part in enumerate(location) if _is_form(part)), None)
+
+
+#: Models that are one form of a value of several.
+FORMS = frozenset({"HfInput"})

@@ -1,0 +1,111 @@
+"""Requests that are not as they should be are told so in plain sentences, which name the place and what to do."""
+
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from tests.api.conftest import Service
+
+OK = {"question": "Who?", "context": "Ada."}
+
+SENTENCES: dict[str, tuple[str, Any, str, str]] = {
+    "unknown field": ("jobs", {**OK, "contxt": "c"}, "contxt", "there is no such field"),
+    "missing field": ("answers", {"question": "Who?"}, "context", "this is required"),
+    "empty text": ("answers", {**OK, "question": ""}, "question", "at least 1 character is wanted"),
+    "no items": ("jobs", {"items": []}, "items", "it has 0 entries, and at least 1 entry must be there"),
+    "too many": ("jobs", {**OK, "labels": ["l"] * 9}, "labels", "it has 9 entries, at most 8 entries may be there"),
+    "not a list": ("jobs", {"items": 3}, "items", "a list is wanted"),
+    "not an object": ("jobs", [1], "body", "a JSON object is wanted"),
+    "a rule of ours": ("jobs", {**OK, "refuse_if_late": True}, "body", "`refuse_if_late` needs `expires_in_s`"),
+    "bound": ("jobs", {**OK, "options": {"top_k": 0}}, "options.top_k", "it must be at least 1"),
+    "choice": ("jobs", {**OK, "priority": "soon"}, "priority", "it must be 'high', 'normal' or 'low'"),
+    "one input": ("hf/question-answering", {"inputs": {**OK, "context": 3}}, "inputs.context", "a text is wanted"),
+    "several inputs": ("hf/question-answering", {"inputs": [OK, {}]}, "inputs.1.question", "this is required"),
+    "no inputs": ("hf/question-answering", {"inputs": 3}, "inputs", "a JSON object is wanted"),
+}
+
+
+@pytest.mark.parametrize(("route", "body", "at", "detail"), SENTENCES.values(), ids=SENTENCES.keys())
+def test_what_is_wrong_with_a_body_is_said_in_a_plain_sentence(
+    api: TestClient, route: str, body: Any, at: str, detail: str
+) -> None:
+    problem = api.post(f"/v1/{route}", json=body).json()
+    assert (problem["status"], problem["code"]) == (422, "invalid_input")
+    assert problem["errors"][0] == {"at": at, "detail": detail}
+    assert problem["detail"].startswith(f"{at}: {detail}")
+
+
+def test_broken_json_is_a_matter_of_the_body_as_a_whole(api: TestClient) -> None:
+    problem = api.post("/v1/jobs", content=b"{broken", headers={"Content-Type": "application/json"}).json()
+    assert problem["errors"][0]["at"] == "body"
+    assert problem["detail"].startswith("body: the body is not JSON in UTF-8: ")
+
+
+def test_bad_line_is_said_to_be_so_in_a_plain_sentence_too(service: Service) -> None:
+    line = b'{"question": "Who?", "context": "Ada.", "top_k": 2}\n'
+    problem = service.http.post("/v1/jobs", content=line, headers={"Content-Type": "application/x-ndjson"}).json()
+    assert problem["detail"] == "line 1: top_k: there is no such field"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [(None, "nothing says what the body is"), ("text/csv", "`text/csv`"), ("text/json", "`text/json`")],
+)
+@pytest.mark.parametrize("route", ["jobs", "answers", "hf/question-answering", "batches"])
+def test_body_that_is_not_said_to_be_json_is_refused_with_the_header_to_send(
+    api: TestClient, route: str, given: str | None, said: str
+) -> None:
+    response = api.post(f"/v1/{route}", content=b"{}", headers={"Content-Type": given} if given else {})
+    assert (response.status_code, response.json()["code"]) == (415, "bad_request")
+    assert said in response.json()["detail"]
+    assert "`Content-Type: application/json`" in response.json()["detail"]
+
+
+@pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "Application/JSON", "application/vnd.api+json"])
+def test_json_by_any_of_its_names_is_read(api: TestClient, kind: str) -> None:
+    assert api.post("/v1/jobs", content=b"{}", headers={"Content-Type": kind}).status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("address", "at", "said"),
+    [
+        ("jobs?statu=failed", "query.statu", "did you mean `status`?"),
+        ("jobs?limit=5&colour=red", "query.colour", "`limit`, `after`, `status`"),
+        ("jobs/job_1?waite=5", "query.waite", "did you mean `wait`?"),
+        ("cores?all=1", "query.all", "this route takes no query parameters"),
+    ],
+)
+def test_unknown_query_parameter_is_refused_with_the_nearest_one(
+    api: TestClient, address: str, at: str, said: str
+) -> None:
+    problem = api.get(f"/v1/{address}").json()
+    assert (problem["status"], problem["code"], problem["errors"][0]["at"]) == (422, "invalid_input", at)
+    assert said in problem["detail"]
+
+
+def test_time_that_is_none_is_refused_with_an_example(api: TestClient) -> None:
+    problem = api.get("/v1/jobs?created_after=yesterday").json()
+    assert problem["errors"] == [
+        {
+            "at": "query.created_after",
+            "detail": "a time is wanted: RFC 3339 as 2026-07-01T12:00:00Z, or seconds since 1970",
+        }
+    ]
+
+
+def test_probes_and_metrics_take_whatever_their_callers_add(api: TestClient) -> None:
+    assert api.get("/livez?probe=1").status_code == 200
+    assert api.get("/metrics?format=text").status_code == 200
+
+
+def test_front_door_leads_to_the_page_about_the_api(api: TestClient) -> None:
+    response = api.get("/", follow_redirects=False)
+    assert (response.status_code, response.headers["Location"]) == (307, "docs")
+
+
+def test_model_that_is_not_there_is_told_to_openai_s_client_in_its_form(api: TestClient) -> None:
+    response = api.get("/v1/models/default")
+    assert response.status_code == 404
+    assert response.json()["error"]["message"] == response.json()["detail"]
+    assert "'default'" in response.json()["detail"]

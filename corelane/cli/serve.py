@@ -26,12 +26,15 @@ from rich.panel import Panel
 from corelane.artifacts import model_name
 from corelane.cli.compile import is_compiled
 from corelane.cli.errors import exit_on_error, require
+from corelane.cli.parts import Part
+from corelane.cli.probes import core_probe, http_probe, redis_probe
 from corelane.cli.redis_server import find_server, free_port, server_argv
 from corelane.cli.roles import deliveries_argv, flower_argv, flower_env, keeper_argv, worker_env
-from corelane.cli.supervisor import Part, Supervisor
+from corelane.cli.supervisor import PARTS_FILE, Supervisor
 from corelane.engine.cores import core_slots
 from corelane.engine.neuron_chips import CHIPS
 from corelane.errors import SetupError, Unavailable
+from corelane.lanes import Core
 from corelane.settings import Settings, is_loopback, read_settings
 
 #: A fleet of one machine is ready well within this, models included, in seconds.
@@ -48,6 +51,9 @@ NEURON_STAGGER_S = 2
 
 #: Beyond the time of an attempt under way, the deliveries end within this, in seconds.
 DELIVERIES_GRACE_S = 5
+
+#: How often Redis or the API may fail at the start before the service gives up: what is wrong then seldom passes.
+NEEDED_TRIES = 2
 
 STOP_ORDER = (("api",), ("core",), ("keeper", "deliveries", "flower"), ("redis",))
 
@@ -77,7 +83,7 @@ def serve(
 
 async def _serve(settings: Settings, console: Console) -> str | None:
     """Run the fleet; why it failed, or None."""
-    supervisor = Supervisor(console)
+    supervisor = Supervisor(console, settings.data_dir / PARTS_FILE)
     loop = asyncio.get_running_loop()
     for sign in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(sign, supervisor.request_stop)
@@ -140,8 +146,10 @@ async def _start_redis(settings: Settings, supervisor: Supervisor) -> Settings:
         # Two that start at once would find the same port free, and one would end up on the other's Redis.
         await asyncio.to_thread(fcntl.flock, lock, fcntl.LOCK_EX)
         port = free_port("127.0.0.1", 6379)
-        await supervisor.start(Part("redis", server_argv(binary, folder, port), settings.environment()))
         url = f"redis://127.0.0.1:{port}/0"
+        argv = server_argv(binary, folder, port)
+        up = redis_probe(url)
+        await supervisor.start(Part("redis", argv, settings.environment(), first_tries=NEEDED_TRIES, is_up=up))
         await _until_redis(url, supervisor, REDIS_S)
     supervisor.say(f"{binary.name} keeps its data in {folder}")
     return settings.model_copy(update={"redis_url": url})
@@ -186,19 +194,21 @@ async def _compile_default(settings: Settings, supervisor: Supervisor, console: 
 async def _start_fleet(settings: Settings, supervisor: Supervisor, password: str) -> None:
     env = settings.environment(core=None)
     corelane = [sys.executable, "-m", "corelane"]
-    await supervisor.start(Part("keeper", keeper_argv(settings.core_host), env))
+    await supervisor.start(Part("keeper", keeper_argv(settings.core_host), env, needed=False))
     for place, slot in enumerate(core_slots(settings)[: settings.cores]):
         # Workers of one device that start at the same moment may find each other's cores busy.
         if place and await supervisor.wait(stagger_s(settings)):
             return
         argv = [*corelane, "worker", "--core", str(slot.index)]
         worker = worker_env(settings, slot)
-        await supervisor.start(Part(f"core{slot.index}", argv, worker, relaunch=True, grace_s=30))
+        up = core_probe(settings.redis_url, Core(settings.core_host, slot.index))
+        await supervisor.start(Part(f"core{slot.index}", argv, worker, grace_s=30, is_up=up))
     grace_s = settings.webhook_timeout_s + DELIVERIES_GRACE_S
     argv = deliveries_argv(settings.core_host)
-    await supervisor.start(Part("deliveries", argv, env, relaunch=True, grace_s=grace_s))
-    await supervisor.start(Part("api", [*corelane, "api"], env, grace_s=15))
-    await supervisor.start(Part("flower", flower_argv(settings), flower_env(settings, password)))
+    await supervisor.start(Part("deliveries", argv, env, needed=False, grace_s=grace_s))
+    up = http_probe(_reachable(settings.host), settings.port)
+    await supervisor.start(Part("api", [*corelane, "api"], env, grace_s=15, first_tries=NEEDED_TRIES, is_up=up))
+    await supervisor.start(Part("flower", flower_argv(settings), flower_env(settings, password), needed=False))
 
 
 def stagger_s(settings: Settings) -> float:
@@ -275,8 +285,13 @@ def without_password(url: str) -> str:
 
 
 def _url(settings: Settings) -> str:
-    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(settings.host, settings.host)  # noqa: S104  # compared only
-    return f"http://{host}:{settings.port}"
+    host = _reachable(settings.host)
+    return f"http://[{host}]:{settings.port}" if ":" in host else f"http://{host}:{settings.port}"
+
+
+def _reachable(host: str) -> str:
+    """An address at which what listens on ``host`` is reached from here."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104  # compared only
 
 
 @contextmanager

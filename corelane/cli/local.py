@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from corelane.cli.redis_server import free_port
+from corelane.cli.ports import free_port
 from corelane.client import Client
 from corelane.engine.cores import core_slots
 from corelane.errors import ServiceUnreachable, SetupError

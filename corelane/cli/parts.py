@@ -34,7 +34,7 @@ class Part:
 
     The service ends when a ``needed`` part is given up; any other is tried for ever. ``is_up`` is asked with the
     process id until it says yes. ``first_tries`` is how often a part that was never up may end by itself before it is
-    given up.
+    given up. ``comment`` is what to add to a line it writes, if anything.
     """
 
     name: str
@@ -44,6 +44,7 @@ class Part:
     grace_s: float = 10
     first_tries: int = 6
     is_up: Callable[[int], Awaitable[bool]] | None = None
+    comment: Callable[[str], str | None] | None = None
     process: asyncio.subprocess.Process | None = None
     history: "History" = field(default_factory=lambda: History())
 

@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -27,8 +28,10 @@ from corelane.artifacts import model_name
 from corelane.cli.compile import is_compiled
 from corelane.cli.errors import exit_on_error, require
 from corelane.cli.parts import Part
+from corelane.cli.ports import free_port
 from corelane.cli.probes import core_probe, http_probe, redis_probe
-from corelane.cli.redis_server import find_server, free_port, server_argv
+from corelane.cli.redis_files import comment_on, note_writer
+from corelane.cli.redis_server import choose_server, find_servers, server_argv
 from corelane.cli.roles import deliveries_argv, flower_argv, flower_env, keeper_argv, worker_env
 from corelane.cli.supervisor import PARTS_FILE, Supervisor
 from corelane.engine.cores import core_slots
@@ -141,17 +144,22 @@ async def _start_redis(settings: Settings, supervisor: Supervisor) -> Settings:
         return settings
     folder = settings.data_dir / "redis"
     folder.mkdir(exist_ok=True)
-    binary = find_server()
+    binary = await asyncio.to_thread(choose_server, folder, find_servers())
     with (Path(tempfile.gettempdir()) / f"corelane-redis-{os.getuid()}.lock").open("w") as lock:
         # Two that start at once would find the same port free, and one would end up on the other's Redis.
         await asyncio.to_thread(fcntl.flock, lock, fcntl.LOCK_EX)
         port = free_port("127.0.0.1", 6379)
         url = f"redis://127.0.0.1:{port}/0"
-        argv = server_argv(binary, folder, port)
+        argv = server_argv(binary.path, folder, port)
         up = redis_probe(url)
-        await supervisor.start(Part("redis", argv, settings.environment(), first_tries=NEEDED_TRIES, is_up=up))
+        comment = partial(comment_on, folder=folder)
+        await supervisor.start(
+            Part("redis", argv, settings.environment(), first_tries=NEEDED_TRIES, is_up=up, comment=comment)
+        )
         await _until_redis(url, supervisor, REDIS_S)
-    supervisor.say(f"{binary.name} keeps its data in {folder}")
+    if not supervisor.is_over:
+        note_writer(folder, binary.server)
+        supervisor.say(f"{binary.server} keeps its data in {folder}")
     return settings.model_copy(update={"redis_url": url})
 
 

@@ -210,6 +210,8 @@ class Supervisor:
                 return
             text = Text.from_ansi(line.decode(errors="replace").rstrip())
             self._console.print(Text(f"{part.name:8}", style=colour).append(" │ ", style="dim").append_text(text))
+            if part.comment is not None and (comment := part.comment(text.plain)):
+                self.say(comment, "bold red")
 
     def _note_parts(self) -> None:
         """Write down which part runs under which process id."""

@@ -19,6 +19,7 @@ from corelane.cli.serve import without_password
 from corelane.jobs import Item
 from corelane.settings import Settings
 from tests.conftest import free_port
+from tests.fakes import save_server_stand_in
 from tests.integration.conftest import Fleet, start_fleet, stop_fleet, wait_for
 from tests.integration.test_bad_input import children
 from tests.snippets import snippets
@@ -35,11 +36,14 @@ def own_fleet(built_in_data: Path, tmp_path: Path) -> Iterator[Fleet]:
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Fleet]]:
-    """Two that were started at once, without a model."""
+    """Two that were started at once, without a model, where a Redis of the distribution is installed."""
     folders = [tmp_path_factory.mktemp("pair") for _ in range(2)]
+    installed = save_server_stand_in(tmp_path_factory.mktemp("bin"), "Redis server v=7.0.15 sha=00000000:0").parent
+    path = os.pathsep.join((str(installed), os.environ["PATH"]))
     with ThreadPoolExecutor(len(folders)) as pool:
         starts = [
-            pool.submit(start_fleet, folder, folder, "--cores", "1", CORELANE_TARGET="null") for folder in folders
+            pool.submit(start_fleet, folder, folder, "--cores", "1", CORELANE_TARGET="null", PATH=path)
+            for folder in folders
         ]
     fleets = [start.result() for start in starts]
     yield fleets
@@ -53,6 +57,11 @@ def alive(pid: int) -> bool:
 def noted_parts(fleet: Fleet) -> dict[str, dict]:
     """What operators find in the data folder about the parts that run."""
     return json.loads((fleet.data / "parts.json").read_bytes())["parts"]
+
+
+def kill_when_up(fleet: Fleet, name: str, launches: int = 1) -> None:
+    wait_for(lambda: noted_parts(fleet)[name]["launches"] == launches and noted_parts(fleet)[name]["is_up"])
+    os.kill(noted_parts(fleet)[name]["pid"], signal.SIGKILL)
 
 
 def is_listening(url: str) -> bool:
@@ -176,10 +185,8 @@ def test_every_part_that_is_killed_comes_back(pair: list[Fleet]) -> None:
     killed = {name: noted_parts(fleet)[name]["pid"] for name in ("api", "flower", "keeper", "deliveries", "core0")}
     for pid in killed.values():
         os.kill(pid, signal.SIGKILL)
-    for launch in (1, 2):
-        wait_for(lambda launch=launch: noted_parts(fleet)["redis"]["launches"] == launch)
-        wait_for(lambda: noted_parts(fleet)["redis"]["is_up"])
-        os.kill(noted_parts(fleet)["redis"]["pid"], signal.SIGKILL)
+    kill_when_up(fleet, "redis")
+    kill_when_up(fleet, "redis", launches=2)
     wait_for(lambda: all(part["is_up"] and part["launches"] > 1 for part in noted_parts(fleet).values()))
     assert not any(alive(pid) for pid in killed.values())
     with fleet.client() as client:
@@ -190,6 +197,10 @@ def test_every_part_that_is_killed_comes_back(pair: list[Fleet]) -> None:
 
 def test_two_that_start_at_once_have_a_redis_each(pair: list[Fleet]) -> None:
     assert len({fleet.redis_url() for fleet in pair}) == 2
+
+
+def test_bundled_server_is_taken_and_noted_where_another_is_installed(pair: list[Fleet]) -> None:
+    assert all(json.loads((fleet.data / "redis/server.json").read_bytes())["name"] == "valkey" for fleet in pair)
 
 
 def test_second_fleet_on_the_same_folder_is_refused(pair: list[Fleet]) -> None:

@@ -22,5 +22,8 @@ def sweep(app: Celery, upkeep: Upkeep) -> None:
         ring_core(app, Core.parse(core))
     upkeep.forget()
     upkeep.went_round()
-    if returned or silent:
+    if returned:
         log.warning("swept", returned=returned, rung=silent)
+    elif silent:
+        # Each second while a core loads its model, or its worker is replaced.
+        log.info("swept", returned=returned, rung=silent)

@@ -34,17 +34,19 @@ class Part:
 
     The service ends when a ``needed`` part is given up; any other is tried for ever. ``is_up`` is asked with the
     process id until it says yes. ``first_tries`` is how often a part that was never up may end by itself before it is
-    given up. ``comment`` is what to add to a line it writes, if anything.
+    given up. ``argv`` may be a function that is called at each launch; ``fds`` are handed down. ``comment`` is what to
+    add to a line it writes, if anything.
     """
 
     name: str
-    argv: Sequence[str]
+    argv: Sequence[str] | Callable[[], Sequence[str]]
     env: Mapping[str, str]
     needed: bool = True
     grace_s: float = 10
     first_tries: int = 6
     is_up: Callable[[int], Awaitable[bool]] | None = None
     comment: Callable[[str], str | None] | None = None
+    fds: Sequence[int] = ()
     process: asyncio.subprocess.Process | None = None
     history: "History" = field(default_factory=lambda: History())
 

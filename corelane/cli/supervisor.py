@@ -1,9 +1,9 @@
 """Running the parts of one machine: started in order, watched, relaunched when they die, stopped in order.
 
 Each part is a process group of its own, so Ctrl-C reaches only the supervisor; each dies with it, so a killed
-supervisor leaves no orphans, and what a killed part leaves behind is killed too. Lines a part writes are shown behind
-its coloured name. Which part runs under which process id stands in ``parts.json``. When a part is given up is said in
-``parts.py``.
+supervisor leaves no orphans, and what a killed part leaves behind is killed too. Lines a part writes are shown with its
+name. Which part runs under which process id stands in ``parts.json``, with the addresses of the service. When a part is
+given up is said in ``parts.py``.
 """
 
 import asyncio
@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 import orjson
-from rich.console import Console
-from rich.text import Text
 
 from corelane.cli.parts import PRESUMED_UP_S, Part, describe_status
+from corelane.cli.voice import Level, Voice
+from corelane.errors import SetupError
 
 #: PR_SET_PDEATHSIG of prctl(2): the signal a process gets when its parent dies.
 PR_SET_PDEATHSIG = 1
@@ -34,26 +34,30 @@ LAST_WORDS_S = 1
 #: Longest line shown of a part, in bytes; the rest of it follows as lines of its own.
 LINE_LIMIT = 1 << 20
 
-COLOURS = ("cyan", "green", "magenta", "yellow", "blue", "bright_cyan", "bright_green", "bright_magenta")
-
 PARTS_FILE = "parts.json"
 
 
 class Supervisor:
     """Runs parts until asked to stop or one that is needed is given up."""
 
-    def __init__(self, console: Console, parts_file: Path | None = None) -> None:
-        self._console = console
+    def __init__(self, voice: Voice, parts_file: Path) -> None:
+        self.voice = voice
         self._parts_file = parts_file
+        self._about: dict[str, object] = {"is_ready": False}
         self._parts: list[Part] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._over = asyncio.Event()
         self._stopping = False
         self.failure: str | None = None
 
-    def say(self, text: str, style: str = "bold") -> None:
+    def say(self, text: str, level: Level = "info") -> None:
         """A line of the supervisor's own."""
-        self._console.print(Text("corelane", style=style).append(" │ ", style="dim").append(text, style=style))
+        self.voice.say(text, level)
+
+    def note(self, **about: object) -> None:
+        """Write something about the service into ``parts.json``."""
+        self._about |= about
+        self._note_parts()
 
     def request_stop(self) -> None:
         """Have ``wait`` return; safe from a signal handler."""
@@ -63,6 +67,11 @@ class Supervisor:
         """End everything with a failure."""
         self.failure = self.failure or reason
         self._over.set()
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether there is anything to stop."""
+        return bool(self._parts)
 
     @property
     def is_over(self) -> bool:
@@ -91,8 +100,7 @@ class Supervisor:
         for group in groups:
             await asyncio.gather(*(self._stop_part(part) for part in group))
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._parts_file is not None:
-            self._parts_file.unlink(missing_ok=True)
+        self._parts_file.unlink(missing_ok=True)
 
     async def _stop_part(self, part: Part) -> None:
         process = part.process
@@ -106,21 +114,23 @@ class Supervisor:
             with suppress(TimeoutError):
                 await asyncio.wait_for(process.wait(), grace_s)
                 return
-            self.say(f"{part.name} did not stop within {grace_s:g} s of {sign.name}", "yellow")
+            self.say(f"{part.name} did not stop within {grace_s:g} s of {sign.name}", "warning")
 
     async def _launch(self, part: Part) -> BinaryIO:
         """Start its process; the end of a pipe from which to read what it writes.
 
         The pipe is ours: with asyncio's, a process has ended only when nobody holds the other end any more.
         """
+        argv = part.argv() if callable(part.argv) else part.argv
         reading, writing = os.pipe()
         try:
             part.process = await asyncio.create_subprocess_exec(
-                *part.argv,
+                *argv,
                 env=dict(part.env),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=writing,
                 stderr=writing,
+                pass_fds=part.fds,
                 start_new_session=True,
                 preexec_fn=_die_with_parent,
             )
@@ -145,7 +155,7 @@ class Supervisor:
                 times = f", {len(history.deaths)} times in a row" if len(history.deaths) > 1 else ""
                 self.fail(f"{part.name} keeps failing: it {describe_status(status)}{times}; its reason stands above")
                 return
-            self.say(f"{part.name} {describe_status(status)}; it comes back in {history.pause_s:g} s", "bold red")
+            self.say(f"{part.name} {describe_status(status)}; it comes back in {history.pause_s:g} s", "error")
             if await self.wait(history.pause_s):
                 return
             while (next_output := await self._relaunch(part)) is None:
@@ -157,8 +167,8 @@ class Supervisor:
         """Launch it again; None where the machine has no process or memory to spare now."""
         try:
             output = await self._launch(part)
-        except OSError as error:
-            self.say(f"{part.name} cannot be launched: {error}", "bold red")
+        except (OSError, SetupError) as error:
+            self.say(f"{part.name} cannot be launched: {error}", "error")
             return None
         self.say(f"{part.name} is launched again")
         return output
@@ -200,7 +210,6 @@ class Supervisor:
 
     async def _show(self, part: Part, output: asyncio.StreamReader) -> None:
         """Show what a part writes until nobody can write any more."""
-        colour = COLOURS[self._parts.index(part) % len(COLOURS)]
         while True:
             try:
                 line = await output.readline()
@@ -208,15 +217,14 @@ class Supervisor:
                 continue
             if not line:
                 return
-            text = Text.from_ansi(line.decode(errors="replace").rstrip())
-            self._console.print(Text(f"{part.name:8}", style=colour).append(" │ ", style="dim").append_text(text))
-            if part.comment is not None and (comment := part.comment(text.plain)):
-                self.say(comment, "bold red")
+            text = line.decode(errors="replace").rstrip()
+            if text:
+                self.voice.show(part.name, text)
+            if part.comment is not None and (comment := part.comment(text)):
+                self.say(comment, "error")
 
     def _note_parts(self) -> None:
-        """Write down which part runs under which process id."""
-        if self._parts_file is None:
-            return
+        """Write down which part runs under which process id. A full disk is no reason to end the service."""
         known = {
             part.name: {
                 "pid": part.process.pid,
@@ -227,9 +235,11 @@ class Supervisor:
             for part in self._parts
             if part.process is not None
         }
+        found = {"pid": os.getpid(), **self._about, "parts": known}
         beside = self._parts_file.with_suffix(".new")
-        beside.write_bytes(orjson.dumps({"pid": os.getpid(), "parts": known}, option=orjson.OPT_INDENT_2))
-        beside.replace(self._parts_file)
+        with suppress(OSError):
+            beside.write_bytes(orjson.dumps(found, option=orjson.OPT_INDENT_2))
+            beside.replace(self._parts_file)
 
 
 def _die_with_parent() -> None:

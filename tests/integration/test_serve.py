@@ -15,7 +15,6 @@ import pytest
 import redis
 
 from corelane.cli.redis_server import find_server, server_argv
-from corelane.cli.serve import without_password
 from corelane.jobs import Item
 from corelane.settings import Settings
 from tests.conftest import free_port
@@ -40,11 +39,10 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Fleet]]:
     folders = [tmp_path_factory.mktemp("pair") for _ in range(2)]
     installed = save_server_stand_in(tmp_path_factory.mktemp("bin"), "Redis server v=7.0.15 sha=00000000:0").parent
     path = os.pathsep.join((str(installed), os.environ["PATH"]))
+    ports = ("--port", str(free_port()), "--flower-port", str(free_port()))
+    common = {"CORELANE_TARGET": "null", "CORELANE_WEBHOOK_SECRET": "", "PATH": path}
     with ThreadPoolExecutor(len(folders)) as pool:
-        starts = [
-            pool.submit(start_fleet, folder, folder, "--cores", "1", CORELANE_TARGET="null", PATH=path)
-            for folder in folders
-        ]
+        starts = [pool.submit(start_fleet, folder, folder, "--cores", "1", *ports, **common) for folder in folders]
     fleets = [start.result() for start in starts]
     yield fleets
     assert [stop_fleet(fleet) for fleet in fleets] == [0, 0]
@@ -55,8 +53,7 @@ def alive(pid: int) -> bool:
 
 
 def noted_parts(fleet: Fleet) -> dict[str, dict]:
-    """What operators find in the data folder about the parts that run."""
-    return json.loads((fleet.data / "parts.json").read_bytes())["parts"]
+    return fleet.noted()["parts"]
 
 
 def kill_when_up(fleet: Fleet, name: str, launches: int = 1) -> None:
@@ -147,18 +144,6 @@ def test_work_that_waits_is_done_after_a_restart(built_in_data: Path, tmp_path: 
         assert stop_fleet(second) == 0
 
 
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [
-        ("redis://127.0.0.1:6379/0", "redis://127.0.0.1:6379/0"),
-        ("rediss://user:se:cret@host:1/0", "rediss://user:***@host:1/0"),
-        ("redis://:secret@host/0", "redis://:***@host/0"),
-    ],
-)
-def test_passwords_are_not_shown(url: str, shown: str) -> None:
-    assert without_password(url) == shown
-
-
 def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-m", "corelane", *arguments]
     return subprocess.run(argv, capture_output=True, text=True, timeout=60, env=dict(os.environ) | env)
@@ -195,8 +180,46 @@ def test_every_part_that_is_killed_comes_back(pair: list[Fleet]) -> None:
     assert fleet.process.poll() is None
 
 
-def test_two_that_start_at_once_have_a_redis_each(pair: list[Fleet]) -> None:
-    assert len({fleet.redis_url() for fleet in pair}) == 2
+def test_two_that_start_at_once_on_the_same_ports_both_work(pair: list[Fleet]) -> None:
+    for address in ("api", "flower", "redis"):
+        assert len({fleet.noted()[address] for fleet in pair}) == 2
+    for fleet in pair:
+        with fleet.client() as client:
+            assert client.ready()
+    wait_for(lambda: all(is_listening(fleet.flower_url) for fleet in pair))
+
+
+def lines_of(fleet: Fleet) -> list[dict]:
+    return [json.loads(line) for line in fleet.log.read_bytes().splitlines()]
+
+
+def test_every_line_is_a_json_object_with_its_part(pair: list[Fleet]) -> None:
+    lines = lines_of(pair[0])
+    assert {"serve", "redis", "keeper", "core0", "deliveries", "api"} <= {line["part"] for line in lines}
+    assert all({"event", "level", "timestamp"} <= set(line) for line in lines)
+    assert not any("superuser" in line["event"] for line in lines)
+
+
+def test_command_to_try_works_as_it_stands(pair: list[Fleet]) -> None:
+    [ready] = [line for line in lines_of(pair[0]) if line["event"] == "ready"]
+    assert ready["api"] == pair[0].url
+    done = subprocess.run(ready["try"], shell=True, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_webhooks_are_signed_with_a_secret_that_was_made_and_kept(pair: list[Fleet]) -> None:
+    fleet, path = pair[0], pair[0].data / "webhook-secret"
+    assert path.stat().st_mode & 0o777 == 0o600
+    shown = run("webhooks", "secret", "--data", str(fleet.data)).stdout.strip()
+    assert shown == path.read_text().strip()
+    for part in ("api", "deliveries", "keeper"):
+        environment = Path(f"/proc/{noted_parts(fleet)[part]['pid']}/environ").read_bytes()
+        assert f"CORELANE_WEBHOOK_SECRET={shown}".encode() in environment.split(b"\0")
+    question = {"question": "Who?", "context": "Ada.", "webhook": {"url": "http://127.0.0.1:9/hook"}}
+    assert fleet.api.post("/v1/jobs", json=question).status_code == 202
+    chosen = "whsec_" + "A" * 32
+    env = {"CORELANE_WEBHOOK_SECRET": chosen}
+    assert run("webhooks", "secret", "--data", str(fleet.data), **env).stdout.strip() == chosen
 
 
 def test_bundled_server_is_taken_and_noted_where_another_is_installed(pair: list[Fleet]) -> None:
@@ -207,6 +230,25 @@ def test_second_fleet_on_the_same_folder_is_refused(pair: list[Fleet]) -> None:
     done = run("serve", "--data", str(pair[0].data))
     assert done.returncode == 1
     assert "another" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "told"),
+    [
+        ("--data", __file__, "this is a file"),
+        ("--data", "/proc/nowhere", "nothing can be kept there"),
+        ("--redis", "127.0.0.1:6379", "lacks redis://"),
+        ("--redis", "NINETY_NINE", "DB index is out of range"),
+        ("--host", "192.0.2.1", "no address of this machine"),
+    ],
+)
+def test_refusal_is_one_sentence(option: str, value: str, told: str, tmp_path: Path, redis_url: str) -> None:
+    value = value.replace("NINETY_NINE", redis_url.replace("/0", "/99"))
+    done = run("serve", *(() if option == "--data" else ("--data", str(tmp_path))), option, value)
+    assert done.returncode == 1
+    [line] = done.stderr.splitlines()
+    assert told in json.loads(line)["event"]
+    assert "stopping" not in done.stdout
 
 
 def test_bad_setting_is_named_without_a_traceback() -> None:

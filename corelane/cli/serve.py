@@ -20,7 +20,7 @@ from pydantic import SecretStr
 from rich.console import Console
 
 from corelane.cli.addresses import check_redis_url, http_url, without_password
-from corelane.cli.banner import banner, facts, flower_url, try_command
+from corelane.cli.banner import banner, commands, facts, flower_url
 from corelane.cli.errors import exit_on_error, require
 from corelane.cli.own_fleet import STOP_ORDER, Doors, compile_default, start_fleet, start_redis
 from corelane.cli.ports import PortClaim, hold_port
@@ -121,7 +121,7 @@ async def _run(settings: Settings, supervisor: Supervisor, doors: Doors) -> None
     has_flower = doors.flower is not None
     page = Page(
         banner(settings, doors.password, has_flower=has_flower),
-        f"Try      {try_command(settings)}",
+        commands(settings),
         facts(settings, doors.password, has_flower=has_flower),
     )
     supervisor.voice.announce(page)
@@ -149,7 +149,7 @@ def _sign_webhooks(settings: Settings, supervisor: Supervisor) -> Settings:
     secret: SecretStr | None = kept_secret(settings.data_dir)
     if secret is None and "redis_url" not in settings.model_fields_set:
         secret = make_secret(settings.data_dir)
-        supervisor.say("made a secret that signs webhooks; `corelane webhooks secret` shows it")
+        supervisor.say("made a secret that signs webhooks; it is kept in the data folder")
     return settings.model_copy(update={"webhook_secret": secret})
 
 

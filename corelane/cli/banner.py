@@ -7,8 +7,9 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from corelane.cli.addresses import http_url, without_password
+from corelane.cli.addresses import http_url
 from corelane.cli.webhook_secret import kept_secret
+from corelane.setting_rules import without_password
 from corelane.settings import Settings
 
 

@@ -24,7 +24,6 @@ from rich.text import Text
 
 from corelane.artifacts import COMPILE_HERE, find_artifact, missing_instructions, model_name
 from corelane.calibration import read_calibration
-from corelane.cli.addresses import without_password
 from corelane.cli.errors import exit_on_error
 from corelane.cli.folders import DataOption, nearest_existing
 from corelane.cli.output import print_line

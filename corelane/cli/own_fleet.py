@@ -9,7 +9,7 @@ from functools import partial
 from socket import socket
 
 from corelane.artifacts import model_name
-from corelane.cli.addresses import http_url, reachable, without_password
+from corelane.cli.addresses import http_url, reachable
 from corelane.cli.compile import is_compiled
 from corelane.cli.parts import Part
 from corelane.cli.ports import PortClaim, free_port, lock_file
@@ -23,6 +23,7 @@ from corelane.engine.cores import core_slots
 from corelane.engine.neuron_chips import CHIPS
 from corelane.errors import SetupError, Unavailable
 from corelane.lanes import Core
+from corelane.setting_rules import without_password
 from corelane.settings import Settings
 
 #: Redis answers well within this once it is started, a large append-only file included, in seconds.

@@ -19,7 +19,7 @@ import typer
 from pydantic import SecretStr
 from rich.console import Console
 
-from corelane.cli.addresses import check_redis_url, http_url, without_password
+from corelane.cli.addresses import http_url
 from corelane.cli.banner import banner, commands, facts, flower_url
 from corelane.cli.errors import exit_on_error, require
 from corelane.cli.own_fleet import STOP_ORDER, Doors, compile_default, start_fleet, start_redis
@@ -30,6 +30,7 @@ from corelane.cli.webhook_secret import kept_secret, make_secret
 from corelane.engine.cores import core_slots
 from corelane.engine.neuron_chips import CHIPS
 from corelane.errors import CorelaneError, SetupError, Unavailable
+from corelane.setting_rules import without_password
 from corelane.settings import Settings, is_loopback, read_settings
 
 #: A fleet of one machine is ready well within this, models included, in seconds.
@@ -82,8 +83,6 @@ async def _serve(settings: Settings, voice: Voice, *, has_flower: bool) -> str |
     loop = asyncio.get_running_loop()
     for sign in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(sign, supervisor.request_stop)
-    if "redis_url" in settings.model_fields_set:
-        check_redis_url(settings.redis_url)
     settings = _sign_webhooks(_count_cores(settings), supervisor)
     with closing(hold_port(settings.host, settings.port)) as listening:
         settings, doors = _choose_doors(settings, supervisor, listening, has_flower=has_flower)

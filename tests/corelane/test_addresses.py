@@ -5,9 +5,10 @@ from contextlib import closing
 
 import pytest
 
-from corelane.cli.addresses import check_redis_url, http_url, without_password
+from corelane.cli.addresses import http_url
 from corelane.cli.ports import PortClaim, check_host, free_port, hold_port
 from corelane.errors import SetupError
+from corelane.setting_rules import without_password
 from tests.conftest import free_port as any_port
 
 
@@ -24,28 +25,6 @@ from tests.conftest import free_port as any_port
 )
 def test_passwords_are_not_shown(url: str, shown: str) -> None:
     assert without_password(url) == shown
-
-
-@pytest.mark.parametrize(
-    ("url", "reason"),
-    [
-        ("127.0.0.1:6379", "lacks redis://"),
-        ("http://:pass@word@127.0.0.1:6379", r"\*\*\*@127.* begins with http://"),
-        ("redis://127.0.0.1:abc/0", "port is no number"),
-        ("redis://127.0.0.1:99999/0", "port is no number"),
-        ("redis://", "names no host"),
-        ("redis://127.0.0.1/first", "database first is no number"),
-    ],
-)
-def test_what_is_no_redis_is_refused_in_one_sentence(url: str, reason: str) -> None:
-    with pytest.raises(SetupError, match=reason) as refused:
-        check_redis_url(url)
-    assert "pass" not in refused.value.detail
-
-
-@pytest.mark.parametrize("url", ["redis://h", "redis://h:1", "rediss://u:p@h:1/15", "redis://[::1]:6379/0?db=1"])
-def test_what_may_be_a_redis_is_taken(url: str) -> None:
-    check_redis_url(url)
 
 
 def test_address_of_another_machine_is_told_from_busy_ports() -> None:

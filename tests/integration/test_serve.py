@@ -238,7 +238,6 @@ def test_second_fleet_on_the_same_folder_is_refused(pair: list[Fleet]) -> None:
     [
         ("--data", __file__, "this is a file"),
         ("--data", "/proc/nowhere", "nothing can be kept there"),
-        ("--redis", "127.0.0.1:6379", "lacks redis://"),
         ("--redis", "NINETY_NINE", "DB index is out of range"),
         ("--host", "192.0.2.1", "no address of this machine"),
     ],

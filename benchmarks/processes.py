@@ -40,9 +40,9 @@ def cpu_seconds(pids: list[int]) -> dict[str, float]:
 
 
 def redis_url_of(log: Path) -> str:
-    """The Redis that `serve` started, as its banner in the log says."""
+    """The Redis that `serve` started, as it says in the log once it is ready."""
     for _ in range(100):
-        found = re.search(r"Redis +(redis://\S+)", log.read_text())
+        found = re.search(r'(?:Redis +|"redis": ")(redis://[^\s"]+)', log.read_text())
         if found:
             return found[1]
         time.sleep(0.1)

@@ -26,7 +26,8 @@ import redis
 
 from corelane.artifacts import model_name
 from corelane.broker import bell_envelope, make_celery
-from corelane.cli.redis_server import find_server, free_port, server_argv
+from corelane.cli.ports import free_port
+from corelane.cli.redis_server import find_server, server_argv
 from corelane.costs import CHARS_PER_TOKEN
 from corelane.engine.batching import Share, Waiting, next_batch
 from corelane.engine.buckets import DEFAULT_BUCKETS, parse_buckets

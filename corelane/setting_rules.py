@@ -130,7 +130,8 @@ def check_secret(secret: SecretStr | None) -> SecretStr | None:
 
 def without_password(url: str) -> str:
     """Return a URL fit to be shown; a password may contain `@` and `/`."""
-    return re.sub(r"^([A-Za-z+]+://)?.*@", r"\1***@", url)
+    shown = re.sub(r"^([A-Za-z+]+://)?.*@", r"\1***@", url)
+    return re.sub(r"(?<=[?&])(username|password)=[^&#]*", r"\1=***", shown)
 
 
 def refusals(error: ValidationError, fields: Mapping[str, FieldInfo], given: Collection[str]) -> Iterator[str]:

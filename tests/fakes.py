@@ -1,6 +1,9 @@
-"""A Backend that computes nothing: its logits are a fixed function of each row's tokens. Real in every other way."""
+"""A Backend that computes nothing: its logits are a fixed function of each row's tokens. Real in every other way.
+And a Redis that only says its version.
+"""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -52,3 +55,11 @@ class FixedBackend:
 
     def health(self) -> None:
         return None
+
+
+def save_server_stand_in(folder: Path, version: str) -> Path:
+    """An executable that says it is some Redis, and cannot read what it is given."""
+    path = folder / "redis-server"
+    path.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo "{version}" && exit 0\necho "Bad file format"\nexit 1\n')
+    path.chmod(0o755)
+    return path

@@ -24,8 +24,11 @@ def sweep(app: Celery, upkeep: Upkeep) -> None:
     upkeep.forget()
     upkeep.went_round()
     tell_ended(upkeep)
-    if returned or silent:
+    if returned:
         log.warning("swept", returned=returned, rung=silent)
+    elif silent:
+        # Each second while a core loads its model, or its worker is replaced.
+        log.info("swept", returned=returned, rung=silent)
 
 
 def tell_ended(upkeep: Upkeep) -> None:

@@ -27,7 +27,8 @@ from corelane.calibration import read_calibration
 from corelane.cli.errors import exit_on_error
 from corelane.cli.folders import DataOption, nearest_existing
 from corelane.cli.output import print_line
-from corelane.cli.redis_server import find_server, port_is_free
+from corelane.cli.ports import port_is_free
+from corelane.cli.redis_server import find_server
 from corelane.cli.service import JsonOption
 from corelane.engine.cores import core_slots
 from corelane.engine.neuron_chips import CHIPS

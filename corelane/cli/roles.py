@@ -21,9 +21,13 @@ from corelane.settings import Settings, read_settings
 API_GRACE_S = 10
 
 
+#: How Celery's warning for root begins: 8 lines from each part, about a danger of pickled messages; ours are JSON.
+ROOT_WARNING = "You're running the worker with superuser privileges"
+
+
 def celery_argv(*arguments: str) -> list[str]:
     """A Celery command of this interpreter."""
-    return [sys.executable, "-m", "celery", "--quiet", "-A", "workers.app", *arguments]
+    return [sys.executable, "-W", f"ignore:{ROOT_WARNING}", "-m", "celery", "--quiet", "-A", "workers.app", *arguments]
 
 
 def worker_argv(core: Core) -> list[str]:
@@ -71,15 +75,18 @@ def worker_env(settings: Settings, slot: CoreSlot) -> dict[str, str]:
 def api(
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on.")] = None,
+    fd: Annotated[
+        int | None, typer.Option(min=3, help="A listening socket handed down by the parent process, instead.")
+    ] = None,
 ) -> None:
     """Run the HTTP API alone."""
     with exit_on_error():
         require("api", "fastapi", "hypercorn", "redis", "celery")
         settings = read_settings(host=host, port=port)
-        raise typer.Exit(run_api(settings))
+        raise typer.Exit(run_api(settings, fd))
 
 
-def run_api(settings: Settings) -> int:
+def run_api(settings: Settings, fd: int | None = None) -> int:
     """Serve until a signal comes; the exit status.
 
     Whoever waits for a job is answered as soon as the signal is there, before Hypercorn waits for open connections.
@@ -92,8 +99,8 @@ def run_api(settings: Settings) -> int:
     from api.app import create_app
     from api.server import make_config, serve
 
-    bind = f"[{settings.host}]:{settings.port}" if ":" in settings.host else f"{settings.host}:{settings.port}"
-    config = make_config(settings, bind, API_GRACE_S)
+    place = f"[{settings.host}]:{settings.port}" if ":" in settings.host else f"{settings.host}:{settings.port}"
+    config = make_config(settings, place if fd is None else f"fd://{fd}", API_GRACE_S)
     config.errorlog = logging.getLogger("hypercorn.error")
 
     async def serve_until_asked() -> None:

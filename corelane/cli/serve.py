@@ -1,6 +1,5 @@
 """``corelane serve``: a whole fleet on one machine. Finds or starts Redis, compiles the default model if need be,
-starts keeper, workers, deliveries, API and Flower in this order, waits until a question would be answered, and says
-where everything is.
+starts the parts (``own_fleet.py``), waits until a question would be answered, and says where everything is.
 
 Stops in order too: the API first, so that nothing new comes in; then the workers, which finish their batch; then
 the keeper, the deliveries and Flower; Redis last, with everything on disk.
@@ -8,48 +7,37 @@ the keeper, the deliveries and Flower; Redis last, with everything on disk.
 
 import asyncio
 import fcntl
-import os
-import re
 import secrets
 import signal
-import sys
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from socket import socket
 from typing import Annotated
 
 import typer
+from pydantic import SecretStr
 from rich.console import Console
-from rich.panel import Panel
 
-from corelane.artifacts import model_name
-from corelane.cli.compile import is_compiled
+from corelane.cli.addresses import http_url
+from corelane.cli.banner import banner, commands, facts, flower_url
 from corelane.cli.errors import exit_on_error, require
-from corelane.cli.redis_server import find_server, free_port, server_argv
-from corelane.cli.roles import deliveries_argv, flower_argv, flower_env, keeper_argv, worker_env
-from corelane.cli.supervisor import Part, Supervisor
+from corelane.cli.own_fleet import STOP_ORDER, Doors, compile_default, start_fleet, start_redis
+from corelane.cli.ports import PortClaim, hold_port
+from corelane.cli.supervisor import PARTS_FILE, Supervisor
+from corelane.cli.voice import JsonVoice, Page, PrettyVoice, Voice, as_json, entry
+from corelane.cli.webhook_secret import kept_secret, make_secret
 from corelane.engine.cores import core_slots
 from corelane.engine.neuron_chips import CHIPS
-from corelane.errors import SetupError, Unavailable
+from corelane.errors import CorelaneError, SetupError, Unavailable
+from corelane.setting_rules import without_password
 from corelane.settings import Settings, is_loopback, read_settings
 
 #: A fleet of one machine is ready well within this, models included, in seconds.
 READY_S = 300
 
-#: Redis answers well within this once it is started, a large append-only file included, in seconds.
-REDIS_S = 60
-
-#: A Redis that somebody else runs should answer at once; it is given this long, in seconds.
-GIVEN_REDIS_S = 5
-
-#: Workers of Neuron cores start this far apart, in seconds: longer than the runtime takes to claim its core.
-NEURON_STAGGER_S = 2
-
-#: Beyond the time of an attempt under way, the deliveries end within this, in seconds.
-DELIVERIES_GRACE_S = 5
-
-STOP_ORDER = (("api",), ("core",), ("keeper", "deliveries", "flower"), ("redis",))
+#: A ready API answers at once, in seconds.
+ASK_S = 5
 
 
 def serve(
@@ -59,153 +47,138 @@ def serve(
     data: Annotated[Path | None, typer.Option(help="Folder for everything kept on disk.")] = None,
     redis: Annotated[str | None, typer.Option(help="Redis URL; without it a server is found and started.")] = None,
     model: Annotated[str | None, typer.Option(help="The default model: name, folder or Hugging Face id.")] = None,
+    flower_port: Annotated[int | None, typer.Option(help="Port of Flower; the next free one if it is busy.")] = None,
+    flower: Annotated[
+        bool, typer.Option("--flower/--no-flower", help="Whether to start Flower, a page about the workers.")
+    ] = True,
 ) -> None:
     """Start everything on this machine and keep it running until Ctrl-C."""
     console = Console(highlight=False, soft_wrap=True)
     with exit_on_error():
         require("all", "fastapi", "hypercorn", "redis", "celery", "flower", "torch", "tokenizers")
-        settings = read_settings(host=host, port=port, cores=cores, data_dir=data, redis_url=redis, model=model)
-        settings = settings.model_copy(update={"data_dir": settings.data_dir.resolve()})
-        settings.data_dir.mkdir(parents=True, exist_ok=True)
-        with _only_one(settings.data_dir):
-            failure = asyncio.run(_serve(settings, console))
+        given = {"host": host, "port": port, "cores": cores, "data_dir": data, "redis_url": redis, "model": model}
+        settings = read_settings(**given, flower_port=flower_port)
+        is_pretty = settings.log_format == "pretty" or (settings.log_format == "auto" and console.is_terminal)
+        voice: Voice = PrettyVoice(console) if is_pretty else JsonVoice()
+        settings = settings.model_copy(
+            update={"data_dir": settings.data_dir.resolve(), "log_format": "pretty" if is_pretty else "json"}
+        )
+        try:
+            with _only_one(settings.data_dir):
+                failure = asyncio.run(_serve(settings, voice, has_flower=flower))
+        except CorelaneError as error:
+            if is_pretty:
+                raise
+            typer.echo(as_json(entry(error.detail, "error")), err=True)
+            raise typer.Exit(1) from None
     if failure is not None:
-        console.print(f"[bold red]corelane[/] [dim]│[/] stopped: {failure}")
+        voice.say(f"stopped: {failure}", "error")
         raise typer.Exit(1)
-    console.print("[bold]corelane[/] [dim]│[/] stopped")
+    voice.say("stopped")
 
 
-async def _serve(settings: Settings, console: Console) -> str | None:
+async def _serve(settings: Settings, voice: Voice, *, has_flower: bool) -> str | None:
     """Run the fleet; why it failed, or None."""
-    supervisor = Supervisor(console)
+    supervisor = Supervisor(voice, settings.data_dir / PARTS_FILE)
     loop = asyncio.get_running_loop()
     for sign in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(sign, supervisor.request_stop)
-    try:
-        settings, password = _choose(settings, supervisor, console)
-        settings = await _start_redis(settings, supervisor)
-        if not supervisor.is_over:
-            await _compile_default(settings, supervisor, console)
-        if not supervisor.is_over:
-            await _start_fleet(settings, supervisor, password)
-            await _until_ready(settings, supervisor)
-        if not supervisor.is_over:
-            if not await _has_key(settings):
-                url = without_password(settings.redis_url)
-                supervisor.say(f"no API key yet; make one: corelane keys create --name NAME --redis {url}", "yellow")
-            console.print(_banner(settings, password))
-            await supervisor.wait()
-    finally:
-        supervisor.say("stopping: api, workers, keeper, deliveries, flower, redis")
-        await supervisor.stop(STOP_ORDER)
+    settings = _sign_webhooks(_count_cores(settings), supervisor)
+    with closing(hold_port(settings.host, settings.port)) as listening:
+        settings, doors = _choose_doors(settings, supervisor, listening, has_flower=has_flower)
+        try:
+            await _run(settings, supervisor, doors)
+        except SetupError as error:
+            if not supervisor.has_begun:
+                raise
+            supervisor.fail(error.detail)
+        finally:
+            listening.close()
+            if supervisor.has_begun:
+                reason = f" because {supervisor.failure}" if supervisor.failure else ""
+                supervisor.say(f"stopping{reason}: api, workers, keeper, deliveries, flower, redis")
+            await supervisor.stop(STOP_ORDER)
     return supervisor.failure
 
 
-def _choose(settings: Settings, supervisor: Supervisor, console: Console) -> tuple[Settings, str]:
-    """Ports that are free, a number of cores that exists, a password for Flower, a log format for this terminal."""
+async def _run(settings: Settings, supervisor: Supervisor, doors: Doors) -> None:
+    """Start everything, say where it is, and wait for the end."""
+    settings = await start_redis(settings, supervisor)
+    if not supervisor.is_over:
+        await compile_default(settings, supervisor)
+    if not supervisor.is_over:
+        await start_fleet(settings, supervisor, doors)
+        await _until_ready(settings, supervisor)
+    if supervisor.is_over:
+        return
+    if doors.flower is not None:
+        settings = settings.model_copy(update={"flower_port": doors.flower.port})
+    redis = without_password(settings.redis_url)
+    supervisor.note(is_ready=True, redis=redis)
+    if not await _has_key(settings):
+        supervisor.say(f"no API key yet; make one: corelane keys create --name NAME --redis {redis}", "warning")
+    has_flower = doors.flower is not None
+    page = Page(
+        banner(settings, doors.password, has_flower=has_flower),
+        commands(settings),
+        facts(settings, doors.password, has_flower=has_flower),
+    )
+    supervisor.voice.announce(page)
+    await supervisor.wait()
+
+
+def _count_cores(settings: Settings) -> Settings:
+    """Settings with a number of cores that exists."""
     slots = len(core_slots(settings))
     cores = settings.cores or slots
     if cores > slots:
         devices = settings.target in (*CHIPS, "cuda")
         what = f"this machine has {slots}" if devices else f"this process may use {slots} CPUs"
         raise SetupError(f"--cores {cores}: {what}; choose 1 to {slots}")
-    port = free_port(settings.host, settings.port)
-    flower_port = free_port(settings.flower_host, settings.flower_port)
-    for name, wanted, taken in (("API", settings.port, port), ("Flower", settings.flower_port, flower_port)):
-        if wanted not in (0, taken):
-            supervisor.say(f"port {wanted} is busy: the {name} takes {taken}", "yellow")
+    return settings.model_copy(update={"cores": cores})
+
+
+def _sign_webhooks(settings: Settings, supervisor: Supervisor) -> Settings:
+    """Settings with a secret for webhooks: the one set, the one kept, or a new one.
+
+    None is made for a Redis that was given: others may share it, and all must sign with the same.
+    """
+    if settings.webhook_secret is not None:
+        return settings
+    secret: SecretStr | None = kept_secret(settings.data_dir)
+    if secret is None and "redis_url" not in settings.model_fields_set:
+        secret = make_secret(settings.data_dir)
+        supervisor.say("made a secret that signs webhooks; it is kept in the data folder")
+    return settings.model_copy(update={"webhook_secret": secret})
+
+
+def _choose_doors(
+    settings: Settings, supervisor: Supervisor, listening: socket, *, has_flower: bool
+) -> tuple[Settings, Doors]:
+    """The ports that are taken, and Flower's password."""
+    port = int(listening.getsockname()[1])
+    if settings.port not in (0, port):
+        supervisor.say(f"port {settings.port} is busy: the API listens on {port}", "warning")
     if settings.requires_keys:
         supervisor.say("the API answers only to those with a key (CORELANE_AUTH)")
     elif not is_loopback(settings.host):
         supervisor.say(
             f"the API listens on {settings.host} and asks nobody for a key (CORELANE_AUTH=off): put a proxy before it",
-            "yellow",
+            "warning",
         )
     secret = settings.flower_password
     password = secrets.token_urlsafe(12) if secret is None else secret.get_secret_value()
-    style = "pretty" if settings.log_format == "auto" and console.is_terminal else settings.log_format
-    update = {"cores": cores, "port": port, "flower_port": flower_port, "log_format": style}
-    return settings.model_copy(update=update), password
-
-
-async def _start_redis(settings: Settings, supervisor: Supervisor) -> Settings:
-    """Settings with the URL of a Redis that answers: the one given, or one of our own."""
-    if "redis_url" in settings.model_fields_set:
-        await _until_redis(settings.redis_url, supervisor, GIVEN_REDIS_S)
-        return settings
-    folder = settings.data_dir / "redis"
-    folder.mkdir(exist_ok=True)
-    binary = find_server()
-    with (Path(tempfile.gettempdir()) / f"corelane-redis-{os.getuid()}.lock").open("w") as lock:
-        # Two that start at once would find the same port free, and one would end up on the other's Redis.
-        await asyncio.to_thread(fcntl.flock, lock, fcntl.LOCK_EX)
-        port = free_port("127.0.0.1", 6379)
-        await supervisor.start(Part("redis", server_argv(binary, folder, port), settings.environment()))
-        url = f"redis://127.0.0.1:{port}/0"
-        await _until_redis(url, supervisor, REDIS_S)
-    supervisor.say(f"{binary.name} keeps its data in {folder}")
-    return settings.model_copy(update={"redis_url": url})
-
-
-async def _until_redis(url: str, supervisor: Supervisor, seconds: int) -> None:
-    """Wait for Redis to answer; raises SetupError if it does not within ``seconds``."""
-    from corelane.store.connections import Link
-
-    reason = ""
-    for _ in range(seconds * 5):
-        try:
-            await asyncio.to_thread(Link(url, timeout_s=2), "PING")
-            return
-        except Unavailable as error:
-            reason = error.detail
-        if await supervisor.wait(0.2):
-            return
-    raise SetupError(f"no Redis at {without_password(url)}: {reason}")
-
-
-async def _compile_default(settings: Settings, supervisor: Supervisor, console: Console) -> None:
-    """Compile the default model unless its artifact is there."""
-    name = model_name(settings.model)
-    if settings.target == "null" or is_compiled(settings, name, settings.target):
-        return
-    supervisor.say(f"compiling {name}, once")
-    argv = [sys.executable, "-m", "compile", settings.model, "--target", settings.target]
-    process = await asyncio.create_subprocess_exec(*argv, env=settings.environment())
-    stop = asyncio.create_task(supervisor.wait())
-    done = asyncio.create_task(process.wait())
-    await asyncio.wait((stop, done), return_when=asyncio.FIRST_COMPLETED)
-    stop.cancel()
-    if process.returncode is None:
-        process.terminate()
-        await process.wait()
-    elif process.returncode != 0:
-        raise SetupError(f"the default model {settings.model} could not be compiled; see above")
-    console.print()
-
-
-async def _start_fleet(settings: Settings, supervisor: Supervisor, password: str) -> None:
-    env = settings.environment(core=None)
-    corelane = [sys.executable, "-m", "corelane"]
-    await supervisor.start(Part("keeper", keeper_argv(settings.core_host), env))
-    for place, slot in enumerate(core_slots(settings)[: settings.cores]):
-        # Workers of one device that start at the same moment may find each other's cores busy.
-        if place and await supervisor.wait(stagger_s(settings)):
-            return
-        argv = [*corelane, "worker", "--core", str(slot.index)]
-        worker = worker_env(settings, slot)
-        await supervisor.start(Part(f"core{slot.index}", argv, worker, relaunch=True, grace_s=30))
-    grace_s = settings.webhook_timeout_s + DELIVERIES_GRACE_S
-    argv = deliveries_argv(settings.core_host)
-    await supervisor.start(Part("deliveries", argv, env, relaunch=True, grace_s=grace_s))
-    await supervisor.start(Part("api", [*corelane, "api"], env, grace_s=15))
-    await supervisor.start(Part("flower", flower_argv(settings), flower_env(settings, password)))
-
-
-def stagger_s(settings: Settings) -> float:
-    """Time between the starts of two workers, in seconds."""
-    if settings.stagger_s is not None:
-        return settings.stagger_s
-    return NEURON_STAGGER_S if settings.target in CHIPS else 0
+    settings = settings.model_copy(update={"port": port})
+    supervisor.note(api=http_url(settings.host, port))
+    if not has_flower:
+        return settings, Doors(listening, None, password)
+    claim = PortClaim(settings.flower_host, settings.flower_port, "--flower-port")
+    taken = claim.choose()
+    if settings.flower_port not in (0, taken):
+        supervisor.say(f"port {settings.flower_port} is busy: Flower listens on {taken}", "warning")
+    settings = settings.model_copy(update={"flower_port": taken})
+    supervisor.note(flower=flower_url(settings))
+    return settings, Doors(listening, claim, password)
 
 
 async def _until_ready(settings: Settings, supervisor: Supervisor) -> None:
@@ -219,7 +192,7 @@ async def _until_ready(settings: Settings, supervisor: Supervisor) -> None:
     waiting: list[str] = []
     # The cores are read from Redis: the API would ask for a key.
     link = AsyncLink(settings.redis_url)
-    with Client(_url(settings), max_retries=0) as client:
+    with Client(http_url(settings.host, settings.port), max_retries=0, timeout_s=ASK_S) as client:
         while not supervisor.is_over:
             with suppress(Unavailable):
                 cores = [core for core in await Fleet(link).cores() if "state" in core]
@@ -253,36 +226,17 @@ async def _has_key(settings: Settings) -> bool:
         await link.close()
 
 
-def _banner(settings: Settings, password: str) -> Panel:
-    url = _url(settings)
-    flower = f"http://{settings.flower_host}:{settings.flower_port}"
-    key = " --api-key clk_…" if settings.requires_keys else ""
-    return Panel.fit(
-        f"[bold green]ready[/]: {settings.cores} core{'s' if settings.cores != 1 else ''}, {settings.model}\n\n"
-        f"API      {url}\n"
-        f"Docs     {url}/docs\n"
-        f"Flower   {flower}   user [bold]{settings.flower_user}[/], password [bold]{password}[/]\n"
-        f"Redis    {without_password(settings.redis_url)}\n\n"
-        f'Try      corelane ask "Who wrote it?" --context "Ada wrote it." --url {url}{key}\n'
-        "Stop     Ctrl-C",
-        title="Corelane",
-    )
-
-
-def without_password(url: str) -> str:
-    """A Redis URL that may be shown."""
-    return re.sub(r"(?<=://)([^:@/]*):[^@/]*@", r"\1:***@", url)
-
-
-def _url(settings: Settings) -> str:
-    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(settings.host, settings.host)  # noqa: S104  # compared only
-    return f"http://{host}:{settings.port}"
-
-
 @contextmanager
 def _only_one(folder: Path) -> Iterator[None]:
-    """Hold the data folder; raises SetupError if another fleet does."""
-    with (folder / "serve.lock").open("w") as lock:
+    """Hold the data folder; raises SetupError if another fleet does, or if nothing can be kept there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / "serve.lock").open("w")
+    except (FileExistsError, NotADirectoryError):
+        raise SetupError(f"--data {folder}: this is a file, or lies below one; give a folder") from None
+    except OSError as error:
+        raise SetupError(f"--data {folder}: nothing can be kept there: {error.strerror}") from None
+    with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -1,65 +1,63 @@
-"""Running the parts of one machine: started in order, watched, relaunched where that is their way, stopped in order.
+"""Running the parts of one machine: started in order, watched, relaunched when they die, stopped in order.
 
 Each part is a process group of its own, so Ctrl-C reaches only the supervisor; each dies with it, so a killed
-supervisor leaves no orphans. Lines a part writes are shown behind its coloured name. A part that may be relaunched
-(a worker) comes back with growing pauses; one that keeps dying, or any other part that ends unasked, ends
-everything with a failure, whatever status it ended with.
+supervisor leaves no orphans, and what a killed part leaves behind is killed too. Lines a part writes are shown with its
+name. Which part runs under which process id stands in ``parts.json``, with the addresses of the service. When a part is
+given up is said in ``parts.py``.
 """
 
 import asyncio
 import ctypes
+import os
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
 
-from rich.console import Console
-from rich.text import Text
+import orjson
+
+from corelane.cli.parts import PRESUMED_UP_S, Part, describe_status
+from corelane.cli.voice import Level, Voice
+from corelane.errors import SetupError
 
 #: PR_SET_PDEATHSIG of prctl(2): the signal a process gets when its parent dies.
 PR_SET_PDEATHSIG = 1
 
-#: Pauses before a part is relaunched, in seconds; one that lived longer than STABLE_S starts over at the first.
-RELAUNCH_PAUSES_S = (0.2, 1, 2, 5, 10)
+#: Time between two looks whether a part is up, in seconds.
+PROBE_S = 0.25
 
-#: A part that lived this long was well, in seconds: what cannot start dies sooner, and what is killed now and then
-#: must not end the service.
-STABLE_S = 15
+#: What a part wrote last is read for at most this long after its end, in seconds.
+LAST_WORDS_S = 1
 
 #: Longest line shown of a part, in bytes; the rest of it follows as lines of its own.
 LINE_LIMIT = 1 << 20
 
-COLOURS = ("cyan", "green", "magenta", "yellow", "blue", "bright_cyan", "bright_green", "bright_magenta")
-
-
-@dataclass(slots=True)
-class Part:
-    """One process to run: what it is called, how it starts, and how long it may take to stop."""
-
-    name: str
-    argv: Sequence[str]
-    env: Mapping[str, str]
-    relaunch: bool = False
-    grace_s: float = 10
-    process: asyncio.subprocess.Process | None = None
-    crashes: list[float] = field(default_factory=list)
+PARTS_FILE = "parts.json"
 
 
 class Supervisor:
-    """Runs parts until asked to stop or one fails for good."""
+    """Runs parts until asked to stop or one that is needed is given up."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self, voice: Voice, parts_file: Path) -> None:
+        self.voice = voice
+        self._parts_file = parts_file
+        self._about: dict[str, object] = {"is_ready": False}
         self._parts: list[Part] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._over = asyncio.Event()
         self._stopping = False
         self.failure: str | None = None
 
-    def say(self, text: str, style: str = "bold") -> None:
+    def say(self, text: str, level: Level = "info") -> None:
         """A line of the supervisor's own."""
-        self._console.print(Text("corelane", style=style).append(" │ ", style="dim").append(text, style=style))
+        self.voice.say(text, level)
+
+    def note(self, **about: object) -> None:
+        """Write something about the service into ``parts.json``."""
+        self._about |= about
+        self._note_parts()
 
     def request_stop(self) -> None:
         """Have ``wait`` return; safe from a signal handler."""
@@ -71,18 +69,23 @@ class Supervisor:
         self._over.set()
 
     @property
+    def has_begun(self) -> bool:
+        """Whether there is anything to stop."""
+        return bool(self._parts)
+
+    @property
     def is_over(self) -> bool:
-        """Whether a stop was asked for or a part failed."""
+        """Whether a stop was asked for or a needed part was given up."""
         return self._over.is_set()
 
     async def start(self, part: Part) -> None:
         """Launch a part and watch it from now on."""
         self._parts.append(part)
-        await self._launch(part)
-        self._tasks.append(asyncio.create_task(self._watch(part), name=part.name))
+        output = await self._launch(part)
+        self._tasks.append(asyncio.create_task(self._watch(part, output), name=part.name))
 
     async def wait(self, timeout_s: float | None = None) -> bool:
-        """Until a stop is asked for or a part fails; False after ``timeout_s`` without either."""
+        """Until a stop is asked for or a part is given up; False after ``timeout_s`` without either."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._over.wait(), timeout_s)
         return self._over.is_set()
@@ -97,6 +100,7 @@ class Supervisor:
         for group in groups:
             await asyncio.gather(*(self._stop_part(part) for part in group))
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._parts_file.unlink(missing_ok=True)
 
     async def _stop_part(self, part: Part) -> None:
         process = part.process
@@ -105,58 +109,137 @@ class Supervisor:
         for sign, grace_s in ((signal.SIGTERM, part.grace_s), (signal.SIGQUIT, 3), (signal.SIGKILL, 3)):
             with suppress(ProcessLookupError):
                 process.send_signal(sign)
+                # One that was stopped with SIGSTOP could not obey.
+                process.send_signal(signal.SIGCONT)
             with suppress(TimeoutError):
                 await asyncio.wait_for(process.wait(), grace_s)
                 return
-            self.say(f"{part.name} did not stop within {grace_s:g} s of {sign.name}", "yellow")
+            self.say(f"{part.name} did not stop within {grace_s:g} s of {sign.name}", "warning")
 
-    async def _launch(self, part: Part) -> None:
-        part.process = await asyncio.create_subprocess_exec(
-            *part.argv,
-            env=dict(part.env),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            start_new_session=True,
-            preexec_fn=_die_with_parent,
-            limit=LINE_LIMIT,
-        )
+    async def _launch(self, part: Part) -> BinaryIO:
+        """Start its process; the end of a pipe from which to read what it writes.
 
-    async def _watch(self, part: Part) -> None:
+        The pipe is ours: with asyncio's, a process has ended only when nobody holds the other end any more.
+        """
+        argv = part.argv() if callable(part.argv) else part.argv
+        reading, writing = os.pipe()
+        try:
+            part.process = await asyncio.create_subprocess_exec(
+                *argv,
+                env=dict(part.env),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=writing,
+                stderr=writing,
+                pass_fds=part.fds,
+                start_new_session=True,
+                preexec_fn=_die_with_parent,
+            )
+        except BaseException:
+            os.close(reading)
+            raise
+        finally:
+            os.close(writing)
+        part.history.launched()
+        self._note_parts()
+        return os.fdopen(reading, "rb", 0)
+
+    async def _watch(self, part: Part, output: BinaryIO) -> None:
+        """Relaunch the part each time it dies, until it is given up or everything stops."""
+        history = part.history
         while True:
-            began = time.monotonic()
-            status = await self._follow(part)
+            status, lived_s = await self._live(part, output)
             if self._stopping:
                 return
-            if not part.relaunch:
-                self.fail(f"{part.name} ended unasked with status {status}")
+            history.died(status, lived_s)
+            if part.needed and history.is_hopeless(part.first_tries):
+                times = f", {len(history.deaths)} times in a row" if len(history.deaths) > 1 else ""
+                self.fail(f"{part.name} keeps failing: it {describe_status(status)}{times}; its reason stands above")
                 return
-            part.crashes = [*part.crashes, began] if time.monotonic() - began < STABLE_S else [began]
-            if len(part.crashes) > len(RELAUNCH_PAUSES_S):
-                self.fail(f"{part.name} keeps dying (status {status}, {len(part.crashes)} times in a row)")
+            self.say(f"{part.name} {describe_status(status)}; it comes back in {history.pause_s:g} s", "error")
+            if await self.wait(history.pause_s):
                 return
-            pause = RELAUNCH_PAUSES_S[len(part.crashes) - 1]
-            self.say(f"{part.name} died with status {status}; it comes back in {pause:g} s", "bold red")
-            if await self.wait(pause):
-                return
-            await self._launch(part)
+            while (next_output := await self._relaunch(part)) is None:
+                if await self.wait(history.pause_s):
+                    return
+            output = next_output
 
-    async def _follow(self, part: Part) -> int:
-        """Show what a part writes until it ends; its status."""
+    async def _relaunch(self, part: Part) -> BinaryIO | None:
+        """Launch it again; None where the machine has no process or memory to spare now."""
+        try:
+            output = await self._launch(part)
+        except (OSError, SetupError) as error:
+            self.say(f"{part.name} cannot be launched: {error}", "error")
+            return None
+        self.say(f"{part.name} is launched again")
+        return output
+
+    async def _live(self, part: Part, output: BinaryIO) -> tuple[int, float]:
+        """One life of a part: its exit status, and its length in seconds."""
         process = part.process
-        if process is None or process.stdout is None:
-            return -1
-        colour = COLOURS[self._parts.index(part) % len(COLOURS)]
+        if process is None:
+            return -1, 0
+        began = time.monotonic()
+        lines = asyncio.StreamReader(limit=LINE_LIMIT)
+        loop = asyncio.get_running_loop()
+        pipe, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), output)
+        showing = asyncio.create_task(self._show(part, lines))
+        probing = asyncio.create_task(self._probe(part, process.pid))
+        try:
+            status = await process.wait()
+            lived_s = time.monotonic() - began
+            if not self._stopping:
+                # A killed worker's child may be frozen, and would hold its core.
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)
+            await asyncio.wait((showing,), timeout=LAST_WORDS_S)
+            return status, lived_s
+        finally:
+            probing.cancel()
+            showing.cancel()
+            pipe.close()
+
+    async def _probe(self, part: Part, pid: int) -> None:
+        """Ask until the part is up."""
+        if part.is_up is None:
+            await asyncio.sleep(PRESUMED_UP_S)
+        else:
+            while not await part.is_up(pid):
+                await asyncio.sleep(PROBE_S)
+        part.history.came_up()
+        self._note_parts()
+
+    async def _show(self, part: Part, output: asyncio.StreamReader) -> None:
+        """Show what a part writes until nobody can write any more."""
         while True:
             try:
-                line = await process.stdout.readline()
+                line = await output.readline()
             except ValueError:
                 continue
             if not line:
-                break
-            text = Text.from_ansi(line.decode(errors="replace").rstrip())
-            self._console.print(Text(f"{part.name:8}", style=colour).append(" │ ", style="dim").append_text(text))
-        return await process.wait()
+                return
+            text = line.decode(errors="replace").rstrip()
+            if text:
+                self.voice.show(part.name, text)
+            if part.comment is not None and (comment := part.comment(text)):
+                self.say(comment, "error")
+
+    def _note_parts(self) -> None:
+        """Write down which part runs under which process id. A full disk is no reason to end the service."""
+        known = {
+            part.name: {
+                "pid": part.process.pid,
+                "launched_at": part.history.launched_at.isoformat(timespec="milliseconds"),
+                "launches": part.history.launches,
+                "is_up": part.history.is_up,
+            }
+            for part in self._parts
+            if part.process is not None
+        }
+        found = {"pid": os.getpid(), **self._about, "parts": known}
+        beside = self._parts_file.with_suffix(".new")
+        with suppress(OSError):
+            beside.write_bytes(orjson.dumps(found, option=orjson.OPT_INDENT_2))
+            beside.replace(self._parts_file)
 
 
 def _die_with_parent() -> None:

@@ -1,5 +1,6 @@
 """``corelane webhooks``: what became of a job's webhooks, one posted again, and a receiver for trying them out."""
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -7,6 +8,7 @@ import typer
 from corelane.cli.errors import exit_on_error
 from corelane.cli.output import make_table, print_fields, print_line, print_table, short_time
 from corelane.cli.service import JsonOption, KeyOption, UrlOption, connect
+from corelane.errors import SetupError
 
 webhooks = typer.Typer(help="Webhooks: list a job's, post one again, try them out.", no_args_is_help=True)
 
@@ -65,6 +67,25 @@ def listen(
         from corelane.cli.receiver import receive
 
         receive(host, port, secret, as_json, count)
+
+
+@webhooks.command()
+def secret(
+    data: Annotated[Path | None, typer.Option(help="The data folder of `corelane serve`.")] = None,
+) -> None:
+    """Show the secret that signs webhooks: the one set, else the one that `corelane serve` made."""
+    with exit_on_error():
+        from corelane.cli.webhook_secret import kept_secret
+        from corelane.settings import read_settings
+
+        settings = read_settings(data_dir=data)
+        found = settings.webhook_secret or kept_secret(settings.data_dir)
+        if found is None:
+            raise SetupError(
+                f"there is no secret in {settings.data_dir.resolve()}: `corelane serve` makes one; give its folder "
+                "with --data, or set CORELANE_WEBHOOK_SECRET"
+            )
+        typer.echo(found.get_secret_value())
 
 
 def last_attempt(delivery: dict[str, Any]) -> str:

@@ -2,8 +2,8 @@
 built-in model. One for the whole run; tests that kill parts leave it whole again.
 """
 
+import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -18,7 +18,6 @@ import pytest
 
 from corelane.client import Client
 from corelane.engine.cores import cpu_slots
-from corelane.errors import ServiceUnreachable
 from tests.conftest import free_port
 
 FLOWER = ("corelane", "flower-password-for-tests")
@@ -49,10 +48,13 @@ class Fleet:
     def states(self) -> dict[str, dict]:
         return {core["core"]: core for core in self.api.get("/v1/cores").json()["data"]}
 
+    def noted(self) -> dict:
+        """What operators find about it in the data folder while it runs."""
+        return json.loads((self.data / "parts.json").read_bytes())
+
     def redis_url(self) -> str:
-        """The Redis it started, as its banner says."""
-        [url] = set(re.findall(r"Redis\s+(redis://\S+)", self.log.read_text(errors="replace")))
-        return url
+        """The Redis it started."""
+        return self.noted()["redis"]
 
     def wait_whole(self) -> None:
         """Until every core is up and waiting."""
@@ -92,25 +94,24 @@ def start_fleet(folder: Path, artifacts: Path, *extra: str, **env: str) -> Fleet
     }
     with log.open("wb") as out:
         process = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT, env=dict(os.environ) | settings)
-    url, flower_url = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{flower_port}"
-    api = httpx2.Client(base_url=url, timeout=70)
-    fleet = Fleet(url, flower_url, folder, log, process, cores, api)
 
     def ready() -> bool:
         if process.poll() is not None:
             raise RuntimeError("serve ended:\n" + log.read_text(errors="replace")[-4000:])
         try:
-            with Client(fleet.url, max_retries=0) as client:
-                return client.ready() and b"Stop     Ctrl-C" in log.read_bytes()
-        except ServiceUnreachable:
+            noted = json.loads((folder / "parts.json").read_bytes())
+        except FileNotFoundError:
             return False
+        return noted["pid"] == process.pid and noted["is_ready"]
 
     try:
         wait_for(ready, READY_S)
     except BaseException:
         process.kill()
         raise
-    return fleet
+    noted = json.loads((folder / "parts.json").read_bytes())
+    api = httpx2.Client(base_url=noted["api"], timeout=70)
+    return Fleet(noted["api"], noted.get("flower", ""), folder, log, process, cores, api)
 
 
 def stop_fleet(fleet: Fleet) -> int:

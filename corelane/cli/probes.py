@@ -1,0 +1,77 @@
+"""Whether a part of `corelane serve` is up: Redis answers, the API listens, a worker's child has reported its core.
+
+Each answers no where it cannot tell, and never raises.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+
+from corelane.errors import CorelaneError
+from corelane.lanes import Core
+
+#: A part that is up answers at once, in seconds.
+PROBE_TIMEOUT_S = 2
+
+Probe = Callable[[int], Awaitable[bool]]
+
+
+def redis_probe(url: str) -> Probe:
+    """Whether Redis has read its file and answers."""
+
+    async def is_up(_: int) -> bool:
+        return await _ask(url, "PING") is not None
+
+    return is_up
+
+
+def core_probe(url: str, core: Core) -> Probe:
+    """Whether a child of this worker has reported the core, in whatever state."""
+
+    async def is_up(pid: int) -> bool:
+        child = await _ask(url, "HGET", f"cl:core:{core}", "pid")
+        return child is not None and parent_of(int(child)) == pid
+
+    return is_up
+
+
+def http_probe(host: str, port: int) -> Probe:
+    """Whether a server there answers requests, whatever it says."""
+
+    async def is_up(_: int) -> bool:
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(PROBE_TIMEOUT_S):
+                reader, writer = await asyncio.open_connection(host, port)
+                try:
+                    writer.write(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+                    return (await reader.readline()).startswith(b"HTTP/1.1 ")
+                finally:
+                    writer.close()
+        return False
+
+    return is_up
+
+
+def parent_of(pid: int) -> int | None:
+    """The parent of a process; None if there is no such process."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    return int(status.rpartition(")")[2].split()[1])
+
+
+async def _ask(url: str, *command: str) -> bytes | None:
+    from redis.exceptions import RedisError
+
+    from corelane.store.async_link import AsyncLink
+
+    link = AsyncLink(url, PROBE_TIMEOUT_S)
+    try:
+        reply = await link(*command)
+        return bytes(reply) if isinstance(reply, bytes) else None if reply is None else str(reply).encode()
+    except (CorelaneError, RedisError):
+        return None
+    finally:
+        await link.close()

@@ -1,0 +1,73 @@
+"""Addresses are shown without passwords, refused with a sentence, and ports are held without a race."""
+
+import socket
+from contextlib import closing
+
+import pytest
+
+from corelane.cli.addresses import http_url
+from corelane.cli.ports import PortClaim, check_host, free_port, hold_port
+from corelane.errors import SetupError
+from corelane.setting_rules import without_password
+from tests.conftest import free_port as any_port
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://127.0.0.1:6379/0", "redis://127.0.0.1:6379/0"),
+        ("rediss://user:se:cret@host:1/0", "rediss://***@host:1/0"),
+        ("redis://:secret@host/0", "redis://***@host/0"),
+        ("redis://:p@ss/w@host/0", "redis://***@host/0"),
+        ("me:p@ss@host", "***@host"),
+        ("redis://host/0?password=secret&db=1", "redis://host/0?password=***&db=1"),
+    ],
+)
+def test_passwords_are_not_shown(url: str, shown: str) -> None:
+    assert without_password(url) == shown
+
+
+def test_address_of_another_machine_is_told_from_busy_ports() -> None:
+    with pytest.raises(SetupError, match=r"192\.0\.2\.1 is no address of this machine"):
+        hold_port("192.0.2.1", 18780)
+    with pytest.raises(SetupError, match="no address of this machine"):
+        free_port("192.0.2.1", 18780)
+    check_host("0.0.0.0")
+
+
+def test_held_port_is_taken_by_nobody_else() -> None:
+    with closing(hold_port("127.0.0.1", any_port())) as held:
+        port = held.getsockname()[1]
+        with closing(hold_port("127.0.0.1", port)) as other:
+            assert other.getsockname()[1] > port
+        assert free_port("127.0.0.1", port) > port
+
+
+def test_caller_waits_while_nobody_answers_on_a_held_port() -> None:
+    with closing(hold_port("127.0.0.1", 0)) as held, socket.create_connection(held.getsockname(), 5) as caller:
+        caller.sendall(b"hello")
+        accepted, _ = held.accept()
+        with accepted:
+            assert accepted.recv(5) == b"hello"
+
+
+def test_two_that_start_at_once_claim_different_ports_and_keep_them() -> None:
+    wanted = any_port()
+    first, second = (PortClaim("127.0.0.1", wanted, "--flower-port") for _ in range(2))
+    assert first.choose() == wanted
+    assert second.choose() > wanted
+    assert first.choose() == wanted
+    first.release()
+    second.release()
+
+
+def test_port_that_was_taken_after_all_is_chosen_again() -> None:
+    claim = PortClaim("127.0.0.1", any_port(), "--flower-port")
+    with closing(hold_port("127.0.0.1", claim.choose())) as taken:
+        assert claim.choose() > taken.getsockname()[1]
+    claim.release()
+
+
+def test_addresses_can_be_opened_from_here() -> None:
+    assert http_url("0.0.0.0", 80) == "http://127.0.0.1:80"
+    assert http_url("::", 80) == "http://[::1]:80"

@@ -1,0 +1,168 @@
+"""The supervisor with real processes: who comes back, who is given up, where each can be found."""
+
+import asyncio
+import io
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import orjson
+import pytest
+from rich.console import Console
+
+from corelane.cli.parts import MOST_KILLS, RELAUNCH_PAUSES_S, STABLE_S, History, Part
+from corelane.cli.supervisor import PARTS_FILE, Supervisor
+from corelane.cli.voice import PrettyVoice
+
+pytestmark = pytest.mark.anyio
+
+SLEEPER = (sys.executable, "-c", "import time; time.sleep(600)")
+
+#: Starts a process of its own and notes its id.
+PARENT = """
+import subprocess, sys, time
+from pathlib import Path
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+Path(sys.argv[1]).write_text(f"{child.pid}.")
+time.sleep(600)
+"""
+
+#: Exit statuses of those that were killed, and of those that ended by a fault of their own.
+KILLED, BROKE = -signal.SIGKILL, 1
+
+
+def lived(*lives: tuple[bool, int, float]) -> History:
+    """A part after some lives: whether it came up, its status, its length in seconds."""
+    history = History()
+    for came_up, status, seconds in lives:
+        history.launched()
+        if came_up:
+            history.came_up()
+        history.died(status, seconds)
+    return history
+
+
+def test_part_that_is_killed_while_well_comes_back_at_once_however_often() -> None:
+    history = lived(*[(True, KILLED, 1.0)] * 100)
+    assert not history.is_hopeless(first_tries=2)
+    assert history.pause_s == RELAUNCH_PAUSES_S[0]
+
+
+def test_part_that_never_comes_up_is_given_up_after_its_first_tries() -> None:
+    assert not lived((False, BROKE, 0.1)).is_hopeless(first_tries=2)
+    assert lived(*[(False, BROKE, 0.1)] * 2).is_hopeless(first_tries=2)
+
+
+def test_part_that_was_up_once_gets_more_patience() -> None:
+    well = (True, KILLED, STABLE_S + 1.0)
+    assert not lived(well, *[(False, BROKE, 0.1)] * 2).is_hopeless(first_tries=2)
+    assert lived(well, *[(False, BROKE, 0.1)] * len(RELAUNCH_PAUSES_S)).is_hopeless(first_tries=2)
+
+
+def test_part_that_breaks_down_right_after_it_came_up_is_given_up() -> None:
+    assert lived(*[(True, BROKE, 1.0)] * len(RELAUNCH_PAUSES_S)).is_hopeless(first_tries=2)
+
+
+def test_part_that_is_killed_before_it_is_up_gets_growing_pauses_and_many_tries() -> None:
+    history = lived(*[(False, KILLED, 0.1)] * (MOST_KILLS - 1))
+    assert not history.is_hopeless(first_tries=2)
+    assert history.pause_s == RELAUNCH_PAUSES_S[-1]
+    history.died(KILLED, 0.1)
+    assert history.is_hopeless(first_tries=2)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+async def always(_: int) -> bool:
+    return True
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def told() -> io.StringIO:
+    return io.StringIO()
+
+
+@pytest.fixture
+def supervisor(told: io.StringIO, tmp_path: Path) -> Supervisor:
+    return Supervisor(PrettyVoice(Console(file=told, soft_wrap=True)), tmp_path / PARTS_FILE)
+
+
+def found(folder: Path, name: str) -> dict:
+    return orjson.loads((folder / PARTS_FILE).read_bytes())["parts"][name]
+
+
+async def test_killed_part_runs_again_under_a_process_id_that_can_be_found(
+    supervisor: Supervisor, told: io.StringIO, tmp_path: Path
+) -> None:
+    await supervisor.start(Part("redis", SLEEPER, os.environ, first_tries=1, is_up=always))
+    pids: set[int] = set()
+    for _ in range(4):
+        await until(lambda: found(tmp_path, "redis")["pid"] not in pids and found(tmp_path, "redis")["is_up"])
+        pids.add(pid := found(tmp_path, "redis")["pid"])
+        os.kill(pid, signal.SIGKILL)
+    assert len(pids) == 4
+    assert not supervisor.is_over
+    assert "redis was ended by SIGKILL; it comes back in 0.2 s" in told.getvalue()
+    await supervisor.stop([("redis",)])
+    assert not (tmp_path / PARTS_FILE).exists()
+
+
+async def test_needed_part_that_cannot_start_ends_the_service_with_its_reason(supervisor: Supervisor) -> None:
+    broken = (sys.executable, "-c", "raise SystemExit(3)")
+    await supervisor.start(Part("api", broken, os.environ, first_tries=2))
+    assert await supervisor.wait(30)
+    assert supervisor.failure is not None
+    assert supervisor.failure.startswith("api keeps failing: it ended with status 3, 2 times in a row")
+    await supervisor.stop([])
+
+
+async def test_part_that_is_not_needed_is_tried_on(supervisor: Supervisor, told: io.StringIO, tmp_path: Path) -> None:
+    broken = (sys.executable, "-c", "raise SystemExit(3)")
+    await supervisor.start(Part("flower", broken, os.environ, needed=False, first_tries=1))
+    await until(lambda: found(tmp_path, "flower")["launches"] == 3)
+    assert not supervisor.is_over
+    assert "flower ended with status 3; it comes back in 1 s" in told.getvalue()
+    await supervisor.stop([])
+
+
+async def test_what_a_killed_part_leaves_behind_is_killed_and_holds_up_nothing(
+    supervisor: Supervisor, tmp_path: Path
+) -> None:
+    """A worker's child that is frozen holds its core, and the pipe for its lines."""
+    note = tmp_path / "child"
+    await supervisor.start(Part("core0", (sys.executable, "-c", PARENT, str(note)), os.environ, is_up=always))
+    await until(lambda: note.exists() and note.read_text().endswith("."))
+    left = int(note.read_text()[:-1])
+    os.kill(left, signal.SIGSTOP)
+    await until(lambda: found(tmp_path, "core0")["is_up"])
+    os.kill(found(tmp_path, "core0")["pid"], signal.SIGKILL)
+    await until(lambda: found(tmp_path, "core0")["launches"] == 2)
+    await until(lambda: is_gone(left))
+    await supervisor.stop([])
+
+
+async def test_stopped_part_is_ended_in_an_orderly_way(
+    supervisor: Supervisor, told: io.StringIO, tmp_path: Path
+) -> None:
+    await supervisor.start(Part("keeper", SLEEPER, os.environ, needed=False))
+    os.kill(found(tmp_path, "keeper")["pid"], signal.SIGSTOP)
+    await supervisor.stop([("keeper",)])
+    assert "did not stop" not in told.getvalue()
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True

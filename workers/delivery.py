@@ -12,6 +12,7 @@ import threading
 import time
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -129,15 +130,23 @@ def deliver(settings: Settings, store: DeliveryStore, delivery_id: str, hold: Ho
     delivery = _first_look(store, delivery_id)
     if delivery is None or delivery.state != "pending":
         return
-    at_ms = store.now_ms()
-    payload = delivery.payload or store.fix(delivery_id, make_payload(settings, delivery))
-    if payload is None:
-        return
-    reach("delivery.payload_kept", settings.armed_faults)
-    reply = _attempt(settings, delivery, payload)
-    reach("delivery.posted", settings.armed_faults)
-    tries = delivery.tries + 1
+    at_ms, tries = store.now_ms(), delivery.tries + 1
+    try:
+        payload = delivery.payload or store.fix(delivery_id, make_payload(settings, delivery))
+        if payload is None:
+            return
+        reach("delivery.payload_kept", settings.armed_faults)
+        reply, is_ours = _attempt(settings, delivery, payload), False
+        reach("delivery.posted", settings.armed_faults)
+    except Unavailable:
+        raise
+    except Exception as error:
+        # Nobody foresaw it, so it may come again: counted as an attempt, it leaves its place to others and ends.
+        log.exception("delivery_broke", delivery=delivery_id)
+        reply, is_ours = Reply(0, 0, error=f"internal error, not the receiver's: {type(error).__name__}"), True
     verdict = judge(reply, tries, settings.webhook_retries_s, random.random(), datetime.now(UTC))
+    if is_ours:
+        verdict = replace(verdict, is_host_well=True)
     if verdict.outcome == "failed" and not hold.lasts:
         log.info("delivery_lapsed", delivery=delivery_id, host=delivery.host, status=reply.status, error=reply.error)
         return

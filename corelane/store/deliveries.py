@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import orjson
 
@@ -91,42 +91,12 @@ class Attempt:
         return orjson.dumps((self.at_ms, self.status, self.duration_ms, self.error, self.snippet))
 
 
-def schedule_command(
-    settings: Settings,
-    event: str,
-    subject: str,
-    owner: str,
-    url: str,
-    data: Mapping[str, Any],
-    headers: Mapping[str, str] | None = None,
-) -> tuple[Any, ...]:
-    """The arguments of the script ``schedule``, for either kind of link."""
-    return (event, subject, owner, url, settings.results_ttl_s, orjson.dumps(data), orjson.dumps(headers or {}))
-
-
 class DeliveryStore:
     """Hands out due deliveries and keeps what came of them. Not thread-safe: one for each thread."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._link = Link(settings.redis_url)
-
-    def schedule(
-        self,
-        event: str,
-        subject: str,
-        owner: str,
-        url: str,
-        data: Mapping[str, Any],
-        headers: Mapping[str, str] | None = None,
-    ) -> str:
-        """Announce an event of a subject (``batch_…``) to a URL; the delivery's id.
-
-        ``event`` is ``KIND.WHAT``; it is announced once for each subject, however often this is called. ``data``
-        becomes the payload's data; ``headers`` (a request id, a traceparent) are sent along.
-        """
-        command = schedule_command(self._settings, event, subject, owner, url, data, headers)
-        return str(self._link.run("schedule", *command).decode())
 
     def take(self, limit: int, lease_s: float = LEASE_S) -> list[str]:
         """Ids of deliveries to try now, at most so many; each is handed out again unless it is held or reported."""

@@ -42,7 +42,6 @@ NAMES = (
     "begin_batch",
     "step_batch",
     "cancel_batch",
-    "schedule",
     "take_due",
     "hold",
     "fix",

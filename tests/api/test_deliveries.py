@@ -6,9 +6,9 @@ import redis
 from corelane.keys import Scope, unchecked_owner
 from corelane.settings import Settings
 from corelane.store.connections import Link
-from corelane.store.deliveries import DeliveryStore
 from corelane.store.keys import KeyStore
 from tests.api.test_gate import bearer, run
+from tests.deliveries_for_tests import schedule
 
 
 def give_up(raw: redis.Redis, delivery: str) -> None:
@@ -16,13 +16,13 @@ def give_up(raw: redis.Redis, delivery: str) -> None:
     raw.zadd("cl:dead", {delivery: 1})
 
 
-def schedule(settings: Settings, owner: str, name: str) -> str:
-    return DeliveryStore(settings).schedule("job.completed", f"job_{name}", owner, "https://a.test/", {})
+def schedule_one(settings: Settings, owner: str, name: str) -> str:
+    return schedule(settings, "job.completed", f"job_{name}", owner, "https://a.test/", {})
 
 
 def test_without_checked_keys_nobody_sees_anothers_deliveries(settings: Settings, raw: redis.Redis) -> None:
-    mine, other = (schedule(settings, unchecked_owner(key), f"0{key}") for key in ("alice", "b0b"))
-    public = schedule(settings, "public", "0public")
+    mine, other = (schedule_one(settings, unchecked_owner(key), f"0{key}") for key in ("alice", "b0b"))
+    public = schedule_one(settings, "public", "0public")
     for each in (mine, other, public):
         give_up(raw, each)
 
@@ -45,7 +45,7 @@ def test_admin_sees_every_keys_deliveries_where_keys_are_checked(settings: Setti
     _, admin = store.create("ops", [Scope.ADMIN, Scope.READ, Scope.SUBMIT])
     _, only_admin = store.create("dead letters", [Scope.ADMIN])
     key, own = store.create("ann", [Scope.READ, Scope.SUBMIT])
-    mine, other = schedule(settings, key.owner, "0mine"), schedule(settings, "b0b", "0other")
+    mine, other = schedule_one(settings, key.owner, "0mine"), schedule_one(settings, "b0b", "0other")
     for each in (mine, other):
         give_up(raw, each)
 

@@ -17,9 +17,9 @@ from corelane.cli.roles import deliveries_argv, keeper_argv
 from corelane.errors import Unavailable
 from corelane.ids import new_id
 from corelane.settings import Settings
-from corelane.store.deliveries import DeliveryStore
 from tests.chaos.server import RedisServer
 from tests.conftest import free_port
+from tests.deliveries_for_tests import schedule
 from tests.receivers import Receiver, receiver
 
 HOST = "posting"
@@ -66,12 +66,12 @@ class Posting:
 
     def announce(self, count: int) -> list[str]:
         """Announce so many events, each until Redis took it; their ids."""
-        store, ids = DeliveryStore(self.settings), []
+        ids = []
         for _ in range(count):
             subject = new_id("batch")
             while True:
                 try:
-                    ids.append(store.schedule("batch.completed", subject, "public", self.found.url, {"n": 1}))
+                    ids.append(schedule(self.settings, "batch.completed", subject, "public", self.found.url, {"n": 1}))
                     break
                 except Unavailable:
                     time.sleep(0.1)

@@ -10,6 +10,7 @@ from corelane.store.deliveries import Attempt, DeliveryStore
 from corelane.store.feeding import Feeder
 from corelane.store.overdue import only_overdue, read_waits
 from corelane.store.upkeep import Upkeep
+from tests.deliveries_for_tests import schedule
 from workers.alarms import Alarm
 
 MINUTE_MS = 60_000
@@ -22,7 +23,7 @@ def waits(settings: Settings) -> dict[str, float]:
 def announce_late(raw: redis.Redis, settings: Settings, host: str) -> str:
     """An event that has been due for a minute."""
     store = DeliveryStore(settings)
-    delivery = store.schedule("batch.completed", new_id("batch"), "public", f"https://{host}/", {})
+    delivery = schedule(store._settings, "batch.completed", new_id("batch"), "public", f"https://{host}/", {})
     for line, member in ((f"cl:due:{host}", delivery), ("cl:due", host)):
         raw.zadd(line, {member: store.now_ms() - MINUTE_MS})
     return delivery

@@ -24,6 +24,7 @@ from corelane.store.connections import Link
 from corelane.store.deliveries import LEASE_S, Attempt, Delivery, DeliveryStore
 from corelane.store.delivery_log import DeliveryLog, LoggedDelivery
 from tests.corelane.store_bench import Bench, answered, claimed
+from tests.deliveries_for_tests import schedule
 from tests.receivers import dripping, listener, receiver
 from workers.delivery import Hold, deliver
 from workers.roles import sending
@@ -72,7 +73,7 @@ def until(condition: Callable[[], bool], seconds: float = 20) -> None:
 
 
 def announce(store: DeliveryStore, url: str, what: str = "batch.completed") -> str:
-    return store.schedule(what, new_id("batch"), "public", url, {"n": 1}, {"x-request-id": "r1"})
+    return schedule(store._settings, what, new_id("batch"), "public", url, {"n": 1}, {"x-request-id": "r1"})
 
 
 def state(store: DeliveryStore, delivery: str) -> str:
@@ -185,7 +186,7 @@ def test_failed_event_comes_again_with_the_same_id_and_bytes_and_is_logged(
 
 def test_event_is_scheduled_once_however_often(store: DeliveryStore, raw: redis.Redis) -> None:
     batch = new_id("batch")
-    ids = {store.schedule("batch.completed", batch, "public", "https://a.example/x", {}) for _ in range(3)}
+    ids = {schedule(store._settings, "batch.completed", batch, "public", "https://a.example/x", {}) for _ in range(3)}
     assert ids == {f"evt_{batch[6:]}_completed"}
     assert raw.zcard("cl:due:a.example") == 1
 
@@ -356,6 +357,21 @@ def test_deleted_job_takes_its_webhooks_along_even_amid_an_attempt(
         assert post_failed(store, each) == ""
         assert bench.raw.keys(f"cl:*{each}*") == []
     assert bench.raw.zrange("cl:due:a.example", 0, -1) == [other]
+
+
+def test_delivery_that_breaks_leaves_its_place_to_others_and_its_host_alone(
+    raw: redis.Redis, hooked: Settings, store: DeliveryStore
+) -> None:
+    with receiver() as found:
+        broken = [announce(store, found.url) for _ in range(hooked.webhook_host_threads + 1)]
+        for delivery in broken:
+            raw.hdel(f"cl:delivery:{delivery}", "data")
+        good = announce(store, found.url)
+        with courier(hooked):
+            until(lambda: state(store, good) == "delivered")
+            until(lambda: {state(store, delivery) for delivery in broken} == {"dead"})
+    assert "not the receiver's" in str(attempts(raw, broken[0])[0].error)
+    assert not raw.exists("cl:failures", "cl:circuits")
 
 
 def test_bytes_of_an_event_are_those_that_were_kept_first(store: DeliveryStore) -> None:

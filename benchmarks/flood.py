@@ -35,7 +35,7 @@ FLOOD, OTHER = "Bearer flood", "Bearer other"
 ROUNDS, REQUESTS = 3, 60
 
 #: The same three in a quick run.
-QUICKLY = (200, 1, 4)
+QUICKLY = (100, 1, 4)
 
 #: Pause between two requests of the other key, in seconds.
 PAUSE_S = 0.05

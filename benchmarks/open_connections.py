@@ -48,6 +48,9 @@ SETTLE_S = 5.0
 #: Seconds, polls, streams and time to settle of a quick run.
 QUICKLY = (1.0, 8, 4, 0.2)
 
+#: Jobs shared, and the window of each, in a quick run.
+QUICK_HELD = (2, 1000)
+
 ITEM = {"question": "What is the number?", "context": "The number is 7. " * 8}
 
 
@@ -133,9 +136,9 @@ async def measure(running: Service, arguments: argparse.Namespace) -> dict[str, 
         httpx2.AsyncClient(base_url=running.url, timeout=70, limits=limits) as asking,
     ):
         jobs = await hold_jobs(held, arguments.seconds)
-        waiters = [asyncio.create_task(keep_polling(held, jobs[n % HELD_JOBS], counts)) for n in range(arguments.polls)]
+        waiters = [asyncio.create_task(keep_polling(held, jobs[n % len(jobs)], counts)) for n in range(arguments.polls)]
         waiters += [
-            asyncio.create_task(keep_following(held, jobs[n % HELD_JOBS], counts)) for n in range(arguments.streams)
+            asyncio.create_task(keep_following(held, jobs[n % len(jobs)], counts)) for n in range(arguments.streams)
         ]
         waiters.append(asyncio.create_task(keep_dropping(held, jobs)))
         await asyncio.sleep(arguments.settle_s)
@@ -162,6 +165,8 @@ async def measure(running: Service, arguments: argparse.Namespace) -> dict[str, 
         for task in (reporting, *waiters):
             task.cancel()
         await asyncio.gather(reporting, *waiters, return_exceptions=True)
+        for job in jobs:
+            (await asking.post(f"/v1/jobs/{job}/cancel")).raise_for_status()
     if broken:
         raise RuntimeError(f"{len(broken)} of those who waited gave up: {broken[0].exception()!r}")
     return {"submit_ms": summary(submits.all), "livez_ms": summary(livez.all), "api_mb": memory}
@@ -169,13 +174,14 @@ async def measure(running: Service, arguments: argparse.Namespace) -> dict[str, 
 
 async def hold_jobs(client: httpx2.AsyncClient, seconds: float) -> list[str]:
     """Jobs that stay running: their results wait to be dropped, and no more items are fed meanwhile."""
-    drops = 2 + math.ceil(seconds / DROP_S / HELD_JOBS)
-    head = {"contexts": {"c": ITEM["context"]}, "results_window": WINDOW}
+    held, window = QUICK_HELD if is_quick() else (HELD_JOBS, WINDOW)
+    drops = 2 + math.ceil(seconds / DROP_S / held)
+    head = {"contexts": {"c": ITEM["context"]}, "results_window": window}
     line = {"question": ITEM["question"], "context_id": "c"}
-    lines = [orjson.dumps(head), *[orjson.dumps(line)] * (2 * WINDOW + drops * DROP_ITEMS)]
+    lines = [orjson.dumps(head), *[orjson.dumps(line)] * (2 * window + drops * DROP_ITEMS)]
     headers = {"Content-Type": "application/x-ndjson"}
     jobs = []
-    for _ in range(HELD_JOBS):
+    for _ in range(held):
         response = await client.post("/v1/jobs", content=b"\n".join(lines), headers=headers)
         response.raise_for_status()
         jobs.append(response.json()["id"])

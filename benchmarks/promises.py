@@ -34,8 +34,8 @@ MOST_QUESTIONS = 150
 #: Mean time between two jobs, in seconds: a little more work than two slow cores can do, so that jobs wait.
 MEAN_PAUSE_S = 1.0
 
-#: Jobs and pause of a quick run.
-QUICKLY = (4, 0.05)
+#: Jobs, questions and pause of a quick run.
+QUICKLY = (4, 5, 0.05)
 
 
 def seconds_between(start: str, end: str) -> float:
@@ -47,10 +47,10 @@ def main() -> int:
     """Measure and keep the figures."""
     questions = read_arguments(__doc__)
     rng = random.Random(1)
-    jobs, pause_s = QUICKLY if is_quick() else (JOBS, MEAN_PAUSE_S)
+    jobs, most, pause_s = QUICKLY if is_quick() else (JOBS, MOST_QUESTIONS, MEAN_PAUSE_S)
 
     def body() -> bytes:
-        start, count = rng.randrange(len(questions)), rng.randint(1, MOST_QUESTIONS)
+        start, count = rng.randrange(len(questions)), rng.randint(1, most)
         chosen = (questions * 2)[start : start + count]
         return orjson.dumps({"items": [item(question) for question in chosen]})
 

@@ -145,8 +145,15 @@ def arrays_of(batch: Batch) -> tuple[Any, Any, Any]:
     return batch.input_ids, batch.attention_mask, batch.token_type_ids
 
 
+def dtypes() -> tuple[str, ...]:
+    """What the network is compiled in."""
+    return ("fp32",) if is_quick() else ("fp32", "bf16", "int8")
+
+
 def others(reference: QuestionAnswering, example: Batch) -> dict[str, Run]:
-    """The yardsticks that are installed."""
+    """The yardsticks that are installed; none in a quick run, as converting takes long."""
+    if is_quick():
+        return {}
     found = {
         "openvino fp32": openvino(reference, "f32", example),
         "openvino bf16": openvino(reference, "bf16", example),
@@ -196,9 +203,8 @@ def base_tasks(_: list[str]) -> tuple[Tasks, dict[str, Any]]:
     network = BertForQuestionAnswering._from_config(config, attn_implementation="eager").eval()
     reference = QuestionAnswering(network, passes_token_types=True).eval()
     example = random_batch(Bucket(length=128, rows=2))
-    dtypes = ("fp32",) if is_quick() else ("fp32", "bf16", "int8")
     with quiet_transformers():
-        ways = {f"ours {dtype}": ours(reference, dtype, example) for dtype in dtypes}
+        ways = {f"ours {dtype}": ours(reference, dtype, example) for dtype in dtypes()}
         ways |= {"loop bf16": loop(reference)} | others(reference, example)
     tasks: Tasks = {}
     flop: dict[str, int] = {}
@@ -246,9 +252,9 @@ def mix_tasks(arguments: list[str]) -> tuple[Tasks, dict[str, Any]]:
             SEEDS: (seeds(reference, padded[0][1]), padded),
             "loop bf16": (loop(reference), free),
         }
-        ways |= {f"ours {dtype}": (ours(reference, dtype, example), laddered) for dtype in ("fp32", "bf16", "int8")}
+        ways |= {f"ours {dtype}": (ours(reference, dtype, example), laddered) for dtype in dtypes()}
         ways |= {f"artifact {number}": (serving(folder), laddered) for number, folder in enumerate(folders)}
-        for name, run in {} if is_quick() else others(reference, example).items():
+        for name, run in others(reference, example).items():
             ways |= {f"{name}, free": (run, free)} | ({f"{name}, ladder": (run, laddered)} if "bf16" in name else {})
     tasks: Tasks = {
         f"{name} / {part}": partial(run_all, run, [batch for _, batch in batches[part::SLICES]])

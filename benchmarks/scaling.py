@@ -214,7 +214,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one round of few cores, few items, and no figures kept")
     parser.parse_args()
-    rounds, items, timed, counts, owners = (1, 2_000, 2_000, (2,), (2,)) if is_quick() else FULL
+    rounds, items, timed, counts, owners = (1, 2_000, 2_000, (1,), (2,)) if is_quick() else FULL
     with own_redis() as url:
         alone = [{cores: drained(url, cores, items, timed=False) for cores in counts} for _ in range(rounds)]
         queue = {cores: medians([each[cores] for each in alone]) for cores in counts}

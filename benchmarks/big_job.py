@@ -1,6 +1,6 @@
 """One job of a million items through the queue plane: Redis' memory over time. Part of `make bench-queue`.
 
-    python benchmarks/big_job.py [--items N]
+    python benchmarks/big_job.py [--items N] [--quick]
 
 The job is sent as lines, its results are streamed and dropped as they are had. Writes `results/big_job.json` and the
 plot `docs/images/big-job.png`.
@@ -23,8 +23,7 @@ import redis
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from benchmarks.processes import redis_url_of
-from corelane.cli.local import running_service
+from benchmarks.runs import QUICK, is_quick, keep, service
 
 HERE = Path(__file__).parent
 PLOT = HERE.parent / "docs" / "images" / "big-job.png"
@@ -71,7 +70,7 @@ class Memory:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._stop.wait(SAMPLE_S):
+        while not self._stop.wait(SAMPLE_S) or not self.samples:
             info: Any = self._redis.info("memory")
             raw: Any = self._redis.hmget(f"cl:job:{{{self.job}}}", "fed", "succeeded", "dropped")
             fed, answered, dropped = (int(value or 0) for value in raw)
@@ -98,7 +97,7 @@ def submit(url: str, items: int) -> str:
     return str(job["id"])
 
 
-def read_and_drop(url: str, job: str) -> int:
+def read_and_drop(url: str, job: str, drop_every: int) -> int:
     """Stream every result, checking that each comes once and in order; how many came."""
     connection, dropper = connect(url), connect(url)
     connection.request("GET", f"/v1/jobs/{job}/results", headers={"Accept": "application/x-ndjson"})
@@ -108,16 +107,19 @@ def read_and_drop(url: str, job: str) -> int:
         if (result["index"], result["id"]) != (count, str(count)):
             raise RuntimeError(f"result {count} is {result}")
         count += 1
-        if count % DROP_EVERY == 0:
+        if count % drop_every == 0:
             dropper.request("DELETE", f"/v1/jobs/{job}/results?before={count}")
             dropper.getresponse().read()
     return count
 
 
 def plot(samples: list[dict[str, float]], path: Path) -> None:
-    """Memory and progress over time."""
-    from matplotlib.figure import Figure
-
+    """Memory and progress over time, where matplotlib is installed."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        print("no plot: matplotlib is absent (the extra `bench`)")
+        return
     figure = Figure(figsize=(8, 4), layout="constrained")
     axes = figure.add_subplot()
     seconds = [sample["s"] for sample in samples]
@@ -138,20 +140,21 @@ def plot(samples: list[dict[str, float]], path: Path) -> None:
 def main() -> int:
     """Run the job and keep what was seen."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--items", type=int, default=1_000_000)
+    parser.add_argument("--items", type=int, default=1_000 if is_quick() else 1_000_000)
+    parser.add_argument(QUICK, action="store_true", help="a small job; no figures and no plot kept")
     items = parser.parse_args().items
     with (
         tempfile.TemporaryDirectory() as folder,
-        running_service(Path(folder), target="null", model="null", log_level="warning") as url,
-        Memory(redis_url_of(Path(folder) / "service.log")) as memory,
+        service(Path(folder), target="null", model="null", log_level="warning") as running,
+        Memory(running.redis_url) as memory,
     ):
         began = time.perf_counter()
-        memory.job = submit(url, items)
+        memory.job = submit(running.url, items)
         uploaded = time.perf_counter()
-        count = read_and_drop(url, memory.job)
+        count = read_and_drop(running.url, memory.job, min(DROP_EVERY, items // 2))
         ended = time.perf_counter()
-    running = [sample["mb"] for sample in memory.samples if sample["answered"] > 0]
-    rest = running[len(running) // 10 :]
+    used = [sample["mb"] for sample in memory.samples if sample["answered"] > 0] or [memory.samples[-1]["mb"]]
+    rest = used[len(used) // 10 :]
     figures = {
         "items": items,
         "results": count,
@@ -160,12 +163,12 @@ def main() -> int:
         "items_per_s": round(items / (ended - uploaded)),
         "redis_mb_before": memory.samples[0]["mb"],
         "redis_mb_most": max(rest),
-        "redis_mb_first_tenth": max(running[: len(running) // 10 + 1]),
+        "redis_mb_first_tenth": max(used[: len(used) // 10 + 1]),
         "redis_mb_at_end": memory.samples[-1]["mb"],
         "samples": memory.samples,
     }
-    (HERE / "results" / "big_job.json").write_text(json.dumps(figures, indent=1) + "\n")
-    plot(memory.samples, PLOT)
+    keep("big_job", figures)
+    plot(memory.samples, Path(folder) / "plot.png" if is_quick() else PLOT)
     print(json.dumps({name: figure for name, figure in figures.items() if name != "samples"}, indent=2))
     return 0
 

@@ -1,7 +1,7 @@
 """The yardstick for answers: the same model in plain PyTorch, eager fp32, one window at a time, with nothing of our
 engine. Same windows (384 tokens, overlap 128), same rule: the best margin over the null wins.
 
-    python benchmarks/eager_reference.py [FILE.json.gz] [--limit N]
+    python benchmarks/eager_reference.py [FILE.json.gz] [--limit N] [--quick]
 """
 
 import json
@@ -16,6 +16,7 @@ from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.questions import read_arguments
+from benchmarks.runs import is_quick
 from corelane.cli.squad import Question, best_over, exact_match, token_f1
 
 HERE = Path(__file__).parent
@@ -56,7 +57,7 @@ def best_answer(model: Any, tokenizer: Any, question: Question) -> str:
 
 def main() -> int:
     """Answer the file and print EM and F1."""
-    questions = read_arguments(__doc__)
+    questions = read_arguments(__doc__)[: 4 if is_quick() else None]
     tokenizer = AutoTokenizer.from_pretrained(MODEL)
     model = AutoModelForQuestionAnswering.from_pretrained(MODEL, dtype=torch.float32, attn_implementation="eager")
     exact = f1 = 0.0

@@ -1,13 +1,15 @@
 """The engine's forward passes beside other ways of running the same network on this CPU.
 
     python benchmarks/engine.py rates|base|mix [--wait] [FILE.json.gz] [--limit N] [ARTIFACT …]
+    python benchmarks/engine.py --quick
 
 ``rates`` are the matmuls' own; ``base`` is BERT-base with random weights at 128 and 384 tokens; ``mix`` the built-in
 model on the windows of SQuAD questions, also as the artifacts in the folders given would serve it. Each part replaces
 its figures in ``results/engine.json``. All ways run by turns in one process a core, so that a busy moment hits them all
 (in ``mix`` a slice of the windows at a time); both cores run the same way at once. OpenVINO and ONNX Runtime take part
 where they are installed (`pip install openvino onnx onnxruntime onnxscript`). ``--wait`` prepares and waits for a line
-on the standard input, since only the measurement needs a quiet machine.
+on the standard input, since only the measurement needs a quiet machine. ``--quick`` runs all parts, with small shapes
+and one layer, on one core; it keeps no figures.
 """
 
 import json
@@ -22,6 +24,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from benchmarks.runs import QUICK, is_quick
 from corelane.engine.cores import core_slot, cpu_slots
 from corelane.settings import Settings
 
@@ -29,10 +32,10 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "engine.json"
 
 #: Timed passes of each way; the median counts, of ``mix`` the best of each slice.
-PASSES = {"rates": 7, "base": 2, "mix": 2}
+PASSES = {"rates": 7, "base": 2, "mix": 2, "all": 1}
 
 #: How the tasks end that are run on all cores at once too: all of them, or one shape of each length.
-TOGETHER: dict[str, tuple[str, ...]] = {"rates": (), "base": ("8x128", "4x384"), "mix": ("",)}
+TOGETHER: dict[str, tuple[str, ...]] = {"rates": (), "base": ("8x128", "4x384"), "mix": ("",), "all": ()}
 
 CHILD = "--child"
 
@@ -67,7 +70,7 @@ class Core:
 
 def measure(part: str, arguments: list[str]) -> dict[str, Any]:
     """Seconds of each task, on one core alone and on all at once, by turns."""
-    cores = [Core(slot.index, arguments) for slot in cpu_slots()]
+    cores = [Core(slot.index, arguments) for slot in cpu_slots()[: 1 if is_quick() else None]]
     offers, *_ = [core.hear() for core in cores]
     if "--wait" in arguments:
         print("ready", flush=True)
@@ -113,13 +116,13 @@ def be_a_core(cpu: int, part: str, arguments: list[str]) -> None:
     import torch
 
     torch.set_num_threads(1)
-    from benchmarks.engines import base_tasks, mix_tasks, rate_tasks
+    from benchmarks.engines import all_tasks, base_tasks, mix_tasks, rate_tasks
 
-    make: Callable[[list[str]], Any] = {"rates": rate_tasks, "base": base_tasks, "mix": mix_tasks}[part]
-    tasks, notes = make(arguments)
+    made_by: dict[str, Callable[[list[str]], Any]] = {"rates": rate_tasks, "base": base_tasks, "mix": mix_tasks}
+    tasks, notes = made_by.get(part, all_tasks)(arguments)
     shared = [task for task in tasks if task.endswith(TOGETHER[part])]
     with torch.inference_mode():
-        for run in tasks.values() if part != "mix" else ():  # what is asked for answers is warm
+        for run in tasks.values() if part in ("rates", "base") else ():  # what is asked for answers is warm
             run()
         print(json.dumps({"tasks": list(tasks), "notes": notes, "together": shared}), flush=True)
         for line in sys.stdin:
@@ -140,6 +143,9 @@ def main() -> int:
     """Measure a part and keep its figures."""
     if sys.argv[1:2] == [CHILD]:
         be_a_core(int(sys.argv[2]), sys.argv[3], sys.argv[4:])
+        return 0
+    if is_quick():
+        print(json.dumps(in_whole(measure("all", ["all", QUICK])), indent=2))
         return 0
     if sys.argv[1:2] not in (["rates"], ["base"], ["mix"]):
         raise SystemExit(__doc__)

@@ -17,13 +17,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.questions import questions_of
+from benchmarks.runs import is_quick
 from compile.cpu import QuestionAnswering, cast, compile_trace, runner_of, serialise, tensors, trace, wrap
 from compile.model import LoadedModel, load_model, quiet_transformers
 from compile.packing import packs
 from compile.source import find_source
 from corelane.artifacts import MANIFEST_NAME, read_artifact
-from corelane.cli.evaluate import read_document
-from corelane.cli.squad import Question, best_over, read_questions, token_f1
+from corelane.cli.squad import Question, best_over, token_f1
 from corelane.engine.backend import Batch, Logits, open_backend
 from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket, parse_buckets, smallest_fit
 from corelane.engine.cpu import torchscript_warnings_silenced
@@ -41,6 +42,13 @@ Tasks = dict[str, Callable[[], object]]
 
 #: BERT-base: rows tried at each length. 16 rows of 384 are 6,144 tokens, ten seconds a pass of the slowest.
 LADDER = {128: (1, 2, 4, 8, 16), 384: (1, 4)}
+
+#: Shapes, layers and questions of a quick run.
+QUICK_LADDER, QUICK_LAYERS, QUICK_QUESTIONS = (
+    {128: (1,)},
+    {"num_hidden_layers": 1, "hidden_size": 96, "vocab_size": 30_000},
+    10,
+)
 
 #: Parts of the windows that the ways run by turns.
 SLICES = 5
@@ -137,8 +145,15 @@ def arrays_of(batch: Batch) -> tuple[Any, Any, Any]:
     return batch.input_ids, batch.attention_mask, batch.token_type_ids
 
 
+def dtypes() -> tuple[str, ...]:
+    """What the network is compiled in."""
+    return ("fp32",) if is_quick() else ("fp32", "bf16", "int8")
+
+
 def others(reference: QuestionAnswering, example: Batch) -> dict[str, Run]:
-    """The yardsticks that are installed."""
+    """The yardsticks that are installed; none in a quick run, as converting takes long."""
+    if is_quick():
+        return {}
     found = {
         "openvino fp32": openvino(reference, "f32", example),
         "openvino bf16": openvino(reference, "bf16", example),
@@ -153,9 +168,19 @@ def random_batch(bucket: Bucket) -> Batch:
     return Batch(bucket, ids, np.ones_like(ids), np.zeros_like(ids))
 
 
+def all_tasks(arguments: list[str]) -> tuple[Tasks, dict[str, Any]]:
+    """The tasks of all parts, and what each part has to note."""
+    tasks: Tasks = {}
+    notes: dict[str, Any] = {}
+    for name, make in (("rates", rate_tasks), ("base", base_tasks), ("mix", mix_tasks)):
+        found, notes[name] = make(arguments)
+        tasks |= {f"{name} {task}": run for task, run in found.items()}
+    return tasks, notes
+
+
 def rate_tasks(_: list[str]) -> tuple[Tasks, dict[str, Any]]:
     """A product of 1,024 tokens with BERT-base's 768 × 3,072 weights, in each dtype and way."""
-    tokens, inputs, outputs = 1024, 768, 3072
+    tokens, inputs, outputs = (64, 64, 256) if is_quick() else (1024, 768, 3072)
     rows, weight, bias = torch.randn(tokens, inputs), torch.randn(outputs, inputs), torch.randn(outputs)
     tasks: Tasks = {}
     for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
@@ -174,15 +199,16 @@ def base_tasks(_: list[str]) -> tuple[Tasks, dict[str, Any]]:
     from transformers import BertConfig, BertForQuestionAnswering, set_seed
 
     set_seed(0)
-    network = BertForQuestionAnswering._from_config(BertConfig(), attn_implementation="eager").eval()
+    config = BertConfig(**QUICK_LAYERS) if is_quick() else BertConfig()
+    network = BertForQuestionAnswering._from_config(config, attn_implementation="eager").eval()
     reference = QuestionAnswering(network, passes_token_types=True).eval()
     example = random_batch(Bucket(length=128, rows=2))
     with quiet_transformers():
-        ways = {f"ours {dtype}": ours(reference, dtype, example) for dtype in ("fp32", "bf16", "int8")}
+        ways = {f"ours {dtype}": ours(reference, dtype, example) for dtype in dtypes()}
         ways |= {"loop bf16": loop(reference)} | others(reference, example)
     tasks: Tasks = {}
     flop: dict[str, int] = {}
-    for length, ladder in LADDER.items():
+    for length, ladder in (QUICK_LADDER if is_quick() else LADDER).items():
         batches = [random_batch(Bucket(length=length, rows=rows)) for rows in ladder]
         tasks[f"seeds fp32, 1x{length}"] = partial(seeds(reference, batches[0]), batches[0])
         for batch in batches:
@@ -209,13 +235,14 @@ def mix_tasks(arguments: list[str]) -> tuple[Tasks, dict[str, Any]]:
     limit = int(arguments[arguments.index("--limit") + 1]) if "--limit" in arguments else 20
     files = [argument for argument in arguments if argument.endswith(".gz")]
     folders = [Path(argument) for argument in arguments if (Path(argument) / MANIFEST_NAME).is_file()]
-    path = Path(files[0]) if files else DEFAULT_FILE
-    if not path.exists():
-        raise SystemExit(f"{path} is absent: give a file in SQuAD format")
-    known = read_questions(read_document(path)).questions
+    path = Path(files[0]) if files else None if is_quick() else DEFAULT_FILE
+    known = questions_of(path)
+    limit = min(limit, QUICK_QUESTIONS) if is_quick() else limit
     questions = known[:: max(1, len(known) // limit)][:limit]
     with quiet_transformers():
         model = load_model(find_source("qa-minilm", HERE.parent / "models"))
+        if is_quick():
+            model.network.bert.encoder.layer = model.network.bert.encoder.layer[:1]
         reference = wrap(model)
         rows = read_rows(model, questions)
         free, laddered = free_batches(model, rows), ladder_batches(model, rows)
@@ -225,7 +252,7 @@ def mix_tasks(arguments: list[str]) -> tuple[Tasks, dict[str, Any]]:
             SEEDS: (seeds(reference, padded[0][1]), padded),
             "loop bf16": (loop(reference), free),
         }
-        ways |= {f"ours {dtype}": (ours(reference, dtype, example), laddered) for dtype in ("fp32", "bf16", "int8")}
+        ways |= {f"ours {dtype}": (ours(reference, dtype, example), laddered) for dtype in dtypes()}
         ways |= {f"artifact {number}": (serving(folder), laddered) for number, folder in enumerate(folders)}
         for name, run in others(reference, example).items():
             ways |= {f"{name}, free": (run, free)} | ({f"{name}, ladder": (run, laddered)} if "bf16" in name else {})

@@ -1,6 +1,6 @@
 """One API key floods the service with 100,000 items; what another key's questions then take, against an idle service.
 
-    python benchmarks/flood.py [FILE.json.gz] [--limit N]
+    python benchmarks/flood.py [FILE.json.gz] [--limit N] [--quick]
 
 Idle and flooded phases alternate in one run, with the built-in model. Writes `results/flood.json`.
 """
@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.big_job import connect
 from benchmarks.questions import read_arguments
 from benchmarks.queue_plane import Connection
-from corelane.cli.local import running_service
+from benchmarks.runs import is_quick, keep, service
 from corelane.cli.squad import Question
 
 HERE = Path(__file__).parent
@@ -28,8 +28,14 @@ DATA = HERE.parent / ".corelane"
 
 FLOOD_ITEMS = 100_000
 
+#: The keys of both.
+FLOOD, OTHER = "Bearer flood", "Bearer other"
+
 #: Times idle and flood take turns, and requests of each kind in each turn.
 ROUNDS, REQUESTS = 3, 60
+
+#: The same three in a quick run.
+QUICKLY = (100, 1, 4)
 
 #: Pause between two requests of the other key, in seconds.
 PAUSE_S = 0.05
@@ -43,20 +49,20 @@ def item(question: Question) -> dict[str, str]:
     return {"question": question.question, "context": question.context}
 
 
-def start_flood(url: str, questions: list[Question]) -> str:
+def start_flood(url: str, questions: list[Question], items: int) -> str:
     """Hand in the flood as one job of lines, under a key of its own; its id once it runs."""
 
     def lines() -> Iterator[bytes]:
-        asked = itertools.islice(itertools.cycle(questions), FLOOD_ITEMS)
+        asked = itertools.islice(itertools.cycle(questions), items)
         while block := list(itertools.islice(asked, 500)):
             yield b"".join(orjson.dumps(item(question), option=orjson.OPT_APPEND_NEWLINE) for question in block)
 
     connection = connect(url)
-    headers = {"Content-Type": "application/x-ndjson", "Authorization": "Bearer flood"}
+    headers = {"Content-Type": "application/x-ndjson", "Authorization": FLOOD}
     connection.request("POST", "/v1/jobs", lines(), headers, encode_chunked=True)
     job = str(orjson.loads(connection.getresponse().read())["id"])
     polls = Connection(url)
-    while polls.call("GET", f"/v1/jobs/{job}")["counts"]["succeeded"] < 50:
+    while polls.call("GET", f"/v1/jobs/{job}", Authorization=FLOOD)["counts"]["succeeded"] < min(50, items):
         time.sleep(0.1)
     return job
 
@@ -67,7 +73,7 @@ def ask(url: str, bodies: list[bytes]) -> list[float]:
     taken = []
     for body in bodies:
         began = time.perf_counter()
-        job = connection.call("POST", "/v1/jobs", body, Prefer="wait=55", Authorization="Bearer other")
+        job = connection.call("POST", "/v1/jobs", body, Prefer="wait=55", Authorization=OTHER)
         taken.append(1000 * (time.perf_counter() - began))
         if job["status"] != "succeeded":
             raise RuntimeError(job)
@@ -90,28 +96,30 @@ def describe(idle: list[float], flooded: list[float]) -> dict[str, Any]:
 def main() -> int:
     """Measure and keep the figures."""
     questions = read_arguments(__doc__)
-    lone = [orjson.dumps(item(question)) for question in questions[:REQUESTS]]
+    flood_items, rounds, requests = QUICKLY if is_quick() else (FLOOD_ITEMS, ROUNDS, REQUESTS)
+    lone = [orjson.dumps(item(question)) for question in questions[:requests]]
     jobs = [
         orjson.dumps({"items": [item(question) for question in questions[n * JOB_QUESTIONS :][:JOB_QUESTIONS]]})
-        for n in range(REQUESTS // 6)
+        for n in range(-(-requests // 6))
     ]
     taken: dict[str, list[float]] = {"lone idle": [], "lone flooded": [], "job idle": [], "job flooded": []}
-    with running_service(DATA, log_level="warning") as url:
+    with service(DATA, log_level="warning") as running:
+        url = running.url
         ask(url, lone)
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             taken["lone idle"] += ask(url, lone)
             taken["job idle"] += ask(url, jobs)
-            flood = start_flood(url, questions)
+            flood = start_flood(url, questions, flood_items)
             taken["lone flooded"] += ask(url, lone)
             taken["job flooded"] += ask(url, jobs)
-            Connection(url).call("POST", f"/v1/jobs/{flood}/cancel")
+            Connection(url).call("POST", f"/v1/jobs/{flood}/cancel", Authorization=FLOOD)
             time.sleep(1)
     figures = {
-        "flood_items": FLOOD_ITEMS,
+        "flood_items": flood_items,
         "lone_question": describe(taken["lone idle"], taken["lone flooded"]),
         f"job_of_{JOB_QUESTIONS}": describe(taken["job idle"], taken["job flooded"]),
     }
-    (HERE / "results" / "flood.json").write_text(json.dumps(figures, indent=2) + "\n")
+    keep("flood", figures)
     print(json.dumps(figures, indent=2))
     return 0
 

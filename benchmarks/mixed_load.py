@@ -1,6 +1,6 @@
 """Short questions beside a document: how long they take while nothing else runs, and while a core reads 100 pages.
 
-    python benchmarks/mixed_load.py [FILE.json.gz] [--limit N]
+    python benchmarks/mixed_load.py [FILE.json.gz] [--limit N] [--quick]
 
 Questions of a SQuAD file come one by one at a steady rate, a third of what the service can do, the same ones in both
 phases of a pair; in every second phase a document of 50,000 words, with what is asked for in its last sentence, is
@@ -26,8 +26,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.processes import TICKS_PER_S, cpu_seconds, descendants
 from benchmarks.questions import read_arguments
+from benchmarks.runs import is_quick, keep, service
 from corelane.bulk import answer_all
-from corelane.cli.local import running_service
 from corelane.cli.squad import Question
 from corelane.client import Client
 from corelane.errors import CorelaneError
@@ -51,6 +51,9 @@ ASKERS = 16
 
 #: A hundred pages.
 DOCUMENT_WORDS = 50_000
+
+#: Questions of a phase, pairs at most, questions before them and words of a document in a quick run.
+QUICKLY = (6, 1, 3, 500)
 
 QUESTION, ANSWER = "Who has the key to the attic?", "Rosalind Vane"
 LAST_SENTENCE = f" The key to the attic is with {ANSWER}."
@@ -79,12 +82,12 @@ def ask_steadily(client: Client, questions: Sequence[Question], rate_per_s: floa
         return list(askers.map(ask, range(len(questions))))
 
 
-def make_document(questions: Sequence[Question], number: int) -> str:
+def make_document(questions: Sequence[Question], number: int, most_words: int = DOCUMENT_WORDS) -> str:
     """Passages in an order of their own, and the sentence that is asked for."""
     passages = list(dict.fromkeys(question.context for question in questions))
     order = random.Random(number)
     parts, words = [f"Volume {number}."], 0
-    while words < DOCUMENT_WORDS:
+    while words < most_words:
         parts.append(order.choice(passages))
         words += len(parts[-1].split())
     return "\n\n".join(parts) + LAST_SENTENCE
@@ -93,8 +96,9 @@ def make_document(questions: Sequence[Question], number: int) -> str:
 class Reader:
     """Has documents read, the next when one is done."""
 
-    def __init__(self, client: Client, questions: Sequence[Question]) -> None:
+    def __init__(self, client: Client, questions: Sequence[Question], words: int) -> None:
         self._client = client
+        self._words = words
         self._questions = questions
         self.read = 0
         self.wrong: list[str] = []
@@ -114,7 +118,7 @@ class Reader:
     def _read_until(self, stop: threading.Event) -> None:
         while not stop.is_set():
             self.read += 1
-            result = self._client.ask(QUESTION, make_document(self._questions, self.read), no_answer=False)
+            result = self._client.ask(QUESTION, make_document(self._questions, self.read, self._words), no_answer=False)
             if result.answer is None or result.answer.text != ANSWER:
                 self.wrong.append(f"document {self.read}: {result.answer}")
 
@@ -149,15 +153,16 @@ def measure_pairs(client: Client, reader: Reader, questions: Sequence[Question],
     """Pairs until enough were quiet; the quiet ones, or all if there were none."""
     order = random.Random(1)
     pairs: list[Pair] = []
+    samples, most_pairs, before, _ = plan()
 
     def phase(asked: Sequence[Question]) -> tuple[list[float], float]:
         used, began = foreign_cpu_s(), time.perf_counter()
         latencies = ask_steadily(client, asked, rate_per_s)
         return latencies, (foreign_cpu_s() - used) / (time.perf_counter() - began)
 
-    ask_steadily(client, order.choices(questions, k=50), rate_per_s)
-    while len(pairs) < MOST_PAIRS and sum(pair.is_quiet for pair in pairs) < QUIET_PAIRS:
-        asked = order.choices(questions, k=SAMPLES)
+    ask_steadily(client, order.choices(questions, k=before), rate_per_s)
+    while len(pairs) < most_pairs and sum(pair.is_quiet for pair in pairs) < QUIET_PAIRS:
+        asked = order.choices(questions, k=samples)
         alone, foreign_alone = phase(asked)
         with reader.reading():
             beside, foreign_beside = phase(asked)
@@ -165,11 +170,17 @@ def measure_pairs(client: Client, reader: Reader, questions: Sequence[Question],
     return [pair for pair in pairs if pair.is_quiet] or pairs
 
 
+def plan() -> tuple[int, int, int, int]:
+    """Questions of a phase, pairs at most, questions before them, and words of a document."""
+    return QUICKLY if is_quick() else (SAMPLES, MOST_PAIRS, 50, DOCUMENT_WORDS)
+
+
 def measure(questions: list[Question]) -> dict[str, object]:
     """All of it, on one service."""
-    with running_service(DATA) as url, Client(url) as client:
+    words = plan()[-1]
+    with service(DATA) as running, Client(running.url) as client:
         full = capacity(client, questions)
-        reader = Reader(client, questions)
+        reader = Reader(client, questions, words)
         pairs = measure_pairs(client, reader, questions, LOAD * full)
     alone = [latency for pair in pairs for latency in pair.alone]
     beside = [latency for pair in pairs for latency in pair.beside]
@@ -185,7 +196,7 @@ def measure(questions: list[Question]) -> dict[str, object]:
         "pairs_p99_ms": [(percentile_ms(pair.alone, 99), percentile_ms(pair.beside, 99)) for pair in pairs],
         "pairs_foreign_cpus": [tuple(round(part, 2) for part in pair.foreign) for pair in pairs],
         "pairs_are_quiet": all(pair.is_quiet for pair in pairs),
-        "document_words": DOCUMENT_WORDS,
+        "document_words": words,
         "documents_read": reader.read,
         "documents_wrong": reader.wrong,
     }
@@ -197,9 +208,7 @@ def main() -> int:
         figures = measure(read_arguments(__doc__))
     except CorelaneError as error:
         raise SystemExit(f"{error.code}: {error.detail}") from None
-    results = HERE / "results"
-    results.mkdir(exist_ok=True)
-    (results / "mixed_load.json").write_text(json.dumps(figures, indent=2) + "\n")
+    keep("mixed_load", figures)
     print(json.dumps(figures, indent=2))
     return 0
 

@@ -19,8 +19,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.mixed_load import QUIET_CPUS, foreign_cpu_s
+from benchmarks.runs import keep, service
 from corelane.cli.evaluate import read_document
-from corelane.cli.local import running_service
 from corelane.cli.squad import read_questions
 from corelane.client import Client
 from corelane.jobs import Item, Options
@@ -90,7 +90,7 @@ def main() -> int:
     if arguments.file is not None:
         questions = read_questions(read_document(arguments.file)).questions[:BATCH]
         items = [Item(question=question.question, context=question.context) for question in questions]
-    with running_service(DATA, log_level="warning") as url, Client(url) as client:
+    with service(DATA, log_level="warning") as running, Client(running.url) as client:
         ask_one_by_one(client, items[:5])
         size = QUICK_BATCH if arguments.quick else BATCH
         rounds = [measure_round(client, items, number, size) for number in range(1 if arguments.quick else ROUNDS)]
@@ -103,8 +103,7 @@ def main() -> int:
         "rounds": rounds,
     }
     print(json.dumps(figures, indent=2))
-    if not arguments.quick:
-        (HERE / "results" / "own_batch.json").write_text(json.dumps(figures, indent=2) + "\n")
+    keep("own_batch", figures)
     return 0
 
 

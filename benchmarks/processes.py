@@ -17,10 +17,15 @@ ROLES = (
 )
 
 
+def children(pid: int) -> list[int]:
+    """The processes that a process started, from any of its threads."""
+    lists = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for found in lists for child in found.read_text().split()]
+
+
 def descendants(pid: int) -> list[int]:
     """All processes below a process."""
-    children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    return [found for child in children for found in (child, *descendants(child))]
+    return [found for child in children(pid) for found in (child, *descendants(child))]
 
 
 def role_of(pid: int) -> str:

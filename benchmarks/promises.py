@@ -1,6 +1,6 @@
 """How well promises hold: jobs of random size from two API keys, and when each was done against what it was told.
 
-python benchmarks/promises.py [FILE.json.gz] [--limit N]
+python benchmarks/promises.py [FILE.json.gz] [--limit N] [--quick]
 
 Seeded, with the built-in model. Writes `results/promises.json`.
 """
@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.flood import item
 from benchmarks.questions import read_arguments
 from benchmarks.queue_plane import Connection
-from corelane.cli.local import running_service
+from benchmarks.runs import is_quick, keep, service
 
 HERE = Path(__file__).parent
 DATA = HERE.parent / ".corelane"
@@ -34,6 +34,9 @@ MOST_QUESTIONS = 150
 #: Mean time between two jobs, in seconds: a little more work than two slow cores can do, so that jobs wait.
 MEAN_PAUSE_S = 1.0
 
+#: Jobs, questions and pause of a quick run.
+QUICKLY = (4, 5, 0.05)
+
 
 def seconds_between(start: str, end: str) -> float:
     """Seconds from one time of a job to another."""
@@ -44,23 +47,26 @@ def main() -> int:
     """Measure and keep the figures."""
     questions = read_arguments(__doc__)
     rng = random.Random(1)
+    jobs, most, pause_s = QUICKLY if is_quick() else (JOBS, MOST_QUESTIONS, MEAN_PAUSE_S)
 
     def body() -> bytes:
-        start, count = rng.randrange(len(questions)), rng.randint(1, MOST_QUESTIONS)
+        start, count = rng.randrange(len(questions)), rng.randint(1, most)
         chosen = (questions * 2)[start : start + count]
         return orjson.dumps({"items": [item(question) for question in chosen]})
 
     told: list[dict[str, Any]] = []
-    with running_service(DATA, log_level="warning") as url:
-        connection = Connection(url)
+    keys: list[str] = []
+    with service(DATA, log_level="warning") as running:
+        connection = Connection(running.url)
         connection.call("POST", "/v1/jobs", body(), Prefer="wait=55")
-        for _ in range(JOBS):
-            key = rng.choice(("one", "two"))
-            told.append(connection.call("POST", "/v1/jobs", body(), Authorization=f"Bearer {key}"))
-            time.sleep(rng.expovariate(1 / MEAN_PAUSE_S))
+        for _ in range(jobs):
+            keys.append(f"Bearer {rng.choice(('one', 'two'))}")
+            told.append(connection.call("POST", "/v1/jobs", body(), Authorization=keys[-1]))
+            time.sleep(rng.expovariate(1 / pause_s))
         ended = []
-        for job in told:
-            while (now := connection.call("GET", f"/v1/jobs/{job['id']}?wait=30"))["finished_at"] is None:
+        for job, key in zip(told, keys, strict=True):
+            path = f"/v1/jobs/{job['id']}?wait=30"
+            while (now := connection.call("GET", path, Authorization=key))["finished_at"] is None:
                 pass
             ended.append(now)
     inside, errors = 0, []
@@ -70,12 +76,12 @@ def main() -> int:
         taken = seconds_between(created, after["finished_at"])
         errors.append(seconds_between(created, promise["finish_at"]) / taken - 1)
     figures = {
-        "jobs": JOBS,
-        "inside_the_interval": inside / JOBS,
+        "jobs": jobs,
+        "inside_the_interval": inside / jobs,
         "median_error": round(statistics.median(errors), 3),
         "median_absolute_error": round(statistics.median(map(abs, errors)), 3),
     }
-    (HERE / "results" / "promises.json").write_text(json.dumps(figures, indent=2) + "\n")
+    keep("promises", figures)
     print(json.dumps(figures, indent=2))
     return 0
 

@@ -9,7 +9,6 @@ For a lone item: time of `POST … Prefer: wait` on a warm, idle service. And pl
 import argparse
 import http.client
 import json
-import os
 import statistics
 import sys
 import tempfile
@@ -24,8 +23,8 @@ import orjson
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks import plain_celery
-from benchmarks.processes import cpu_seconds, descendants, redis_url_of
-from corelane.cli.local import running_service
+from benchmarks.processes import cpu_seconds, descendants
+from benchmarks.runs import Service, is_quick, keep, service
 from corelane.engine.cores import cpu_slots
 
 HERE = Path(__file__).parent
@@ -96,12 +95,12 @@ def flood(url: str, items: int, per_job: int, payload_bytes: int) -> float:
     return time.perf_counter() - began
 
 
-def lone(url: str) -> list[float]:
+def lone(url: str, items: int) -> list[float]:
     """Milliseconds of single questions, one after another with a little time between."""
     connection = Connection(url)
     body = job_body(1, 200)
     taken = []
-    for number in range(LONE_ITEMS + 20):
+    for number in range(items + 20):
         began = time.perf_counter()
         connection.call("POST", "/v1/jobs", body, Prefer="wait=10")
         if number >= 20:
@@ -110,22 +109,22 @@ def lone(url: str) -> list[float]:
     return sorted(taken)
 
 
-def measure(url: str, quick: bool) -> dict[str, Any]:
+def measure(running: Service) -> dict[str, Any]:
     """Every figure of one service."""
-    pids = descendants(os.getpid())
-    flood(url, 20_000, 1000, 200)
-    taken = lone(url)
+    url, pids, quick = running.url, descendants(running.pid), is_quick()
+    flood(url, *((80, 20) if quick else (20_000, 1000)), 200)
+    taken = lone(url, 10 if quick else LONE_ITEMS)
     figures: dict[str, Any] = {
         "lone_p50_ms": statistics.median(taken),
         "lone_p99_ms": taken[int(len(taken) * 0.99)],
         "runs": [],
     }
-    sizes = [(1000, 200)] if quick else [(per_job, size) for size in (200, 2_000, 20_000) for per_job in (1, 32, 1000)]
+    sizes = [(20, 200)] if quick else [(per_job, size) for size in (200, 2_000, 20_000) for per_job in (1, 32, 1000)]
     for per_job, payload_bytes in sizes:
         if per_job * payload_bytes > 8_000_000:
             per_job = 8_000_000 // payload_bytes
         jobs = max(ITEMS.get(per_job, 20_000) * 200 // payload_bytes, 1_000) // per_job
-        items = max(jobs // SUBMITTERS, 2) * SUBMITTERS * per_job
+        items = (1 if quick else max(jobs // SUBMITTERS, 2)) * SUBMITTERS * per_job
         before = cpu_seconds(pids)
         elapsed = flood(url, items, per_job, payload_bytes)
         after = cpu_seconds(pids)
@@ -139,19 +138,18 @@ def measure(url: str, quick: bool) -> dict[str, Any]:
 def main() -> int:
     """Measure and keep the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="jobs of 1,000 small items only")
-    arguments = parser.parse_args()
+    parser.add_argument("--quick", action="store_true", help="a few small jobs, no figures kept")
+    parser.parse_args()
     with (
         tempfile.TemporaryDirectory() as folder,
-        running_service(Path(folder), target="null", model="null", log_level="warning") as url,
+        service(Path(folder), target="null", model="null", log_level="warning") as running,
     ):
-        figures = measure(url, arguments.quick)
-        redis = redis_url_of(Path(folder) / "service.log")
-        figures["plain_celery_items_per_s"] = plain_celery.measure(redis, PLAIN_ITEMS, len(cpu_slots()))
-    best = next(run for run in figures["runs"] if run["per_job"] == 1000)
+        figures = measure(running)
+        items = 50 if is_quick() else PLAIN_ITEMS
+        figures["plain_celery_items_per_s"] = plain_celery.measure(running.redis_url, items, len(cpu_slots()))
+    best = next((run for run in figures["runs"] if run["per_job"] == 1000), figures["runs"][0])
     figures = {"items_per_s": best["items_per_s"], "us_cpu_per_item": best["us_cpu_per_item"], **figures}
-    (HERE / "results").mkdir(exist_ok=True)
-    (HERE / "results" / "queue.json").write_text(json.dumps(figures, indent=2) + "\n")
+    keep("queue", figures)
     print(json.dumps({key: value for key, value in figures.items() if key != "runs"}, indent=2))
     return 0
 

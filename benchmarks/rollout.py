@@ -1,6 +1,6 @@
 """A version replaced by another under constant load; an alias split in two; a version whose files are damaged.
 
-    python benchmarks/rollout.py [FILE.json.gz] [--limit N]
+    python benchmarks/rollout.py [FILE.json.gz] [--limit N] [--quick]
 
 Questions of a SQuAD file go to `default` at a steady rate, a third of what the service does in bulk, from before the
 first step to after the last: load the new version, move both aliases, unload the old one, then ask for a third one with
@@ -27,8 +27,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.mixed_load import DATA, LOAD, capacity, percentile_ms
 from benchmarks.questions import read_arguments
+from benchmarks.runs import Service, is_quick, keep, service
 from corelane.artifacts import MANIFEST_NAME, Artifact, find_artifact, model_name
-from corelane.cli.local import running_service
 from corelane.cli.squad import Question
 from corelane.client import Client
 from corelane.errors import CorelaneError
@@ -42,8 +42,14 @@ ASKERS = 24
 #: Load before the first step and after the last, in seconds.
 BESIDE_S = 25
 
+#: Time after the change in which the old version's memory is given back, in seconds.
+SETTLE_S = 3
+
 #: Jobs over which a split is counted, and the share of the newer version.
 SPLIT_JOBS, SPLIT_SHARE = 10_000, 10
+
+#: Load beside, settling and jobs of a split in a quick run.
+QUICKLY = (0.3, 0.0, 20)
 
 #: The other versions' fingerprints.
 NEXT, BROKEN = "beefbeefbeef", "deaddeaddead"
@@ -103,6 +109,12 @@ def copy_version(artifact: Artifact, fingerprint: str) -> str:
     return manifest.version_id
 
 
+def versions_of(artifact: Artifact) -> tuple[str, str]:
+    """An artifact's version, and that of its copy under the next fingerprint."""
+    manifest = artifact.manifest
+    return manifest.version_id, manifest.model_copy(update={"version": NEXT}).version_id
+
+
 def states(client: Client, version: str) -> list[str]:
     """How far each core is with a version."""
     return [m["state"] for core in client.cores() for m in core["models"] if m["version"] == version]
@@ -120,17 +132,19 @@ def memory_mb(client: Client) -> list[int]:
     return [round((core["memory_bytes"] or 0) / 1e6) for core in client.cores()]
 
 
-def measure_swap(client: Client, artifact: Artifact, questions: Sequence[Question]) -> dict[str, object]:
+def measure_swap(
+    client: Client, artifact: Artifact, questions: Sequence[Question], beside_s: float, settle_s: float
+) -> dict[str, object]:
     """All steps under load."""
     old = artifact.manifest.version_id
     rate_per_s = LOAD * capacity(client, questions)
     cores = len(client.cores())
     memory = {"before": memory_mb(client)}
     with steady_load(client, questions, rate_per_s) as steady:
-        time.sleep(BESIDE_S)
+        time.sleep(beside_s)
         new, broken = copy_version(artifact, NEXT), copy_version(artifact, BROKEN)
         file = artifact.path.parent.parent / BROKEN / artifact.path.name / artifact.manifest.buckets[0].file
-        file.write_bytes(file.read_bytes()[: 1 << 20])
+        file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
         marks = {"begin": time.perf_counter()}
         client.load_model(new)
         marks["loaded"] = until(lambda: states(client, new) == ["ready"] * cores)
@@ -140,13 +154,13 @@ def measure_swap(client: Client, artifact: Artifact, questions: Sequence[Questio
         marks["moved"] = time.perf_counter()
         client.unload_model(old)
         marks["unloaded"] = until(lambda: not states(client, old))
-        time.sleep(3)
+        time.sleep(settle_s)
         memory["after"] = memory_mb(client)
         client.load_model(broken)
         marks["refused"] = until(lambda: states(client, broken) == ["failed"] * cores)
         reasons = {m["reason"] for core in client.cores() for m in core["models"] if m["version"] == broken}
         client.unload_model(broken)
-        time.sleep(BESIDE_S)
+        time.sleep(beside_s)
         end = time.perf_counter()
     first, last = min(due for due, _, _ in steady.asked), end
     stretches = {
@@ -171,11 +185,13 @@ def measure_swap(client: Client, artifact: Artifact, questions: Sequence[Questio
     }
 
 
-def measure_split(client: Client) -> dict[str, object]:
+def measure_split(client: Client, versions: Sequence[str], jobs: int) -> dict[str, object]:
     """Shares of the newer version over many jobs, and whether keys stay."""
-    client.load_model("null@1")
-    until(lambda: "ready" in states(client, "null@1"))
-    client.set_alias("canary", {"null@0": 100 - SPLIT_SHARE, "null@1": SPLIT_SHARE})
+    older, newer = versions
+    for version in versions:
+        client.load_model(version)
+    until(lambda: all("ready" in states(client, version) for version in versions))
+    client.set_alias("canary", {older: 100 - SPLIT_SHARE, newer: SPLIT_SHARE})
     item = {"question": "who", "context": "ada"}
 
     def model_of(number: int | None) -> str:
@@ -183,19 +199,19 @@ def measure_split(client: Client) -> dict[str, object]:
         return client.submit([item], model="canary", sticky_key=key).model
 
     with ThreadPoolExecutor(ASKERS) as askers:
-        alone = list(askers.map(model_of, [None] * SPLIT_JOBS))
-        keyed, again = (list(askers.map(model_of, range(SPLIT_JOBS))) for _ in range(2))
+        alone = list(askers.map(model_of, [None] * jobs))
+        keyed, again = (list(askers.map(model_of, range(jobs))) for _ in range(2))
     return {
-        "jobs": SPLIT_JOBS,
+        "jobs": jobs,
         "wanted_percent": SPLIT_SHARE,
-        "percent": round(100 * alone.count("null@1") / SPLIT_JOBS, 2),
-        "percent_of_keys": round(100 * keyed.count("null@1") / SPLIT_JOBS, 2),
+        "percent": round(100 * alone.count(newer) / jobs, 2),
+        "percent_of_keys": round(100 * keyed.count(newer) / jobs, 2),
         "keys_that_moved": sum(one != other for one, other in zip(keyed, again, strict=True)),
     }
 
 
-def compiled(data: Path) -> Artifact:
-    """A copy of the default model's artifact in a folder of its own; compiled first if it never was."""
+def copy_artifact(data: Path) -> None:
+    """Copy the default model's artifact into a folder of its own; compiled first if it never was."""
     settings = Settings(data_dir=DATA)
     try:
         artifact = find_artifact(settings.artifact_root, model_name(settings.model), "cpu")
@@ -205,21 +221,25 @@ def compiled(data: Path) -> Artifact:
         artifact = build(settings.model, settings=settings)
     copy = Settings(data_dir=data).artifact_root / artifact.path.relative_to(settings.artifact_root)
     shutil.copytree(artifact.path, copy)
-    return find_artifact(Settings(data_dir=data).artifact_root, artifact.manifest.version_id, "cpu")
+
+
+def artifact_of(running: Service) -> Artifact:
+    """The artifact that a service began with."""
+    return find_artifact(Settings(data_dir=running.data).artifact_root, model_name(running.model), "cpu")
 
 
 def main() -> int:
     """Measure and keep the figures."""
     questions = read_arguments(__doc__)
+    beside_s, settle_s, jobs = QUICKLY if is_quick() else (BESIDE_S, SETTLE_S, SPLIT_JOBS)
     with tempfile.TemporaryDirectory() as folder:
-        artifact = compiled(Path(folder))
-        with running_service(Path(folder)) as url, Client(url) as client:
-            figures = {"swap": measure_swap(client, artifact, questions)}
-        with running_service(Path(folder) / "null", target="null") as url, Client(url) as client:
-            figures["split"] = measure_split(client)
-    results = HERE / "results"
-    results.mkdir(exist_ok=True)
-    (results / "rollout.json").write_text(json.dumps(figures, indent=2) + "\n")
+        with service(Path(folder), copy_artifact) as running, Client(running.url) as client:
+            artifact = artifact_of(running)
+            figures = {"swap": measure_swap(client, artifact, questions, beside_s, settle_s)}
+        with service(Path(folder) / "null", target="null") as running, Client(running.url) as client:
+            pair = ("null@0", "null@1") if running.target == "null" else versions_of(artifact)
+            figures["split"] = measure_split(client, pair, jobs)
+    keep("rollout", figures)
     print(json.dumps(figures, indent=2))
     return 0
 

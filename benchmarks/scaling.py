@@ -7,11 +7,10 @@ cores whose batches take no time: items/s of the drain, CPU of Redis per item (I
 round, the time of each script inside Redis (SLOWLOG). *Busy*: batches of 16 items take 20 or 50 ms; the share of its
 time that each core spends in them while work waits. *Idle claims*: what the claim of an idle core costs inside Redis by
 the number of owners who wait, with 64 other cores, where it finds nothing (what waits is for another version) and where
-it finds work; beside it the same with lanes of each core's own, where that work is stolen (``variants/per_core``).
+it finds work.
 """
 
 import argparse
-import json
 import statistics
 import sys
 import time
@@ -24,13 +23,13 @@ import redis
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
+from benchmarks.runs import is_quick, keep  # noqa: E402
 from benchmarks.simulated_cores import (  # noqa: E402
     Cost,
     Plan,
     announce,
     own_redis,
     running_squad,
-    scripts_of,
     simulated_item,
     submit,
     wait_until_final,
@@ -63,6 +62,9 @@ CLAIMS = 50
 
 #: Owners who wait, each with as much.
 OWNERS = (1, 10, 100)
+
+#: Rounds, items, items of the timed round, cores and owners.
+FULL = (3, ITEMS, TIMED_ITEMS, CORES, OWNERS)
 
 
 def held_by(count: int, version: str) -> dict[int, tuple[str, ...]]:
@@ -146,9 +148,9 @@ def busy(url: str, cores: int, batch_s: float) -> dict[str, Any]:
         with running_squad(plan) as squad:
             load_up(plan.settings, version, max(1, round(items / PER_JOB)))
             squad.go()
-            time.sleep(RUN_IN_S)
+            time.sleep(0.2 if is_quick() else RUN_IN_S)
             before, cpu, began = squad.readings(), redis_cpu_s(raw), time.perf_counter()
-            time.sleep(WATCHED_S)
+            time.sleep(0.3 if is_quick() else WATCHED_S)
             after, elapsed = squad.readings(), time.perf_counter() - began
             used = redis_cpu_s(raw) - cpu
     shares = [(after[core].busy_s - before[core].busy_s) / elapsed for core in after]
@@ -176,10 +178,10 @@ def claim_us(raw: redis.Redis, settings: Settings, version: str, *, finds: bool)
     return script_times(raw, CLAIMS)["claim"]["us"]
 
 
-def idle_claims(url: str, owners: int, variant: str | None) -> dict[str, float]:
+def idle_claims(url: str, owners: int) -> dict[str, float]:
     """The claim of an idle core beside 64 others, with so many owners waiting."""
     plan = Plan(url, held_by(64, "waits@1"))
-    with redis.Redis.from_url(url) as raw, scripts_of(variant):
+    with redis.Redis.from_url(url) as raw:
         raw.flushall()
         log_calls(raw, wanted=True)
         for core in plan.cores:
@@ -210,34 +212,28 @@ def show(title: str, rows: Mapping[Any, Mapping[str, Any]]) -> None:
 def main() -> int:
     """Measure and keep the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one round, fewer items")
-    arguments = parser.parse_args()
-    rounds, items = (1, 20_000) if arguments.quick else (3, ITEMS)
+    parser.add_argument("--quick", action="store_true", help="one round of few cores, few items, and no figures kept")
+    parser.parse_args()
+    rounds, items, timed, counts, owners = (1, 2_000, 2_000, (1,), (2,)) if is_quick() else FULL
     with own_redis() as url:
-        alone = [{cores: drained(url, cores, items, timed=False) for cores in CORES} for _ in range(rounds)]
-        queue = {cores: medians([each[cores] for each in alone]) for cores in CORES}
+        alone = [{cores: drained(url, cores, items, timed=False) for cores in counts} for _ in range(rounds)]
+        queue = {cores: medians([each[cores] for each in alone]) for cores in counts}
         show("queue alone", queue)
-        scripts = {cores: drained(url, cores, TIMED_ITEMS, timed=True) for cores in CORES}
+        scripts = {cores: drained(url, cores, timed, timed=True) for cores in counts}
         shown = {
             cores: {name: each[name]["us"] for name in ("submit", "claim", "commit")} for cores, each in scripts.items()
         }
         show("µs in Redis by script", shown)
         kept_busy = {
             f"{cores}, {1000 * batch_s:.0f} ms": busy(url, cores, batch_s)
-            for batch_s, each in BATCHES
-            for cores in each
+            for batch_s, each in BATCHES[:rounds]
+            for cores in (counts if is_quick() else each)
         }
         show("cores, time of a batch", kept_busy)
-        claims = {
-            f"{variant or 'product'} {owners}": idle_claims(url, owners, variant)
-            for owners in OWNERS
-            for variant in (None, "per_core")
-        }
+        claims = {count: idle_claims(url, count) for count in owners}
         show("an idle core's claim, 64 cores", claims)
     figures = {"queue_alone": queue, "scripts": scripts, "busy": kept_busy, "idle_claims": claims}
-    if not arguments.quick:
-        (HERE / "results").mkdir(exist_ok=True)
-        (HERE / "results" / "scaling.json").write_text(json.dumps(figures, indent=2) + "\n")
+    keep("scaling", figures)
     return 0
 
 

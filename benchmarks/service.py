@@ -1,6 +1,6 @@
 """Questions of a SQuAD file through a service on all cores, and through the engine alone on the same cores.
 
-    python benchmarks/service.py [FILE.json.gz] [--limit N]
+    python benchmarks/service.py [FILE.json.gz] [--limit N] [--quick]
 
 Both by turns in one run, so that a busy moment of the machine hits both; their ratio is what the service keeps of the
 engine's speed. The engine runs in one pinned process a core, as a worker does, and is given its share all at once. The
@@ -22,9 +22,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.processes import cpu_seconds, descendants
 from benchmarks.questions import read_arguments
+from benchmarks.runs import Service, is_quick, keep, service
 from corelane.artifacts import find_artifact, model_name
 from corelane.bulk import answer_all
-from corelane.cli.local import running_service
 from corelane.cli.squad import Question, judge, summarise
 from corelane.client import Client
 from corelane.engine.cores import cpu_slots, pin
@@ -36,7 +36,7 @@ DATA = HERE.parent / ".corelane"
 OPTIONS = Options(no_answer=False)
 
 #: Times that both are measured.
-ROUNDS = 5
+ROUNDS, QUICK_ROUNDS = 5, 1
 
 #: Neighbouring questions that go to the same core: about a slice of the service.
 NEIGHBOURS = 20
@@ -44,7 +44,7 @@ NEIGHBOURS = 20
 #: Processes of the service whose CPU time counts.
 ROLES = ("api", "redis", "worker", "keeper", "flower")
 
-#: First argument of a process that runs the engine on one core, before the core's index.
+#: First argument of a process that runs the engine on one core, before the core's index, folder and model.
 ENGINE = "--engine"
 
 Engine: TypeAlias = "subprocess.Popen[str]"
@@ -65,12 +65,12 @@ def ask_service(client: Client, questions: list[Question]) -> tuple[float, float
 
 
 @contextmanager
-def engines() -> Iterator[list[Engine]]:
-    """One process a core with the engine in it, warm and waiting for a line on its standard input."""
+def engines(running: Service) -> Iterator[list[Engine]]:
+    """One process a core with the engine and the service's model in it, warm and waiting for a line on its input."""
     environment = read_settings().environment()
     processes = [
         subprocess.Popen(
-            [sys.executable, __file__, ENGINE, str(slot.index), *sys.argv[1:]],
+            [sys.executable, __file__, ENGINE, str(slot.index), str(running.data), running.model, *sys.argv[1:]],
             env=environment | slot.environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -103,7 +103,7 @@ def hear(process: Engine) -> dict[str, Any]:
     return dict(json.loads(line or '{"gone": true}'))
 
 
-def run_engine(index: int, questions: list[Question]) -> None:
+def run_engine(index: int, data: Path, model: str, questions: list[Question]) -> None:
     """Be the engine of one core: answer its share for each line that comes in, and say what was done for it."""
     cores = len(cpu_slots())
     mine = [each for number, each in enumerate(questions) if number // NEIGHBOURS % cores == index]
@@ -115,8 +115,8 @@ def run_engine(index: int, questions: list[Question]) -> None:
     from corelane.engine.runner import Runner, RunnerLimits
 
     torch.set_num_threads(1)
-    settings = Settings(data_dir=DATA)
-    artifact = find_artifact(settings.artifact_root, model_name(settings.model), settings.target)
+    settings = Settings(data_dir=data)
+    artifact = find_artifact(settings.artifact_root, model_name(model), settings.target)
     limits = RunnerLimits(settings.latency_target_s, settings.context_cache_tokens, settings.max_windows)
     runner = Runner.open(open_backend(settings.target), artifact, limits)
     runner.warm_up()
@@ -134,9 +134,9 @@ def measure(questions: list[Question]) -> dict[str, Any]:
     """Both, by turns."""
     service_s: list[tuple[float, float]] = []
     engine_s: list[tuple[float, float]] = []
-    with running_service(DATA) as url, Client(url) as client, engines() as processes:
+    with service(DATA) as running, Client(running.url) as client, engines(running) as processes:
         ask_service(client, questions[:64])
-        for _ in range(ROUNDS):
+        for _ in range(QUICK_ROUNDS if is_quick() else ROUNDS):
             seconds, cpu_s, results = ask_service(client, questions)
             service_s.append((seconds, cpu_s))
             seconds, reports = ask_engines(processes)
@@ -164,14 +164,12 @@ def measure(questions: list[Question]) -> dict[str, Any]:
 def main() -> int:
     """Measure and keep the figures; or be one of the engines."""
     if sys.argv[1:2] == [ENGINE]:
-        index = int(sys.argv[2])
-        del sys.argv[1:3]
-        run_engine(index, read_arguments(__doc__))
+        index, data, model = int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4]
+        del sys.argv[1:5]
+        run_engine(index, data, model, read_arguments(__doc__))
         return 0
     figures = measure(read_arguments(__doc__))
-    results = HERE / "results"
-    results.mkdir(exist_ok=True)
-    (results / "service.json").write_text(json.dumps(figures, indent=2) + "\n")
+    keep("service", figures)
     print(json.dumps(figures, indent=2))
     return 0
 

@@ -1,13 +1,10 @@
 """Simulated cores: the worker's own drain, docket, heartbeat and dispatch, with a runner that sleeps and has no model.
 
 Many cores to a process, in threads, on a Redis of their own; Celery is left out, as cores linger for ever.
-``scaling.py`` and ``lanes_compared.py`` are built on it. The scripts of a folder of ``variants`` can take the place of
-the product's, here and in the cores: ``common.lua`` is read behind the product's, so that its functions hide those of
-the same names; any other stands for the product's script of its name.
+``scaling.py`` is built on it.
 """
 
 import asyncio
-import hashlib
 import multiprocessing
 import os
 import subprocess
@@ -45,11 +42,8 @@ from corelane.store.async_link import AsyncLink
 from corelane.store.fleet import Announcer
 from corelane.store.jobs import JobStore, Submission
 from corelane.store.plans import Plans
-from corelane.store.scripts import FOLDER, NAMES, Script, load_scripts
 from workers.core import CoreProcess
 from workers.drain import drain
-
-VARIANTS = Path(__file__).parent / "variants"
 
 #: Longer than any run: a drain neither ends nor is its core taken for dead when the machine is busy, in seconds.
 RUN_S = 3600
@@ -85,35 +79,6 @@ def own_redis() -> Iterator[str]:
         finally:
             server.terminate()
             server.wait(10)
-
-
-@contextmanager
-def scripts_of(variant: str | None) -> Iterator[None]:
-    """A variant's scripts in the place of the product's while inside, or of several on top of each other (``a+b``).
-
-    FileNotFoundError if there is no such variant.
-    """
-    scripts = load_scripts()
-    product = dict(scripts)
-    if variant:
-        scripts.update(_rewritten([FOLDER, *(VARIANTS / name for name in variant.split("+"))]))
-    try:
-        yield
-    finally:
-        scripts.update(product)
-
-
-def _rewritten(folders: Sequence[Path]) -> dict[str, Script]:
-    """Every script, each from the last folder that has it, behind the common parts of all."""
-    common = "".join((folder / "common.lua").read_text() for folder in folders)
-    texts = {}
-    for name in NAMES:
-        places = [folder / f"{name}.lua" for folder in folders]
-        texts[name] = common + [place for place in places if place.exists()][-1].read_text()
-    return {
-        name: Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
-        for name, text in texts.items()
-    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,15 +221,11 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A fleet: the versions of each core by its number, what batches cost (None: the null engine), the scripts, and
-    whether a core that reads a document leaves others alone.
-    """
+    """A fleet: the versions of each core by its number, and what batches cost (None: the null engine)."""
 
     redis_url: str
     cores: Mapping[int, tuple[str, ...]]
     cost: Cost | None = None
-    variant: str | None = None
-    spreads_documents: bool = True
 
     @property
     def settings(self) -> Settings:
@@ -273,11 +234,6 @@ class Plan:
             redis_url=self.redis_url, core_host="sim", linger_s=RUN_S, drain_s=RUN_S, lease_s=60,
             max_outstanding_tokens=10**9, max_owner_tokens=10**9,
         )  # fmt: skip
-
-    @property
-    def core_settings(self) -> Settings:
-        """The settings of cores: to them nothing is a document if documents are not spread; slices stay as they are."""
-        return self.settings if self.spreads_documents else self.settings.model_copy(update={"slice_tokens": 10**9})
 
     def runners(self, core: int) -> dict[str, QueryRunner]:
         """What a core holds."""
@@ -329,41 +285,38 @@ class Squad:
 
 @contextmanager
 def running_squad(plan: Plan) -> Iterator[Squad]:
-    """A squad, announced and not yet at work; the same scripts here as there."""
-    with scripts_of(plan.variant):
-        squad = Squad(plan)
-        try:
-            yield squad
-        finally:
-            squad.stop()
+    """A squad, announced and not yet at work."""
+    squad = Squad(plan)
+    try:
+        yield squad
+    finally:
+        squad.stop()
 
 
 def _serve(plan: Plan, numbers: Sequence[int], pipe: Connection) -> None:
     """One process of simulated cores: announce, wait for the word, serve, tell."""
     sys.setswitchinterval(SWITCH_S)
-    with scripts_of(plan.variant):
-        bell = bell_envelope(make_celery(plan.settings))
-        cores = {
-            number: SimulatedCore(plan.core_settings, Core("sim", number), bell, plan.runners(number))
-            for number in numbers
-        }
-        for core in cores.values():
-            core.begin_life()
-        pipe.send("ready")
-        stop = threading.Event()
-        threads = [threading.Thread(target=drain, args=(core, stop.is_set), daemon=True) for core in cores.values()]
-        while (word := pipe.recv()) != "stop":
-            if word == "go":
-                for thread in threads:
-                    thread.start()
-            else:
-                pipe.send({number: core.reading() for number, core in cores.items()})
-        stop.set()
-        for thread in threads:
-            if thread.ident is not None:
-                thread.join()
-        for core in cores.values():
-            core.close()
+    bell = bell_envelope(make_celery(plan.settings))
+    cores = {
+        number: SimulatedCore(plan.settings, Core("sim", number), bell, plan.runners(number)) for number in numbers
+    }
+    for core in cores.values():
+        core.begin_life()
+    pipe.send("ready")
+    stop = threading.Event()
+    threads = [threading.Thread(target=drain, args=(core, stop.is_set), daemon=True) for core in cores.values()]
+    while (word := pipe.recv()) != "stop":
+        if word == "go":
+            for thread in threads:
+                thread.start()
+        else:
+            pipe.send({number: core.reading() for number, core in cores.items()})
+    stop.set()
+    for thread in threads:
+        if thread.ident is not None:
+            thread.join()
+    for core in cores.values():
+        core.close()
 
 
 def with_store(settings: Settings, action: Callable[[JobStore], Awaitable[Found]]) -> Found:
@@ -406,8 +359,3 @@ def wait_until_final(raw: redis.Redis, timeout_s: float) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError(f"{open_jobs(raw)} jobs are not final after {timeout_s} s")
         time.sleep(0.01)
-
-
-def quantile(values: Sequence[float], share: float) -> float:
-    """The value that a share of all stays below."""
-    return sorted(values)[min(len(values) - 1, int(share * len(values)))]

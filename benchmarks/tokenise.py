@@ -1,6 +1,6 @@
 """What the engine does beside the model, in µs an item: tokenise, cut windows, fill batches, find and write answers.
 
-    python benchmarks/tokenise.py [FILE.json.gz] [--limit N] [--learn FILE.json.gz] [--answers FILE.json]
+    python benchmarks/tokenise.py [FILE.json.gz] [--limit N] [--learn FILE.json.gz] [--answers FILE.json] [--quick]
 
 Two sets of items, the file's questions and *synthetic* ones of 177 tokens each, every one with a context of its own.
 The usual way (``AutoTokenizer`` with truncation, stride and offsets, one call an item, tokens only) takes turns with
@@ -30,10 +30,9 @@ from tokenizers import Tokenizer
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-from benchmarks.questions import DEFAULT_FILE  # noqa: E402
+from benchmarks.questions import DEFAULT_FILE, questions_of  # noqa: E402
+from benchmarks.runs import QUICK, is_quick, keep  # noqa: E402
 from corelane.artifacts import Artifact, BucketFile, Manifest, TokenizerSpec  # noqa: E402
-from corelane.cli.evaluate import read_document  # noqa: E402
-from corelane.cli.squad import read_questions  # noqa: E402
 from corelane.engine.answering import compose_result, search_rows  # noqa: E402
 from corelane.engine.backend import Batch, Logits, Model  # noqa: E402
 from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket, parse_buckets, smallest_fit  # noqa: E402
@@ -247,7 +246,7 @@ def measure(
     queries: Sequence[Query], learned: Sequence[Query], tokenizer: Tokenizer, usual: Callable[..., Any]
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """µs an item by way and state, the least of the rounds, and the answers."""
-    rounds = [measure_round(queries, learned, tokenizer, usual) for _ in range(ROUNDS)]
+    rounds = [measure_round(queries, learned, tokenizer, usual) for _ in range(1 if is_quick() else ROUNDS)]
     least = {name: min(times[name] for times, _ in rounds) * 1e6 / len(queries) for name in rounds[0][0]}
     tokens = sum(len(usual(query.question, query.context)["input_ids"]) for query in queries) / len(queries)
     figures = {
@@ -269,14 +268,12 @@ def measure(
 def main() -> int:
     """Measure both sets, print and keep the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", nargs="?", type=Path, default=DEFAULT_FILE)
+    parser.add_argument("file", nargs="?", type=Path)
+    parser.add_argument(QUICK, action="store_true", help="one round of the examples, and no figures kept")
     parser.add_argument("--learn", type=Path, default=LEARN, help="texts read before the cold contexts")
     parser.add_argument("--limit", type=int)
     parser.add_argument("--answers", type=Path, help="write the answers there")
     arguments = parser.parse_args()
-    for path in (arguments.file, arguments.learn):
-        if not path.exists():
-            raise SystemExit(f"{path} is absent: give a file in SQuAD format")
     from transformers import AutoTokenizer
 
     usual = AutoTokenizer.from_pretrained(MODEL)
@@ -284,8 +281,8 @@ def main() -> int:
     tokenizer.no_truncation()
     tokenizer.no_padding()
     asked, learned = (
-        [Query(q.question, q.context, OPTIONS) for q in read_questions(read_document(path)).questions]
-        for path in (arguments.file, arguments.learn)
+        [Query(q.question, q.context, OPTIONS) for q in questions_of(path)]
+        for path in (arguments.file, None if is_quick() else arguments.learn)
     )
     asked = asked[: arguments.limit]
     learned = list({query.context: query for query in learned}.values())
@@ -296,7 +293,7 @@ def main() -> int:
     if arguments.answers:
         arguments.answers.write_text(json.dumps(answers))
     else:
-        (HERE / "results" / "tokenise.json").write_text(json.dumps(figures, indent=2) + "\n")
+        keep("tokenise", figures)
     return 0
 
 

@@ -1,11 +1,12 @@
 """How soon a waiting request hears of its job's end: from the commit to the answer's last byte, over HTTP.
 
-    python benchmarks/waiting.py [JOBS]
+    python benchmarks/waiting.py [JOBS] [--quick]
 
 A Redis and an API of its own; the core is this process, which takes 10 ms for each job and notes when its commit is
 done. With `Prefer: wait` on the submit, and with `?wait=` on a job submitted before. Writes `results/waiting.json`.
 """
 
+import argparse
 import json
 import os
 import queue
@@ -24,6 +25,7 @@ import redis
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.queue_plane import Connection, job_body
+from benchmarks.runs import QUICK, is_quick, keep
 from corelane.cli.redis_server import find_server, server_argv
 from corelane.settings import Settings
 from corelane.store.dispatch import Dispatch, Outcome
@@ -105,7 +107,10 @@ def measure(url: str, commits: queue.SimpleQueue[float], jobs: int, by: str) -> 
 
 def main() -> int:
     """Measure and keep the figures."""
-    jobs = int(sys.argv[1]) if len(sys.argv) > 1 else 400
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("jobs", nargs="?", type=int, default=10 if is_quick() else 400)
+    parser.add_argument(QUICK, action="store_true", help="few jobs, and no figures kept")
+    jobs = parser.parse_args().jobs
     with tempfile.TemporaryDirectory() as folder:
         redis_port, port = free_port(), free_port()
         settings = Settings(redis_url=f"redis://127.0.0.1:{redis_port}/0", data_dir=Path(folder), log_level="warning")
@@ -130,7 +135,7 @@ def main() -> int:
             api.wait(30)
             store.terminate()
             store.wait(30)
-    (HERE / "results" / "waiting.json").write_text(json.dumps(figures, indent=2) + "\n")
+    keep("waiting", figures)
     print(json.dumps(figures, indent=2))
     return 0
 

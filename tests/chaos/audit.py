@@ -1,16 +1,18 @@
-"""The audit after a chaos run, from outside: what the API answers and what stands in Redis, nothing else.
+"""The audit after a chaos run, from outside: what the API answers, what stands in Redis and what the receiver of
+webhooks got, nothing else.
 
 Every job that was accepted is final; each of its items has one result, its own, in order; the status and the counts
-agree with the results; its end was told once; no counter is off and no key was left behind.
+agree with the results; its end was told once, and delivered under one id with the same bytes; no counter is off and no
+key was left behind.
 """
 
 import re
-import signal
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import httpx2
 
@@ -18,7 +20,7 @@ from corelane import store
 from corelane.client import Client
 from corelane.errors import CorelaneError, ServiceError, WorkerLost
 from corelane.jobs import Job, JobStatus, Result
-from tests.chaos.fleet import ChaosFleet
+from tests.chaos.hooks import Event, Hooks
 from tests.chaos.load import KEYS, Load, Submitted, read_results
 from tests.chaos.server import Raw
 from tests.chaos.watch import FINAL, Sight, job_of, stored_indexes
@@ -39,7 +41,7 @@ ONLY_WITH_WORK = re.compile(r"cl:(lane|lanes|line|refs|returned|claim|in|context
 COUNTERS = ("cl:waiting", "cl:held", "cl:owed", "cl:unfed", "cl:jobs")
 
 #: Keys that belong to Celery and kombu.
-CELERYS = re.compile(r"_kombu\.|unacked|core\.|keeper|deliveries|celery")
+CELERYS = re.compile(r".*\.reply\.celery\.pidbox$|_kombu\.|unacked|core\.|keeper|deliveries|celery")
 
 
 @dataclass
@@ -53,6 +55,10 @@ class Findings:
     changed_results: int = 0
     repeated_events: int = 0
     missing_events: int = 0
+    #: Webhooks: events that came, requests beyond one for each, and events that never came.
+    events: int = 0
+    repeated_posts: int = 0
+    missing_posts: int = 0
     worker_lost: int = 0
     #: Results that do not say the caller's id of their item (see ``may_be_nameless``).
     nameless: int = 0
@@ -72,19 +78,46 @@ class Findings:
             self.problems.append(f"{kind}: and more")
 
 
-def audit(fleet: ChaosFleet, load: Load, sight: Sight, settle_s: float = SETTLE_S, tidy_s: float = TIDY_S) -> Findings:
-    """Wait until all that was accepted is final, then look at everything twice over."""
+class Audited(Protocol):
+    """What an audit looks at: where the API is, and its Redis."""
+
+    url: str
+
+    @property
+    def redis(self) -> Any:
+        """Its Redis, past any proxy."""
+
+    def client(self, key: str | None = None) -> Client:
+        """A client that repeats nothing."""
+
+
+def audit(
+    fleet: Audited,
+    load: Load,
+    sight: Sight,
+    settle_s: float = SETTLE_S,
+    tidy_s: float = TIDY_S,
+    *,
+    hooks: Hooks | None = None,
+    strange_ends: Iterable[str] = (),
+) -> Findings:
+    """Wait until all that was accepted is final and told, then look at everything twice over."""
     findings = Findings()
     with ExitStack() as stack, httpx2.Client(base_url=fleet.url, timeout=30) as http, fleet.redis.client() as raw:
         clients = {key: stack.enter_context(fleet.client(key)) for key in KEYS}
         wait_for_the_end(clients, load.accepted, settle_s)
+        if hooks is not None:
+            wait_for_hooks(raw, hooks, settle_s)
         left_over = wait_until_tidy(raw, tidy_s)
         for job in load.accepted:
             examine_job(findings, clients[job.key], http, raw, job)
         examine_untold(findings, raw, load)
         examine_events(findings, raw, sight)
         examine_writes(findings, raw, sight)
-        examine_ends(findings, fleet)
+        if hooks is not None:
+            examine_hooks(findings, raw, hooks)
+        for text in strange_ends:
+            findings.problem("ended", text)
         for outcome, count in load.unforeseen.items():
             findings.problem("unforeseen", f"{outcome}, {count} times")
         for text in left_over:
@@ -107,6 +140,53 @@ def wait_for_the_end(clients: Mapping[str, Client], jobs: Iterable[Submitted], s
                 time.sleep(0.2)
             except CorelaneError:
                 time.sleep(0.2)
+
+
+def wait_for_hooks(raw: Raw, hooks: Hooks, seconds: float) -> None:
+    """Until the end of every job that has a webhook was taken by the receiver, or time is up."""
+    deadline = time.monotonic() + seconds
+    awaited = set(hooked_jobs(raw))
+    while time.monotonic() < deadline and not awaited <= delivered_jobs(hooks).keys():
+        time.sleep(1)
+
+
+def hooked_jobs(raw: Raw) -> dict[str, str]:
+    """Final jobs whose end is told to a webhook, and their status."""
+    found = {}
+    for key in raw.scan_iter("cl:job:*", count=1000):
+        status, webhook = raw.hmget(key, "status", "webhook_url")
+        if webhook and status in FINAL:
+            found[job_of(key)] = status
+    return found
+
+
+def delivered_jobs(hooks: Hooks) -> dict[str, list[tuple[str, Event]]]:
+    """Events that the receiver took, with their ids, by job."""
+    found: dict[str, list[tuple[str, Event]]] = {}
+    for number, event in hooks.events().items():
+        if event.answered:
+            found.setdefault(event.told[0], []).append((number, event))
+    return found
+
+
+def examine_hooks(findings: Findings, raw: Raw, hooks: Hooks) -> None:
+    """Every end was delivered: under one id, with the same bytes each time, and with the job's status."""
+    delivered = delivered_jobs(hooks)
+    for number, event in hooks.events().items():
+        findings.events += 1
+        findings.repeated_posts += event.posts - 1
+        if len(event.bodies) > 1:
+            findings.problem("webhook", f"{number} was posted with {len(event.bodies)} bodies")
+    for job, status in hooked_jobs(raw).items():
+        told = delivered.get(job, [])
+        if not told:
+            findings.missing_posts += 1
+            finished = raw.hget(f"cl:job:{{{job}}}", "finished_ms")
+            findings.problem("webhook", f"the end of {job}, {status} since {finished}, was never delivered")
+        elif len(told) > 1:
+            findings.problem("webhook", f"the end of {job} was delivered as {[number for number, _ in told]}")
+        elif told[0][1].told[2] != status:
+            findings.problem("webhook", f"{job} is {status}, its webhook said {told[0][1].told[2]}")
 
 
 def wait_until_tidy(raw: Raw, seconds: float) -> list[str]:
@@ -284,15 +364,6 @@ def examine_events(findings: Findings, raw: Raw, sight: Sight) -> None:
             findings.problem("event", f"{job} is {status}, its events say {told}")
     for job in sight.events.keys() - jobs.keys():
         findings.problem("event", f"the end of {job} was told, and it is not there")
-
-
-def examine_ends(findings: Findings, fleet: ChaosFleet) -> None:
-    """No part ended unless it was told to, or had to at a fault point."""
-    for part in fleet.parts.values():
-        log = part.log.read_text(errors="replace")
-        allowed = Counter({-signal.SIGKILL: log.count("fault point ")})
-        for status, count in (Counter(part.unasked) - allowed).items():
-            findings.problem("ended", f"{part.name} ended unasked with status {status}, {count} times; {log[-1500:]}")
 
 
 def examine_writes(findings: Findings, raw: Raw, sight: Sight) -> None:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -160,6 +161,16 @@ class ChaosFleet:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"the fleet is not whole after {seconds:g} s\n{self.last_words()}")
             time.sleep(0.1)
+
+    def strange_ends(self) -> list[str]:
+        """Parts that ended though nobody told them to, and no fault point made them."""
+        found = []
+        for part in self.parts.values():
+            log = part.log.read_text(errors="replace")
+            allowed = Counter({-signal.SIGKILL: log.count("fault point ")})
+            for status, count in (Counter(part.unasked) - allowed).items():
+                found.append(f"{part.name} ended unasked with status {status}, {count} times; {log[-1500:]}")
+        return found
 
     def last_words(self, most: int = 1500) -> str:
         """The end of every part's log."""

@@ -34,6 +34,9 @@ FORESEEN = frozenset({429, 503})
 #: Passages that the items of one job share.
 SHARED = 3
 
+#: Pause of a thread that only submits, in seconds, and the largest of its jobs.
+STEADY_S, STEADY_ITEMS = 0.4, 3
+
 #: API keys the load uses.
 KEYS = ("key-0", "key-1", "key-2")
 
@@ -59,6 +62,11 @@ class Submitted:
     seen: dict[int, bytes] = field(default_factory=dict)
     #: Results that looked different when seen again.
     changed: int = 0
+
+    @property
+    def is_hooked(self) -> bool:
+        """Whether its end is told to a webhook."""
+        return "webhook" in self.head
 
     @property
     def key(self) -> str:
@@ -112,9 +120,13 @@ def draw(rng: random.Random, token: str, most_items: int) -> Submitted:
 
 
 class Load:
-    """Submits from ``threads`` threads inside a ``with``; each follows its job before it sends the next."""
+    """Submits from ``threads`` threads inside a ``with``; each follows its job before it sends the next. Beside them
+    ``steady`` threads submit small jobs and follow none. The ends of jobs are told to ``hook``, if there is one.
+    """
 
-    def __init__(self, url: str, seed: int, threads: int = 8, most_items: int = MOST_ITEMS) -> None:
+    def __init__(
+        self, url: str, seed: int, threads: int = 8, most_items: int = MOST_ITEMS, steady: int = 0, hook: str = ""
+    ) -> None:
         self.accepted: list[Submitted] = []
         #: Tokens of jobs that the service refused, and of those where nobody knows.
         self.refused: list[str] = []
@@ -123,12 +135,15 @@ class Load:
         self.outcomes: Counter[str] = Counter()
         #: Answers that should never come, whatever fails: a status and what was asked for.
         self.unforeseen: Counter[str] = Counter()
-        self._url = url
+        self.url = url
         self._seed = seed
         self._most_items = most_items
         self._enough = threading.Event()
         self._failures: list[BaseException] = []
-        self._threads = [threading.Thread(target=self._run, args=(n,), name=f"load-{n}") for n in range(threads)]
+        self._hook = hook
+        self._threads = [
+            threading.Thread(target=self._run, args=(n, n < threads), name=f"load-{n}") for n in range(threads + steady)
+        ]
 
     def __enter__(self) -> "Load":
         for thread in self._threads:
@@ -142,16 +157,18 @@ class Load:
         if self._failures:
             raise self._failures[0]
 
-    def _run(self, number: int) -> None:
+    def _run(self, number: int, follows: bool) -> None:
         rng = random.Random(f"{self._seed}/{number}")
         count = 0
         try:
-            with httpx2.Client(base_url=self._url, timeout=10) as http, ExitStack() as stack:
-                clients = {key: stack.enter_context(Client(self._url, key, max_retries=0)) for key in KEYS}
-                while not self._enough.wait(rng.uniform(0.0, 0.4)):
+            with httpx2.Client(base_url=self.url, timeout=10) as http, ExitStack() as stack:
+                clients = {key: stack.enter_context(Client(self.url, key, max_retries=0)) for key in KEYS}
+                while not self._enough.wait(rng.uniform(0.0, 0.4 if follows else 2 * STEADY_S)):
                     count += 1
-                    job = draw(rng, f"{self._seed}-{number}-{count}", self._most_items)
-                    if self.submit(http, job):
+                    job = draw(rng, f"{self._seed}-{number}-{count}", self._most_items if follows else STEADY_ITEMS)
+                    if self._hook:
+                        job.head["webhook"] = {"url": self._hook}
+                    if self.submit(http, job) and follows:
                         self._follow(http, clients[job.key], job, rng)
         except BaseException as error:
             self._failures.append(error)

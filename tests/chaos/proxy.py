@@ -1,5 +1,5 @@
-"""A TCP proxy before Redis whose connections can be cut, delayed, stalled or left half-open, one part of the fleet at a
-time.
+"""A TCP proxy before Redis whose connections can be cut, delayed, stalled or left half-open: all of them, or those that
+come from given ports.
 
 Half-open is what a crashed router leaves behind: what is written on old connections vanishes, both ways, and nobody
 closes them, while new connections work. All proxies of a fleet live in one thread.
@@ -9,7 +9,7 @@ import asyncio
 import socket
 import struct
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from typing import TypeVar
 
@@ -60,6 +60,11 @@ class Wire:
 
     def __init__(self, proxy: "Proxy", near: asyncio.StreamWriter, far: asyncio.StreamWriter) -> None:
         self.swallows = False
+        self.delay_s = proxy.delay_s
+        self.flows = asyncio.Event()
+        self.flows.set()
+        #: The port it comes from.
+        self.port = int(near.get_extra_info("peername")[1])
         self._proxy = proxy
         self._ends = (near, far)
 
@@ -87,8 +92,9 @@ class Wire:
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError, OSError):
             while data := await reader.read(CHUNK):
-                await asyncio.sleep(self._proxy.delay_s)
+                await asyncio.sleep(self.delay_s)
                 await self._proxy.flows.wait()
+                await self.flows.wait()
                 if not self.swallows:
                     writer.write(data)
                     await writer.drain()
@@ -107,51 +113,62 @@ class Proxy:
         self._wires: dict[Wire, asyncio.Task[None]] = {}
         self._server: asyncio.Server | None = None
 
-    def cut(self) -> int:
+    def cut(self, ports: Collection[int] | None = None) -> int:
         """Reset every connection; how many there were. New ones are accepted."""
 
         async def act() -> int:
-            wires = list(self._wires)
+            wires = self._chosen(ports)
             for wire in wires:
                 wire.reset()
             return len(wires)
 
         return self._network.do(act)
 
-    def half_open(self) -> int:
+    def half_open(self, ports: Collection[int] | None = None) -> int:
         """From now on swallow what comes on the connections there are, for good; how many there were."""
 
         async def act() -> int:
-            wires = [wire for wire in self._wires if not wire.swallows]
+            wires = [wire for wire in self._chosen(ports) if not wire.swallows]
             for wire in wires:
                 wire.swallows = True
             return len(wires)
 
         return self._network.do(act)
 
-    def delay(self, seconds: float) -> None:
-        """Hold back each piece for so long, each way; 0 ends it."""
+    def delay(self, seconds: float, ports: Collection[int] | None = None) -> None:
+        """Hold back each piece for so long, each way; 0 ends it. Without ports, on new connections too."""
 
         async def act() -> None:
-            self.delay_s = seconds
+            if ports is None:
+                self.delay_s = seconds
+            for wire in self._chosen(ports):
+                wire.delay_s = seconds
 
         self._network.do(act)
 
-    def stall(self) -> None:
-        """Let nothing through until ``flow``; nothing is lost."""
+    def stall(self, ports: Collection[int] | None = None) -> None:
+        """Let nothing through until ``flow``; nothing is lost. Without ports, on new connections neither."""
 
         async def act() -> None:
-            self.flows.clear()
+            if ports is None:
+                self.flows.clear()
+            for wire in self._chosen(ports or ()):
+                wire.flows.clear()
 
         self._network.do(act)
 
-    def flow(self) -> None:
+    def flow(self, ports: Collection[int] | None = None) -> None:
         """End a stall."""
 
         async def act() -> None:
             self.flows.set()
+            for wire in self._chosen(ports):
+                wire.flows.set()
 
         self._network.do(act)
+
+    def _chosen(self, ports: Collection[int] | None) -> list[Wire]:
+        return [wire for wire in self._wires if ports is None or wire.port in ports]
 
     async def listen(self) -> None:
         """Open the port; in the network's thread."""

@@ -41,6 +41,18 @@ def die_with_parent() -> None:
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
+def plain_client(port: int) -> Raw:
+    """A client that repeats nothing and waits for nothing long."""
+    return redis.Redis(
+        host="127.0.0.1",
+        port=port,
+        socket_timeout=3,
+        socket_connect_timeout=3,
+        retry=Retry(NoBackoff(), 0),
+        decode_responses=True,
+    )
+
+
 class RedisServer:
     """One Redis with its append-only file; keeps its port over all its lives."""
 
@@ -56,14 +68,7 @@ class RedisServer:
 
     def client(self) -> Raw:
         """A plain client that repeats nothing and waits for nothing long."""
-        return redis.Redis(
-            host="127.0.0.1",
-            port=self.port,
-            socket_timeout=3,
-            socket_connect_timeout=3,
-            retry=Retry(NoBackoff(), 0),
-            decode_responses=True,
-        )
+        return plain_client(self.port)
 
     def start(self) -> None:
         """Start it; returns once it has read its file and answers."""

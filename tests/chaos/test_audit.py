@@ -1,4 +1,6 @@
-"""The audit can fail: it reports a fence that is gone, an end told twice, a result that changed, a key left behind."""
+"""The audit can fail: it reports a fence that is gone, an end told twice, a webhook that never came, a result that
+changed, a key left behind.
+"""
 
 import os
 import re
@@ -7,16 +9,19 @@ import signal
 from pathlib import Path
 
 import httpx2
+import orjson
 import pytest
 import redis
 
 from corelane import store
 from corelane.jobs import Result
-from tests.chaos.audit import Findings, audit, examine_events, examine_writes, look_for_leftovers
+from tests.chaos.audit import Findings, audit, examine_events, examine_hooks, examine_writes, look_for_leftovers
 from tests.chaos.fleet import ChaosFleet
+from tests.chaos.hooks import Hooks
 from tests.chaos.load import Load, make
 from tests.chaos.watch import Sight, Watch, held_by, stored_indexes
 from tests.integration.conftest import wait_for
+from tests.receivers import Post, Receiver
 
 #: Short leases, so that a frozen core loses its work soon; and batches long enough for it to wake up before others have
 #: answered all of it.
@@ -50,7 +55,7 @@ def run_with_a_frozen_core(folder: Path, settings: dict[str, str]) -> Findings:
             held = held_by(raw, "chaos/0")[job.id]
             wait_for(lambda: len(held.intersection(stored_indexes(raw, job.id))) >= 3)
             os.kill(child, signal.SIGCONT)
-            return audit(fleet, load, watch.sight, settle_s=12, tidy_s=2)
+            return audit(fleet, load, watch.sight, settle_s=12, tidy_s=2, strange_ends=fleet.strange_ends())
     finally:
         fleet.stop()
 
@@ -75,6 +80,33 @@ def test_audit_sees_an_end_that_was_told_twice_or_never(raw: redis.Redis) -> Non
     examine_events(findings, raw, Sight(events={"twice": ["succeeded", "succeeded"], "once": ["succeeded"]}))
     assert (findings.repeated_events, findings.missing_events) == (1, 1)
     assert len(findings.problems) == 2
+
+
+def hooks_with(*posts: tuple[str, str, str, int]) -> Hooks:
+    """A receiver that got an event of an id, about a job with a status, and answered with another."""
+    found = Hooks(Receiver("http://127.0.0.1:1/hook"))
+    for number, (event, job, status, answer) in enumerate(posts):
+        body = orjson.dumps({"type": "job.completed", "data": {"id": job, "status": status}})
+        found.found.posts.append(Post("/hook", {"webhook-id": event}, body))
+        found.statuses[number] = answer
+    return found
+
+
+def test_audit_sees_webhooks_that_never_came_came_twice_changed_or_lied(raw: redis.Redis) -> None:
+    for job in ("well", "refused", "twice", "changed", "lied"):
+        raw.hset(f"cl:job:{{{job}}}", mapping={"status": "succeeded", "webhook_url": "http://127.0.0.1:1/hook"})
+    hooks = hooks_with(
+        *(("e1", "well", "succeeded", 500), ("e1", "well", "succeeded", 200), ("e2", "refused", "succeeded", 500)),
+        *(("e3", "twice", "succeeded", 200), ("e4", "twice", "succeeded", 200)),
+        *(("e5", "changed", "succeeded", 200), ("e5", "changed", "failed", 200), ("e6", "lied", "failed", 200)),
+    )
+    findings = Findings()
+    examine_hooks(findings, raw, hooks)
+    assert (findings.events, findings.repeated_posts, findings.missing_posts) == (6, 2, 1)
+    told = "\n".join(findings.problems)
+    for job in ("refused", "twice", "lied", "e5"):
+        assert job in told
+    assert "well" not in told
 
 
 def test_audit_sees_a_result_that_was_overwritten(raw: redis.Redis) -> None:

@@ -1,39 +1,53 @@
-"""Everything that can fail is made to fail, by a seeded schedule, under load. Then an audit from outside: every
-accepted item is answered once, every end is told once, and nothing is left over.
+"""`corelane serve` while everything that can fail is made to fail, by a seeded schedule, under load. Then an audit from
+outside: every accepted item is answered once, every end is told once and delivered, nothing is left over, and `serve`
+itself never ended.
 
-In `make test` each kind of fault strikes once; `make chaos` draws hundreds, seed after seed.
+In `make test` each kind of fault strikes once; `make chaos` draws hundreds, seed after seed. Seeds of odd numbers run
+on the Redis that `serve` starts, the others on one of ours behind a proxy.
 """
 
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from corelane.engine.cores import cpu_slots
 from tests.chaos.audit import Findings, audit
-from tests.chaos.faults import DECK, Scene, schedule, strike_all
-from tests.chaos.fleet import ChaosFleet
-from tests.chaos.load import Load
+from tests.chaos.faults import PAUSE_S, SHORT_PAUSE_S, Fault, deck, schedule, strike_all
+from tests.chaos.hooks import Hooks, hooks
+from tests.chaos.load import Load, make
 from tests.chaos.report import Report
+from tests.chaos.scene import Scene
+from tests.chaos.served import ServedFleet
 from tests.chaos.watch import Watch
 
 #: The fleet is whole again this long after the last fault, in seconds.
-WHOLE_S = 60
+WHOLE_S = 90
+
+#: A job is accepted, answered and told of this long after a fault, or something has stalled, in seconds: far more than
+#: is promised.
+NEVER_S = 90
 
 #: Most items of a job when a model answers them.
 MODEL_ITEMS = 60
 
+#: Threads that follow the jobs they submit, and that only submit small ones: some 600 jobs a minute.
+FOLLOWING, STEADY = 6, 4
+
 
 @contextmanager
-def running(fleet: ChaosFleet) -> Iterator[ChaosFleet]:
+def running(fleet: ServedFleet) -> Iterator[ServedFleet]:
+    status = None
     try:
         fleet.start()
         yield fleet
     finally:
-        fleet.stop()
+        status = fleet.stop()
+    assert status == 0, fleet.last_words()
 
 
 def settings_for(request: pytest.FixtureRequest) -> dict[str, str]:
@@ -44,24 +58,64 @@ def settings_for(request: pytest.FixtureRequest) -> dict[str, str]:
     return {"CORELANE_TARGET": "cpu", "CORELANE_MODEL": "qa-minilm", "CORELANE_ARTIFACTS_DIR": f"{built_in}/artifacts"}
 
 
+def told_again(load: Load, found: Hooks, name: str) -> float:
+    """Seconds until a job that is submitted from now on is accepted, answered and told; raises TimeoutError if it is
+    not.
+    """
+    began, seen, tries = time.monotonic(), 0, 1
+    job = make(f"{name}-{tries}", 1, webhook={"url": found.url})
+    with httpx2.Client(base_url=load.url, timeout=10) as http:
+        while not load.submit(http, job):
+            if time.monotonic() - began > NEVER_S:
+                raise TimeoutError(f"nothing was accepted for {NEVER_S} s")
+            time.sleep(0.1)
+            tries += 1
+            job = make(f"{name}-{tries}", 1, webhook={"url": found.url})
+    while time.monotonic() - began < NEVER_S:
+        posts = found.found.posts[seen:]
+        if any(job.id.encode() in post.body for post in posts):
+            return time.monotonic() - began
+        seen += len(posts)
+        time.sleep(0.05)
+    raise TimeoutError(f"{job.id} was not told of for {NEVER_S} s")
+
+
 def strike_and_audit(
-    fleet: ChaosFleet,
+    fleet: ServedFleet,
     report: Report,
     settings: Mapping[str, str],
     seed: int,
-    faults: list[Callable[[Scene], None]],
+    faults: list[Fault],
+    pause_s: tuple[float, float],
 ) -> Findings:
     rng, began = random.Random(seed), time.monotonic()
     most = {"most_items": MODEL_ITEMS} if settings else {}
-    with Watch(fleet.redis) as watch:
-        scene = Scene(fleet, watch, rng)
-        with Load(fleet.url, seed, **most) as load:
-            strike_all(scene, faults)
+    sending_s: dict[str, float] = {}
+    with hooks(seed) as found, Watch(fleet.redis) as watch, Scene(fleet, watch, rng) as scene:
+        with Load(fleet.url, seed, FOLLOWING, steady=STEADY, hook=found.url, **most) as load:
+            told_again(load, found, f"{seed}-first")
+            fleet.redis.kill()
+            scene.killed["redis"] += 1
+            fleet.redis.start()
+            sending_s["after Redis was killed alone"] = told_again(load, found, f"{seed}-second")
+            struck = time.monotonic()
+            strike_all(scene, faults, pause_s)
+            ended = time.monotonic()
+            sending_s["after the last fault"] = told_again(load, found, f"{seed}-last")
+            sending_s["longest silence"] = found.longest_silence(struck, ended)
         fleet.wait_whole(WHOLE_S)
-        findings = audit(fleet, load, watch.sight)
-    engine = settings.get("CORELANE_TARGET", "null")
-    seconds = time.monotonic() - began
-    report.add(seed=seed, engine=engine, seconds=seconds, scene=scene, load=load, fleet=fleet, findings=findings)
+        strange = fleet.strange_ends(scene.killed, scene.asked)
+        findings = audit(fleet, load, watch.sight, hooks=found, strange_ends=strange)
+    report.add(
+        seed=seed,
+        engine=settings.get("CORELANE_TARGET", "null"),
+        seconds=time.monotonic() - began,
+        scene=scene,
+        load=load,
+        hooks=found,
+        sending_s=sending_s,
+        findings=findings,
+    )
     return findings
 
 
@@ -70,11 +124,12 @@ def strike_and_audit(
 def test_every_item_is_answered_once_whatever_fails(
     request: pytest.FixtureRequest, tmp_path: Path, report: Report, seed: int
 ) -> None:
-    settings = settings_for(request)
+    settings, proxied = settings_for(request), seed % 2 == 0
     only = [name for name in request.config.getoption("--only").split(",") if name]
-    count = request.config.getoption("--faults") or len(only or DECK)
-    faults = schedule(random.Random(seed), count, only)
-    with running(ChaosFleet(tmp_path / "fleet", min(2, len(cpu_slots())), settings)) as fleet:
-        findings = strike_and_audit(fleet, report, settings, seed, faults)
+    wanted = request.config.getoption("--faults")
+    count, pause_s = wanted or len(only or deck(proxied=proxied)), PAUSE_S if wanted else SHORT_PAUSE_S
+    faults = schedule(random.Random(seed), count, only, proxied=proxied)
+    with running(ServedFleet(tmp_path / "fleet", min(2, len(cpu_slots())), settings, proxied)) as fleet:
+        findings = strike_and_audit(fleet, report, settings, seed, faults, pause_s)
     assert findings.jobs > 0
     assert not findings.problems, "\n".join(findings.problems)

@@ -1,5 +1,6 @@
 """The proxy does to connections what it says."""
 
+import os
 import socket
 import time
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from tests.chaos.proxy import Network, Proxy
+from tests.chaos.sockets import ports_of
 
 
 @pytest.fixture
@@ -37,6 +39,20 @@ def test_cut_connections_are_reset_and_new_ones_work(proxy: Proxy) -> None:
         with pytest.raises(ConnectionResetError):
             old.recv(100)
         assert new.ping()
+
+
+def test_only_connections_of_chosen_ports_are_struck(proxy: Proxy) -> None:
+    with socket.create_connection(("127.0.0.1", proxy.port), timeout=2) as one, connect(proxy) as other:
+        other.ping()
+        port = one.getsockname()[1]
+        assert port in ports_of([os.getpid()])
+        proxy.stall([port])
+        one.sendall(b"PING\r\n")
+        assert other.ping()
+        proxy.flow([port])
+        assert one.recv(100) == b"+PONG\r\n"
+        assert proxy.cut([port]) == 1
+        assert other.ping()
 
 
 def test_half_open_connection_is_silent_for_ever_and_new_ones_work(proxy: Proxy) -> None:

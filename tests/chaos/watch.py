@@ -8,12 +8,13 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import orjson
 import redis
 
 from corelane.lanes import Ref
-from tests.chaos.server import Raw, RedisServer
+from tests.chaos.server import Raw
 
 #: Pause after Redis was not there, in seconds.
 AWAY_S = 0.05
@@ -45,10 +46,17 @@ class Sight:
     recoveries: list[Recovery] = field(default_factory=list)
 
 
+class Connectable(Protocol):
+    """A Redis to look at."""
+
+    def client(self) -> Raw:
+        """A plain client that repeats nothing."""
+
+
 class Watch:
     """Threads that watch, inside a ``with``."""
 
-    def __init__(self, server: RedisServer) -> None:
+    def __init__(self, server: "Connectable") -> None:
         self.sight = Sight()
         self._server = server
         self._over = threading.Event()

@@ -15,6 +15,7 @@ import redis
 from pydantic import SecretStr
 from standardwebhooks.webhooks import Webhook as Verifier
 
+from corelane.errors import StoreFull
 from corelane.ids import new_id
 from corelane.jobs import Webhook
 from corelane.log import Outage, get_logger
@@ -381,6 +382,21 @@ def test_bytes_of_an_event_are_those_that_were_kept_first(store: DeliveryStore) 
     found = store.get(delivery)
     assert isinstance(found, Delivery)
     assert (found.payload, found.data) == (b"first", None)
+
+
+def test_full_redis_refuses_the_bytes_of_an_event_and_keeps_what_they_are_made_of(
+    raw: redis.Redis, store: DeliveryStore
+) -> None:
+    delivery = announce(store, "https://a.example/x")
+    before = store.get(delivery)
+    raw.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(StoreFull):
+            store.fix(delivery, b"bytes")
+    finally:
+        raw.config_set("maxmemory", 0)
+    assert store.get(delivery) == before
+    assert store.fix(delivery, b"bytes") == b"bytes"
 
 
 def test_attempts_are_logged_and_shown_in_order(hooked: Settings, store: DeliveryStore) -> None:

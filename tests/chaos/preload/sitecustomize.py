@@ -1,13 +1,15 @@
 """Runs first in every process of a chaos fleet: its wall clock can be moved while it runs, and its scripts changed.
 
-The shift of the clock stands in a file of eight bytes that the fleet writes (CHAOS_CLOCK). CHAOS_SCRIPTS names another
-folder of Lua scripts: how the audit is shown a product that is broken.
+The shift of the clock stands in a file of eight bytes that the fleet writes (CHAOS_CLOCK). Where all parts have one
+environment, as under `corelane serve`, CHAOS_FOLDER has such a file for each part, and perhaps the fault points of its
+next life. CHAOS_SCRIPTS names another folder of Lua scripts: how the audit is shown a product that is broken.
 """
 
 import datetime
 import mmap
 import os
 import struct
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,33 @@ def move_clock(path: str) -> None:
     time.time_ns = lambda: real_time_ns() + int(shift_s() * 1e9)
     datetime.datetime = ShiftedDatetime  # type: ignore[misc]
 
+
+#: Words of a command line that tell a part.
+PARTS = {"keeper": "keeper@", "deliveries": "deliveries@", "flower": "flower", "api": "api"}
+
+
+def part_of(command: list[str]) -> str:
+    """The part of `serve` that a command line belongs to; empty for all others."""
+    if "worker" in command and "--core" in command:
+        return f"core{command[command.index('--core') + 1]}"
+    for word in command:
+        if word.startswith("core") and "@" in word:
+            return word.partition("@")[0]
+    return next((part for part, mark in PARTS.items() if any(word.startswith(mark) for word in command)), "")
+
+
+def arm(file: Path) -> None:
+    """Take over the fault points that were left for this life, once."""
+    try:
+        os.environ["CORELANE_FAULT_POINTS"] = file.read_text()
+        file.unlink()
+    except FileNotFoundError:
+        pass
+
+
+if "CHAOS_FOLDER" in os.environ and (part := part_of(sys.orig_argv)):
+    arm(Path(os.environ["CHAOS_FOLDER"]) / f"{part}.points")
+    os.environ["CHAOS_CLOCK"] = f"{os.environ['CHAOS_FOLDER']}/{part}.clock"
 
 if "CHAOS_CLOCK" in os.environ:
     move_clock(os.environ["CHAOS_CLOCK"])

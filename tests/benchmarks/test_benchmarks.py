@@ -1,0 +1,61 @@
+"""Every benchmark runs. Quick runs, on one service of a tiny model that those share which need one; no figure of a full
+run is touched.
+"""
+
+import importlib.util
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from benchmarks.runs import QUICK, RESULTS, Service, lend
+from corelane.artifacts import Artifact
+
+FOLDER = RESULTS.parent
+
+#: The files that can be run; the rest is what they share.
+BENCHMARKS = sorted(path for path in FOLDER.glob("*.py") if '__name__ == "__main__"' in path.read_text())
+
+
+@pytest.fixture(scope="module")
+def service(tiny_artifact: Artifact, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service of the tiny model, in a folder of its own as versions are added there."""
+    data = tmp_path_factory.mktemp("benchmarks")
+    root = next(parent for parent in tiny_artifact.path.parents if parent.name == "artifacts")
+    shutil.copytree(root, data / "artifacts")
+    with lend(data, model=tiny_artifact.manifest.name, log_level="warning") as lent:
+        yield lent
+
+
+def load(path: Path) -> ModuleType:
+    """A benchmark's module, as it is when it is run."""
+    spec = importlib.util.spec_from_file_location(f"benchmarks.{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def figures() -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in RESULTS.iterdir()}
+
+
+@pytest.mark.parametrize("path", BENCHMARKS, ids=lambda path: path.stem)
+@pytest.mark.timeout(300)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # scripts leave sockets to their end
+def test_benchmark_runs(path: Path, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert QUICK in path.read_text() or "is_quick()" in path.read_text(), f"{path.name} knows no {QUICK}"
+    before = figures()
+    monkeypatch.setattr(sys, "argv", [str(path), QUICK])
+    assert not load(path).main()
+    assert figures() == before
+
+
+def test_every_benchmark_is_listed() -> None:
+    listed = (FOLDER / "README.md").read_text()
+    assert [path.name for path in BENCHMARKS if f"`{path.name}`" not in listed] == []

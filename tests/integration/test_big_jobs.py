@@ -263,7 +263,7 @@ def test_promise_tells_the_turn_and_the_times_around_the_end(fleet: Fleet, backl
 
 def test_job_whose_time_is_over_before_its_turn_expires(fleet: Fleet, backlog: Job) -> None:
     with Client(fleet.url, "backlog") as client:
-        job = client.wait(client.submit(short(20), expires_in_s=0.1).id)
+        job = client.wait(client.submit(short(20), expires_in_s=0.001).id)
         standing = client.get(backlog.id)
     assert (job.status, job.counts.expired) == (JobStatus.EXPIRED, 20)
     assert {result.status for result in job.results or []} == {JobStatus.EXPIRED}

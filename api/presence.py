@@ -46,7 +46,7 @@ async def _never_leaves() -> dict[str, str]:
     return {}
 
 
-#: A caller of whom nothing is heard, where no request is served.
+#: A caller that sends nothing, where no request is served.
 SILENT = Presence(_never_leaves)
 
 #: The caller of the request that is being served; each request is a task of its own.

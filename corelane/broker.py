@@ -33,7 +33,7 @@ FIRST_RECONNECT_S, LONGEST_RECONNECT_S = 0.5, 2.0
 CHILD_START_S = 600
 
 #: A message that cannot be sent is given up after so many attempts to connect, these pauses between them, in seconds.
-#: Kombu's own way is to go on for ever with pauses of up to 30 s, for which whoever sends is stuck.
+#: By itself Kombu tries for ever, with pauses of up to 30 s, and the sender is stuck meanwhile.
 SEND_RETRIES, SEND_PAUSE_S = 2, 0.2
 
 #: Places in the envelope that the ring function of ``common.lua`` fills in.

@@ -128,7 +128,7 @@ def drain_rate(answered: Sequence[int], speeds: Iterable[Speed]) -> float:
 
 
 def tokens_until(owed: Mapping[tuple[str, int], int], owner: str, tokens: int) -> int:
-    """Estimate the tokens that the cores answer, of all owners, until so many of one owner's are answered.
+    """Estimate how many tokens of all owners the cores answer before they have answered this many of one owner.
 
     The owner's work is answered priority by priority. At each, other owners get as much as it does.
     """

@@ -13,7 +13,7 @@ from corelane.cli.words import in_words
 if TYPE_CHECKING:
     from corelane.client import Wait
 
-#: A wait shorter than this is not told of, and a wait that goes on is told of again after that, in seconds.
+#: Say nothing of a wait shorter than this, and say again after this long that a wait goes on; in seconds.
 TELL_S, TELL_AGAIN_S = 1.0, 30.0
 
 #: A command that works through many questions says this often how far it is, in seconds.

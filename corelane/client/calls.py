@@ -113,7 +113,7 @@ def put_job(name: str, body: bytes, wait_s: float) -> Call[Job]:
 
 
 def same_as_lines(call: Call[Job], items: Iterable[JobItem], parts: JobParts) -> Call[Job]:
-    """The same job sent as lines, under the same key or name; ``items`` are read anew each time it is sent."""
+    """The same job sent as lines, under the same key or name; ``items`` are read again each time it is sent."""
     headers = call.headers | NDJSON
     return replace(call, headers=headers, content=partial(dump_lines, job_head(parts), items), wait_s=0.0)
 

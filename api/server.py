@@ -56,10 +56,13 @@ async def serve(app: Any, config: Config, settings: Settings, asked_to_stop: Cal
     bounds = Bounds(settings.max_connection_requests, settings.send_timeout_s)
     tasks: set[asyncio.Task[Any]] = set()
 
-    async def meet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if (task := asyncio.current_task()) is not None:
-            tasks.add(task)
-            task.add_done_callback(tasks.discard)
+    def meet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # The task is ours: one that asyncio makes of a coroutine is logged as an error once it is canceled.
+        task = loop.create_task(attend(reader, writer), name="connection")
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    async def attend(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = Connection(wrapped, loop, config, context, state, reader, writer)
         connection.bounds = bounds
         await connection

@@ -58,7 +58,7 @@ def test_job_that_was_submitted_with_a_wait_outlives_its_caller(service: Service
     wait_for(lambda: statuses(service) == [JobStatus.QUEUED])
     job = service.http.get("/v1/jobs").json()["data"][0]["id"]
     looking = send(service, "GET", f"/v1/jobs/{job}?wait=60")
-    assert connections(service) == {ESTABLISHED: 3}
+    wait_for(lambda: connections(service) == {ESTABLISHED: 3})
     submitting.close()
     looking.close()
     wait_for(lambda: connections(service) == {ESTABLISHED: 1})

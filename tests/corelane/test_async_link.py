@@ -50,7 +50,7 @@ def test_scripts_are_taught_when_redis_forgot_them(settings: Settings, raw: redi
     async def ask_twice(link: AsyncLink) -> None:
         for _ in range(2):
             raw.script_flush()
-            assert (await link.run("admit", "nothing"))[0] == []
+            assert (await link.run("admit", "nothing", "public"))[0] == []
 
     run(settings, ask_twice)
 

@@ -213,15 +213,23 @@ async def hand_in(
         record = await keeping
     else:
         record = await parts.completions.wait(submission.id, wait, keeping)
-    return await present(parts, record, submission.id, response, wait)
+    return await present(parts, record, submission.id, response, wait, is_held=admission.is_held)
 
 
-async def present(parts: Parts, record: JobRecord | None, job_id: str, response: Response, wait: float | None) -> Job:
+async def present(
+    parts: Parts,
+    record: JobRecord | None,
+    job_id: str,
+    response: Response,
+    wait: float | None,
+    *,
+    is_held: bool = False,
+) -> Job:
     """A job that was handed in: 200 if it is final, else 202, and where to go on from there."""
     if wait is not None:
         response.headers["Preference-Applied"] = f"wait={wait:g}"
         response.headers["Vary"] = "Prefer"
-    job = await describe(parts, record, job_id)
+    job = await describe(parts, record, job_id, is_held=is_held)
     response.status_code = 200 if job.status.is_final else 202
     response.headers["Location"] = job.urls.self
     if not job.status.is_final:

@@ -31,16 +31,17 @@ def no_such_job(job_id: str) -> NotFound:
     return NotFound(f"there is no job {job_id}; it never existed, or it was deleted")
 
 
-async def describe(parts: Parts, record: JobRecord | None, job_id: str) -> Job:
+async def describe(parts: Parts, record: JobRecord | None, job_id: str, *, is_held: bool = False) -> Job:
     """The job as callers see it, with results once final if they are few; raises NotFound for None.
 
-    While it waits for a version that no core holds, it says so.
+    While it waits for a version that no core holds, it says so; ``is_held`` if it is known that one does.
     """
     if record is None:
         raise no_such_job(job_id)
     job = record.describe()
-    if record.status is JobStatus.QUEUED and (outlook := await parts.fleet.outlook(record.version)) is not None:
-        job.waiting_for = outlook.reason
+    if record.status is JobStatus.QUEUED and not is_held:
+        outlook = await parts.fleet.outlook(record.version)
+        job.waiting_for = None if outlook is None else outlook.reason
     if record.status.is_final and record.total <= parts.settings.inline_results and not record.dropped:
         results = await parts.store.results(record, 0, record.total)
         job.results = [Result.model_validate(result) for result in results]

@@ -38,7 +38,7 @@ from corelane.store.scripts import load_scripts
 
 HERE = Path(__file__).parent
 
-BATCH_S, QUICK_BATCH_S = 0.5, 0.05
+BATCH_S, QUICK_BATCH_S = 0.5, 0.02
 
 #: Bounds, in tokens: half a minute's work of two cores, and half of that for each caller.
 MOST, OWN_MOST = 480_000, 240_000

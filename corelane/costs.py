@@ -30,6 +30,9 @@ SPECIAL_TOKENS = 3
 #: document would cost more windows than its answer is worth.
 MIN_CONTEXT_SHARE = 1 / 4
 
+#: Texts of so many characters fit one window, whatever they hold. Most items of a flood do, so they are estimated at once.
+SHORT_CHARS = 256
+
 #: Every byte of UTF-8 that is no ASCII punctuation.
 NO_MARKS = f"{ascii_letters}{digits}{whitespace}".encode() + bytes(range(128, 256))
 
@@ -41,9 +44,16 @@ def measure(text: str) -> float:
     CJK (three bytes, one token a character) and generous for accented letters.
     """
     encoded = text.encode()
-    chars, extra = len(text), len(encoded) - len(text)
+    chars = len(text)
     marks = len(encoded.translate(None, NO_MARKS))
-    return max(chars / CHARS_PER_TOKEN, marks + (chars - marks) / WORD_CHARS_PER_TOKEN) + extra / 2
+    # The second is the greater one where there are more marks than one in sixteen characters.
+    tokens = chars / CHARS_PER_TOKEN if 16 * marks <= chars else marks + (chars - marks) / WORD_CHARS_PER_TOKEN
+    return tokens + (len(encoded) - chars) / 2
+
+
+def estimate_short(text: str) -> int:
+    """Estimate an item whose question and context are ``text`` together, at most ``SHORT_CHARS``: it has one window."""
+    return max(LEAST_TOKENS, math.ceil(SPECIAL_TOKENS + measure(text)))
 
 
 def count_windows(context_tokens: float, room: float, doc_stride: int) -> int:
@@ -73,6 +83,8 @@ def estimate(question_tokens: float, context_tokens: float, doc_stride: int) -> 
 
 def estimate_tokens(question: str, context: str, doc_stride: int) -> int:
     """Estimate the tokens of an item from its texts."""
+    if len(text := question + context) <= SHORT_CHARS:
+        return estimate_short(text)
     return estimate(measure(question), measure(context), doc_stride)
 
 
@@ -85,5 +97,7 @@ class Estimator:
 
     def tokens(self, item: Item) -> int:
         """Estimate an item, whichever way its context is given."""
+        if item.context is not None and len(text := item.question + item.context) <= SHORT_CHARS:
+            return estimate_short(text)
         context = measure(item.context) if item.context is not None else self._contexts[item.context_id or ""]
         return estimate(measure(item.question), context, self._doc_stride)

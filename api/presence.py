@@ -13,6 +13,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from corelane.errors import CorelaneError
 
+#: A wait that is over sooner is not worth a task that listens, in seconds: a lone question takes milliseconds.
+LISTEN_AFTER_S = 0.05
+
 
 class Presence:
     """The caller of one request."""
@@ -23,12 +26,20 @@ class Presence:
 
     @asynccontextmanager
     async def telling(self, event: asyncio.Event) -> AsyncIterator[None]:
-        """Set an event if the caller leaves meanwhile."""
-        task = asyncio.create_task(self._listen(event), name="presence")
+        """Set an event if the caller leaves meanwhile, once the wait lasts longer than most."""
+        listening: list[asyncio.Task[None]] = []
+        loop = asyncio.get_running_loop()
+
+        def begin() -> None:
+            listening.append(loop.create_task(self._listen(event), name="presence"))
+
+        timer = loop.call_later(LISTEN_AFTER_S, begin)
         try:
             yield
         finally:
-            task.cancel()
+            timer.cancel()
+            for task in listening:
+                task.cancel()
 
     async def _listen(self, event: asyncio.Event) -> None:
         try:

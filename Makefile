@@ -31,7 +31,7 @@ serve: install ## Run the whole service on this machine until Ctrl-C
 
 .PHONY: test
 test: $(VENV)/.installed-dev ## Run the test suite
-	$(BIN)/python -m pytest -n 2 --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 3 --no-loadscope-reorder
 
 .PHONY: check
 check: $(VENV)/.installed-dev ## Lint, types, import contracts

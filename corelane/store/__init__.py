@@ -52,7 +52,7 @@
     cl:out_of_service          set     cores that are broken and take no versions                none (core's end)
     cl:holders:VERSION         zset    core → time until which it surely holds the version, ms   none (keeper prunes)
     cl:models                  hash    version → what it is, JSON                                stays
-    cl:aliases                 hash    alias → version, or versions and weights by turns         stays
+    cl:aliases                 hash    alias → version, or pairs of version and weight           stays
     cl:pinned                  set     aliases set through the API: no worker moves them         stays
     cl:named                   hash    alias → the version that workers' settings mean by it     stays
     cl:placements              hash    version → where it is wanted, JSON                        stays

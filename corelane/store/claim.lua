@@ -4,8 +4,8 @@
 -- nothing until it is gone, so that one is soon idle. Then high priority first, but every eighth time the lowest, so that
 -- nothing starves. Within a priority the owner who was served the fewest tokens goes first. Within an owner small jobs go
 -- first, oldest first, up to eight tokens for each one of the larger jobs; these share by tokens. Up to `room` tokens, at
--- least one; up to `spare` from an owner and priority of whom this core holds nothing (`met` lists the others, as
--- `,owner:priority,…,`, and those of whom it holds a batch's worth of small jobs, as `,owner:priority:small,…,`), so that
+-- least one; up to `spare` from an owner and priority where this core holds nothing (`met` lists the others, as
+-- `,owner:priority,…,`, and those where it holds a batch's worth of small jobs, as `,owner:priority:small,…,`), so that
 -- a newcomer waits for no backlog, not even for its own. Without room, and no newcomer there, the bell stays as it is.
 -- A core that reads a document (more than `document` tokens) is laden: it takes no second
 -- one, and holds back for nothing. "Nothing there" and "the bell may ring again" are one step, so no wake-up is

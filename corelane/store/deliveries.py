@@ -119,7 +119,7 @@ class DeliveryStore:
         return Delivery.parse(delivery, raw) if raw else None
 
     def fix(self, delivery: str, payload: bytes) -> bytes | None:
-        """Keep the bytes of an event; those that were fixed first, whoever fixed them. None if it was forgotten."""
+        """Keep the bytes of an event, and return those that any sender kept first; None if it was forgotten."""
         fixed = self._link.run("fix", delivery, payload)
         return None if fixed is None else bytes(fixed)
 

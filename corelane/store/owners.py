@@ -12,7 +12,7 @@ from corelane.store.async_link import AsyncLink
 #: An owner that was let in is not asked for again by the same process for so long, in seconds.
 KNOWN_S = 60.0
 
-#: An owner of whom nothing is kept loses its place after so long, in seconds; beyond KNOWN_S and the longest upload.
+#: An owner without jobs and files loses its place after this long, in seconds; above KNOWN_S and the longest upload.
 IDLE_S = 3600
 
 #: Who finds no place is told to come back after this, in seconds.

@@ -9,38 +9,38 @@ from fastapi import Depends, FastAPI
 from prometheus_fastapi_instrumentator import Instrumentator
 from starlette.middleware.cors import CORSMiddleware
 
-from api.completions import Completions
 from api.deps import Parts
+from api.docs.openapi import describe_gate
+from api.docs.swagger import add_pages
 from api.errors import add_error_handlers
-from api.gate import Gate
-from api.headers import SafeHeaders
-from api.keyring import Keyring
-from api.leftovers import Leftovers
-from api.limits import BodyLimit
-from api.openapi import describe_gate
-from api.origins import REQUEST_ID, Origins
-from api.pages import add_pages
-from api.parameters import refuse_unknown
-from api.presence import Presences
-from api.proxies import TrustedProxies
-from api.rates import Rates
-from api.routes import answers, batches, deliveries, events, files, fleet, health, jobs, results, rollout, uploads
+from api.jobs.wait import Completions
+from api.middleware.auth import Gate
+from api.middleware.body_limit import BodyLimit
+from api.middleware.key_cache import Keyring
+from api.middleware.parameters import refuse_unknown
+from api.middleware.presence import Presences
+from api.middleware.proxies import TrustedProxies
+from api.middleware.rate_limit import Rates
+from api.middleware.request_id import REQUEST_ID, Origins
+from api.middleware.security_headers import SafeHeaders
+from api.middleware.unread_body import Leftovers
+from api.routes import answers, batches, deliveries, events, files, fleet, health, jobs, ndjson_jobs, results, rollout
 from corelane import __version__
-from corelane.broker import bell_envelope, make_celery
+from corelane.broker.app import bell_envelope, make_celery
 from corelane.errors import Unavailable
-from corelane.files import open_storage
 from corelane.log import configure_logging, get_logger
 from corelane.metrics import ApiMetrics
 from corelane.settings import Settings
-from corelane.store.async_link import AsyncLink
+from corelane.storage import open_storage
+from corelane.store.api_keys import KeyFinder
 from corelane.store.batches import BatchStore
-from corelane.store.delivery_log import DeliveryLog
-from corelane.store.events import Stories
+from corelane.store.deliveries.log import DeliveryLog
 from corelane.store.files import FileStore
 from corelane.store.fleet import Fleet
-from corelane.store.jobs import JobStore
-from corelane.store.keys import KeyFinder
-from corelane.store.owners import Owners
+from corelane.store.jobs.events import Stories
+from corelane.store.jobs.owners import Owners
+from corelane.store.jobs.store import JobStore
+from corelane.store.link.aio import AsyncLink
 from corelane.store.rollout import Rollout
 
 SUMMARY = "Questions with their passages go in, answers with exact offsets come out: one or a million, nothing lost."
@@ -109,7 +109,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         BatchStore(link),
         open_storage(settings),
     )
-    app.include_router(uploads.router)
+    app.include_router(ndjson_jobs.router)
     app.include_router(jobs.router)
     app.include_router(results.router)
     app.include_router(events.router)

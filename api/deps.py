@@ -10,21 +10,21 @@ from typing import Annotated, cast
 
 from fastapi import Depends, Header, Path, Query, Request
 
-from api.completions import Completions
-from api.gate import CALLER
+from api.jobs.wait import Completions
+from api.middleware.auth import CALLER
+from corelane.domain.api_keys import Caller as Caller
+from corelane.domain.api_keys import Scope as Scope
+from corelane.domain.ids import is_job_id
 from corelane.errors import Forbidden, InvalidInput, NotFound
-from corelane.files import Storage
-from corelane.ids import is_job_id
-from corelane.keys import Caller as Caller
-from corelane.keys import Scope as Scope
 from corelane.metrics import ApiMetrics
 from corelane.settings import Settings
+from corelane.storage import Storage
 from corelane.store.batches import BatchStore
-from corelane.store.delivery_log import DeliveryLog
-from corelane.store.events import Stories
+from corelane.store.deliveries.log import DeliveryLog
 from corelane.store.files import FileStore
 from corelane.store.fleet import Fleet
-from corelane.store.jobs import JobStore
+from corelane.store.jobs.events import Stories
+from corelane.store.jobs.store import JobStore
 from corelane.store.rollout import Rollout
 
 #: Names that callers may give their jobs: nothing that is an id, and nothing that addresses cut short.

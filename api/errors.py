@@ -17,11 +17,11 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
-from api.origins import ORIGIN, REQUEST_ID
-from api.safe import STRICT
+from api.header_policies import STRICT
+from api.middleware.request_id import ORIGIN, REQUEST_ID
 from corelane import errors
+from corelane.errors.sentences import place_of, relevant, sentence
 from corelane.log import get_logger
-from corelane.sentences import place_of, relevant, sentence
 
 log = get_logger(__name__)
 

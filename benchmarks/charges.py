@@ -23,12 +23,12 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
 from benchmarks.tokenise import MODEL, Table, TableModel  # noqa: E402
-from corelane.costs import CHARS_PER_TOKEN, LEAST_TOKENS, SPECIAL_TOKENS, estimate_tokens  # noqa: E402
+from corelane.domain.costs import CHARS_PER_TOKEN, LEAST_TOKENS, SPECIAL_TOKENS, estimate_tokens  # noqa: E402
+from corelane.domain.dispatch import PUBLIC, Ref  # noqa: E402
+from corelane.domain.jobs import Options  # noqa: E402
 from corelane.engine.runner import Runner  # noqa: E402
-from corelane.jobs import Options  # noqa: E402
-from corelane.lanes import PUBLIC, Ref  # noqa: E402
 from corelane.store.dispatch import Claim, Stretch  # noqa: E402
-from workers.docket import Docket  # noqa: E402
+from workers.core.in_flight import Docket  # noqa: E402
 
 #: Characters of each text; with ``--quick`` the second.
 CHARS, QUICK_CHARS = 200_000, 8_000

@@ -23,16 +23,16 @@ from compile.cpu import QuestionAnswering, cast, compile_trace, runner_of, seria
 from compile.model import LoadedModel, load_model, quiet_transformers
 from compile.packing import packs
 from compile.source import find_source
-from corelane.artifacts import MANIFEST_NAME, read_artifact
+from corelane.artifacts.manifest import MANIFEST_NAME, read_artifact
 from corelane.cli.squad import Question, best_over, token_f1
-from corelane.engine.backend import Batch, Logits, open_backend
+from corelane.domain.jobs import Options
+from corelane.engine.backends.cpu import torchscript_warnings_silenced
+from corelane.engine.backends.packing import settle
+from corelane.engine.backends.protocol import Batch, Logits, open_backend
 from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket, parse_buckets, smallest_fit
-from corelane.engine.cpu import torchscript_warnings_silenced
-from corelane.engine.packing import settle
-from corelane.engine.reading import Query, Reader, Reading
-from corelane.engine.spans import find_spans
-from corelane.engine.windows import Window
-from corelane.jobs import Options
+from corelane.engine.decode.spans import find_spans
+from corelane.engine.text.tokenize import Query, Reader, Reading
+from corelane.engine.text.windows import Window
 
 HERE = Path(__file__).parent
 DEFAULT_FILE = HERE.parent.parent / "shared" / "data" / "squad-dev-v1.1.json.gz"

@@ -23,7 +23,7 @@ from benchmarks.runs import keep, service
 from corelane.cli.evaluate import read_document
 from corelane.cli.squad import read_questions
 from corelane.client import Client
-from corelane.jobs import Item, Options
+from corelane.domain.jobs import Item, Options
 
 HERE = Path(__file__).parent
 DATA = HERE.parent / ".corelane"

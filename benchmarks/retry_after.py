@@ -33,8 +33,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.processes import redis_url_of
 from corelane.cli.local import running_service
-from corelane.promises import Speed
-from corelane.store.scripts import load_scripts
+from corelane.domain.forecast import Speed
+from corelane.store.link.scripts import load_scripts
 
 HERE = Path(__file__).parent
 

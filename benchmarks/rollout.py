@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.mixed_load import DATA, LOAD, capacity, percentile_ms
 from benchmarks.questions import read_arguments
 from benchmarks.runs import Service, is_quick, keep, service
-from corelane.artifacts import MANIFEST_NAME, Artifact, find_artifact, model_name
+from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, find_artifact, model_name
 from corelane.cli.squad import Question
 from corelane.client import Client
 from corelane.errors import CorelaneError

@@ -35,12 +35,12 @@ from benchmarks.simulated_cores import (  # noqa: E402
     wait_until_final,
     with_store,
 )
-from corelane.costs import LEAST_TOKENS  # noqa: E402
+from corelane.domain.costs import LEAST_TOKENS  # noqa: E402
 from corelane.engine.null import NullRunner  # noqa: E402
 from corelane.settings import Settings  # noqa: E402
 from corelane.store.dispatch import Dispatch  # noqa: E402
-from corelane.store.jobs import JobStore  # noqa: E402
-from corelane.store.scripts import load_scripts  # noqa: E402
+from corelane.store.jobs.store import JobStore  # noqa: E402
+from corelane.store.link.scripts import load_scripts  # noqa: E402
 
 CORES = (1, 4, 16, 64)
 PER_JOB = 1_000

@@ -23,12 +23,12 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.processes import cpu_seconds, descendants
 from benchmarks.questions import read_arguments
 from benchmarks.runs import Service, is_quick, keep, service
-from corelane.artifacts import find_artifact, model_name
-from corelane.bulk import answer_all
+from corelane.artifacts.manifest import find_artifact, model_name
 from corelane.cli.squad import Question, judge, summarise
 from corelane.client import Client
+from corelane.client.bulk import answer_all
+from corelane.domain.jobs import Item, Options, Result
 from corelane.engine.cores import cpu_slots, pin
-from corelane.jobs import Item, Options, Result
 from corelane.settings import Settings, read_settings
 
 HERE = Path(__file__).parent
@@ -110,9 +110,9 @@ def run_engine(index: int, data: Path, model: str, questions: list[Question]) ->
     pin(cpu_slots()[index])
     import torch
 
-    from corelane.engine.backend import open_backend
-    from corelane.engine.reading import Query
+    from corelane.engine.backends.protocol import open_backend
     from corelane.engine.runner import Runner, RunnerLimits
+    from corelane.engine.text.tokenize import Query
 
     torch.set_num_threads(1)
     settings = Settings(data_dir=data)

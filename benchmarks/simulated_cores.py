@@ -21,29 +21,29 @@ from typing import TypeVar
 
 import redis
 
-from corelane.artifacts import model_name
-from corelane.broker import bell_envelope, make_celery
+from corelane.artifacts.manifest import model_name
+from corelane.broker.app import bell_envelope, make_celery
 from corelane.cli.ports import free_port
 from corelane.cli.redis_server import find_server, server_argv
-from corelane.costs import CHARS_PER_TOKEN
-from corelane.engine.batching import Share, Waiting, next_batch
+from corelane.domain.costs import CHARS_PER_TOKEN
+from corelane.domain.dispatch import Core
+from corelane.domain.ids import new_job_id
+from corelane.domain.jobs import Item, Options
+from corelane.engine.batching.choose import Share, Waiting, next_batch
+from corelane.engine.batching.previews import SoFar
 from corelane.engine.buckets import DEFAULT_BUCKETS, parse_buckets
-from corelane.engine.loading import Loader
+from corelane.engine.loader import Loader
 from corelane.engine.null import NULL_RESULT, NullRunner
-from corelane.engine.partials import SoFar
-from corelane.engine.reading import Query
 from corelane.engine.runner import Answered, Charge, QueryRunner, Work, nothing
-from corelane.engine.windows import Window, cut_windows
-from corelane.ids import new_job_id
-from corelane.jobs import Item, Options
-from corelane.lanes import Core
+from corelane.engine.text.tokenize import Query
+from corelane.engine.text.windows import Window, cut_windows
 from corelane.settings import Settings
-from corelane.store.async_link import AsyncLink
 from corelane.store.fleet import Announcer
-from corelane.store.jobs import JobStore, Submission
+from corelane.store.jobs.store import JobStore, Submission
+from corelane.store.link.aio import AsyncLink
 from corelane.store.plans import Plans
-from workers.core import CoreProcess
-from workers.drain import drain
+from workers.core.drain import drain
+from workers.core.process import CoreProcess
 
 #: Longer than any run: a drain neither ends nor is its core taken for dead when the machine is busy, in seconds.
 RUN_S = 3600

@@ -32,14 +32,14 @@ sys.path.insert(0, str(HERE.parent))
 
 from benchmarks.questions import DEFAULT_FILE, questions_of  # noqa: E402
 from benchmarks.runs import QUICK, is_quick, keep  # noqa: E402
-from corelane.artifacts import Artifact, BucketFile, Manifest, TokenizerSpec  # noqa: E402
-from corelane.engine.answering import compose_result, search_rows  # noqa: E402
-from corelane.engine.backend import Batch, Logits, Model  # noqa: E402
+from corelane.artifacts.manifest import Artifact, BucketFile, Manifest, TokenizerSpec  # noqa: E402
+from corelane.domain.jobs import Options  # noqa: E402
+from corelane.engine.backends.protocol import Batch, Logits, Model  # noqa: E402
 from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket, parse_buckets, smallest_fit  # noqa: E402
-from corelane.engine.reading import Query, Reader, Reading  # noqa: E402
+from corelane.engine.decode.answers import compose_result, search_rows  # noqa: E402
 from corelane.engine.runner import Runner, RunnerLimits  # noqa: E402
-from corelane.engine.windows import Window  # noqa: E402
-from corelane.jobs import Options  # noqa: E402
+from corelane.engine.text.tokenize import Query, Reader, Reading  # noqa: E402
+from corelane.engine.text.windows import Window  # noqa: E402
 
 MODEL = HERE.parent / "models" / "qa-minilm"
 LEARN = DEFAULT_FILE.parent / "squad-train-v2.json.gz"

@@ -34,9 +34,9 @@ from compile.plan import AUTO, FIRST_STEPS, Plan, Report, make_plan
 from compile.timing import one_thread
 from compile.trial import answers_needed
 from compile.verify import Disagreement, holds, judge_answers, judge_f1, share_equal
-from corelane.artifacts import TOKENIZER_NAME, Artifact, BucketFile, Manifest, artifact_path
+from corelane.artifacts.manifest import TOKENIZER_NAME, Artifact, BucketFile, Manifest, artifact_path
+from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.buckets import AUTO_BUCKETS, Bucket
-from corelane.engine.neuron_chips import CHIPS
 from corelane.settings import Settings
 
 

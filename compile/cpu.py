@@ -20,9 +20,9 @@ from compile.attention import PRODUCTS, offer_products
 from compile.int8 import quantise
 from compile.model import LoadedModel
 from compile.packing import pack_linears, packs
-from corelane.engine.backend import Batch, Logits
+from corelane.engine.backends.cpu import torchscript_warnings_silenced
+from corelane.engine.backends.protocol import Batch, Logits
 from corelane.engine.buckets import Bucket
-from corelane.engine.cpu import torchscript_warnings_silenced
 from corelane.errors import CompileFailed
 
 Dtype = Literal["fp32", "bf16", "int8"]

@@ -19,16 +19,16 @@ from compile.model import save_tokenizer
 from compile.plan import AUTO, FIRST_STEPS, Plan, Report
 from compile.probes import Run
 from compile.verify import TOLERANCES, Findings, holds, judge_answers, share_equal
-from corelane.artifacts import (
+from corelane.artifacts.manifest import (
     TOKENIZER_NAME,
     Artifact,
     BucketFile,
     Manifest,
     artifact_path,
 )
-from corelane.engine.backend import Batch, Logits
+from corelane.engine.backends.cuda import require_gpu
+from corelane.engine.backends.protocol import Batch, Logits
 from corelane.engine.buckets import Bucket
-from corelane.engine.cuda import require_gpu
 from corelane.errors import CompileFailed, SetupError
 from corelane.settings import Settings
 

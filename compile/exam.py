@@ -12,7 +12,7 @@ from compile.model import LoadedModel
 from compile.probes import Answer, Probe, Row, Run, find_answers, run_unpadded
 from compile.samples import sample_queries
 from corelane.engine.buckets import Bucket, smallest_fit
-from corelane.engine.reading import Query, Reader, Reading
+from corelane.engine.text.tokenize import Query, Reader, Reading
 from corelane.errors import CompileFailed
 
 #: Points of F1 that int8 may cost.

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from corelane.artifacts import MANIFEST_NAME, Artifact, Manifest, read_artifact
-from corelane.calibration import carry_calibration
+from corelane.artifacts.calibration import carry_calibration
+from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, Manifest, read_artifact
 from corelane.errors import CompileFailed
 
 #: Folders in the making, and artifacts about to be replaced; no artifact's name begins with a dot.

@@ -16,8 +16,8 @@ from compile.plan import Plan
 from compile.probes import Probe, Run, make_probe
 from compile.timing import median_seconds
 from compile.verify import Findings, inspect, judge
-from corelane.artifacts import Artifact, BucketFile, Manifest
-from corelane.engine.backend import Batch, open_backend
+from corelane.artifacts.manifest import Artifact, BucketFile, Manifest
+from corelane.engine.backends.protocol import Batch, open_backend
 from corelane.engine.buckets import Bucket
 from corelane.errors import CompileFailed, EngineError
 

@@ -18,7 +18,8 @@ from compile.packing import PACKED, PLAIN, packs
 from compile.plan import Plan
 from compile.verify import TOLERANCES, Findings, share_equal
 from corelane import __version__
-from corelane.artifacts import (
+from corelane.artifacts.instructions import instruction_sets
+from corelane.artifacts.manifest import (
     TOKENIZER_NAME,
     BucketFile,
     Coverage,
@@ -28,8 +29,7 @@ from corelane.artifacts import (
     Target,
     digest_file,
 )
-from corelane.engine.openvino import require_openvino, weights_of
-from corelane.instructions import instruction_sets
+from corelane.engine.backends.openvino import require_openvino, weights_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from transformers import AutoConfig, AutoModelForQuestionAnswering, AutoTokenize
 from transformers.utils import logging
 
 from compile.source import CONFIG_NAME, Source
-from corelane.artifacts import TokenizerSpec
+from corelane.artifacts.manifest import TokenizerSpec
 from corelane.engine.buckets import Bucket, fitting_buckets
 from corelane.errors import CompileFailed, ModelRefused
 

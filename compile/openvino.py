@@ -20,11 +20,11 @@ from compile.int8 import HEAD_NAME, INT8_MAX, SMALLEST
 from compile.model import LoadedModel
 from compile.probes import Run
 from compile.samples import sample_queries
-from corelane.engine.backend import Batch, Logits
+from corelane.engine.backends.cpu import torchscript_warnings_silenced
+from corelane.engine.backends.openvino import forward_of, options_for, require_openvino, weights_of
+from corelane.engine.backends.protocol import Batch, Logits
 from corelane.engine.buckets import Bucket
-from corelane.engine.cpu import torchscript_warnings_silenced
-from corelane.engine.openvino import forward_of, options_for, require_openvino, weights_of
-from corelane.engine.reading import Query, Reader, Reading
+from corelane.engine.text.tokenize import Query, Reader, Reading
 from corelane.errors import CompileFailed
 
 COMPILER = "openvino.convert_model"

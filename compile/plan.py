@@ -17,10 +17,10 @@ from compile.probes import fill_probe, run_unpadded
 from compile.source import find_source
 from compile.trial import rank_ways, run_trial
 from compile.verify import FAMILIES
-from corelane.artifacts import MODEL_NAME, Format, model_name
+from corelane.artifacts.manifest import MODEL_NAME, Format, model_name
+from corelane.engine.backends.neuron.chips import CHIPS
+from corelane.engine.backends.openvino import require_openvino
 from corelane.engine.buckets import AUTO_BUCKETS, Bucket, fitting_buckets, parse_buckets
-from corelane.engine.neuron_chips import CHIPS
-from corelane.engine.openvino import require_openvino
 from corelane.errors import CompileFailed, ModelRefused
 from corelane.settings import Settings
 

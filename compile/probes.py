@@ -8,12 +8,12 @@ from tokenizers import Tokenizer
 
 from compile.model import LoadedModel
 from compile.samples import sample_queries
-from corelane.artifacts import TokenizerSpec
-from corelane.engine.backend import Batch, Logits
+from corelane.artifacts.manifest import TokenizerSpec
+from corelane.engine.backends.protocol import Batch, Logits
 from corelane.engine.buckets import Bucket
-from corelane.engine.reading import Reader, Reading
-from corelane.engine.spans import find_spans
-from corelane.engine.windows import Window
+from corelane.engine.decode.spans import find_spans
+from corelane.engine.text.tokenize import Reader, Reading
+from corelane.engine.text.windows import Window
 from corelane.errors import CompileFailed
 
 Run = Callable[[Batch], Logits]

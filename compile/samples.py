@@ -4,8 +4,8 @@ Plain questions with one answer, in passages of different lengths, and one as lo
 the longest buckets see full rows too.
 """
 
-from corelane.engine.reading import Query
-from corelane.jobs import Options
+from corelane.domain.jobs import Options
+from corelane.engine.text.tokenize import Query
 
 #: Overlap of the windows, in tokens: enough for every answer below, and few windows in short buckets.
 DOC_STRIDE = 16

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from corelane.artifacts import FINGERPRINT_CHARS, digest_file
+from corelane.artifacts.manifest import FINGERPRINT_CHARS, digest_file
 from corelane.errors import CompileFailed, ModelRefused
 
 CONFIG_NAME = "config.json"

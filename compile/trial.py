@@ -14,8 +14,8 @@ from compile.openvino import Graph
 from compile.probes import Probe, Run, make_probe
 from compile.timing import median_seconds
 from compile.verify import TOLERANCES, inspect, judge, judge_answers, share_equal
+from corelane.engine.backends.packing import settle
 from corelane.engine.buckets import Bucket
-from corelane.engine.packing import settle
 from corelane.errors import CompileFailed
 
 #: The batch that is timed: a common length, and rows enough for full speed within a few seconds.

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from compile.probes import Probe, Run, find_answers
-from corelane.artifacts import NumberFormat
-from corelane.engine.backend import Batch, Logits
+from corelane.artifacts.manifest import NumberFormat
+from corelane.engine.backends.protocol import Batch, Logits
 from corelane.errors import CompileFailed, RunFailed
 
 

@@ -15,7 +15,7 @@ from rich.table import Table
 from corelane.cli.errors import exit_on_error
 from corelane.cli.local import running_service
 from corelane.client import Client
-from corelane.jobs import Result
+from corelane.domain.jobs import Result
 
 HERE = Path(__file__).parent
 DATA = HERE.parent / ".corelane"

@@ -5,15 +5,15 @@ import hashlib
 import shutil
 from pathlib import Path
 
-from corelane.artifacts import Artifact, digest_file
-from corelane.calibration import Calibration, Curve
+from corelane.artifacts.calibration import Calibration, Curve
+from corelane.artifacts.manifest import Artifact, digest_file
 from corelane.engine.buckets import DEFAULT_BUCKETS
 from corelane.settings import Settings
 
 ROOT = Path(__file__).parents[1]
 
 #: What an artifact of the built-in model depends on.
-MAKERS = ("compile", "corelane/engine", "corelane/artifacts.py", "models")
+MAKERS = ("compile", "corelane/engine", "corelane/artifacts/manifest.py", "models")
 
 #: Where that artifact is kept between runs; `make clean` removes it.
 KEPT = ROOT / ".pytest_cache" / "built-in"

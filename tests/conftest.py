@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import redis
 
-from corelane.artifacts import Artifact
-from corelane.broker import bell_envelope, make_celery
+from corelane.artifacts.manifest import Artifact
+from corelane.broker.app import bell_envelope, make_celery
 from corelane.cli.redis_server import find_server, server_argv
 from corelane.settings import Settings
 from tests.artifacts_for_tests import compile_model, keep_built_in, save_tiny_model

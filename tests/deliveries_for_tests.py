@@ -6,8 +6,8 @@ from typing import Any
 import orjson
 
 from corelane.settings import Settings
-from corelane.store.connections import Link
-from corelane.store.scripts import FOLDER, SHARED
+from corelane.store.link.blocking import Link
+from corelane.store.link.scripts import FOLDER, SHARED
 
 #: The shared functions, and a call of the one that schedules.
 SCRIPT = (

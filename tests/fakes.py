@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from corelane.artifacts import Artifact, check_files
-from corelane.engine.backend import Batch, Logits, Model
+from corelane.artifacts.manifest import Artifact, check_files
+from corelane.engine.backends.protocol import Batch, Logits, Model
 from corelane.errors import ArtifactRefused, RunFailed
 
 #: Rows holding this token fail; for tests of isolation.

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-from corelane.artifacts import MANIFEST_NAME, TOKENIZER_NAME, Artifact, digest_file, read_artifact
-from corelane.engine.neuron_chips import CHIPS
+from corelane.artifacts.manifest import MANIFEST_NAME, TOKENIZER_NAME, Artifact, digest_file, read_artifact
+from corelane.engine.backends.neuron.chips import CHIPS
 
 STAND_IN = Path(__file__).parent / "neuron_stand_in"
 
@@ -30,7 +30,7 @@ def save_neuron_artifact(source: Artifact, root: Path, target: str, cores: int =
     """What was compiled for CPUs as if for a Neuron chip: one file a bucket, fixed shapes."""
     import torch
 
-    from corelane.engine.cpu import torchscript_warnings_silenced
+    from corelane.engine.backends.cpu import torchscript_warnings_silenced
 
     manifest = source.manifest
     folder = root / manifest.name / manifest.version / target

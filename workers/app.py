@@ -1,7 +1,7 @@
 """The Celery app of the worker processes: ``celery -A workers.app worker …``, an entry point.
 
 All tasks are registered here, in one place, and call plain functions. Which role a process plays is said by its queues,
-and so is which loops it runs (``workers.roles``); one that serves a core has ``CORELANE_CORE`` set.
+and so is which loops it runs (``workers.loops.roles``); one that serves a core has ``CORELANE_CORE`` set.
 """
 
 import os
@@ -10,14 +10,14 @@ from typing import Any
 
 from celery import Celery, signals
 
-from corelane.broker import bell_envelope, make_celery
-from corelane.lanes import DRAIN_TASK, FORMER_TASKS, Core
+from corelane.broker.app import bell_envelope, make_celery
+from corelane.domain.dispatch import DRAIN_TASK, FORMER_TASKS, Core
 from corelane.log import configure_logging, get_logger
 from corelane.settings import Settings
-from workers.faults import FaultRecord
-from workers.loops import add_loops
-from workers.roles import loops_by_queue
-from workers.steps import add_steps
+from workers.bootsteps import add_steps
+from workers.core.faults import FaultRecord
+from workers.loops.loop import add_loops
+from workers.loops.roles import loops_by_queue
 
 log = get_logger(__name__)
 
@@ -48,7 +48,7 @@ def _add_drain(celery: Celery, settings: Settings, core: Core) -> None:
     record = FaultRecord()
 
     def start_core(**_: object) -> None:
-        from workers.core import CoreProcess
+        from workers.core.process import CoreProcess
 
         process = held["core"] = CoreProcess(settings, core, bell_envelope(celery), record)
         process.start(celery.stop_flag.is_set)
@@ -62,7 +62,7 @@ def _add_drain(celery: Celery, settings: Settings, core: Core) -> None:
 
     @celery.task(name=DRAIN_TASK)
     def drain_lanes() -> str:
-        from workers.drain import drain
+        from workers.core.drain import drain
 
         core = held["core"]
         report = drain(core, celery.stop_flag.is_set)

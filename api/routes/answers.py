@@ -6,14 +6,14 @@ from fastapi import APIRouter, Body, Response
 from fastapi.responses import JSONResponse
 
 from api.bodies import FastBodyRoute
+from api.compat.huggingface import HfAnswer, HfRequest, answers_of, require_answered
 from api.deps import Parts, PartsDep, Submitter, Wait
 from api.errors import documented
-from api.hf import HfAnswer, HfRequest, answers_of, require_answered
-from api.intake import check_sizes, take_in
-from api.presence import PRESENCE
-from corelane.batches import AnswerRequest
-from corelane.ids import new_job_id
-from corelane.jobs import Item, Job, JobHead, Result
+from api.jobs.submit import check_sizes, take_in
+from api.middleware.presence import PRESENCE
+from corelane.domain.batches import AnswerRequest
+from corelane.domain.ids import new_job_id
+from corelane.domain.jobs import Item, Job, JobHead, Result
 from corelane.log import get_logger
 
 log = get_logger(__name__)

@@ -1,4 +1,4 @@
-"""Batches: create, look, list, cancel. Carried on by the keeper (``workers.batches``)."""
+"""Batches: create, look, list, cancel. Carried on by the keeper (``workers.batches.task``)."""
 
 from typing import Annotated
 
@@ -7,15 +7,15 @@ from fastapi import APIRouter, Body, Query, Request, Response
 from api.bodies import FastBodyRoute
 from api.deps import Caller, IdempotencyKey, Parts, PartsDep, Reader, Submitter
 from api.errors import documented
-from api.lists import page_of
-from api.origins import ORIGIN
+from api.middleware.request_id import ORIGIN
 from api.routes.files import require_file
-from corelane.batches import Batch, BatchList, BatchRequest
+from api.routes.pagination import page_of
+from corelane.domain.batches import Batch, BatchList, BatchRequest
+from corelane.domain.ids import is_id, new_id
 from corelane.errors import InvalidInput, NotFound
-from corelane.ids import is_id, new_id
 from corelane.log import get_logger
 from corelane.store.batches import BatchRecord
-from corelane.store.idempotency import Held, Holder, Once, by_key, fingerprint
+from corelane.store.jobs.idempotency import Held, Holder, Once, by_key, fingerprint
 
 log = get_logger(__name__)
 

@@ -8,12 +8,12 @@ from pydantic import BaseModel, Field
 
 from api.deps import Admin, Caller, JobId, Parts, PartsDep, Reader, Scope, Submitter
 from api.errors import documented
-from api.lookup import require
+from api.jobs.present import require
+from corelane.domain.ids import iso_time
+from corelane.domain.jobs import Job
 from corelane.errors import InvalidInput, NotFound
-from corelane.ids import iso_time
-from corelane.jobs import Job
-from corelane.store.deliveries import State
-from corelane.store.delivery_log import LoggedDelivery
+from corelane.store.deliveries.log import LoggedDelivery
+from corelane.store.deliveries.sending import State
 
 router = APIRouter(prefix="/v1", tags=["webhooks"], responses=documented(403, 404, 422, 503))
 

@@ -17,14 +17,14 @@ from pydantic import BaseModel
 
 from api.deps import JobId, Parts, PartsDep, Reader
 from api.errors import documented
-from api.lookup import describe, require
-from api.streams import EventStream
+from api.jobs.present import describe, require
+from api.routes.streams import EventStream
+from corelane.domain.events import DATA, ID_PATTERN, EventType, parse_event_id
+from corelane.domain.jobs import Job
 from corelane.errors import NotFound, Unavailable
-from corelane.events import DATA, ID_PATTERN, EventType, parse_event_id
-from corelane.jobs import Job
 from corelane.log import get_logger
-from corelane.store.events import BEGINNING, Event, Place
-from corelane.store.records import JobRecord
+from corelane.store.jobs.events import BEGINNING, Event, Place
+from corelane.store.jobs.records import JobRecord
 
 log = get_logger(__name__)
 

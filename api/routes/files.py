@@ -11,13 +11,13 @@ from starlette.responses import StreamingResponse
 
 from api.deps import Caller, Parts, PartsDep, Reader, Submitter
 from api.errors import documented
-from api.forms import FormReader
-from api.lists import page_of
-from corelane.batches import ExpiresAfter, FileDeleted, FileList, FileObject, Purpose
+from api.multipart import FormReader
+from api.routes.pagination import page_of
+from corelane.domain.batches import ExpiresAfter, FileDeleted, FileList, FileObject, Purpose
+from corelane.domain.ids import is_id, new_id
 from corelane.errors import InvalidInput, NotFound, StorageFailed
-from corelane.ids import is_id, new_id
+from corelane.errors.sentences import place_of, sentence
 from corelane.log import get_logger
-from corelane.sentences import place_of, sentence
 from corelane.store.files import FileRecord, Order, file_fields
 
 log = get_logger(__name__)

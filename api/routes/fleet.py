@@ -8,8 +8,8 @@ from pydantic import BaseModel, Field
 
 from api.deps import AS_READER, PartsDep
 from api.errors import documented
+from corelane.domain.ids import iso_time
 from corelane.errors import NotFound
-from corelane.ids import iso_time
 
 router = APIRouter(prefix="/v1", tags=["fleet"], responses=documented(403, 422, 503))
 

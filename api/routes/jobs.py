@@ -7,16 +7,16 @@ from fastapi import APIRouter, Body, Query, Request, Response
 
 from api.bodies import NDJSON, FastBodyRoute
 from api.deps import IdempotencyKey, JobId, JobName, Parts, PartsDep, Reader, Submitter, Wait
+from api.docs.examples import JOB_REQUEST_EXAMPLES, LINES_SCHEMA
 from api.errors import documented
-from api.examples import JOB_REQUEST_EXAMPLES, LINES_SCHEMA
-from api.intake import Making, check_sizes, only_once, take_in
-from api.lookup import describe, no_such_job, require, tagged
-from api.retries import retry
+from api.jobs.present import describe, no_such_job, require, tagged
+from api.jobs.retry import retry
+from api.jobs.submit import Making, check_sizes, only_once, take_in
+from corelane.domain.ids import is_job_id, new_job_id
+from corelane.domain.jobs import Job, JobList, JobRequest, JobStatus
 from corelane.errors import InvalidInput
-from corelane.ids import is_job_id, new_job_id
-from corelane.jobs import Job, JobList, JobRequest, JobStatus
-from corelane.store.idempotency import by_key, by_name, fingerprint
-from corelane.store.listing import Filters
+from corelane.store.jobs.idempotency import by_key, by_name, fingerprint
+from corelane.store.jobs.listing import Filters
 
 router = APIRouter(
     prefix="/v1/jobs", tags=["jobs"], responses=documented(403, 404, 422, 503), route_class=FastBodyRoute

@@ -10,12 +10,12 @@ from fastapi import APIRouter, Header, Query, Response
 from api.bodies import NDJSON
 from api.deps import JobId, Parts, PartsDep, Reader, Submitter
 from api.errors import documented
-from api.lookup import require
-from api.streams import CuttableStream, StreamCut
+from api.jobs.present import require
+from api.routes.streams import CuttableStream, StreamCut
+from corelane.domain.jobs import Job, Result, ResultList
 from corelane.errors import InvalidInput
-from corelane.jobs import Job, Result, ResultList
-from corelane.store.records import JobRecord
-from corelane.store.results import require_kept
+from corelane.store.jobs.records import JobRecord
+from corelane.store.jobs.results import require_kept
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses=documented(403, 404, 410, 422, 503))
 

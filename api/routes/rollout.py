@@ -11,12 +11,12 @@ from pydantic import BaseModel, Field, model_validator
 from api.bodies import FastBodyRoute
 from api.deps import AS_ADMIN, AS_READER, Parts, PartsDep
 from api.errors import documented
-from corelane.aliases import ALIAS_NAME
-from corelane.artifacts import VERSION_ID, find_artifact
+from corelane.artifacts.manifest import VERSION_ID, find_artifact
+from corelane.domain.aliases import ALIAS_NAME
+from corelane.domain.ids import iso_time
+from corelane.domain.jobs import Wire
+from corelane.domain.placement import ALL_CORES, Placement, Scope
 from corelane.errors import ArtifactRefused, InvalidInput, NotFound
-from corelane.ids import iso_time
-from corelane.jobs import Wire
-from corelane.placement import ALL_CORES, Placement, Scope
 
 router = APIRouter(
     prefix="/v1", tags=["fleet"], responses=documented(403, 404, 409, 422, 503), route_class=FastBodyRoute

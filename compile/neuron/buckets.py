@@ -18,8 +18,8 @@ from compile.neuron.coverage import WHOLE, read_log
 from compile.neuron.options import NeuronOptions, Recipe
 from compile.plan import FIRST_STEPS, Plan
 from compile.probes import Probe
-from corelane.artifacts import BucketFile, Coverage, digest_file
-from corelane.engine.backend import Batch
+from corelane.artifacts.manifest import BucketFile, Coverage, digest_file
+from corelane.engine.backends.protocol import Batch
 from corelane.engine.buckets import Bucket
 from corelane.errors import CompileFailed
 

@@ -24,8 +24,8 @@ from compile.neuron.session import open_session
 from compile.plan import FIRST_STEPS, Plan, Report
 from compile.probes import Probe, make_probe
 from compile.verify import Disagreement
-from corelane.artifacts import TOKENIZER_NAME, Artifact, Coverage, artifact_path
-from corelane.engine.neuron_chips import Chip
+from corelane.artifacts.manifest import TOKENIZER_NAME, Artifact, Coverage, artifact_path
+from corelane.engine.backends.neuron.chips import Chip
 from corelane.errors import CompileFailed
 from corelane.settings import Settings
 

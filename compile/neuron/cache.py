@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from corelane.artifacts import digest_file
+from corelane.artifacts.manifest import digest_file
 
 RECORD_NAME = "record.json"
 

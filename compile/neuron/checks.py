@@ -11,7 +11,7 @@ from compile.plan import FIRST_STEPS
 from compile.probes import Probe
 from compile.timing import TIMED_PASSES, WARM_UP_PASSES
 from compile.verify import TOLERANCES, Findings, inspect, judge, judge_answers, share_equal
-from corelane.artifacts import BucketFile, NumberFormat
+from corelane.artifacts.manifest import BucketFile, NumberFormat
 from corelane.errors import CompileFailed, EngineError
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from compile.neuron import tracer
 from compile.neuron.explain import Outcome, count_oom_kills, explain, explain_missing
-from corelane.engine.neuron_chips import Chip
+from corelane.engine.backends.neuron.chips import Chip
 from corelane.errors import CompileFailed, SetupError
 
 TRACER = Path(tracer.__file__)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from corelane.artifacts import Coverage
+from corelane.artifacts.manifest import Coverage
 
 PERCENT_COMPILED = re.compile(r"\(post-compilation\) before = (\d+), compiled = (\d+), percent compiled = ([\d.]+)%")
 

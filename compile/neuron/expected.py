@@ -12,8 +12,8 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from compile.probes import Probe, fill_probe
-from corelane.artifacts import TOKENIZER_NAME, Artifact
-from corelane.engine.backend import Logits
+from corelane.artifacts.manifest import TOKENIZER_NAME, Artifact
+from corelane.engine.backends.protocol import Logits
 from corelane.engine.buckets import Bucket
 from corelane.errors import CompileFailed
 

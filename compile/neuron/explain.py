@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from corelane.engine.neuron_chips import PACKAGE_INDEX, Chip
+from corelane.engine.backends.neuron.chips import PACKAGE_INDEX, Chip
 from corelane.errors import CompileFailed, SetupError
 
 #: Where the kernel counts what it killed for lack of memory: in this container, and on the whole machine.

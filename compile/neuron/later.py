@@ -9,8 +9,8 @@ from compile.neuron.expected import EXPECTED_NAME, read_expected
 from compile.neuron.session import open_session
 from compile.plan import FIRST_STEPS, Report
 from compile.verify import TOLERANCES, share_equal
-from corelane.artifacts import MANIFEST_NAME, Artifact, check_files, find_artifact, read_artifact
-from corelane.engine.neuron_chips import CHIPS
+from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, check_files, find_artifact, read_artifact
+from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.errors import CompileFailed
 from corelane.settings import Settings
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from corelane.artifacts import NumberFormat
-from corelane.engine.neuron_chips import Chip
+from corelane.artifacts.manifest import NumberFormat
+from corelane.engine.backends.neuron.chips import Chip
 from corelane.errors import CompileFailed
 
 AutoCast = Literal["none", "matmult", "all"]

@@ -17,9 +17,9 @@ import numpy as np
 
 from compile.neuron.children import Children
 from compile.neuron.explain import Outcome, explain
-from corelane.engine.backend import Batch, Logits
-from corelane.engine.neuron_chips import Chip
-from corelane.engine.neuron_devices import show_cores
+from corelane.engine.backends.neuron.chips import Chip
+from corelane.engine.backends.neuron.devices import show_cores
+from corelane.engine.backends.protocol import Batch, Logits
 from corelane.errors import CompileFailed, RunFailed
 
 #: A pass that takes longer hangs: files compiled elsewhere have been seen to run once and never again.

@@ -25,8 +25,8 @@ from corelane.cli.options import (
 from corelane.cli.output import plain, print_line
 from corelane.cli.service import JsonOption, KeyOption, ModelOption, UrlOption, connect
 from corelane.cli.waiting import Waiting
+from corelane.domain.jobs import Answer, Priority, Result
 from corelane.errors import InvalidInput
-from corelane.jobs import Answer, Priority, Result
 
 if TYPE_CHECKING:
     from corelane.client import JobParts

@@ -9,8 +9,8 @@ from rich.markup import escape
 
 from corelane.cli.addresses import http_url
 from corelane.cli.webhook_secret import kept_secret
-from corelane.setting_rules import without_password
 from corelane.settings import Settings
+from corelane.settings.rules import without_password
 
 
 def banner(settings: Settings, password: str, *, has_flower: bool) -> str:

@@ -49,8 +49,8 @@ from corelane.cli.options import (
 from corelane.cli.resume import RunFile, open_run
 from corelane.cli.service import KeyOption, ModelOption, UrlOption, connect
 from corelane.cli.waiting import Pulse, Waiting
+from corelane.domain.jobs import Item, Priority, Result
 from corelane.errors import CorelaneError, InvalidInput, SetupError
-from corelane.jobs import Item, Priority, Result
 
 if TYPE_CHECKING:
     from corelane.client import Client
@@ -270,7 +270,7 @@ def _ask(
     client: "Client", request: Request, run: RunFile, reached: Callable[[int], None], items: Iterator[Item]
 ) -> Generator[Result, None, None]:
     """Patient once it has begun; a service that is not there to begin with is reported at once."""
-    from corelane.bulk import Run, answer_all
+    from corelane.client.bulk import Run, answer_all
 
     first = next(items, None)
     if first is None:

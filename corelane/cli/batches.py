@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from corelane.batches import Batch, BatchError
 from corelane.cli.errors import exit_on_error
 from corelane.cli.output import make_table, print_fields, print_line, print_table, short_time
 from corelane.cli.service import IdsOption, JsonOption, KeyOption, UrlOption, connect
-from corelane.ids import iso_time
+from corelane.domain.batches import Batch, BatchError
+from corelane.domain.ids import iso_time
 
 #: Lines named of those that have the same fault.
 MOST_LINES = 3

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from corelane.artifacts import digest_file, find_artifact, model_name
+from corelane.artifacts.manifest import digest_file, find_artifact, model_name
 from corelane.cli.confidence import Asked, ask_precisions, calibration_error
 from corelane.cli.errors import exit_on_error, require
 from corelane.cli.evaluate import read_document
@@ -29,9 +29,9 @@ from corelane.errors import InvalidInput, SetupError
 from corelane.settings import read_settings
 
 if TYPE_CHECKING:
-    from corelane.artifacts import Artifact
-    from corelane.calibration import Calibration
-    from corelane.engine.fitting import Observation
+    from corelane.artifacts.calibration import Calibration
+    from corelane.artifacts.manifest import Artifact
+    from corelane.engine.calibrating.fitting import Observation
 
 #: Parts of the file that are judged by the others.
 FOLDS = 5
@@ -95,7 +95,7 @@ def calibrate(
         name = model or settings.model
         artifact = find_artifact(settings.artifact_root, name if "@" in name else model_name(name), settings.target)
         require("all", "numpy", "torch", "tokenizers")
-        from corelane.engine.fitting import check_kinds
+        from corelane.engine.calibrating.fitting import check_kinds
 
         seen = observe(artifact, questions)
         check_kinds([observation for _, observation in seen])
@@ -121,7 +121,7 @@ def calibrate(
 
 def _keep(artifact: "Artifact", calibration: "Calibration") -> Path:
     """Write a calibration beside its artifact; raises SetupError where that cannot be written."""
-    from corelane.calibration import write_calibration
+    from corelane.artifacts.calibration import write_calibration
 
     try:
         return write_calibration(artifact.path, calibration)
@@ -131,8 +131,8 @@ def _keep(artifact: "Artifact", calibration: "Calibration") -> Path:
 
 def calibrate_on(artifact: "Artifact", file: Path, observations: Sequence["Observation"]) -> "Calibration":
     """The calibration of an artifact, fitted on what was seen of a file."""
-    from corelane.calibration import Calibration
-    from corelane.engine.fitting import fit_curves
+    from corelane.artifacts.calibration import Calibration
+    from corelane.engine.calibrating.fitting import fit_curves
 
     answerable, right = fit_curves(observations)
     return Calibration(
@@ -150,10 +150,10 @@ def calibrate_on(artifact: "Artifact", file: Path, observations: Sequence["Obser
 def observe(artifact: "Artifact", questions: Sequence[Question]) -> list[Seen]:
     """The best span of each question as the model sees it, uncalibrated; questions that have none are left out."""
     from compile.timing import one_thread
-    from corelane.engine.backend import open_backend
-    from corelane.engine.evidence import WitnessRunner
-    from corelane.engine.fitting import Observation
-    from corelane.engine.reading import Query
+    from corelane.engine.backends.protocol import open_backend
+    from corelane.engine.calibrating.evidence import WitnessRunner
+    from corelane.engine.calibrating.fitting import Observation
+    from corelane.engine.text.tokenize import Query
 
     seen: list[Seen] = []
     bar = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -200,7 +200,7 @@ def cross_validate(seen: Sequence[Seen]) -> Iterator[Judged]:
     """Each observation with the scores that curves give it which never saw its fifth; raises InvalidInput if what is
     left without a fifth fits no curves.
     """
-    from corelane.engine.fitting import fit_curves
+    from corelane.engine.calibrating.fitting import fit_curves
 
     for start, end in cut_folds([context for context, _ in seen], FOLDS):
         answerable, right = fit_curves([each for _, each in [*seen[:start], *seen[end:]]])

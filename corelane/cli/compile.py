@@ -13,7 +13,16 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from corelane.artifacts import Artifact, BucketFile, Coverage, Manifest, Target, check_files, find_artifact, model_name
+from corelane.artifacts.manifest import (
+    Artifact,
+    BucketFile,
+    Coverage,
+    Manifest,
+    Target,
+    check_files,
+    find_artifact,
+    model_name,
+)
 from corelane.cli.errors import exit_on_error, require
 from corelane.cli.evaluate import read_document
 from corelane.cli.folders import DataOption, writable_folder
@@ -206,7 +215,7 @@ def is_compiled(settings: Settings, name: str, target: str) -> bool:
 def read_exam(path: Path) -> "Exam":
     """The questions of a SQuAD-format file that have an answer; raises InvalidInput if none has."""
     from compile.exam import Exam
-    from corelane.engine.reading import Query
+    from corelane.engine.text.tokenize import Query
 
     asked = [question for question in read_questions(read_document(path)).questions if question.references]
     if not asked:

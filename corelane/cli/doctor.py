@@ -22,21 +22,21 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from corelane.artifacts import COMPILE_HERE, find_artifact, missing_instructions, model_name
-from corelane.calibration import read_calibration
+from corelane.artifacts.calibration import read_calibration
+from corelane.artifacts.manifest import COMPILE_HERE, find_artifact, missing_instructions, model_name
 from corelane.cli.errors import exit_on_error
 from corelane.cli.folders import DataOption, nearest_existing
 from corelane.cli.output import print_line
 from corelane.cli.ports import port_is_free
 from corelane.cli.redis_server import find_server
 from corelane.cli.service import JsonOption
+from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.cores import core_slots
-from corelane.engine.neuron_chips import CHIPS
 from corelane.errors import ArtifactRefused, InvalidInput, ServiceError, SetupError, StoreUnavailable, Unavailable
-from corelane.extras import install_command
-from corelane.setting_names import UnknownName
-from corelane.setting_rules import without_password
+from corelane.errors.extras import install_command
 from corelane.settings import Settings, read_settings, unknown_names
+from corelane.settings.names import UnknownName
+from corelane.settings.rules import without_password
 
 #: Room for an artifact with its buckets, a rewrite of Redis's append-only file, and logs.
 WANTED_DISK_BYTES = 2 * 1024**3
@@ -189,7 +189,7 @@ def _check_neuron(settings: Settings) -> Check:
 def check_redis(settings: Settings) -> Check:
     """A Redis that answers, or one that ``corelane serve`` can start."""
     try:
-        from corelane.store.connections import Link
+        from corelane.store.link.blocking import Link
     except ImportError as error:
         return Check("Redis", "fail", str(error), f"run `{install_command('api')}`")
     where = without_password(settings.redis_url)
@@ -205,7 +205,7 @@ def check_redis(settings: Settings) -> Check:
 def check_overdue(settings: Settings) -> Check:
     """Whether what could go on does, by the store of a service that runs."""
     try:
-        from corelane.store.connections import Link
+        from corelane.store.link.blocking import Link
         from corelane.store.overdue import read_waits
 
         link = Link(settings.redis_url, PROBE_TIMEOUT_S)

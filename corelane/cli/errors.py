@@ -12,8 +12,8 @@ from rich.console import Console
 
 from corelane.cli.words import in_words
 from corelane.errors import CorelaneError, SetupError
-from corelane.extras import install_command
-from corelane.setting_rules import SettingsError
+from corelane.errors.extras import install_command
+from corelane.settings.rules import SettingsError
 
 #: What shells use for a process ended by SIGINT: 128 + 2.
 INTERRUPTED = 130

@@ -78,7 +78,7 @@ def read_document(path: Path) -> object:
 
 
 def _ask(client: "Client", asked: QuestionSet, model: str, options: dict[str, Any]) -> Iterator[Outcome]:
-    from corelane.bulk import answer_all
+    from corelane.client.bulk import answer_all
 
     items = ({"id": each.id[:256], "question": each.question, "context": each.context} for each in asked.questions)
     console = Console(stderr=True)

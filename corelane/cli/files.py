@@ -9,13 +9,13 @@ from typing import Annotated
 
 import typer
 
-from corelane.batches import FileObject
 from corelane.cli.errors import exit_on_error
 from corelane.cli.jsonl import shape_of
 from corelane.cli.output import make_table, print_fields, print_line, print_table, short_time
 from corelane.cli.service import IdsOption, JsonOption, KeyOption, UrlOption, connect
+from corelane.domain.batches import FileObject
+from corelane.domain.ids import iso_time
 from corelane.errors import InvalidInput
-from corelane.ids import iso_time
 
 #: Standard output, where a file is asked for.
 STANDARD = Path("-")

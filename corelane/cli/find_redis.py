@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from corelane.cli.errors import require
 from corelane.errors import SetupError
-from corelane.setting_rules import without_password
 from corelane.settings import read_settings
+from corelane.settings.rules import without_password
 
 if TYPE_CHECKING:
-    from corelane.store.connections import Link
+    from corelane.store.link.blocking import Link
 
 #: What a running `corelane serve` holds, and where it says what it runs.
 LOCK, PARTS = "serve.lock", "parts.json"
@@ -40,7 +40,7 @@ class FoundRedis:
 def find_redis(redis: str | None, data: Path | None) -> FoundRedis:
     """Return the Redis that a command works on; raises SetupError where it is known only without its password."""
     require("api", "redis")
-    from corelane.store.connections import Link
+    from corelane.store.link.blocking import Link
 
     settings = read_settings(redis_url=redis, data_dir=data)
     is_named = "redis_url" in settings.model_fields_set

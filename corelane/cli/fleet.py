@@ -9,8 +9,8 @@ import typer
 from corelane.cli.errors import exit_on_error
 from corelane.cli.output import make_table, print_line, print_table
 from corelane.cli.service import JsonOption, KeyOption, UrlOption, connect
+from corelane.domain.placement import MOST_REPLACED
 from corelane.errors import InvalidInput, LoadFailed, NotReady
-from corelane.placement import MOST_REPLACED
 
 if TYPE_CHECKING:
     from corelane.client import Client

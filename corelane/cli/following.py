@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from corelane.domain.events import Partial
+from corelane.domain.jobs import Job, JobStatus, Result
 from corelane.errors import CorelaneError, ServiceError, ServiceUnreachable
-from corelane.events import Partial
-from corelane.jobs import Job, JobStatus, Result
 
 if TYPE_CHECKING:
     from corelane.client import Client, JobParts

@@ -5,8 +5,8 @@ from typing import Any
 from corelane.cli.errors import exit_on_error
 from corelane.cli.output import print_line
 from corelane.cli.service import JsonOption
+from corelane.domain.dispatch import Core
 from corelane.errors import NotReady
-from corelane.lanes import Core
 from corelane.settings import Settings, read_settings
 
 
@@ -26,7 +26,7 @@ def health(as_json: JsonOption = False) -> None:
 
 def _check_core(settings: Settings, core: Core) -> tuple[dict[str, Any], str | None]:
     """What to report of a core, and what is wrong with it."""
-    from corelane.store.connections import Link
+    from corelane.store.link.blocking import Link
 
     found = Link(settings.redis_url)("HGET", f"cl:core:{core}", "state")
     state = found.decode() if found else "lost"

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from corelane.cli.errors import exit_on_error
 from corelane.cli.output import make_table, print_fields, print_line, print_table, short_time
 from corelane.cli.service import IdsOption, JsonOption, KeyOption, UrlOption, connect
-from corelane.jobs import Job, JobStatus
+from corelane.domain.jobs import Job, JobStatus
 
 #: A service that is away is tried again this often: a watch outlives its restart.
 WATCH_RETRIES = 12

@@ -16,8 +16,8 @@ import orjson
 from pydantic import ValidationError
 
 from corelane.cli.words import fault
+from corelane.domain.jobs import Item, JobStatus, Result, failed_result
 from corelane.errors import InvalidInput
-from corelane.jobs import Item, JobStatus, Result, failed_result
 
 #: What every line of an output begins with.
 LINE_HEAD = b'{"index":'

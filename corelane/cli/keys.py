@@ -16,13 +16,13 @@ from corelane.cli.find_redis import FoundRedis, find_redis
 from corelane.cli.folders import DataOption
 from corelane.cli.output import make_table, print_table
 from corelane.cli.service import JsonOption
+from corelane.domain.api_keys import KEY_FORM, OWNER_FORM, Key, Scope, key_digest, scope_names
+from corelane.domain.ids import is_id, iso_time
 from corelane.errors import InvalidInput, NotFound, SetupError
-from corelane.ids import is_id, iso_time
-from corelane.keys import KEY_FORM, OWNER_FORM, Key, Scope, key_digest, scope_names
-from corelane.setting_rules import without_password
+from corelane.settings.rules import without_password
 
 if TYPE_CHECKING:
-    from corelane.store.keys import KeyStore
+    from corelane.store.api_keys import KeyStore
 
 #: Longest name of a key.
 NAME_CHARS = 100
@@ -150,7 +150,7 @@ def describe(key: Key) -> dict[str, Any]:
 
 def _open(redis: str | None, data: Path | None) -> tuple[FoundRedis, "KeyStore"]:
     found = find_redis(redis, data)
-    from corelane.store.keys import KeyStore
+    from corelane.store.api_keys import KeyStore
 
     return found, KeyStore(found.link)
 

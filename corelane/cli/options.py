@@ -5,8 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+from corelane.domain.jobs import Priority
 from corelane.errors import InvalidInput
-from corelane.jobs import Priority
 
 
 class OffsetUnits(StrEnum):

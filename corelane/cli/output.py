@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
-from corelane.ids import iso_time
+from corelane.domain.ids import iso_time
 
 #: Control characters, line separators, and the marks that turn the direction of writing.
 CONTROLS = dict.fromkeys(

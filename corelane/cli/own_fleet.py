@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from socket import socket
 
-from corelane.artifacts import model_name
+from corelane.artifacts.manifest import model_name
 from corelane.cli.addresses import http_url, reachable
 from corelane.cli.compile import is_compiled
 from corelane.cli.parts import Part
@@ -19,12 +19,12 @@ from corelane.cli.redis_server import choose_server, find_servers, server_argv
 from corelane.cli.roles import deliveries_argv, flower_argv, flower_env, keeper_argv, worker_env
 from corelane.cli.supervisor import LINE_LIMIT, Supervisor
 from corelane.cli.voice import PrettyVoice
+from corelane.domain.dispatch import Core
+from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.cores import core_slots
-from corelane.engine.neuron_chips import CHIPS
 from corelane.errors import SetupError, Unavailable
-from corelane.lanes import Core
-from corelane.setting_rules import without_password
 from corelane.settings import Settings
+from corelane.settings.rules import without_password
 
 #: Redis answers well within this once it is started, a large append-only file included, in seconds.
 REDIS_S = 60
@@ -86,7 +86,7 @@ async def _until_redis(url: str, supervisor: Supervisor, seconds: int) -> None:
     """Wait for Redis to answer; raises SetupError if it does not within ``seconds``."""
     from redis.exceptions import RedisError
 
-    from corelane.store.connections import Link
+    from corelane.store.link.blocking import Link
 
     reason = ""
     for _ in range(seconds * 5):

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 
+from corelane.domain.dispatch import Core
 from corelane.errors import CorelaneError
-from corelane.lanes import Core
 
 #: A part that is up answers at once, in seconds.
 PROBE_TIMEOUT_S = 2
@@ -65,7 +65,7 @@ def parent_of(pid: int) -> int | None:
 async def _ask(url: str, *command: str) -> bytes | None:
     from redis.exceptions import RedisError
 
-    from corelane.store.async_link import AsyncLink
+    from corelane.store.link.aio import AsyncLink
 
     link = AsyncLink(url, PROBE_TIMEOUT_S)
     try:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from corelane.cli.redis_files import Server, can_read, find_writer, parse_version
 from corelane.errors import SetupError
-from corelane.extras import install_command
+from corelane.errors.extras import install_command
 
 #: Servers looked for on PATH, in this order.
 BINARIES = ("redis-server", "valkey-server")

@@ -13,8 +13,8 @@ from typing import Annotated
 import typer
 
 from corelane.cli.errors import exit_on_error, require
+from corelane.domain.dispatch import DELIVERY_QUEUE, KEEPER_QUEUE, Core
 from corelane.engine.cores import CoreSlot, core_slot, pin
-from corelane.lanes import DELIVERY_QUEUE, KEEPER_QUEUE, Core
 from corelane.settings import Settings, read_settings
 
 #: A stop waits this long for requests that are being answered; longer waits are cut, and clients ask again, in seconds.
@@ -97,7 +97,7 @@ def run_api(settings: Settings, fd: int | None = None) -> int:
     import uvloop
 
     from api.app import create_app
-    from api.server import make_config, serve
+    from api.server.serve import make_config, serve
 
     place = f"[{settings.host}]:{settings.port}" if ":" in settings.host else f"{settings.host}:{settings.port}"
     config = make_config(settings, place if fd is None else f"fd://{fd}", API_GRACE_S)

@@ -27,11 +27,11 @@ from corelane.cli.ports import PortClaim, hold_port
 from corelane.cli.supervisor import PARTS_FILE, Supervisor
 from corelane.cli.voice import JsonVoice, Page, PrettyVoice, Voice, as_json, entry
 from corelane.cli.webhook_secret import kept_secret, make_secret
+from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.cores import core_slots
-from corelane.engine.neuron_chips import CHIPS
 from corelane.errors import CorelaneError, SetupError, Unavailable
-from corelane.setting_rules import without_password
 from corelane.settings import Settings, is_loopback, read_settings
+from corelane.settings.rules import without_password
 
 #: A fleet of one machine is ready well within this, models included, in seconds.
 READY_S = 300
@@ -184,8 +184,8 @@ def _choose_doors(
 async def _until_ready(settings: Settings, supervisor: Supervisor) -> None:
     """Wait until a question would be answered and every core lives, but for those that are out of service."""
     from corelane.client import Client
-    from corelane.store.async_link import AsyncLink
     from corelane.store.fleet import Fleet
+    from corelane.store.link.aio import AsyncLink
 
     loop = asyncio.get_running_loop()
     deadline = loop.time() + READY_S
@@ -214,8 +214,8 @@ async def _until_ready(settings: Settings, supervisor: Supervisor) -> None:
 
 async def _has_key(settings: Settings) -> bool:
     """Whether anybody could ask something: keys are not required, or there is one."""
-    from corelane.store.async_link import AsyncLink
-    from corelane.store.keys import KeyFinder
+    from corelane.store.api_keys import KeyFinder
+    from corelane.store.link.aio import AsyncLink
 
     if not settings.requires_keys:
         return True

@@ -9,9 +9,9 @@ import typer
 from rich.console import Console
 
 from corelane import __version__
-from corelane.setting_names import UnknownName
-from corelane.setting_rules import SettingsError
 from corelane.settings import names_were_checked, read_settings, unknown_names
+from corelane.settings.names import UnknownName
+from corelane.settings.rules import SettingsError
 
 #: Commands whose standard error is a log.
 ROLES = ("api", "worker", "keeper", "deliveries", "flower")

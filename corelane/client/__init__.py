@@ -8,8 +8,8 @@ for those who would rather be told.
 
 from corelane.client.aio import AsyncClient
 from corelane.client.blocking import Client
-from corelane.client.calls import JobParts
-from corelane.client.talk import AWAY, LONGEST_PAUSE_S, OVERLOADED, JobEvent, Wait, pause_s
+from corelane.client.endpoints import JobParts
+from corelane.client.protocol import AWAY, LONGEST_PAUSE_S, OVERLOADED, JobEvent, Wait, pause_s
 from corelane.client.webhooks import verify_webhook
 from corelane.client.wire import FOREIGN, PIECE_BYTES, JobItem, dump_body, dump_lines, local_url, read_problem
 

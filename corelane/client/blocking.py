@@ -7,14 +7,14 @@ from typing import Any, Self, TypeVar, Unpack
 
 import httpx2
 
-from corelane.batches import Batch, FileObject
-from corelane.client import calls
-from corelane.client.calls import LONGEST_POLL_S, Call, JobFilters, JobParts, job_body
-from corelane.client.talk import Give, Hear, JobEvent, Listen, Pause, Reply, Send, Service, Step, Talk, Wait
+from corelane.client import endpoints
+from corelane.client.endpoints import LONGEST_POLL_S, Call, JobFilters, JobParts, job_body
+from corelane.client.protocol import Give, Hear, JobEvent, Listen, Pause, Reply, Send, Service, Step, Talk, Wait
 from corelane.client.transport import http_options, log_wait, new_key, timeout_of, whole_file
 from corelane.client.wire import JobItem, dump_lines
+from corelane.domain.batches import Batch, FileObject
+from corelane.domain.jobs import Job, LinesHead, Result
 from corelane.errors import CorelaneError
-from corelane.jobs import Job, LinesHead, Result
 
 Answer = TypeVar("Answer")
 
@@ -54,8 +54,8 @@ class Client:
     def ask(self, question: str, context: str, *, model: str = "default", **options: Any) -> Result:
         """Ask one question and wait for its answer, as long as it takes; ``options`` are those of a job."""
         items, parts = [{"question": question, "context": context}], JobParts(model=model, options=options)
-        call = calls.submit(job_body(items, parts), new_key(), LONGEST_POLL_S)
-        return self._perform(self._service.ask(call, calls.same_as_lines(call, items, parts)))
+        call = endpoints.submit(job_body(items, parts), new_key(), LONGEST_POLL_S)
+        return self._perform(self._service.ask(call, endpoints.same_as_lines(call, items, parts)))
 
     def submit(
         self,
@@ -78,10 +78,10 @@ class Client:
         given = list(items)
         body = job_body(given, parts)
         if name is not None:
-            call = calls.put_job(name, body, wait_s)
+            call = endpoints.put_job(name, body, wait_s)
         else:
-            call = calls.submit(body, idempotency_key or new_key(), wait_s)
-        lines = calls.same_as_lines(call, given, parts) if or_lines else None
+            call = endpoints.submit(body, idempotency_key or new_key(), wait_s)
+        lines = endpoints.same_as_lines(call, given, parts) if or_lines else None
         return self._perform(self._service.submit(call, lines))
 
     def submit_lines(
@@ -97,11 +97,11 @@ class Client:
         line 1, the first item line 2. Tried once, as an iterator cannot be sent again: with an idempotency key you may
         send the same lines anew.
         """
-        return self._call(calls.submit_lines(dump_lines(head or {}, items), idempotency_key))
+        return self._call(endpoints.submit_lines(dump_lines(head or {}, items), idempotency_key))
 
     def get(self, job_id: str, wait_s: float = 0.0) -> Job:
         """A job once it is final, or as it stands after ``wait_s`` (at most 55 s)."""
-        return self._call(calls.get_job(job_id, wait_s))
+        return self._call(endpoints.get_job(job_id, wait_s))
 
     def wait(self, job_id: str, timeout_s: float | None = None) -> Job:
         """A job once it is final, or as it stands after ``timeout_s``: look at its status."""
@@ -123,11 +123,11 @@ class Client:
 
     def retry(self, job_id: str) -> Job:
         """Ask again what a final job left unanswered: a new job, the same one however often this is called."""
-        return self._call(calls.retry(job_id))
+        return self._call(endpoints.retry(job_id))
 
     def delete(self, job_id: str) -> None:
         """Have a job and its results forgotten; one that is open is canceled first."""
-        self._call(calls.delete_job(job_id))
+        self._call(endpoints.delete_job(job_id))
 
     def iter_events(self, job_id: str, *, after: str | None = None) -> Generator[JobEvent, None, None]:
         """A job's events, from the first or from ``after`` an event's id, to the last, `job.completed`.
@@ -138,11 +138,11 @@ class Client:
 
     def drop_results(self, job_id: str, before: int) -> Job:
         """Have the service forget stored results of items before this one; the job's ``results_from`` says how far."""
-        return self._call(calls.drop_results(job_id, before))
+        return self._call(endpoints.drop_results(job_id, before))
 
     def cancel(self, job_id: str) -> Job:
         """Cancel what is not answered yet, tried once; changes nothing about a job that is final."""
-        return self._call(calls.cancel(job_id))
+        return self._call(endpoints.cancel(job_id))
 
     def batch(
         self,
@@ -169,11 +169,11 @@ class Client:
     ) -> Batch:
         """Have every line of an uploaded file answered; it goes on by itself."""
         key = idempotency_key or new_key()
-        return self._call(calls.create_batch(input_file_id, completion_window, metadata, key))
+        return self._call(endpoints.create_batch(input_file_id, completion_window, metadata, key))
 
     def get_batch(self, batch_id: str) -> Batch:
         """A batch as it stands; its counts are live."""
-        return self._call(calls.get_batch(batch_id))
+        return self._call(endpoints.get_batch(batch_id))
 
     def iter_batches(self) -> Generator[Batch, None, None]:
         """Your own batches, newest first."""
@@ -181,15 +181,15 @@ class Client:
 
     def cancel_batch(self, batch_id: str) -> Batch:
         """End a batch with what is answered by now, tried once."""
-        return self._call(calls.cancel_batch(batch_id))
+        return self._call(endpoints.cancel_batch(batch_id))
 
     def upload_file(self, path: str | Path) -> FileObject:
         """Upload a file of questions for a batch, a piece at a time."""
-        return self._call(calls.upload_file(Path(path)))
+        return self._call(endpoints.upload_file(Path(path)))
 
     def get_file(self, file_id: str) -> FileObject:
         """What is known of a file."""
-        return self._call(calls.get_file(file_id))
+        return self._call(endpoints.get_file(file_id))
 
     def iter_files(self) -> Generator[FileObject, None, None]:
         """Your own files, newest first."""
@@ -197,7 +197,7 @@ class Client:
 
     def download_file(self, file_id: str, path: str | Path) -> None:
         """Write a file's content to ``path``, which appears once it is whole."""
-        call = calls.read_file(file_id)
+        call = endpoints.read_file(file_id)
         stream, instead = self._listen(call)
         if stream is None:
             raise self._service.failure(call, instead)
@@ -212,31 +212,31 @@ class Client:
 
     def delete_file(self, file_id: str) -> None:
         """Have a file forgotten."""
-        self._call(calls.delete_file(file_id))
+        self._call(endpoints.delete_file(file_id))
 
     def deliveries(self, job_id: str) -> list[dict[str, Any]]:
         """The webhooks of a job, and what became of them."""
-        return self._call(calls.list_deliveries(job_id))
+        return self._call(endpoints.list_deliveries(job_id))
 
     def dead_deliveries(self, limit: int = 20) -> list[dict[str, Any]]:
         """Webhooks that were given up, the latest first (keys with scope `admin`)."""
-        return self._call(calls.dead_deliveries(limit))
+        return self._call(endpoints.dead_deliveries(limit))
 
     def get_delivery(self, delivery_id: str) -> dict[str, Any]:
         """One webhook and every attempt at it."""
-        return self._call(calls.get_delivery(delivery_id))
+        return self._call(endpoints.get_delivery(delivery_id))
 
     def redeliver(self, delivery_id: str) -> dict[str, Any]:
         """Have a webhook posted again, with the same id and the same bytes."""
-        return self._call(calls.redeliver(delivery_id))
+        return self._call(endpoints.redeliver(delivery_id))
 
     def cores(self) -> list[dict[str, Any]]:
         """The cores of the fleet and how they are."""
-        return self._call(calls.cores())
+        return self._call(endpoints.cores())
 
     def models(self) -> list[dict[str, Any]]:
         """The model versions that can be asked."""
-        return self._call(calls.models())
+        return self._call(endpoints.models())
 
     def load_model(
         self,
@@ -248,32 +248,32 @@ class Client:
         manifest_sha256: str | None = None,
     ) -> dict[str, Any]:
         """Have a core, all, or ``count`` of them load a version; where it is wanted now; see ``cores``."""
-        return self._call(calls.load_model(model, core, count, lazy, manifest_sha256))
+        return self._call(endpoints.load_model(model, core, count, lazy, manifest_sha256))
 
     def reload_model(self, version: str, core: str = "all", *, manifest_sha256: str | None = None) -> dict[str, Any]:
         """Have a core, or all that hold it, load a version anew from its artifact; where it is wanted now."""
-        return self._call(calls.reload_model(version, core, manifest_sha256))
+        return self._call(endpoints.reload_model(version, core, manifest_sha256))
 
     def unload_model(self, version: str, core: str = "all", *, force: bool = False) -> dict[str, Any]:
         """Have a core, or all, drain and unload a version; where it is wanted now."""
-        return self._call(calls.unload_model(version, core, force))
+        return self._call(endpoints.unload_model(version, core, force))
 
     def aliases(self) -> list[dict[str, Any]]:
         """The aliases and what they mean."""
-        return self._call(calls.aliases())
+        return self._call(endpoints.aliases())
 
     def set_alias(self, alias: str, weights: Mapping[str, float] | str, *, force: bool = False) -> dict[str, Any]:
         """Make an alias mean a version, or several by weight."""
-        return self._call(calls.set_alias(alias, weights, force))
+        return self._call(endpoints.set_alias(alias, weights, force))
 
     def unset_alias(self, alias: str) -> dict[str, Any]:
         """Forget an alias that was set: it means again what the workers' settings mean by it."""
-        return self._call(calls.unset_alias(alias))
+        return self._call(endpoints.unset_alias(alias))
 
     def ready(self) -> bool:
         """Whether a question asked now would be answered; tries once and never raises."""
         try:
-            self._call(calls.ready())
+            self._call(endpoints.ready())
         except CorelaneError:
             return False
         return True

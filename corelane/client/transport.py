@@ -9,8 +9,8 @@ from typing import Any, BinaryIO
 
 import httpx2
 
-from corelane.client.calls import Call
-from corelane.client.talk import Service, Wait
+from corelane.client.endpoints import Call
+from corelane.client.protocol import Service, Wait
 from corelane.client.wire import checked_key, host_of
 from corelane.errors import InvalidInput
 

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 import orjson
 from pydantic import BaseModel
 
+from corelane.domain.jobs import Item
 from corelane.errors import InvalidInput, ServiceError
-from corelane.jobs import Item
 
 #: A job's lines are sent in pieces of this size, in bytes.
 PIECE_BYTES = 64 * 1024

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from corelane.artifacts import find_artifact, model_name
-from corelane.engine.gpus import find_gpus
-from corelane.engine.neuron_chips import CHIPS
-from corelane.engine.neuron_devices import Device, find_devices, groups, parse_cores, show_cores
+from corelane.artifacts.manifest import find_artifact, model_name
+from corelane.engine.backends.gpus import find_gpus
+from corelane.engine.backends.neuron.chips import CHIPS
+from corelane.engine.backends.neuron.devices import Device, find_devices, groups, parse_cores, show_cores
 from corelane.errors import ArtifactRefused, SetupError
 from corelane.settings import Settings, neuron_environment
 

@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
-from corelane.engine.partials import SoFar
-from corelane.engine.reading import Query
+from corelane.domain.jobs import JobStatus
+from corelane.engine.batching.previews import SoFar
 from corelane.engine.runner import Answered, Charge, Work, nothing
-from corelane.jobs import JobStatus
+from corelane.engine.text.tokenize import Query
 
 #: What every item is answered with; shared, never changed.
 NULL_RESULT: dict[str, Any] = {

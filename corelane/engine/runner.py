@@ -17,20 +17,20 @@ from typing import Any, Protocol, Self
 import numpy as np
 from tokenizers import Tokenizer
 
-from corelane.artifacts import Artifact
-from corelane.calibration import Calibration, read_calibration
-from corelane.costs import LEAST_TOKENS
-from corelane.engine.answering import ReadWindow, compose_failure, compose_result, search_rows
-from corelane.engine.backend import Backend, Batch, Logits, Model, check_finite
-from corelane.engine.batching import Share, Waiting, next_batch
+from corelane.artifacts.calibration import Calibration, read_calibration
+from corelane.artifacts.manifest import Artifact
+from corelane.domain.costs import LEAST_TOKENS
+from corelane.engine.backends.protocol import Backend, Batch, Logits, Model, check_finite
+from corelane.engine.batching.choose import Share, Waiting, next_batch
+from corelane.engine.batching.pace import Pace
+from corelane.engine.batching.previews import LongReads, SoFar
 from corelane.engine.buckets import Bucket
-from corelane.engine.contexts import Context
-from corelane.engine.pace import Pace
-from corelane.engine.partials import LongReads, SoFar
-from corelane.engine.pieces import Unread
-from corelane.engine.reading import Query, Reader, Reading
-from corelane.engine.tokenizer import open_tokenizer
-from corelane.engine.windows import Window
+from corelane.engine.decode.answers import ReadWindow, compose_failure, compose_result, search_rows
+from corelane.engine.text.cache import Context
+from corelane.engine.text.chunks import Unread
+from corelane.engine.text.tokenize import Query, Reader, Reading
+from corelane.engine.text.tokenizer import open_tokenizer
+from corelane.engine.text.windows import Window
 from corelane.errors import CorelaneError, NotCalibrated, RunFailed
 
 #: TorchScript profiles a graph for two passes and runs at full speed from the third.

@@ -10,14 +10,23 @@ from typing import Any, cast
 
 import orjson
 
-from corelane.batches import FINAL, Batch, BatchError, BatchErrors, BatchRequest, BatchStatus, RequestCounts, window_s
-from corelane.origins import NOWHERE, Origin
+from corelane.domain.batches import (
+    FINAL,
+    Batch,
+    BatchError,
+    BatchErrors,
+    BatchRequest,
+    BatchStatus,
+    RequestCounts,
+    window_s,
+)
+from corelane.domain.request_context import NOWHERE, Origin
 from corelane.settings import Settings
-from corelane.store.async_link import AsyncLink
-from corelane.store.connections import Link, evalsha, pairs
 from corelane.store.files import owned_ids
-from corelane.store.idempotency import Held, Holder, Once, find_holder
-from corelane.store.scripts import load_scripts
+from corelane.store.jobs.idempotency import Held, Holder, Once, find_holder
+from corelane.store.link.aio import AsyncLink
+from corelane.store.link.blocking import Link, evalsha, pairs
+from corelane.store.link.scripts import load_scripts
 
 #: Who carries batches on and has not shown itself for so long is dead, in milliseconds.
 TURN_MS = 10_000

@@ -10,14 +10,14 @@ from typing import Any
 
 import orjson
 
-from corelane.jobs import Options
-from corelane.lanes import Ref
+from corelane.domain.dispatch import Ref
+from corelane.domain.jobs import Options
+from corelane.domain.request_context import Origin
 from corelane.log import get_logger
-from corelane.origins import Origin
 from corelane.settings import Settings
-from corelane.store.connections import Command, Link, evalsha
-from corelane.store.payloads import Row, decode_slice
-from corelane.store.scripts import load_scripts
+from corelane.store.jobs.payloads import Row, decode_slice
+from corelane.store.link.blocking import Command, Link, evalsha
+from corelane.store.link.scripts import load_scripts
 
 log = get_logger(__name__)
 
@@ -64,7 +64,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The best answer so far of one item in progress, as ``corelane.events.Partial`` tells it, less job and time."""
+    """The best answer so far of one item in progress: ``corelane.domain.events.Partial`` without job and time."""
 
     lease: str
     ref: Ref

@@ -13,12 +13,12 @@ from typing import Any
 
 import orjson
 
+from corelane.domain.dispatch import Ref, cut_slices
 from corelane.errors import ItemsLost
-from corelane.faults import reach
-from corelane.lanes import Ref, cut_slices
+from corelane.fault_injection import reach
 from corelane.settings import Settings
-from corelane.store.connections import Link
-from corelane.store.payloads import encode_slice
+from corelane.store.jobs.payloads import encode_slice
+from corelane.store.link.blocking import Link
 
 #: Estimated tokens fed in one step; a step takes some 10 ms.
 STEP_TOKENS = 262_144
@@ -67,7 +67,7 @@ class Feeder:
     """Feeds jobs one step at a time. Any number may run; ``take_turn`` sees to it that one does."""
 
     def __init__(self, settings: Settings, bell: str) -> None:
-        """``bell`` is the message that rings a core (see ``corelane.broker.bell_envelope``)."""
+        """``bell`` is the message that rings a core (see ``corelane.broker.app.bell_envelope``)."""
         self._settings = settings
         self._bell = bell
         self._link = Link(settings.redis_url)

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from corelane.batches import FileObject, Purpose
-from corelane.store.async_link import AsyncLink
-from corelane.store.connections import pairs
+from corelane.domain.batches import FileObject, Purpose
+from corelane.store.link.aio import AsyncLink
+from corelane.store.link.blocking import pairs
 
 #: Files and batches that are forgotten in one round of the keeper.
 RETIRED_PER_ROUND = 100

@@ -6,13 +6,13 @@ from typing import Any
 
 import orjson
 
-from corelane.aliases import DEFAULT_ALIAS, decode_weights
+from corelane.domain.aliases import DEFAULT_ALIAS, decode_weights
+from corelane.domain.forecast import Speed
+from corelane.domain.placement import UNPLACED, CoreSight, Outlook, Placement, look_out
 from corelane.errors import NotReady, VersionNotReady
-from corelane.placement import UNPLACED, CoreSight, Outlook, Placement, look_out
-from corelane.promises import Speed
 from corelane.settings import Settings
-from corelane.store.async_link import AsyncLink
-from corelane.store.connections import Link, pairs
+from corelane.store.link.aio import AsyncLink
+from corelane.store.link.blocking import Link, pairs
 
 #: A core that has been silent for longer than this is no longer listed, in milliseconds (an hour).
 FORGET_CORE_MS = 3_600_000

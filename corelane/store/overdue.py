@@ -6,8 +6,8 @@ Webhooks are sent by the sender, the rest is the keeper's. What waits for a rece
 from collections.abc import Mapping, Sequence
 
 from corelane.settings import Settings
-from corelane.store.async_link import AsyncLink
-from corelane.store.connections import SOCKET_TIMEOUT_S, Link
+from corelane.store.link.aio import AsyncLink
+from corelane.store.link.blocking import SOCKET_TIMEOUT_S, Link
 
 #: What has waited longer than this although it could go on shows that something is broken, in seconds. All that is
 #: promised after a fault takes 15.

@@ -9,9 +9,9 @@ from typing import Any
 
 import orjson
 
-from corelane.placement import PLACE_KEPT_S, Placement, Scope
+from corelane.domain.placement import PLACE_KEPT_S, Placement, Scope
 from corelane.settings import Settings
-from corelane.store.connections import Link, pairs
+from corelane.store.link.blocking import Link, pairs
 
 #: Loads that ended their process are forgotten after this time, in seconds.
 LOADING_TTL_S = 600
@@ -38,7 +38,7 @@ class Plans:
     """Reads the plan, and keeps a core's own notes."""
 
     def __init__(self, settings: Settings, core: str, bell: str) -> None:
-        """``bell`` is the message that rings a core (see ``corelane.broker.bell_envelope``)."""
+        """``bell`` is the message that rings a core (see ``corelane.broker.app.bell_envelope``)."""
         self._core = core
         self._host = core.rpartition("/")[0]
         self._bell = bell

@@ -7,11 +7,11 @@ their heartbeats. Wishes stay in Redis, so neither a worker's nor Redis' restart
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from corelane.aliases import Weights, decode_weights, encode_weights
+from corelane.domain.aliases import Weights, decode_weights, encode_weights
+from corelane.domain.placement import ALL_CORES, UNPLACED, Placement, displace, place, reload
 from corelane.errors import NotFound, StoreUnavailable, UnknownModel, VersionInUse, VersionNotReady
-from corelane.placement import ALL_CORES, UNPLACED, Placement, displace, place, reload
-from corelane.store.async_link import AsyncLink
-from corelane.store.connections import pairs
+from corelane.store.link.aio import AsyncLink
+from corelane.store.link.blocking import pairs
 
 #: A placement that others change at the same time is tried again so often.
 PLACE_ATTEMPTS = 20

@@ -5,16 +5,16 @@ from typing import Any
 
 import orjson
 
+from corelane.domain.dispatch import Ref, return_refs
+from corelane.domain.jobs import failed_result
 from corelane.errors import WorkerLost
-from corelane.faults import reach
-from corelane.jobs import failed_result
-from corelane.lanes import Ref, return_refs
+from corelane.fault_injection import reach
 from corelane.log import get_logger
 from corelane.settings import Settings
-from corelane.store.connections import Link, pairs
 from corelane.store.fleet import FORGET_CORE_MS
-from corelane.store.owners import IDLE_S
-from corelane.store.payloads import slice_ids
+from corelane.store.jobs.owners import IDLE_S
+from corelane.store.jobs.payloads import slice_ids
+from corelane.store.link.blocking import Link, pairs
 
 log = get_logger(__name__)
 
@@ -43,7 +43,7 @@ class Upkeep:
     """What must be done now and then so that nothing is lost. Every call may be repeated, by several keepers too."""
 
     def __init__(self, settings: Settings, bell: str) -> None:
-        """``bell`` is the message that rings a core (see ``corelane.broker.bell_envelope``)."""
+        """``bell`` is the message that rings a core (see ``corelane.broker.app.bell_envelope``)."""
         self._settings = settings
         self._bell = bell
         self._link = Link(settings.redis_url)

@@ -10,9 +10,9 @@ from typing import Any
 import orjson
 from standardwebhooks.webhooks import Webhook as Signer
 
+from corelane.domain.ids import iso_time
+from corelane.domain.jobs import Job
 from corelane.errors import SetupError
-from corelane.ids import iso_time
-from corelane.jobs import Job
 from corelane.settings import Settings
 
 

@@ -12,7 +12,7 @@ import redis
 from fastapi.testclient import TestClient
 
 from api.app import create_app
-from api.server import make_config, serve
+from api.server.serve import make_config, serve
 from corelane.settings import Settings
 from tests.corelane.store_bench import Bench
 

@@ -9,8 +9,8 @@ from typing import Any, get_origin, get_type_hints
 import pytest
 
 from api.app import create_app
-from corelane.client import AsyncClient, Client, calls
-from corelane.client.calls import Call
+from corelane.client import AsyncClient, Client, endpoints
+from corelane.client.endpoints import Call
 from corelane.settings import Settings
 
 #: What stands for each argument of a call.
@@ -20,7 +20,7 @@ ARGUMENTS: dict[str, Any] = {
     "batch_id": "batch_1",
     "before": 1,
     "body": b"{}",
-    "call": calls.submit(b"{}", "k", 5.0),
+    "call": endpoints.submit(b"{}", "k", 5.0),
     "completion_window": "24h",
     "content": [b"{}"],
     "core": "host/0",
@@ -65,8 +65,8 @@ def document() -> dict[str, Any]:
 
 
 def made_calls() -> Iterator[tuple[str, Call[Any]]]:
-    for name, make in inspect.getmembers(calls, inspect.isfunction):
-        if make.__module__ == calls.__name__ and get_origin(get_type_hints(make)["return"]) is Call:
+    for name, make in inspect.getmembers(endpoints, inspect.isfunction):
+        if make.__module__ == endpoints.__name__ and get_origin(get_type_hints(make)["return"]) is Call:
             yield name, make(**{argument: ARGUMENTS[argument] for argument in inspect.signature(make).parameters})
 
 

@@ -3,10 +3,10 @@
 import httpx2
 import redis
 
-from corelane.keys import Scope, unchecked_owner
+from corelane.domain.api_keys import Scope, unchecked_owner
 from corelane.settings import Settings
-from corelane.store.connections import Link
-from corelane.store.keys import KeyStore
+from corelane.store.api_keys import KeyStore
+from corelane.store.link.blocking import Link
 from tests.api.test_gate import bearer, run
 from tests.deliveries_for_tests import schedule
 

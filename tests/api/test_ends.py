@@ -12,11 +12,11 @@ from fastapi.testclient import TestClient
 from api.app import create_app
 from corelane import store
 from corelane.settings import Settings
-from corelane.store.deliveries import Attempt, DeliveryStore
+from corelane.store.deliveries.sending import Attempt, DeliveryStore
 from tests.api.test_files import upload
 from tests.corelane.store_bench import answer_all, answered, claimed
 from tests.workers.batch_bench import BatchBench, line
-from workers.batches import carry_on
+from workers.batches.task import carry_on
 
 ONE = {"question": "Who wrote it?", "context": "Ada wrote it."}
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

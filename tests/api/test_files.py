@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.app import create_app
-from api.forms import FormReader
+from api.multipart import FormReader
 from corelane.errors import InvalidInput
-from corelane.files import Storage, open_storage
 from corelane.settings import Settings
+from corelane.storage import Storage, open_storage
 
 LINES = b'{"custom_id": "a"}\n\n{"custom_id": "b"}'
 ALICE, BOB = {"Authorization": "Bearer alice"}, {"Authorization": "Bearer bob"}

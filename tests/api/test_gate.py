@@ -11,15 +11,15 @@ import httpx2
 import pytest
 import redis
 
-from api import keyring
 from api.app import create_app
-from api.rates import address_of
-from api.safe import PAGE, STRICT
-from corelane.keys import Scope, key_digest
+from api.header_policies import PAGE, STRICT
+from api.middleware import key_cache as keyring
+from api.middleware.rate_limit import address_of
+from corelane.domain.api_keys import Scope, key_digest
 from corelane.settings import Settings
-from corelane.store.connections import Link
+from corelane.store.api_keys import KeyStore
 from corelane.store.fleet import Announcer
-from corelane.store.keys import KeyStore
+from corelane.store.link.blocking import Link
 
 READ, SUBMIT, ADMIN = Scope.READ, Scope.SUBMIT, Scope.ADMIN
 

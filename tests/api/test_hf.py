@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from api.hf import HfAnswer, HfParameters, HfRequest, answers_of, require_answered
+from api.compat.huggingface import HfAnswer, HfParameters, HfRequest, answers_of, require_answered
+from corelane.domain.jobs import Answer, ItemError, JobStatus, Result
 from corelane.errors import CorelaneError, QuestionTooLong, WorkerLost
-from corelane.jobs import Answer, ItemError, JobStatus, Result
 
 ADA, IN_1843 = Answer(text="Ada", start=0, end=3, score=0.5), Answer(text="1843", start=16, end=20, score=0.1)
 

@@ -7,8 +7,8 @@ import httpx2
 import orjson
 import pytest
 
-from corelane.ids import is_job_id, new_job_id
-from corelane.jobs import Priority
+from corelane.domain.ids import is_job_id, new_job_id
+from corelane.domain.jobs import Priority
 from corelane.store.dispatch import Dispatch
 from corelane.store.feeding import Feeder
 from tests.api.conftest import Service

@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from corelane.jobs import JobStatus
+from corelane.domain.jobs import JobStatus
 from tests.api.conftest import Service
 from tests.api.wires import ESTABLISHED, connections, send
 from tests.integration.conftest import wait_for

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from api.app import create_app
-from corelane.events import EventType
-from corelane.jobs import JobRequest
+from corelane.domain.events import EventType
+from corelane.domain.jobs import JobRequest
 from corelane.settings import Settings
 
 

@@ -4,7 +4,7 @@ import hashlib
 import re
 from html.parser import HTMLParser
 
-from api.pages import FOLDER, PAGE
+from api.docs.swagger import FOLDER, PAGE
 
 
 class Addresses(HTMLParser):

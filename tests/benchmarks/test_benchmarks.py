@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 from benchmarks.runs import QUICK, RESULTS, Service, lend
-from corelane.artifacts import Artifact
+from corelane.artifacts.manifest import Artifact
 
 FOLDER = RESULTS.parent
 

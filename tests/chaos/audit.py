@@ -18,8 +18,8 @@ import httpx2
 
 from corelane import store
 from corelane.client import Client
+from corelane.domain.jobs import Job, JobStatus, Result
 from corelane.errors import CorelaneError, ServiceError, WorkerLost
-from corelane.jobs import Job, JobStatus, Result
 from tests.chaos.hooks import Event, Hooks
 from tests.chaos.load import KEYS, Load, Submitted, read_results
 from tests.chaos.server import Raw

@@ -14,8 +14,8 @@ from collections.abc import Callable, Collection
 
 import redis
 
-from corelane.broker import BELL_ID, BELL_QUEUE, bell_envelope, make_celery, ring_core
-from corelane.lanes import Core
+from corelane.broker.app import BELL_ID, BELL_QUEUE, bell_envelope, make_celery, ring_core
+from corelane.domain.dispatch import Core
 from corelane.settings import Settings
 from tests.chaos.proxy import Proxy
 from tests.chaos.scene import NoVictim, Scene

@@ -19,8 +19,8 @@ from pathlib import Path
 import redis
 
 from corelane.client import Client
+from corelane.domain.dispatch import Core
 from corelane.errors import CorelaneError
-from corelane.lanes import Core
 from tests.chaos.proxy import Network, Proxy
 from tests.chaos.server import RedisServer, die_with_parent
 from tests.conftest import free_port

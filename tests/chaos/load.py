@@ -19,8 +19,8 @@ import httpx2
 import orjson
 
 from corelane.client import Client
+from corelane.domain.jobs import Result, ResultList
 from corelane.errors import CorelaneError, ServiceError
-from corelane.jobs import Result, ResultList
 
 #: Most items of a job.
 MOST_ITEMS = 300

@@ -14,8 +14,8 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from corelane.cli.roles import deliveries_argv, keeper_argv
+from corelane.domain.ids import new_id
 from corelane.errors import Unavailable
-from corelane.ids import new_id
 from corelane.settings import Settings
 from tests.chaos.server import RedisServer
 from tests.conftest import free_port

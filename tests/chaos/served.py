@@ -24,8 +24,8 @@ import orjson
 import redis
 
 from corelane.client import Client
+from corelane.domain.dispatch import Core
 from corelane.errors import CorelaneError
-from corelane.lanes import Core
 from tests.chaos.fleet import HOST, PRELOAD, SETTINGS, parent_of, processes_with
 from tests.chaos.proxy import Network, Proxy
 from tests.chaos.server import Raw, RedisServer, die_with_parent, plain_client

@@ -14,7 +14,7 @@ import pytest
 import redis
 
 from corelane import store
-from corelane.jobs import Result
+from corelane.domain.jobs import Result
 from tests.chaos.audit import Findings, audit, examine_events, examine_hooks, examine_writes, look_for_leftovers
 from tests.chaos.fleet import ChaosFleet
 from tests.chaos.hooks import Hooks

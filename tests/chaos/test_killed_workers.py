@@ -12,7 +12,7 @@ import time
 import pytest
 import redis
 
-from corelane.jobs import Item, Job
+from corelane.domain.jobs import Item, Job
 from tests.chaos.load import Load
 from tests.chaos.report import Report
 from tests.chaos.watch import held_by, is_answered

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from corelane.store.deliveries import LEASE_S
+from corelane.store.deliveries.sending import LEASE_S
 from tests.chaos.posting import Posting, posting, until
 
 #: What takes longer has not come back by itself, whatever else runs on this machine; seconds.

@@ -13,7 +13,7 @@ import httpx2
 import pytest
 import redis
 
-from api.completions import LOOK_AGAIN_S
+from api.jobs.wait import LOOK_AGAIN_S
 from corelane.client import Client
 from corelane.errors import CorelaneError
 from tests.chaos.fleet import ChaosFleet

@@ -13,7 +13,7 @@ from typing import Protocol
 import orjson
 import redis
 
-from corelane.lanes import Ref
+from corelane.domain.dispatch import Ref
 from tests.chaos.server import Raw
 
 #: Pause after Redis was not there, in seconds.

@@ -16,7 +16,8 @@ from compile.build import build
 from compile.samples import TEXTS
 from compile.trial import Trial
 from compile.verify import TOLERANCES, Tolerance
-from corelane.artifacts import (
+from corelane.artifacts.instructions import instruction_sets
+from corelane.artifacts.manifest import (
     MANIFEST_NAME,
     TOKENIZER_NAME,
     check_files,
@@ -24,12 +25,11 @@ from corelane.artifacts import (
     list_artifacts,
     read_artifact,
 )
-from corelane.engine.backend import Batch, open_backend
+from corelane.engine.backends.protocol import Batch, open_backend
 from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket, fitting_buckets, parse_buckets
-from corelane.engine.reading import Query
 from corelane.engine.runner import Runner
+from corelane.engine.text.tokenize import Query
 from corelane.errors import ArtifactRefused, CompileFailed, ModelRefused
-from corelane.instructions import instruction_sets
 from corelane.settings import Settings
 from tests.compile.conftest import Edit
 from tests.compile.test_folder import everything_below, largest_file

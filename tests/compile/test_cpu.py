@@ -10,10 +10,10 @@ from compile.cpu import cast, runner_of, trace, wrap
 from compile.int8 import Int8Linear
 from compile.model import load_model, quiet_transformers
 from compile.source import find_source
-from corelane.artifacts import Artifact
-from corelane.engine.backend import Batch
+from corelane.artifacts.manifest import Artifact
+from corelane.engine.backends.cpu import CpuBackend
+from corelane.engine.backends.protocol import Batch
 from corelane.engine.buckets import Bucket
-from corelane.engine.cpu import CpuBackend
 from corelane.errors import CompileFailed
 from corelane.settings import Settings
 from tests.compile.tiny_models import save_tiny_distilbert, save_tiny_roberta

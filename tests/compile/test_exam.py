@@ -12,12 +12,12 @@ from compile.model import load_model, quiet_transformers
 from compile.source import find_source
 from compile.trial import answers_needed
 from compile.verify import Disagreement, judge_f1
-from corelane.artifacts import Artifact
+from corelane.artifacts.manifest import Artifact
 from corelane.cli.app import make_cli
 from corelane.cli.compile import read_exam
-from corelane.engine.backend import Batch, Logits
+from corelane.engine.backends.protocol import Batch, Logits
 from corelane.engine.buckets import Bucket
-from corelane.engine.reading import Query
+from corelane.engine.text.tokenize import Query
 from corelane.errors import CompileFailed, InvalidInput
 from corelane.settings import Settings
 

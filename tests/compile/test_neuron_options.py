@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compile.neuron.options import NeuronOptions, Recipe, auto_pipeline_cores, make_recipes
-from corelane.engine.neuron_chips import CHIPS
+from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.errors import CompileFailed
 
 BERT_BASE, BERT_LARGE, MINILM = 108_893_186, 334_094_338, 22_565_378

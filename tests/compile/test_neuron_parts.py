@@ -16,9 +16,9 @@ from compile.neuron.cache import KEEP_S, Cache, cache_key
 from compile.neuron.children import TRACER
 from compile.neuron.coverage import read_analysis, read_log
 from compile.neuron.explain import Outcome, explain
-from corelane.engine.backend import Batch
+from corelane.engine.backends.neuron.chips import CHIPS
+from corelane.engine.backends.protocol import Batch
 from corelane.engine.buckets import Bucket
-from corelane.engine.neuron_chips import CHIPS
 from corelane.errors import CompileFailed, SetupError
 
 LOG = """\

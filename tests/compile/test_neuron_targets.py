@@ -29,10 +29,10 @@ from compile.plan import Plan
 from compile.probes import make_probe
 from compile.source import find_source
 from compile.verify import Disagreement
-from corelane.artifacts import MANIFEST_NAME, Artifact, check_files, find_artifact
-from corelane.engine.backend import Batch
+from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, check_files, find_artifact
+from corelane.engine.backends.neuron.chips import CHIPS
+from corelane.engine.backends.protocol import Batch
 from corelane.engine.buckets import Bucket
-from corelane.engine.neuron_chips import CHIPS
 from corelane.errors import CompileFailed, CorelaneError, RunFailed, SetupError
 from corelane.settings import Settings
 from tests.compile.neuron_runs import make_machine, stand_in_environment
@@ -119,7 +119,7 @@ def test_file_carries_the_mark_that_the_runtime_goes_by(compiled: tuple[Artifact
 
 
 def torch_warnings_ignored() -> Any:
-    from corelane.engine.cpu import torchscript_warnings_silenced
+    from corelane.engine.backends.cpu import torchscript_warnings_silenced
 
     return torchscript_warnings_silenced()
 

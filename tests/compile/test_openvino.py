@@ -30,11 +30,11 @@ from compile.openvino import (
 from compile.samples import sample_queries
 from compile.source import find_source
 from compile.trial import Trial, rank_ways
-from corelane.artifacts import MANIFEST_NAME, Artifact, check_files, digest_file, read_artifact
-from corelane.engine.backend import Batch, Logits, open_backend
+from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, check_files, digest_file, read_artifact
+from corelane.engine.backends.openvino import options_for
+from corelane.engine.backends.protocol import Batch, Logits, open_backend
 from corelane.engine.buckets import Bucket
-from corelane.engine.openvino import options_for
-from corelane.engine.reading import Query
+from corelane.engine.text.tokenize import Query
 from corelane.errors import ArtifactRefused, CompileFailed, LoadFailed
 from corelane.settings import Settings
 from tests.compile.tiny_models import save_tiny_distilbert, save_tiny_roberta
@@ -122,8 +122,8 @@ core = min(os.sched_getaffinity(0)) if sys.argv[2] == "first" else max(os.sched_
 os.sched_setaffinity(0, {core})
 from pathlib import Path
 import numpy as np
-from corelane.artifacts import read_artifact
-from corelane.engine.backend import Batch, open_backend
+from corelane.artifacts.manifest import read_artifact
+from corelane.engine.backends.protocol import Batch, open_backend
 from corelane.engine.buckets import Bucket
 backend = open_backend("cpu")
 model = backend.load(read_artifact(Path(sys.argv[1])))
@@ -263,7 +263,11 @@ def test_missing_library_is_one_sentence_that_says_what_to_install(
 ) -> None:
     for command in (
         ["-m", "corelane", "compile", str(tiny_model), "--format", "openvino"],
-        ["-c", f"from corelane.engine.openvino import open_graph\nopen_graph({str(artifact.path / 'model.xml')!r})"],
+        [
+            "-c",
+            "from corelane.engine.backends.openvino import open_graph\n"
+            f"open_graph({str(artifact.path / 'model.xml')!r})",
+        ],
     ):
         done = subprocess.run(
             [sys.executable, *command],

@@ -12,10 +12,10 @@ from compile.cpu import Dtype, cast, compile_trace, runner_of, serialise, trace,
 from compile.model import load_model, quiet_transformers
 from compile.packing import packs
 from compile.source import find_source
-from corelane.engine.backend import Batch
+from corelane.engine.backends.cpu import torchscript_warnings_silenced
+from corelane.engine.backends.packing import settle
+from corelane.engine.backends.protocol import Batch
 from corelane.engine.buckets import Bucket
-from corelane.engine.cpu import torchscript_warnings_silenced
-from corelane.engine.packing import settle
 from tests.compile.test_cpu import make_batch
 from tests.compile.tiny_models import save_tiny_distilbert, save_tiny_roberta
 

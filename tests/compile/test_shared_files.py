@@ -12,10 +12,10 @@ from compile.model import LoadedModel, load_model, quiet_transformers
 from compile.probes import make_probe
 from compile.source import find_source
 from compile.verify import holds
-from corelane.engine.backend import open_backend
+from corelane.engine.backends.protocol import open_backend
 from corelane.engine.buckets import Bucket
-from corelane.engine.reading import Query
 from corelane.engine.runner import Runner
+from corelane.engine.text.tokenize import Query
 from corelane.settings import Settings
 
 SHORT, LONG = Bucket(length=32, rows=4), Bucket(length=64, rows=2)

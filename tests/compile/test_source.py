@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from compile.source import SERVING_NAME, digest_source, find_source
-from corelane.artifacts import FINGERPRINT_CHARS
+from corelane.artifacts.manifest import FINGERPRINT_CHARS
 from corelane.errors import CompileFailed, ModelRefused
 
 NOWHERE = "http://127.0.0.1:9"

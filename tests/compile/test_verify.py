@@ -12,7 +12,7 @@ from compile.model import LoadedModel, load_model, quiet_transformers
 from compile.probes import Probe, Run, find_answers, make_probe
 from compile.source import find_source
 from compile.verify import Disagreement, inspect, judge, judge_answers, share_equal
-from corelane.engine.backend import Batch, Logits
+from corelane.engine.backends.protocol import Batch, Logits
 from corelane.engine.buckets import Bucket
 from corelane.errors import CompileFailed
 

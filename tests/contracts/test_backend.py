@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from compile.build import build
-from corelane.artifacts import MANIFEST_NAME, Artifact, read_artifact
-from corelane.engine.backend import Backend, Batch, Logits, open_backend
+from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, read_artifact
+from corelane.engine.backends.protocol import Backend, Batch, Logits, open_backend
 from corelane.engine.buckets import Bucket
 from corelane.errors import ArtifactRefused, LoadFailed, RunFailed, SetupError
 from corelane.settings import Settings
@@ -172,7 +172,7 @@ def test_sound_digest_of_an_unreadable_module_is_a_failed_load(
 ) -> None:
     if isinstance(backend, FixedBackend):
         return
-    from corelane.artifacts import digest_file
+    from corelane.artifacts.manifest import digest_file
 
     copy = tmp_path / "nonsense"
     shutil.copytree(artifact.path, copy)

@@ -4,8 +4,8 @@ import numpy as np
 import torch
 
 if torch.cuda.is_available():
-    from corelane.artifacts import Artifact
-    from corelane.engine.cuda import CudaBackend
+    from corelane.artifacts.manifest import Artifact
+    from corelane.engine.backends.cuda import CudaBackend
     from tests.contracts.test_backend import LADDER, close_to, cuda_artifact, make_batch
 
     __all__ = ["cuda_artifact"]

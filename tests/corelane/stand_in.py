@@ -12,8 +12,8 @@ import orjson
 from pytest_httpserver import HTTPServer
 from werkzeug import Request, Response
 
-from corelane.ids import new_job_id
-from corelane.jobs import failed_result, unanswered_result
+from corelane.domain.ids import new_job_id
+from corelane.domain.jobs import failed_result, unanswered_result
 
 
 class StandIn:

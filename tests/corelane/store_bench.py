@@ -7,17 +7,17 @@ from typing import Any, TypeVar
 
 import redis
 
-from corelane.ids import new_job_id
-from corelane.jobs import Item, Options, Priority, Webhook
-from corelane.lanes import PUBLIC
-from corelane.promises import Speed
+from corelane.domain.dispatch import PUBLIC
+from corelane.domain.forecast import Speed
+from corelane.domain.ids import new_job_id
+from corelane.domain.jobs import Item, Options, Priority, Webhook
 from corelane.settings import Settings
-from corelane.store.async_link import AsyncLink
 from corelane.store.dispatch import Claim, Dispatch, Outcome
 from corelane.store.fleet import Announcer
-from corelane.store.jobs import JobStore, Submission, Upload
+from corelane.store.jobs.records import JobRecord
+from corelane.store.jobs.store import JobStore, Submission, Upload
+from corelane.store.link.aio import AsyncLink
 from corelane.store.plans import Plans
-from corelane.store.records import JobRecord
 from corelane.store.upkeep import Upkeep
 
 VERSION = "tiny@1"

@@ -7,8 +7,8 @@ import sys
 from dataclasses import replace
 from typing import Any
 
-from corelane.jobs import Item
-from corelane.lanes import Ref
+from corelane.domain.dispatch import Ref
+from corelane.domain.jobs import Item
 from corelane.store.dispatch import Claim, Dispatch, Room
 from tests.corelane.store_bench import VERSION, Bench, answer_all, answered, claimed
 

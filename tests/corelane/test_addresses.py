@@ -8,7 +8,7 @@ import pytest
 from corelane.cli.addresses import http_url
 from corelane.cli.ports import PortClaim, check_host, free_port, hold_port
 from corelane.errors import SetupError
-from corelane.setting_rules import without_password
+from corelane.settings.rules import without_password
 from tests.conftest import free_port as any_port
 
 

@@ -2,11 +2,11 @@
 
 import pytest
 
+from corelane.domain.forecast import Speed
+from corelane.domain.jobs import Priority
 from corelane.errors import DeadlineInfeasible, Overloaded
-from corelane.jobs import Priority
-from corelane.promises import Speed
-from corelane.store.admission import MAX_RETRY_AFTER_S, seconds_until
-from corelane.store.jobs import Upload
+from corelane.store.jobs.admission import MAX_RETRY_AFTER_S, seconds_until
+from corelane.store.jobs.store import Upload
 from tests.corelane.store_bench import VERSION, Bench, answered, claimed
 
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.aliases import choose, decode_weights, encode_weights
+from corelane.domain.aliases import choose, decode_weights, encode_weights
 
 VERSIONS = st.sampled_from(["qa@1", "qa@2", "qa@3", "other@1"])
 WEIGHTS = st.dictionaries(VERSIONS, st.floats(0.01, 1e6), min_size=1)

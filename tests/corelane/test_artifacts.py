@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from corelane.artifacts import (
+from corelane.artifacts.manifest import (
     MANIFEST_NAME,
     TOKENIZER_NAME,
     Artifact,

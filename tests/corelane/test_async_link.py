@@ -9,7 +9,7 @@ import redis
 
 from corelane.errors import StoreUnavailable
 from corelane.settings import Settings
-from corelane.store.async_link import AsyncLink
+from corelane.store.link.aio import AsyncLink
 
 
 @asynccontextmanager

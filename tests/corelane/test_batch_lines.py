@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.batch_lines import (
+from corelane.domain.batch_lines import (
     MAX_GROUPS,
     BadLine,
     GoodLine,
@@ -21,7 +21,7 @@ from corelane.batch_lines import (
     not_answered,
     read_lines,
 )
-from corelane.batches import window_s
+from corelane.domain.batches import window_s
 from corelane.settings import Settings
 
 LIMIT = 400

@@ -2,12 +2,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from corelane.engine.batching import OLDEST_TURN, Share, Waiting, next_batch
+from corelane.domain.dispatch import PUBLIC
+from corelane.domain.jobs import Priority
+from corelane.engine.batching.choose import OLDEST_TURN, Share, Waiting, next_batch
 from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket, parse_buckets, smallest_fit
-from corelane.engine.windows import Window
+from corelane.engine.text.windows import Window
 from corelane.errors import CompileFailed
-from corelane.jobs import Priority
-from corelane.lanes import PUBLIC
 
 LADDER = parse_buckets("16x64,8x128,8x256,4x384")
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from kombu import Connection
 
-from corelane.broker import make_celery
+from corelane.broker.app import make_celery
 from corelane.settings import Settings
 
 

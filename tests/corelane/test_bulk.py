@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.bulk import answer_all, cut_jobs
 from corelane.client import Client, dump_body
+from corelane.client.bulk import answer_all, cut_jobs
+from corelane.domain.jobs import Item
 from corelane.errors import ServiceError
-from corelane.jobs import Item
 from tests.corelane.stand_in import ITEM, StandIn, many, problem
 
 

@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.artifacts import Artifact, check_files, read_artifact
-from corelane.calibration import CALIBRATION_NAME, Calibration, Curve, read_calibration, write_calibration
+from corelane.artifacts.calibration import CALIBRATION_NAME, Calibration, Curve, read_calibration, write_calibration
+from corelane.artifacts.manifest import Artifact, check_files, read_artifact
 from corelane.cli.calibrate import cross_validate
-from corelane.engine.answering import ReadWindow, compose_result, gives_answer
-from corelane.engine.contexts import Context
-from corelane.engine.fitting import Observation, check_kinds, fit_curves
-from corelane.engine.reading import Query
+from corelane.domain.jobs import Options
+from corelane.engine.calibrating.fitting import Observation, check_kinds, fit_curves
+from corelane.engine.decode.answers import ReadWindow, compose_result, gives_answer
+from corelane.engine.decode.spans import WindowSpans
 from corelane.engine.runner import Runner
-from corelane.engine.spans import WindowSpans
-from corelane.engine.windows import Window
+from corelane.engine.text.cache import Context
+from corelane.engine.text.tokenize import Query
+from corelane.engine.text.windows import Window
 from corelane.errors import ArtifactRefused, InvalidInput, SetupError
-from corelane.jobs import Options
 from tests.artifacts_for_tests import CALIBRATION
 from tests.fakes import FixedBackend
 

@@ -4,12 +4,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.engine.answering import search_rows
-from corelane.engine.backend import Logits
-from corelane.engine.candidates import SpanSource, choose_candidates
-from corelane.engine.contexts import Context
-from corelane.engine.windows import Window
-from corelane.jobs import Options
+from corelane.domain.jobs import Options
+from corelane.engine.backends.protocol import Logits
+from corelane.engine.decode.answers import search_rows
+from corelane.engine.decode.candidates import SpanSource, choose_candidates
+from corelane.engine.text.cache import Context
+from corelane.engine.text.windows import Window
 
 #: [CLS], one token of question and two [SEP]; windows of eight tokens of context of which neighbours share three.
 BEFORE, ROOM, STEP = 3, 8, 5

@@ -33,8 +33,8 @@ from corelane.cli.jsonl import (
 )
 from corelane.cli.waiting import Waiting
 from corelane.client import Wait
+from corelane.domain.jobs import Item, Result, unanswered_result
 from corelane.errors import InvalidInput, ServiceError, ServiceUnreachable
-from corelane.jobs import Item, Result, unanswered_result
 from tests.corelane.stand_in import StandIn, answer, problem
 
 QUESTIONS = b"\n".join(

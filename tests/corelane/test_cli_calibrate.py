@@ -9,15 +9,15 @@ import orjson
 import pytest
 from typer.testing import CliRunner, Result
 
-from corelane.artifacts import Artifact, read_artifact
-from corelane.calibration import CALIBRATION_NAME, read_calibration
+from corelane.artifacts.calibration import CALIBRATION_NAME, read_calibration
+from corelane.artifacts.manifest import Artifact, read_artifact
 from corelane.cli.app import make_cli
 from corelane.cli.calibrate import Judged, cut_folds
-from corelane.engine.backend import open_backend
-from corelane.engine.evidence import WitnessRunner
-from corelane.engine.reading import Query
+from corelane.domain.jobs import Options
+from corelane.engine.backends.protocol import open_backend
+from corelane.engine.calibrating.evidence import WitnessRunner
 from corelane.engine.runner import Runner
-from corelane.jobs import Options
+from corelane.engine.text.tokenize import Query
 from tests.artifacts_for_tests import WORDS
 
 QUESTIONS = ("who wrote first", "where is the tower", "what city", "when")

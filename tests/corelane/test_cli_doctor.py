@@ -13,8 +13,8 @@ from pydantic import SecretStr
 from pytest_httpserver import HTTPServer
 from typer.testing import CliRunner
 
-from corelane.artifacts import Artifact
-from corelane.calibration import write_calibration
+from corelane.artifacts.calibration import write_calibration
+from corelane.artifacts.manifest import Artifact
 from corelane.cli.doctor import (
     CHECKS,
     Check,
@@ -37,9 +37,9 @@ from corelane.cli.doctor import (
     render,
 )
 from corelane.errors import StoreUnavailable
-from corelane.extras import install_command
-from corelane.setting_names import UnknownName
+from corelane.errors.extras import install_command
 from corelane.settings import Settings
+from corelane.settings.names import UnknownName
 from tests.artifacts_for_tests import CALIBRATION
 from tests.corelane.stand_in import StandIn, problem
 from tests.neuron_for_tests import Machine, neuron_process

@@ -7,10 +7,10 @@ import orjson
 import pytest
 from typer.testing import CliRunner, Result
 
-from corelane.batches import BatchError
 from corelane.cli.app import make_cli
 from corelane.cli.batches import tell_faults
 from corelane.client import Client
+from corelane.domain.batches import BatchError
 from tests.corelane.stand_in import DELIVERY, ITEM, StandIn
 
 LINES = b'{"custom_id": "a", "method": "POST", "url": "/v1/answers", "body": {}}\n' * 3

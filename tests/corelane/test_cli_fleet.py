@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 from corelane.cli.app import make_cli
 from corelane.settings import Settings
-from corelane.store.connections import Link
+from corelane.store.link.blocking import Link
 from tests.corelane.stand_in import StandIn, problem
 
 VERSION = "words@1"

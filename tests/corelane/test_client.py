@@ -28,8 +28,8 @@ from corelane.client import (
     read_problem,
 )
 from corelane.client.transport import log_wait
+from corelane.domain.jobs import Item, Job, JobStatus, LinesHead, Options, Priority
 from corelane.errors import InvalidInput, ServiceError, ServiceUnreachable
-from corelane.jobs import Item, Job, JobStatus, LinesHead, Options, Priority
 from tests.corelane.both_clients import Awaited
 from tests.corelane.stand_in import ITEM, StandIn, many, problem
 
@@ -42,7 +42,7 @@ def free_port() -> int:
 
 def test_importing_the_client_imports_no_server_and_no_torch() -> None:
     code = (
-        "import sys, corelane.client, corelane.bulk;"
+        "import sys, corelane.client, corelane.client.bulk;"
         "sys.exit(bool({'torch', 'redis', 'celery', 'fastapi', 'numpy'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.engine.contexts import CHARS_PER_TOKEN, LEAST_TOKENS, Context, Contexts
+from corelane.engine.text.cache import CHARS_PER_TOKEN, LEAST_TOKENS, Context, Contexts
 
 
 def make_context(tokens: int) -> Context:

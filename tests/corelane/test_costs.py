@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.costs import (
+from corelane.domain.costs import (
     MIN_CONTEXT_SHARE,
     SPECIAL_TOKENS,
     WINDOW_TOKENS,
@@ -16,8 +16,8 @@ from corelane.costs import (
     estimate_tokens,
     measure,
 )
-from corelane.engine.windows import cut_windows
-from corelane.jobs import Item
+from corelane.domain.jobs import Item
+from corelane.engine.text.windows import cut_windows
 from corelane.settings import Settings
 
 ROOM = WINDOW_TOKENS - SPECIAL_TOKENS

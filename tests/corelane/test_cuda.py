@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from compile.cuda import choose_dtype
-from corelane.artifacts import Artifact, read_artifact
-from corelane.engine.backend import Batch, open_backend
+from corelane.artifacts.manifest import Artifact, read_artifact
+from corelane.engine.backends.cuda import LOST, classify, fill
+from corelane.engine.backends.gpus import read_listing
+from corelane.engine.backends.protocol import Batch, open_backend
 from corelane.engine.buckets import Bucket
 from corelane.engine.cores import core_slot
-from corelane.engine.cuda import LOST, classify, fill
-from corelane.engine.gpus import read_listing
 from corelane.errors import CompileFailed, LoadFailed, RunFailed, RuntimeLost, SetupError
 from corelane.settings import Settings
 

@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 from corelane.settings import Settings
 from corelane.store.upkeep import ENDED_AT_A_TIME, Upkeep
 from tests.corelane.store_bench import VERSION, Bench, answered, claimed
-from workers.keeper import tell_ended
+from workers.loops.sweep import tell_ended
 
 
 @pytest.fixture

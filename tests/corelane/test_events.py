@@ -4,11 +4,11 @@ import time
 
 import pytest
 
-from corelane.events import parse_event_id
-from corelane.ids import new_job_id
-from corelane.store.async_link import AsyncLink
+from corelane.domain.events import parse_event_id
+from corelane.domain.ids import new_job_id
 from corelane.store.dispatch import Claim, Dispatch, Look, Room
-from corelane.store.events import BEGINNING, Chapter, Stories
+from corelane.store.jobs.events import BEGINNING, Chapter, Stories
+from corelane.store.link.aio import AsyncLink
 from tests.corelane.store_bench import VERSION, Bench, answered, claimed
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from corelane import extras
-from corelane.extras import HOME, install_command, requirements
+from corelane.errors import extras
+from corelane.errors.extras import HOME, install_command, requirements
 
 REQUIRES = [
     "orjson>=3.11",

@@ -4,10 +4,10 @@ import sys
 
 import pytest
 
-from corelane.faults import arm, reach
+from corelane.fault_injection import arm, reach
 from corelane.settings import Settings
 
-DIE = "from corelane.faults import arm, reach; reach('a.b', arm({points!r})); print('lived')"
+DIE = "from corelane.fault_injection import arm, reach; reach('a.b', arm({points!r})); print('lived')"
 
 
 def run(*points: str) -> subprocess.CompletedProcess[str]:

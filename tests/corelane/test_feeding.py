@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from corelane.domain.ids import new_job_id
+from corelane.domain.jobs import Item, JobStatus
 from corelane.errors import ResultsDropped
-from corelane.ids import new_job_id
-from corelane.jobs import Item, JobStatus
 from corelane.store.feeding import STRAY_AGE_S, Feeder, encode_line, read_lines
-from corelane.store.jobs import Upload
+from corelane.store.jobs.store import Upload
 from tests.corelane.store_bench import VERSION, Bench, answer_all, answered, claimed
-from workers.feeding import feed
+from workers.loops.feeding import feed
 
 
 def upload(bench: Bench, job: str, items: int, tokens: int = 64) -> Upload:

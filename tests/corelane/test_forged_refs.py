@@ -5,7 +5,7 @@ import pytest
 
 from corelane.store.dispatch import Room
 from tests.corelane.store_bench import VERSION, Bench, answer_all, claimed
-from workers.docket import Docket
+from workers.core.in_flight import Docket
 
 LANE, LINE = f"cl:lane:{VERSION}:1:public", f"cl:returned:{VERSION}"
 

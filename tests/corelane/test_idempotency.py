@@ -8,12 +8,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from corelane.domain.ids import new_job_id
+from corelane.domain.jobs import Item, Options
 from corelane.errors import IdempotencyKeyReused, NameTaken
-from corelane.ids import new_job_id
-from corelane.jobs import Item, Options
 from corelane.settings import Settings
-from corelane.store.async_link import AsyncLink
-from corelane.store.idempotency import (
+from corelane.store.jobs.idempotency import (
     Held,
     Once,
     by_key,
@@ -21,7 +20,8 @@ from corelane.store.idempotency import (
     fingerprint,
     start_fingerprint,
 )
-from corelane.store.jobs import JobStore, Submission
+from corelane.store.jobs.store import JobStore, Submission
+from corelane.store.link.aio import AsyncLink
 from tests.corelane.store_bench import VERSION
 
 RUNS = count()

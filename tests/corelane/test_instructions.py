@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import structlog
 
-from corelane.artifacts import MANIFEST_NAME, Artifact, missing_instructions
+from corelane.artifacts.instructions import instruction_sets, lacking
+from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, missing_instructions
 from corelane.cli.doctor import check_artifact
-from corelane.engine.loading import Loader
-from corelane.instructions import instruction_sets, lacking
+from corelane.engine.loader import Loader
 from corelane.settings import Settings
 
 SAPPHIRE_RAPIDS = "processor\t: 0\nflags\t\t: fpu avx2 avx512f avx512_vnni avx512_bf16 amx_bf16 amx_tile amx_int8\n"
@@ -43,7 +43,7 @@ def test_artifact_of_another_cpu_is_warned_of_by_worker_and_doctor(
 ) -> None:
     assert missing_instructions(tiny_artifact.manifest) == []
     (tmp_path / "cpuinfo").write_text("flags\t\t: avx2 avx512f\n")
-    monkeypatch.setattr("corelane.instructions.CPUINFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr("corelane.artifacts.instructions.CPUINFO", tmp_path / "cpuinfo")
     other = tiny_artifact.manifest.model_copy(update={"dtype": "bf16", "tools": {"cpu": "avx2 avx512_bf16 amx_bf16"}})
     assert missing_instructions(other.model_copy(update={"target": "inf2"})) == []
     folder = tmp_path / "artifacts" / other.name / other.version / "cpu"

@@ -16,11 +16,11 @@ from typer.testing import CliRunner, Result
 from corelane.cli.app import make_cli
 from corelane.cli.find_redis import FoundRedis, running_redis
 from corelane.cli.keys import check_is_corelane, keys
+from corelane.domain.api_keys import KEY_FORM, Scope, key_digest, new_key
 from corelane.errors import SetupError
-from corelane.keys import KEY_FORM, Scope, key_digest, new_key
 from corelane.settings import Settings
-from corelane.store.connections import Link
-from corelane.store.keys import KeyStore
+from corelane.store.api_keys import KeyStore
+from corelane.store.link.blocking import Link
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.ids import new_job_id
-from corelane.lanes import Core, Ref, cut_slices, return_refs
+from corelane.domain.dispatch import Core, Ref, cut_slices, return_refs
+from corelane.domain.ids import new_job_id
 
 
 @given(st.lists(st.integers(1, 9000), max_size=300))

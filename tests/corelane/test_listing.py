@@ -10,13 +10,13 @@ import redis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from corelane.ids import id_time, new_job_id
-from corelane.jobs import Item, JobStatus, Options
+from corelane.domain.ids import id_time, new_job_id
+from corelane.domain.jobs import Item, JobStatus, Options
 from corelane.settings import Settings
-from corelane.store import listing
-from corelane.store.async_link import AsyncLink
-from corelane.store.jobs import JobStore, Submission
-from corelane.store.listing import Filters, Page
+from corelane.store.jobs import listing
+from corelane.store.jobs.listing import Filters, Page
+from corelane.store.jobs.store import JobStore, Submission
+from corelane.store.link.aio import AsyncLink
 from tests.corelane.store_bench import VERSION
 
 OWNERS = count()

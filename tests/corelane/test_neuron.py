@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from corelane.artifacts import Artifact
-from corelane.engine import neuron
-from corelane.engine.backend import Backend, Batch, open_backend
+from corelane.artifacts.manifest import Artifact
+from corelane.engine.backends.neuron import backend as neuron
+from corelane.engine.backends.protocol import Backend, Batch, open_backend
 from corelane.engine.buckets import Bucket
 from corelane.errors import (
     ArtifactRefused,

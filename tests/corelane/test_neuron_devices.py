@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.artifacts import Artifact
-from corelane.engine import neuron_devices
-from corelane.engine.cores import core_slot, core_slots, neuron_slots
-from corelane.engine.neuron_chips import CHIPS, CORE_OVERHEAD_BYTES
-from corelane.engine.neuron_devices import (
+from corelane.artifacts.manifest import Artifact
+from corelane.engine.backends.neuron import devices as neuron_devices
+from corelane.engine.backends.neuron.chips import CHIPS, CORE_OVERHEAD_BYTES
+from corelane.engine.backends.neuron.devices import (
     Device,
     find_devices,
     groups,
@@ -21,6 +20,7 @@ from corelane.engine.neuron_devices import (
     renumber,
     show_cores,
 )
+from corelane.engine.cores import core_slot, core_slots, neuron_slots
 from corelane.errors import SetupError
 from corelane.settings import Settings
 from tests.neuron_for_tests import Machine, neuron_process

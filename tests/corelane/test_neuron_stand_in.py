@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import torch
 
-from corelane.artifacts import Artifact
-from corelane.engine.cpu import torchscript_warnings_silenced
-from corelane.engine.neuron_chips import CHIPS
+from corelane.artifacts.manifest import Artifact
+from corelane.engine.backends.cpu import torchscript_warnings_silenced
+from corelane.engine.backends.neuron.chips import CHIPS
 from tests.neuron_for_tests import STAND_IN, Machine, inject, neuron_environment, neuron_process
 
 pytestmark = pytest.mark.neuron

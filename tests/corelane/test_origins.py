@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.origins import NOWHERE, Origin, continue_trace, read_request_id, trace_id
+from corelane.domain.request_context import NOWHERE, Origin, continue_trace, read_request_id, trace_id
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 

@@ -3,15 +3,15 @@
 import redis
 from structlog.testing import capture_logs
 
-from corelane.ids import new_id
+from corelane.domain.ids import new_id
 from corelane.settings import Settings
-from corelane.store.connections import Link
-from corelane.store.deliveries import Attempt, DeliveryStore
+from corelane.store.deliveries.sending import Attempt, DeliveryStore
 from corelane.store.feeding import Feeder
+from corelane.store.link.blocking import Link
 from corelane.store.overdue import only_overdue, read_waits
 from corelane.store.upkeep import Upkeep
 from tests.deliveries_for_tests import schedule
-from workers.alarms import Alarm
+from workers.loops.alarms import Alarm
 
 MINUTE_MS = 60_000
 

@@ -4,11 +4,11 @@ from collections.abc import Hashable
 
 import pytest
 
-from corelane.artifacts import Artifact
-from corelane.engine.partials import LONG_WINDOWS, MOST_AT_ONCE, LongReads, SoFar
-from corelane.engine.reading import Query
+from corelane.artifacts.manifest import Artifact
+from corelane.domain.jobs import Options
+from corelane.engine.batching.previews import LONG_WINDOWS, MOST_AT_ONCE, LongReads, SoFar
 from corelane.engine.runner import Runner
-from corelane.jobs import Options
+from corelane.engine.text.tokenize import Query
 from tests.fakes import FixedBackend
 
 
@@ -95,8 +95,8 @@ def test_forgotten_item_is_not_looked_at(clock: Clock) -> None:
 
 @pytest.fixture
 def long_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("corelane.engine.partials.LOOK_S", 0.0)
-    monkeypatch.setattr("corelane.engine.partials.MOST_SHARE", 1e9)
+    monkeypatch.setattr("corelane.engine.batching.previews.LOOK_S", 0.0)
+    monkeypatch.setattr("corelane.engine.batching.previews.MOST_SHARE", 1e9)
 
 
 @pytest.mark.usefixtures("long_looks")

@@ -10,11 +10,11 @@ from tokenizers.models import BPE, Unigram
 from tokenizers.normalizers import Replace
 from tokenizers.pre_tokenizers import ByteLevel, Metaspace
 
-from corelane.artifacts import TOKENIZER_NAME, Artifact
-from corelane.engine import pieces
-from corelane.engine.contexts import Context
-from corelane.engine.pieces import Unread, cut_text, read_pieces, reads_in_pieces
-from corelane.engine.reading import Query
+from corelane.artifacts.manifest import TOKENIZER_NAME, Artifact
+from corelane.engine.text import chunks as pieces
+from corelane.engine.text.cache import Context
+from corelane.engine.text.chunks import Unread, cut_text, read_pieces, reads_in_pieces
+from corelane.engine.text.tokenize import Query
 
 MODELS = Path(__file__).parent.parent.parent / "models"
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.placement import (
+from corelane.domain.placement import (
     ALL_CORES,
     MOST_REPLACED,
     UNPLACED,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.promises import LEAST_S, Own, Size, Speed, drain_rate, forecast, tokens_ahead, tokens_until
+from corelane.domain.forecast import LEAST_S, Own, Size, Speed, drain_rate, forecast, tokens_ahead, tokens_until
 
 OWED = st.dictionaries(
     st.tuples(st.sampled_from(["me", "a", "b", "c"]), st.integers(0, 2)), st.integers(1, 10**9), max_size=12

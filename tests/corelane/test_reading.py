@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from corelane.artifacts import TOKENIZER_NAME, Artifact
+from corelane.artifacts.manifest import TOKENIZER_NAME, Artifact
 from corelane.engine.buckets import Bucket
-from corelane.engine.reading import Query, Reader, Reading
+from corelane.engine.text.tokenize import Query, Reader, Reading
 from corelane.errors import QuestionTooLong
 
 RIVER = "the river was red . the tower was blue ."

@@ -7,12 +7,12 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from corelane import remote
-from corelane.artifacts import MANIFEST_NAME, Artifact, check_files
-from corelane.calibration import CALIBRATION_NAME, read_calibration, write_calibration
-from corelane.engine.loading import Loader
+from corelane.artifacts import remote
+from corelane.artifacts.calibration import CALIBRATION_NAME, read_calibration, write_calibration
+from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, check_files
+from corelane.artifacts.remote import RemoteRoot
+from corelane.engine.loader import Loader
 from corelane.errors import ArtifactRefused, LoadFailed, SetupError
-from corelane.remote import RemoteRoot
 from tests.artifacts_for_tests import CALIBRATION
 
 

@@ -7,11 +7,11 @@ from typing import TypeVar
 
 import pytest
 
+from corelane.domain.placement import Placement, Scope
 from corelane.errors import NotFound, UnknownModel, VersionInUse, VersionNotReady
-from corelane.placement import Placement, Scope
-from corelane.store.async_link import AsyncLink
-from corelane.store.connections import VersionClosed
 from corelane.store.fleet import Announcer, Fleet
+from corelane.store.link.aio import AsyncLink
+from corelane.store.link.blocking import VersionClosed
 from corelane.store.plans import Plans
 from corelane.store.rollout import Rollout
 from tests.corelane.store_bench import VERSION, Bench, announce, answered, claimed

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from corelane.artifacts import TOKENIZER_NAME, Artifact
-from corelane.engine import pieces
-from corelane.engine.reading import Query
+from corelane.artifacts.manifest import TOKENIZER_NAME, Artifact
+from corelane.domain.jobs import Options
 from corelane.engine.runner import Runner, RunnerLimits
-from corelane.jobs import Options
+from corelane.engine.text import chunks as pieces
+from corelane.engine.text.tokenize import Query
 from tests.fakes import POISON_ID, FixedBackend
 
 TEXTS = st.text(

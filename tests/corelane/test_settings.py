@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from corelane.setting_names import find_unknown
-from corelane.setting_rules import SettingsError, describe, is_secret, without_password
 from corelane.settings import Settings, read_settings, unknown_names
+from corelane.settings.names import find_unknown
+from corelane.settings.rules import SettingsError, describe, is_secret, without_password
 
 
 @pytest.mark.parametrize("secret", ["changeme", "whsec_short", "whsec_CHANGEME" + "A" * 40])

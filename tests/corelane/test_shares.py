@@ -2,10 +2,10 @@
 
 from collections import Counter
 
-from corelane.jobs import Item, Priority
-from corelane.lanes import SMALL_TOKENS, Ref
+from corelane.domain.dispatch import SMALL_TOKENS, Ref
+from corelane.domain.jobs import Item, Priority
 from corelane.store.dispatch import Dispatch, Room
-from corelane.store.jobs import Upload
+from corelane.store.jobs.store import Upload
 from tests.corelane.store_bench import VERSION, Bench, answer_all, answered, claimed
 
 

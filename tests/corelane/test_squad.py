@@ -20,8 +20,8 @@ from corelane.cli.squad import (
     summarise,
     token_f1,
 )
+from corelane.domain.jobs import Result
 from corelane.errors import InvalidInput
-from corelane.jobs import Result
 
 #: Made for these tests, with every field that the published files have.
 FILES = Path(__file__).parent / "squad"

@@ -4,12 +4,12 @@ import time
 
 import pytest
 
+from corelane.domain.ids import new_job_id
+from corelane.domain.jobs import Item, JobStatus, Priority, Webhook
 from corelane.errors import StoreFull, StoreUnavailable
-from corelane.ids import new_job_id
-from corelane.jobs import Item, JobStatus, Priority, Webhook
-from corelane.store.connections import Link
 from corelane.store.dispatch import Dispatch, Room
 from corelane.store.fleet import Announcer
+from corelane.store.link.blocking import Link
 from tests.corelane.store_bench import VERSION, Bench, answered, claimed
 
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.artifacts import Artifact
-from corelane.engine.reading import Query
+from corelane.artifacts.manifest import Artifact
+from corelane.domain.jobs import Answer, Options
+from corelane.engine.decode.offsets import convert_offsets
 from corelane.engine.runner import Runner
-from corelane.engine.units import convert_offsets
-from corelane.jobs import Answer, Options
+from corelane.engine.text.tokenize import Query
 from tests.fakes import FixedBackend
 from tests.javascript import run_javascript
 from tests.passages import PASSAGES

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from corelane.artifacts import MANIFEST_NAME, TOKENIZER_NAME, Artifact, digest_file, read_artifact
-from corelane.engine import tokenizer
-from corelane.engine.backend import open_backend
-from corelane.engine.reading import Query
+from corelane.artifacts.manifest import MANIFEST_NAME, TOKENIZER_NAME, Artifact, digest_file, read_artifact
+from corelane.engine.backends.protocol import open_backend
 from corelane.engine.runner import Runner
+from corelane.engine.text import tokenizer
+from corelane.engine.text.tokenize import Query
 from corelane.errors import ArtifactRefused
 
 

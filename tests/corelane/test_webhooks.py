@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from standardwebhooks.webhooks import Webhook as Verifier
 from standardwebhooks.webhooks import WebhookVerificationError
 
+from corelane.domain.jobs import Job, JobStatus
 from corelane.errors import SetupError
-from corelane.jobs import Job, JobStatus
-from corelane.setting_rules import RETRY_PAUSES_S
 from corelane.settings import Settings
-from corelane.store.records import JobRecord
+from corelane.settings.rules import RETRY_PAUSES_S
+from corelane.store.jobs.records import JobRecord
 from corelane.webhooks.events import event_payload, job_data, sign_payload, signing_secrets
 from corelane.webhooks.retries import JITTER, LONGEST_RETRY_AFTER_S, Reply, Verdict, judge, retry_after_s, window_s
 

@@ -7,9 +7,9 @@ from tokenizers import AddedToken, Tokenizer
 from tokenizers.normalizers import NFC, BertNormalizer
 from tokenizers.pre_tokenizers import ByteLevel
 
-from corelane.artifacts import TOKENIZER_NAME
-from corelane.engine.contexts import Context
-from corelane.engine.words import LONGEST_WORD, PART, Words, cuts_at_marks
+from corelane.artifacts.manifest import TOKENIZER_NAME
+from corelane.engine.text.cache import Context
+from corelane.engine.text.words import LONGEST_WORD, PART, Words, cuts_at_marks
 
 BUILT_IN = Path(__file__).parent.parent.parent / "models" / "qa-minilm" / TOKENIZER_NAME
 

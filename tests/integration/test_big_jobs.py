@@ -11,8 +11,8 @@ import pytest
 import redis
 
 from corelane.client import Client, dump_lines
+from corelane.domain.jobs import Item, Job, JobStatus, LinesHead, Options, Result
 from corelane.errors import ServiceError
-from corelane.jobs import Item, Job, JobStatus, LinesHead, Options, Result
 from tests.integration.conftest import Fleet, wait_for
 
 NDJSON = {"Content-Type": "application/x-ndjson"}

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from corelane.artifacts import find_artifact
-from corelane.calibration import Calibration, Curve, write_calibration
-from corelane.jobs import Item
+from corelane.artifacts.calibration import Calibration, Curve, write_calibration
+from corelane.artifacts.manifest import find_artifact
+from corelane.domain.jobs import Item
 from tests.integration.conftest import Fleet, start_fleet, stop_fleet
 
 PASSAGE = "The Eiffel Tower was completed in March 1889 and is 330 metres tall."

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import httpx2
 
-from corelane.broker import make_celery
-from corelane.jobs import Item
+from corelane.broker.app import make_celery
+from corelane.domain.jobs import Item
 from corelane.settings import Settings
 from tests.integration.conftest import FLOWER, Fleet, parent_of, wait_for
 

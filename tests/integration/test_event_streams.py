@@ -15,7 +15,7 @@ import httpx2
 import pytest
 import redis
 
-from corelane.ids import new_job_id
+from corelane.domain.ids import new_job_id
 from corelane.settings import Settings
 from corelane.store.dispatch import Claim, Look, Room
 from tests.chaos.proxy import Network, Proxy

@@ -6,7 +6,7 @@ import httpx2
 import orjson
 import pytest
 
-from corelane.jobs import Item
+from corelane.domain.jobs import Item
 from tests.integration.conftest import Fleet, wait_for
 from tests.javascript import run_javascript
 from tests.passages import PASSAGES

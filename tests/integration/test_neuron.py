@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from corelane.artifacts import MANIFEST_NAME, TOKENIZER_NAME, Artifact
+from corelane.artifacts.manifest import MANIFEST_NAME, TOKENIZER_NAME, Artifact
 from corelane.client import Client
-from corelane.jobs import Item, Result
+from corelane.domain.jobs import Item, Result
 from tests.integration.conftest import Fleet, parent_of, start_fleet, stop_fleet, wait_for
 from tests.neuron_for_tests import STAND_IN, Machine, inject, neuron_environment
 

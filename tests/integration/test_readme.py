@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from standardwebhooks.webhooks import Webhook
 
-from corelane.keys import Scope
-from corelane.store.connections import Link
-from corelane.store.keys import KeyStore
+from corelane.domain.api_keys import Scope
+from corelane.store.api_keys import KeyStore
+from corelane.store.link.blocking import Link
 from tests.conftest import free_port
 from tests.integration.conftest import WEBHOOK_SECRET, Fleet
 from tests.snippets import ROOT, Snippet, snippets

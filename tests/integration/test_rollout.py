@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from corelane.artifacts import MANIFEST_NAME, Artifact, digest_file
+from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, digest_file
 from corelane.cli.app import make_cli
+from corelane.domain.jobs import Job
 from corelane.errors import ServiceError
-from corelane.jobs import Job
 from tests.artifacts_for_tests import compile_model, save_tiny_model
 from tests.integration.conftest import Fleet, start_fleet, stop_fleet, wait_for
 

@@ -15,7 +15,7 @@ import pytest
 import redis
 
 from corelane.cli.redis_server import find_server, server_argv
-from corelane.jobs import Item
+from corelane.domain.jobs import Item
 from corelane.settings import Settings
 from tests.conftest import free_port
 from tests.fakes import save_server_stand_in

@@ -6,19 +6,19 @@ from typing import Any, TypeVar
 
 import orjson
 
-from corelane.batches import Batch, BatchRequest
-from corelane.files import open_storage
-from corelane.ids import new_id
-from corelane.store.async_link import AsyncLink
+from corelane.domain.batches import Batch, BatchRequest
+from corelane.domain.ids import new_id
+from corelane.storage import open_storage
 from corelane.store.batches import BatchRecord, BatchStore
 from corelane.store.dispatch import Dispatch
 from corelane.store.feeding import Feeder
 from corelane.store.files import FileStore, file_fields
 from corelane.store.fleet import Fleet
-from corelane.store.jobs import JobStore
+from corelane.store.jobs.store import JobStore
+from corelane.store.link.aio import AsyncLink
 from tests.corelane.store_bench import Bench, answer_all
-from workers.batch_desk import Desk
-from workers.batches import step
+from workers.batches.context import Desk
+from workers.batches.task import step
 
 Found = TypeVar("Found")
 

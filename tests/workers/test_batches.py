@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 import redis
 
-from corelane.batches import BatchRequest
-from corelane.files import open_storage
-from corelane.ids import new_id
-from corelane.jobs import JobStatus, failed_result
-from corelane.origins import Origin
+from corelane.domain.batches import BatchRequest
+from corelane.domain.ids import new_id
+from corelane.domain.jobs import JobStatus, failed_result
+from corelane.domain.request_context import Origin
 from corelane.settings import Settings
+from corelane.storage import open_storage
 from corelane.store.batches import BatchWatch
 from tests.corelane.store_bench import answer_all, answered, claimed
 from tests.workers.batch_bench import BatchBench, line
-from workers.batch_desk import Desk, TurnLost
-from workers.batches import Rounds, end, tidy
+from workers.batches.context import Desk, TurnLost
+from workers.batches.task import Rounds, end, tidy
 
 
 @pytest.fixture
@@ -217,9 +217,9 @@ def test_keeper_killed_anywhere_is_followed_by_another_and_each_line_is_there_on
         bench.steps()
         bench.answer(core)
     bench.raw.delete("cl:batcher")
-    script = (
-        "from corelane.settings import Settings\nfrom workers.batches import carry_on\ncarry_on(Settings(), '', bool)"
-    )
+    script = """from corelane.settings import Settings
+from workers.batches.task import carry_on
+carry_on(Settings(), '', bool)"""
     env = bench.settings.environment(fault_points=f"{point}:1")
     killed = subprocess.run([sys.executable, "-c", script], env=env, check=False, stderr=subprocess.PIPE)
     assert killed.returncode == -signal.SIGKILL, killed.stderr

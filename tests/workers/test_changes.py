@@ -1,8 +1,8 @@
 """What a core changes about its models, given what is wanted of it."""
 
-from corelane.placement import ALL_CORES, UNPLACED, Placement, Scope, chosen, displace, place, reload
+from corelane.domain.placement import ALL_CORES, UNPLACED, Placement, Scope, chosen, displace, place, reload
 from corelane.store.plans import Plan
-from workers.changes import Changes, ModelState, Standing, Wish, decide, is_settled
+from workers.models.desired import Changes, ModelState, Standing, Wish, decide, is_settled
 
 READY, FAILED, LAZY, DRAINING = (
     Standing(state) for state in (ModelState.READY, ModelState.FAILED, ModelState.LAZY, ModelState.DRAINING)

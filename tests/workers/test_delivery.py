@@ -15,20 +15,20 @@ import redis
 from pydantic import SecretStr
 from standardwebhooks.webhooks import Webhook as Verifier
 
+from corelane.domain.ids import new_id
+from corelane.domain.jobs import Webhook
 from corelane.errors import StoreFull
-from corelane.ids import new_id
-from corelane.jobs import Webhook
 from corelane.log import Outage, get_logger
 from corelane.settings import Settings
-from corelane.store.async_link import AsyncLink
-from corelane.store.connections import Link
-from corelane.store.deliveries import LEASE_S, Attempt, Delivery, DeliveryStore
-from corelane.store.delivery_log import DeliveryLog, LoggedDelivery
+from corelane.store.deliveries.log import DeliveryLog, LoggedDelivery
+from corelane.store.deliveries.sending import LEASE_S, Attempt, Delivery, DeliveryStore
+from corelane.store.link.aio import AsyncLink
+from corelane.store.link.blocking import Link
 from tests.corelane.store_bench import Bench, answered, claimed
 from tests.deliveries_for_tests import schedule
 from tests.receivers import dripping, listener, receiver
-from workers.delivery import Hold, deliver
-from workers.roles import sending
+from workers.loops.roles import sending
+from workers.webhooks import Hold, deliver
 
 SECRET = "whsec_" + base64.b64encode(b"0123456789abcdef01234567").decode()
 

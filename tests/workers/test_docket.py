@@ -5,15 +5,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from corelane.artifacts import Artifact
-from corelane.engine.backend import Batch, Logits, Model
+from corelane.artifacts.manifest import Artifact
+from corelane.domain.dispatch import SMALL_TOKENS, Ref
+from corelane.domain.jobs import Options
+from corelane.engine.backends.protocol import Batch, Logits, Model
 from corelane.engine.null import NullRunner
 from corelane.engine.runner import Runner, RunnerLimits
-from corelane.jobs import Options
-from corelane.lanes import SMALL_TOKENS, Ref
 from corelane.store.dispatch import Claim, Stretch
 from tests.fakes import FixedBackend
-from workers.docket import Docket
+from workers.core.in_flight import Docket
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_what_is_unfinished_is_told_and_no_longer_in_progress(runner: Runner) ->
 def test_best_answer_so_far_is_told_of_items_in_progress_by_their_place_and_lease(
     runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("corelane.engine.partials.LOOK_S", 0.0)
+    monkeypatch.setattr("corelane.engine.batching.previews.LOOK_S", 0.0)
     context = "the river was red " * 500
     docket = Docket({runner.version: runner})
     claim, stretches = make_claim("a", runner.version, [["ada"], ["paris", context]])

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corelane.errors import CoreBusy, CoreLost, EngineError, RuntimeLost
-from workers.faults import (
+from workers.core.faults import (
     BUSY_PAUSES_S,
     MOST_REASON_CHARS,
     RESTART_WINDOW_S,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from corelane.errors import StoreUnavailable
 from corelane.log import Outage, get_logger
-from workers.loops import STUCK_LOOKS, STUCK_STATUS, Guard, Loop
+from workers.loops.loop import STUCK_LOOKS, STUCK_STATUS, Guard, Loop
 
 OUTAGE = Outage(get_logger(__name__), "store")
 

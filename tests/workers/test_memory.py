@@ -1,7 +1,7 @@
 """Whether an unloaded model gave its memory back."""
 
 from corelane.engine.memory import resident_bytes
-from workers.memory import keeps_memory
+from workers.models.memory import keeps_memory
 
 MB = 1 << 20
 

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from corelane.engine.loading import Loader
+from corelane.domain.placement import ALL_CORES, UNPLACED, chosen, displace, place, reload
+from corelane.engine.loader import Loader
 from corelane.engine.null import NullRunner
 from corelane.errors import ArtifactRefused, CoreBusy, CoreLost, RuntimeLost
-from corelane.placement import ALL_CORES, UNPLACED, chosen, displace, place, reload
 from corelane.settings import Settings
-from corelane.store.connections import Link
 from corelane.store.fleet import Announcer
+from corelane.store.link.blocking import Link
 from corelane.store.plans import Plans
-from workers.models import CoreModels
+from workers.models.serving import CoreModels
 
 CORE = "test/0"
 

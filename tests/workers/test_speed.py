@@ -1,7 +1,7 @@
 """How fast a core is, by its own samples."""
 
-from corelane.promises import Speed
-from workers.speed import SpeedMeter
+from corelane.domain.forecast import Speed
+from workers.core.speed import SpeedMeter
 
 
 def test_small_batches_do_not_slow_a_core_that_was_seen_at_full_speed() -> None:

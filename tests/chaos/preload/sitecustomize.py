@@ -76,6 +76,6 @@ if "CHAOS_CLOCK" in os.environ:
     move_clock(os.environ["CHAOS_CLOCK"])
 
 if "CHAOS_SCRIPTS" in os.environ:
-    from corelane.store import scripts
+    from corelane.store.link import scripts
 
     scripts.FOLDER = Path(os.environ["CHAOS_SCRIPTS"])

@@ -1,0 +1,1 @@
+"""The request and answer formats of other services, translated."""

@@ -1,0 +1,112 @@
+"""The payload and the answers of Hugging Face's question-answering pipeline, removed in transformers 5. Pure.
+
+``{"inputs": {"question", "context"}, "parameters": {…}}`` gives ``{"score", "start", "end", "answer"}``; several
+answers, or several inputs, give lists. Where the question may have no answer, that is an answer with an empty text.
+"""
+
+from typing import Any
+
+from pydantic import BaseModel, Field, model_validator
+
+from corelane import errors
+from corelane.domain.jobs import JobStatus, Options, Priority, Result, Text, Wire
+
+#: Parameters of the pipeline that mean nothing here, and why.
+WITHOUT_MEANING = {
+    "max_seq_len": "windows are as long as the model takes, and all of the context is read",
+    "max_question_len": "questions are never cut",
+    "align_to_words": "answers begin and end where the model says",
+    "padding": "padding is the service's own affair",
+    "topk": "it is `top_k` now",
+    "handle_long_context": "all of the context is read, always",
+}
+
+
+class HfInput(Wire):
+    """One question about one passage."""
+
+    question: Text
+    context: Text
+
+
+class HfParameters(Wire):
+    """The pipeline's own parameters and defaults, and the priority of a job."""
+
+    top_k: int = Field(1, ge=1, le=20, strict=True, description="Answers per question, best first.")
+    max_answer_len: int = Field(15, ge=1, le=128, strict=True, description="Longest answer, in tokens.")
+    doc_stride: int = Field(128, ge=0, le=400, strict=True, description="Overlap of windows, in tokens.")
+    handle_impossible_answer: bool = Field(False, strict=True, description="Whether no answer is an answer.")
+    priority: Priority = Field(Priority.NORMAL, description="Questions of higher priority are answered first.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _say_why(cls, value: Any) -> Any:
+        for name in value if isinstance(value, dict) else ():
+            if name in WITHOUT_MEANING:
+                raise ValueError(f"leave `{name}` out: {WITHOUT_MEANING[name]}")
+            if name not in cls.model_fields:
+                raise ValueError(f"`{str(name)[:64]}` is not known here; there are {', '.join(cls.model_fields)}")
+        return value
+
+    @property
+    def options(self) -> Options:
+        """The same as a job's options."""
+        return Options(
+            top_k=self.top_k,
+            max_answer_tokens=self.max_answer_len,
+            doc_stride=self.doc_stride,
+            no_answer=self.handle_impossible_answer,
+        )
+
+
+class HfRequest(Wire):
+    """The body of ``POST /v1/hf/question-answering``."""
+
+    inputs: HfInput | list[HfInput] = Field(description="One question with its context, or a list of them.")
+    parameters: HfParameters = Field(default_factory=HfParameters, description="As the pipeline took them.")
+    model: str = Field("default", min_length=1, max_length=200, description="A model version, name or alias.")
+
+    @model_validator(mode="after")
+    def _asks_something(self) -> "HfRequest":
+        if not self.asked:
+            raise ValueError("`inputs` is empty; send at least one question")
+        return self
+
+    @property
+    def asked(self) -> list[HfInput]:
+        """The inputs as a list."""
+        return self.inputs if isinstance(self.inputs, list) else [self.inputs]
+
+
+class HfAnswer(BaseModel):
+    """One answer: ``context[start:end] == answer``."""
+
+    score: float
+    start: int
+    end: int
+    answer: str
+
+
+def answers_of(result: Result, parameters: HfParameters) -> HfAnswer | list[HfAnswer]:
+    """A result as the pipeline gave it: one answer alone, or a list where ``top_k`` asks for several, however many."""
+    found = [HfAnswer(score=each.score, start=each.start, end=each.end, answer=each.text) for each in result.answers]
+    if parameters.handle_impossible_answer or not found:
+        none = HfAnswer(score=result.no_answer_score or 0.0, start=0, end=0, answer="")
+        # What was decided goes first, whatever the scores: a threshold may speak against them.
+        found = sorted([*found, none], key=lambda each: -each.score)
+        decided = none if result.answer is None else next(each for each in found if each is not none)
+        found.remove(decided)
+        found.insert(0, decided)
+    found = found[: parameters.top_k]
+    return found[0] if parameters.top_k == 1 else found
+
+
+def require_answered(results: list[Result]) -> None:
+    """Raise the error of the first question that has none."""
+    for index, result in enumerate(results):
+        if result.status is not JobStatus.SUCCEEDED:
+            where = f"input {index}: " if len(results) > 1 else ""
+            code, detail = ("internal", f"it was {result.status}")
+            if result.error is not None:
+                code, detail = result.error.code, result.error.detail
+            raise errors.error_class(code)(where + detail)

@@ -1,0 +1,59 @@
+"""The page at /docs: Swagger UI from files of our own, so that it works without the internet and under a strict policy;
+and the document it shows, written once.
+
+The files are those of the npm package swagger-ui-dist, unchanged; ``static/README.md`` has version, licence and
+checksums.
+"""
+
+from functools import cache
+from pathlib import Path
+
+import orjson
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import FileResponse, RedirectResponse, Response
+from starlette.staticfiles import StaticFiles
+
+FOLDER = Path(__file__).parent / "static"
+
+#: Addresses are relative, so that the page works behind a proxy's prefix as well.
+PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Corelane: the API</title>
+<link rel="icon" type="image/png" href="docs/favicon-32x32.png">
+<link rel="stylesheet" href="docs/swagger-ui.css">
+</head>
+<body>
+<div id="swagger-ui"></div>
+<script src="docs/swagger-ui-bundle.js"></script>
+<script src="docs/corelane.js"></script>
+</body>
+</html>
+"""
+
+
+def add_pages(app: FastAPI) -> None:
+    """Serve the page, its files and the OpenAPI document; `/` leads to the page."""
+    written = cache(lambda: orjson.dumps(app.openapi()))
+
+    async def page(request: Request) -> Response:  # noqa: ARG001  # the signature is Starlette's
+        return Response(PAGE, media_type="text/html")
+
+    async def icon(request: Request) -> Response:  # noqa: ARG001
+        return FileResponse(FOLDER / "favicon-32x32.png", media_type="image/png")
+
+    async def document(request: Request) -> Response:  # noqa: ARG001
+        return Response(written(), media_type="application/json")
+
+    async def home(request: Request) -> Response:  # noqa: ARG001
+        # Relative, for services behind a proxy's prefix.
+        return RedirectResponse("docs")
+
+    app.add_route("/", home, include_in_schema=False)
+    app.add_route("/openapi.json", document, include_in_schema=False)
+    app.add_route("/docs", page, include_in_schema=False)
+    app.add_route("/favicon.ico", icon, include_in_schema=False)
+    app.mount("/docs", StaticFiles(directory=FOLDER), name="docs")

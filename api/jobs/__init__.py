@@ -1,0 +1,1 @@
+"""Jobs over HTTP: submit them, wait for them, retry them, show them."""

@@ -1,0 +1,160 @@
+"""Jobs sent as lines: read as they come in, checked line by line, kept in a file until the keeper feeds them.
+
+Neither the body nor its items are ever held in memory. The file is complete before its job is submitted; one whose
+request fails is deleted, one whose process dies is removed by the keeper.
+"""
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import orjson
+from pydantic import ValidationError
+
+from corelane.domain.costs import Estimator
+from corelane.domain.jobs import Item, LinesHead
+from corelane.domain.size_limits import check_contexts, check_item
+from corelane.errors import InvalidInput, StoreFull, TooLarge
+from corelane.errors.sentences import place_of, sentence
+from corelane.settings import Settings
+from corelane.store.feeding import encode_line
+from corelane.store.jobs.idempotency import Digest
+from corelane.store.jobs.payloads import item_row
+from corelane.store.jobs.store import Upload
+
+#: Lines are gathered to this size before they are written, in bytes.
+WRITE_BYTES = 1024 * 1024
+
+#: Some editors put one before the first line.
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+Part = TypeVar("Part", Item, LinesHead)
+
+
+class LineReader:
+    """The lines of one request: the head first, if there is one, then items."""
+
+    def __init__(self, settings: Settings, body: AsyncIterator[bytes], digest: Digest | None = None) -> None:
+        """``digest``, if given, takes in every byte of the body."""
+        self._settings = settings
+        self._body = body
+        self._digest = digest
+        self._lines = self._split(body)
+        self._first: tuple[int, Any] | None = None
+        self.head = LinesHead()
+
+    async def read_head(self) -> None:
+        """Read up to the first item; raises InvalidInput or TooLarge."""
+        self._first = await anext(self._lines, None)
+        if self._first is None:
+            raise InvalidInput("the body has no lines; send one JSON object with `question` and `context` a line")
+        number, value = self._first
+        if "question" not in value:
+            self._first = None
+            self.head = _validated(LinesHead, number, value)
+            check_contexts(self._settings, self.head.contexts or {})
+
+    async def keep(self, job_id: str) -> Upload:
+        """Read the items into a file named after their job; raises InvalidInput, TooLarge or StoreFull."""
+        with new_file(self._settings, job_id) as path:
+            return await self._keep(path)
+
+    async def skim(self) -> None:
+        """Read the body for its digest alone."""
+        async for chunk in self._body:
+            if self._digest is not None:
+                self._digest.update(chunk)
+
+    async def _keep(self, path: Path) -> Upload:
+        contexts = self.head.contexts or {}
+        numbers = {context_id: number for number, context_id in enumerate(contexts)}
+        estimator = Estimator(contexts, self.head.options.doc_stride)
+        items = tokens = 0
+        pending: list[bytes] = []
+        pending_bytes = 0
+        with path.open("wb") as file:
+            async for number, value in self._items():
+                item = _validated(Item, number, value)
+                check_item(self._settings, f"line {number}", item)
+                if item.context_id is not None and item.context_id not in contexts:
+                    raise InvalidInput(f"line {number}: there is no {item.context_id!r} in the job's `contexts`")
+                cost = estimator.tokens(item)
+                pending.append(encode_line(item_row(item, numbers), cost))
+                items, tokens, pending_bytes = items + 1, tokens + cost, pending_bytes + len(pending[-1])
+                if items > self._settings.max_upload_items:
+                    raise TooLarge(
+                        f"the job has more than {self._settings.max_upload_items:,} lines; "
+                        "send several jobs, or raise CORELANE_MAX_UPLOAD_ITEMS"
+                    )
+                if pending_bytes >= WRITE_BYTES:
+                    await asyncio.to_thread(file.write, b"".join(pending))
+                    pending, pending_bytes = [], 0
+            await asyncio.to_thread(file.write, b"".join(pending))
+        if items == 0:
+            raise InvalidInput("the body has a head and no items; send one JSON object with `question` a line after it")
+        return Upload(path.name, items, tokens, self.head.results_window)
+
+    async def _items(self) -> AsyncIterator[tuple[int, Any]]:
+        if self._first is not None:
+            yield self._first
+        async for line in self._lines:
+            yield line
+
+    async def _split(self, body: AsyncIterator[bytes]) -> AsyncIterator[tuple[int, dict[str, Any]]]:
+        """Objects with the numbers of their lines, from 1; blank lines are passed over."""
+        rest, number = b"", 0
+        async for chunk in body:
+            if self._digest is not None:
+                self._digest.update(chunk)
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                number += 1
+                line = line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
+                if line.strip():
+                    yield number, _parse(number, line)
+            if len(rest) > self._settings.max_body_bytes:
+                raise TooLarge(
+                    f"line {number + 1} has more than {self._settings.max_body_bytes:,} bytes; "
+                    "shorten it, or raise CORELANE_MAX_BODY_BYTES"
+                )
+        if rest.strip():
+            yield number + 1, _parse(number + 1, rest)
+
+
+@contextmanager
+def new_file(settings: Settings, job_id: str) -> Iterator[Path]:
+    """The file of a job to be, deleted if it does not come to its end; raises StoreFull if the disk is full."""
+    path = settings.files_root / f"{job_id}.jsonl"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield path
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise StoreFull("the disk for large jobs is full; try again when some have finished") from error
+        raise
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def _parse(number: int, line: bytes) -> dict[str, Any]:
+    try:
+        value = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise InvalidInput(f"line {number} is not JSON in UTF-8: {error.msg}") from None
+    if not isinstance(value, dict):
+        raise InvalidInput(f"line {number} is not a JSON object")
+    return value
+
+
+def _validated(model: type[Part], number: int, value: dict[str, Any]) -> Part:
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        first = error.errors()[0]
+        at = place_of(first)
+        raise InvalidInput(f"line {number}: {at + ': ' if at else ''}{sentence(first)}") from None

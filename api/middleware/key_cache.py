@@ -1,0 +1,94 @@
+"""Keys as one API process knows them: looked up once, remembered until any key is made or revoked.
+
+A look at the count of changes every two seconds is all it costs, so a lone question pays no trip for its key, and a
+revoked key is refused within these two seconds.
+"""
+
+import asyncio
+import time
+from collections import OrderedDict
+from contextlib import suppress
+
+from corelane.domain.api_keys import KEY_FORM, Key, key_digest
+from corelane.errors import Unauthorized, Unavailable
+from corelane.log import get_logger
+from corelane.store.api_keys import Found, KeyFinder
+
+log = get_logger(__name__)
+
+#: Time between two looks at the count of changes, in seconds: the longest a revoked key goes on.
+LOOK_S = 2.0
+
+#: Keys remembered, and as many again that do not exist: those who try keys do not push out the ones in use.
+REMEMBERED = 10_000
+
+DAY_S = 24 * 3600
+
+
+class Keyring:
+    """Says whose a key is. Belongs to one event loop."""
+
+    def __init__(self, finder: KeyFinder) -> None:
+        self._finder = finder
+        self._changed: bytes | None = None
+        self._known: OrderedDict[str, Found] = OrderedDict()
+        self._unknown: OrderedDict[str, Found] = OrderedDict()
+        self._used_on: dict[str, int] = {}
+        self._used: set[str] = set()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to look for changes."""
+        self._task = asyncio.create_task(self._look(), name="keys")
+
+    async def close(self) -> None:
+        """Stop looking."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    async def find(self, secret: str) -> Key:
+        """The key that can be used; raises Unauthorized, saying whether it is unknown, revoked or expired."""
+        if not KEY_FORM.fullmatch(secret):
+            raise Unauthorized("this is not an API key of this service: they look like clk_…")
+        digest = key_digest(secret)
+        found = self._known.get(digest) or self._unknown.get(digest)
+        if found is None or found.changed != self._changed:
+            found = await self._finder.find(digest)
+            self._remember(digest, found)
+        if found.key is None:
+            raise Unauthorized("this service does not know this API key; ask its operator for one")
+        now = time.time()
+        if (state := found.key.state(now * 1000)) != "active":
+            raise Unauthorized(f"this API key is {state}; ask the operator for another")
+        if self._used_on.get(digest) != now // DAY_S:
+            self._used_on[digest] = int(now // DAY_S)
+            self._used.add(digest)
+        return found.key
+
+    async def look(self) -> None:
+        """Notice changes, and have it noted which keys were used; raises StoreUnavailable."""
+        used, self._used = self._used, set()
+        self._changed = await self._finder.changed(used, time.strftime("%Y-%m-%d", time.gmtime()))
+
+    def _remember(self, digest: str, found: Found) -> None:
+        self._changed = found.changed
+        self._known.pop(digest, None)
+        self._unknown.pop(digest, None)
+        place = self._unknown if found.key is None else self._known
+        place[digest] = found
+        if len(place) > REMEMBERED:
+            oldest, _ = place.popitem(last=False)
+            self._used_on.pop(oldest, None)
+
+    async def _look(self) -> None:
+        while True:
+            try:
+                await self.look()
+            except Unavailable as error:
+                log.debug("keys_wait_for_store", detail=error.detail)
+            except Exception:
+                # Without this task revoked keys would go on: log, and look again.
+                log.exception("keys_not_looked_at")
+            await asyncio.sleep(LOOK_S)

@@ -1,0 +1,1 @@
+"""Serve the application: Hypercorn's protocols on bounded connections."""

@@ -1,0 +1,297 @@
+"""Compiled artifacts on disk: the manifest, where things lie, and the checks made before anything is loaded.
+
+An artifact lies in ``<root>/<model>/<version>/<target>/``: ``manifest.json``, ``tokenizer.json`` and one file per
+bucket. The version is a fingerprint of the model's source files (weights, config, tokenizer), so one version may be
+compiled for several targets and CPU kinds. Every file's SHA-256 stands in the manifest; nothing loads unless it
+matches. No torch in here: the API reads manifests too.
+"""
+
+import hashlib
+import re
+from collections.abc import Collection
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from corelane.artifacts.instructions import instruction_sets, lacking
+from corelane.errors import ArtifactRefused
+
+#: Characters of the fingerprint that name a version: 48 bits, ample to tell the versions of one model apart.
+FINGERPRINT_CHARS = 12
+
+#: The folder of artifacts in a data folder.
+ARTIFACTS_NAME = "artifacts"
+
+MANIFEST_NAME = "manifest.json"
+TOKENIZER_NAME = "tokenizer.json"
+
+#: Bytes read at a time when a file is digested.
+DIGEST_CHUNK_BYTES = 1 << 20
+
+MODEL_NAME = re.compile(r"^[a-z0-9][a-z0-9._-]{0,99}$")
+
+#: A version's full name; nothing in it can lead out of the root.
+VERSION_ID = re.compile(r"^[a-z0-9][a-z0-9._-]{0,99}@[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
+
+Target = Literal["cpu", "inf1", "inf2", "trn1", "trn2", "cuda"]
+
+#: What an artifact's files are: TorchScript, or a graph and its weights as OpenVINO reads them.
+Format = Literal["torchscript", "openvino"]
+
+#: What the matrix products of an artifact are computed in.
+NumberFormat = Literal["fp32", "tf32", "bf16", "fp16", "fp8_e4m3", "int8"]
+
+
+#: What to do about an artifact that was chosen for another CPU.
+COMPILE_HERE = "it answers rightly and may be slow: compile it on the kind of machine that serves it"
+
+
+class Record(BaseModel):
+    """A frozen part of the manifest."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", protected_namespaces=())
+
+
+class BucketFile(Record):
+    """One compiled shape and what was measured of it."""
+
+    rows: int = Field(ge=1)
+    length: int = Field(ge=8, description="Tokens a row.")
+    file: str = Field(pattern=r"^[A-Za-z0-9._-]+$")
+    bytes: int
+    compile_s: float
+    batch_ms: float = Field(
+        description="Warm median time of one full batch on one core where it was verified; 0 if it never ran."
+    )
+    max_logit_error: float = Field(description="Largest |Δlogit| against eager fp32 on the sample texts.")
+    neffs: list[str] = Field(default=[], description="The Neuron executables inside the file, as files of their own.")
+
+
+class TokenizerSpec(Record):
+    """How a question and a stretch of context are put together for this model."""
+
+    cls_id: int
+    sep_id: int
+    pad_id: int
+    sep_count: int = Field(1, ge=1, le=2, description="Separators between question and context (RoBERTa: 2).")
+    uses_token_types: bool = True
+
+
+class Coverage(Record):
+    """Which operators of a model the accelerator's compiler took; what it did not take runs on the CPU."""
+
+    percent: float = Field(ge=0, le=100, description="Share of arithmetic operators that were compiled.")
+    found_by: Literal["trace", "log", "analyze"] = Field(
+        description="`trace`: compiled in one piece, so all; `log`: the compiler's count; `analyze`: tried one by one."
+    )
+    compiled: dict[str, int] = Field(default_factory=dict, description="Operators that were compiled, and how often.")
+    not_compiled: dict[str, int] = Field(default_factory=dict, description="Those that were not, and how often.")
+    reasons: dict[str, str] = Field(default_factory=dict, description="Why not, by operator, where it was said.")
+
+
+class Manifest(Record):
+    """What an artifact is, where it came from, and how well it agrees with the model it was made from."""
+
+    schema_version: Literal[1] = 1
+    name: str
+    version: str
+    source: str = Field(description="Hugging Face id or folder name the model came from.")
+    source_digest: str = Field(description="SHA-256 over the model's source files.")
+    target: Target
+    format: Format = "torchscript"
+    dtype: NumberFormat
+    compiler: str
+    compiler_args: list[str] = []
+    tools: dict[str, str] = Field(description="Versions of the tools that made it.")
+    created_at: str
+    max_length: int = Field(description="Most tokens a window may have: the longest bucket.")
+    flexible_rows: bool = Field(False, description="Whether a batch may have fewer rows than its bucket.")
+    tokenizer: TokenizerSpec
+    no_answer_threshold: float = 0.0
+    tolerance: float = Field(0.0, ge=0, description="Largest |Δlogit| against eager fp32 that was allowed.")
+    answers_equal: float = Field(1.0, ge=0, le=1, description="Share of sample answers equal to eager fp32.")
+    verified: bool = Field(
+        True, description="Whether it was compared with eager fp32: not if it was compiled elsewhere."
+    )
+    cores: int = Field(1, ge=1, description="Neighbouring cores that one copy of the model runs on.")
+    coverage: Coverage | None = Field(None, description="Operator coverage, of targets that have such a thing.")
+    f1_loss: float = Field(0.0, description="Points of F1 lost against eager fp32; below 0 they were gained.")
+    f1_questions: int = Field(0, ge=0, description="Questions it was measured over; 0: not measured.")
+    f1_source: str = Field("", description="Where they came from: `samples`, or the name of a file.")
+    trial: dict[str, float] = Field(default_factory=dict, description="Sequences/s by dtype, where `auto` chose.")
+    buckets: list[BucketFile] = Field(min_length=1)
+    files: dict[str, str] = Field(description="SHA-256 of every other file of the artifact.")
+
+    @property
+    def version_id(self) -> str:
+        """The immutable name of this version, as ``qa-minilm@3f2a…``."""
+        return f"{self.name}@{self.version}"
+
+    @property
+    def bytes(self) -> int:
+        """What the compiled files weigh; buckets may share one."""
+        return sum({bucket.file: bucket.bytes for bucket in self.buckets}.values())
+
+
+class Artifact(Record):
+    """A manifest, the folder it was read from, and the SHA-256 of what was read; none for one that is being made."""
+
+    path: Path
+    manifest: Manifest
+    digest: str = ""
+
+    def file(self, name: str) -> Path:
+        """A file of the artifact."""
+        return self.path / name
+
+    def summary(self, *, calibrated: bool) -> dict[str, object]:
+        """What the API shows of the version; ``calibrated`` says that its scores are probabilities."""
+        manifest = self.manifest
+        ladder = sorted(manifest.buckets, key=lambda bucket: bucket.length)
+        return {
+            "name": manifest.name,
+            "target": manifest.target,
+            "dtype": manifest.dtype,
+            "buckets": [f"{bucket.rows}x{bucket.length}" for bucket in ladder],
+            "bytes": manifest.bytes,
+            "manifest_sha256": self.digest,
+            "max_length": manifest.max_length,
+            "no_answer_threshold": manifest.no_answer_threshold,
+            "calibrated": calibrated,
+            "verified": manifest.verified,
+            "created_at": manifest.created_at,
+        }
+
+
+def missing_instructions(manifest: Manifest) -> list[str]:
+    """Return the instruction sets that made an artifact's dtype fast where it was compiled, and that this CPU lacks."""
+    if manifest.target != "cpu":
+        return []
+    return lacking(manifest.tools.get("cpu", ""), manifest.dtype, instruction_sets())
+
+
+def artifact_path(root: Path, name: str, version: str, target: str) -> Path:
+    """Where an artifact lies below the root."""
+    return root / name / version / target
+
+
+def digest_file(path: Path) -> str:
+    """SHA-256 of a file, hexadecimal."""
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while chunk := stream.read(DIGEST_CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def read_artifact(path: Path) -> Artifact:
+    """Read a manifest; raises ArtifactRefused if it is missing or makes no sense."""
+    try:
+        content = (path / MANIFEST_NAME).read_bytes()
+        manifest = Manifest.model_validate_json(content)
+    except FileNotFoundError:
+        raise ArtifactRefused(f"{path} holds no {MANIFEST_NAME}; make it with `corelane compile`") from None
+    except (OSError, ValidationError) as error:
+        raise ArtifactRefused(f"{path / MANIFEST_NAME} cannot be read: {_in_one_line(error)}") from None
+    return Artifact(path=path, manifest=manifest, digest=hashlib.sha256(content).hexdigest())
+
+
+def check_files(artifact: Artifact) -> None:
+    """Compare every file with its digest; raises ArtifactRefused naming the first that differs."""
+    for name in artifact.manifest.files:
+        check_file(artifact, name)
+    named = {bucket.file for bucket in artifact.manifest.buckets} | {TOKENIZER_NAME}
+    if missing := named - set(artifact.manifest.files):
+        raise _without_digest(artifact, missing)
+
+
+def check_file(artifact: Artifact, name: str) -> None:
+    """Compare a file with its digest; raises ArtifactRefused, also where it lies elsewhere."""
+    path = artifact.file(name)
+    if name not in artifact.manifest.files:
+        raise _without_digest(artifact, {name})
+    if Path(name).name != name or not path.is_file():
+        raise ArtifactRefused(f"{path} is missing; compile {artifact.manifest.name} again")
+    if not path.resolve().is_relative_to(artifact.path.resolve()):
+        raise ArtifactRefused(f"{path} leads out of its artifact's folder; nothing from elsewhere is loaded")
+    if digest_file(path) != artifact.manifest.files[name]:
+        raise ArtifactRefused(f"{path} is damaged: its digest is not the manifest's; compile it again")
+
+
+def _without_digest(artifact: Artifact, names: Collection[str]) -> ArtifactRefused:
+    return ArtifactRefused(f"{artifact.path / MANIFEST_NAME} has no digest for {', '.join(sorted(names))}")
+
+
+def list_artifacts(root: Path, target: str) -> list[Artifact]:
+    """Every readable artifact of a target below the root, newest last; damaged manifests are left out."""
+    found = []
+    for manifest in root.glob(f"*/*/{target}/{MANIFEST_NAME}"):
+        try:
+            found.append(read_artifact(manifest.parent))
+        except ArtifactRefused:
+            continue
+    return sorted(found, key=lambda artifact: artifact.manifest.created_at)
+
+
+def find_artifact(root: Path, name: str, target: str) -> Artifact:
+    """The artifact of ``name`` (newest version) or ``name@version``; raises ArtifactRefused with the reason."""
+    if "@" in name:
+        return _find_version(root, name, target)
+    for artifact in reversed(list_artifacts(root, target)):
+        if artifact.manifest.name == name:
+            return artifact
+    raise ArtifactRefused(f"no artifact of {name} for target {target} below {root}; {how_to_make(root)}")
+
+
+def how_to_make(root: Path) -> str:
+    """Return the advice that has a model compiled into this root."""
+    place = f"--data {root.parent}" if root.name == ARTIFACTS_NAME else f"CORELANE_ARTIFACTS_DIR={root}"
+    return f"make it with `corelane compile MODEL`, where need be with {place}"
+
+
+def _find_version(root: Path, version_id: str, target: str) -> Artifact:
+    if not VERSION_ID.match(version_id):
+        raise ArtifactRefused(f"{version_id[:120]!r} is not a version; versions look like qa-minilm@3f2a94c1d07b")
+    name, _, version = version_id.partition("@")
+    path = artifact_path(root, name, version, target)
+    if not path.is_dir():
+        others = sorted(folder.parent.name for folder in path.parent.glob(f"*/{MANIFEST_NAME}"))
+        where = f"it is compiled for {', '.join(others)}" if others else how_to_make(root)
+        raise ArtifactRefused(f"no artifact of {version_id} for target {target} below {root}; {where}")
+    if not path.resolve().is_relative_to(root.resolve()):
+        raise ArtifactRefused(f"{path} leads out of the artifact root; nothing from elsewhere is loaded")
+    artifact = read_artifact(path)
+    check_identity(artifact.manifest, version_id, target, path)
+    return artifact
+
+
+def check_identity(manifest: Manifest, version_id: str, target: str, path: Path | str) -> None:
+    """Compare what a manifest says it is with where it lies; raises ArtifactRefused."""
+    if (manifest.version_id, manifest.target) != (version_id, target):
+        raise ArtifactRefused(
+            f"{path} holds {manifest.version_id} for target {manifest.target}, not {version_id} for {target}"
+        )
+
+
+def check_manifest(artifact: Artifact, expected: str) -> None:
+    """Raise ArtifactRefused if the manifest is not the one expected, by its SHA-256; nothing is if that is empty."""
+    if expected and artifact.digest != expected:
+        raise ArtifactRefused(
+            f"{artifact.file(MANIFEST_NAME)} is not the one asked for: its digest is {artifact.digest}"
+        )
+
+
+def model_name(source: str) -> str:
+    """The short name of a model given as a name, a folder or a Hugging Face id."""
+    tail = source.rstrip("/").rpartition("/")[2].lower()
+    name = re.sub(r"[^a-z0-9._-]+", "-", tail).strip("-._")
+    return name or "model"
+
+
+def _in_one_line(error: Exception) -> str:
+    """An error's text; of pydantic's list the first entry, without the value it met."""
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_input=False)[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}".removeprefix(": ")
+    return str(error)

@@ -1,0 +1,226 @@
+"""A remote root of artifacts, named by an fsspec URL (s3://bucket/artifacts, file:///mnt/models), and its local cache.
+
+What is not there yet is fetched into the cache: file by file into a folder aside, each compared with its digest, and
+moved into place whole, so that the cache never holds half an artifact. A calibration beside them has a digest of its
+own and comes and goes: it is taken as it stands there each time. One process of a host fetches, others wait.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from corelane.artifacts.calibration import CALIBRATION_NAME, parse_calibration
+from corelane.artifacts.manifest import (
+    DIGEST_CHUNK_BYTES,
+    MANIFEST_NAME,
+    VERSION_ID,
+    Artifact,
+    Manifest,
+    artifact_path,
+    check_files,
+    check_identity,
+    find_artifact,
+)
+from corelane.errors import ArtifactRefused, LoadFailed, SetupError
+from corelane.errors.extras import install_command
+from corelane.log import get_logger
+
+log = get_logger(__name__)
+
+#: Pauses before a fetch that failed is tried again, in seconds.
+RETRY_PAUSES_S = (1.0, 4.0)
+
+Found = TypeVar("Found")
+
+
+class RemoteRoot:
+    """Artifacts at a URL, laid out as below a local root, kept in ``cache`` once they were asked for."""
+
+    def __init__(self, url: str, cache: Path) -> None:
+        """Nothing is reached for before something is asked; then SetupError says what the URL's kind needs."""
+        self._url = url
+        self._cache = cache
+
+    @cached_property
+    def _opened(self) -> tuple[Any, str]:
+        try:
+            from fsspec.core import url_to_fs
+
+            files, path = url_to_fs(self._url)
+        except (ImportError, ValueError) as error:
+            raise SetupError(
+                f"artifacts cannot be read from {self._url}: {error}; run `{install_command('remote')}`"
+            ) from None
+        return files, str(path)
+
+    @property
+    def _files(self) -> Any:
+        return self._opened[0]
+
+    @property
+    def _path(self) -> str:
+        return self._opened[1]
+
+    def find(self, version_id: str, target: str, manifest: str = "", *, renew: bool = False) -> Artifact:
+        """A version's artifact, fetched unless the cache holds it whole; raises ArtifactRefused or LoadFailed.
+
+        If the cache's has another digest than ``manifest``, or with ``renew``, it is fetched anew where there is
+        another by now.
+        """
+        if not VERSION_ID.match(version_id):
+            raise ArtifactRefused(f"{version_id[:120]!r} is not a version; versions look like qa-minilm@3f2a94c1d07b")
+        name, _, version = version_id.partition("@")
+        destination = artifact_path(self._cache, name, version, target)
+        with _alone(destination):
+            if destination.exists():
+                try:
+                    artifact = find_artifact(self._cache, version_id, target)
+                    check_files(artifact)
+                except ArtifactRefused as error:
+                    log.warning("cached_artifact_damaged", version=version_id, detail=error.detail)
+                    shutil.rmtree(destination)
+                else:
+                    other = bool(manifest) and artifact.digest != manifest
+                    if not ((renew or other) and self._has_another(artifact, version_id)):
+                        self._renew_calibration(artifact, version_id)
+                        return artifact
+            self._fetch(version_id, target, destination)
+        return find_artifact(self._cache, version_id, target)
+
+    def newest(self, name: str, target: str) -> str | None:
+        """The newest version of a model there, or None."""
+        found = []
+        for path in self._reach(lambda: self._files.glob(f"{self._path}/{name}/*/{target}/{MANIFEST_NAME}")):
+            # One that is not readable, or was removed since it was listed, is none.
+            try:
+                manifest = Manifest.model_validate_json(self._read(str(path)))
+            except (ValidationError, FileNotFoundError):
+                continue
+            if manifest.name == name:
+                found.append((manifest.created_at, manifest.version_id))
+        return max(found)[1] if found else None
+
+    def _fetch(self, version_id: str, target: str, destination: Path) -> None:
+        name, _, version = version_id.partition("@")
+        there = f"{self._path}/{name}/{version}/{target}"
+        content = self._manifest(there, version_id, target)
+        try:
+            manifest = Manifest.model_validate_json(content)
+        except ValidationError as error:
+            raise ArtifactRefused(f"the manifest at {self._url} of {version_id} cannot be read: {error}") from None
+        check_identity(manifest, version_id, target, f"{self._url}/{name}/{version}/{target}")
+        aside = destination.with_name(f".{destination.name}.{os.getpid()}")
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir()
+        try:
+            for file, digest in manifest.files.items():
+                if Path(file).name != file or file in (".", ".."):
+                    raise ArtifactRefused(f"the manifest of {version_id} names {file!r}, which is no file of it")
+                self._copy(f"{there}/{file}", aside / file, digest)
+            (aside / MANIFEST_NAME).write_bytes(content)
+            self._copy_calibration(there, aside, manifest)
+            shutil.rmtree(destination, ignore_errors=True)
+            aside.rename(destination)
+        except OSError as error:
+            raise LoadFailed(f"{version_id} cannot be kept in {self._cache}: {error}") from error
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+        log.info("artifact_fetched", version=version_id, url=self._url)
+
+    def _has_another(self, artifact: Artifact, version_id: str) -> bool:
+        """Whether the remote side has a manifest that is not a cached artifact's; not if it cannot be reached."""
+        manifest = artifact.manifest
+        try:
+            there = f"{self._path}/{manifest.name}/{manifest.version}/{manifest.target}/{MANIFEST_NAME}"
+            return hashlib.sha256(self._read(there)).hexdigest() != artifact.digest
+        except (FileNotFoundError, LoadFailed) as error:
+            log.warning("artifact_not_renewed", version=version_id, detail=str(error))
+            return False
+
+    def _renew_calibration(self, artifact: Artifact, version_id: str) -> None:
+        """Bring a cached artifact's calibration up to date, if the remote side can be reached."""
+        manifest = artifact.manifest
+        there = f"{self._path}/{manifest.name}/{manifest.version}/{manifest.target}"
+        try:
+            self._copy_calibration(there, artifact.path, manifest)
+        except (LoadFailed, OSError) as error:
+            log.warning("calibration_not_renewed", version=version_id, detail=str(error))
+
+    def _copy_calibration(self, there: str, folder: Path, manifest: Manifest) -> None:
+        """Make a folder's calibration what it is there, or none; raises ArtifactRefused if that one is damaged.
+
+        Where the whole artifact is gone, that says nothing of its calibration.
+        """
+        source, path = f"{there}/{CALIBRATION_NAME}", folder / CALIBRATION_NAME
+        try:
+            content = self._read(source)
+        except FileNotFoundError:
+            if self._reach(lambda: self._files.exists(f"{there}/{MANIFEST_NAME}")):
+                path.unlink(missing_ok=True)
+            return
+        parse_calibration(content, manifest.version, f"{source} at {self._url}")
+        aside = path.with_name(f".{path.name}.{os.getpid()}")
+        aside.write_bytes(content)
+        aside.replace(path)
+
+    def _manifest(self, there: str, version_id: str, target: str) -> bytes:
+        try:
+            return self._read(f"{there}/{MANIFEST_NAME}")
+        except FileNotFoundError:
+            paths = self._reach(lambda: self._files.glob(f"{there.rpartition('/')[0]}/*/{MANIFEST_NAME}"))
+            others = sorted(str(path).split("/")[-2] for path in paths)
+            where = f"it is there for {', '.join(others)}" if others else "nothing of it is there"
+            raise ArtifactRefused(f"no artifact of {version_id} for target {target} at {self._url}; {where}") from None
+
+    def _copy(self, source: str, destination: Path, digest: str) -> None:
+        def copy() -> str:
+            found = hashlib.sha256()
+            with self._files.open(source, "rb") as stream, destination.open("wb") as out:
+                while chunk := stream.read(DIGEST_CHUNK_BYTES):
+                    found.update(chunk)
+                    out.write(chunk)
+            return found.hexdigest()
+
+        try:
+            found = self._reach(copy)
+        except FileNotFoundError:
+            raise ArtifactRefused(f"{source} is missing at {self._url}; upload the artifact again") from None
+        if found != digest:
+            raise ArtifactRefused(f"{source} at {self._url} is damaged: its digest is not the manifest's")
+
+    def _read(self, path: str) -> bytes:
+        return bytes(self._reach(lambda: self._files.cat_file(path)))
+
+    def _reach(self, call: Callable[[], Any]) -> Any:
+        """What the call finds, tried again while the remote side fails; raises FileNotFoundError, LoadFailed or
+        SetupError.
+        """
+        for pause_s in (*RETRY_PAUSES_S, None):
+            try:
+                return call()
+            except (FileNotFoundError, SetupError):
+                raise
+            except Exception as error:
+                # Each kind of remote file system has exceptions of its own.
+                if pause_s is None:
+                    raise LoadFailed(f"{self._url} cannot be read: {type(error).__name__}: {error}") from error
+                time.sleep(pause_s)
+        return None
+
+
+@contextmanager
+def _alone(destination: Path) -> Iterator[None]:
+    """One process of this host at a time for one artifact."""
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    with (destination.parent / f".{destination.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,1 @@
+"""Celery and its Redis transport: the app, the bell message, the workarounds."""

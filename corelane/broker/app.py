@@ -1,0 +1,132 @@
+"""Celery: the app every process makes, and the message that rings a core.
+
+Celery carries doorbells and runs the workers; what a job is stands in the store, and what goes on by itself (sweeps,
+webhooks, feeding, batches) needs no message. The settings are those that recovered from every fault measured (half-open
+connections, Redis restarts, dead children): bells are acknowledged early and within the worker, because an
+acknowledgement that fails in Redis wedges it for good, and nothing would be won by one: a lost bell is rung again.
+"""
+
+import json
+from typing import Any
+
+import redis.exceptions
+from celery import Celery
+from celery.app.amqp import AMQP
+from kombu import Connection, Exchange, Producer, Queue
+from kombu.exceptions import KombuError
+from kombu.transport import redis as redis_transport
+
+from corelane.broker.transport import GuardedTransport
+from corelane.domain.dispatch import DRAIN_TASK, KEEPER_QUEUE, Core
+from corelane.errors import StoreUnavailable
+from corelane.settings import Settings
+
+#: Redis is asked for signs of life this often, and silence this long ends a connection, in seconds. Shorter than any
+#: lease, so that a half-open connection is left within 6 s.
+BROKER_TIMEOUT_S = 2
+
+#: Pauses between attempts to reach Redis, in seconds. Celery's own grow to 30 s, and with them the time for which a
+#: core sleeps on after Redis is back.
+FIRST_RECONNECT_S, LONGEST_RECONNECT_S = 0.5, 2.0
+
+#: Longer than any model takes to load: Celery kills a child that takes longer to start, for ever.
+CHILD_START_S = 600
+
+#: A message that cannot be sent is given up after so many attempts to connect, these pauses between them, in seconds.
+#: By itself Kombu tries for ever, with pauses of up to 30 s, and the sender is stuck meanwhile.
+SEND_RETRIES, SEND_PAUSE_S = 2, 0.2
+
+#: Places in the envelope that the ring function of ``common.lua`` fills in.
+BELL_ID, BELL_QUEUE = "BELLID", "BELLQUEUE"
+
+
+class SteadyConnection(Connection):
+    """A connection that is tried again every two seconds, however long Redis has been away, and survives what is no
+    message.
+    """
+
+    def get_transport_cls(self) -> Any:
+        """Read queues guarded where they are in Redis."""
+        transport = super().get_transport_cls()
+        return GuardedTransport if transport is redis_transport.Transport else transport
+
+    def ensure_connection(self, *args: Any, **kwargs: Any) -> Any:
+        """Connect, however often it takes."""
+        pauses = {
+            "interval_start": FIRST_RECONNECT_S,
+            "interval_step": FIRST_RECONNECT_S,
+            "interval_max": LONGEST_RECONNECT_S,
+        }
+        return super().ensure_connection(*args, **(pauses | kwargs))
+
+
+class SteadyAMQP(AMQP):
+    """What makes Celery use such connections."""
+
+    Connection = SteadyConnection
+
+
+def make_celery(settings: Settings) -> Celery:
+    """A Celery app without tasks; workers add theirs, everyone else sends by name."""
+    app = Celery("corelane", broker=settings.redis_url, set_as_current=False, amqp=SteadyAMQP)
+    app.conf.update(
+        accept_content=["json"],
+        task_serializer="json",
+        event_serializer="json",
+        result_accept_content=["json"],
+        result_serializer="json",
+        task_acks_late=False,
+        task_ignore_result=True,
+        task_store_errors_even_if_ignored=False,
+        task_default_queue=KEEPER_QUEUE,
+        task_create_missing_queues=True,
+        worker_prefetch_multiplier=1,
+        worker_proc_alive_timeout=CHILD_START_S,
+        # It concerns tasks that are acknowledged late, and there are none; without it Celery warns at each loss.
+        worker_cancel_long_running_tasks_on_connection_loss=True,
+        worker_send_task_events=True,
+        worker_hijack_root_logger=False,
+        worker_redirect_stdouts=False,
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
+        broker_channel_error_retry=True,
+        broker_transport_options={
+            "ack_emulation": False,
+            "socket_timeout": BROKER_TIMEOUT_S,
+            "socket_connect_timeout": 5,
+            "socket_keepalive": True,
+            "health_check_interval": BROKER_TIMEOUT_S,
+            "max_retries": SEND_RETRIES,
+            "interval_start": SEND_PAUSE_S,
+            "interval_step": SEND_PAUSE_S,
+            "interval_max": SEND_PAUSE_S,
+        },
+    )
+    return app
+
+
+def bell_envelope(app: Celery) -> str:
+    """The message of one bell, built by kombu itself, with places for its id and queue.
+
+    The store's scripts push it to the core's queue in the same step that puts work into the lane. Kombu's minor version
+    is pinned, as this relies on its message format; a test rings a real worker with it.
+    """
+    with Connection("memory://") as connection:
+        channel = connection.channel()
+        queue: Any = Queue(BELL_QUEUE, Exchange(""), BELL_QUEUE)
+        queue(channel).declare()
+        producer = Producer(channel)
+        app.send_task(DRAIN_TASK, task_id=BELL_ID, queue=queue, producer=producer, retry=False)
+        message = channel._queue_for(BELL_QUEUE).get_nowait()
+    message["properties"].update(delivery_tag=BELL_ID, correlation_id=BELL_ID)
+    return json.dumps(message)
+
+
+def ring_core(app: Celery, core: Core) -> None:
+    """Ring a core through Celery itself; the keeper's way, independent of the envelope. Raises StoreUnavailable soon if
+    Redis is away.
+    """
+    try:
+        app.send_task(DRAIN_TASK, queue=core.queue, retry=False)
+    except (KombuError, redis.exceptions.RedisError, OSError) as error:
+        raise StoreUnavailable(f"Redis takes no bell for {core}: {error}") from error

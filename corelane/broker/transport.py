@@ -1,0 +1,43 @@
+"""A Redis transport for Celery that survives whatever stands in a queue.
+
+kombu reads a message as JSON, and its fields, where nothing catches an error: one text in a queue that is no message
+ends the worker that pops it. Here such a text is logged and thrown away. Contents are never unpickled: only JSON is
+accepted (see ``corelane.broker.app``).
+"""
+
+from typing import Any
+
+from kombu.transport import redis
+
+from corelane.log import get_logger
+
+log = get_logger(__name__)
+
+#: What kombu raises where a message lacks a field, has one of another type, or is no JSON.
+UNREADABLE = (ValueError, TypeError, AttributeError, LookupError, RecursionError)
+
+
+class GuardedChannel(redis.Channel):
+    """A channel that throws away what is no message."""
+
+    def _brpop_read(self, **options: Any) -> Any:
+        """Deliver the next message; one that cannot be read is gone, and the worker goes on."""
+        before = self._in_hand()
+        try:
+            return super()._brpop_read(**options)
+        except UNREADABLE as error:
+            log.error("message_thrown_away", reason=f"{type(error).__name__}: {error}"[:500])
+            # One that failed later than its parsing takes a place of those that may be in hand: give it back.
+            for tag in self._in_hand() - before:
+                self.basic_ack(tag)
+            return True
+
+    def _in_hand(self) -> set[str]:
+        """Return the tags of messages that were delivered and are not acknowledged."""
+        return set(self.qos._delivered) - self.qos._dirty
+
+
+class GuardedTransport(redis.Transport):
+    """kombu's Redis transport, with such channels."""
+
+    Channel = GuardedChannel

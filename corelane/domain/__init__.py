@@ -1,0 +1,1 @@
+"""What jobs, batches, events, keys and cores are: formats and rules without I/O."""

@@ -1,0 +1,196 @@
+"""Files and batches as they travel: the shapes of OpenAI's API, so that its stock client works; times in whole seconds.
+
+A batch is a file of questions, a line each, that is answered into a file of results and a file of errors.
+"""
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, Field
+
+from corelane.domain.jobs import Item, Options, Priority, Text, Wire
+
+#: The one endpoint a batch may be for, and its lines name.
+ENDPOINT = "/v1/answers"
+
+#: What an uploaded file is for, and what the files that a batch writes are for.
+Purpose = Literal["batch", "batch_output"]
+
+#: Seconds in a unit of a completion window, and the longest window.
+WINDOW_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
+LONGEST_WINDOW_S = 30 * 24 * 3600
+
+#: Longest custom_id, in characters.
+MAX_CUSTOM_ID = 256
+
+BatchStatus = Literal[
+    "validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling", "cancelled"
+]
+
+#: A batch that stands so changes no more.
+FINAL = frozenset(("failed", "completed", "expired", "cancelled"))
+
+
+def window_s(text: str) -> int:
+    """The seconds of a completion window, as 24h; ValueError if it is none."""
+    found = re.fullmatch(r"([1-9][0-9]{0,6})([smhd])", text)
+    seconds = int(found[1]) * WINDOW_UNITS[found[2]] if found else 0
+    if not 0 < seconds <= LONGEST_WINDOW_S:
+        raise ValueError("must be a number and its unit, s, m, h or d, of at most 30d, as in 24h")
+    return seconds
+
+
+def _a_window(text: str) -> str:
+    window_s(text)
+    return text
+
+
+class LineBody(Wire):
+    """One question with all it takes to answer it: the body of a batch's line."""
+
+    id: str | None = Field(None, max_length=256, description="The caller's own id, returned with the result.")
+    question: Text = Field(description="The question.")
+    context: Text = Field(description="The passage the answer is taken from, of any length.")
+    model: str = Field("default", min_length=1, max_length=200, description="A model version, name or alias.")
+    options: Options = Field(default_factory=Options, description="How the question is answered.")
+
+    @property
+    def item(self) -> Item:
+        """The question and its passage, as a job holds them."""
+        return Item(id=self.id, question=self.question, context=self.context)
+
+
+class AnswerRequest(LineBody):
+    """The same for ``POST /v1/answers``, and how soon it is answered."""
+
+    priority: Priority = Field(Priority.NORMAL, description="Questions of higher priority are answered first.")
+
+
+class BatchLine(Wire):
+    """One line of a batch's input file."""
+
+    custom_id: str = Field(min_length=1, max_length=MAX_CUSTOM_ID, description="The caller's own id, once in a file.")
+    method: Literal["POST"]
+    url: Literal["/v1/answers"]
+    body: LineBody
+
+
+class ExpiresAfter(Wire):
+    """When a file is to be deleted by itself."""
+
+    anchor: Literal["created_at"] = Field(description="What the seconds are counted from.")
+    seconds: int = Field(ge=3600, le=2_592_000, description="An hour to 30 days.")
+
+
+class FileObject(BaseModel):
+    """A file that was uploaded, or that a batch wrote."""
+
+    id: str
+    object: Literal["file"] = "file"
+    bytes: int
+    created_at: int
+    expires_at: int | None = Field(None, description="When it is deleted by itself.")
+    filename: str
+    purpose: Purpose
+    status: Literal["processed"] = "processed"
+
+
+class FileList(BaseModel):
+    """One page of files."""
+
+    object: Literal["list"] = "list"
+    data: list[FileObject]
+    first_id: str | None = None
+    last_id: str | None = None
+    has_more: bool = False
+
+
+class FileDeleted(BaseModel):
+    """A file that is no more."""
+
+    id: str
+    object: Literal["file"] = "file"
+    deleted: Literal[True] = True
+
+
+class BatchRequest(Wire):
+    """The body of ``POST /v1/batches``."""
+
+    input_file_id: str = Field(max_length=64, description="An uploaded file of the purpose `batch`.")
+    endpoint: Literal["/v1/answers"] = Field(description="What every line asks.")
+    completion_window: Annotated[str, AfterValidator(_a_window)] = Field(
+        description="What is not answered within it expires: `24h`, or any other number of s, m, h or d up to 30d."
+    )
+    metadata: dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]] | None = Field(
+        None, max_length=16, description="Up to 16 texts kept with the batch."
+    )
+    output_expires_after: ExpiresAfter | None = Field(
+        None, description="When the files that it writes are deleted, counted from when they are written."
+    )
+
+
+class RequestCounts(BaseModel):
+    """Lines by outcome, live while the batch runs; what expired or was cancelled is in neither of the two."""
+
+    total: int = 0
+    completed: int = 0
+    failed: int = 0
+
+
+class BatchError(BaseModel):
+    """Why a batch failed as a whole, or one of its lines that speak against it."""
+
+    code: str
+    message: str
+    line: int | None = None
+    param: str | None = None
+
+
+class BatchErrors(BaseModel):
+    """What speaks against a batch; the first lines if there are many."""
+
+    object: Literal["list"] = "list"
+    data: list[BatchError]
+
+
+class Batch(BaseModel):
+    """One batch and how far it has come."""
+
+    id: str
+    object: Literal["batch"] = "batch"
+    endpoint: str
+    errors: BatchErrors | None = None
+    input_file_id: str
+    completion_window: str
+    status: BatchStatus
+    output_file_id: str | None = None
+    error_file_id: str | None = None
+    created_at: int
+    in_progress_at: int | None = None
+    expires_at: int
+    finalizing_at: int | None = None
+    completed_at: int | None = None
+    failed_at: int | None = None
+    expired_at: int | None = None
+    cancelling_at: int | None = None
+    cancelled_at: int | None = None
+    request_counts: RequestCounts
+    metadata: dict[str, str] | None = None
+    jobs: list[str] = Field(
+        default_factory=list, description="The jobs that answer it, one for each model and options."
+    )
+
+
+class BatchList(BaseModel):
+    """One page of batches."""
+
+    object: Literal["list"] = "list"
+    data: list[Batch]
+    first_id: str | None = None
+    last_id: str | None = None
+    has_more: bool = False
+
+
+def result_body(result: dict[str, Any]) -> dict[str, Any]:
+    """A stored result as ``/v1/answers`` gives it: of a job of one item."""
+    return result | {"index": 0}

@@ -1,0 +1,68 @@
+"""What is told of a job while it goes on: the types of its events, and what each carries.
+
+Part of the wire format: types and fields may be added, none is removed or changes its meaning; a reader passes over
+types it does not know. An event's id is its place in the job's story: ids grow, and name the millisecond.
+"""
+
+import re
+from enum import StrEnum
+from types import MappingProxyType
+
+from pydantic import BaseModel, Field
+
+from corelane.domain.jobs import Answer, Counts, Job
+
+#: An event's id: milliseconds since 1970, and a number among those of one millisecond, 0 if left out.
+ID_PATTERN = "[0-9]{1,18}(-[0-9]{1,18})?"
+
+
+class EventType(StrEnum):
+    """What an event tells. ``job.completed`` is the last, whatever the job's status."""
+
+    RUNNING = "job.running"
+    PROGRESS = "job.progress"
+    PARTIAL = "item.partial"
+    COMPLETED = "job.completed"
+
+
+class Progress(BaseModel):
+    """How far a job has come; the data of ``job.running`` and ``job.progress``."""
+
+    job: str = Field(description="The job's id.")
+    at: str = Field(description="When this was so.")
+    counts: Counts
+
+
+class Partial(BaseModel):
+    """The best answer in what was read of a long context so far; the data of ``item.partial``.
+
+    None comes after the item's result. ``windows_done`` begins anew if a worker dies and another reads the item.
+    """
+
+    job: str = Field(description="The job's id.")
+    at: str = Field(description="When this was so.")
+    index: int = Field(ge=0, description="Position of the item in its job.")
+    id: str | None = Field(description="The caller's own id.")
+    answer: Answer | None = Field(description="The best answer so far; null if there is none in what was read.")
+    no_answer_score: float | None = Field(description="As in a result, for what was read.")
+    windows_done: int = Field(ge=1, description="Windows of the context that were read.")
+    windows_total: int = Field(ge=1, description="Windows that it has.")
+
+
+#: The data of each type of event.
+DATA: MappingProxyType[EventType, type[Progress] | type[Partial] | type[Job]] = MappingProxyType(
+    {
+        EventType.RUNNING: Progress,
+        EventType.PROGRESS: Progress,
+        EventType.PARTIAL: Partial,
+        EventType.COMPLETED: Job,
+    }
+)
+
+
+def parse_event_id(text: str) -> tuple[int, int]:
+    """An event's id as two numbers, which compare as ids do; ValueError if it is none."""
+    if not re.fullmatch(ID_PATTERN, text):
+        raise ValueError("an event's id looks like 1763712000000-0")
+    ms, _, number = text.partition("-")
+    return int(ms), int(number or 0)

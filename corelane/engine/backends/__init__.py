@@ -1,0 +1,1 @@
+"""What runs compiled artifacts on one core: a protocol and one file per backend."""

@@ -1,0 +1,124 @@
+"""Backend for artifacts on one CPU core: TorchScript, or a graph for OpenVINO (``engine/backends/openvino.py``).
+
+torch 2.13 marks TorchScript as deprecated (it works, and Neuron's trace yields it too): the warning is silenced here,
+for these calls alone.
+"""
+
+import ctypes
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import torch
+
+from corelane.artifacts.manifest import Artifact, check_files
+from corelane.engine.backends.openvino import check_weights, open_graph
+from corelane.engine.backends.packing import settle
+from corelane.engine.backends.protocol import Batch, Logits, Model
+from corelane.engine.memory import available_bytes, check_room, resident_bytes
+from corelane.errors import ArtifactRefused, CoreLost, LoadFailed, RunFailed
+
+
+@contextmanager
+def torchscript_warnings_silenced() -> Iterator[None]:
+    """Silence the deprecation of TorchScript, and nothing else."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r".*torch\.jit\.", category=DeprecationWarning)
+        warnings.filterwarnings("ignore", message=r".*torch\.jit\.", category=FutureWarning)
+        yield
+
+
+Pass = Callable[[Batch], Logits]
+
+
+@dataclass(slots=True)
+class CpuModel:
+    """What runs a batch, by bucket length; buckets that share a file share a module."""
+
+    artifact: Artifact
+    passes: dict[int, Pass]
+
+
+class CpuBackend:
+    """Runs on the CPU cores this process is pinned to; models of both formats side by side."""
+
+    overlaps = False
+
+    def load(self, artifact: Artifact) -> CpuModel:
+        """Load every bucket, the largest first; what cannot fit into memory is refused before any is taken."""
+        manifest = artifact.manifest
+        if manifest.target != "cpu":
+            raise ArtifactRefused(f"{artifact.path} is for {manifest.target}, not for cpu")
+        check_files(artifact)
+        check_room(manifest.version_id, manifest.bytes, available_bytes())
+        if manifest.format == "openvino":
+            check_weights(artifact)
+        open_file = open_graph if manifest.format == "openvino" else open_trace
+        passes: dict[int, Pass] = {}
+        loaded: dict[str, Pass] = {}
+        for bucket in sorted(manifest.buckets, key=lambda bucket: -bucket.rows * bucket.length):
+            try:
+                if bucket.file not in loaded:
+                    loaded[bucket.file] = open_file(artifact.file(bucket.file))
+                passes[bucket.length] = loaded[bucket.file]
+            except (RuntimeError, OSError, MemoryError) as error:
+                raise LoadFailed(
+                    f"{bucket.file} of {manifest.version_id} does not load: {_last_line(error)}"
+                ) from error
+        return CpuModel(artifact, passes)
+
+    def run(self, model: Model, batch: Batch) -> Logits:
+        """Run the module of the batch's length."""
+        forward = cast(CpuModel, model).passes.get(batch.bucket.length)
+        if forward is None:
+            raise RunFailed(
+                f"{model.artifact.manifest.version_id} has no bucket of length {batch.bucket.length} loaded"
+            )
+        try:
+            return forward(batch)
+        except RuntimeError as error:
+            raise RunFailed(f"forward pass of {batch.bucket} failed: {_last_line(error)}") from error
+
+    def settle(self) -> None:
+        """Give the memory that loading and warming up left behind back to the system (200 MB to 1.3 GB)."""
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).malloc_trim(0)
+
+    def unload(self, model: Model) -> None:
+        """Drop the modules; the allocator returns their memory."""
+        cast(CpuModel, model).passes.clear()
+
+    def held_bytes(self) -> int:
+        """What this process holds."""
+        return resident_bytes()
+
+    def health(self) -> None:
+        """Multiply two small matrices and look at the product."""
+        product = (torch.ones(4, 4) @ torch.ones(4, 4)).numpy()
+        if not np.array_equal(product, np.full((4, 4), 4, dtype=np.float32)):
+            raise CoreLost("this CPU multiplies wrongly; take the machine out of service")
+
+
+def open_trace(path: Path) -> Pass:
+    """Load a file of TorchScript and pack its weights; raises what torch raises."""
+    with torchscript_warnings_silenced():
+        module = settle(torch.jit.load(path, map_location="cpu").eval())
+
+    def forward(batch: Batch) -> Logits:
+        with torch.inference_mode():
+            start, end = module(
+                torch.from_numpy(batch.input_ids),
+                torch.from_numpy(batch.attention_mask),
+                torch.from_numpy(batch.token_type_ids),
+            )
+        return Logits(start.float().numpy(), end.float().numpy())
+
+    return forward
+
+
+def _last_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__

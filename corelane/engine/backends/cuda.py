@@ -1,0 +1,284 @@
+"""Backend for TorchScript artifacts on one NVIDIA GPU, the first that this process sees.
+
+Every bucket is captured as a CUDA graph when it is loaded: a batch is then one copy in, one launch and one copy out,
+without Python between kernels. Batches travel through two sets of pinned buffers in turn, so that one can be filled and
+sent while the other computes: ``submit`` starts a batch, ``collect`` waits for it, ``run`` does both.
+
+While a graph is captured no thread may do anything else on the GPU: captures and batches take turns, a bucket at a
+time. Loading weights goes on beside batches.
+"""
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import cycle
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from corelane.artifacts.manifest import Artifact, BucketFile, check_files
+from corelane.engine.backends.cpu import torchscript_warnings_silenced
+from corelane.engine.backends.protocol import Batch, Logits, Model
+from corelane.errors import ArtifactRefused, CoreLost, EngineError, LoadFailed, RunFailed, RuntimeLost, SetupError
+
+#: Sets of buffers a bucket has: one computes while the other is filled.
+BUFFERS = 2
+
+#: Passes before a bucket is captured: TorchScript profiles two, and the libraries choose their kernels.
+WARM_UP_PASSES = 3
+
+#: Texts of errors after which no call of this process reaches the GPU any more (cudaGetErrorString, PyTorch, cuBLAS);
+#: compared in lower case.
+LOST = (
+    "illegal memory access",
+    "device-side assert",
+    "unspecified launch failure",
+    "launch timed out",
+    "misaligned address",
+    "illegal instruction",
+    "invalid program counter",
+    "hardware stack error",
+    "uncorrectable ecc error",
+    "uncorrectable nvlink error",
+    "fallen off the bus",
+    "gpu is lost",
+    "no cuda-capable device",
+    "devices are busy or unavailable",
+    "driver shutting down",
+    "context is destroyed",
+    "cuda error: unknown error",
+    "cublas_status_execution_failed",
+    "cublas_status_internal_error",
+)
+
+#: Texts of errors for want of device memory.
+OUT_OF_MEMORY = ("out of memory", "cublas_status_alloc_failed", "memory allocation failed")
+
+
+def classify(error: BaseException, what: str, otherwise: type[EngineError]) -> EngineError:
+    """What a failure on the GPU means: RuntimeLost where this process can do no more there, else ``otherwise``."""
+    text = str(error).strip() or type(error).__name__
+    lowered = text.lower()
+    reason = text.splitlines()[0]
+    if any(known in lowered for known in LOST):
+        return RuntimeLost(f"{what}: the GPU is lost to this process ({reason})")
+    if any(known in lowered for known in OUT_OF_MEMORY):
+        return otherwise(f"{what}: the GPU's memory does not suffice; compile smaller buckets, or load fewer models")
+    return otherwise(f"{what}: {reason}")
+
+
+@dataclass(slots=True, eq=False)
+class Buffers:
+    """One batch on its way: pinned host arrays, their twins on the device, and the event that tells it is done."""
+
+    host_in: Any
+    host_out: Any
+    device_in: Any
+    device_out: Any
+    done: Any
+    #: Whose batch is in here; None once it was collected.
+    ticket: "Ticket | None" = None
+
+
+@dataclass(slots=True, eq=False)
+class Ticket:
+    """A batch that was submitted; ``logits`` once its buffers were needed for another."""
+
+    rows: int
+    what: str
+    buffers: Buffers | None
+    logits: Logits | None = None
+
+
+@dataclass(slots=True)
+class Captured:
+    """A bucket's graph, between its fixed tensors, and its buffers by turns."""
+
+    graph: Any
+    inputs: Any
+    outputs: Any
+    rows: int
+    turns: "cycle[Buffers]"
+
+
+@dataclass(slots=True)
+class CudaModel:
+    """Captured buckets by length."""
+
+    artifact: Artifact
+    captured: dict[int, Captured] = field(default_factory=dict)
+
+
+class CudaBackend:
+    """Runs TorchScript on one GPU."""
+
+    overlaps = True
+
+    def __init__(self) -> None:
+        """Take hold of the GPU; raises SetupError if there is none."""
+        require_gpu()
+        self._device = torch.device("cuda", 0)
+        self._turn = threading.RLock()
+        self._compute, self._sending, self._fetching = (torch.cuda.Stream(self._device) for _ in range(3))
+
+    def load(self, artifact: Artifact) -> CudaModel:
+        """Load and capture every bucket, the largest first, so that a lack of memory shows before time is spent."""
+        manifest = artifact.manifest
+        if manifest.target != "cuda" or manifest.format != "torchscript":
+            raise ArtifactRefused(f"{artifact.path} is for {manifest.target}/{manifest.format}, not cuda/torchscript")
+        check_files(artifact)
+        model = CudaModel(artifact)
+        loaded: dict[str, Any] = {}
+        for bucket in sorted(manifest.buckets, key=lambda bucket: -bucket.rows * bucket.length):
+            try:
+                if bucket.file not in loaded:
+                    with torchscript_warnings_silenced():
+                        path = artifact.file(bucket.file)
+                        loaded[bucket.file] = torch.jit.load(path, map_location=self._device).eval()
+                with self._turn:
+                    model.captured[bucket.length] = self._capture(loaded[bucket.file], bucket)
+            except (RuntimeError, OSError, MemoryError) as error:
+                lost = classify(error, f"{bucket.file} of {manifest.version_id} does not load", LoadFailed)
+                with suppress(EngineError):
+                    self.unload(model)
+                raise lost from error
+        return model
+
+    def run(self, model: Model, batch: Batch) -> Logits:
+        """One forward pass of a captured bucket, from submission to logits."""
+        return self.collect(self.submit(model, batch))
+
+    def submit(self, model: Model, batch: Batch) -> Ticket:
+        """Start a batch and return at once. A batch that still is in the buffers it needs is waited for first."""
+        captured = cast(CudaModel, model).captured.get(batch.bucket.length)
+        if captured is None or batch.rows > captured.rows:
+            version = model.artifact.manifest.version_id
+            raise RunFailed(f"{version} has no bucket of length {batch.bucket.length} and {batch.rows} rows loaded")
+        what = f"forward pass of {batch.bucket} failed"
+        with self._turn:
+            buffers = next(captured.turns)
+            if buffers.ticket is not None:
+                self._take_out(buffers)
+            try:
+                fill(buffers.host_in.numpy(), batch)
+                self._enqueue(captured, buffers)
+            except RuntimeError as error:
+                raise classify(error, what, RunFailed) from error
+            buffers.ticket = Ticket(batch.rows, what, buffers)
+            return buffers.ticket
+
+    def collect(self, ticket: Ticket) -> Logits:
+        """Wait for a submitted batch; its logits are the caller's own, whatever is submitted later."""
+        with self._turn:
+            if ticket.buffers is not None:
+                self._take_out(ticket.buffers)
+        if ticket.logits is None:
+            raise RunFailed(f"{ticket.what}: it was lost with the batch before it")
+        return ticket.logits
+
+    def settle(self) -> None:
+        """Give what capturing left behind back to the GPU."""
+        self._empty_cache()
+
+    def unload(self, model: Model) -> None:
+        """Drop the graphs and their buffers, and give the memory back to the GPU."""
+        with self._turn:
+            cast(CudaModel, model).captured.clear()
+            self._empty_cache()
+
+    def held_bytes(self) -> int:
+        """Memory of the GPU that this process has taken."""
+        return int(torch.cuda.memory_reserved(self._device))
+
+    def _empty_cache(self) -> None:
+        try:
+            with self._turn:
+                torch.cuda.empty_cache()
+        except RuntimeError as error:
+            raise classify(error, "giving memory back failed", RunFailed) from error
+
+    def health(self) -> None:
+        """Multiply two small matrices there and look at the product."""
+        try:
+            with self._turn:
+                product = (torch.ones(4, 4, device=self._device) @ torch.ones(4, 4, device=self._device)).cpu().numpy()
+        except RuntimeError as error:
+            raise CoreLost(f"the GPU does not compute: {classify(error, 'matrix product', RunFailed)}") from error
+        if not np.array_equal(product, np.full((4, 4), 4, dtype=np.float32)):
+            raise CoreLost("this GPU multiplies wrongly; take it out of service")
+
+    def _capture(self, module: Any, bucket: BucketFile) -> Captured:
+        """Warm a bucket up on the compute stream, and record one pass between tensors that stay where they are."""
+        inputs = torch.zeros((3, bucket.rows, bucket.length), dtype=torch.int64, device=self._device)
+        inputs[1, :, 0] = 1
+        self._compute.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.inference_mode(), torch.cuda.stream(self._compute):
+            for _ in range(WARM_UP_PASSES):
+                forward(module, inputs)
+            self._compute.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, stream=self._compute):
+                outputs = forward(module, inputs)
+        turns = cycle([self._make_buffers(inputs, outputs) for _ in range(BUFFERS)])
+        return Captured(graph, inputs, outputs, bucket.rows, turns)
+
+    def _make_buffers(self, inputs: Any, outputs: Any) -> Buffers:
+        host_in = torch.empty(inputs.shape, dtype=inputs.dtype, pin_memory=True)
+        host_out = torch.empty(outputs.shape, dtype=outputs.dtype, pin_memory=True)
+        return Buffers(host_in, host_out, torch.empty_like(inputs), torch.empty_like(outputs), torch.cuda.Event())
+
+    def _enqueue(self, captured: Captured, buffers: Buffers) -> None:
+        """In, compute, out: three streams, each waiting for the one before, none for the other buffers' batch."""
+        with torch.cuda.stream(self._sending):
+            buffers.device_in.copy_(buffers.host_in, non_blocking=True)
+        self._compute.wait_stream(self._sending)
+        with torch.cuda.stream(self._compute):
+            captured.inputs.copy_(buffers.device_in, non_blocking=True)
+            captured.graph.replay()
+            buffers.device_out.copy_(captured.outputs, non_blocking=True)
+        self._fetching.wait_stream(self._compute)
+        with torch.cuda.stream(self._fetching):
+            buffers.host_out.copy_(buffers.device_out, non_blocking=True)
+            buffers.done.record(self._fetching)
+
+    def _take_out(self, buffers: Buffers) -> None:
+        """Wait for the batch in these buffers and copy its logits to its ticket."""
+        ticket = buffers.ticket
+        if ticket is None:
+            return
+        buffers.ticket, ticket.buffers = None, None
+        try:
+            buffers.done.synchronize()
+        except RuntimeError as error:
+            raise classify(error, ticket.what, RunFailed) from error
+        start, end = buffers.host_out.numpy()[:, : ticket.rows].copy()
+        ticket.logits = Logits(start, end)
+
+
+def forward(module: Callable[..., Any], inputs: Any) -> Any:
+    """One pass over ids, mask and types as one tensor; start and end logits as one, fp32."""
+    start, end = module(inputs[0], inputs[1], inputs[2])
+    return torch.stack((start.float(), end.float()))
+
+
+def fill(target: Any, batch: Batch) -> None:
+    """Write a batch over an array of 3 × rows × length; rows it does not have get one visible token, so none is NaN."""
+    target[:, batch.rows :] = 0
+    target[1, batch.rows :, 0] = 1
+    for part, array in zip(target, (batch.input_ids, batch.attention_mask, batch.token_type_ids), strict=True):
+        part[: batch.rows] = array
+
+
+def require_gpu() -> None:
+    """Raise SetupError, saying what is missing, unless PyTorch can use a GPU here."""
+    if torch.version.cuda is None:
+        raise SetupError(
+            f"this PyTorch ({torch.__version__}) was built without CUDA: install one that has it, or take target cpu"
+        )
+    if not torch.cuda.is_available():
+        raise SetupError(
+            "PyTorch finds no NVIDIA GPU here: see that `nvidia-smi` lists one and that CUDA_VISIBLE_DEVICES does not "
+            "hide it, or take target cpu"
+        )

@@ -1,0 +1,1 @@
+"""Run artifacts on AWS Neuron cores."""

@@ -1,0 +1,287 @@
+"""Backend for artifacts on AWS Neuron cores: torch_neuronx (inf2, trn1, trn2) and torch_neuron (inf1).
+
+One process has one core, or the neighbouring cores of one pipeline; which they are stands in NEURON_RT_VISIBLE_CORES
+since the process was started, and the runtime reads it once. Models are loaded whole, the largest bucket first. One
+that is unloaded gives its device memory back, but coming and going breaks that memory up, and only a new process has it
+whole again. What an error means is said by ``neuron_errors``; a core that an error has made useless is given up by
+ending the process, as nothing else frees it.
+
+Forward passes of several threads may share a core; that loading beside them is safe stands nowhere, so buckets are
+loaded, run and dropped one at a time.
+"""
+
+import gc
+import importlib
+import re
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn, cast
+
+import torch
+
+from corelane.artifacts.manifest import Artifact, Manifest, check_files
+from corelane.engine.backends.cpu import torchscript_warnings_silenced
+from corelane.engine.backends.neuron.chips import CHIPS, PACKAGE_INDEX
+from corelane.engine.backends.neuron.devices import (
+    NoDevice,
+    find_devices,
+    logical_size,
+    parse_cores,
+    show_cores,
+)
+from corelane.engine.backends.neuron.errors import Remedy, Verdict, classify, last_line
+from corelane.engine.backends.protocol import Batch, Logits, Model
+from corelane.errors import (
+    ArtifactRefused,
+    CoreBusy,
+    CoreLost,
+    EngineError,
+    LoadFailed,
+    RunFailed,
+    RuntimeLost,
+    SetupError,
+)
+from corelane.settings import neuron_environment
+
+#: What PyPI has under the name torch-neuron is a stub that refuses to be imported, and says this.
+STUB = "WRONG PACKAGE"
+
+#: Pauses before a call that the runtime was too busy for is made again, in seconds; then the process is replaced.
+RETRY_PAUSES_S = (0.01, 0.05, 0.2, 1.0)
+
+#: Counters of the driver that grow when a device's memory is damaged, by device.
+SYSFS = Path("/sys/devices/virtual/neuron_device")
+ECC_COUNTERS = ("mem_ecc_uncorrected", "sram_ecc_uncorrected")
+
+#: The compiler's option for the size of a logical core, as it stands in a manifest.
+LOGICAL_OPTION = re.compile(r"(?:--logical-nc-config|--lnc|-lnc)[= ]([12])\b")
+
+
+@dataclass(slots=True)
+class NeuronModel:
+    """TorchScript modules by bucket length, and the device memory they take by the sizes of their files."""
+
+    artifact: Artifact
+    bytes: int
+    modules: dict[int, Any] = field(default_factory=dict)
+
+
+class NeuronBackend:
+    """Runs artifacts on the Neuron cores this process was given."""
+
+    overlaps = True
+
+    def __init__(self, target: str, memory_bytes: int | None = None) -> None:
+        """``memory_bytes`` is what the models may take in all; by the table of chips if None. Raises SetupError."""
+        environment = neuron_environment()
+        self._target = target
+        self._logical = logical_size(target, environment)
+        self._cores = _visible_cores(environment)
+        self._memory_bytes = memory_bytes or CHIPS[target].core_bytes(self._logical) * len(self._cores)
+        self._loaded: list[NeuronModel] = []
+        self._family = import_family(target)
+        self._ecc = self._ecc_errors()
+        self._turn = threading.Lock()
+        # The runtime polls with threads of its own; torch's would only be in their way.
+        torch.set_num_threads(1)
+
+    def load(self, artifact: Artifact) -> NeuronModel:
+        """Load every bucket, the largest first; what cannot fit is refused before the device is touched."""
+        self._check(artifact)
+        manifest = artifact.manifest
+        model = NeuronModel(artifact, sum(bucket.bytes for bucket in manifest.buckets))
+        self._check_memory(model)
+        try:
+            for bucket in sorted(manifest.buckets, key=lambda bucket: -bucket.rows * bucket.length):
+                model.modules[bucket.length] = self._load_bucket(manifest, artifact.file(bucket.file))
+        except EngineError:
+            self.unload(model)
+            raise
+        self._loaded.append(model)
+        return model
+
+    def _check(self, artifact: Artifact) -> None:
+        manifest = artifact.manifest
+        if manifest.target != self._target or manifest.format != "torchscript":
+            raise ArtifactRefused(
+                f"{artifact.path} is for {manifest.target}/{manifest.format}, not {self._target}/torchscript"
+            )
+        check_files(artifact)
+        if manifest.cores > len(self._cores):
+            raise ArtifactRefused(
+                f"{manifest.version_id} is a pipeline over {manifest.cores} neighbouring cores; this worker has "
+                f"{show_cores(self._cores)}: name it in CORELANE_MODEL or CORELANE_MODELS when the worker is started"
+            )
+        compiled = LOGICAL_OPTION.search(" ".join(manifest.compiler_args))
+        if compiled and int(compiled[1]) != self._logical:
+            raise ArtifactRefused(
+                f"{manifest.version_id} was compiled for logical cores of {compiled[1]}, this worker has them of "
+                f"{self._logical}: compile it again, or set NEURON_LOGICAL_NC_CONFIG={compiled[1]}"
+            )
+
+    def _check_memory(self, model: NeuronModel) -> None:
+        taken = sum(other.bytes for other in self._loaded)
+        if taken + model.bytes > self._memory_bytes:
+            raise LoadFailed(
+                f"{model.artifact.manifest.version_id} needs {_mb(model.bytes)} of device memory; {_mb(taken)} of "
+                f"{_mb(self._memory_bytes)} are taken: compile fewer or smaller buckets, or serve fewer models"
+            )
+
+    def _load_bucket(self, manifest: Manifest, path: Path) -> Any:
+        def load() -> Any:
+            with torchscript_warnings_silenced(), self._placed(manifest):
+                return torch.jit.load(str(path)).eval()
+
+        return self._call(load, LoadFailed, f"{path.name} of {manifest.version_id} does not load")
+
+    def _placed(self, manifest: Manifest) -> AbstractContextManager[Any]:
+        """On the first core, for a model of one core in a process of several: by default buckets go round them all."""
+        if manifest.cores == len(self._cores):
+            return nullcontext()
+        context = getattr(self._family, "neuron_cores_context", None) or self._family.experimental.neuron_cores_context
+        return cast(AbstractContextManager[Any], context(start_nc=0, nc_count=manifest.cores))
+
+    def run(self, model: Model, batch: Batch) -> Logits:
+        """Run the module of the batch's length; its shape is fixed, so a batch has all its rows."""
+        module = cast(NeuronModel, model).modules.get(batch.bucket.length)
+        version = model.artifact.manifest.version_id
+        if module is None:
+            raise RunFailed(f"{version} has no bucket of length {batch.bucket.length} loaded")
+        compiled = next(b for b in model.artifact.manifest.buckets if b.length == batch.bucket.length)
+        if batch.input_ids.shape != (compiled.rows, compiled.length):
+            raise RunFailed(
+                f"{version} was compiled for {compiled.rows} rows of {compiled.length} tokens, not "
+                f"{batch.rows} of {batch.input_ids.shape[1]}"
+            )
+
+        def forward() -> Any:
+            with torch.inference_mode():
+                return module(
+                    torch.from_numpy(batch.input_ids),
+                    torch.from_numpy(batch.attention_mask),
+                    torch.from_numpy(batch.token_type_ids),
+                )
+
+        start, end = self._call(forward, RunFailed, f"forward pass of {batch.bucket} failed")
+        return Logits(start.float().numpy(), end.float().numpy())
+
+    def _call(self, action: Callable[[], Any], refused: type[EngineError], what: str) -> Any:
+        """Call the runtime, and once more after each pause while it is too busy; its errors as ours."""
+        pauses = iter(RETRY_PAUSES_S)
+        while True:
+            try:
+                with self._turn:
+                    return action()
+            except (RuntimeError, ValueError, OSError, MemoryError) as error:
+                verdict = classify(str(error))
+                pause_s = next(pauses, None) if verdict.remedy is Remedy.RETRY else None
+                if pause_s is None:
+                    self._fail(verdict, refused, what, error)
+            time.sleep(pause_s)
+
+    def _fail(self, verdict: Verdict, refused: type[EngineError], what: str, cause: Exception) -> NoReturn:
+        cores = f"core {show_cores(self._cores)}"
+        reason = verdict.reason
+        match verdict.remedy:
+            case Remedy.REFUSE:
+                raise refused(f"{what}: {reason}") from cause
+            case Remedy.RETIRE:
+                raise CoreLost(f"{cores}: {what}: {reason}") from cause
+            case Remedy.WAIT:
+                raise CoreBusy(f"{cores}: {self._who_holds_it(reason)}") from cause
+            case Remedy.RESTART | Remedy.RETRY:
+                raise RuntimeLost(f"{cores}: {what}: {reason}", verdict.environment) from cause
+
+    def _who_holds_it(self, reason: str) -> str:
+        """The reason, with the processes that use the device by ``neuron-ls``; CoreLost if there is no such core."""
+        try:
+            devices = find_devices(self._target, neuron_environment())
+        except NoDevice as error:
+            raise CoreLost(error.detail) from None
+        except SetupError as error:
+            return f"{reason}; {error.detail}"
+        users = [
+            f"{pid} ({command})" for device in devices for pid, command in device.users if self._is_on(device.cores)
+        ]
+        return f"{reason}; processes on its device: {', '.join(users)}" if users else reason
+
+    def _is_on(self, cores: tuple[int, ...]) -> bool:
+        return not set(cores).isdisjoint(self._cores)
+
+    def settle(self) -> None:
+        """Drop what loading left behind on the host."""
+        gc.collect()
+
+    def unload(self, model: Model) -> None:
+        """Drop the modules, which frees their device memory; the core stays this process's until it ends."""
+        loaded = cast(NeuronModel, model)
+        with self._turn:
+            loaded.modules.clear()
+            gc.collect()
+        self._loaded = [other for other in self._loaded if other is not loaded]
+
+    def held_bytes(self) -> None:
+        """Nobody knows how much of the device's memory is left in one piece."""
+        return
+
+    def health(self) -> None:
+        """Look whether the driver has counted damaged memory on our devices since this process began."""
+        if (errors := self._ecc_errors()) > self._ecc:
+            raise CoreLost(
+                f"core {show_cores(self._cores)}: its device has counted {errors - self._ecc} uncorrectable memory "
+                "errors: terminate the instance, or stop and start it"
+            )
+
+    def _ecc_errors(self) -> int:
+        """Uncorrectable errors so far on the devices of our cores; 0 where the driver does not say."""
+        per_device = CHIPS[self._target].cores // self._logical
+        folders = {SYSFS / f"neuron{core // per_device}" / "stats" / "hardware" for core in self._cores}
+        counts = [_read_count(folder / name) for folder in folders for name in ECC_COUNTERS]
+        return sum(counts)
+
+
+def _visible_cores(environment: dict[str, str]) -> tuple[int, ...]:
+    text = environment.get("NEURON_RT_VISIBLE_CORES")
+    if not text:
+        raise SetupError(
+            "NEURON_RT_VISIBLE_CORES is not set, and without it this process would take every core of the machine; "
+            "`corelane worker --core N` sets it"
+        )
+    return parse_cores(text)
+
+
+def import_family(target: str) -> Any:
+    """The Neuron package for a target, which must be imported before its artifacts are loaded: it registers what they
+    are made of. Raises SetupError saying how to get it.
+    """
+    name = CHIPS[target].package
+    package = name.replace("_", "-")
+    advice = f"pip install --extra-index-url {PACKAGE_INDEX} {package}"
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise SetupError(f"{package} is installed but does not import: {error}") from error
+        raise SetupError(f"artifacts for {target} need {package}, which is not installed: {advice}") from None
+    except ImportError as error:
+        if STUB in str(error):
+            raise SetupError(
+                f"what is installed as {package} is PyPI's stub of that name, not AWS' package: "
+                f"pip uninstall {package}, then {advice}"
+            ) from None
+        raise SetupError(f"{package} is installed but does not import: {last_line(str(error))}") from error
+
+
+def _read_count(path: Path) -> int:
+    try:
+        return int(path.read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _mb(count: int) -> str:
+    return f"{count / 1000**2:,.0f} MB"

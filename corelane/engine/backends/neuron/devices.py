@@ -1,0 +1,171 @@
+"""The Neuron devices of this machine: what ``neuron-ls`` says, or the device files and a table of chips without it.
+
+A core's number is global: device × cores per device + core. The tool counts logical cores (LNC), as everything here.
+"""
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from corelane.engine.backends.neuron.chips import CHIPS, CORE_OVERHEAD_BYTES, Chip
+from corelane.errors import SetupError
+
+#: Where AWS installs the tools; on PATH only in login shells of its machine images.
+TOOLS = "/opt/aws/neuron/bin"
+
+#: The tool answers in a second; a hung driver must not hold up a start for ever, in seconds.
+TOOL_TIMEOUT_S = 20
+
+#: Where the driver shows its devices, as neuron0, neuron1, …
+DEVICE_FILES = Path("/dev")
+
+
+class NoDevice(SetupError):
+    """This machine, or this container, has no Neuron device."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One device: the global numbers of its cores, its memory, the CPUs near it, and who uses it (pid, command)."""
+
+    number: int
+    cores: tuple[int, ...]
+    memory_bytes: int
+    logical: int
+    cpus: frozenset[int] = frozenset()
+    users: tuple[tuple[int, str], ...] = ()
+
+    @property
+    def core_bytes(self) -> int:
+        """Memory of one of its cores that models may take."""
+        return self.memory_bytes // len(self.cores) - self.logical * CORE_OVERHEAD_BYTES
+
+
+def find_devices(target: str, environment: Mapping[str, str], numbering: str = "global") -> list[Device]:
+    """The devices of this machine, in order; raises NoDevice, or SetupError if that cannot be found out."""
+    chip = CHIPS[target]
+    logical = logical_size(target, environment)
+    tool = shutil.which("neuron-ls") or shutil.which("neuron-ls", path=TOOLS)
+    if tool is None:
+        devices = list(_from_files(chip, logical))
+        if not devices:
+            raise NoDevice(
+                f"no Neuron device: neuron-ls is not installed (looked on PATH and in {TOOLS}), and {DEVICE_FILES} has "
+                "no neuron0; on a machine without them use CORELANE_TARGET=cpu"
+            )
+    else:
+        devices = parse_devices(_run(tool), chip, logical)
+    return renumber(devices) if numbering == "local" else devices
+
+
+def logical_size(target: str, environment: Mapping[str, str]) -> int:
+    """Physical cores that make one logical core: NEURON_LOGICAL_NC_CONFIG, or what is usual for the chip."""
+    text = environment.get("NEURON_LOGICAL_NC_CONFIG", "")
+    if text not in ("", "1", "2"):
+        raise SetupError(f"NEURON_LOGICAL_NC_CONFIG is {text!r}; it must be 1 or 2")
+    return int(text) if text else CHIPS[target].logical
+
+
+def _run(tool: str) -> str:
+    """What ``neuron-ls -j`` prints."""
+    try:
+        done = subprocess.run([tool, "-j"], capture_output=True, text=True, timeout=TOOL_TIMEOUT_S, check=False)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SetupError(f"{tool} does not run: {error}") from None
+    if done.returncode != 0 or not done.stdout.strip():
+        said = (done.stderr or done.stdout).strip() or f"status {done.returncode}"
+        raise NoDevice(
+            f"no Neuron device: neuron-ls says: {said}; is the driver loaded, and the device in this container?"
+        )
+    return done.stdout
+
+
+def parse_devices(text: str, chip: Chip, logical: int) -> list[Device]:
+    """Read the JSON of ``neuron-ls``; keys that older tools lack are worked out. Raises SetupError if it is none."""
+    try:
+        devices = sorted((_device(raw, chip, logical) for raw in json.loads(text)), key=lambda device: device.number)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SetupError(f"neuron-ls -j gave something that is no list of devices: {error!r}") from None
+    if not devices:
+        raise NoDevice("no Neuron device: neuron-ls lists none; is the driver loaded?")
+    return devices
+
+
+def _device(raw: Mapping[str, Any], chip: Chip, logical: int) -> Device:
+    number, counted = int(raw["neuron_device"]), int(raw["nc_count"])
+    reported = int(raw.get("logical_neuroncore_config") or 1)
+    count = counted * reported // logical if "logical_neuroncore_config" in raw else counted
+    ids = tuple(int(core) for core in raw.get("neuroncore_ids") or ())
+    return Device(
+        number=number,
+        cores=ids if len(ids) == count else tuple(range(number * count, (number + 1) * count)),
+        memory_bytes=int(raw.get("memory_size") or chip.memory_bytes),
+        logical=logical,
+        cpus=parse_cpus(str(raw.get("cpu_affinity") or "")),
+        users=tuple((int(user["pid"]), str(user.get("command", ""))) for user in raw.get("neuron_processes") or ()),
+    )
+
+
+def _from_files(chip: Chip, logical: int) -> Iterator[Device]:
+    count = chip.cores // logical
+    numbers = sorted(int(path.name[6:]) for path in DEVICE_FILES.glob("neuron*") if path.name[6:].isdigit())
+    for number in numbers:
+        yield Device(number, tuple(range(number * count, (number + 1) * count)), chip.memory_bytes, logical)
+
+
+def renumber(devices: Sequence[Device]) -> list[Device]:
+    """The same devices with cores counted from 0, as a runtime does that sees only these."""
+    renumbered, first = [], 0
+    for device in devices:
+        cores = tuple(range(first, first + len(device.cores)))
+        first += len(cores)
+        renumbered.append(Device(device.number, cores, device.memory_bytes, device.logical, device.cpus, device.users))
+    return renumbered
+
+
+def parse_cpus(text: str) -> frozenset[int]:
+    """CPUs of a list such as ``0-7,16``; none if it is unreadable: then nothing is known of them."""
+    cpus: set[int] = set()
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
+        if match is None:
+            return frozenset()
+        cpus.update(range(int(match[1]), int(match[2] or match[1]) + 1))
+    return frozenset(cpus)
+
+
+def parse_cores(text: str) -> tuple[int, ...]:
+    """The cores of NEURON_RT_VISIBLE_CORES (``2``, ``0-3``, ``4,5``), which must be neighbours, in ascending order."""
+    cores: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
+        if match is None:
+            raise SetupError(f"NEURON_RT_VISIBLE_CORES is {text!r}; write one core (2), a range (0-3) or a list (4,5)")
+        cores.extend(range(int(match[1]), int(match[2] or match[1]) + 1))
+    if not cores or cores != list(range(cores[0], cores[0] + len(cores))):
+        raise SetupError(f"NEURON_RT_VISIBLE_CORES is {text!r}; the cores must be neighbours, in ascending order")
+    return tuple(cores)
+
+
+def show_cores(cores: Sequence[int]) -> str:
+    """Neighbouring cores as NEURON_RT_VISIBLE_CORES takes them."""
+    return str(cores[0]) if len(cores) == 1 else f"{cores[0]}-{cores[-1]}"
+
+
+def groups(cores: Sequence[int], size: int) -> list[tuple[int, ...]]:
+    """Cut cores into groups of ``size`` neighbours each; cores that are left over serve no model."""
+    found: list[tuple[int, ...]] = []
+    run: list[int] = []
+    for core in sorted(cores):
+        if run and core != run[-1] + 1:
+            run = []
+        run.append(core)
+        if len(run) == size:
+            found.append(tuple(run))
+            run = []
+    return found

@@ -1,0 +1,77 @@
+"""OpenVINO models on one CPU core: the other format of target `cpu`.
+
+The only file that loads OpenVINO. A model is a graph (`.xml`) and its weights (`.bin`) beside it. Everything the plugin
+would choose by the machine's load or size is fixed: one stream, one thread, where the worker's process is pinned.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from corelane.artifacts.manifest import MANIFEST_NAME, Artifact
+from corelane.engine.backends.protocol import Batch, Logits
+from corelane.errors import ArtifactRefused, SetupError
+from corelane.errors.extras import install_command
+
+#: What the graph's file ends in, and that of its weights.
+GRAPH, WEIGHTS = ".xml", ".bin"
+
+Pass = Callable[[Batch], Logits]
+
+
+def require_openvino() -> Any:
+    """The library; raises SetupError saying how to install it."""
+    try:
+        import openvino
+    except ImportError as error:
+        raise SetupError(f"artifacts of format openvino need OpenVINO: run `{install_command('openvino')}`") from error
+    return openvino
+
+
+def options_for(capabilities: list[str]) -> dict[str, Any]:
+    """How a model runs on a CPU of these capabilities: what is not in int8, in bf16 if the CPU has it.
+
+    Nothing is quantised but what was at compile time. The plugin's own pinning is off: the process is pinned.
+    """
+    return {
+        "INFERENCE_NUM_THREADS": 1,
+        "NUM_STREAMS": 1,
+        "ENABLE_CPU_PINNING": False,
+        "INFERENCE_PRECISION_HINT": "bf16" if "BF16" in capabilities else "f32",
+        "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
+    }
+
+
+def weights_of(graph: str) -> str:
+    """The name of the file of weights beside a graph's."""
+    return Path(graph).stem + WEIGHTS
+
+
+def open_graph(path: Path) -> Pass:
+    """Load a graph and its weights; raises SetupError where OpenVINO is not installed, else what it raises."""
+    core = require_openvino().Core()
+    return forward_of(core, core.read_model(path, path.with_suffix(WEIGHTS)))
+
+
+def forward_of(core: Any, model: Any) -> Pass:
+    """Compile a model for this CPU; what comes of it takes any rows and lengths."""
+    options = options_for(core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"))
+    request = core.compile_model(model, "CPU", options).create_infer_request()
+
+    def forward(batch: Batch) -> Logits:
+        arrays = (batch.input_ids, batch.attention_mask, batch.token_type_ids)
+        request.infer([np.ascontiguousarray(array) for array in arrays], share_inputs=True)
+        start, end = (np.array(request.get_output_tensor(at).data, dtype=np.float32) for at in (0, 1))
+        return Logits(start, end)
+
+    return forward
+
+
+def check_weights(artifact: Artifact) -> None:
+    """Raise ArtifactRefused if the manifest has no digest of a graph's weights."""
+    for bucket in artifact.manifest.buckets:
+        if weights_of(bucket.file) not in artifact.manifest.files:
+            where = artifact.file(MANIFEST_NAME)
+            raise ArtifactRefused(f"{where} has no digest for {weights_of(bucket.file)}; compile it again")

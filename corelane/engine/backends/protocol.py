@@ -1,0 +1,117 @@
+"""The Backend protocol: what runs compiled artifacts on one core. Plain arrays in and out; one file per backend."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corelane.artifacts.manifest import Artifact
+from corelane.engine.backends.neuron.chips import CHIPS
+from corelane.engine.buckets import Bucket
+from corelane.errors import RunFailed, SetupError
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Windows that run in one forward pass; all arrays are rows × ``bucket.length``, padding masked with 0.
+
+    ``rows`` may be fewer than the bucket's where the artifact has flexible rows, never more.
+    """
+
+    bucket: Bucket
+    input_ids: Ints
+    attention_mask: Ints
+    token_type_ids: Ints
+
+    @property
+    def rows(self) -> int:
+        """Rows of this batch."""
+        return int(self.input_ids.shape[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Logits:
+    """Start and end logits of a batch, each rows × length, fp32."""
+
+    start: Floats
+    end: Floats
+
+
+class Model(Protocol):
+    """A loaded artifact; what is in it is the backend's matter."""
+
+    @property
+    def artifact(self) -> Artifact:
+        """What it was loaded from."""
+        ...
+
+
+class Backend(Protocol):
+    """Runs compiled artifacts on one core; one per process.
+
+    One thread may load, warm up, settle and unload models while another runs others; a model itself is used by one
+    thread at a time.
+    """
+
+    #: Whether a forward pass leaves the host's CPU free, so that it is worth claiming and tokenising meanwhile.
+    overlaps: bool
+
+    def load(self, artifact: Artifact) -> Model:
+        """Load every bucket after checking the files; raises ArtifactRefused or LoadFailed and keeps nothing.
+
+        RuntimeLost or CoreLost, here and from ``run``, say that this process, or this core, can do no more at all.
+        """
+        ...
+
+    def run(self, model: Model, batch: Batch) -> Logits:
+        """One forward pass, one row of logits per row of the batch; raises RunFailed if it is at fault."""
+        ...
+
+    def settle(self) -> None:
+        """Give back to the system what loading and unloading left behind; called after each of them."""
+        ...
+
+    def unload(self, model: Model) -> None:
+        """Give the model's memory back; a model unloaded twice is no error, one run afterwards raises RunFailed.
+
+        Where the runtime keeps it all the same, the core's process is replaced.
+        """
+        ...
+
+    def held_bytes(self) -> int | None:
+        """Memory held where models lie, in bytes, to tell whether an unloaded one was given back; None says never."""
+        ...
+
+    def health(self) -> None:
+        """Raise CoreLost if the core can do no work."""
+        ...
+
+
+def check_finite(logits: Logits, rows: int) -> None:
+    """Raise RunFailed if a logit of the first rows is no number."""
+    if not (np.isfinite(logits.start[:rows]).all() and np.isfinite(logits.end[:rows]).all()):
+        raise RunFailed("the model returned logits that are not numbers")
+
+
+def open_backend(target: str, memory_bytes: int | None = None) -> Backend:
+    """The backend for a target; its heavy imports happen here and nowhere else. Raises SetupError if it cannot be had.
+
+    ``memory_bytes`` is the device memory that models may take, where the device has its own.
+    """
+    if target == "cpu":
+        from corelane.engine.backends.cpu import CpuBackend
+
+        return CpuBackend()
+    if target in CHIPS:
+        from corelane.engine.backends.neuron.backend import NeuronBackend
+
+        return NeuronBackend(target, memory_bytes)
+    if target == "cuda":
+        from corelane.engine.backends.cuda import CudaBackend
+
+        return CudaBackend()
+    raise SetupError(f"no backend runs artifacts of target {target!r}; this build has: cpu, {', '.join(CHIPS)}, cuda")

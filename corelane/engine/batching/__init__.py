@@ -1,0 +1,1 @@
+"""Choose what runs next, and how many rows of it."""

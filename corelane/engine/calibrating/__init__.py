@@ -1,0 +1,1 @@
+"""Fit a calibration on what a model answers to a file's questions."""

@@ -1,0 +1,1 @@
+"""From logits to answers: spans, candidates, whole characters, offsets."""

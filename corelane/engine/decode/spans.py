@@ -1,0 +1,170 @@
+"""Find answers in logits: the search for spans, and their scores. Pure, vectorised over a batch.
+
+A span's *margin* is its start logit + end logit less the window's null logit (start + end at [CLS]): the model's
+own measure of "this rather than nothing here", comparable between windows of one item. Without a calibration scores
+are the softmax over all spans of all windows and the null, whose margin is 0: they add up to at most 1.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corelane.engine.backends.protocol import Floats, Ints
+
+Doubles = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+#: Best spans listed per window. An item that asks for several answers keeps the logits too, to search on from there.
+LISTED = 8
+
+#: Stands for "not allowed"; finite, so that sums stay finite in fp32.
+FORBIDDEN = np.float32(-1e9)
+
+
+@dataclass(frozen=True, slots=True)
+class SpanLogits:
+    """The logits of a window's context tokens, from token ``first`` of its row on; the null logit is taken off
+    ``starts``.
+    """
+
+    starts: Floats
+    ends: Floats
+    first: int
+    max_answer_tokens: int
+
+    def best(self, free: Bools) -> tuple[int, int, float] | None:
+        """Return the best span of free tokens alone: its first and last token in the row, its margin; None without any.
+
+        ``free`` has one entry per context token. Among equals the earlier text wins.
+        """
+        length = len(self.starts)
+        if not free.any():
+            return None
+        width = min(self.max_answer_tokens, length)
+        padded = np.full(length + width - 1, FORBIDDEN, dtype=np.float32)
+        padded[:length] = self.ends
+        margins = self.starts[:, None] + np.lib.stride_tricks.sliding_window_view(padded, width)
+        position = np.arange(length)
+        taken = np.where(free, length, position)
+        room = np.minimum.accumulate(taken[::-1])[::-1] - position
+        margins[np.arange(width) >= room[:, None]] = FORBIDDEN
+        start, more = divmod(int(margins.argmax()), width)
+        return self.first + start, self.first + start + more, float(margins[start, more])
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSpans:
+    """The best spans of one window, best first, in tokens of the row; ``mass`` is log Σ exp(margin) over all spans.
+
+    ``logits`` hold the spans beyond, where they were asked for.
+    """
+
+    starts: Ints
+    ends: Ints
+    margins: Floats
+    mass: float
+    logits: SpanLogits | None = None
+
+
+def find_spans(
+    start_logits: Floats,
+    end_logits: Floats,
+    first: Ints,
+    last: Ints,
+    *,
+    max_answer_tokens: int,
+    keep: int = LISTED,
+    with_logits: bool = False,
+) -> list[WindowSpans]:
+    """Return the ``keep`` best spans of each row, from token ``first`` to before ``last``, each at most
+    ``max_answer_tokens`` long; ``with_logits`` also what the others are found from.
+
+    Logits are rows × length, with [CLS] at 0; ``first`` and ``last`` hold one position a row. Ends are inclusive. Among
+    equals the earlier text wins, so that a row's answer never depends on the width of its batch.
+    """
+    rows, length = start_logits.shape
+    null = start_logits[:, 0] + end_logits[:, 0]
+    position = np.arange(length)
+    allowed = (position >= first[:, None]) & (position < last[:, None])
+    starts = np.where(allowed, start_logits - null[:, None], FORBIDDEN)
+    width = min(max_answer_tokens, length)
+    ends = np.full((rows, length + width - 1), FORBIDDEN, dtype=np.float32)
+    np.copyto(ends[:, :length], end_logits, where=allowed)
+    # Each of the best spans begins at one of the ``keep`` starts whose own best spans are the best.
+    likely = np.sort(_best(starts + _slide(np.maximum, ends, width), keep), axis=1)
+    row_of = np.arange(rows)[:, None]
+    following = (likely + row_of * ends.shape[1])[:, :, None] + np.arange(width)
+    margins = (starts[row_of, likely][:, :, None] + ends.take(following)).reshape(rows, -1)
+    best = _best(margins, keep)
+    kept = margins[row_of, best]
+    which, more_tokens = np.divmod(best, width)
+    from_token = likely[row_of, which]
+    to_token = from_token + more_tokens
+    counts = (kept > FORBIDDEN / 2).sum(axis=1).tolist()
+    # No less than the best span: of those far below the best start and the best end nothing is left to add up.
+    masses = np.maximum(_masses(starts, ends, width), kept[:, 0]).tolist()
+    found = []
+    for row, (count, mass) in enumerate(zip(counts, masses, strict=True)):
+        logits = None
+        if with_logits and count == keep:
+            tokens = slice(int(first[row]), int(last[row]))
+            # Copies: a view would keep the whole batch for as long as the item is read.
+            logits = SpanLogits(
+                starts[row, tokens].copy(), end_logits[row, tokens].copy(), int(first[row]), max_answer_tokens
+            )
+        listed = from_token[row, :count], to_token[row, :count], kept[row, :count]
+        found.append(WindowSpans(*listed, mass if count else -math.inf, logits))
+    return found
+
+
+def _best(values: Floats, keep: int) -> Ints:
+    """Where the ``keep`` greatest of each row stand, the greatest first, among equals the first.
+
+    A stable argsort, as a sort of integers that numpy vectorises: a value's bits, in its order, above its place.
+    """
+    bits = (values + np.float32(0)).view(np.int32)
+    ordered = np.where(bits < 0, bits ^ np.int32(0x7FFFFFFF), bits)
+    keys = (np.invert(ordered).astype(np.int64) << 32) | np.arange(values.shape[1])
+    keys.sort(axis=1)
+    return keys[:, :keep] & 0xFFFFFFFF
+
+
+def _masses(starts: Floats, ends: Floats, width: int) -> Doubles:
+    """log Σ exp(margin) over all spans of each row; −∞ where they lie 700 below the best start and end."""
+    best_start, best_end = (part.max(axis=1, keepdims=True).astype(np.float64) for part in (starts, ends))
+    weights = _slide(np.add, np.exp(ends - best_end), width)
+    weights *= np.exp(starts - best_start)
+    # Added up one by one: padding that follows changes nothing.
+    sums = np.add.accumulate(weights, axis=1)[:, -1:]
+    with np.errstate(divide="ignore"):
+        masses: Doubles = np.log(sums) + best_start + best_end
+    return masses[:, 0]
+
+
+def _slide(combine: np.ufunc, values: NDArray[Any], width: int) -> NDArray[Any]:
+    """All windows of ``width`` neighbours in a row, each combined to one: by windows of 1, 2, 4 … that make it up."""
+    length = values.shape[1] - width + 1
+    size, done = 1, 0
+    result: NDArray[Any] | None = None
+    for bit in range(width.bit_length()):
+        if bit:
+            values = combine(values[:, :-size], values[:, size:])
+            size *= 2
+        if width & size:
+            part = values[:, done : done + length]
+            result = part if result is None else combine(result, part)
+            done += size
+    if result is None:
+        raise ValueError(f"a window of {width} holds nothing")
+    return result
+
+
+def scores(margins: Sequence[float], masses: Sequence[float]) -> tuple[list[float], float]:
+    """Each margin's score, and the null's, given the mass of every window of the item."""
+    peak = max(0.0, *masses)
+    total = peak + math.log(math.exp(-peak) + math.fsum(math.exp(mass - peak) for mass in masses))
+    return [min(1.0, math.exp(margin - total)) for margin in margins], math.exp(-total)

@@ -1,0 +1,116 @@
+"""From names of models to runners that are loaded, healthy and warm, all on one backend of one core.
+
+TorchScript runs code as it is loaded. So nothing is loaded but artifacts below the artifact root, or fetched from the
+remote root into its cache, whose files have the digests of their manifest.
+"""
+
+import gc
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from corelane.artifacts.calibration import read_calibration
+from corelane.artifacts.manifest import COMPILE_HERE, Artifact, check_manifest, find_artifact, missing_instructions
+from corelane.artifacts.remote import RemoteRoot
+from corelane.engine.backends.protocol import Backend, open_backend
+from corelane.engine.memory import resident_bytes
+from corelane.engine.null import NullRunner
+from corelane.engine.runner import UNLIMITED, QueryRunner, Runner, RunnerLimits
+from corelane.errors import ArtifactRefused, CorelaneError
+from corelane.log import get_logger
+
+log = get_logger(__name__)
+
+
+@dataclass(slots=True)
+class Loader:
+    """Loads models for one core. ``remote`` is asked for what is not below ``root``.
+
+    ``memory_bytes`` is the device memory that models may take, where the device has its own.
+    """
+
+    target: str
+    root: Path
+    remote: RemoteRoot | None = None
+    limits: RunnerLimits = UNLIMITED
+    null_batch_s: float = 0.0
+    memory_bytes: int | None = None
+    _backend: Backend | None = field(default=None, init=False)
+
+    def resolve(self, name: str, known: str | None = None) -> str:
+        """The version that a model's name means here: the one known if it is here, else the newest.
+
+        Raises ArtifactRefused if there is none.
+        """
+        if self.target == "null":
+            return NullRunner.version
+        if known is not None:
+            with suppress(ArtifactRefused):
+                return self._find(known).manifest.version_id
+        try:
+            return find_artifact(self.root, name, self.target).manifest.version_id
+        except ArtifactRefused:
+            newest = None if self.remote is None else self.remote.newest(name, self.target)
+            if newest is None:
+                raise
+            return newest
+
+    def describe(self, version: str) -> dict[str, Any]:
+        """What the API shows of a version, without loading it; raises ArtifactRefused."""
+        if self.target == "null":
+            return NullRunner(version).summary
+        artifact = self._find(version)
+        calibration = read_calibration(artifact.path, artifact.manifest.version)
+        return artifact.summary(calibrated=calibration is not None)
+
+    def load(self, version: str, manifest: str = "", *, renew: bool = False) -> QueryRunner:
+        """A runner, healthy and warm in every bucket; raises ArtifactRefused or LoadFailed, SetupError if there is no
+        such backend here, RuntimeLost or CoreLost if it can do no more.
+
+        ``manifest`` is the digest its manifest must have, any if empty; ``renew`` asks the remote root whether it has
+        another by now. What does not load leaves nothing behind.
+        """
+        started = time.monotonic()
+        if self.target == "null":
+            return NullRunner(version, self.null_batch_s)
+        artifact = self._find(version, manifest, renew=renew)
+        check_manifest(artifact, manifest)
+        if missing := missing_instructions(artifact.manifest):
+            log.warning("artifact_of_another_cpu", version=version, lacks=missing, advice=COMPILE_HERE)
+        if not artifact.manifest.verified:
+            log.warning("model_unverified", version=version, advice="run `corelane verify` where it is served")
+        if self._backend is None:
+            self._backend = open_backend(self.target, self.memory_bytes)
+            # The libraries stay: collecting garbage after a model has left, 0.1 s for all of them, would hold up the
+            # thread that answers, for far longer where the one that collects has a low priority.
+            gc.freeze()
+        runner = Runner.open(self._backend, artifact, self.limits)
+        try:
+            runner.health()
+            runner.warm_up()
+        except BaseException:
+            with suppress(CorelaneError):
+                runner.close()
+            raise
+        self.settle()
+        log.info("model_ready", version=runner.version, seconds=round(time.monotonic() - started, 2))
+        return runner
+
+    def settle(self) -> None:
+        """Give memory that is no longer used back to the system."""
+        if self._backend is not None:
+            self._backend.settle()
+
+    def held_bytes(self) -> int | None:
+        """Memory held where models lie, in bytes; None says that unloading gives none of it back for sure."""
+        return resident_bytes() if self._backend is None else self._backend.held_bytes()
+
+    def _find(self, version: str, manifest: str = "", *, renew: bool = False) -> Artifact:
+        try:
+            return find_artifact(self.root, version, self.target)
+        except ArtifactRefused:
+            if self.remote is None or (self.root / version.replace("@", "/") / self.target).exists():
+                raise
+            return self.remote.find(version, self.target, manifest, renew=renew)

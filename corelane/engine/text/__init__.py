@@ -1,0 +1,1 @@
+"""From text to arrays: tokenize, cut windows, read long contexts in chunks, cache contexts."""

@@ -1,0 +1,76 @@
+"""The command that installs an optional part of Corelane where it runs.
+
+No package index has Corelane: the command names the checkout it was installed from, else what the extra requires.
+"""
+
+import json
+import re
+import shlex
+import sys
+from collections.abc import Iterable, Iterator
+from importlib.metadata import PackageNotFoundError, distribution
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+NAME = "corelane"
+
+#: The folder that holds this package: a checkout, or a folder of installed packages.
+HOME = Path(__file__).resolve().parents[2]
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra into this interpreter's environment."""
+    checkout = _checkout()
+    if checkout is not None:
+        wanted = ["-e", f"{_near(checkout)}[{extra}]"]
+    else:
+        wanted = sorted(set(requirements(_requires(), extra))) or [f"{NAME}[{extra}]"]
+    return shlex.join([*_install(), *wanted])
+
+
+def requirements(requires: Iterable[str], extra: str) -> Iterator[str]:
+    """Yield what an extra needs, of a distribution's requirements; an extra may name others."""
+    requires = list(requires)
+    for each in requires:
+        requirement, _, marker = (part.strip() for part in each.partition(";"))
+        if not re.search(rf"extra == ['\"]{re.escape(extra)}['\"]", marker):
+            continue
+        if own := re.fullmatch(rf"{NAME}\[([^\]]+)\]", requirement.replace(" ", "")):
+            for other in own[1].split(","):
+                yield from requirements(requires, other)
+        else:
+            yield requirement
+
+
+def _checkout() -> Path | None:
+    """Return the checkout this package runs from, or was installed from; None if there is none any more."""
+    if (HOME / "pyproject.toml").is_file():
+        return HOME
+    try:
+        origin = json.loads(distribution(NAME).read_text("direct_url.json") or "{}")
+    except (PackageNotFoundError, ValueError):
+        return None
+    url = urlsplit(origin.get("url", ""))
+    folder = Path(unquote(url.path))
+    return folder if url.scheme == "file" and (folder / "pyproject.toml").is_file() else None
+
+
+def _requires() -> list[str]:
+    try:
+        return distribution(NAME).requires or []
+    except PackageNotFoundError:
+        return []
+
+
+def _install() -> list[str]:
+    python = _near(Path(sys.executable))
+    return [python, "-m", "pip", "install"] if find_spec("pip") else ["uv", "pip", "install", "--python", python]
+
+
+def _near(path: Path) -> str:
+    """Return a path as it is named from the working folder, where it lies below that."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return str(path)

@@ -1,0 +1,400 @@
+"""All settings, read once at an entry point and passed on from there; no other module reads the environment.
+
+Each field is also an environment variable: ``CORELANE_`` + the name in capitals. A file ``.env`` in the working
+folder and files in ``/run/secrets`` are read too. Names end in their unit.
+"""
+
+import os
+import socket
+from functools import cached_property
+from ipaddress import IPv4Network, IPv6Network, ip_address
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from dotenv import dotenv_values
+from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from corelane.fault_injection import arm
+from corelane.settings import rules
+from corelane.settings.names import UnknownName, find_unknown
+
+SECRETS_DIR = Path("/run/secrets")
+
+ENV_FILE = Path(".env")
+
+#: Set for processes whose parent has told of unknown names, so that each stands in the log once.
+NAMES_CHECKED = "_CORELANE_NAMES_CHECKED"
+
+Network = IPv4Network | IPv6Network
+
+
+class Settings(BaseSettings):
+    """One frozen record of every choice an operator can make."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="CORELANE_",
+        env_file=ENV_FILE,
+        secrets_dir=SECRETS_DIR if SECRETS_DIR.is_dir() else None,
+        frozen=True,
+        env_ignore_empty=True,
+        extra="ignore",
+        protected_namespaces=(),
+    )
+
+    # Places
+    redis_url: str = Field("redis://127.0.0.1:6379/0", description="Where Redis (or Valkey) listens, as a URL.")
+    data_dir: Path = Field(Path(".corelane"), description="Folder for everything kept on disk: Redis files, artifacts.")
+    artifacts_dir: Path | None = Field(
+        None, description="Folder of compiled artifacts; `artifacts` inside data_dir if unset."
+    )
+    artifacts_url: str | None = Field(
+        None,
+        pattern=r"^[a-z0-9+.-]+://.+",
+        description="Remote root of artifacts, an fsspec URL (s3://bucket/folder); kept in `fetched` in data_dir.",
+    )
+    files_dir: Path | None = Field(
+        None, description="Folder of large jobs' items, shared by API and keeper; `files` inside data_dir if unset."
+    )
+    files_url: str | None = Field(
+        None,
+        pattern=r"^[a-z0-9+.-]+://.+",
+        description="Where uploaded files and those of batches lie, an fsspec URL (s3://bucket/folder); `kept` inside "
+        "files_dir if unset.",
+    )
+    models_dir: Path = Field(
+        Path(__file__).resolve().parents[2] / "models", description="Folder of models that come with Corelane."
+    )
+
+    # What is served
+    model: str = Field(
+        "qa-minilm",
+        description="The model that `default` means: a name in models_dir, a local folder or a Hugging Face id.",
+    )
+    models: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="Further compiled models that every core loads, comma-separated names."
+    )
+    target: Literal["cpu", "inf1", "inf2", "trn1", "trn2", "cuda", "null"] = Field(
+        "cpu",
+        description="What the artifacts are compiled for: `cpu`, a Neuron chip (`inf1`, `inf2`, `trn1`, `trn2`), "
+        "`cuda` (NVIDIA GPUs), or `null`, which answers nothing, for measuring the queue alone.",
+    )
+
+    # HTTP
+    host: str = Field("127.0.0.1", description="Address the API listens on.")
+    port: int = Field(8000, ge=0, le=65535, description="Port the API listens on; 0 picks a free one.")
+    max_body_bytes: int = Field(8 * 1024 * 1024, ge=1024, description="Largest request body taken, in bytes.")
+    max_items: int = Field(10_000, ge=1, description="Most items taken in one job.")
+    max_upload_bytes: int = Field(
+        4 * 1024**3, ge=1024, description="Largest job taken as lines (NDJSON), in bytes; kept on disk, not in Redis."
+    )
+    max_upload_items: int = Field(10_000_000, ge=1, description="Most items taken in one job sent as lines.")
+    max_file_bytes: int = Field(
+        200 * 1024 * 1024, ge=1024, description="Largest file taken by /v1/files, in bytes; streamed to files_url."
+    )
+    max_file_lines: int = Field(50_000, ge=1, description="Most lines taken in a file for a batch.")
+    files_ttl_s: int = Field(
+        30 * 24 * 3600,
+        ge=3600,
+        description="Time files and finished batches are kept, unless asked otherwise, seconds.",
+    )
+    max_question_chars: int = Field(10_000, ge=1, description="Longest question taken, in characters.")
+    max_context_chars: int = Field(2_000_000, ge=1, description="Longest context taken, in characters.")
+    max_windows: int = Field(
+        20_000,
+        ge=1,
+        description="Most windows read of one item, which fails beyond; 2,000,000 characters of English have 2,000.",
+    )
+    max_wait_s: float = Field(60, ge=0, description="Longest time a request may wait for a job, in seconds.")
+    inline_results: int = Field(100, ge=0, description="Jobs of at most this many items carry results inline.")
+    results_ttl_s: int = Field(
+        7 * 24 * 3600, ge=60, description="Time a finished job and its results are kept, seconds."
+    )
+    gone_ttl_s: int = Field(
+        7 * 24 * 3600, ge=1, description="Time for which a job no longer kept is still known as such (410), in seconds."
+    )
+    idempotency_ttl_s: int = Field(
+        24 * 3600, ge=1, description="Time for which an `Idempotency-Key` stands for its first request, in seconds."
+    )
+
+    # Keys and limits
+    auth: Literal["auto", "required", "off"] = Field(
+        "auto",
+        description="Whether requests need an API key: `required`, `off`, or `auto`: where `host` is not loopback.",
+    )
+    open_metrics: bool = Field(True, description="Whether /metrics answers without a key; else the key needs `read`.")
+    submit_rate: str | None = Field(
+        None,
+        pattern=rules.RATE,
+        description="Requests that change something, of one owner or of one address without a key, as `20/second` or "
+        "`600/minute`; not limited if unset.",
+    )
+    read_rate: str | None = Field(
+        None, pattern=rules.RATE, description="Requests that only look, counted in the same way; not limited if unset."
+    )
+    trusted_hops: int = Field(
+        0, ge=0, le=10, description="Proxies before the API whose X-Forwarded-For, -Proto and -Host are believed."
+    )
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="Host names requests may be addressed to, comma-separated, `*.example.com` too; any if unset."
+    )
+    cors_origins: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="Origins of web pages that may call the API, comma-separated, or `*`; none by default."
+    )
+    body_timeout_s: float = Field(
+        30, gt=0, description="Longest silence in the middle of a request's body, in seconds."
+    )
+
+    max_connection_requests: int = Field(100, ge=1, description="Requests one connection may have under way.")
+    send_timeout_s: float = Field(
+        60, gt=0, description="Longest time a caller may take nothing of an answer, in seconds."
+    )
+
+    # Cores and dispatch
+    core: int | None = Field(None, ge=0, description="The core this process serves; set by `corelane worker`.")
+    core_host: str = Field(
+        default_factory=lambda: socket.gethostname().split(".")[0],
+        pattern=r"^[A-Za-z0-9_-]+$",
+        description="Host part of core names: letters, digits, `-` and `_`.",
+    )
+    cores: int | None = Field(None, ge=1, description="Cores `serve` starts workers for; all it finds if unset.")
+    slice_items: int = Field(32, ge=1, le=128, description="Most items in a slice.")
+    slice_tokens: int = Field(4096, ge=64, description="Most estimated tokens in a slice of several items.")
+    claim_tokens: int = Field(4096, ge=64, description="Estimated tokens a core keeps claimed ahead of its batches.")
+    claim_refs: int = Field(128, ge=1, le=1000, description="Most slices a core claims at a time.")
+    max_outstanding_tokens: int = Field(
+        50_000_000, ge=1000, description="Estimated tokens that may wait in all; jobs beyond are refused with 429."
+    )
+    max_owner_tokens: int = Field(
+        25_000_000, ge=1000, description="Estimated tokens that may wait for one API key; jobs beyond get 429."
+    )
+    max_owners: int = Field(
+        10_000, ge=1, description="Texts sent as keys that may have work or files where keys are not checked; then 429."
+    )
+    feed_tokens: int = Field(
+        2_000_000, ge=1000, description="Estimated tokens of a job sent as lines that are in Redis at a time."
+    )
+    batch_wait_s: float = Field(
+        0, ge=0, le=1, description="Time an idle core waits for a batch to fill before it runs, in seconds."
+    )
+    latency_target_s: float = Field(
+        0.04,
+        gt=0,
+        description="Time one batch may take while several API keys ask, in seconds; half as much again for one alone.",
+    )
+    context_cache_tokens: int = Field(
+        2_000_000, ge=0, description="Tokens of contexts a core keeps for later questions on them; 25 bytes each."
+    )
+    linger_s: float = Field(1.0, ge=0, description="Time an idle drain waits for work before it ends, in seconds.")
+    drain_s: float = Field(60, gt=0, description="Longest time one drain task runs before it rings itself, in seconds.")
+    lease_s: float = Field(6, gt=1, description="Time a lease lasts without being renewed, in seconds.")
+    heartbeat_s: float = Field(1, gt=0, description="Time between a core's heartbeats, in seconds.")
+    stuck_s: float = Field(
+        300, gt=1, description="A core whose batch takes longer than this no longer renews its leases, in seconds."
+    )
+    load_share: float = Field(
+        0.25,
+        gt=0,
+        le=1,
+        description="Share of a host's cores that load models at a time while they serve; at least one.",
+    )
+    max_attempts: int = Field(3, ge=1, description="Attempts an item gets before it fails with `worker_lost`.")
+    sweep_s: float = Field(1, gt=0, description="Time between the keeper's sweeps, in seconds.")
+    bell_grace_s: float = Field(3, gt=0, description="Waiting work untouched for this long is rung for again, seconds.")
+
+    # Accelerator cores
+    exec_timeout_s: int = Field(
+        30, ge=1, description="Longest time a forward pass on a Neuron core may take, in seconds; below `stuck_s`."
+    )
+    core_restarts: int = Field(
+        5, ge=0, description="Restarts of a core's process within ten minutes, after which it goes out of service."
+    )
+    stagger_s: float | None = Field(
+        None,
+        ge=0,
+        description="Time between the starts of two workers of `serve`; 2 s on Neuron, none on CPUs if unset.",
+    )
+    device_memory_bytes: int | None = Field(
+        None,
+        ge=1,
+        description="Device memory that the models of one worker may take; what `neuron-ls` or the chip says if unset.",
+    )
+    neuron_numbering: Literal["global", "local"] = Field(
+        "global",
+        description="How Neuron cores are numbered where only some devices are seen: `global` as on the host, `local` "
+        "from 0.",
+    )
+
+    # Webhooks
+    webhook_secret: SecretStr | None = Field(
+        None, description="Secret that signs webhooks, `whsec_` + base64; jobs with a webhook are refused without it."
+    )
+    webhook_previous_secret: SecretStr | None = Field(
+        None, description="The secret before it: while both are set, both sign, and receivers change when they like."
+    )
+    webhook_allowed_networks: Annotated[tuple[Network, ...], NoDecode] = Field(
+        (),
+        description="Private networks webhooks may go to, by http and on any port too, comma-separated CIDRs; none by "
+        "default.",
+    )
+    webhook_allow_http: bool = Field(False, description="Whether webhooks may go to public addresses by plain http.")
+    webhook_proxy: str | None = Field(
+        None,
+        pattern=r"^http://[^/@\s]+$",
+        description="A proxy that posts webhooks, `http://host:port`; it resolves their names and guards private "
+        "addresses (Smokescreen does).",
+    )
+    webhook_timeout_s: float = Field(
+        15, gt=0, le=300, description="Longest time one attempt at a webhook takes, from its first step to its last, s."
+    )
+    webhook_retries_s: Annotated[tuple[float, ...], NoDecode] = Field(
+        rules.RETRY_PAUSES_S,
+        description="Pauses before the second and later attempts at a webhook, comma-separated seconds; 5 s to 10 h, "
+        "27 h in all, by default.",
+    )
+    webhook_inline_bytes: int = Field(
+        16 * 1024, ge=0, description="Results of at most this many bytes are in the webhook's payload; 0: never."
+    )
+    webhook_threads: int = Field(64, ge=1, le=1000, description="Webhooks that one process posts at a time.")
+    webhook_host_threads: int = Field(
+        4, ge=1, description="Webhooks under way to one host at a time; one, once it has failed."
+    )
+    webhook_circuit_failures: int = Field(
+        5, ge=1, description="Failures of a host in a row, after which its webhooks wait."
+    )
+    webhook_circuit_s: float = Field(
+        60, gt=0, description="Time they wait before one is tried, in seconds; doubled each time it fails, to 32 times."
+    )
+    webhook_dead_ttl_s: int = Field(
+        30 * 24 * 3600, ge=60, description="Time a webhook that was given up is kept for redelivery, in seconds."
+    )
+    public_url: str | None = Field(
+        None,
+        pattern=r"^https?://\S+$",
+        description="Where callers reach the API, for absolute links in webhooks; relative ones if unset.",
+    )
+
+    # Flower
+    flower_host: str = Field("127.0.0.1", description="Address Flower listens on.")
+    flower_port: int = Field(5555, ge=0, le=65535, description="Port Flower listens on; 0 picks a free one.")
+    flower_user: str = Field("corelane", description="User name for Flower.")
+    flower_password: SecretStr | None = Field(None, description="Password for Flower; generated and shown if unset.")
+
+    # The command line
+    url: str | None = Field(
+        None,
+        pattern=r"^https?://[^/\s]+",
+        description="The service that commands ask; the one of this machine if unset.",
+    )
+    api_key: SecretStr | None = Field(None, description="API key that commands send to a service; none if unset.")
+
+    # Chaos runs
+    fault_points: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="For chaos runs only: where a process kills itself, comma-separated `point:probability`."
+    )
+    null_batch_s: float = Field(
+        0, ge=0, description="For chaos runs only: time one batch of the null engine takes, in seconds."
+    )
+
+    # Logs
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="Least severity that is logged."
+    )
+    log_format: Literal["auto", "json", "pretty"] = Field(
+        "auto", description="One JSON object a line, or coloured text; auto: text on a terminal only."
+    )
+
+    @field_validator(
+        *("models", "webhook_allowed_networks", "webhook_retries_s", "fault_points", "allowed_hosts", "cors_origins"),
+        mode="before",
+    )
+    @classmethod
+    def _split_commas(cls, value: object) -> object:
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+    _check_redis_url = field_validator("redis_url")(rules.check_redis_url)
+    _check_points = field_validator("fault_points")(rules.check_points)
+    _check_origins = field_validator("cors_origins")(rules.check_origins)
+    _check_hosts = field_validator("allowed_hosts")(rules.check_hosts)
+    _check_pauses = field_validator("webhook_retries_s")(rules.check_pauses)
+    _check_secrets = field_validator("webhook_secret", "webhook_previous_secret")(rules.check_secret)
+
+    @cached_property
+    def requires_keys(self) -> bool:
+        """Whether the API answers only to those with a key."""
+        return self.auth == "required" or (self.auth == "auto" and not is_loopback(self.host))
+
+    @cached_property
+    def artifact_root(self) -> Path:
+        """The folder of artifacts, resolved."""
+        return (self.artifacts_dir or self.data_dir / "artifacts").resolve()
+
+    @cached_property
+    def fetched_root(self) -> Path:
+        """The cache of artifacts from ``artifacts_url``, resolved."""
+        return (self.data_dir / "fetched").resolve()
+
+    @cached_property
+    def armed_faults(self) -> dict[str, float]:
+        """Fault points by name, with their probabilities; empty but in chaos runs."""
+        return arm(self.fault_points)
+
+    @cached_property
+    def files_root(self) -> Path:
+        """The folder of large jobs' items, resolved."""
+        return (self.files_dir or self.data_dir / "files").resolve()
+
+    def environment(self, **changes: object) -> dict[str, str]:
+        """The whole environment for a child process that must see these settings, with ``changes`` on top."""
+        env = dict(os.environ) | {NAMES_CHECKED: "1"}
+        values = {name: getattr(self, name) for name in type(self).model_fields} | changes
+        for name, value in values.items():
+            key = f"CORELANE_{name.upper()}"
+            if value is None:
+                env.pop(key, None)
+            elif isinstance(value, SecretStr):
+                env[key] = value.get_secret_value()
+            elif isinstance(value, tuple):
+                env[key] = ",".join(str(part) for part in value)
+            else:
+                env[key] = str(value)
+        return env
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach what listens there."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def neuron_environment() -> dict[str, str]:
+    """What the environment of this process says to the Neuron runtime: every variable that begins with NEURON_."""
+    return {name: value for name, value in os.environ.items() if name.startswith("NEURON_")}
+
+
+def read_settings(**given: Any) -> Settings:
+    """Return the settings, with what a command line gave on top; None stands for "not given".
+
+    Raises SettingsError with a sentence for each wrong value.
+    """
+    given = {name: value for name, value in given.items() if value is not None}
+    try:
+        return Settings(**given)
+    except ValidationError as error:
+        raise rules.SettingsError(list(rules.refusals(error, Settings.model_fields, given))) from None
+
+
+def unknown_names() -> list[UnknownName]:
+    """Return what the environment, `.env` and the secrets name like settings and is none; they do nothing."""
+    files = [path.name for path in SECRETS_DIR.iterdir()] if SECRETS_DIR.is_dir() else []
+    written = dotenv_values(ENV_FILE, interpolate=False) if ENV_FILE.is_file() else {}
+    return find_unknown([*os.environ, *written, *files], Settings.model_fields)
+
+
+def names_were_checked() -> bool:
+    """Whether the process that started this one has looked for unknown names, and told of them."""
+    return NAMES_CHECKED in os.environ

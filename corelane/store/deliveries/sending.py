@@ -1,0 +1,153 @@
+"""Deliveries as their sender sees them: which are due, what is posted, and what came of it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import orjson
+
+from corelane.settings import Settings
+from corelane.store.jobs.records import JobRecord
+from corelane.store.link.blocking import Link, pairs
+
+#: A delivery that was handed out is due again after this time unless its sender holds it, in seconds: what a killed
+#: sender had under way goes out again within five, however long an attempt may take.
+LEASE_S = 3.0
+
+#: A sender holds what it has under way this often, in seconds.
+HOLD_S = 0.75
+
+#: A sender that has nothing to do looks again when something is due, after this at the latest, in seconds; whatever
+#: changes wakes it before.
+LOOK_S, LEAST_LOOK_S = 1.0, 0.01
+
+State = Literal["pending", "delivered", "gone", "dead"]
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One event for one receiver; ``id`` and the payload stay the same over all attempts.
+
+    ``tries`` counts the attempts of this round, ``attempts`` those before a redelivery as well. Until the payload is
+    fixed, ``data`` holds the event's data as JSON, or ``job`` the job as it stood.
+    """
+
+    id: str
+    event: str
+    subject: str
+    owner: str
+    url: str
+    host: str
+    state: State
+    at_ms: int
+    tries: int
+    attempts: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    payload: bytes | None = None
+    data: bytes | None = None
+    job: JobRecord | None = None
+
+    @classmethod
+    def parse(cls, delivery: str, raw: Mapping[bytes, bytes]) -> "Delivery":
+        """A delivery's hash as a record."""
+        text = {key.decode(): value.decode() for key, value in raw.items() if key not in (b"payload", b"data")}
+        record = text.get("record")
+        facts = {} if record is None else {k.encode(): str(v).encode() for k, v in orjson.loads(record).items()}
+        return cls(
+            id=delivery,
+            event=text["event"],
+            subject=text["subject"],
+            owner=text["owner"],
+            url=text["url"],
+            host=text["host"],
+            state=text["state"],  # type: ignore[arg-type]  # written by the store's scripts alone
+            at_ms=int(text["at_ms"]),
+            tries=int(text["tries"]),
+            attempts=int(text["attempts"]),
+            headers=orjson.loads(text["headers"]),
+            payload=raw.get(b"payload"),
+            data=raw.get(b"data"),
+            job=JobRecord.parse(text["subject"], facts) if facts else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt as the log keeps it; ``status`` is 0 if the receiver gave none."""
+
+    at_ms: int
+    status: int
+    duration_ms: int
+    error: str | None
+    snippet: str
+
+    @classmethod
+    def decode(cls, text: bytes | str) -> "Attempt":
+        """Read an attempt back from the log."""
+        return cls(*orjson.loads(text))
+
+    def encode(self) -> bytes:
+        """The text that stands in the log."""
+        return orjson.dumps((self.at_ms, self.status, self.duration_ms, self.error, self.snippet))
+
+
+class DeliveryStore:
+    """Hands out due deliveries and keeps what came of them. Not thread-safe: one for each thread."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._link = Link(settings.redis_url)
+
+    def take(self, limit: int, lease_s: float = LEASE_S) -> list[str]:
+        """Ids of deliveries to try now, at most so many; each is handed out again unless it is held or reported."""
+        taken = self._link.run("take_due", limit, int(1000 * lease_s), self._settings.webhook_host_threads)
+        return [delivery.decode() for delivery in taken]
+
+    def hold(self, deliveries: Sequence[str]) -> None:
+        """Show that their sender is still at them."""
+        self._link.run("hold", int(1000 * LEASE_S), *deliveries)
+
+    def wait(self) -> None:
+        """Until something may be due, or a moment is over."""
+        first = self._link("ZRANGE", "cl:due", 0, 0, "WITHSCORES")
+        left_s = (float(first[1]) - self.now_ms()) / 1000 if first else LOOK_S
+        self._link("BLPOP", "cl:wake:couriers", min(LOOK_S, max(LEAST_LOOK_S, left_s)))
+
+    def get(self, delivery: str) -> Delivery | None:
+        """A delivery, or None once it is forgotten."""
+        raw = dict(pairs(self._link("HGETALL", f"cl:delivery:{delivery}")))
+        return Delivery.parse(delivery, raw) if raw else None
+
+    def fix(self, delivery: str, payload: bytes) -> bytes | None:
+        """Keep the bytes of an event, and return those that any sender kept first; None if it was forgotten."""
+        fixed = self._link.run("fix", delivery, payload)
+        return None if fixed is None else bytes(fixed)
+
+    def report(
+        self,
+        delivery: str,
+        outcome: str,
+        attempt: Attempt,
+        *,
+        is_host_well: bool,
+        pause_s: float | None,
+        rest_s: float,
+        window_s: float,
+    ) -> str:
+        """Note an attempt; due again after ``pause_s``, or done, as it is after ``window_s`` in all. Its host rests for
+        ``rest_s``. The state it has now, or nothing if it was forgotten meanwhile.
+        """
+        settings = self._settings
+        pause_ms = -1 if pause_s is None else int(1000 * pause_s)
+        state = self._link.run(
+            "report",
+            *(delivery, outcome, int(is_host_well), pause_ms, int(1000 * rest_s), attempt.encode()),
+            *(settings.results_ttl_s, settings.webhook_dead_ttl_s, int(1000 * window_s)),
+            *(settings.webhook_host_threads, settings.webhook_circuit_failures, int(1000 * settings.webhook_circuit_s)),
+        )
+        return str(state.decode())
+
+    def now_ms(self) -> int:
+        """Redis' own time."""
+        seconds, micros = self._link("TIME")
+        return int(seconds) * 1000 + int(micros) // 1000

@@ -1,0 +1,1 @@
+"""Jobs in the store: admission, records, events, results, listing, retries."""

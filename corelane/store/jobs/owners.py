@@ -1,0 +1,44 @@
+"""Owners where keys are not checked: any text sent as a key makes one, so their number is bounded.
+
+An owner has its place from the first request that may keep something, and for as long as anything of it is kept.
+"""
+
+import time
+from collections.abc import Callable
+
+from corelane.errors import Overloaded
+from corelane.store.link.aio import AsyncLink
+
+#: An owner that was let in is not asked for again by the same process for so long, in seconds.
+KNOWN_S = 60.0
+
+#: An owner without jobs and files loses its place after this long, in seconds; above KNOWN_S and the longest upload.
+IDLE_S = 3600
+
+#: Who finds no place is told to come back after this, in seconds.
+RETRY_AFTER_S = 600
+
+
+class Owners:
+    """Gives owners their places. One for each process."""
+
+    def __init__(self, link: AsyncLink, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._link = link
+        self._most = most
+        self._clock = clock
+        self._known: dict[str, float] = {}
+
+    async def admit(self, owner: str) -> None:
+        """Give an owner its place, or renew it; raises Overloaded if all are taken."""
+        now = self._clock()
+        if now - self._known.get(owner, float("-inf")) < KNOWN_S:
+            return
+        if not await self._link.run("own", owner, self._most):
+            raise Overloaded(
+                f"{self._most:,} texts were sent as keys here, which checks none: use one of those, or no key, or have "
+                "the operator raise CORELANE_MAX_OWNERS or check keys (CORELANE_AUTH=required)",
+                RETRY_AFTER_S,
+            )
+        if len(self._known) >= self._most:
+            self._known.clear()
+        self._known[owner] = now

@@ -1,0 +1,163 @@
+"""A job's record: what Redis holds of it, less its items and results, and how that is shown."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from corelane.domain.dispatch import PUBLIC
+from corelane.domain.ids import iso_time
+from corelane.domain.jobs import Counts, ItemError, Job, JobStatus, JobUrls, Options, Priority
+from corelane.domain.jobs import Promise as PromiseOnTheWire
+from corelane.store.jobs.admission import Promise
+
+#: Fields of a job's hash that may be missing, and are taken as they are.
+TEXTS = ("name", "retry_of", "asked", "webhook_url", "webhook_events", "file")
+NUMBERS = ("started_ms", "finished_ms", "expires_ms", "dropped", "keep_s", "kept_until_ms", "fed", "results_window")
+
+
+@dataclass(frozen=True, slots=True)
+class PromiseRecord:
+    """A job's promise as it is stored: times in milliseconds after its submission, all None without a forecast."""
+
+    position: int
+    tokens_ahead: int
+    expected_ms: int | None = None
+    earliest_ms: int | None = None
+    latest_ms: int | None = None
+
+    @classmethod
+    def of(cls, promise: Promise) -> "PromiseRecord":
+        """A promise just made."""
+        if promise.forecast is None:
+            return cls(promise.position, promise.tokens_ahead)
+        times = (promise.forecast.expected_s, promise.forecast.earliest_s, promise.forecast.latest_s)
+        return cls(promise.position, promise.tokens_ahead, *(round(1000 * seconds) for seconds in times))
+
+    @classmethod
+    def decode(cls, text: str | bytes) -> "PromiseRecord":
+        """Read a promise back from the store."""
+        return cls(*orjson.loads(text))
+
+    def encode(self) -> str:
+        """The text that stands in the store."""
+        times = (self.expected_ms, self.earliest_ms, self.latest_ms)
+        return orjson.dumps((self.position, self.tokens_ahead, *times)).decode()
+
+    def describe(self, created_ms: int) -> PromiseOnTheWire:
+        """The promise as callers see it."""
+        times = (self.expected_ms, self.earliest_ms, self.latest_ms)
+        finish_at, earliest_at, latest_at = (None if ms is None else iso_time(created_ms + ms) for ms in times)
+        return PromiseOnTheWire(
+            position=self.position,
+            tokens_ahead=self.tokens_ahead,
+            finish_at=finish_at,
+            earliest_at=earliest_at,
+            latest_at=latest_at,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """One job as it stood when it was read; results before item ``dropped`` are gone."""
+
+    id: str
+    status: JobStatus
+    version: str
+    total: int
+    created_ms: int
+    started_ms: int | None = None
+    finished_ms: int | None = None
+    succeeded: int = 0
+    failed: int = 0
+    canceled: int = 0
+    expired: int = 0
+    options: Options = field(default_factory=Options)
+    metadata: dict[str, str] = field(default_factory=dict)
+    owner: str = PUBLIC
+    priority: Priority = Priority.NORMAL
+    expires_ms: int | None = None
+    promise: PromiseRecord | None = None
+    dropped: int = 0
+    error: dict[str, str] | None = None
+    labels: list[str] = field(default_factory=list)
+    name: str | None = None
+    retry_of: str | None = None
+    #: The model that was asked for, of which ``version`` is what answers.
+    asked: str = ""
+    webhook_url: str | None = None
+    webhook_events: str | None = None
+    keep_s: int | None = None
+    kept_until_ms: int | None = None
+    #: The file its items stand in, if they were sent as lines, and how many of them were fed from it.
+    file: str | None = None
+    fed: int = 0
+    results_window: int | None = None
+    #: What stood under the indexes of the first items when the job was read; empty if nobody looked.
+    first_results: Sequence[bytes | None] = ()
+
+    @classmethod
+    def parse(cls, job: str, raw: dict[bytes, bytes], first_results: Sequence[bytes | None] = ()) -> "JobRecord":
+        """A job's hash as a record."""
+        values = {key.decode(): value for key, value in raw.items()}
+        known: dict[str, Any] = {name: values[name].decode() for name in TEXTS if name in values}
+        known |= {name: int(values[name]) for name in NUMBERS if name in values}
+        return cls(
+            id=job,
+            status=JobStatus(values["status"].decode()),
+            version=values["version"].decode(),
+            total=int(values["total"]),
+            created_ms=int(values["created_ms"]),
+            succeeded=int(values["succeeded"]),
+            failed=int(values["failed"]),
+            canceled=int(values["canceled"]),
+            expired=int(values["expired"]),
+            options=Options.model_validate_json(values["options"]),
+            metadata=orjson.loads(values["metadata"]),
+            owner=values["owner"].decode(),
+            priority=list(Priority)[int(values["priority"])],
+            promise=PromiseRecord.decode(values["promise"]) if "promise" in values else None,
+            error=orjson.loads(values["error"]) if "error" in values else None,
+            labels=orjson.loads(values["labels"]) if "labels" in values else [],
+            first_results=first_results,
+            **known,
+        )
+
+    def describe(self) -> Job:
+        """The job as callers see it, without results. Addresses are relative to the service."""
+        home = f"/v1/jobs/{self.id}"
+        return Job(
+            id=self.id,
+            name=self.name,
+            status=self.status,
+            model=self.version,
+            counts=Counts(
+                total=self.total,
+                succeeded=self.succeeded,
+                failed=self.failed,
+                canceled=self.canceled,
+                expired=self.expired,
+            ),
+            priority=self.priority,
+            created_at=iso_time(self.created_ms),
+            started_at=None if self.started_ms is None else iso_time(self.started_ms),
+            finished_at=None if self.finished_ms is None else iso_time(self.finished_ms),
+            expires_at=None if self.expires_ms is None else iso_time(self.expires_ms),
+            kept_until=None if self.kept_until_ms is None else iso_time(self.kept_until_ms),
+            promise=None if self.promise is None else self.promise.describe(self.created_ms),
+            error=None if self.error is None else ItemError(**self.error),
+            results_from=self.dropped,
+            retry_of=self.retry_of,
+            urls=JobUrls(
+                self=home,
+                results=f"{home}/results",
+                cancel=f"{home}/cancel",
+                events=f"{home}/events",
+                deliveries=f"{home}/deliveries",
+                retry=f"{home}/retry",
+            ),
+            options=self.options,
+            metadata=self.metadata,
+            labels=self.labels,
+        )

@@ -1,0 +1,75 @@
+"""What of a final job was not answered, and the items that were asked: read back for a retry.
+
+Items of a job are in Redis as long as it is kept if any of them did not succeed; those of a job sent as lines stand in
+its file.
+"""
+
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from pathlib import Path
+
+import orjson
+
+from corelane.domain.jobs import JobStatus
+from corelane.errors import ItemsLost
+from corelane.store.jobs.payloads import Row, decode_slice
+from corelane.store.jobs.records import JobRecord
+from corelane.store.jobs.results import LOOK_ITEMS, read_results
+from corelane.store.link.aio import AsyncLink
+from corelane.store.link.blocking import pairs
+
+
+async def unanswered(link: AsyncLink, record: JobRecord) -> AsyncIterator[list[int]]:
+    """Indexes of a final job's items that did not succeed, in order and in parts."""
+    if record.dropped:
+        bits = await link("GET", f"cl:dropped:{{{record.id}}}")
+        yield [index for index in set_bits(bits or b"") if index < record.dropped]
+    at = record.dropped
+    while at < record.total:
+        results = await read_results(link, record, at, LOOK_ITEMS)
+        yield [result["index"] for result in results if result["status"] != JobStatus.SUCCEEDED]
+        at += len(results)
+
+
+def set_bits(bits: bytes) -> Iterator[int]:
+    """The indexes of a bitmap's bits that are set, in order; the first is the highest of the first byte."""
+    for place, byte in enumerate(bits):
+        if byte:
+            yield from (8 * place + bit for bit in range(8) if byte & (128 >> bit))
+
+
+async def read_contexts(link: AsyncLink, job: str) -> dict[int, str]:
+    """The contexts that a job's items share, by number, in order."""
+    flat = await link("HGETALL", f"cl:contexts:{{{job}}}")
+    return {int(number): text.decode() for number, text in sorted(pairs(flat), key=lambda pair: int(pair[0]))}
+
+
+async def read_rows(link: AsyncLink, record: JobRecord, indexes: Sequence[int]) -> list[Row]:
+    """Items of a job that has no file; raises ItemsLost if one is not there."""
+    rows: dict[int, Row] = {}
+    for first, payload in pairs(await link("HGETALL", f"cl:in:{{{record.id}}}")):
+        rows |= enumerate(decode_slice(payload), int(first))
+    if missing := sum(index not in rows for index in indexes):
+        raise items_lost(record, missing)
+    return [rows[index] for index in indexes]
+
+
+def copy_lines(source: Path, target: Path, indexes: Iterable[int]) -> tuple[int, int]:
+    """Copy items, in order of their indexes, from one job's file to another's; how many, and their tokens.
+
+    Raises FileNotFoundError if the source is gone, EOFError if it ends before an item.
+    """
+    count = tokens = 0
+    with source.open("rb") as lines, target.open("wb") as out:
+        numbered = enumerate(lines)
+        for wanted in indexes:
+            line = next((line for index, line in numbered if index == wanted), None)
+            if line is None:
+                raise EOFError
+            out.write(line)
+            count, tokens = count + 1, tokens + orjson.loads(line)[-1]
+    return count, tokens
+
+
+def items_lost(record: JobRecord, count: int) -> ItemsLost:
+    """The error for items that cannot be asked again because they are not there any more."""
+    return ItemsLost(f"{count:,} of the {record.total:,} items of {record.id} are gone: send them again as a new job")

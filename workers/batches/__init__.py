@@ -1,0 +1,1 @@
+"""The batch loop: carry file batches on from step to step."""

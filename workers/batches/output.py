@@ -1,0 +1,184 @@
+"""The way out: the plan is gone through, and each line gets its outcome, in the output file or in the error file.
+
+Both are written under fresh ids and known only by the step that ends the batch: whoever dies before, or finds that
+another was first, has written files that nobody knows, and that are deleted.
+"""
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from corelane.domain.batch_lines import PlannedLine, answered, not_answered
+from corelane.domain.batches import BatchError, BatchStatus, RequestCounts
+from corelane.domain.ids import new_id
+from corelane.domain.jobs import JobStatus
+from corelane.errors import Unavailable
+from corelane.fault_injection import reach
+from corelane.storage import Writer
+from corelane.store.batches import BatchRecord, Group, NewFile
+from corelane.store.files import file_fields
+from workers.batches.context import Desk
+
+#: Results read in one page, and lines gathered before they are written, in bytes.
+PAGE, WRITE_BYTES = 500, 1024 * 1024
+
+#: Why lines without an answer have none: by how their batch ended, then by what became of their job.
+UNANSWERED = {
+    "cancelled": ("batch_cancelled", "the batch was cancelled before this line was answered"),
+    "expired": ("batch_expired", "the completion window ended before this line was answered"),
+}
+DROPPED = ("results_dropped", "the result of this line was dropped from its job before the batch had read it")
+JOB_GONE = ("job_gone", "the job that was to answer this line was deleted")
+JOB_ENDED = {
+    JobStatus.CANCELED: ("canceled", "the job that was to answer this line was canceled"),
+    JobStatus.EXPIRED: ("expired", "the job that was to answer this line expired"),
+}
+
+Outcome = dict[str, Any] | None
+
+
+async def conclude(desk: Desk, record: BatchRecord, to: BatchStatus, errors: Sequence[BatchError] = ()) -> bool:
+    """Write both files and end a batch; False, with nothing left behind, if it does not stand where it was seen."""
+    output, failures = OutcomeFile(desk), OutcomeFile(desk)
+    try:
+        counts = await _write(desk, record, to, output, failures)
+        files = [each.close(record, name) for each, name in ((output, "output"), (failures, "errors"))]
+        reach("batch.files_written", desk.settings.armed_faults)
+        fields: dict[str, Any] = {"counts": counts.model_dump()}
+        if errors:
+            fields["errors"] = [error.model_dump() for error in errors]
+        for name, file in zip(("output_file", "error_file"), files, strict=True):
+            if file is not None:
+                fields[name] = file.id
+        known = [file for file in files if file is not None]
+        kept = await desk.batches.step(record, desk.name, to, fields, known, desk.settings.files_ttl_s)
+    except Unavailable:
+        # Where Redis did not answer, the step may have been taken: what it made known must stay.
+        if not await _is_known(desk, output, failures):
+            output.discard()
+            failures.discard()
+        raise
+    except BaseException:
+        output.discard()
+        failures.discard()
+        raise
+    if not kept:
+        output.discard()
+        failures.discard()
+        return False
+    for group in record.groups:
+        await desk.jobs.drop_final(group.job)
+    desk.clear(record)
+    return True
+
+
+async def _is_known(desk: Desk, *files: "OutcomeFile") -> bool:
+    """Whether a file may be known by now; what cannot be told is left to the tidying."""
+    ids = [file.writer.name for file in files if file.writer is not None]
+    try:
+        return any(await desk.files.known(ids))
+    except Unavailable:
+        return True
+
+
+async def _write(
+    desk: Desk, record: BatchRecord, to: BatchStatus, output: "OutcomeFile", failures: "OutcomeFile"
+) -> RequestCounts:
+    """Each line's outcome into one of the files; how many there were of each."""
+    counts = RequestCounts()
+    sources = [outcomes(desk, group) for group in record.groups]
+    for line in read_plan(desk, record):
+        counts.total += 1
+        result: Outcome = None
+        code = line.error
+        if line.group is not None and line.group < len(sources):
+            result = await anext(sources[line.group], None)
+            code = record.groups[line.group].refused or why(result, to)
+        elif code is None:
+            code = UNANSWERED.get(to, JOB_GONE)
+        if result is not None and code is None:
+            counts.completed += 1
+            output.add(answered(record.id, line, result))
+        else:
+            unanswered, message = code or JOB_GONE
+            counts.failed += (unanswered, message) not in UNANSWERED.values()
+            failures.add(not_answered(record.id, line, unanswered, message))
+        await desk.stay()
+    return counts
+
+
+def read_plan(desk: Desk, record: BatchRecord) -> Iterator[PlannedLine]:
+    """What becomes of each line; nothing if the batch never came so far."""
+    if record.plan is None:
+        return
+    with (desk.settings.files_root / record.plan).open("rb") as plan:
+        for line in plan:
+            yield PlannedLine.decode(line)
+
+
+async def outcomes(desk: Desk, group: Group) -> AsyncIterator[Outcome]:
+    """The stored results of a group in order; ends early if there is no job."""
+    record = None if group.refused is not None else await desk.jobs.get(group.job)
+    if record is None:
+        return
+    for _ in range(record.dropped):
+        yield {"status": "dropped"}
+    at = record.dropped
+    while page := await desk.jobs.results(record, at, PAGE):
+        for result in page:
+            yield result
+        at += len(page)
+
+
+def why(result: Outcome, to: BatchStatus) -> tuple[str, str] | None:
+    """Why a line has no answer; None if it has one."""
+    if result is None:
+        return UNANSWERED.get(to, JOB_GONE)
+    status = result["status"]
+    if status == JobStatus.SUCCEEDED:
+        return None
+    if status == "dropped":
+        return DROPPED
+    if (to, status) in (("cancelled", "canceled"), ("expired", "expired"), ("cancelled", "expired")):
+        return UNANSWERED[to]
+    if result["error"] is not None:
+        return result["error"]["code"], result["error"]["detail"]
+    return JOB_ENDED.get(JobStatus(status), JOB_GONE)
+
+
+@dataclass
+class OutcomeFile:
+    """A file that is begun with its first line; without one there is none."""
+
+    desk: Desk
+    writer: Writer | None = None
+    size: int = 0
+    pending: bytearray = field(default_factory=bytearray)
+
+    def add(self, line: bytes) -> None:
+        """One more line."""
+        if self.writer is None:
+            self.writer = self.desk.storage.create(new_id("file"))
+        self.pending += line
+        if len(self.pending) >= WRITE_BYTES:
+            self._flush(self.writer)
+
+    def close(self, record: BatchRecord, name: str) -> NewFile | None:
+        """The file, whole in the storage; to be made known."""
+        if self.writer is None:
+            return None
+        self._flush(self.writer)
+        self.writer.close()
+        ttl_s = record.output_ttl_s or self.desk.settings.files_ttl_s
+        fields = file_fields("batch_output", f"{record.id}_{name}.jsonl", self.size)
+        return NewFile(self.writer.name, ttl_s * 1000, fields)
+
+    def discard(self) -> None:
+        """Nothing is left of it."""
+        if self.writer is not None:
+            self.writer.discard()
+
+    def _flush(self, writer: Writer) -> None:
+        data, self.pending = bytes(self.pending), bytearray()
+        writer.write(data)
+        self.size += len(data)

@@ -1,0 +1,281 @@
+"""The process of one core: its models, a heartbeat, and the connection it claims work on.
+
+Start order: leave the core alone for as long as its errors ask; take back what a dead predecessor held, look at what is
+wanted; then, for each model, load, health check, warm up, announce, ring, claim. Stop order: finish the batch, say
+good-bye (another core is rung for what waits), close. A model that does not load leaves the process up, with its reason
+in the heartbeat: others keep serving.
+
+An accelerator's error that this process cannot outlive, in a batch or while a model loads, ends it, with a note for the
+one that Celery starts instead: that one goes on, waits and tries again, or stays up without touching the core, and says
+that it is out of service.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+
+import orjson
+
+from corelane.artifacts.remote import RemoteRoot
+from corelane.domain.dispatch import Core
+from corelane.engine.loader import Loader
+from corelane.engine.runner import QueryRunner, RunnerLimits
+from corelane.errors import CoreBusy, CoreLost, RuntimeLost, Unavailable
+from corelane.log import Outage, get_logger
+from corelane.settings import Settings
+from corelane.store.dispatch import Dispatch
+from corelane.store.fleet import Announcer, Pulse
+from corelane.store.plans import Plans
+from corelane.store.upkeep import Upkeep
+from workers.core.faults import FaultRecord, after_fault, after_start
+from workers.core.heartbeat import Vitals
+from workers.core.speed import SpeedMeter
+from workers.models.desired import ModelState
+from workers.models.serving import CoreModels
+
+log = get_logger(__name__)
+
+#: How often a process that waits for its core looks whether it has to stop, in seconds.
+LOOK_S = 0.2
+
+#: The exit status of a process that its core's errors ended.
+FAULT_STATUS = 70
+
+
+class CoreProcess:
+    """What one worker child holds. The drain uses it from the main thread, the heartbeat from its own."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        core: Core,
+        bell: str,
+        record: FaultRecord | None = None,
+        loader: Loader | None = None,
+    ) -> None:
+        """``loader`` stands in for the one that the settings make."""
+        self.settings = settings
+        self.core = core
+        self.bell = bell
+        self.models = CoreModels(
+            settings, loader or make_loader(settings), lambda: Plans(settings, str(core), bell), str(core), self.lose
+        )
+        self.dispatch = Dispatch(settings, str(core))
+        #: What the log is told of Redis being away, by the heartbeat and the drain together.
+        self.outage = Outage(log, "store")
+        #: The leases being worked on; the heartbeat renews them unless one batch takes too long.
+        self.leases: list[str] = []
+        self.vitals = Vitals(core)
+        self.retired = False
+        #: Why this process has to end, once a load has found out.
+        self.lost: CoreLost | RuntimeLost | None = None
+        self._on_shift = False
+        self._shift_lock = threading.Lock()
+        self._record = record or FaultRecord()
+        self._history = self._record.load()
+        self.meter = SpeedMeter()
+        #: State and reason that go before what the models say.
+        self._standing: tuple[str, str] | None = None
+        self._has_looked = False
+        self._has_served = False
+        self._announcer = Announcer(settings, str(core))
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._beat_on, name="heartbeat", daemon=True)
+
+    @property
+    def runners(self) -> dict[str, QueryRunner]:
+        """What answers here, by version; the drain's thread alone touches it."""
+        return self.models.runners
+
+    @property
+    def versions(self) -> list[str]:
+        """The versions this core answers for."""
+        return self.models.served()
+
+    @property
+    def state(self) -> str:
+        """starting, idle, busy or failed: the last only where nothing that is wanted could be loaded. After errors of
+        the core waiting, restarting or out_of_service.
+        """
+        if self._standing is not None:
+            return self._standing[0]
+        if self.leases:
+            return "busy"
+        if self.versions:
+            return "idle"
+        states = {model["state"] for model in self.models.describe()}
+        if not self._has_looked or states & {ModelState.WAITING, ModelState.LOADING, ModelState.LOADED}:
+            return "starting"
+        return "failed" if ModelState.FAILED in states else "idle"
+
+    def start(self, should_stop: Callable[[], bool]) -> None:
+        """Begin to live in public, and to load what is wanted, in its time if the core had errors; models that are
+        ready are rung for.
+        """
+        if self._history.out:
+            self._stand("out_of_service", self._history.reason)
+        self._thread.start()
+        if not self._history.out:
+            self._wait_out(should_stop)
+            # Before the accelerator's libraries are loaded, which read them once.
+            os.environ.update(self._history.environment)  # noqa: TID251
+        self._join(should_stop)
+
+    def _stand(self, state: str, reason: str) -> None:
+        """Say this of the core, whatever its models are."""
+        self._standing = (state, reason)
+
+    def _wait_out(self, should_stop: Callable[[], bool]) -> None:
+        """Leave the core alone for as long as its history asks."""
+        if not self._history.pause_s:
+            return
+        until = time.monotonic() + self._history.pause_s
+        self._stand("waiting", self._history.reason)
+        log.warning("core_waits", core=str(self.core), seconds=self._history.pause_s, reason=self._history.reason)
+        while time.monotonic() < until and not should_stop():
+            time.sleep(LOOK_S)
+        self._standing = None
+
+    def _join(self, should_stop: Callable[[], bool]) -> None:
+        """Take back what a predecessor held, ring, begin to load; again until Redis has taken it, or it has to stop."""
+        while not self._closing.is_set() and not should_stop():
+            try:
+                self.return_claims()
+                if not self._history.out:
+                    self.dispatch.wake(self.bell)
+                    self.models.start()
+                    self._has_looked = True
+                return
+            except Unavailable as error:
+                self.outage.lost(error.detail, "heartbeat")
+                self._closing.wait(self.settings.heartbeat_s)
+
+    def take_up(self, is_busy: Callable[[str], bool]) -> None:
+        """Between two batches: begin to serve what is loaded by now, let go of what is to leave."""
+        if not self.models.take_up(is_busy):
+            return
+        if self.runners and not self._has_served:
+            self._has_served = True
+            self._history = after_start(self._history)
+            self._record.save(self._history)
+        self._beat()
+
+    def begin_shift(self) -> bool:
+        """Note that a drain begins; False if it must not, as the process is about to end."""
+        with self._shift_lock:
+            self._on_shift = self.lost is None
+            return self._on_shift
+
+    def end_shift(self) -> None:
+        """Note that it is over; what a load found meanwhile ends the process now."""
+        with self._shift_lock:
+            self._on_shift = False
+        if self.lost is not None:
+            self.end_process(self.lost)
+
+    def lose(self, error: CoreLost | RuntimeLost) -> None:
+        """A load has found that this process can do no more: a drain at work gives up what it holds, then ends it."""
+        with self._shift_lock:
+            self.lost = error
+            if self._on_shift:
+                return
+        self.end_process(error)
+
+    def end_process(self, error: CoreLost | RuntimeLost) -> NoReturn:
+        """Note what happened for the process that follows, say so, and end this one at once: only that frees a core."""
+        now = time.monotonic()
+        history = self._history = after_fault(self._history, error, now, self.settings.core_restarts)
+        self._record.save(history)
+        self.retired = True
+        state = "out_of_service" if history.out else "waiting" if isinstance(error, CoreBusy) else "restarting"
+        self._stand(state, history.reason)
+        say = log.warning if isinstance(error, CoreBusy) else log.error
+        say(f"core_{state}", core=str(self.core), code=error.code, detail=history.reason)
+        try:
+            if error is not self.lost:
+                self.models.absolve()
+            self.dispatch.leave(self.versions, self.bell)
+            self._beat()
+        except Unavailable as unavailable:
+            log.warning("left_without_good_bye", detail=unavailable.detail)
+        finally:
+            os._exit(FAULT_STATUS)
+
+    def hold(self, leases: Sequence[str]) -> None:
+        """The leases that are being worked on; the heartbeat renews them."""
+        self.leases = list(leases)
+
+    def retire(self) -> None:
+        """Take no more: others are rung from now on."""
+        self.retired = True
+        self.dispatch.leave(self.versions, self.bell)
+
+    def return_claims(self) -> None:
+        """Put back all that this core has claimed and not answered, with one attempt more."""
+        Upkeep(self.settings, self.bell).return_own(str(self.core))
+
+    def close(self) -> None:
+        """Leave the fleet and give everything back."""
+        self._closing.set()
+        self._thread.join(timeout=self.settings.heartbeat_s + 1)
+        try:
+            self.dispatch.leave(self.versions, self.bell)
+        except Unavailable as error:
+            log.warning("left_without_good_bye", detail=error.detail)
+        self.models.close()
+
+    def _beat_on(self) -> None:
+        while not self._closing.wait(self.settings.heartbeat_s):
+            try:
+                pulse = self._beat()
+                if pulse.unknown:
+                    self.models.announce_again(pulse.unknown)
+                if self._has_looked:
+                    self.models.look(pulse.revision)
+                self.outage.served("heartbeat")
+            except Unavailable as error:
+                self.outage.lost(error.detail, "heartbeat")
+            except Exception:
+                # Without a heartbeat this core's leases lapse and its work is lost to it: log, and go on beating.
+                log.exception("heartbeat_failed")
+
+    def _beat(self) -> Pulse:
+        """Send one heartbeat; return what it hears back."""
+        stuck = self.vitals.is_stuck(self.settings.stuck_s)
+        versions = [] if self.retired else self.versions
+        with self._lock:
+            return self._announcer.beat(
+                self._fields(),
+                versions,
+                [] if stuck else self.leases,
+                self.meter.speed(),
+                is_out=self.state == "out_of_service",
+            )
+
+    def _fields(self) -> dict[str, object]:
+        models = [] if self._standing else self.models.describe()
+        return {
+            "state": self.state,
+            "versions": orjson.dumps([] if self.retired else self.versions),
+            "models": orjson.dumps(models),
+            "reasons": orjson.dumps(self._reasons(models)),
+            "restarts": self._history.restarts,
+            **self.vitals.fields(list(self.runners.values())),
+        }
+
+    def _reasons(self, models: Sequence[Mapping[str, Any]]) -> list[str]:
+        if self._standing is not None:
+            return [self._standing[1]]
+        return list(dict.fromkeys(model["reason"] for model in models if model["reason"]))
+
+
+def make_loader(settings: Settings) -> Loader:
+    """What loads a core's models, by the settings."""
+    remote = None if settings.artifacts_url is None else RemoteRoot(settings.artifacts_url, settings.fetched_root)
+    limits = RunnerLimits(settings.latency_target_s, settings.context_cache_tokens, settings.max_windows)
+    return Loader(
+        settings.target, settings.artifact_root, remote, limits, settings.null_batch_s, settings.device_memory_bytes
+    )

@@ -1,0 +1,112 @@
+"""What each role of a process repeats: the loops of the keeper, and of the sender of webhooks."""
+
+from collections.abc import Callable
+from uuid import uuid4
+
+from celery import Celery
+
+from corelane.broker.app import bell_envelope
+from corelane.domain.dispatch import DELIVERY_QUEUE, KEEPER_QUEUE
+from corelane.log import Outage, get_logger
+from corelane.settings import Settings
+from workers.loops.loop import Loop, LoopsByQueue
+
+log = get_logger(__name__)
+
+#: The keeper's loops end after their step in hand; none of those takes longer, in seconds.
+KEEPER_GRACE_S = 10.0
+
+#: Time to report and let go beyond what attempts under way take, in seconds.
+SENDER_GRACE_S = 5.0
+
+#: Pause between two looks at what is overdue, in seconds.
+WATCH_S = 5.0
+
+#: Pause between two rounds of the sender, which waits in them, in seconds.
+NO_PAUSE_S = 0.0
+
+
+def loops_by_queue(celery: Celery, settings: Settings) -> LoopsByQueue:
+    """The loops that go with each queue."""
+    outage = Outage(log, "store")
+
+    def keeping() -> list[Loop]:
+        bell = bell_envelope(celery)
+        return [
+            sweeping(celery, settings, bell, outage),
+            feeding(settings, bell, outage),
+            batching(settings, bell, outage),
+            watching(settings, outage),
+        ]
+
+    def posting() -> list[Loop]:
+        return [sending(settings, outage), watching(settings, outage)]
+
+    return {
+        KEEPER_QUEUE: (keeping, KEEPER_GRACE_S),
+        DELIVERY_QUEUE: (posting, settings.webhook_timeout_s + SENDER_GRACE_S),
+    }
+
+
+def sweeping(celery: Celery, settings: Settings, bell: str, outage: Outage) -> Loop:
+    """The keeper's sweep."""
+
+    def begin() -> Callable[[], object]:
+        from corelane.store.upkeep import Upkeep
+        from workers.loops.sweep import sweep
+
+        upkeep = Upkeep(settings, bell)
+        return lambda: sweep(celery, upkeep)
+
+    return Loop("sweep", begin, pause_s=settings.sweep_s, outage=outage)
+
+
+def feeding(settings: Settings, bell: str, outage: Outage) -> Loop:
+    """The feeding of large jobs: a slow disk may hold it up, and nothing else."""
+    name = uuid4().hex
+
+    def begin() -> Callable[[], object]:
+        from corelane.store.feeding import Feeder
+        from workers.loops.feeding import feed
+
+        feeder = Feeder(settings, bell)
+        return lambda: feed(feeder, name, lambda: loop.is_over)
+
+    loop = Loop("feed", begin, pause_s=settings.sweep_s, outage=outage, must_move=False)
+    return loop
+
+
+def batching(settings: Settings, bell: str, outage: Outage) -> Loop:
+    """The carrying on of batches: their storage may hold it up, and nothing else."""
+    name = uuid4().hex
+
+    def begin() -> Callable[[], object]:
+        from corelane.store.batches import BatchWatch
+        from workers.batches.task import carry_on
+
+        watch = BatchWatch(settings)
+        return lambda: watch.has_work(name) and carry_on(settings, bell, lambda: loop.is_over, name)
+
+    loop = Loop("batches", begin, pause_s=settings.sweep_s, outage=outage, must_move=False)
+    return loop
+
+
+def sending(settings: Settings, outage: Outage) -> Loop:
+    """The posting of webhooks."""
+    from workers.webhooks import Courier
+
+    courier = Courier(settings)
+    return Loop("deliveries", lambda: courier.go_round, pause_s=NO_PAUSE_S, outage=outage, end=courier.finish)
+
+
+def watching(settings: Settings, outage: Outage) -> Loop:
+    """The look at what is overdue; the keeper's at the sender's work, and the other way round."""
+
+    def begin() -> Callable[[], object]:
+        from corelane.store.overdue import OverdueWatch
+        from workers.loops.alarms import Alarm
+
+        watch, alarm = OverdueWatch(settings), Alarm()
+        return lambda: alarm.tell(watch.overdue())
+
+    return Loop("watch", begin, pause_s=WATCH_S, outage=outage)

@@ -1,0 +1,1 @@
+"""The models of one core: what is wanted, what is loaded, and the steps between."""

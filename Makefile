@@ -39,6 +39,7 @@ check: $(VENV)/.installed-dev ## Lint, types, import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.arrows
 
 .PHONY: bench
 bench: install ## Measure the engine and the service on SQuAD-format data
@@ -66,6 +67,10 @@ bench-queue: $(VENV)/.installed-bench ## Measure the queue plane alone: over HTT
 .PHONY: chaos
 chaos: $(VENV)/.installed-dev ## Break all that can break of a running service for half an hour, then audit; CHAOS="--seed 7 --chaos-model"
 	$(BIN)/python -m pytest tests/chaos --rounds 5 --faults 210 $(CHAOS)
+
+.PHONY: trip
+trip: $(VENV)/.installed-dev ## Print which files one question enters, from submit to webhook
+	$(BIN)/python -m pytest -s tests/integration/test_trip.py
 
 .PHONY: fuzz
 fuzz: $(VENV)/.installed-dev ## Send tens of thousands of made-up requests to a running service

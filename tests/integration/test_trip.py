@@ -1,0 +1,114 @@
+"""The trip of one question through our own files: submitted, answered, its webhook posted. ``make trip`` prints it.
+
+Each part runs in this process on a real Redis, warmed up by the same question before: the app without its socket, the
+drain of a core with the tiny model, a round of the webhook sender. The numbers are limits: a change that needs another
+file has to say why.
+"""
+
+import base64
+import json
+import sys
+from collections.abc import Iterator
+from ipaddress import ip_network
+
+import pytest
+import redis
+from fastapi.testclient import TestClient
+from pydantic import SecretStr
+
+from api.app import create_app
+from corelane.artifacts.manifest import Artifact
+from corelane.domain.dispatch import Core
+from corelane.log import Outage, get_logger
+from corelane.settings import Settings
+from tests.integration.conftest import wait_for
+from tests.receivers import receiver
+from tests.trip import Tracer, Trip
+from workers.core.drain import drain
+from workers.core.process import CoreProcess
+from workers.loops.roles import sending
+
+JSON = {"content-type": "application/json"}
+
+#: Most files that each part may enter, and all parts together.
+LIMITS = {"submit": 14, "drain": 14, "webhook": 8}
+ALL = 32
+
+
+@pytest.fixture
+def tracer() -> Iterator[Tracer]:
+    tracer = Tracer()
+    yield tracer
+    tracer.close()
+
+
+@pytest.fixture
+def world(settings: Settings, raw: redis.Redis, tiny_artifact: Artifact) -> Settings:
+    """Settings of a service whose one core serves the tiny model, and whose webhooks may go to loopback."""
+    root = next(parent for parent in tiny_artifact.path.parents if parent.name == "artifacts")
+    changes = {
+        "artifacts_dir": root,
+        "model": tiny_artifact.manifest.name,
+        "linger_s": 0.0,
+        "batch_wait_s": 0.0,
+        "lease_s": 60.0,
+        "webhook_secret": SecretStr("whsec_" + base64.b64encode(b"0123456789abcdef01234567").decode()),
+        "webhook_allowed_networks": (ip_network("127.0.0.0/8"),),
+    }
+    return settings.model_copy(update=changes)
+
+
+def body(url: str) -> bytes:
+    item = {"question": "Who wrote the notes?", "context": "Ada Lovelace wrote the notes in 1843."}
+    return json.dumps({"items": [item], "webhook": {"url": url}}).encode()
+
+
+@pytest.mark.timeout(120)
+def test_trip_of_one_question(world: Settings, raw: redis.Redis, bell: str, tracer: Tracer) -> None:
+    trips = trace(world, raw, bell, tracer)
+    for name, trip in trips.items():
+        sys.stdout.write(f"\n{name}: {len(trip.files)} files\n{trip}\n")
+    all_files = {file for trip in trips.values() for file in trip.files}
+    sys.stdout.write(f"\n{len(all_files)} different files\n")
+    assert {name: len(trip.files) for name, trip in trips.items() if len(trip.files) > LIMITS[name]} == {}
+    assert len(all_files) <= ALL
+    assert {name: trip.turns for name, trip in trips.items() if trip.turns} == {}
+
+
+def trace(settings: Settings, raw: redis.Redis, bell: str, tracer: Tracer) -> dict[str, Trip]:
+    """Trace the second question through each part; the first one warms it up."""
+    core = CoreProcess(settings, Core("test", 0), bell)
+    core.start(lambda: False)
+
+    def answer() -> None:
+        drain(core, lambda: False)
+
+    def is_served() -> bool:
+        answer()
+        return bool(core.versions)
+
+    wait_for(is_served)
+    with receiver() as hook:
+        with TestClient(create_app(settings)) as api:
+
+            def submit() -> None:
+                api.post("/v1/jobs", content=body(hook.url), headers=JSON).raise_for_status()
+
+            submit()
+            with tracer.trip(here=False) as submitted:
+                submit()
+            answer()
+            submit()
+            with tracer.trip(here=True) as answered:
+                answer()
+            submit()
+        sender = sending(settings, Outage(get_logger(__name__), "store"))
+        sender.start()
+        wait_for(lambda: raw.hget("cl:posted", "delivered") == "3")
+        with tracer.trip(here=False) as posted:
+            answer()
+            wait_for(lambda: raw.hget("cl:posted", "delivered") == "4")
+        sender.ask_to_stop()
+        sender.join(20)
+    core.close()
+    return {"submit": submitted, "drain": answered, "webhook": posted}

@@ -1,0 +1,96 @@
+"""Trace which of our own files a call enters, in order, while it runs.
+
+A file counts when one of its functions is called. It turns back when it is entered again on the same stack with another
+own file between: that is a callback into code that has not finished. ``send`` and ``receive`` of ASGI layers are such
+callbacks by their protocol, so they are left out.
+"""
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+
+OWN = tuple(f"{ROOT / room}/" for room in ("api", "corelane", "workers"))
+
+ASGI_CALLBACKS = {"send", "receive"}
+
+#: Threads beside a trip, by name.
+BESIDE = {"heartbeat", "models"}
+
+
+class Trip:
+    """The files that one trip enters, and those it turns back to."""
+
+    def __init__(self) -> None:
+        self.files: list[str] = []
+        self.turns: list[str] = []
+
+    def __str__(self) -> str:
+        lines = [f"{number:3} {name}" for number, name in enumerate(self.files, 1)]
+        return "\n".join(lines + [f"    turns back: {turn}" for turn in self.turns])
+
+    def enter(self, frame: FrameType) -> None:
+        """Note a function of ours that is called."""
+        name = frame.f_code.co_filename
+        if name not in self.files:
+            self.files.append(name)
+        if frame.f_code.co_name in ASGI_CALLBACKS:
+            return
+        between, below = "", frame.f_back
+        while below is not None:
+            other = below.f_code.co_filename
+            if other.startswith(OWN):
+                if below.f_code.co_name in ASGI_CALLBACKS:
+                    return
+                if other == name and between:
+                    turn = f"{name}:{frame.f_code.co_name} under {between} under {below.f_code.co_name}"
+                    if turn not in self.turns:
+                        self.turns.append(turn)
+                    return
+                if other != name:
+                    between = other
+            below = below.f_back
+
+
+class Tracer:
+    """Follow the threads that start after this was made, and the one that made it; note calls while a trip is open."""
+
+    def __init__(self) -> None:
+        self._trip: Trip | None = None
+        self._follows: Callable[[threading.Thread], bool] = bool
+        threading.setprofile(self._call)
+        sys.setprofile(self._call)
+
+    def close(self) -> None:
+        """Follow nothing any more."""
+        self._trip = None
+        threading.setprofile(None)
+        sys.setprofile(None)
+
+    @contextmanager
+    def trip(self, *, here: bool) -> Iterator[Trip]:
+        """Note what this thread enters meanwhile, or what the others enter, less those that send heartbeats.
+
+        At the end names are relative to the repository.
+        """
+        me = threading.current_thread()
+        self._follows = lambda thread: thread is me if here else thread is not me and thread.name not in BESIDE
+        self._trip = trip = Trip()
+        try:
+            yield trip
+        finally:
+            self._trip = None
+            trip.files = [name.removeprefix(f"{ROOT}/") for name in trip.files]
+            trip.turns = [turn.replace(f"{ROOT}/", "") for turn in trip.turns]
+
+    def _call(self, frame: FrameType, event: str, _: Any) -> None:
+        trip = self._trip
+        if trip is None or event != "call" or not frame.f_code.co_filename.startswith(OWN):
+            return
+        if self._follows(threading.current_thread()):
+            trip.enter(frame)

@@ -74,7 +74,7 @@ def configure_logging(level: str = "info", style: Literal["auto", "json", "prett
 
 
 class Outage:
-    """Tells of something that is away when that begins, now and then while it lasts, and when it is back.
+    """Log that something is away: when that begins, now and then while it lasts, and when it is back.
 
     Several users of it may share one; it is back when all of them are served again. Thread-safe.
     """
@@ -87,7 +87,7 @@ class Outage:
         self._lock = threading.Lock()
 
     def lost(self, detail: str, user: str = "") -> None:
-        """A user went without."""
+        """Note that a user could not be served."""
         with self._lock:
             now = time.monotonic()
             is_first = not self._without
@@ -100,7 +100,7 @@ class Outage:
                 self._log.warning(f"{self._event}_away", detail=detail, for_s=round(now - self._since_s))
 
     def served(self, user: str = "") -> None:
-        """A user was served."""
+        """Note that a user was served."""
         if not self._without:
             return
         with self._lock:
@@ -129,7 +129,7 @@ class SparseBrokerLines(logging.Filter):
 
 
 def broker_lines() -> SparseBrokerLines:
-    """The filter of Celery's lines about its broker; made once for a process."""
+    """Return the filter of Celery's lines about its broker; one for a process."""
     logger = logging.getLogger(BROKER_LOGGER)
     found = [each for each in logger.filters if isinstance(each, SparseBrokerLines)]
     if not found:
@@ -147,13 +147,13 @@ def hide_inputs(_: object, __: str, event: MutableMapping[str, Any]) -> MutableM
 
 
 def _write_traceback(out: TextIO, exc_info: Any) -> None:
-    """A traceback as text; not rich's, which shows local variables, and so documents."""
+    """Format a traceback; rich's format shows local variables, and so documents."""
     text = io.StringIO()
     structlog.dev.plain_traceback(text, exc_info)
     out.write(QUOTED_INPUT.sub(rf"{QUOTING}…", text.getvalue()))
 
 
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:
-    """A logger named after the module that asks."""
+    """Return a logger named after the module that asks."""
     logger: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger(name)
     return logger

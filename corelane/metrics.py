@@ -77,7 +77,7 @@ class FleetCollector(Collector):
         self.snapshot = FleetSnapshot()
 
     def collect(self) -> Iterator[Metric]:
-        """The fleet's metrics, labelled by core."""
+        """Yield the fleet's metrics, labelled by core."""
         waiting = GaugeMetricFamily("corelane_waiting_tokens", "Estimated tokens in the lanes", labels=["version"])
         for version, tokens in self.snapshot.waiting_tokens.items():
             waiting.add_metric([version], tokens)

@@ -1,8 +1,7 @@
-"""Where files lie: on a disk, or at any URL that fsspec reaches. Names and bytes, nothing of what they mean.
+"""File storage: a folder on a disk, or any URL that fsspec reaches. Names and bytes only.
 
-A file is written once, under a name that was never used before, and nobody knows the name before it is whole: so a
-write that breaks off leaves nothing that can be seen, and is deleted. Every call blocks, and raises StorageFailed where
-the storage does not do its work, whatever its kind.
+A file is written once, under a new name that nobody knows before the file is complete. So an interrupted write leaves
+nothing visible, and is deleted. Every call blocks, and raises StorageFailed if the storage fails.
 """
 
 import errno
@@ -26,19 +25,19 @@ WITH_FOLDERS = frozenset(("file", "local", "sftp", "ssh", "smb"))
 
 
 class Place(Protocol):
-    """What a kind of storage can do; it raises what it likes, but FileNotFoundError for a file that is not there."""
+    """What a kind of storage can do. Errors are its own, except FileNotFoundError for a missing file."""
 
     def create(self, name: str) -> BinaryIO:
-        """A file to write; it is there once it is closed."""
+        """Open a file for writing; it exists once it is closed."""
 
     def open(self, name: str) -> BinaryIO:
-        """A file to read."""
+        """Open a file for reading."""
 
     def delete(self, name: str) -> None:
-        """A file is no more."""
+        """Delete a file."""
 
     def names(self) -> list[str]:
-        """All files there are."""
+        """Return the names of all files."""
 
 
 class Storage:
@@ -50,12 +49,12 @@ class Storage:
         self._where = where
 
     def create(self, name: str) -> "Writer":
-        """A new file, to be closed or discarded."""
+        """Create a file, to be closed or discarded."""
         with self.errors():
             return Writer(self, name, self._place.create(name))
 
     def read(self, name: str) -> Iterator[bytes]:
-        """A file's content by pieces; opened at once. Raises NotFound if it is not there."""
+        """Open a file at once and return its content in chunks; raise NotFound if it does not exist."""
         try:
             with self.errors():
                 file = self._place.open(name)
@@ -64,12 +63,12 @@ class Storage:
         return self._pieces(file)
 
     def delete(self, name: str) -> None:
-        """A file is no more; it need not have been there."""
+        """Delete a file, if it exists."""
         with suppress(FileNotFoundError), self.errors():
             self._place.delete(name)
 
     def names(self) -> list[str]:
-        """All files there are."""
+        """Return the names of all files."""
         try:
             with self.errors():
                 return self._place.names()
@@ -111,12 +110,12 @@ class Writer:
             self._file.write(data)
 
     def close(self) -> None:
-        """The file is whole, and outlives this process."""
+        """Make the file visible; from now on it outlives this process."""
         with self._errors():
             self._file.close()
 
     def discard(self) -> None:
-        """Leave nothing behind, as far as the storage can be reached; what stays is found later, as nobody knows it."""
+        """Delete what was written, if the storage can be reached; what remains is cleared up later."""
         with suppress(Exception):
             self._file.close()
         with suppress(StorageFailed):
@@ -132,7 +131,7 @@ class Writer:
 
 
 class SyncedFile(FileIO):
-    """A file whose bytes are on the disk once it is closed."""
+    """Create a file whose bytes are on the disk once it is closed."""
 
     def close(self) -> None:
         """Wait for the disk, then close."""
@@ -150,20 +149,20 @@ class DiskPlace:
         self._folder = folder
 
     def create(self, name: str) -> BinaryIO:
-        """A file whose bytes are on the disk once it is closed."""
+        """Create a file whose bytes are on the disk once it is closed."""
         self._folder.mkdir(parents=True, exist_ok=True)
         return cast(BinaryIO, BufferedWriter(SyncedFile(self._folder / name, "xb")))
 
     def open(self, name: str) -> BinaryIO:
-        """A file to read."""
+        """Open a file for reading."""
         return (self._folder / name).open("rb")
 
     def delete(self, name: str) -> None:
-        """A file is no more."""
+        """Delete a file."""
         (self._folder / name).unlink()
 
     def names(self) -> list[str]:
-        """All files there are."""
+        """Return the names of all files."""
         return [path.name for path in self._folder.iterdir()]
 
 
@@ -186,7 +185,7 @@ class RemotePlace:
         return files, str(path).rstrip("/")
 
     def create(self, name: str) -> BinaryIO:
-        """A file to write."""
+        """Open a file for writing."""
         files, path = self._opened
         kinds = {files.protocol} if isinstance(files.protocol, str) else set(files.protocol)
         if kinds & WITH_FOLDERS:
@@ -195,25 +194,25 @@ class RemotePlace:
         return opened
 
     def open(self, name: str) -> BinaryIO:
-        """A file to read."""
+        """Open a file for reading."""
         files, path = self._opened
         opened: BinaryIO = files.open(f"{path}/{name}", "rb")
         return opened
 
     def delete(self, name: str) -> None:
-        """A file is no more."""
+        """Delete a file."""
         files, path = self._opened
         files.rm_file(f"{path}/{name}")
 
     def names(self) -> list[str]:
-        """All files there are, as they stand there now."""
+        """Return the names of all files, not from a cache."""
         files, path = self._opened
         files.invalidate_cache()
         return [str(name).rsplit("/", 1)[-1] for name in files.ls(path, detail=False)]
 
 
 def open_storage(settings: Settings) -> Storage:
-    """The storage of the settings: ``files_url``, or a folder beside the items of large jobs."""
+    """Open the storage of the settings: ``files_url``, or a folder beside the items of large jobs."""
     if settings.files_url is None:
         folder = settings.files_root / "kept"
         return Storage(DiskPlace(folder), str(folder))

@@ -21,7 +21,7 @@ from corelane.errors import ArtifactRefused, SetupError
 CALIBRATION_NAME = "calibration.json"
 
 #: What to do about a file that cannot be used.
-ADVICE = "make it anew with `corelane calibrate`, or remove it"
+ADVICE = "make it again with `corelane calibrate`, or remove it"
 
 
 class Record(BaseModel):
@@ -57,7 +57,7 @@ class Calibration(Record):
     digest: str = ""
 
     def signed(self) -> Self:
-        """The same, with its digest."""
+        """Return a copy that carries its digest."""
         return self.model_copy(update={"digest": self._digest()})
 
     def is_whole(self) -> bool:
@@ -69,7 +69,7 @@ class Calibration(Record):
         return self.answerable.log_chance(margin) + self.right.log_chance(log_share)
 
     def no_answer_score(self, best_margin: float) -> float:
-        """The chance that the context holds no answer; 1 where it has no span at all (a margin of -∞)."""
+        """Return the chance that the context holds no answer; 1 where it has no span (a margin of -∞)."""
         return 1.0 - math.exp(self.answerable.log_chance(best_margin))
 
     def _digest(self) -> str:
@@ -77,8 +77,9 @@ class Calibration(Record):
 
 
 def read_calibration(folder: Path, version: str) -> Calibration | None:
-    """The calibration beside an artifact's files, None if there is none; raises ArtifactRefused if it is damaged or
-    another version's.
+    """Return the calibration beside an artifact's files, or None.
+
+    Raises ArtifactRefused if it is damaged or belongs to another version.
     """
     path = folder / CALIBRATION_NAME
     try:
@@ -91,7 +92,7 @@ def read_calibration(folder: Path, version: str) -> Calibration | None:
 
 
 def parse_calibration(content: bytes, version: str, path: Path | str) -> Calibration:
-    """The calibration in a file's content; raises ArtifactRefused if it is damaged or not this version's."""
+    """Parse a calibration file; raise ArtifactRefused if it is damaged or not this version's."""
     try:
         calibration = Calibration.model_validate_json(content)
     except ValidationError as error:

@@ -142,11 +142,11 @@ class Artifact(Record):
     digest: str = ""
 
     def file(self, name: str) -> Path:
-        """A file of the artifact."""
+        """Return the path of a file of the artifact."""
         return self.path / name
 
     def summary(self, *, calibrated: bool) -> dict[str, object]:
-        """What the API shows of the version; ``calibrated`` says that its scores are probabilities."""
+        """Return what the API shows of the version; with ``calibrated`` its scores are probabilities."""
         manifest = self.manifest
         ladder = sorted(manifest.buckets, key=lambda bucket: bucket.length)
         return {
@@ -235,7 +235,7 @@ def list_artifacts(root: Path, target: str) -> list[Artifact]:
 
 
 def find_artifact(root: Path, name: str, target: str) -> Artifact:
-    """The artifact of ``name`` (newest version) or ``name@version``; raises ArtifactRefused with the reason."""
+    """Find the artifact of ``name`` (newest version) or ``name@version``; raise ArtifactRefused with the reason."""
     if "@" in name:
         return _find_version(root, name, target)
     for artifact in reversed(list_artifacts(root, target)):
@@ -283,14 +283,14 @@ def check_manifest(artifact: Artifact, expected: str) -> None:
 
 
 def model_name(source: str) -> str:
-    """The short name of a model given as a name, a folder or a Hugging Face id."""
+    """Shorten a name, a folder or a Hugging Face id to a model name."""
     tail = source.rstrip("/").rpartition("/")[2].lower()
     name = re.sub(r"[^a-z0-9._-]+", "-", tail).strip("-._")
     return name or "model"
 
 
 def _in_one_line(error: Exception) -> str:
-    """An error's text; of pydantic's list the first entry, without the value it met."""
+    """Return an error's text; of pydantic's list the first entry, without the value."""
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False, include_input=False)[0]
         return f"{'.'.join(map(str, first['loc']))}: {first['msg']}".removeprefix(": ")

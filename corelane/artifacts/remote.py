@@ -71,10 +71,10 @@ class RemoteRoot:
         return self._opened[1]
 
     def find(self, version_id: str, target: str, manifest: str = "", *, renew: bool = False) -> Artifact:
-        """A version's artifact, fetched unless the cache holds it whole; raises ArtifactRefused or LoadFailed.
+        """Return a version's artifact; fetch it unless the cache holds it whole. Raises ArtifactRefused or LoadFailed.
 
-        If the cache's has another digest than ``manifest``, or with ``renew``, it is fetched anew where there is
-        another by now.
+        A cached artifact is fetched again if the remote one has changed and either ``renew`` is set or its digest is
+        not ``manifest``.
         """
         if not VERSION_ID.match(version_id):
             raise ArtifactRefused(f"{version_id[:120]!r} is not a version; versions look like qa-minilm@3f2a94c1d07b")
@@ -97,7 +97,7 @@ class RemoteRoot:
         return find_artifact(self._cache, version_id, target)
 
     def newest(self, name: str, target: str) -> str | None:
-        """The newest version of a model there, or None."""
+        """Return the newest version of a model at the remote root, or None."""
         found = []
         for path in self._reach(lambda: self._files.glob(f"{self._path}/{name}/*/{target}/{MANIFEST_NAME}")):
             # One that is not readable, or was removed since it was listed, is none.
@@ -201,9 +201,7 @@ class RemoteRoot:
         return bytes(self._reach(lambda: self._files.cat_file(path)))
 
     def _reach(self, call: Callable[[], Any]) -> Any:
-        """What the call finds, tried again while the remote side fails; raises FileNotFoundError, LoadFailed or
-        SetupError.
-        """
+        """Call; try again while the remote side fails. Raises FileNotFoundError, LoadFailed or SetupError."""
         for pause_s in (*RETRY_PAUSES_S, None):
             try:
                 return call()

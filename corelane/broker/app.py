@@ -32,7 +32,7 @@ FIRST_RECONNECT_S, LONGEST_RECONNECT_S = 0.5, 2.0
 #: Longer than any model takes to load: Celery kills a child that takes longer to start, for ever.
 CHILD_START_S = 600
 
-#: A message that cannot be sent is given up after so many attempts to connect, these pauses between them, in seconds.
+#: Attempts to connect before a message is given up, and the pauses between them, in seconds.
 #: By itself Kombu tries for ever, with pauses of up to 30 s, and the sender is stuck meanwhile.
 SEND_RETRIES, SEND_PAUSE_S = 2, 0.2
 
@@ -41,8 +41,8 @@ BELL_ID, BELL_QUEUE = "BELLID", "BELLQUEUE"
 
 
 class SteadyConnection(Connection):
-    """A connection that is tried again every two seconds, however long Redis has been away, and survives what is no
-    message.
+    """A connection that is tried again every two seconds, however long Redis has been away, and survives a text that is
+    not a message.
     """
 
     def get_transport_cls(self) -> Any:
@@ -67,7 +67,7 @@ class SteadyAMQP(AMQP):
 
 
 def make_celery(settings: Settings) -> Celery:
-    """A Celery app without tasks; workers add theirs, everyone else sends by name."""
+    """Make a Celery app without tasks; workers add theirs, other processes send by name."""
     app = Celery("corelane", broker=settings.redis_url, set_as_current=False, amqp=SteadyAMQP)
     app.conf.update(
         accept_content=["json"],
@@ -106,7 +106,7 @@ def make_celery(settings: Settings) -> Celery:
 
 
 def bell_envelope(app: Celery) -> str:
-    """The message of one bell, built by kombu itself, with places for its id and queue.
+    """Return the message of one bell, built by kombu itself, with places for its id and queue.
 
     The store's scripts push it to the core's queue in the same step that puts work into the lane. Kombu's minor version
     is pinned, as this relies on its message format; a test rings a real worker with it.

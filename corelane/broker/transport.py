@@ -1,7 +1,7 @@
 """A Redis transport for Celery that survives whatever stands in a queue.
 
 kombu reads a message as JSON, and its fields, where nothing catches an error: one text in a queue that is no message
-ends the worker that pops it. Here such a text is logged and thrown away. Contents are never unpickled: only JSON is
+ends the worker that pops it. Here such a text is logged and discarded. Contents are never unpickled: only JSON is
 accepted (see ``corelane.broker.app``).
 """
 
@@ -18,7 +18,7 @@ UNREADABLE = (ValueError, TypeError, AttributeError, LookupError, RecursionError
 
 
 class GuardedChannel(redis.Channel):
-    """A channel that throws away what is no message."""
+    """A channel that discards any text that is not a message."""
 
     def _brpop_read(self, **options: Any) -> Any:
         """Deliver the next message; one that cannot be read is gone, and the worker goes on."""

@@ -18,12 +18,12 @@ Weights = Mapping[str, float]
 
 
 def choose(weights: Weights, key: str) -> str:
-    """The version a key gets; over many keys each version gets its share. At least one weight must be above zero."""
+    """Return the version a key gets. Over many keys each version gets its share; one weight must be above zero."""
     return min((version for version in weights if weights[version] > 0), key=lambda v: _draw(v, key) / weights[v])
 
 
 def encode_weights(weights: Weights) -> str:
-    """The text that stands in the store: one version alone, or versions with their weights by turns."""
+    """Return the stored text: one version alone, or each version followed by its weight."""
     kept = {version: weight for version, weight in weights.items() if weight > 0}
     return next(iter(kept)) if len(kept) == 1 else " ".join(f"{version} {weight:g}" for version, weight in kept.items())
 
@@ -37,6 +37,6 @@ def decode_weights(text: str) -> dict[str, float]:
 
 
 def _draw(version: str, key: str) -> float:
-    """An exponentially distributed number, always the same for a version and a key."""
+    """Draw an exponentially distributed number, always the same for a version and a key."""
     digest = hashlib.sha256(f"{version} {key}".encode()).digest()
     return -math.log((int.from_bytes(digest[:8]) + 0.5) / 2**64)

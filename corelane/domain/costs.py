@@ -30,7 +30,7 @@ SPECIAL_TOKENS = 3
 #: document would cost more windows than its answer is worth.
 MIN_CONTEXT_SHARE = 1 / 4
 
-#: Texts of so many characters fit one window, whatever they hold. Most items of a flood do: they are estimated faster.
+#: Texts of up to this many characters fit one window. Most items of a flood do, and are estimated faster.
 SHORT_CHARS = 256
 
 #: Every byte of UTF-8 that is no ASCII punctuation.

@@ -24,7 +24,7 @@ MAX_SLICE_ITEMS = 128
 KEEPER_QUEUE = "keeper"
 DELIVERY_QUEUE = "deliveries"
 
-#: A job of one slice with at most so many estimated tokens is small: one batch can hold it.
+#: A job of one slice with at most this many estimated tokens is small: one batch can hold it.
 SMALL_TOKENS = 1024
 
 
@@ -37,7 +37,7 @@ class Core:
 
     @classmethod
     def parse(cls, name: str) -> "Core":
-        """The core of a name; ValueError if it is none."""
+        """Read a core's name; raise ValueError if it is not one."""
         host, _, index = name.rpartition("/")
         if not host or not index.isdigit():
             raise ValueError(f"{name!r} is not the name of a core; names look like host/0")
@@ -72,14 +72,14 @@ class Ref:
 
     @classmethod
     def decode(cls, text: str) -> "Ref":
-        """Read a ref back from a lane; raises ValueError for a text that is none."""
+        """Read a ref back from a lane; raise ValueError for any other text."""
         job, owner, *numbers = text.split(":")
         if len(numbers) != 6:
             raise ValueError("a ref has eight parts")
         return cls(job, owner, *map(int, numbers))
 
     def encode(self) -> str:
-        """The text that stands in a lane."""
+        """Return the text that stands in a lane."""
         place = f"{self.payload}:{self.first}:{self.count}:{self.tokens}:{self.attempt}"
         return f"{self.job}:{self.owner}:{self.priority}:{place}"
 
@@ -117,6 +117,6 @@ def cut_slices(tokens: Sequence[int], max_items: int, max_tokens: int) -> Iterat
 
 
 def return_refs(ref: Ref) -> list[Ref]:
-    """What goes back to the lanes when a lease lapses: single items, so that a poison item fails alone."""
+    """Cut a lapsed stretch into single items for the lanes, so that a poison item fails alone."""
     share = max(1, ref.tokens // ref.count)
     return [replace(ref, first=ref.first + i, count=1, tokens=share, attempt=ref.attempt + 1) for i in range(ref.count)]

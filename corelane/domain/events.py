@@ -1,7 +1,7 @@
-"""What is told of a job while it goes on: the types of its events, and what each carries.
+"""The events of a job: their types, and what each carries.
 
-Part of the wire format: types and fields may be added, none is removed or changes its meaning; a reader passes over
-types it does not know. An event's id is its place in the job's story: ids grow, and name the millisecond.
+Part of the wire format: types and fields may be added, none is removed or changes its meaning. A reader skips types
+it does not know. An event's id is its place among the job's events: ids grow, and name the millisecond.
 """
 
 import re
@@ -17,7 +17,7 @@ ID_PATTERN = "[0-9]{1,18}(-[0-9]{1,18})?"
 
 
 class EventType(StrEnum):
-    """What an event tells. ``job.completed`` is the last, whatever the job's status."""
+    """What happened. ``job.completed`` is the last event, whatever the job's status."""
 
     RUNNING = "job.running"
     PROGRESS = "job.progress"
@@ -34,9 +34,9 @@ class Progress(BaseModel):
 
 
 class Partial(BaseModel):
-    """The best answer in what was read of a long context so far; the data of ``item.partial``.
+    """The best answer so far of an item with a long context; the data of ``item.partial``.
 
-    None comes after the item's result. ``windows_done`` begins anew if a worker dies and another reads the item.
+    None comes after the item's result. ``windows_done`` starts again at 0 if a worker dies and another reads the item.
     """
 
     job: str = Field(description="The job's id.")
@@ -61,7 +61,7 @@ DATA: MappingProxyType[EventType, type[Progress] | type[Partial] | type[Job]] = 
 
 
 def parse_event_id(text: str) -> tuple[int, int]:
-    """An event's id as two numbers, which compare as ids do; ValueError if it is none."""
+    """Return an event's id as two numbers, which compare as ids do; raise ValueError for any other text."""
     if not re.fullmatch(ID_PATTERN, text):
         raise ValueError("an event's id looks like 1763712000000-0")
     ms, _, number = text.partition("-")

@@ -18,7 +18,7 @@ LEAST_S = 0.05
 #: The cores are busy in a second in which they answer so much of what they can.
 BUSY = 0.5
 
-#: The cores' own speeds count for as much as so many seconds of busy cores.
+#: The cores' own speeds count as much as this many seconds of busy cores.
 SPEEDS_WEIGH_S = 3.0
 
 
@@ -36,7 +36,7 @@ class Speed:
         return cls(*map(float, text.split()))
 
     def encode(self) -> str:
-        """The text that stands in the store."""
+        """Return the stored text."""
         return f"{self.mean:.1f} {self.low:.1f} {self.high:.1f}"
 
 
@@ -60,7 +60,7 @@ class Own:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What a new job brings: tokens, in so many slices."""
+    """The size of a new job: tokens and slices."""
 
     tokens: int
     slices: int
@@ -95,7 +95,7 @@ def own_ahead(owed: int, size: Size, own: Own) -> int:
 
 
 def forecast(ahead: int, tokens: int, slices: int, speeds: Iterable[Speed]) -> Forecast | None:
-    """When ``tokens`` behind ``ahead`` will be answered; None while no core has measured its speed.
+    """Forecast when ``tokens`` behind ``ahead`` are answered; None while no core has measured its speed.
 
     What is ahead runs on all cores; the job itself on as many as it has slices.
     """

@@ -15,7 +15,7 @@ TIME_CHARS, RANDOM_CHARS = 10, 16
 
 
 def new_id(kind: str, now_ms: int | None = None) -> str:
-    """A fresh id, KIND_…: sorts by time, cannot be guessed, names its cell."""
+    """Make an id, KIND_…: sorts by time, cannot be guessed, names its cell."""
     tail = "".join(secrets.choice(ALPHABET) for _ in range(RANDOM_CHARS))
     return id_time(kind, int(time.time() * 1000) if now_ms is None else now_ms) + tail
 
@@ -42,7 +42,7 @@ def id_time_ms(text: str) -> int:
 
 
 def new_job_id(now_ms: int | None = None) -> str:
-    """A fresh job id."""
+    """Make a job id."""
     return new_id("job", now_ms)
 
 

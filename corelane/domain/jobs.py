@@ -1,4 +1,4 @@
-"""What a job is: its words, its wire format and the rules that need no Redis.
+"""Jobs: the wire format, and the rules that need no Redis.
 
 The wire format is kept from version 1 on: fields may be added, none is removed or changes its meaning. The API
 answers with these models, the client reads them, and the worker writes results in their shape.
@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validat
 
 
 class JobStatus(StrEnum):
-    """Where a job or an item stands. Final states never change; late news is dropped."""
+    """The state of a job or an item. Final states never change; late updates are dropped."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -46,7 +46,7 @@ class Wire(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
-#: A unit of offsets besides code points: code units of UTF-16, as JavaScript and Java count, or bytes of UTF-8.
+#: A unit of offsets in addition to code points: UTF-16 code units, as JavaScript and Java count, or bytes of UTF-8.
 OffsetUnit = Literal["utf16", "bytes"]
 
 
@@ -76,7 +76,9 @@ class Options(Wire):
         "this share is right. Needs a model that is calibrated.",
     )
     offsets: tuple[OffsetUnit, ...] = Field(
-        (), max_length=2, description="Units in which answers carry their offsets besides code points."
+        (),
+        max_length=2,
+        description="Further units in which answers carry their offsets; code points are always given.",
     )
 
     @model_validator(mode="after")
@@ -94,7 +96,7 @@ def _is_none(value: object) -> bool:
 
 
 def not_blank(text: str) -> str:
-    """The text; ValueError if there is nothing in it."""
+    """Return the text; raise ValueError if it is only white space."""
     if not text.strip():
         raise ValueError("must hold more than white space")
     return text
@@ -128,8 +130,8 @@ class Item(Wire):
 #: A word of the caller's own that jobs can be listed by.
 Label = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9._:-]+$")]
 
-#: Facts about a job that a webhook may be told of. `job.completed` means that it is final, whatever its status; the
-#: others are narrower.
+#: Events of a job that can be sent to a webhook. `job.completed` means that the job is final, whatever its status;
+#: the others are narrower.
 JobEvent = Literal["job.running", "job.completed", "job.succeeded", "job.failed", "job.canceled", "job.expired"]
 
 
@@ -178,8 +180,8 @@ class JobHead(Wire):
         None,
         ge=60,
         strict=True,
-        description="The job, its items and its results are kept for so many seconds once it is final; as long as the "
-        "service keeps jobs if not given, and never longer.",
+        description="Seconds to keep the job, its items and its results once it is final; at most, and by "
+        "default, as long as the service keeps jobs.",
     )
     webhook: Webhook | None = Field(None, description="Where to post the job's final status.")
 
@@ -197,7 +199,7 @@ class LinesHead(JobHead):
         None,
         ge=1000,
         strict=True,
-        description="Items go on being fed only while fewer results than this wait to be dropped by their reader.",
+        description="Pause feeding items while this many results wait for their reader to drop them.",
     )
 
 
@@ -225,7 +227,7 @@ class JobRequest(JobHead):
 
 
 def unknown_contexts(items: Iterable[Item], contexts: Mapping[str, str]) -> Iterator[str]:
-    """What is wrong with items whose context is not among the job's."""
+    """Yield what is wrong with items whose context is not among the job's."""
     for index, item in enumerate(items):
         if item.context_id is not None and item.context_id not in contexts:
             yield f"item {index}: there is no {item.context_id!r} in the job's `contexts`"
@@ -313,7 +315,7 @@ class JobUrls(BaseModel):
 
 
 class Promise(BaseModel):
-    """What a job was told of its turn when it was submitted."""
+    """The place and finish time promised to a job when it was submitted."""
 
     position: int = Field(ge=0, description="Unfinished jobs of its priority or higher that it waits behind.")
     tokens_ahead: int = Field(ge=0, description="Estimated tokens that are answered before it is done.")
@@ -335,14 +337,15 @@ class Job(BaseModel):
     created_at: str
     started_at: str | None = None
     finished_at: str | None = None
-    expires_at: str | None = Field(None, description="When what is not started yet expires.")
+    expires_at: str | None = Field(None, description="When items that have not started expire.")
     kept_until: str | None = Field(None, description="Until when a final job and its results are kept.")
     promise: Promise | None = None
     waiting_for: str | None = Field(
-        None, description="Why nobody works on a queued job: no core holds its model version now, and what is expected."
+        None,
+        description="Why a queued job is not worked on: no core holds its model version now, and what is expected.",
     )
     error: ItemError | None = Field(None, description="Why the job as a whole could not go on.")
-    results_from: int = Field(0, ge=0, description="Results before this item were dropped at their reader's wish.")
+    results_from: int = Field(0, ge=0, description="Results before this item were dropped, as their reader asked.")
     retry_of: str | None = Field(None, description="The job whose unanswered items these are.")
     urls: JobUrls
     options: Options
@@ -356,19 +359,19 @@ class JobList(BaseModel):
 
     object: Literal["list"] = "list"
     data: list[Job]
-    has_more: bool = Field(description="Whether to go on: jobs that were not looked at yet follow this page.")
+    has_more: bool = Field(description="Whether more jobs may follow this page.")
     next: str | None = Field(description="Cursor of the next page.")
     first_id: str | None = Field(description="Id of the first job of the page.")
     last_id: str | None = Field(description="Id of the last job of the page.")
 
 
 def failed_result(index: int, item_id: str | None, code: str, detail: str) -> dict[str, Any]:
-    """A failed item's result, as stored."""
+    """Return a failed item's result, as stored."""
     return unanswered_result(index, item_id, JobStatus.FAILED) | {"error": {"code": code, "detail": detail}}
 
 
 def unanswered_result(index: int, item_id: str | None, status: JobStatus) -> dict[str, Any]:
-    """The result of an item that ended without being answered, as stored."""
+    """Return the result of an item that ended unanswered, as stored."""
     return {
         "index": index,
         "id": item_id,

@@ -56,7 +56,7 @@ from typing import ClassVar
 
 
 class CorelaneError(Exception):
-    """Anything Corelane foresees; its text is a sentence for the person who must act."""
+    """An error that Corelane foresees; its text is a sentence for the person who must act."""
 
     code: ClassVar[str] = "internal"
     retryable: ClassVar[bool] = False
@@ -272,7 +272,7 @@ class SetupError(CorelaneError):
 
 
 def error_class(code: str) -> type[CorelaneError]:
-    """The class of a code, as it stands in an item's error; CorelaneError for one that says more than a sentence."""
+    """Return the error class of a code in an item's error; CorelaneError if no class takes just a sentence."""
     classes = [CorelaneError]
     for each in classes:
         classes += each.__subclasses__()

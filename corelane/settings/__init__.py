@@ -23,7 +23,7 @@ SECRETS_DIR = Path("/run/secrets")
 
 ENV_FILE = Path(".env")
 
-#: Set for processes whose parent has told of unknown names, so that each stands in the log once.
+#: Set for processes whose parent has logged unknown names, so that each is logged once.
 NAMES_CHECKED = "_CORELANE_NAMES_CHECKED"
 
 Network = IPv4Network | IPv6Network
@@ -347,7 +347,7 @@ class Settings(BaseSettings):
         return (self.files_dir or self.data_dir / "files").resolve()
 
     def environment(self, **changes: object) -> dict[str, str]:
-        """The whole environment for a child process that must see these settings, with ``changes`` on top."""
+        """Return the environment for a child process that must see these settings, with ``changes`` on top."""
         env = dict(os.environ) | {NAMES_CHECKED: "1"}
         values = {name: getattr(self, name) for name in type(self).model_fields} | changes
         for name, value in values.items():
@@ -372,7 +372,7 @@ def is_loopback(host: str) -> bool:
 
 
 def neuron_environment() -> dict[str, str]:
-    """What the environment of this process says to the Neuron runtime: every variable that begins with NEURON_."""
+    """Return this process's variables for the Neuron runtime: those that begin with NEURON_."""
     return {name: value for name, value in os.environ.items() if name.startswith("NEURON_")}
 
 
@@ -396,5 +396,5 @@ def unknown_names() -> list[UnknownName]:
 
 
 def names_were_checked() -> bool:
-    """Whether the process that started this one has looked for unknown names, and told of them."""
+    """Whether the parent process has looked for unknown names and logged them."""
     return NAMES_CHECKED in os.environ

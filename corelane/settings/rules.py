@@ -86,7 +86,7 @@ def check_redis_url(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("redis", "rediss") or not re.fullmatch(r"/?\d*/?", parts.path):
         raise ValueError("not the URL of a Redis")
-    if parts.port == 0:  # .port itself raises ValueError for what is no port
+    if parts.port == 0:  # .port itself raises ValueError if it is not a port
         raise ValueError("port 0 is no address")
     return url
 
@@ -103,7 +103,7 @@ def check_hosts(hosts: tuple[str, ...]) -> tuple[str, ...]:
     """Return host names; raises ValueError for one that no request would name."""
     for host in hosts:
         if not HOST_NAME.fullmatch(host):
-            ip_address(host.removeprefix("[").removesuffix("]"))  # raises ValueError for what is no address either
+            ip_address(host.removeprefix("[").removesuffix("]"))  # raises ValueError if it is not an address either
     return hosts
 
 

@@ -1,4 +1,4 @@
-"""Alarms: a line in the log when work that could go on waits for too long, whoever should carry it on."""
+"""Alarms: log work that could go on but has waited too long."""
 
 import time
 

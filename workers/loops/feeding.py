@@ -16,9 +16,11 @@ FULL_PAUSE_S = 0.05
 
 
 def feed(feeder: Feeder, name: str, should_stop: Callable[[], bool]) -> int:
-    """Feed until nothing is left to be fed, if nobody else does; the steps taken. Raises Unavailable if Redis is away.
+    """Feed until nothing is left, unless another process holds the lease; return the steps taken.
 
-    ``name`` is told apart from every other feeder's; one that comes back after an error goes on with its turn.
+    Raises Unavailable if Redis is away.
+
+    ``name`` is unique to this feeder, so after an error it goes on under its own lease.
     """
     if not feeder.has_work(name):
         return 0

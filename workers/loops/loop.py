@@ -101,7 +101,7 @@ class Loop:
             if is_second:
                 self._outage.lost(error.detail, self.name)
             return False
-        except Exception:  # nobody else hears of it, and the next round must come
+        except Exception:  # log it here; the next round must come
             log.exception("round_broke", loop=self.name)
             self._round = None
             return False

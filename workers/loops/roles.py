@@ -1,4 +1,4 @@
-"""What each role of a process repeats: the loops of the keeper, and of the sender of webhooks."""
+"""Roles: which loops the keeper runs, and which the webhook sender."""
 
 from collections.abc import Callable
 from uuid import uuid4
@@ -27,7 +27,7 @@ NO_PAUSE_S = 0.0
 
 
 def loops_by_queue(celery: Celery, settings: Settings) -> LoopsByQueue:
-    """The loops that go with each queue."""
+    """Return the loops that go with each queue."""
     outage = Outage(log, "store")
 
     def keeping() -> list[Loop]:
@@ -49,7 +49,7 @@ def loops_by_queue(celery: Celery, settings: Settings) -> LoopsByQueue:
 
 
 def sweeping(celery: Celery, settings: Settings, bell: str, outage: Outage) -> Loop:
-    """The keeper's sweep."""
+    """Make the loop of the keeper's sweep."""
 
     def begin() -> Callable[[], object]:
         from corelane.store.upkeep import Upkeep
@@ -62,7 +62,7 @@ def sweeping(celery: Celery, settings: Settings, bell: str, outage: Outage) -> L
 
 
 def feeding(settings: Settings, bell: str, outage: Outage) -> Loop:
-    """The feeding of large jobs: a slow disk may hold it up, and nothing else."""
+    """Make the loop that feeds large jobs; a slow disk holds up this loop only."""
     name = uuid4().hex
 
     def begin() -> Callable[[], object]:
@@ -77,7 +77,7 @@ def feeding(settings: Settings, bell: str, outage: Outage) -> Loop:
 
 
 def batching(settings: Settings, bell: str, outage: Outage) -> Loop:
-    """The carrying on of batches: their storage may hold it up, and nothing else."""
+    """Make the loop that carries batches on; slow storage holds up this loop only."""
     name = uuid4().hex
 
     def begin() -> Callable[[], object]:
@@ -92,7 +92,7 @@ def batching(settings: Settings, bell: str, outage: Outage) -> Loop:
 
 
 def sending(settings: Settings, outage: Outage) -> Loop:
-    """The posting of webhooks."""
+    """Make the loop that posts webhooks."""
     from workers.webhooks import Courier
 
     courier = Courier(settings)
@@ -100,7 +100,7 @@ def sending(settings: Settings, outage: Outage) -> Loop:
 
 
 def watching(settings: Settings, outage: Outage) -> Loop:
-    """The look at what is overdue; the keeper's at the sender's work, and the other way round."""
+    """Make the loop that looks for overdue work: the keeper watches the sender's work, and the sender the keeper's."""
 
     def begin() -> Callable[[], object]:
         from corelane.store.overdue import OverdueWatch

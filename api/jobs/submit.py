@@ -29,7 +29,7 @@ from corelane.store.jobs.admission import Admission
 from corelane.store.jobs.idempotency import Held, Holder, Once
 from corelane.store.jobs.records import JobRecord
 from corelane.store.jobs.store import Submission, Upload
-from corelane.store.link.blocking import VersionClosed
+from corelane.store.link.surface import VersionClosed
 from corelane.webhooks import check_address
 
 log = get_logger(__name__)

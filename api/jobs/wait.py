@@ -11,9 +11,10 @@ from api.middleware.presence import PRESENCE
 from corelane.errors import Unavailable
 from corelane.log import Outage, get_logger
 from corelane.settings import Settings
-from corelane.store.jobs.completions import finished_jobs
+from corelane.store.jobs.events import FINISHED
 from corelane.store.jobs.records import JobRecord
 from corelane.store.jobs.store import JobStore
+from corelane.store.link.aio import subscribe
 
 log = get_logger(__name__)
 
@@ -100,7 +101,7 @@ class Completions:
         outage = Outage(log, "completions")
         while True:
             try:
-                async for job in finished_jobs(self._redis_url):
+                async for job in subscribe(self._redis_url, FINISHED):
                     if not job:
                         outage.served()
                         self._wake_all()

@@ -11,7 +11,8 @@ from typing import Any
 from corelane.domain.api_keys import Key, Scope, key_digest, new_key, scope_names
 from corelane.domain.ids import new_id
 from corelane.store.link.aio import AsyncLink
-from corelane.store.link.blocking import Command, Link, pairs
+from corelane.store.link.blocking import Link
+from corelane.store.link.surface import Command, pairs
 
 #: What moves whenever a key is made or revoked.
 CHANGED = "cl:keys:changed"

@@ -25,11 +25,12 @@ from corelane.settings import Settings
 from corelane.store.files import owned_ids
 from corelane.store.jobs.idempotency import Held, Holder, Once, find_holder
 from corelane.store.link.aio import AsyncLink
-from corelane.store.link.blocking import Link, evalsha, pairs
-from corelane.store.link.scripts import load_scripts
+from corelane.store.link.blocking import Link
+from corelane.store.link.lease import Lease
+from corelane.store.link.surface import pairs, script
 
 #: Who carries batches on and has not shown itself for so long is dead, in milliseconds.
-TURN_MS = 10_000
+BATCHER = Lease("cl:batcher", ttl_ms=10_000)
 
 JOB_COUNTS = ("succeeded", "failed")
 
@@ -153,6 +154,8 @@ class BatchStore:
 
     def __init__(self, link: AsyncLink) -> None:
         self._link = link
+        #: By which this process' lease is told from one that it held before.
+        self._fence = 0
 
     async def begin(
         self, batch: str, owner: str, request: BatchRequest, once: Once | None = None, origin: Origin = NOWHERE
@@ -208,21 +211,12 @@ class BatchStore:
 
     async def take_turn(self, name: str) -> bool:
         """Become, or stay, the one that carries batches on."""
-        taken, holder, _ = await self._link.many_with_scripts(
-            [
-                ("SET", "cl:batcher", name, "NX", "PX", TURN_MS),
-                ("GET", "cl:batcher"),
-                evalsha(load_scripts()["went_round"], ["batches"]),
-            ]
-        )
-        if taken is None and holder == name.encode():
-            await self._link("PEXPIRE", "cl:batcher", TURN_MS)
-        return bool(holder == name.encode())
+        self._fence, _ = await self._link.many([BATCHER.take(name), script("went_round", "batches")])
+        return self._fence > 0
 
     async def end_turn(self, name: str) -> None:
         """Let another go on."""
-        if await self._link("GET", "cl:batcher") == name.encode():
-            await self._link("DEL", "cl:batcher")
+        await self._link(*BATCHER.release(name))
 
     async def step(
         self,
@@ -240,7 +234,7 @@ class BatchStore:
             key: value if isinstance(value, str) else orjson.dumps(value).decode() for key, value in fields.items()
         }
         given = orjson.dumps([asdict(file) for file in files])
-        args = (record.id, name, record.status, to, ttl_s * 1000, orjson.dumps(texts), given)
+        args = (record.id, name, record.status, to, ttl_s * 1000, orjson.dumps(texts), given, self._fence)
         return bool(await self._link.run("step_batch", *args))
 
     async def hold_results(self, jobs: Sequence[str], ttl_s: int) -> None:
@@ -253,9 +247,8 @@ class BatchStore:
         return await self._link("SET", "cl:tidied", 1, "NX", "EX", every_s) is not None
 
     async def now_ms(self) -> int:
-        """Redis' own time."""
-        seconds, micros = await self._link("TIME")
-        return int(seconds) * 1000 + int(micros) // 1000
+        """Return Redis' own time."""
+        return await self._link.now_ms()
 
 
 class BatchWatch:
@@ -266,14 +259,13 @@ class BatchWatch:
 
     def has_work(self, name: str = "") -> bool:
         """Whether a batch is open, or something is to be forgotten or tidied, and nobody else is at it."""
-        seconds, micros = self._link("TIME")
-        now = int(seconds) * 1000 + int(micros) // 1000
+        now = self._link.now_ms()
         batches, retiring, tidied, busy = self._link.many(
             [
                 ("ZCARD", "cl:batching"),
                 ("ZCOUNT", "cl:retiring", "-inf", now),
                 ("EXISTS", "cl:tidied"),
-                ("GET", "cl:batcher"),
+                ("GET", BATCHER.key),
             ]
         )
         return busy in (None, name.encode()) and bool(batches or retiring or not tidied)

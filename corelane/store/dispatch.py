@@ -16,8 +16,8 @@ from corelane.domain.request_context import Origin
 from corelane.log import get_logger
 from corelane.settings import Settings
 from corelane.store.jobs.payloads import Row, decode_slice
-from corelane.store.link.blocking import Command, Link, evalsha
-from corelane.store.link.scripts import load_scripts
+from corelane.store.link.blocking import Link
+from corelane.store.link.surface import Command, script
 
 log = get_logger(__name__)
 
@@ -118,25 +118,19 @@ class Dispatch:
         ``idle`` says that nothing else is in progress: only then are items claimed that failed before; ``laden`` that
         a document is: then no second one is. Without versions nothing is claimed and the bell stays as it is.
         """
-        commit = load_scripts()["commit"]
-        commands = [evalsha(commit, self._commit_args(lease, outcomes)) for lease, outcomes in commits.items()]
+        commands = [script("commit", *self._commit_args(lease, outcomes)) for lease, outcomes in commits.items()]
         commands += [("HGET", f"cl:job:{{{job}}}", "status") for job in jobs]
         commands += _tellings(looks)
         if found:
             flat = [part for lease, ref in found for part in (lease, ref.encode())]
-            commands.append(evalsha(load_scripts()["correct"], [self._core, *flat]))
-        claim = self._claim_args(versions, room, linger, idle, laden)
-        replies, claimed = self._send(commands, claim if versions else None)
+            commands.append(script("correct", self._core, *flat))
+        if versions:
+            commands.append(script("claim", *self._claim_args(versions, room, linger, idle, laden)))
+        replies = self._link.many(commands)
         refused = dict(zip(commits, map(int, replies[: len(commits)]), strict=True))
         statuses = replies[len(commits) : len(commits) + len(jobs)]
         closed = {job for job, status in zip(jobs, statuses, strict=True) if status not in OPEN_STATUSES}
-        return Exchange(refused, closed, _parse_claim(claimed))
-
-    def _send(self, commands: list[Command], claim: Sequence[Any] | None) -> tuple[list[Any], list[bytes]]:
-        if claim is None:
-            return self._link.many_with_scripts(commands) if commands else [], []
-        *replies, claimed = self._link.run_with(commands, "claim", *claim)
-        return replies, claimed
+        return Exchange(refused, closed, _parse_claim(replies[-1]) if versions else None)
 
     def _claim_args(self, versions: Sequence[str], room: Room, linger: bool, idle: bool, laden: bool) -> list[Any]:
         s = self._settings
@@ -198,7 +192,7 @@ class Dispatch:
         for job, its_refs in by_job.items():
             commands.append(("HMGET", f"cl:in:{{{job}}}", *(ref.payload for ref in its_refs)))
             commands.append(("HGET", f"cl:job:{{{job}}}", "options"))
-        replies = self._link.many(commands) if commands else []
+        replies = self._link.many(commands)
         return {
             ref.key: (payload, options)
             for its_refs, found, options in zip(by_job.values(), replies[::2], replies[1::2], strict=True)
@@ -264,7 +258,7 @@ def _tellings(looks: Sequence[Look]) -> Iterator[Command]:
         for look in looks:
             if look.lease == lease:
                 args += [look.ref.job, look.ref.first, orjson.dumps(look.data)]
-        yield evalsha(load_scripts()["partial"], args)
+        yield script("partial", *args)
 
 
 def _parse_claim(reply: list[bytes]) -> Claim | None:

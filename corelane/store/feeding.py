@@ -19,12 +19,14 @@ from corelane.fault_injection import reach
 from corelane.settings import Settings
 from corelane.store.jobs.payloads import encode_slice
 from corelane.store.link.blocking import Link
+from corelane.store.link.lease import Lease
+from corelane.store.link.surface import script
 
 #: Estimated tokens fed in one step; a step takes some 10 ms.
 STEP_TOKENS = 262_144
 
 #: A feeder that has not shown itself for so long is dead, in milliseconds.
-FEEDER_LEASE_MS = 5_000
+FEEDER = Lease("cl:feeder", ttl_ms=5_000)
 
 #: Files that no job knows, any more or yet, are left alone for so long: one may be on its way, in seconds.
 STRAY_AGE_S = 3600
@@ -74,22 +76,17 @@ class Feeder:
 
     def has_work(self, name: str = "") -> bool:
         """Whether a job waits for a feeder that is alive, or for this one."""
-        jobs, feeder = self._link.many([("ZCARD", "cl:feeds"), ("GET", "cl:feeder")])
+        jobs, feeder = self._link.many([("ZCARD", "cl:feeds"), ("GET", FEEDER.key)])
         return bool(jobs) and feeder in (None, name.encode())
 
     def take_turn(self, name: str) -> bool:
         """Become, or stay, the one that feeds."""
-        set_now, holder, _ = self._link.run_with(
-            [("SET", "cl:feeder", name, "NX", "PX", FEEDER_LEASE_MS), ("GET", "cl:feeder")], "went_round", "feeding"
-        )
-        if set_now is None and holder == name.encode():
-            self._link("PEXPIRE", "cl:feeder", FEEDER_LEASE_MS)
-        return bool(holder == name.encode())
+        fence, _ = self._link.many([FEEDER.take(name), script("went_round", "feeding")])
+        return bool(fence)
 
     def end_turn(self, name: str) -> None:
         """Let another feed."""
-        if self._link("GET", "cl:feeder") == name.encode():
-            self._link("DEL", "cl:feeder")
+        self._link(*FEEDER.release(name))
 
     def jobs(self) -> list[str]:
         """Jobs that are not fed to their end, oldest first."""

@@ -6,7 +6,7 @@ from typing import Any, Literal, cast
 
 from corelane.domain.batches import FileObject, Purpose
 from corelane.store.link.aio import AsyncLink
-from corelane.store.link.blocking import pairs
+from corelane.store.link.surface import pairs
 
 #: Files and batches that are forgotten in one round of the keeper.
 RETIRED_PER_ROUND = 100
@@ -105,7 +105,7 @@ class FileStore:
 
     async def retire(self) -> list[str]:
         """Files and batches whose time is over are known no more; their ids. Of files the content is still there."""
-        now = await self._now_ms()
+        now = await self._link.now_ms()
         due = await self._link("ZRANGEBYSCORE", "cl:retiring", "-inf", now, "LIMIT", 0, RETIRED_PER_ROUND)
         ids = [each.decode() for each in due]
         keys = [key_of(each) for each in ids]
@@ -121,7 +121,7 @@ class FileStore:
 
     async def retired(self, done: list[str], failed: list[str]) -> None:
         """Nothing is left of the first; the others' content could not be deleted yet."""
-        again = await self._now_ms() + RETIRE_AGAIN_MS
+        again = await self._link.now_ms() + RETIRE_AGAIN_MS
         if done:
             await self._link("ZREM", "cl:retiring", *done)
         if failed:
@@ -130,10 +130,6 @@ class FileStore:
     async def known(self, files: list[str]) -> list[bool]:
         """Which of these files are known."""
         return [bool(each) for each in await self._link.many([("EXISTS", f"cl:file:{{{file}}}") for file in files])]
-
-    async def _now_ms(self) -> int:
-        seconds, micros = await self._link("TIME")
-        return int(seconds) * 1000 + int(micros) // 1000
 
 
 def key_of(name: str) -> str:

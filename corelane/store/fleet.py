@@ -12,7 +12,8 @@ from corelane.domain.placement import UNPLACED, CoreSight, Outlook, Placement, l
 from corelane.errors import NotReady, VersionNotReady
 from corelane.settings import Settings
 from corelane.store.link.aio import AsyncLink
-from corelane.store.link.blocking import Link, pairs
+from corelane.store.link.blocking import Link
+from corelane.store.link.surface import pairs, to_ms
 
 #: A core that has been silent for longer than this is no longer listed, in milliseconds (an hour).
 FORGET_CORE_MS = 3_600_000
@@ -78,7 +79,7 @@ class Fleet:
 
     async def cores(self) -> list[dict[str, Any]]:
         """Every core heard of in the last hour: its heartbeat, or only name and last beat where it is lost."""
-        now = await self._now_ms()
+        now = await self._link.now_ms()
         beats = await self._link("ZRANGEBYSCORE", "cl:cores", now - FORGET_CORE_MS, "+inf", "WITHSCORES")
         names = sorted((name.decode(), int(at)) for name, at in pairs(beats))
         hashes = await self._link.many([("HGETALL", f"cl:core:{name}") for name, _ in names])
@@ -89,7 +90,7 @@ class Fleet:
 
     async def models(self) -> list[ModelRecord]:
         """Every version ever announced, by name, but for those that were unloaded for good."""
-        now = await self._now_ms()
+        now = await self._link.now_ms()
         keys = ("models", "aliases", "placements", "closed", "jobs")
         replies = await self._link.many([("HGETALL", f"cl:{key}") for key in keys])
         summaries, aliases, placements, closed, jobs = (_table(reply) for reply in replies)
@@ -123,7 +124,7 @@ class Fleet:
     async def outlook(self, version: str) -> Outlook | None:
         """Return what to expect of a version that no living core holds; None if one does."""
         held, now = await self._link.many([("ZRANGE", f"cl:holders:{version}", "-1", "-1", "WITHSCORES"), ("TIME",)])
-        now_ms = int(now[0]) * 1000 + int(now[1]) // 1000
+        now_ms = to_ms(now)
         if held and float(held[1]) >= now_ms:
             return None
         raw = await self._link("HGET", "cl:placements", version)
@@ -135,7 +136,7 @@ class Fleet:
         means = await self._link("HGET", "cl:aliases", DEFAULT_ALIAS)
         if means is None:
             return 0
-        now = await self._now_ms()
+        now = await self._link.now_ms()
         versions = decode_weights(means.decode())
         counts = await self._link.many([("ZCOUNT", f"cl:holders:{version}", now, "+inf") for version in versions])
         return min(map(int, counts))
@@ -155,10 +156,6 @@ class Fleet:
     async def ended(self) -> dict[str, int]:
         """Jobs that became final since the beginning, by status."""
         return {status: int(count) for status, count in _table(await self._link("HGETALL", "cl:ended")).items()}
-
-    async def _now_ms(self) -> int:
-        seconds, micros = await self._link("TIME")
-        return int(seconds) * 1000 + int(micros) // 1000
 
 
 async def require_outlook(fleet: Fleet, model: str, version: str) -> None:

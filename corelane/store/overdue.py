@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from corelane.settings import Settings
 from corelane.store.link.aio import AsyncLink
-from corelane.store.link.blocking import SOCKET_TIMEOUT_S, Link
+from corelane.store.link.blocking import Link
+from corelane.store.link.surface import SOCKET_TIMEOUT_S
 
 #: What has waited longer than this although it could go on shows that something is broken, in seconds. All that is
 #: promised after a fault takes 15.

@@ -11,13 +11,15 @@ import orjson
 
 from corelane.domain.placement import PLACE_KEPT_S, Placement, Scope
 from corelane.settings import Settings
-from corelane.store.link.blocking import Link, pairs
+from corelane.store.link.blocking import Link
+from corelane.store.link.lease import Lease
+from corelane.store.link.surface import pairs
 
 #: Loads that ended their process are forgotten after this time, in seconds.
 LOADING_TTL_S = 600
 
 #: The core whose process is being replaced; it has so long to be ready again before others go on, in seconds.
-RESTARTING, RESTART_TURN_S = "cl:restarting", 60
+RESTARTING = Lease("cl:restarting", ttl_ms=60_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +52,7 @@ class Plans:
 
         Of those that ``failed`` here and are wanted on so many cores, the others are told for as long as a lease.
         """
-        seconds, micros = self._link("TIME")
-        now = int(seconds) * 1000 + int(micros) // 1000
+        now = self._link.now_ms()
         kept_since = now - PLACE_KEPT_S * 1000
         raw, cores, out = self._link.many(
             [
@@ -110,13 +111,11 @@ class Plans:
 
     def take_restart_turn(self) -> bool:
         """Whether this core's process may be replaced now: one of the fleet at a time, the others serve meanwhile."""
-        _, holder = self._link.many([("SET", RESTARTING, self._core, "NX", "EX", RESTART_TURN_S), ("GET", RESTARTING)])
-        return bool(holder == self._core.encode())
+        return bool(self._link(*RESTARTING.take(self._core)))
 
     def end_restart_turn(self) -> None:
         """Let the next one be replaced, if it was this core's turn."""
-        if self._link("GET", RESTARTING) == self._core.encode():
-            self._link("DEL", RESTARTING)
+        self._link(*RESTARTING.release(self._core))
 
     def take_load_turn(self, places: int) -> bool:
         """Whether this core may load while it serves: so many of its host at a time. Held for as long as a lease; to

@@ -11,7 +11,7 @@ from corelane.domain.aliases import Weights, decode_weights, encode_weights
 from corelane.domain.placement import ALL_CORES, UNPLACED, Placement, displace, place, reload
 from corelane.errors import NotFound, StoreUnavailable, UnknownModel, VersionInUse, VersionNotReady
 from corelane.store.link.aio import AsyncLink
-from corelane.store.link.blocking import pairs
+from corelane.store.link.surface import pairs
 
 #: A placement that others change at the same time is tried again so often.
 PLACE_ATTEMPTS = 20
@@ -36,7 +36,7 @@ class Rollout:
         self, version: str, core: str, *, count: int | None = None, lazy: bool = False, manifest: str = ""
     ) -> Placement:
         """Want a version on a core or on ``all``; asking again has cores try again that failed."""
-        now = await self._now_ms()
+        now = await self._link.now_ms()
         return await self._place(
             version, lambda before: place(before, core, now, count=count, lazy=lazy, manifest=manifest), force=False
         )
@@ -45,7 +45,7 @@ class Rollout:
         """Want a version loaded anew where it is held, on a core or on ``all``; raises UnknownModel, or VersionInUse if
         it is being unloaded.
         """
-        now = await self._now_ms()
+        now = await self._link.now_ms()
         known, closed = await self._link.many([("HEXISTS", "cl:models", version), ("HEXISTS", "cl:closed", version)])
         if not known:
             raise UnknownModel(f"there is no version {version[:120]!r}; GET /v1/models lists them")
@@ -55,7 +55,7 @@ class Rollout:
 
     async def unload(self, version: str, core: str, *, force: bool = False) -> Placement:
         """Want a version no longer on a core or on ``all``; raises UnknownModel, or VersionInUse unless forced."""
-        now = await self._now_ms()
+        now = await self._link.now_ms()
         known, placed, holders, jobs = await self._link.many(
             [
                 ("HEXISTS", "cl:models", version),
@@ -122,7 +122,3 @@ class Rollout:
                     "(PUT /v1/aliases/NAME), or give `force=true`"
                 )
         raise StoreUnavailable(f"the placement of {version} is being changed by too many at once; try again")
-
-    async def _now_ms(self) -> int:
-        seconds, micros = await self._link("TIME")
-        return int(seconds) * 1000 + int(micros) // 1000

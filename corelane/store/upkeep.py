@@ -14,7 +14,8 @@ from corelane.settings import Settings
 from corelane.store.fleet import FORGET_CORE_MS
 from corelane.store.jobs.owners import IDLE_S
 from corelane.store.jobs.payloads import slice_ids
-from corelane.store.link.blocking import Link, pairs
+from corelane.store.link.blocking import Link
+from corelane.store.link.surface import pairs
 
 log = get_logger(__name__)
 
@@ -50,9 +51,7 @@ class Upkeep:
 
     def return_lapsed(self) -> int:
         """Return every lapsed lease to the lanes; the stretches taken back."""
-        seconds, micros = self._link("TIME")
-        now = int(seconds) * 1000 + int(micros) // 1000
-        leases = self._link("ZRANGEBYSCORE", "cl:leases", "-inf", now, "LIMIT", 0, LEASES_PER_SWEEP)
+        leases = self._link("ZRANGEBYSCORE", "cl:leases", "-inf", self._link.now_ms(), "LIMIT", 0, LEASES_PER_SWEEP)
         returned = sum(self._return(lease.decode(), only_lapsed=True) for lease in leases)
         if returned:
             reach("keeper.leases_returned", self._settings.armed_faults)

@@ -11,13 +11,13 @@ from pathlib import Path
 from corelane.errors import Unavailable
 from corelane.settings import Settings
 from corelane.storage import Storage
-from corelane.store.batches import TURN_MS, BatchRecord, BatchStore, Group
+from corelane.store.batches import BATCHER, BatchRecord, BatchStore, Group
 from corelane.store.files import FileStore
 from corelane.store.fleet import Fleet
 from corelane.store.jobs.store import JobStore
 
 #: The turn is renewed this often while a step takes long, in seconds; well within its time.
-RENEW_S = TURN_MS / 1000 / 5
+RENEW_S = BATCHER.ttl_ms / 1000 / 5
 
 
 class TurnLost(Unavailable):

@@ -22,7 +22,7 @@ from corelane.store.batches import BatchRecord, Group
 from corelane.store.feeding import encode_line
 from corelane.store.fleet import require_outlook
 from corelane.store.jobs.store import Submission, Upload
-from corelane.store.link.blocking import VersionClosed
+from corelane.store.link.surface import VersionClosed
 from workers.batches.context import Desk
 
 #: Lines between two looks at the turn.

@@ -22,7 +22,7 @@ from corelane.store.files import FileStore
 from corelane.store.fleet import Fleet
 from corelane.store.jobs.store import JobStore
 from corelane.store.link.aio import AsyncLink
-from corelane.store.link.blocking import VersionClosed
+from corelane.store.link.surface import VersionClosed
 from workers.batches.context import Desk, TurnLost
 from workers.batches.input import InputRefused, read_input, submit_groups
 from workers.batches.output import conclude

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from corelane.metrics import DeliveryCounts
 from corelane.store.deliveries.sending import Attempt, Delivery
 from corelane.store.link.aio import AsyncLink
-from corelane.store.link.blocking import pairs
+from corelane.store.link.surface import pairs
 from corelane.store.overdue import Waits, fetch_waits
 
 #: Hosts whose lines are counted for a scrape; beyond it the count is a lower bound.

@@ -8,7 +8,8 @@ import orjson
 
 from corelane.settings import Settings
 from corelane.store.jobs.records import JobRecord
-from corelane.store.link.blocking import Link, pairs
+from corelane.store.link.blocking import Link
+from corelane.store.link.surface import pairs
 
 #: A delivery that was handed out is due again after this time unless its sender holds it, in seconds: what a killed
 #: sender had under way goes out again within five, however long an attempt may take.
@@ -148,6 +149,5 @@ class DeliveryStore:
         return str(state.decode())
 
     def now_ms(self) -> int:
-        """Redis' own time."""
-        seconds, micros = self._link("TIME")
-        return int(seconds) * 1000 + int(micros) // 1000
+        """Return Redis' own time."""
+        return self._link.now_ms()

@@ -12,7 +12,7 @@ from corelane.domain.forecast import Forecast, Own, Size, Speed, drain_rate, for
 from corelane.errors import DeadlineInfeasible, Overloaded
 from corelane.settings import Settings
 from corelane.store.link.aio import AsyncLink
-from corelane.store.link.blocking import pairs
+from corelane.store.link.surface import pairs
 
 #: The drain rate is measured over this many full seconds.
 RATE_SECONDS = 10

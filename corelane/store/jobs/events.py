@@ -14,10 +14,13 @@ from corelane.domain.ids import iso_time
 from corelane.domain.jobs import Counts, JobStatus
 from corelane.store.jobs.records import JobRecord
 from corelane.store.link.aio import AsyncLink
-from corelane.store.link.blocking import pairs
+from corelane.store.link.surface import pairs
 
 #: Before the first event.
 BEGINNING = (0, 0)
+
+#: The channel of the ids of jobs that become final.
+FINISHED = "cl:done"
 
 #: Events read in one trip.
 PAGE_EVENTS = 200

@@ -14,7 +14,7 @@ from corelane.domain.ids import id_time
 from corelane.domain.jobs import JobStatus
 from corelane.store.jobs.records import JobRecord
 from corelane.store.link.aio import AsyncLink
-from corelane.store.link.blocking import pairs
+from corelane.store.link.surface import pairs
 
 #: Jobs looked at in one trip, and for one page at most.
 LOOK_JOBS, MAX_LOOKED = 200, 4_000

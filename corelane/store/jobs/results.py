@@ -15,7 +15,7 @@ from corelane.errors import ResultsDropped
 from corelane.store.jobs.payloads import slice_ids
 from corelane.store.jobs.records import JobRecord
 from corelane.store.link.aio import AsyncLink
-from corelane.store.link.blocking import Command
+from corelane.store.link.surface import Command
 
 #: Indexes looked at in one trip.
 LOOK_ITEMS = 1024

@@ -15,7 +15,7 @@ from corelane.store.jobs.payloads import Row, decode_slice
 from corelane.store.jobs.records import JobRecord
 from corelane.store.jobs.results import LOOK_ITEMS, read_results
 from corelane.store.link.aio import AsyncLink
-from corelane.store.link.blocking import pairs
+from corelane.store.link.surface import pairs
 
 
 async def unanswered(link: AsyncLink, record: JobRecord) -> AsyncIterator[list[int]]:

@@ -25,8 +25,7 @@ from corelane.store.jobs.records import JobRecord, PromiseRecord
 from corelane.store.jobs.results import drop_final, drop_results, read_results
 from corelane.store.jobs.retries import read_contexts, read_rows, unanswered
 from corelane.store.link.aio import AsyncLink
-from corelane.store.link.blocking import Command, evalsha, pairs
-from corelane.store.link.scripts import load_scripts
+from corelane.store.link.surface import Command, pairs, script
 
 #: Payloads written before their job is submitted live this long, in seconds.
 PAYLOAD_TTL_S = 60
@@ -169,7 +168,7 @@ class JobStore:
         if self._settings.armed_faults:
             await self._link.many(written)
             reach("submit.payloads_written", self._settings.armed_faults)
-        replies = await self._link.many_with_scripts([*written, evalsha(load_scripts()["submit"], args)])
+        replies = await self._link.many([*written, script("submit", *args)])
         return replies[-1]
 
     @staticmethod

@@ -1,15 +1,20 @@
-"""One connection to Redis that all coroutines of a process share, each command sent once.
+"""The link for coroutines: one connection that all coroutines of a process share, each command sent once.
 
 Callers that meet in one turn of the event loop pipeline by themselves: a call costs 30 µs of CPU alone and 4 µs in a
 crowd, against 130–180 µs of redis-py's asyncio client (measured). redis-py still connects, so URLs, passwords and TLS
-are read as everywhere. When the connection is lost, every call under way raises StoreUnavailable, whatever Redis may
-have done; the next call connects again.
+are read as everywhere.
+
+- A caller waits before it writes while more than ``WRITE_BUFFER_BYTES`` are not on their way yet.
+- A caller that gives up, or whose time is over, takes nothing from the others: its replies are read in order and
+  dropped. If Redis said nothing at all meanwhile, later calls use a new connection, and the old one is closed once
+  nobody waits for it.
+- When the connection is lost, every call on it raises StoreUnavailable, although Redis may have acted on it. The next
+  call connects again; callers that meet wait for one attempt.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import hiredis
@@ -18,132 +23,234 @@ import redis.exceptions
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from corelane.store.link.blocking import SOCKET_TIMEOUT_S, Command, evalsha, store_errors
-from corelane.store.link.scripts import load_scripts
+from corelane.store.link.surface import (
+    SOCKET_TIMEOUT_S,
+    Command,
+    CommonLink,
+    checked,
+    script_loads,
+    store_errors,
+)
 
-#: Bytes read at a time.
-READ_BYTES = 256 * 1024
+#: Bytes that may wait to be sent before callers wait as well.
+WRITE_BUFFER_BYTES = 1024 * 1024
 
+#: Bytes read at a time by a subscription.
+READ_BYTES = 64 * 1024
 
-async def open_streams(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A connection that redis-py has made and greeted, as bare streams; raises what redis-py and sockets raise."""
-    pool = redis.asyncio.ConnectionPool.from_url(
-        url, protocol=2, retry=Retry(NoBackoff(), 0), socket_connect_timeout=SOCKET_TIMEOUT_S
-    )
-    connection: Any = pool.make_connection()  # type: ignore[no-untyped-call]
-    try:
-        await connection.connect()
-    except RuntimeError as error:
-        raise _closed(error) from error
-    streams = connection._reader, connection._writer
-    connection._reader = connection._writer = None
-    return streams
+#: After so long a silence a subscription asks Redis for a sign of life, which must come as fast, in seconds.
+CHECK_S = 2
 
-
-def make_parser() -> hiredis.Reader:
-    """A parser of replies; errors are values of redis-py's classes."""
-    return hiredis.Reader(replyError=_error_of)
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-class AsyncLink:
+class AsyncLink(CommonLink):
     """The asyncio counterpart of Link. Belongs to one event loop."""
 
     def __init__(self, url: str, timeout_s: float = SOCKET_TIMEOUT_S) -> None:
         self._url = url
         self._timeout_s = timeout_s
-        self._connecting = asyncio.Lock()
-        self._writer: asyncio.StreamWriter | None = None
-        self._reading: asyncio.Task[None] | None = None
-        self._replies: deque[asyncio.Future[Any]] = deque()
-
-    async def __call__(self, *command: Any) -> Any:
-        """One command, its reply."""
-        return (await self.many([command]))[0]
+        self._wire: _Wire | None = None
+        self._connecting: asyncio.Task[_Wire] | None = None
 
     async def many(self, commands: Sequence[Command]) -> list[Any]:
-        """All commands in one trip, all replies in order; raises the first error among them."""
+        """Send all commands in one trip; return all replies in order, or raise the first error among them.
+
+        Redis may have forgotten the scripts: then they are loaded, and all commands are sent again.
+        """
         with store_errors():
-            writer = self._writer or await self._connect()
-            loop = asyncio.get_running_loop()
-            futures = [loop.create_future() for _ in commands]
-            self._replies.extend(futures)
-            try:
-                writer.write(b"".join(map(hiredis.pack_command, commands)))
-                async with asyncio.timeout(self._timeout_s):
-                    replies = [await future for future in futures]
-            except (TimeoutError, RuntimeError) as error:
-                self._lose(error)
-                raise _closed(error) from error
-            for reply in replies:
-                if isinstance(reply, Exception):
-                    raise reply
-        return replies
-
-    async def run(self, name: str, *args: Any) -> Any:
-        """One script, its reply."""
-        return (await self.many_with_scripts([evalsha(load_scripts()[name], args)]))[0]
-
-    async def many_with_scripts(self, commands: Sequence[Command]) -> list[Any]:
-        """Commands of which some run scripts; sent again, all of them, if Redis had to be taught the scripts first."""
-        try:
-            return await self.many(commands)
-        except redis.exceptions.NoScriptError:
-            lessons = [("SCRIPT", "LOAD", each.text) for each in load_scripts().values()]
-            return (await self.many([*lessons, *commands]))[len(lessons) :]
+            replies = await self._exchange(commands) if commands else []
+            if any(isinstance(reply, redis.exceptions.NoScriptError) for reply in replies):
+                loads = script_loads()
+                replies = (await self._exchange([*loads, *commands]))[len(loads) :]
+            return checked(replies)
 
     async def close(self) -> None:
         """Close the connection; calls under way fail."""
-        writer, reading = self._writer, self._reading
-        self._lose(ConnectionError("the connection was closed"))
-        if writer is not None and reading is not None:
-            await asyncio.wait([reading])
-            with suppress(OSError):
-                await writer.wait_closed()
+        if self._connecting is not None:
+            self._connecting.cancel()
+            await asyncio.wait([self._connecting])
+        wire, self._wire = self._wire, None
+        if wire is not None:
+            wire.transport.abort()
+            await wire.closed
 
-    async def _connect(self) -> asyncio.StreamWriter:
-        async with self._connecting:
-            if self._writer is not None:
-                return self._writer
-            reader, self._writer = await open_streams(self._url)
-            self._reading = asyncio.create_task(self._read(reader), name="redis-replies")
-            return self._writer
-
-    async def _read(self, reader: asyncio.StreamReader) -> None:
-        """Hand replies to whoever waits, in the order they asked, for as long as the connection lasts."""
-        parser = make_parser()
+    async def _exchange(self, commands: Sequence[Command]) -> list[Any]:
+        """Send commands and wait for all replies; error replies are values."""
+        wire: _Wire | None = None
+        heard = 0
         try:
-            while data := await reader.read(READ_BYTES):
+            async with asyncio.timeout(self._timeout_s):
+                wire = self._usable() or await self._connect()
+                heard = wire.heard
+                return await wire.exchange(commands)
+        except TimeoutError as error:
+            if wire is not None and wire.heard == heard:
+                wire.is_retired = True
+            raise TimeoutError(f"no reply within {self._timeout_s:g} s") from error
+        finally:
+            if wire is not None and wire.is_retired and not wire.is_awaited:
+                wire.transport.abort()
+
+    def _usable(self) -> "_Wire | None":
+        return None if self._wire is None or self._wire.is_retired else self._wire
+
+    async def _connect(self) -> "_Wire":
+        """Connect, or join the attempt that is under way; one caller that gives up does not end it for the others."""
+        if self._connecting is None or self._connecting.done():
+            self._connecting = asyncio.create_task(self._open(), name="redis-connect")
+            self._connecting.add_done_callback(lambda task: task.cancelled() or task.exception())
+        return await asyncio.shield(self._connecting)
+
+    async def _open(self) -> "_Wire":
+        self._wire = _Wire(await _open_streams(self._url))
+        return self._wire
+
+
+class _Call:
+    """The commands of one caller: their replies are read in order, also once nobody waits for them."""
+
+    __slots__ = ("left", "replied", "replies")
+
+    def __init__(self, count: int) -> None:
+        self.left = count
+        self.replies: list[Any] = []
+        self.replied: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+
+
+class _Wire(asyncio.Protocol):
+    """One connection, and the calls on it in the order in which they were sent."""
+
+    def __init__(self, streams: Streams) -> None:
+        #: Both are kept as long as the connection: a StreamWriter that is collected earlier closes it.
+        self._streams = streams
+        self.transport = streams[1].transport
+        self.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self.transport.set_protocol(self)
+        self._parser = _make_parser()
+        self._calls: deque[_Call] = deque()
+        self._may_write = asyncio.Event()
+        self._may_write.set()
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        #: How often Redis sent anything.
+        self.heard = 0
+        #: Later calls use another connection.
+        self.is_retired = False
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether anybody waits for a reply."""
+        return any(not call.replied.done() for call in self._calls)
+
+    async def exchange(self, commands: Sequence[Command]) -> list[Any]:
+        """Send commands once there is room for them; return the replies."""
+        while not self._may_write.is_set():  # The first of those that are woken may fill the buffer again.
+            await self._may_write.wait()
+        if self.closed.done() or self.transport.is_closing():
+            raise redis.exceptions.ConnectionError("the connection was closed")
+        data = b"".join(map(hiredis.pack_command, commands))
+        call = _Call(len(commands))
+        self._calls.append(call)
+        self.transport.write(data)
+        return await call.replied
+
+    def data_received(self, data: bytes) -> None:
+        """Hand replies to the callers, in the order of their calls."""
+        self.heard += 1
+        self._parser.feed(data)
+        try:
+            while (reply := self._parser.gets()) is not False:
+                call = self._calls[0]
+                call.left -= 1
+                if not call.replied.done():
+                    call.replies.append(reply)
+                if not call.left:
+                    self._calls.popleft()
+                    if not call.replied.done():
+                        call.replied.set_result(call.replies)
+        except (hiredis.ProtocolError, IndexError):
+            self.transport.abort()
+
+    def pause_writing(self) -> None:
+        """Have callers wait: the buffer is full."""
+        self._may_write.clear()
+
+    def resume_writing(self) -> None:
+        """Let callers write again."""
+        self._may_write.set()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Fail every call under way."""
+        self.is_retired = True
+        self.closed.set_result(None)
+        self._may_write.set()
+        for call in self._calls:
+            if not call.replied.done():
+                reason = error or "the connection was closed"
+                call.replied.set_exception(redis.exceptions.ConnectionError(f"{type(error).__name__}: {reason}"))
+        self._calls.clear()
+
+
+async def subscribe(url: str, channel: str) -> AsyncIterator[str]:
+    """Yield an empty text once subscribed, then the channel's messages; raise StoreUnavailable at the end."""
+    with store_errors():
+        reader, writer = await _open_streams(url)
+        try:
+            writer.write(f"SUBSCRIBE {channel}\r\n".encode())
+            parser = _make_parser()
+            was_asked = False
+            while True:
+                try:
+                    # Not wait_for: in Python 3.11 it forgets a cancellation that comes together with data.
+                    async with asyncio.timeout(CHECK_S):
+                        data = await reader.read(READ_BYTES)
+                except TimeoutError:
+                    if was_asked:
+                        raise
+                    was_asked = True
+                    writer.write(b"PING\r\n")
+                    continue
+                if not data:
+                    raise redis.exceptions.ConnectionError("Redis closed the subscription")
+                was_asked = False
                 parser.feed(data)
-                while (reply := parser.gets()) is not False:
-                    future = self._replies.popleft()
-                    if not future.done():
-                        future.set_result(reply)
-            reason: Exception = ConnectionError("Redis closed the connection")
-        except (OSError, hiredis.ProtocolError) as error:
-            reason = error
-        self._lose(reason)
-
-    def _lose(self, reason: Exception) -> None:
-        """Drop the connection and fail every call under way."""
-        if self._writer is not None:
-            self._writer.close()
-        if self._reading is not None and self._reading is not asyncio.current_task():
-            self._reading.cancel()
-        self._writer = self._reading = None
-        waiting, self._replies = self._replies, deque()
-        for future in waiting:
-            if not future.done():
-                future.set_exception(redis.exceptions.ConnectionError(str(reason)))
-                future.exception()
+                while (message := parser.gets()) is not False:
+                    if isinstance(message, redis.exceptions.ResponseError):
+                        continue  # A Redis whose disk is full answers PING so: it lives.
+                    if message[0] == b"subscribe":
+                        yield ""
+                    elif message[0] == b"message":
+                        yield message[2].decode()
+        finally:
+            writer.close()
 
 
-def _closed(error: Exception) -> Exception:
-    """A lost connection, in redis-py's words; RuntimeError is uvloop's for a transport that closed a moment ago."""
-    return redis.exceptions.ConnectionError(f"{type(error).__name__}: {error}")
+async def _open_streams(url: str) -> Streams:
+    """Have redis-py connect and greet, and take over the bare streams; raise the errors of redis-py and of sockets."""
+    pool = redis.asyncio.ConnectionPool.from_url(url, protocol=2, retry=Retry(NoBackoff(), 0))
+    connection: Any = pool.make_connection()  # type: ignore[no-untyped-call]
+    try:
+        async with asyncio.timeout(SOCKET_TIMEOUT_S):
+            await connection.connect()
+    except BaseException as error:
+        if connection._writer is not None:
+            connection._writer.transport.abort()
+        if isinstance(error, RuntimeError):  # uvloop's, for a transport that was closed a moment ago
+            raise redis.exceptions.ConnectionError(str(error)) from error
+        raise
+    finally:
+        streams = connection._reader, connection._writer
+        connection._reader = connection._writer = None
+    return streams
+
+
+def _make_parser() -> hiredis.Reader:
+    """Make a parser of replies; errors are values of redis-py's classes."""
+    return hiredis.Reader(replyError=_error_of)
 
 
 def _error_of(text: str) -> Exception:
-    """What redis-py would raise for an error reply."""
+    """Choose the class that redis-py would raise for an error reply."""
     if text.startswith("NOSCRIPT"):
         return redis.exceptions.NoScriptError(text)
     if text.startswith("OOM"):

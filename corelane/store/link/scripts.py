@@ -29,6 +29,7 @@ NAMES = (
     "alias",
     "unalias",
     "release",
+    "lease",
     "turn",
     "leave",
     "ring",

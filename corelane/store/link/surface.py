@@ -1,0 +1,106 @@
+"""What both links have in common: how commands are written, how replies are read, and which errors callers see.
+
+A reader is a coroutine that awaits nothing but the link it is given. So it is written once, and runs on an AsyncLink
+as well as on a blocking one (``Link.read``).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import redis.exceptions
+
+from corelane.errors import StoreFull, StoreUnavailable, UnknownModel
+from corelane.store.link.scripts import load_scripts
+
+#: Longest silence of Redis that a call waits for, in seconds; blocking pops stay well below it.
+SOCKET_TIMEOUT_S = 5
+
+Command = tuple[Any, ...]
+
+
+class VersionClosed(UnknownModel):
+    """A version stopped taking jobs between a job's admission and its submission; admit it again."""
+
+
+class CommonLink:
+    """The calls that every reader may await; a link adds ``many``."""
+
+    async def many(self, commands: Sequence[Command]) -> list[Any]:
+        """Send all commands in one trip; return all replies in order, or raise the first error among them.
+
+        Redis may have forgotten the scripts: then they are loaded, and all commands are sent again.
+        """
+        raise NotImplementedError
+
+    async def __call__(self, *command: Any) -> Any:
+        """Send one command; return its reply."""
+        return (await self.many([command]))[0]
+
+    async def run(self, name: str, *args: Any) -> Any:
+        """Run one script; return its reply."""
+        return (await self.many([script(name, *args)]))[0]
+
+    async def now_ms(self) -> int:
+        """Return the server's time, so that the clocks of hosts do not matter."""
+        return to_ms(await self("TIME"))
+
+
+def script(name: str, *args: Any) -> Command:
+    """Build the command that runs a script."""
+    return ("EVALSHA", load_scripts()[name].sha, 0, *args)
+
+
+def script_loads() -> list[Command]:
+    """Build the commands that load every script."""
+    return [("SCRIPT", "LOAD", each.text) for each in load_scripts().values()]
+
+
+def to_ms(time: Sequence[bytes]) -> int:
+    """Read the reply to ``TIME``."""
+    seconds, micros = time
+    return int(seconds) * 1000 + int(micros) // 1000
+
+
+def pairs(flat: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+    """Split a reply into fields and values, or members and scores."""
+    return zip(flat[::2], flat[1::2], strict=True)
+
+
+def texts(flat: Sequence[bytes]) -> dict[str, str]:
+    """Read a reply of fields and values that are all text."""
+    return {field.decode(): value.decode() for field, value in pairs(flat)}
+
+
+def flatten(fields: Mapping[Any, Any]) -> list[Any]:
+    """Write fields and values as arguments of a command."""
+    return [part for pair in fields.items() for part in pair]
+
+
+def checked(replies: list[Any]) -> list[Any]:
+    """Return replies, or raise the first error among them."""
+    for reply in replies:
+        if isinstance(reply, Exception):
+            raise reply
+    return replies
+
+
+@contextmanager
+def store_errors() -> Iterator[None]:
+    """Translate the errors of redis-py and of sockets into ours."""
+    try:
+        yield
+    except redis.exceptions.OutOfMemoryError as error:
+        raise StoreFull("the queue's memory is full; try again when jobs have finished") from error
+    except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, OSError) as error:
+        raise StoreUnavailable(f"Redis does not answer: {error}") from error
+    except redis.exceptions.ResponseError as error:
+        if "PAYLOADGONE" in str(error):
+            raise StoreUnavailable("Redis lost the job's payloads before it was kept; send it again") from error
+        if "DB index is out of range" in str(error):
+            raise StoreUnavailable(f"Redis has no database of this number: {error}") from error
+        if "VERSIONCLOSED" in str(error):
+            raise VersionClosed("this model version is being unloaded and takes no more jobs") from error
+        if any(word in str(error) for word in ("OOM", "MISCONF", "READONLY", "LOADING", "BUSY")):
+            raise StoreFull(f"Redis does not take writes now: {error}") from error
+        raise

@@ -1,0 +1,276 @@
+"""The links to Redis: what both promise, and what the shared one does when callers give up and when networks fail."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
+
+import pytest
+import redis
+
+from corelane.errors import StoreUnavailable
+from corelane.settings import Settings
+from corelane.store.link.aio import WRITE_BUFFER_BYTES, AsyncLink
+from corelane.store.link.blocking import Link
+from corelane.store.link.lease import Lease
+from corelane.store.link.surface import CommonLink
+from tests.chaos.proxy import Network, Proxy
+
+LEASE = Lease("cl:feeder", ttl_ms=5_000)
+
+
+@asynccontextmanager
+async def open_link(url: str, timeout_s: float = 5) -> AsyncIterator[AsyncLink]:
+    link = AsyncLink(url, timeout_s)
+    try:
+        yield link
+    finally:
+        await link.close()
+
+
+def run(settings: Settings, action: Callable[[AsyncLink], Awaitable[None]], timeout_s: float = 5) -> None:
+    run_at(settings.redis_url, action, timeout_s)
+
+
+def run_at(url: str, action: Callable[[AsyncLink], Awaitable[None]], timeout_s: float = 5) -> None:
+    async def main() -> None:
+        async with open_link(url, timeout_s) as link:
+            await action(link)
+
+    asyncio.run(main())
+
+
+@pytest.fixture
+def proxy(settings: Settings) -> Iterator[Proxy]:
+    network = Network()
+    yield network.proxy(urlsplit(settings.redis_url).port or 0)
+    network.close()
+
+
+def through(proxy: Proxy, settings: Settings) -> str:
+    return urlsplit(settings.redis_url)._replace(netloc=f"127.0.0.1:{proxy.port}").geturl()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def port_of(link: AsyncLink) -> int:
+    assert link._wire is not None
+    return int(link._wire.transport.get_extra_info("sockname")[1])
+
+
+def test_callers_that_meet_get_their_own_replies(settings: Settings) -> None:
+    async def many_callers(link: AsyncLink) -> None:
+        found = await asyncio.gather(*(link.many([("SET", f"k{n}", n), ("GET", f"k{n}")]) for n in range(500)))
+        assert found == [[b"OK", str(n).encode()] for n in range(500)]
+
+    run(settings, many_callers)
+
+
+def test_an_error_reply_is_its_callers_alone(settings: Settings) -> None:
+    async def one_errs(link: AsyncLink) -> None:
+        found: list[object] = await asyncio.gather(link("LPUSH"), link("PING"), return_exceptions=True)
+        assert isinstance(found[0], redis.ResponseError)
+        assert found[1] == b"PONG"
+
+    run(settings, one_errs)
+
+
+def test_scripts_are_loaded_when_redis_forgot_them(settings: Settings, raw: redis.Redis) -> None:
+    async def ask_twice(link: AsyncLink) -> None:
+        for _ in range(2):
+            raw.script_flush()
+            assert (await link.run("admit", "nothing", "public"))[0] == []
+
+    run(settings, ask_twice)
+    raw.script_flush()
+    assert Link(settings.redis_url).run("admit", "nothing", "public")[0] == []
+
+
+def test_a_reader_runs_on_either_link(settings: Settings, raw: redis.Redis) -> None:
+    async def read(link: CommonLink) -> tuple[object, ...]:
+        (first,), second = await link.many([("LRANGE", "l", 0, 0)]), await link("LLEN", "l")
+        return *first, second, (await link.run("admit", "nothing", "public"))[0], await link.now_ms() > 0
+
+    async def compare(link: AsyncLink) -> None:
+        assert await read(link) == (b"a", 2, [], True)
+
+    raw.rpush("l", "a", "b")
+    run(settings, compare)
+    assert Link(settings.redis_url).read(read) == (b"a", 2, [], True)
+
+
+def test_a_reader_that_waits_for_something_else_is_an_error_on_the_blocking_link(settings: Settings) -> None:
+    async def sleep(link: CommonLink) -> None:
+        await asyncio.sleep(0)
+
+    with pytest.raises(RuntimeError):
+        Link(settings.redis_url).read(sleep)
+
+
+def test_a_connection_that_was_cut_is_told_and_made_again(settings: Settings, raw: redis.Redis) -> None:
+    async def cut(link: AsyncLink) -> None:
+        for _ in range(20):
+            await link("SET", "k", 1)
+            waiting = asyncio.create_task(link("BLPOP", "never", 3))
+            await until(lambda: raw.info("clients")["blocked_clients"])
+            raw.client_kill_filter(_type="normal", skipme=True)
+            with pytest.raises(StoreUnavailable):
+                await waiting
+        assert await link("GET", "k") == b"1"
+
+    run(settings, cut)
+
+
+def test_a_silent_redis_is_given_up_and_nothing_late_is_mistaken(settings: Settings) -> None:
+    async def outwait(link: AsyncLink) -> None:
+        with pytest.raises(StoreUnavailable):
+            await link("BLPOP", "never", 5)
+        assert await link("ECHO", "mine") == b"mine"
+
+    run(settings, outwait, timeout_s=0.3)
+
+
+def test_a_caller_that_gives_up_shifts_nobodys_replies(settings: Settings) -> None:
+    async def give_up(link: AsyncLink) -> None:
+        for n in range(50):
+            task = asyncio.create_task(link("ECHO", f"lost {n}"))
+            await asyncio.sleep(0)
+            task.cancel()
+            assert await link("ECHO", f"kept {n}") == f"kept {n}".encode()
+
+    run(settings, give_up)
+
+
+def test_a_call_whose_time_is_over_ends_nobody_elses(settings: Settings) -> None:
+    async def outwait(link: AsyncLink) -> None:
+        connection = await link("CLIENT", "ID")
+        assert link._wire is not None
+        heard = link._wire.heard
+        pops = [("BLPOP", "never", 0.6)] * 3 + [("BLPOP", "never", 1.2)]
+        slow = asyncio.create_task(link.many(pops))
+        await until(lambda: link._wire is not None and link._wire.heard >= heard + 3)
+        patient = asyncio.create_task(link("ECHO", "patient"))
+        with pytest.raises(StoreUnavailable):
+            await slow
+        assert await patient == b"patient"
+        assert await link("CLIENT", "ID") == connection
+
+    run(settings, outwait, timeout_s=2)
+
+
+def test_a_connection_that_fell_silent_is_left_to_those_who_wait_on_it(
+    settings: Settings, proxy: Proxy, raw: redis.Redis
+) -> None:
+    async def stall(link: AsyncLink) -> None:
+        old, port = await link("CLIENT", "ID"), port_of(link)
+        proxy.stall([port])
+        first = asyncio.create_task(link("ECHO", "first"))
+        await asyncio.sleep(1)
+        second = asyncio.create_task(link("ECHO", "second"))
+        with pytest.raises(StoreUnavailable):
+            await first
+        assert await link("CLIENT", "ID") != old
+        assert not second.done()
+        proxy.flow([port])
+        assert await second == b"second"
+        await until(lambda: str(old) not in {each["id"] for each in raw.client_list()})
+
+    run_at(through(proxy, settings), stall, timeout_s=2)
+
+
+def test_a_connection_that_swallows_everything_is_replaced_after_one_call(settings: Settings, proxy: Proxy) -> None:
+    async def swallow(link: AsyncLink) -> None:
+        await link("SET", "k", 1)
+        proxy.half_open()
+        with pytest.raises(StoreUnavailable):
+            await link("GET", "k")
+        assert await link("GET", "k") == b"1"
+
+    run_at(through(proxy, settings), swallow, timeout_s=0.5)
+
+
+def test_what_waits_to_be_sent_is_bounded_and_none_of_it_is_lost(settings: Settings, proxy: Proxy) -> None:
+    async def press(link: AsyncLink) -> None:
+        await link("PING")
+        assert link._wire is not None
+        transport = link._wire.transport
+        proxy.stall([port_of(link)])
+        texts = [f"{n:06}".encode() * 50_000 for n in range(60)]
+        calls = [asyncio.create_task(link("ECHO", text)) for text in texts]
+        await until(lambda: transport.get_write_buffer_size() > WRITE_BUFFER_BYTES)
+        assert transport.get_write_buffer_size() < WRITE_BUFFER_BYTES + 400_000
+        for call in calls[1::2]:
+            call.cancel()
+        proxy.flow()
+        assert await asyncio.gather(*calls[::2]) == texts[::2]
+        assert await link("ECHO", "next") == b"next"
+
+    run_at(through(proxy, settings), press, timeout_s=30)
+
+
+def test_callers_that_meet_share_one_attempt_to_connect() -> None:
+    async def main() -> None:
+        accepted: list[asyncio.StreamWriter] = []
+        server = await asyncio.start_server(lambda _, writer: accepted.append(writer), "127.0.0.1", 0)
+        link = AsyncLink(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}", timeout_s=0.3)
+        found = await asyncio.gather(*(link("PING") for _ in range(20)), return_exceptions=True)
+        assert {type(each) for each in found} == {StoreUnavailable}
+        assert len(accepted) == 1
+        await link.close()
+        server.close()
+        for writer in accepted:
+            writer.close()
+
+    asyncio.run(main())
+
+
+def test_a_caller_that_leaves_while_connecting_does_not_end_it_for_the_others(settings: Settings, proxy: Proxy) -> None:
+    async def leave(link: AsyncLink) -> None:
+        proxy.stall()
+        first, second = (asyncio.create_task(link("ECHO", text)) for text in ("first", "second"))
+        await asyncio.sleep(0)
+        first.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await first
+        proxy.flow()
+        assert await second == b"second"
+
+    run_at(through(proxy, settings), leave)
+
+
+def test_a_lease_is_one_holders_and_its_fence_grows_with_each_holding(settings: Settings, raw: redis.Redis) -> None:
+    link = Link(settings.redis_url)
+    assert [link(*LEASE.take(name)) for name in ("one", "two", "one")] == [1, 0, 1]
+    assert raw.get(LEASE.key) == "one"
+    link(*LEASE.release("two"))
+    assert raw.get(LEASE.key) == "one"
+    link(*LEASE.release("one"))
+    assert raw.get(LEASE.key) is None
+    assert link(*LEASE.take("two")) == 2
+
+
+def test_a_lease_lapses_unless_it_is_extended(settings: Settings, raw: redis.Redis) -> None:
+    link = Link(settings.redis_url)
+    link(*LEASE.take("one"))
+    raw.pexpire(LEASE.key, 1000)
+    link(*LEASE.take("one"))
+    assert raw.pttl(LEASE.key) > 1000
+    raw.delete(LEASE.key)
+    assert [link(*LEASE.take(name)) for name in ("two", "one")] == [2, 0]
+
+
+def test_a_lease_of_a_process_of_the_version_before_is_respected(settings: Settings, raw: redis.Redis) -> None:
+    async def ask(link: AsyncLink) -> None:
+        raw.set(LEASE.key, "old", nx=True, px=5000)
+        assert await link(*LEASE.take("new")) == 0
+        assert await link(*LEASE.take("old")) == 1
+        await link(*LEASE.release("old"))
+        await link(*LEASE.take("new"))
+        assert raw.set(LEASE.key, "old", nx=True, px=5000) is None
+
+    run(settings, ask)

@@ -107,7 +107,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         ApiMetrics(),
         FileStore(link),
         BatchStore(link),
-        open_storage(settings),
+        open_storage(settings.files_url, settings.files_root),
     )
     app.include_router(ndjson_jobs.router)
     app.include_router(jobs.router)

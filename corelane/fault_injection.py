@@ -1,28 +1,16 @@
 """Fault points: places where a process kills itself, if a chaos run asked for it. Everywhere else they do nothing.
 
-Code that must survive a death at one place says so by ``reach("submit.accepted", armed)``; ``armed`` comes from the
-setting ``fault_points``, parsed once at the entry point: ``arm(settings.fault_points)``. An empty mapping costs one
-test of it.
+Code that must survive a death at one place says so by ``reach("submit.accepted", settings.armed_faults)``. An empty
+mapping costs one test of it.
 """
 
 import os
 import random
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 #: Standard error; written to directly, as nothing buffered outlives the kill.
 STDERR = 2
-
-
-def arm(points: Iterable[str]) -> dict[str, float]:
-    """Fault points with their probabilities, from texts such as ``submit.accepted:0.1``; raises ValueError."""
-    armed = {}
-    for text in points:
-        point, colon, chance = text.partition(":")
-        if not (point and colon and 0 <= float(chance or "nan") <= 1):
-            raise ValueError(f"{text!r} is not a fault point; write name:probability, as in submit.accepted:0.1")
-        armed[point] = float(chance)
-    return armed
 
 
 def reach(point: str, armed: Mapping[str, float]) -> None:

@@ -15,7 +15,6 @@ from typing import Any, BinaryIO, Protocol, cast
 
 from corelane.errors import NotFound, SetupError, StorageFailed
 from corelane.errors.extras import install_command
-from corelane.settings import Settings
 
 #: Files are read in pieces of this size, in bytes.
 READ_BYTES = 256 * 1024
@@ -211,9 +210,7 @@ class RemotePlace:
         return [str(name).rsplit("/", 1)[-1] for name in files.ls(path, detail=False)]
 
 
-def open_storage(settings: Settings) -> Storage:
-    """Open the storage of the settings: ``files_url``, or a folder beside the items of large jobs."""
-    if settings.files_url is None:
-        folder = settings.files_root / "kept"
-        return Storage(DiskPlace(folder), str(folder))
-    return Storage(RemotePlace(settings.files_url), settings.files_url)
+def open_storage(url: str | None, root: Path) -> Storage:
+    """Open the storage of files: at a URL, or without one a folder under ``root``."""
+    folder = root / "kept"
+    return Storage(DiskPlace(folder), str(folder)) if url is None else Storage(RemotePlace(url), url)

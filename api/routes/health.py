@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from api.deps import Parts, PartsDep
 from api.errors import documented
 from corelane.errors import NotReady, Unavailable
-from corelane.metrics import FleetSnapshot
+from corelane.metrics import DeliveryCounts, FleetSnapshot
 from corelane.store.overdue import CARRIERS, only_overdue
 
 router = APIRouter(tags=["health"])
@@ -72,7 +72,7 @@ async def refresh(parts: Parts) -> None:
         cores = await parts.fleet.cores()
         waiting, claimed = await parts.fleet.tokens()
         parts.metrics.fleet.snapshot = FleetSnapshot(cores, waiting, claimed, await parts.fleet.ended())
-        parts.metrics.deliveries.counts = await parts.deliveries.counts()
+        parts.metrics.deliveries.counts = DeliveryCounts(*await parts.deliveries.counts())
         waits = await parts.deliveries.waits()
         parts.metrics.overdue.waits = {name: waits.get(name, 0.0) for name in CARRIERS}
     except Unavailable:

@@ -15,7 +15,6 @@ from dotenv import dotenv_values
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from corelane.fault_injection import arm
 from corelane.settings import rules
 from corelane.settings.names import UnknownName, find_unknown
 
@@ -339,7 +338,7 @@ class Settings(BaseSettings):
     @cached_property
     def armed_faults(self) -> dict[str, float]:
         """Fault points by name, with their probabilities; empty but in chaos runs."""
-        return arm(self.fault_points)
+        return rules.arm(self.fault_points)
 
     @cached_property
     def files_root(self) -> Path:

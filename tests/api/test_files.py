@@ -218,7 +218,7 @@ def test_files_lie_at_any_url(settings: Settings) -> None:
         assert fsspec.filesystem("memory").cat_file(f"/bucket/files/{file}") == LINES
         assert api.get(f"/v1/files/{file}/content").content == LINES
         api.delete(f"/v1/files/{file}")
-        assert open_storage(elsewhere).names() == []
+        assert open_storage(elsewhere.files_url, elsewhere.files_root).names() == []
         gone = upload(api).json()["id"]
         fsspec.filesystem("memory").rm_file(f"/bucket/files/{gone}")
         assert api.get(f"/v1/files/{gone}/content").status_code == 404
@@ -230,7 +230,7 @@ def test_form_in_any_pieces_gives_the_same_file_or_none(
 ) -> None:
     content = content.replace(b"--b", b"")
     settings = Settings(data_dir=tmp_path_factory.mktemp("form"))
-    storage = open_storage(settings)
+    storage = open_storage(settings.files_url, settings.files_root)
     sent = form(content) if whole else form(content)[:-9]
     edges = sorted({0, len(sent), *(cut for cut in cuts if cut < len(sent))})
 

@@ -33,7 +33,7 @@ class BatchBench(Bench):
 
     def keep(self, content: bytes, owner: str = "ann") -> str:
         file = new_id("file")
-        writer = open_storage(self.settings).create(file)
+        writer = open_storage(self.settings.files_url, self.settings.files_root).create(file)
         writer.write(content)
         writer.close()
         self.at_desk(lambda desk: desk.files.keep(file, owner, 3600, file_fields("batch", "in.jsonl", len(content))))
@@ -50,7 +50,9 @@ class BatchBench(Bench):
             link, settings = AsyncLink(self.settings.redis_url), self.settings
             stores = (JobStore(link, settings, self.bell), Fleet(link), BatchStore(link), FileStore(link))
             try:
-                return await action(Desk(name, settings, *stores, open_storage(settings)))
+                return await action(
+                    Desk(name, settings, *stores, open_storage(settings.files_url, settings.files_root))
+                )
             finally:
                 await link.close()
 
@@ -86,7 +88,7 @@ class BatchBench(Bench):
     def lines(self, file: str | None) -> list[dict[str, Any]]:
         if file is None:
             return []
-        content = b"".join(open_storage(self.settings).read(file))
+        content = b"".join(open_storage(self.settings.files_url, self.settings.files_root).read(file))
         return [orjson.loads(each) for each in content.splitlines()]
 
     def left_behind(self) -> set[str]:

@@ -102,7 +102,7 @@ def test_batch_without_a_good_line_fails_and_says_why(bench: BatchBench, content
 
 def test_batch_whose_input_was_deleted_fails(bench: BatchBench) -> None:
     batch = bench.begin(line("a"))
-    open_storage(bench.settings).delete(bench.record(batch).input_file)
+    open_storage(bench.settings.files_url, bench.settings.files_root).delete(bench.record(batch).input_file)
     bench.steps()
     failed = bench.batch(batch)
     assert failed.errors is not None
@@ -239,12 +239,12 @@ def test_keeper_that_lost_its_turn_changes_nothing_and_leaves_nothing(bench: Bat
     batch = bench.begin(line("a"))
     bench.steps()
     bench.answer(core)
-    [input_file] = open_storage(bench.settings).names()
+    [input_file] = open_storage(bench.settings.files_url, bench.settings.files_root).names()
     bench.raw.set("cl:batcher", "another")
     record = bench.record(batch)
     assert bench.at_desk(lambda desk: end(desk, record, "completed"), "late") is False
     assert bench.batch(batch).status == "in_progress"
-    assert open_storage(bench.settings).names() == [input_file]
+    assert open_storage(bench.settings.files_url, bench.settings.files_root).names() == [input_file]
 
     async def stay(desk: Desk) -> None:
         desk.renewed_s -= 60
@@ -305,14 +305,14 @@ def test_files_and_batches_are_forgotten_after_their_time(bench: BatchBench) -> 
     assert not watch.has_work("another")
     bench.raw.delete("cl:batcher")
     bench.at_desk(lambda desk: Rounds(desk).run(bool))
-    assert open_storage(bench.settings).names() == []
+    assert open_storage(bench.settings.files_url, bench.settings.files_root).names() == []
     assert bench.at_desk(lambda desk: desk.batches.get(batch)) is None
     assert bench.raw.keys("cl:file*") + bench.raw.keys("cl:batch*") + bench.raw.keys("cl:retiring") == []
 
 
 def test_old_files_that_nobody_knows_are_removed(bench: BatchBench) -> None:
     kept = bench.keep(b"x")
-    storage = open_storage(bench.settings)
+    storage = open_storage(bench.settings.files_url, bench.settings.files_root)
     old, fresh, foreign = new_id("file", 1_000_000), new_id("file"), "notes.txt"
     for name in (old, fresh, foreign):
         storage.create(name).close()

@@ -110,7 +110,7 @@ async def logged(settings: Settings, subject: str) -> list[LoggedDelivery]:
 async def pending(settings: Settings) -> int:
     link = AsyncLink(settings.redis_url)
     try:
-        return (await DeliveryLog(link).counts()).pending
+        return (await DeliveryLog(link).counts())[1]
     finally:
         await link.close()
 

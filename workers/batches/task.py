@@ -56,7 +56,7 @@ def carry_on(settings: Settings, bell: str, should_stop: Callable[[], bool], nam
 
 async def _carry_on(settings: Settings, bell: str, should_stop: Callable[[], bool], name: str) -> int:
     link = AsyncLink(settings.redis_url)
-    jobs, storage = JobStore(link, settings, bell), open_storage(settings)
+    jobs, storage = JobStore(link, settings, bell), open_storage(settings.files_url, settings.files_root)
     desk = Desk(name, settings, jobs, Fleet(link), BatchStore(link), FileStore(link), storage)
     try:
         return await Rounds(desk).run(should_stop)

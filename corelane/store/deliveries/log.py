@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from corelane.metrics import DeliveryCounts
 from corelane.store.deliveries.sending import Attempt, Delivery
 from corelane.store.link.aio import AsyncLink
 from corelane.store.link.surface import pairs
@@ -61,8 +60,8 @@ class DeliveryLog:
         """Have a delivery tried now, with the same id and bytes; False if there is none. May be repeated."""
         return bool(await self._link.run("redeliver", delivery))
 
-    async def counts(self) -> DeliveryCounts:
-        """What a scrape shows."""
+    async def counts(self) -> tuple[dict[str, int], int, int, int]:
+        """Count attempts by outcome, deliveries that wait, dead letters and open circuits."""
         posted, dead, circuits, hosts = await self._link.many(
             [
                 ("HGETALL", "cl:posted"),
@@ -73,7 +72,7 @@ class DeliveryLog:
         )
         lines = await self._link.many([("ZCARD", f"cl:due:{host.decode()}") for host in hosts])
         outcomes = {outcome.decode(): int(count) for outcome, count in pairs(posted)}
-        return DeliveryCounts(outcomes, pending=sum(lines), dead=dead, open_circuits=circuits)
+        return outcomes, sum(lines), dead, circuits
 
     async def waits(self) -> Waits:
         """How long deliveries, and what else could go on by itself, have waited for somebody."""

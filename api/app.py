@@ -32,12 +32,12 @@ from corelane.log import configure_logging, get_logger
 from corelane.metrics import ApiMetrics
 from corelane.settings import Settings
 from corelane.storage import open_storage
-from corelane.store.api_keys import KeyFinder
+from corelane.store.api_keys import ApiKeyFinder
 from corelane.store.batches import BatchStore
 from corelane.store.deliveries.log import DeliveryLog
 from corelane.store.files import FileStore
 from corelane.store.fleet import Fleet
-from corelane.store.jobs.events import Stories
+from corelane.store.jobs.events import JobEvents
 from corelane.store.jobs.owners import Owners
 from corelane.store.jobs.store import JobStore
 from corelane.store.link.aio import AsyncLink
@@ -80,7 +80,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     link = AsyncLink(settings.redis_url)
     store, finder, rates = (
         JobStore(link, settings, bell_envelope(make_celery(settings))),
-        KeyFinder(link),
+        ApiKeyFinder(link),
         Rates(settings),
     )
     keyring = Keyring(finder)
@@ -99,7 +99,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.parts = Parts(
         settings,
         store,
-        Stories(link),
+        JobEvents(link),
         Fleet(link),
         Rollout(link),
         DeliveryLog(link),
@@ -155,7 +155,7 @@ def _add_layers(app: FastAPI, settings: Settings, keyring: Keyring, owners: Owne
     app.add_middleware(Origins)
 
 
-async def _say_how_to_make_a_key(finder: KeyFinder) -> None:
+async def _say_how_to_make_a_key(finder: ApiKeyFinder) -> None:
     """Tell whoever reads the log, if nobody could ask anything yet."""
     try:
         if not await finder.any_active():

@@ -23,7 +23,7 @@ from corelane.store.batches import BatchStore
 from corelane.store.deliveries.log import DeliveryLog
 from corelane.store.files import FileStore
 from corelane.store.fleet import Fleet
-from corelane.store.jobs.events import Stories
+from corelane.store.jobs.events import JobEvents
 from corelane.store.jobs.store import JobStore
 from corelane.store.rollout import Rollout
 
@@ -37,7 +37,7 @@ class Parts:
 
     settings: Settings
     store: JobStore
-    stories: Stories
+    job_events: JobEvents
     fleet: Fleet
     rollout: Rollout
     deliveries: DeliveryLog

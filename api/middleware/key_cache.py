@@ -12,7 +12,7 @@ from contextlib import suppress
 from corelane.domain.api_keys import KEY_FORM, Key, key_digest
 from corelane.errors import Unauthorized, Unavailable
 from corelane.log import get_logger
-from corelane.store.api_keys import Found, KeyFinder
+from corelane.store.api_keys import ApiKeyFinder, KeyLookup
 
 log = get_logger(__name__)
 
@@ -28,11 +28,11 @@ DAY_S = 24 * 3600
 class Keyring:
     """Says whose a key is. Belongs to one event loop."""
 
-    def __init__(self, finder: KeyFinder) -> None:
+    def __init__(self, finder: ApiKeyFinder) -> None:
         self._finder = finder
         self._changed: bytes | None = None
-        self._known: OrderedDict[str, Found] = OrderedDict()
-        self._unknown: OrderedDict[str, Found] = OrderedDict()
+        self._known: OrderedDict[str, KeyLookup] = OrderedDict()
+        self._unknown: OrderedDict[str, KeyLookup] = OrderedDict()
         self._used_on: dict[str, int] = {}
         self._used: set[str] = set()
         self._task: asyncio.Task[None] | None = None
@@ -72,7 +72,7 @@ class Keyring:
         used, self._used = self._used, set()
         self._changed = await self._finder.changed(used, time.strftime("%Y-%m-%d", time.gmtime()))
 
-    def _remember(self, digest: str, found: Found) -> None:
+    def _remember(self, digest: str, found: KeyLookup) -> None:
         self._changed = found.changed
         self._known.pop(digest, None)
         self._unknown.pop(digest, None)

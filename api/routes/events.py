@@ -23,7 +23,7 @@ from corelane.domain.events import DATA, ID_PATTERN, EventType, parse_event_id
 from corelane.domain.jobs import Job
 from corelane.errors import NotFound, Unavailable
 from corelane.log import get_logger
-from corelane.store.jobs.events import BEGINNING, Event, Place
+from corelane.store.jobs.events import BEGINNING, EventId, JobEvent
 from corelane.store.jobs.records import JobRecord
 
 log = get_logger(__name__)
@@ -105,13 +105,13 @@ async def follow_job(
     given = last_event_id or after
     place = parse_event_id(given) if given else BEGINNING
     if given and record.status.is_final:
-        chapter = await parts.stories.read(job_id, place)
-        if chapter.is_over and not chapter.events:
+        page = await parts.job_events.read(job_id, place)
+        if page.is_over and not page.events:
             return Response(status_code=204)
     return EventStream(follow(parts, record, place))
 
 
-async def follow(parts: Parts, record: JobRecord, after: Place) -> AsyncIterator[bytes]:
+async def follow(parts: Parts, record: JobRecord, after: EventId) -> AsyncIterator[bytes]:
     """The events after a place, to the end of the job, or until the server stops."""
     clock = asyncio.get_running_loop().time
     sent = clock()
@@ -120,15 +120,15 @@ async def follow(parts: Parts, record: JobRecord, after: Place) -> AsyncIterator
         while not parts.completions.is_closing:
             bell.clear()
             try:
-                chapter = await parts.stories.read(record.id, after)
-                for event in chapter.events:
+                page = await parts.job_events.read(record.id, after)
+                for event in page.events:
                     if event.type in KNOWN:
                         yield await encode(parts, record, event)
                         sent = clock()
                     after = event.at
-                if chapter.is_over:
+                if page.is_over:
                     return
-                if chapter.events:
+                if page.events:
                     continue
             except NotFound:
                 return
@@ -143,7 +143,7 @@ async def follow(parts: Parts, record: JobRecord, after: Place) -> AsyncIterator
     yield format_sse_event(retry=random.randint(*RETRY_SPREAD_MS))
 
 
-async def encode(parts: Parts, record: JobRecord, event: Event) -> bytes:
+async def encode(parts: Parts, record: JobRecord, event: JobEvent) -> bytes:
     """An event as it is sent; raises NotFound if it is to carry the job, and that is gone."""
     data: BaseModel
     if event.type == EventType.COMPLETED:

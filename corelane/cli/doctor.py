@@ -209,7 +209,7 @@ def check_overdue(settings: Settings) -> Check:
         from corelane.store.overdue import read_waits
 
         link = Link(settings.redis_url, PROBE_TIMEOUT_S)
-        waits = read_waits(link)
+        waits = link.read(read_waits)
         link.close()
     except (ImportError, Unavailable, ValueError):
         return Check("work", "ok", "no Redis to ask")

@@ -22,7 +22,7 @@ from corelane.errors import InvalidInput, NotFound, SetupError
 from corelane.settings.rules import without_password
 
 if TYPE_CHECKING:
-    from corelane.store.api_keys import KeyStore
+    from corelane.store.api_keys import ApiKeyStore
 
 #: Longest name of a key.
 NAME_CHARS = 100
@@ -112,7 +112,7 @@ def revoke(
         typer.echo(f"{key.id} ({key.name}) is revoked; running services refuse it within two seconds")
 
 
-def find_id(store: "KeyStore", text: str) -> str:
+def find_id(store: "ApiKeyStore", text: str) -> str:
     """The id of a key given by its id or as itself; raises InvalidInput for anything else."""
     if is_id("key", text):
         return text
@@ -148,11 +148,11 @@ def describe(key: Key) -> dict[str, Any]:
     }
 
 
-def _open(redis: str | None, data: Path | None) -> tuple[FoundRedis, "KeyStore"]:
+def _open(redis: str | None, data: Path | None) -> tuple[FoundRedis, "ApiKeyStore"]:
     found = find_redis(redis, data)
-    from corelane.store.api_keys import KeyStore
+    from corelane.store.api_keys import ApiKeyStore
 
-    return found, KeyStore(found.link)
+    return found, ApiKeyStore(found.link)
 
 
 def check_is_corelane(found: FoundRedis) -> None:

@@ -115,7 +115,7 @@ async def _run(settings: Settings, supervisor: Supervisor, doors: Doors) -> None
         settings = settings.model_copy(update={"flower_port": doors.flower.port})
     redis = without_password(settings.redis_url)
     supervisor.note(is_ready=True, redis=redis)
-    if not await _has_key(settings):
+    if not await asyncio.to_thread(_has_key, settings):
         supervisor.say(f"no API key yet; make one: corelane keys create --name NAME --redis {redis}", "warning")
     has_flower = doors.flower is not None
     page = Page(
@@ -212,18 +212,15 @@ async def _until_ready(settings: Settings, supervisor: Supervisor) -> None:
     await link.close()
 
 
-async def _has_key(settings: Settings) -> bool:
+def _has_key(settings: Settings) -> bool:
     """Whether anybody could ask something: keys are not required, or there is one."""
-    from corelane.store.api_keys import KeyFinder
-    from corelane.store.link.aio import AsyncLink
+    from corelane.store.api_keys import ApiKeyFinder
+    from corelane.store.link.blocking import Link
 
     if not settings.requires_keys:
         return True
-    link = AsyncLink(settings.redis_url)
-    try:
-        return await KeyFinder(link).any_active()
-    finally:
-        await link.close()
+    with closing(Link(settings.redis_url)) as link:
+        return link.read(lambda read: ApiKeyFinder(read).any_active())
 
 
 @contextmanager

@@ -1,6 +1,6 @@
-"""Keys: kept by their digests, looked up by the API, changed by the operator's command.
+"""API keys: kept by their digests, looked up by the API, changed by the operator's command.
 
-Every change moves a counter, by which API processes notice that what they remember may be wrong.
+Every change moves a counter, by which API processes notice that their cached keys may be wrong.
 """
 
 import time
@@ -10,11 +10,10 @@ from typing import Any
 
 from corelane.domain.api_keys import Key, Scope, key_digest, new_key, scope_names
 from corelane.domain.ids import new_id
-from corelane.store.link.aio import AsyncLink
 from corelane.store.link.blocking import Link
-from corelane.store.link.surface import Command, pairs
+from corelane.store.link.surface import Command, CommonLink, flatten, pairs
 
-#: What moves whenever a key is made or revoked.
+#: The counter that moves whenever a key is made or revoked.
 CHANGED = "cl:keys:changed"
 
 #: Id of each key → its digest.
@@ -22,40 +21,37 @@ INDEX = "cl:keys"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What a look-up by digest found, and the count of changes at that time or before."""
+class KeyLookup:
+    """The key that a digest stands for, if any, and the count of changes at that time or before."""
 
     key: Key | None
     changed: bytes | None
 
 
-class KeyFinder:
-    """The API's side: looks keys up and notes that they are used."""
+class ApiKeyFinder:
+    """The API's side: look keys up, and note that they are used."""
 
-    def __init__(self, link: AsyncLink) -> None:
+    def __init__(self, link: CommonLink) -> None:
         self._link = link
 
-    async def find(self, digest: str) -> Found:
-        """The key of this digest, usable or not; one trip."""
+    async def find(self, digest: str) -> KeyLookup:
+        """Look up the key of a digest, usable or not, in one trip."""
         # The counter is read first: a change between the two is then noticed later, never missed.
         changed, raw = await self._link.many([("GET", CHANGED), ("HGETALL", key_of(digest))])
-        return Found(parse(dict(pairs(raw))), changed)
+        return KeyLookup(parse(dict(pairs(raw))), changed)
 
     async def changed(self, used: Iterable[str], day: str) -> bytes | None:
-        """The count of changes; notes by the way that these digests were used on ``day``."""
+        """Return the count of changes, and note in the same trip that these digests were used on ``day``."""
         notes = [("HSET", key_of(digest), "used", day) for digest in used]
         return (await self._link.many([("GET", CHANGED), *notes]))[0]  # type: ignore[no-any-return]
 
     async def any_active(self) -> bool:
-        """Whether there is a key that can be used."""
-        digests = await self._link("HVALS", INDEX)
-        found = await self._link.many([("HGETALL", key_of(digest.decode())) for digest in digests]) if digests else []
-        keys = [parse(dict(pairs(raw))) for raw in found]
-        return any(key is not None and key.state(time.time() * 1000) == "active" for key in keys)
+        """Tell whether there is a key that can be used."""
+        return any(key.state(time.time() * 1000) == "active" for key in await read_keys(self._link))
 
 
-class KeyStore:
-    """The operator's side: makes, lists and revokes keys."""
+class ApiKeyStore:
+    """The operator's side: make, list and revoke keys."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -63,7 +59,7 @@ class KeyStore:
     def create(
         self, name: str, scopes: Iterable[Scope], owner: str | None = None, expires_ms: int | None = None
     ) -> tuple[Key, str]:
-        """A new key and its secret, which is kept nowhere. Without an owner it owns its jobs itself."""
+        """Make a key; return it and its secret, which is kept nowhere. Without an owner it owns its jobs itself."""
         secret, key_id = new_key(), new_id("key")
         key = Key(key_id, name, owner or key_id, frozenset(scopes), int(time.time() * 1000), expires_ms)
         fields: dict[str, Any] = {
@@ -76,24 +72,20 @@ class KeyStore:
         if expires_ms is not None:
             fields["expires_ms"] = expires_ms
         digest = key_digest(secret)
-        flat = [part for pair in fields.items() for part in pair]
-        self._change([("HSET", key_of(digest), *flat), ("HSET", INDEX, key.id, digest)])
+        self._change([("HSET", key_of(digest), *flatten(fields)), ("HSET", INDEX, key.id, digest)])
         return key, secret
 
     def list(self) -> list[Key]:
-        """Every key there ever was, oldest first."""
-        digests = self._link("HVALS", INDEX)
-        found = self._link.many([("HGETALL", key_of(digest.decode())) for digest in digests]) if digests else []
-        keys = [parse(dict(pairs(raw))) for raw in found]
-        return sorted((key for key in keys if key is not None), key=lambda key: key.id)
+        """Return every key there ever was, oldest first."""
+        return sorted(self._link.read(read_keys), key=lambda key: key.id)
 
     def id_of(self, digest: str) -> str | None:
-        """The id of the key with this digest."""
+        """Return the id of the key with this digest."""
         found = self._link("HGET", key_of(digest), "id")
         return None if found is None else found.decode()
 
     def revoke(self, key_id: str) -> Key | None:
-        """The key, revoked from now on if it was not before; None if there is none of this id."""
+        """Revoke a key for good, and return it; return None if there is none of this id."""
         digest = self._link("HGET", INDEX, key_id)
         if digest is None:
             return None
@@ -105,13 +97,20 @@ class KeyStore:
         self._link.many([("MULTI",), *commands, ("INCR", CHANGED), ("EXEC",)])
 
 
+async def read_keys(link: CommonLink) -> list[Key]:
+    """Read every key there ever was, in no order."""
+    digests = await link("HVALS", INDEX)
+    raws = await link.many([("HGETALL", key_of(digest.decode())) for digest in digests])
+    return [key for raw in raws if (key := parse(dict(pairs(raw)))) is not None]
+
+
 def key_of(digest: str) -> str:
-    """The Redis key of a key."""
+    """Return the Redis key of an API key."""
     return f"cl:key:{digest}"
 
 
 def parse(raw: dict[bytes, bytes]) -> Key | None:
-    """A key's hash as a record; None if there is none, or only its mark of use."""
+    """Read a key's hash; return None if there is none, or only its mark of use."""
     if b"id" not in raw:
         return None
     values = {name.decode(): value.decode() for name, value in raw.items()}

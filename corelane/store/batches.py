@@ -24,10 +24,9 @@ from corelane.domain.request_context import NOWHERE, Origin
 from corelane.settings import Settings
 from corelane.store.files import owned_ids
 from corelane.store.jobs.idempotency import Held, Holder, Once, find_holder
-from corelane.store.link.aio import AsyncLink
 from corelane.store.link.blocking import Link
 from corelane.store.link.lease import Lease
-from corelane.store.link.surface import pairs, script
+from corelane.store.link.surface import CommonLink, flatten, pairs, script
 
 #: Who carries batches on and has not shown itself for so long is dead, in milliseconds.
 BATCHER = Lease("cl:batcher", ttl_ms=10_000)
@@ -152,7 +151,7 @@ class BatchRecord:
 class BatchStore:
     """Batches as the API and the keeper see them."""
 
-    def __init__(self, link: AsyncLink) -> None:
+    def __init__(self, link: CommonLink) -> None:
         self._link = link
         #: By which this process' lease is told from one that it held before.
         self._fence = 0
@@ -170,10 +169,9 @@ class BatchStore:
             **({} if expiry is None else {"output_ttl_s": expiry.seconds}),
             **origin.fields(),
         }
-        flat = [part for pair in fields.items() for part in pair]
         hold = ("", "", 0) if once is None else (once.key, once.fingerprint, once.ttl_s)
         holder = await self._link.run(
-            "begin_batch", batch, owner, 1000 * window_s(request.completion_window), *hold, *flat
+            "begin_batch", batch, owner, 1000 * window_s(request.completion_window), *hold, *flatten(fields)
         )
         if holder is not None:
             raise Held(Holder.decode(holder))

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from corelane.domain.batches import FileObject, Purpose
-from corelane.store.link.aio import AsyncLink
-from corelane.store.link.surface import pairs
+from corelane.store.link.surface import CommonLink, pairs
 
 #: Files and batches that are forgotten in one round of the keeper.
 RETIRED_PER_ROUND = 100
@@ -66,7 +65,7 @@ def file_fields(purpose: Purpose, filename: str, size: int) -> list[str]:
 class FileStore:
     """Files as the API and the keeper see them."""
 
-    def __init__(self, link: AsyncLink) -> None:
+    def __init__(self, link: CommonLink) -> None:
         self._link = link
 
     async def keep(self, file: str, owner: str, ttl_s: int, fields: list[str]) -> None:
@@ -142,7 +141,7 @@ def plural(name: str) -> str:
     return "es" if name.startswith("batch") else "s"
 
 
-async def owned_ids(link: AsyncLink, key: str, after: str | None, limit: int, order: Order) -> list[str]:
+async def owned_ids(link: CommonLink, key: str, after: str | None, limit: int, order: Order) -> list[str]:
     """Ids in an owner's list behind one of them, which need not be there any more; ids sort by their time."""
     if order == "desc":
         command = ("ZREVRANGEBYLEX", key, "+" if after is None else f"({after}", "-")

@@ -11,9 +11,8 @@ from corelane.domain.forecast import Speed
 from corelane.domain.placement import UNPLACED, CoreSight, Outlook, Placement, look_out
 from corelane.errors import NotReady, VersionNotReady
 from corelane.settings import Settings
-from corelane.store.link.aio import AsyncLink
 from corelane.store.link.blocking import Link
-from corelane.store.link.surface import pairs, to_ms
+from corelane.store.link.surface import CommonLink, flatten, pairs, to_ms
 
 #: A core that has been silent for longer than this is no longer listed, in milliseconds (an hour).
 FORGET_CORE_MS = 3_600_000
@@ -50,9 +49,8 @@ class Announcer:
 
         ``is_out`` says that it is out of service: no version is to be placed on it.
         """
-        flat = [part for pair in fields.items() for part in pair]
         head = (self._core, self._lease_ms, speed.encode() if speed else "", int(is_out), len(fields))
-        revision, *unknown = self._link.run("beat", *head, *flat, len(versions), *versions, *leases)
+        revision, *unknown = self._link.run("beat", *head, *flatten(fields), len(versions), *versions, *leases)
         return Pulse(revision.decode(), tuple(version.decode() for version in unknown))
 
 
@@ -74,7 +72,7 @@ class ModelRecord:
 class Fleet:
     """The API's view of cores and models."""
 
-    def __init__(self, link: AsyncLink) -> None:
+    def __init__(self, link: CommonLink) -> None:
         self._link = link
 
     async def cores(self) -> list[dict[str, Any]]:

@@ -1,20 +1,17 @@
-"""What is overdue: work that could go on and that nobody carries on, by name, with the time it has waited.
+"""Overdue work: work that could go on, that no process carries on, and how long it has waited.
 
-Webhooks are sent by the sender, the rest is the keeper's. What waits for a receiver that fails is not overdue.
+The sender of webhooks sees to webhooks, the keeper to the rest. A delivery to a receiver that fails is not overdue.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from corelane.settings import Settings
-from corelane.store.link.aio import AsyncLink
-from corelane.store.link.blocking import Link
-from corelane.store.link.surface import SOCKET_TIMEOUT_S
+from corelane.store.link.surface import CommonLink
 
-#: What has waited longer than this although it could go on shows that something is broken, in seconds. All that is
-#: promised after a fault takes 15.
+#: Work that could go on and has waited longer than this shows that something is broken, in seconds. After a fault all
+#: that is promised takes 15.
 OVERDUE_S = 30.0
 
-#: What the script tells of, in its order, with what sees to it.
+#: The kinds of work, in the order of the script, with the command that sees to each.
 CARRIERS = {
     "webhooks": "`corelane deliveries`",
     "sweeps": "`corelane keeper`",
@@ -22,35 +19,15 @@ CARRIERS = {
     "batches": "`corelane keeper`",
 }
 
-#: Seconds that something has waited, by its name; what has nothing to do is left out.
+#: Seconds that each kind of work has waited; a kind that has nothing to do is left out.
 Waits = Mapping[str, float]
 
 
-def read_waits(link: Link) -> Waits:
-    """How long what could go on has waited."""
-    return _by_name(link.run("overdue"))
-
-
-async def fetch_waits(link: AsyncLink) -> Waits:
-    """The same, for asyncio."""
-    return _by_name(await link.run("overdue"))
-
-
-class OverdueWatch:
-    """The look of a process that carries something on at what it and others leave undone."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._link = Link(settings.redis_url, SOCKET_TIMEOUT_S)
-
-    def overdue(self) -> Waits:
-        """What is overdue now."""
-        return only_overdue(read_waits(self._link))
+async def read_waits(link: CommonLink) -> Waits:
+    """Read how long each kind of work has waited although it could go on."""
+    return {name: ms / 1000 for name, ms in zip(CARRIERS, await link.run("overdue"), strict=True) if ms >= 0}
 
 
 def only_overdue(waits: Waits) -> Waits:
-    """What has waited for too long."""
+    """Keep the kinds of work that have waited for too long."""
     return {name: waited_s for name, waited_s in waits.items() if waited_s > OVERDUE_S}
-
-
-def _by_name(waits_ms: Sequence[int]) -> Waits:
-    return {name: ms / 1000 for name, ms in zip(CARRIERS, waits_ms, strict=True) if ms >= 0}

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from corelane.domain.aliases import Weights, decode_weights, encode_weights
 from corelane.domain.placement import ALL_CORES, UNPLACED, Placement, displace, place, reload
 from corelane.errors import NotFound, StoreUnavailable, UnknownModel, VersionInUse, VersionNotReady
-from corelane.store.link.aio import AsyncLink
-from corelane.store.link.surface import pairs
+from corelane.store.link.surface import CommonLink, pairs
 
 #: A placement that others change at the same time is tried again so often.
 PLACE_ATTEMPTS = 20
@@ -29,7 +28,7 @@ class AliasRecord:
 class Rollout:
     """Changes placements and aliases."""
 
-    def __init__(self, link: AsyncLink) -> None:
+    def __init__(self, link: CommonLink) -> None:
         self._link = link
 
     async def load(

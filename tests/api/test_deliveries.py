@@ -5,7 +5,7 @@ import redis
 
 from corelane.domain.api_keys import Scope, unchecked_owner
 from corelane.settings import Settings
-from corelane.store.api_keys import KeyStore
+from corelane.store.api_keys import ApiKeyStore
 from corelane.store.link.blocking import Link
 from tests.api.test_gate import bearer, run
 from tests.deliveries_for_tests import schedule
@@ -41,7 +41,7 @@ def test_without_checked_keys_nobody_sees_anothers_deliveries(settings: Settings
 
 
 def test_admin_sees_every_keys_deliveries_where_keys_are_checked(settings: Settings, raw: redis.Redis) -> None:
-    store = KeyStore(Link(settings.redis_url))
+    store = ApiKeyStore(Link(settings.redis_url))
     _, admin = store.create("ops", [Scope.ADMIN, Scope.READ, Scope.SUBMIT])
     _, only_admin = store.create("dead letters", [Scope.ADMIN])
     key, own = store.create("ann", [Scope.READ, Scope.SUBMIT])

@@ -17,7 +17,7 @@ from api.middleware import key_cache as keyring
 from api.middleware.rate_limit import address_of
 from corelane.domain.api_keys import Scope, key_digest
 from corelane.settings import Settings
-from corelane.store.api_keys import KeyStore
+from corelane.store.api_keys import ApiKeyStore
 from corelane.store.fleet import Announcer
 from corelane.store.link.blocking import Link
 
@@ -27,8 +27,8 @@ Steps = Callable[[httpx2.AsyncClient], Awaitable[None]]
 
 
 @pytest.fixture
-def store(settings: Settings) -> KeyStore:
-    return KeyStore(Link(settings.redis_url))
+def store(settings: Settings) -> ApiKeyStore:
+    return ApiKeyStore(Link(settings.redis_url))
 
 
 @asynccontextmanager
@@ -54,7 +54,7 @@ def bearer(secret: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {secret}"}
 
 
-def test_without_a_good_key_nothing_is_answered_but_probes_and_pages(settings: Settings, store: KeyStore) -> None:
+def test_without_a_good_key_nothing_is_answered_but_probes_and_pages(settings: Settings, store: ApiKeyStore) -> None:
     _, expired = store.create("old", [READ], expires_ms=int(time.time() * 1000) - 1)
     revoked_key, revoked = store.create("gone", [READ])
     store.revoke(revoked_key.id)
@@ -81,7 +81,7 @@ def test_without_a_good_key_nothing_is_answered_but_probes_and_pages(settings: S
     run(steps, settings, auth="required")
 
 
-def test_readiness_tells_strangers_codes_and_no_places(settings: Settings, store: KeyStore) -> None:
+def test_readiness_tells_strangers_codes_and_no_places(settings: Settings, store: ApiKeyStore) -> None:
     reasons = ["artifact_refused: /srv/secret/place holds no manifest.json", "worker_lost: gone", "odd words: /srv"]
     Announcer(settings, "a/0").beat({"state": "failed", "reasons": json.dumps(reasons)}, [], [])
 
@@ -93,7 +93,7 @@ def test_readiness_tells_strangers_codes_and_no_places(settings: Settings, store
     run(steps, settings, auth="required")
 
 
-def test_each_scope_opens_its_own_routes(settings: Settings, store: KeyStore) -> None:
+def test_each_scope_opens_its_own_routes(settings: Settings, store: ApiKeyStore) -> None:
     keys = {scope: store.create(scope, [scope])[1] for scope in Scope}
     job = "/v1/jobs/job_0" + 26 * "0"
     wanted = {
@@ -125,7 +125,7 @@ def test_each_scope_opens_its_own_routes(settings: Settings, store: KeyStore) ->
 
 
 def test_revoked_key_is_refused_once_the_change_is_noticed(
-    settings: Settings, store: KeyStore, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, store: ApiKeyStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keyring, "LOOK_S", 0.05)
     key, secret = store.create("a", [READ])
@@ -141,7 +141,7 @@ def test_revoked_key_is_refused_once_the_change_is_noticed(
 
 
 def test_key_costs_a_trip_once_and_its_day_is_noted(
-    settings: Settings, store: KeyStore, raw: redis.Redis, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, store: ApiKeyStore, raw: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keyring, "LOOK_S", 0.05)
     _, secret = store.create("a", [READ])
@@ -163,7 +163,7 @@ def test_key_costs_a_trip_once_and_its_day_is_noted(
     assert raw.hget(name, "used") == time.strftime("%Y-%m-%d", time.gmtime())
 
 
-def test_new_key_is_known_at_once_where_it_was_tried_before(settings: Settings, store: KeyStore) -> None:
+def test_new_key_is_known_at_once_where_it_was_tried_before(settings: Settings, store: ApiKeyStore) -> None:
     async def steps(client: httpx2.AsyncClient) -> None:
         unknown = bearer("clk_" + 43 * "y")
         assert (await client.get("/v1/cores", headers=unknown)).status_code == 401
@@ -191,7 +191,7 @@ def test_where_keys_are_off_any_text_is_an_owner_of_its_own(settings: Settings) 
     run(steps, settings, auth="off")
 
 
-def test_metrics_may_be_guarded(settings: Settings, store: KeyStore) -> None:
+def test_metrics_may_be_guarded(settings: Settings, store: ApiKeyStore) -> None:
     _, reader = store.create("a", [READ])
     _, submitter = store.create("b", [SUBMIT])
 
@@ -206,7 +206,7 @@ def test_metrics_may_be_guarded(settings: Settings, store: KeyStore) -> None:
     run(steps, settings, auth="required", open_metrics=False)
 
 
-def test_rate_is_told_and_kept_by_owner_and_kind(settings: Settings, store: KeyStore) -> None:
+def test_rate_is_told_and_kept_by_owner_and_kind(settings: Settings, store: ApiKeyStore) -> None:
     _, first = store.create("a", [READ, SUBMIT])
     _, second = store.create("b", [READ])
 

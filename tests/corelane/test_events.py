@@ -7,7 +7,7 @@ import pytest
 from corelane.domain.events import parse_event_id
 from corelane.domain.ids import new_job_id
 from corelane.store.dispatch import Claim, Dispatch, Look, Room
-from corelane.store.jobs.events import BEGINNING, Chapter, Stories
+from corelane.store.jobs.events import BEGINNING, EventPage, JobEvents
 from corelane.store.link.aio import AsyncLink
 from tests.corelane.store_bench import VERSION, Bench, answered, claimed
 
@@ -16,9 +16,9 @@ def told(bench: Bench, job: str) -> list[tuple[str, dict]]:
     return [(event.type, {k: v.decode() for k, v in event.fields.items()}) for event in read(bench, job).events]
 
 
-def read(bench: Bench, job: str, after: tuple[int, int] = BEGINNING) -> Chapter:
-    async def run(link: AsyncLink) -> Chapter:
-        return await Stories(link).read(job, after)
+def read(bench: Bench, job: str, after: tuple[int, int] = BEGINNING) -> EventPage:
+    async def run(link: AsyncLink) -> EventPage:
+        return await JobEvents(link).read(job, after)
 
     return bench.with_link(run)
 
@@ -162,9 +162,9 @@ def test_story_is_bounded_and_what_is_left_can_be_read_from_an_event_that_is_gon
     for _ in range(60):
         look(core, claim, *range(30))
     assert bench.raw.xlen(f"cl:story:{{{job}}}") < 1200
-    chapter = read(bench, job, first)
-    assert not chapter.is_over
-    assert [event.type for event in chapter.events] == ["item.partial"] * 200
+    page = read(bench, job, first)
+    assert not page.is_over
+    assert [event.type for event in page.events] == ["item.partial"] * 200
 
 
 @pytest.mark.parametrize("begun", [False, True])
@@ -178,9 +178,9 @@ def test_end_is_told_once_and_from_any_place_though_the_story_be_lost(bench: Ben
     running, *_, completed = read(bench, job).events
     assert completed.type == "job.completed"
     bench.raw.delete(f"cl:story:{{{job}}}")
-    assert read(bench, job) == Chapter([running, completed], is_over=True)
-    assert read(bench, job, running.at) == Chapter([completed], is_over=True)
-    assert read(bench, job, completed.at) == Chapter([], is_over=True)
+    assert read(bench, job) == EventPage([running, completed], is_over=True)
+    assert read(bench, job, running.at) == EventPage([completed], is_over=True)
+    assert read(bench, job, completed.at) == EventPage([], is_over=True)
 
 
 def test_end_comes_after_the_beginning_even_if_the_clock_was_set_back(bench: Bench) -> None:
@@ -195,7 +195,7 @@ def test_end_comes_after_the_beginning_even_if_the_clock_was_set_back(bench: Ben
 
 
 def test_story_of_no_job_is_over(bench: Bench) -> None:
-    assert read(bench, new_job_id()) == Chapter([], is_over=True)
+    assert read(bench, new_job_id()) == EventPage([], is_over=True)
 
 
 @pytest.mark.parametrize(("text", "place"), [("0", (0, 0)), ("1763712000000-7", (1763712000000, 7))])

@@ -19,13 +19,13 @@ from corelane.cli.keys import check_is_corelane, keys
 from corelane.domain.api_keys import KEY_FORM, Scope, key_digest, new_key
 from corelane.errors import SetupError
 from corelane.settings import Settings
-from corelane.store.api_keys import KeyStore
+from corelane.store.api_keys import ApiKeyStore
 from corelane.store.link.blocking import Link
 
 
 @pytest.fixture
-def store(settings: Settings) -> KeyStore:
-    return KeyStore(Link(settings.redis_url))
+def store(settings: Settings) -> ApiKeyStore:
+    return ApiKeyStore(Link(settings.redis_url))
 
 
 def run(*arguments: str) -> Result:
@@ -38,7 +38,7 @@ def test_key_has_256_random_bits_and_a_form_of_its_own() -> None:
     assert all(KEY_FORM.fullmatch(key) for key in made)
 
 
-def test_secret_is_kept_nowhere(store: KeyStore, raw: redis.Redis) -> None:
+def test_secret_is_kept_nowhere(store: ApiKeyStore, raw: redis.Redis) -> None:
     key, secret = store.create("ci", [Scope.READ])
     kept = str([raw.keys("*"), raw.hgetall("cl:keys"), raw.hgetall(f"cl:key:{key_digest(secret)}")])
     assert secret not in kept
@@ -46,7 +46,7 @@ def test_secret_is_kept_nowhere(store: KeyStore, raw: redis.Redis) -> None:
     assert key.owner == key.id
 
 
-def test_keys_are_listed_oldest_first_as_they_were_made(store: KeyStore) -> None:
+def test_keys_are_listed_oldest_first_as_they_were_made(store: ApiKeyStore) -> None:
     first, _ = store.create("a", [Scope.SUBMIT, Scope.READ], owner="team")
     time.sleep(0.002)  # ids tell milliseconds apart
     second, _ = store.create("b", [Scope.ADMIN], expires_ms=1)
@@ -55,7 +55,7 @@ def test_keys_are_listed_oldest_first_as_they_were_made(store: KeyStore) -> None
     assert second.state(time.time() * 1000) == "expired"
 
 
-def test_revoking_is_for_good_and_may_be_repeated(store: KeyStore, raw: redis.Redis) -> None:
+def test_revoking_is_for_good_and_may_be_repeated(store: ApiKeyStore, raw: redis.Redis) -> None:
     key, _ = store.create("a", [Scope.READ])
     before = raw.get("cl:keys:changed")
     revoked = store.revoke(key.id)
@@ -126,7 +126,7 @@ def test_what_is_wrong_is_said_in_a_sentence(arguments: tuple[str, ...], sentenc
 
 
 def test_key_is_made_in_the_redis_of_the_service_on_the_data_folder(
-    store: KeyStore, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: ApiKeyStore, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "parts.json").write_text(json.dumps({"is_ready": True, "redis": settings.redis_url}))
     (tmp_path / "serve.lock").touch()
@@ -185,7 +185,7 @@ def test_every_command_that_asks_a_service_takes_a_key() -> None:
         assert "api_key" in {parameter.name for parameter in command.params}, command.name
 
 
-def test_ids_of_keys_are_whole_in_a_pipe(store: KeyStore, settings: Settings) -> None:
+def test_ids_of_keys_are_whole_in_a_pipe(store: ApiKeyStore, settings: Settings) -> None:
     made = [store.create(f"key number {n}", [Scope.SUBMIT, Scope.READ])[0].id for n in range(2)]
     done = CliRunner(env={"COLUMNS": "80"}).invoke(keys, ["list", "--redis", settings.redis_url])
     lines = done.stdout.splitlines()

@@ -14,7 +14,7 @@ from corelane.domain.ids import id_time, new_job_id
 from corelane.domain.jobs import Item, JobStatus, Options
 from corelane.settings import Settings
 from corelane.store.jobs import listing
-from corelane.store.jobs.listing import Filters, Page
+from corelane.store.jobs.listing import Filters, JobPage
 from corelane.store.jobs.store import JobStore, Submission
 from corelane.store.link.aio import AsyncLink
 from tests.corelane.store_bench import VERSION
@@ -42,7 +42,7 @@ async def submit(store: JobStore, owner: str, now_ms: int | None = None, labels:
     return job
 
 
-async def walk(store: JobStore, owner: str, filters: Filters, limit: int) -> list[Page]:
+async def walk(store: JobStore, owner: str, filters: Filters, limit: int) -> list[JobPage]:
     pages = [await store.page(owner, filters, None, limit)]
     while pages[-1].next is not None:
         pages.append(await store.page(owner, filters, pages[-1].next, limit))
@@ -76,8 +76,8 @@ def test_walk_lists_once_what_is_there_from_its_begin_to_its_end(
     limit: int,
 ) -> None:
     owner, filters = f"o{next(OWNERS)}", Filters(labels=("x",) if by_label else ())
-    listing_look, listing.LOOK_JOBS = listing.LOOK_JOBS, 3
-    most, listing.MAX_LOOKED = listing.MAX_LOOKED, 6
+    trip_jobs, listing.TRIP_JOBS = listing.TRIP_JOBS, 3
+    most, listing.MAX_JOBS = listing.MAX_JOBS, 6
 
     async def interleave(store: JobStore, link: AsyncLink) -> None:
         ids: dict[str, bool] = {}
@@ -112,7 +112,7 @@ def test_walk_lists_once_what_is_there_from_its_begin_to_its_end(
     try:
         with_store(Settings(redis_url=redis_url), bell, interleave)
     finally:
-        listing.LOOK_JOBS, listing.MAX_LOOKED = listing_look, most
+        listing.TRIP_JOBS, listing.MAX_JOBS = trip_jobs, most
 
 
 def test_ten_thousand_jobs_are_walked_while_a_thousand_arrive(settings: Settings, bell: str) -> None:
@@ -145,8 +145,8 @@ def test_ten_thousand_jobs_are_walked_while_a_thousand_arrive(settings: Settings
 def test_filter_that_takes_little_gives_short_pages_and_comes_to_the_end(
     settings: Settings, bell: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listing, "LOOK_JOBS", 10)
-    monkeypatch.setattr(listing, "MAX_LOOKED", 20)
+    monkeypatch.setattr(listing, "TRIP_JOBS", 10)
+    monkeypatch.setattr(listing, "MAX_JOBS", 20)
 
     async def look(store: JobStore, _: AsyncLink) -> None:
         wanted = [await submit(store, "o", labels=("x",) if n in (0, 1, 64) else ()) for n in range(65)]
@@ -181,7 +181,7 @@ def test_begin_of_ids_sorts_between_those_before_and_those_after() -> None:
 def test_nothing_is_listed_of_others(settings: Settings, bell: str, raw: redis.Redis) -> None:
     async def look(store: JobStore, _: AsyncLink) -> None:
         await submit(store, "a")
-        assert (await store.page("b", Filters(), None, 5)) == Page([], None)
+        assert (await store.page("b", Filters(), None, 5)) == JobPage([], None)
 
     with_store(settings, bell, look)
     assert raw.keys("cl:index:*") == ["cl:index:a"]

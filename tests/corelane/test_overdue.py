@@ -17,7 +17,7 @@ MINUTE_MS = 60_000
 
 
 def waits(settings: Settings) -> dict[str, float]:
-    return dict(read_waits(Link(settings.redis_url)))
+    return dict(Link(settings.redis_url).read(read_waits))
 
 
 def announce_late(raw: redis.Redis, settings: Settings, host: str) -> str:

@@ -16,7 +16,7 @@ import pytest
 from standardwebhooks.webhooks import Webhook
 
 from corelane.domain.api_keys import Scope
-from corelane.store.api_keys import KeyStore
+from corelane.store.api_keys import ApiKeyStore
 from corelane.store.link.blocking import Link
 from tests.conftest import free_port
 from tests.integration.conftest import WEBHOOK_SECRET, Fleet
@@ -85,7 +85,7 @@ def place(fleet: Fleet, tmp_path: Path) -> Place:
     shim.write_text(f'#!/bin/sh\nexec {sys.executable} -m corelane "$@"\n')
     shim.chmod(shim.stat().st_mode | stat.S_IXUSR)
     link = Link(fleet.redis_url())
-    key, _ = KeyStore(link).create("shown in the documents", [Scope.READ])
+    key, _ = ApiKeyStore(link).create("shown in the documents", [Scope.READ])
     link.close()
     with fleet.client() as client:
         job = client.wait(client.submit([{"question": "Who?", "context": "Ada wrote it."}]).id)

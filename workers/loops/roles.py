@@ -103,10 +103,11 @@ def watching(settings: Settings, outage: Outage) -> Loop:
     """Make the loop that looks for overdue work: the keeper watches the sender's work, and the sender the keeper's."""
 
     def begin() -> Callable[[], object]:
-        from corelane.store.overdue import OverdueWatch
+        from corelane.store.link.blocking import Link
+        from corelane.store.overdue import only_overdue, read_waits
         from workers.loops.alarms import Alarm
 
-        watch, alarm = OverdueWatch(settings), Alarm()
-        return lambda: alarm.tell(watch.overdue())
+        link, alarm = Link(settings.redis_url), Alarm()
+        return lambda: alarm.tell(only_overdue(link.read(read_waits)))
 
     return Loop("watch", begin, pause_s=WATCH_S, outage=outage)

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from corelane.store.deliveries.sending import Attempt, Delivery
-from corelane.store.link.aio import AsyncLink
-from corelane.store.link.surface import pairs
-from corelane.store.overdue import Waits, fetch_waits
+from corelane.store.link.surface import CommonLink, pairs
+from corelane.store.overdue import Waits, read_waits
 
 #: Hosts whose lines are counted for a scrape; beyond it the count is a lower bound.
 COUNTED_HOSTS = 1000
@@ -25,7 +24,7 @@ class LoggedDelivery:
 class DeliveryLog:
     """The API's side of deliveries."""
 
-    def __init__(self, link: AsyncLink) -> None:
+    def __init__(self, link: CommonLink) -> None:
         self._link = link
 
     async def get(self, delivery: str) -> LoggedDelivery | None:
@@ -76,7 +75,7 @@ class DeliveryLog:
 
     async def waits(self) -> Waits:
         """How long deliveries, and what else could go on by itself, have waited for somebody."""
-        return await fetch_waits(self._link)
+        return await read_waits(self._link)
 
     async def _owned(self, ids: Sequence[str], owner: str) -> list[str]:
         """Those that are an owner's."""

@@ -11,8 +11,7 @@ from corelane.domain.aliases import choose
 from corelane.domain.forecast import Forecast, Own, Size, Speed, drain_rate, forecast, tokens_ahead, tokens_until
 from corelane.errors import DeadlineInfeasible, Overloaded
 from corelane.settings import Settings
-from corelane.store.link.aio import AsyncLink
-from corelane.store.link.surface import pairs
+from corelane.store.link.surface import CommonLink, pairs
 
 #: The drain rate is measured over this many full seconds.
 RATE_SECONDS = 10
@@ -46,7 +45,7 @@ class Promise:
     forecast: Forecast | None
 
 
-async def look(link: AsyncLink, model: str, key: str, owner: str) -> Admission:
+async def look(link: CommonLink, model: str, key: str, owner: str) -> Admission:
     """Return what an alias, a name or a version means now for a key, and how much waits, of an owner and in all."""
     found, owed, unfed, open_jobs, own = await link.run("admit", model, owner)
     speeds = {version.decode(): its_speeds for version, _, its_speeds in found}
@@ -62,7 +61,7 @@ async def look(link: AsyncLink, model: str, key: str, owner: str) -> Admission:
     )
 
 
-async def require_room(link: AsyncLink, settings: Settings, admission: Admission, owner: str, tokens: int) -> None:
+async def require_room(link: CommonLink, settings: Settings, admission: Admission, owner: str, tokens: int) -> None:
     """Refuse what would pass a bound on waiting work, in all or for one owner; raises Overloaded."""
     own = sum(count for (who, _), count in admission.owed.items() if who == owner)
     most, own_most = settings.max_outstanding_tokens, settings.max_owner_tokens

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from corelane.errors import IdempotencyKeyReused, InvalidInput, NameTaken
-from corelane.store.link.aio import AsyncLink
+from corelane.store.link.surface import CommonLink
 
 
 class Digest(Protocol):
@@ -98,7 +98,7 @@ def by_retry(job: str) -> Once:
     return Once(f"cl:retry:{{{job}}}", "retry")
 
 
-async def find_holder(link: AsyncLink, key: str) -> Holder | None:
+async def find_holder(link: CommonLink, key: str) -> Holder | None:
     """Who holds a key, if anybody does."""
     text = await link("GET", key)
     return None if text is None else Holder.decode(text)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from corelane.errors import Overloaded
-from corelane.store.link.aio import AsyncLink
+from corelane.store.link.surface import CommonLink
 
 #: An owner that was let in is not asked for again by the same process for so long, in seconds.
 KNOWN_S = 60.0
@@ -22,7 +22,7 @@ RETRY_AFTER_S = 600
 class Owners:
     """Gives owners their places. One for each process."""
 
-    def __init__(self, link: AsyncLink, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, link: CommonLink, most: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._link = link
         self._most = most
         self._clock = clock

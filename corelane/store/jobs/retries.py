@@ -13,19 +13,18 @@ from corelane.domain.jobs import JobStatus
 from corelane.errors import ItemsLost
 from corelane.store.jobs.payloads import Row, decode_slice
 from corelane.store.jobs.records import JobRecord
-from corelane.store.jobs.results import LOOK_ITEMS, read_results
-from corelane.store.link.aio import AsyncLink
-from corelane.store.link.surface import pairs
+from corelane.store.jobs.results import PAGE_ITEMS, read_results
+from corelane.store.link.surface import CommonLink, pairs
 
 
-async def unanswered(link: AsyncLink, record: JobRecord) -> AsyncIterator[list[int]]:
+async def unanswered(link: CommonLink, record: JobRecord) -> AsyncIterator[list[int]]:
     """Indexes of a final job's items that did not succeed, in order and in parts."""
     if record.dropped:
         bits = await link("GET", f"cl:dropped:{{{record.id}}}")
         yield [index for index in set_bits(bits or b"") if index < record.dropped]
     at = record.dropped
     while at < record.total:
-        results = await read_results(link, record, at, LOOK_ITEMS)
+        results = await read_results(link, record, at, PAGE_ITEMS)
         yield [result["index"] for result in results if result["status"] != JobStatus.SUCCEEDED]
         at += len(results)
 
@@ -37,13 +36,13 @@ def set_bits(bits: bytes) -> Iterator[int]:
             yield from (8 * place + bit for bit in range(8) if byte & (128 >> bit))
 
 
-async def read_contexts(link: AsyncLink, job: str) -> dict[int, str]:
+async def read_contexts(link: CommonLink, job: str) -> dict[int, str]:
     """The contexts that a job's items share, by number, in order."""
     flat = await link("HGETALL", f"cl:contexts:{{{job}}}")
     return {int(number): text.decode() for number, text in sorted(pairs(flat), key=lambda pair: int(pair[0]))}
 
 
-async def read_rows(link: AsyncLink, record: JobRecord, indexes: Sequence[int]) -> list[Row]:
+async def read_rows(link: CommonLink, record: JobRecord, indexes: Sequence[int]) -> list[Row]:
     """Items of a job that has no file; raises ItemsLost if one is not there."""
     rows: dict[int, Row] = {}
     for first, payload in pairs(await link("HGETALL", f"cl:in:{{{record.id}}}")):

@@ -19,13 +19,12 @@ from corelane.fault_injection import reach
 from corelane.settings import Settings
 from corelane.store.jobs.admission import Admission, Promise, look, make_promise, require_in_time, require_room
 from corelane.store.jobs.idempotency import Held, Holder, Once, by_name, find_holder
-from corelane.store.jobs.listing import Filters, Page, list_jobs
+from corelane.store.jobs.listing import Filters, JobPage, list_jobs
 from corelane.store.jobs.payloads import Row, encode_slice, item_row
 from corelane.store.jobs.records import JobRecord, PromiseRecord
 from corelane.store.jobs.results import drop_final, drop_results, read_results
 from corelane.store.jobs.retries import read_contexts, read_rows, unanswered
-from corelane.store.link.aio import AsyncLink
-from corelane.store.link.surface import Command, pairs, script
+from corelane.store.link.surface import Command, CommonLink, flatten, pairs, script
 
 #: Payloads written before their job is submitted live this long, in seconds.
 PAYLOAD_TTL_S = 60
@@ -77,7 +76,7 @@ class Submission:
 class JobStore:
     """The API's side of the store."""
 
-    def __init__(self, link: AsyncLink, settings: Settings, bell: str) -> None:
+    def __init__(self, link: CommonLink, settings: Settings, bell: str) -> None:
         """``bell`` is the message that rings a core (see ``corelane.broker.app.bell_envelope``)."""
         self._link = link
         self._settings = settings
@@ -108,8 +107,7 @@ class JobStore:
         once = submission.once
         hold = ("", "", 0) if once is None else (once.key, once.fingerprint, once.ttl_s)
         head = (submission.id, submission.version, self._bell, expires_in_ms, *file, *hold, len(fields))
-        flat = [part for pair in fields.items() for part in pair]
-        reply = await self._write(submission, payloads, [*head, *flat, *refs])
+        reply = await self._write(submission, payloads, [*head, *flatten(fields), *refs])
         if reply[0] < 0:
             raise Held(Holder.decode(reply[1]))
         reach("submit.accepted", self._settings.armed_faults)
@@ -163,8 +161,7 @@ class JobStore:
         for kind, values in (("in", payloads), ("contexts", texts)):
             if values:
                 key = f"cl:{kind}:{{{submission.id}}}"
-                flat = [part for pair in values.items() for part in pair]
-                written += [("HSET", key, *flat), ("EXPIRE", key, PAYLOAD_TTL_S)]
+                written += [("HSET", key, *flatten(values)), ("EXPIRE", key, PAYLOAD_TTL_S)]
         if self._settings.armed_faults:
             await self._link.many(written)
             reach("submit.payloads_written", self._settings.armed_faults)
@@ -218,7 +215,7 @@ class JobStore:
         if record is not None and record.status.is_final:
             await drop_final(self._link, record, unanswered(self._link, record), self._settings.results_ttl_s)
 
-    async def page(self, owner: str, filters: Filters, after: str | None, limit: int) -> Page:
+    async def page(self, owner: str, filters: Filters, after: str | None, limit: int) -> JobPage:
         """A page of an owner's jobs, newest first, older than the one whose id is the cursor."""
         return await list_jobs(self._link, owner, filters, after, limit)
 

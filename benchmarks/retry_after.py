@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.processes import redis_url_of
 from corelane.cli.local import running_service
 from corelane.domain.forecast import Speed
-from corelane.store.link.scripts import load_scripts
+from corelane.store.link.library import call
 
 HERE = Path(__file__).parent
 
@@ -145,7 +145,7 @@ def fill(raw: Any, callers: dict[str, Caller], rng: random.Random) -> None:
 
 def refuse(raw: Any, callers: dict[str, Caller], rng: random.Random) -> Situation:
     """Submit what is too much, in different sizes, and note what is told."""
-    answered, speeds = raw.evalsha(load_scripts()["drain"].sha, 0, 10)
+    answered, speeds = raw.execute_command(*call("drain_rates", seconds=10))
     situation = Situation(list(map(int, answered)), [speed for speed in speeds if speed], raw.hgetall("cl:owed"))
     for _ in range(REFUSALS):
         name, caller = rng.choice(list(callers.items()))
@@ -224,7 +224,6 @@ def main() -> int:
             max_outstanding_tokens=MOST, max_owner_tokens=OWN_MOST,
         ) as url:  # fmt: skip
             raw = redis.Redis.from_url(redis_url_of(data / "service.log"), decode_responses=True)
-            raw.script_load(load_scripts()["drain"].text)
             situations = measure(url, raw, QUICK_SITUATIONS if arguments.quick else SITUATIONS)
     refusals = [refusal for situation in situations for refusal in situation.refusals if refusal.took_s]
     errors = sorted(abs(refusal.told_s / (refusal.took_s or 1) - 1) for refusal in refusals)

@@ -40,7 +40,7 @@ from corelane.engine.null import NullRunner  # noqa: E402
 from corelane.settings import Settings  # noqa: E402
 from corelane.store.dispatch import Dispatch  # noqa: E402
 from corelane.store.jobs.store import JobStore  # noqa: E402
-from corelane.store.link.scripts import load_scripts  # noqa: E402
+from corelane.store.link.library import read_library  # noqa: E402
 
 CORES = (1, 4, 16, 64)
 PER_JOB = 1_000
@@ -96,15 +96,15 @@ def log_calls(raw: redis.Redis, *, wanted: bool) -> None:
     raw.slowlog_reset()
 
 
-def script_times(raw: redis.Redis, items: int) -> dict[str, dict[str, float]]:
-    """Of each script, from the log of calls: how often it ran per 1,000 items, and its median time in Redis."""
-    names = {script.sha: name for name, script in load_scripts().items()}
+def function_times(raw: redis.Redis, items: int) -> dict[str, dict[str, float]]:
+    """Of each function, from the log of calls: how often it ran per 1,000 items, and its median time in Redis."""
+    prefix = f"{read_library().name}_"
     took: dict[str, list[int]] = {}
     calls: Any = raw.slowlog_get(LOG_CALLS)
     for call in calls:
         words = bytes(call["command"]).split()
-        if words[0].upper() == b"EVALSHA":
-            took.setdefault(names.get(words[1].decode(), "other"), []).append(call["duration"])
+        if words[0].upper() == b"FCALL":
+            took.setdefault(words[1].decode().removeprefix(prefix), []).append(call["duration"])
     return {
         name: {"calls_per_1000_items": round(1000 * len(each) / items, 2), "us": float(statistics.median(each))}
         for name, each in sorted(took.items())
@@ -127,7 +127,7 @@ def drained(url: str, cores: int, items: int, *, timed: bool) -> dict[str, Any]:
             elapsed = time.perf_counter() - began
             cpu.append(redis_cpu_s(raw))
             if timed:
-                return script_times(raw, items)
+                return function_times(raw, items)
     return {
         "items_per_s": round(items / elapsed),
         "redis_us_per_item": round((cpu[2] - cpu[0]) / items * 1e6, 2),
@@ -175,7 +175,7 @@ def claim_us(raw: redis.Redis, settings: Settings, version: str, *, finds: bool)
         if (dispatch.claim([version], linger=True) is not None) is not finds:
             raise RuntimeError("the lanes do not hold what this measures")
         dispatch.close()
-    return script_times(raw, CLAIMS)["claim"]["us"]
+    return function_times(raw, CLAIMS)["claim"]["us"]
 
 
 def idle_claims(url: str, owners: int) -> dict[str, float]:
@@ -223,7 +223,7 @@ def main() -> int:
         shown = {
             cores: {name: each[name]["us"] for name in ("submit", "claim", "commit")} for cores, each in scripts.items()
         }
-        show("µs in Redis by script", shown)
+        show("µs in Redis by function", shown)
         kept_busy = {
             f"{cores}, {1000 * batch_s:.0f} ms": busy(url, cores, batch_s)
             for batch_s, each in BATCHES[:rounds]

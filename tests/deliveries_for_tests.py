@@ -1,4 +1,4 @@
-"""Deliveries of made-up events: what the store's scripts schedule as jobs begin and end, for any subject."""
+"""Deliveries of made-up events: what the library schedules as jobs begin and end, for any subject."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,14 +7,15 @@ import orjson
 
 from corelane.settings import Settings
 from corelane.store.link.blocking import Link
-from corelane.store.link.scripts import FOLDER, SHARED
+from corelane.store.link.library import make_library, read_code
 
-#: The shared functions, and a call of the one that schedules.
-SCRIPT = (
-    "".join((FOLDER / f"{name}.lua").read_text() for name in SHARED)
+#: The library, with a function more that calls the one that schedules.
+LIBRARY = make_library(
+    read_code()
     + """
-local event, subject, owner, url, ttl, data, headers = unpack(ARGV)
-return schedule_delivery(event, subject, owner, url, now_ms(), tonumber(ttl), 'data', data, headers)
+define('schedule', function(ask, args)
+  return schedule_delivery(ask.event, ask.subject, ask.owner, ask.url, now_ms(), ask.ttl, 'data', args[2], args[3])
+end)
 """
 )
 
@@ -28,9 +29,10 @@ def schedule(
     data: Mapping[str, Any],
     headers: Mapping[str, str] | None = None,
 ) -> str:
-    """Schedule one event of a subject for a URL, once; its id."""
+    """Schedule one event of a subject for a URL, once; return its id."""
     link = Link(settings.redis_url)
-    facts = (settings.results_ttl_s, orjson.dumps(data), orjson.dumps(headers or {}))
-    found = link("EVAL", SCRIPT, 0, event, subject, owner, url, *facts)
+    ask = {"event": event, "subject": subject, "owner": owner, "url": url, "ttl": settings.results_ttl_s}
+    facts = [orjson.dumps(each) for each in (ask, data, headers or {})]
+    _, found = link.many([LIBRARY.load, ("FCALL", f"{LIBRARY.name}_schedule", 0, *facts)])
     link.close()
     return str(found.decode())

@@ -21,6 +21,7 @@ from limits.aio.strategies import SlidingWindowCounterRateLimiter
 
 from corelane.log import get_logger
 from corelane.settings import Settings
+from corelane.store import keys
 
 log = get_logger(__name__)
 
@@ -76,7 +77,7 @@ class Rates:
             )
             # The scheme alone matters of a URL beside connections of our own.
             connections: dict[str, Any] = {"connection_pool": self._connections}
-            storage = RedisStorage("redis://", implementation="redispy", key_prefix="cl:rates", **connections)
+            storage = RedisStorage("redis://", implementation="redispy", key_prefix=keys.RATES_PREFIX, **connections)
             self._counter = SlidingWindowCounterRateLimiter(storage)
 
     async def count(self, kind: Kind, who: str) -> Standing | None:

@@ -13,6 +13,7 @@ from corelane.cli.errors import require
 from corelane.errors import SetupError
 from corelane.settings import read_settings
 from corelane.settings.rules import without_password
+from corelane.store import keys
 
 if TYPE_CHECKING:
     from corelane.store.link.blocking import Link
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 LOCK, PARTS = "serve.lock", "parts.json"
 
 #: Keys of which a Corelane's Redis has one: cores that lived there, models, placements, API keys.
-TRACES = ("cl:cores", "cl:models", "cl:plan", "cl:keys")
+TRACES = (keys.CORES, keys.MODELS, keys.PLAN, keys.API_KEYS)
 
 
 @dataclass(frozen=True, slots=True)

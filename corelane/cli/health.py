@@ -26,9 +26,10 @@ def health(as_json: JsonOption = False) -> None:
 
 def _check_core(settings: Settings, core: Core) -> tuple[dict[str, Any], str | None]:
     """What to report of a core, and what is wrong with it."""
+    from corelane.store import keys
     from corelane.store.link.blocking import Link
 
-    found = Link(settings.redis_url)("HGET", f"cl:core:{core}", "state")
+    found = Link(settings.redis_url)("HGET", keys.core(core), "state")
     state = found.decode() if found else "lost"
     return {"core": str(core), "state": state}, None if state in ("idle", "busy") else f"core {core} is {state}"
 

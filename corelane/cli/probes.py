@@ -10,6 +10,7 @@ from pathlib import Path
 
 from corelane.domain.dispatch import Core
 from corelane.errors import CorelaneError
+from corelane.store import keys
 
 #: A part that is up answers at once, in seconds.
 PROBE_TIMEOUT_S = 2
@@ -30,7 +31,7 @@ def core_probe(url: str, core: Core) -> Probe:
     """Whether a child of this worker has reported the core, in whatever state."""
 
     async def is_up(pid: int) -> bool:
-        child = await _ask(url, "HGET", f"cl:core:{core}", "pid")
+        child = await _ask(url, "HGET", keys.core(core), "pid")
         return child is not None and parent_of(int(child)) == pid
 
     return is_up

@@ -10,14 +10,10 @@ from typing import Any
 
 from corelane.domain.api_keys import Key, Scope, key_digest, new_key, scope_names
 from corelane.domain.ids import new_id
+from corelane.store import keys
 from corelane.store.link.blocking import Link
-from corelane.store.link.surface import Command, CommonLink, flatten, pairs
-
-#: The counter that moves whenever a key is made or revoked.
-CHANGED = "cl:keys:changed"
-
-#: Id of each key → its digest.
-INDEX = "cl:keys"
+from corelane.store.link.library import Command
+from corelane.store.link.surface import CommonLink, flatten, pairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +33,13 @@ class ApiKeyFinder:
     async def find(self, digest: str) -> KeyLookup:
         """Look up the key of a digest, usable or not, in one trip."""
         # The counter is read first: a change between the two is then noticed later, never missed.
-        changed, raw = await self._link.many([("GET", CHANGED), ("HGETALL", key_of(digest))])
+        changed, raw = await self._link.many([("GET", keys.API_KEYS_CHANGED), ("HGETALL", keys.api_key(digest))])
         return KeyLookup(parse(dict(pairs(raw))), changed)
 
     async def changed(self, used: Iterable[str], day: str) -> bytes | None:
         """Return the count of changes, and note in the same trip that these digests were used on ``day``."""
-        notes = [("HSET", key_of(digest), "used", day) for digest in used]
-        return (await self._link.many([("GET", CHANGED), *notes]))[0]  # type: ignore[no-any-return]
+        notes = [("HSET", keys.api_key(digest), "used", day) for digest in used]
+        return (await self._link.many([("GET", keys.API_KEYS_CHANGED), *notes]))[0]  # type: ignore[no-any-return]
 
     async def any_active(self) -> bool:
         """Tell whether there is a key that can be used."""
@@ -72,7 +68,7 @@ class ApiKeyStore:
         if expires_ms is not None:
             fields["expires_ms"] = expires_ms
         digest = key_digest(secret)
-        self._change([("HSET", key_of(digest), *flatten(fields)), ("HSET", INDEX, key.id, digest)])
+        self._change([("HSET", keys.api_key(digest), *flatten(fields)), ("HSET", keys.API_KEYS, key.id, digest)])
         return key, secret
 
     def list(self) -> list[Key]:
@@ -81,32 +77,27 @@ class ApiKeyStore:
 
     def id_of(self, digest: str) -> str | None:
         """Return the id of the key with this digest."""
-        found = self._link("HGET", key_of(digest), "id")
+        found = self._link("HGET", keys.api_key(digest), "id")
         return None if found is None else found.decode()
 
     def revoke(self, key_id: str) -> Key | None:
         """Revoke a key for good, and return it; return None if there is none of this id."""
-        digest = self._link("HGET", INDEX, key_id)
+        digest = self._link("HGET", keys.API_KEYS, key_id)
         if digest is None:
             return None
-        name = key_of(digest.decode())
+        name = keys.api_key(digest.decode())
         self._change([("HSETNX", name, "revoked_ms", int(time.time() * 1000))])
         return parse(dict(pairs(self._link("HGETALL", name))))
 
     def _change(self, commands: Iterable[Command]) -> None:
-        self._link.many([("MULTI",), *commands, ("INCR", CHANGED), ("EXEC",)])
+        self._link.many([("MULTI",), *commands, ("INCR", keys.API_KEYS_CHANGED), ("EXEC",)])
 
 
 async def read_keys(link: CommonLink) -> list[Key]:
     """Read every key there ever was, in no order."""
-    digests = await link("HVALS", INDEX)
-    raws = await link.many([("HGETALL", key_of(digest.decode())) for digest in digests])
+    digests = await link("HVALS", keys.API_KEYS)
+    raws = await link.many([("HGETALL", keys.api_key(digest.decode())) for digest in digests])
     return [key for raw in raws if (key := parse(dict(pairs(raw)))) is not None]
-
-
-def key_of(digest: str) -> str:
-    """Return the Redis key of an API key."""
-    return f"cl:key:{digest}"
 
 
 def parse(raw: dict[bytes, bytes]) -> Key | None:

@@ -5,7 +5,7 @@ changes nothing any more. Cancelling is the callers' own step.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import orjson
@@ -22,14 +22,16 @@ from corelane.domain.batches import (
 )
 from corelane.domain.request_context import NOWHERE, Origin
 from corelane.settings import Settings
+from corelane.store import keys
 from corelane.store.files import owned_ids
 from corelane.store.jobs.idempotency import Held, Holder, Once, find_holder
 from corelane.store.link.blocking import Link
 from corelane.store.link.lease import Lease
-from corelane.store.link.surface import CommonLink, flatten, pairs, script
+from corelane.store.link.library import call
+from corelane.store.link.surface import CommonLink, flatten, pairs
 
 #: Who carries batches on and has not shown itself for so long is dead, in milliseconds.
-BATCHER = Lease("cl:batcher", ttl_ms=10_000)
+BATCHER = Lease(keys.BATCHER, ttl_ms=10_000)
 
 JOB_COUNTS = ("succeeded", "failed")
 
@@ -165,13 +167,19 @@ class BatchStore:
             "input_file": request.input_file_id,
             "endpoint": request.endpoint,
             "window": request.completion_window,
-            "metadata": orjson.dumps(request.metadata),
+            "metadata": orjson.dumps(request.metadata).decode(),
             **({} if expiry is None else {"output_ttl_s": expiry.seconds}),
             **origin.fields(),
         }
-        hold = ("", "", 0) if once is None else (once.key, once.fingerprint, once.ttl_s)
         holder = await self._link.run(
-            "begin_batch", batch, owner, 1000 * window_s(request.completion_window), *hold, *flatten(fields)
+            "begin_batch",
+            batch=batch,
+            owner=owner,
+            window_ms=1000 * window_s(request.completion_window),
+            once=once and once.key,
+            fingerprint=once and once.fingerprint,
+            once_ttl_s=once and once.ttl_s,
+            fields=flatten(fields),
         )
         if holder is not None:
             raise Held(Holder.decode(holder))
@@ -187,29 +195,29 @@ class BatchStore:
 
     async def get_all(self, batches: Sequence[str]) -> list[BatchRecord]:
         """Those of the batches that there are, with their counts."""
-        raws = await self._link.many([("HGETALL", f"cl:batch:{{{batch}}}") for batch in batches])
+        raws = await self._link.many([("HGETALL", keys.batch(batch)) for batch in batches])
         records = [BatchRecord.parse(batch, raw) for batch, raw in zip(batches, raws, strict=True) if raw]
         jobs = [group.job for record in records if record.counts is None for group in record.groups]
-        counts = await self._link.many([("HMGET", f"cl:job:{{{job}}}", *JOB_COUNTS) for job in jobs])
+        counts = await self._link.many([("HMGET", keys.job(job), *JOB_COUNTS) for job in jobs])
         by_job = {job: [int(each or 0) for each in found] for job, found in zip(jobs, counts, strict=True)}
         return [_counted(record, by_job) for record in records]
 
     async def page(self, owner: str, after: str | None, limit: int) -> list[BatchRecord]:
         """An owner's batches behind one of them, newest first."""
-        return await self.get_all(await owned_ids(self._link, f"cl:batches:{owner}", after, limit, "desc"))
+        return await self.get_all(await owned_ids(self._link, keys.batches(owner), after, limit, "desc"))
 
     async def cancel(self, batch: str) -> None:
         """Have a batch end with what is answered by now; one that is being finished, or final, stays as it is."""
-        await self._link.run("cancel_batch", batch)
+        await self._link.run("cancel_batch", batch=batch)
 
     async def open_batches(self) -> list[BatchRecord]:
         """Batches that are not final, oldest first."""
-        ids = await self._link("ZRANGE", "cl:batching", 0, -1)
+        ids = await self._link("ZRANGE", keys.BATCHING, 0, -1)
         return await self.get_all([each.decode() for each in ids])
 
     async def take_turn(self, name: str) -> bool:
         """Become, or stay, the one that carries batches on."""
-        self._fence, _ = await self._link.many([BATCHER.take(name), script("went_round", "batches")])
+        self._fence, _ = await self._link.many([BATCHER.take(name), call("note_round", name="batches")])
         return self._fence > 0
 
     async def end_turn(self, name: str) -> None:
@@ -231,18 +239,26 @@ class BatchStore:
         texts = {
             key: value if isinstance(value, str) else orjson.dumps(value).decode() for key, value in fields.items()
         }
-        given = orjson.dumps([asdict(file) for file in files])
-        args = (record.id, name, record.status, to, ttl_s * 1000, orjson.dumps(texts), given, self._fence)
-        return bool(await self._link.run("step_batch", *args))
+        moved = await self._link.run(
+            "step_batch",
+            batch=record.id,
+            holder=name,
+            fence=self._fence,
+            **{"from": record.status, "to": to},
+            ttl_ms=ttl_s * 1000,
+            fields=flatten(texts),
+            files=files,
+        )
+        return bool(moved)
 
     async def hold_results(self, jobs: Sequence[str], ttl_s: int) -> None:
         """Keep the results of finished jobs for so long from now, as their batch has not read them yet."""
-        commands = [("EXPIRE", f"cl:{kind}:{{{job}}}", ttl_s, "GT") for job in jobs for kind in ("job", "out", "in")]
-        await self._link.many(commands)
+        kinds = (keys.job, keys.results, keys.payloads)
+        await self._link.many([("EXPIRE", key(job), ttl_s, "GT") for job in jobs for key in kinds])
 
     async def is_time_to_tidy(self, every_s: int) -> bool:
         """Whether nobody has looked for stray files for so long; now the caller does."""
-        return await self._link("SET", "cl:tidied", 1, "NX", "EX", every_s) is not None
+        return await self._link("SET", keys.TIDIED, 1, "NX", "EX", every_s) is not None
 
     async def now_ms(self) -> int:
         """Return Redis' own time."""
@@ -260,9 +276,9 @@ class BatchWatch:
         now = self._link.now_ms()
         batches, retiring, tidied, busy = self._link.many(
             [
-                ("ZCARD", "cl:batching"),
-                ("ZCOUNT", "cl:retiring", "-inf", now),
-                ("EXISTS", "cl:tidied"),
+                ("ZCARD", keys.BATCHING),
+                ("ZCOUNT", keys.RETIRING, "-inf", now),
+                ("EXISTS", keys.TIDIED),
                 ("GET", BATCHER.key),
             ]
         )

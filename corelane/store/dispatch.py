@@ -15,9 +15,10 @@ from corelane.domain.jobs import Options
 from corelane.domain.request_context import Origin
 from corelane.log import get_logger
 from corelane.settings import Settings
+from corelane.store import keys
 from corelane.store.jobs.payloads import Row, decode_slice
 from corelane.store.link.blocking import Link
-from corelane.store.link.surface import Command, script
+from corelane.store.link.library import Command, call
 
 log = get_logger(__name__)
 
@@ -118,25 +119,35 @@ class Dispatch:
         ``idle`` says that nothing else is in progress: only then are items claimed that failed before; ``laden`` that
         a document is: then no second one is. Without versions nothing is claimed and the bell stays as it is.
         """
-        commands = [script("commit", *self._commit_args(lease, outcomes)) for lease, outcomes in commits.items()]
-        commands += [("HGET", f"cl:job:{{{job}}}", "status") for job in jobs]
+        commands = [self._commit(lease, outcomes) for lease, outcomes in commits.items()]
+        commands += [("HGET", keys.job(job), "status") for job in jobs]
         commands += _tellings(looks)
         if found:
-            flat = [part for lease, ref in found for part in (lease, ref.encode())]
-            commands.append(script("correct", self._core, *flat))
+            commands.append(call("correct", core=self._core, found=[(lease, ref.encode()) for lease, ref in found]))
         if versions:
-            commands.append(script("claim", *self._claim_args(versions, room, linger, idle, laden)))
+            commands.append(self._claim(versions, room, linger, idle, laden))
         replies = self._link.many(commands)
         refused = dict(zip(commits, map(int, replies[: len(commits)]), strict=True))
         statuses = replies[len(commits) : len(commits) + len(jobs)]
         closed = {job for job, status in zip(jobs, statuses, strict=True) if status not in OPEN_STATUSES}
         return Exchange(refused, closed, _parse_claim(replies[-1]) if versions else None)
 
-    def _claim_args(self, versions: Sequence[str], room: Room, linger: bool, idle: bool, laden: bool) -> list[Any]:
-        s = self._settings
-        met = ",".join(["", *room.met, ""])
-        limits = (room.tokens, max(room.tokens, room.spare), met, s.claim_refs, s.slice_tokens, int(laden))
-        return [self._core, *limits, int(s.lease_s * 1000), int(linger), int(idle), s.results_ttl_s, *versions]
+    def _claim(self, versions: Sequence[str], room: Room, linger: bool, idle: bool, laden: bool) -> Command:
+        return call(
+            "claim",
+            core=self._core,
+            room=room.tokens,
+            spare=max(room.tokens, room.spare),
+            met=",".join(["", *room.met, ""]),
+            refs=self._settings.claim_refs,
+            document=self._settings.slice_tokens,
+            laden=laden,
+            lease_ms=int(self._settings.lease_s * 1000),
+            linger=linger,
+            idle=idle,
+            ttl=self._settings.results_ttl_s,
+            versions=versions,
+        )
 
     def claim(self, versions: Sequence[str], *, linger: bool) -> Claim | None:
         """A claim by itself, as a core does that has nothing else in progress."""
@@ -145,14 +156,15 @@ class Dispatch:
 
     def commit(self, lease: str, outcomes: Sequence[Outcome]) -> int:
         """Commit without taking more; returns the stretches refused because the lease was lost."""
-        return int(self._link.run("commit", *self._commit_args(lease, outcomes)))
+        return int(self._link(*self._commit(lease, outcomes)))
 
     def hand_back(self, lease: str, refs: Sequence[tuple[Ref, str]], bell: str) -> None:
         """Put refs back into the lanes as they were: not started here, so no attempt is counted."""
         stretches = [
             {"ref": ref.encode(), "version": version, "refs": [ref.encode()], "lost": []} for ref, version in refs
         ]
-        self._link.run("return", lease, 0, self._settings.results_ttl_s, bell, orjson.dumps(stretches))
+        ttl = self._settings.results_ttl_s
+        self._link.run("return_claim", lease=lease, only_lapsed=False, ttl=ttl, envelope=bell, stretches=stretches)
 
     def fetch(self, claim: Claim) -> list[Stretch]:
         """Return the items of a claim; refs whose payloads are gone, or cannot be read, are left out.
@@ -190,8 +202,8 @@ class Dispatch:
             by_job.setdefault(ref.job, []).append(ref)
         commands: list[Command] = []
         for job, its_refs in by_job.items():
-            commands.append(("HMGET", f"cl:in:{{{job}}}", *(ref.payload for ref in its_refs)))
-            commands.append(("HGET", f"cl:job:{{{job}}}", "options"))
+            commands.append(("HMGET", keys.payloads(job), *(ref.payload for ref in its_refs)))
+            commands.append(("HGET", keys.job(job), "options"))
         replies = self._link.many(commands)
         return {
             ref.key: (payload, options)
@@ -208,7 +220,7 @@ class Dispatch:
                 needed.setdefault(ref.job, set()).update(numbers)
         if not needed:
             return {}
-        commands = [("HMGET", f"cl:contexts:{{{job}}}", *sorted(numbers)) for job, numbers in needed.items()]
+        commands = [("HMGET", keys.contexts(job), *sorted(numbers)) for job, numbers in needed.items()]
         return {
             (job, number): text.decode(errors="replace")
             for (job, numbers), texts in zip(needed.items(), self._link.many(commands), strict=True)
@@ -218,47 +230,47 @@ class Dispatch:
 
     def origins(self, jobs: Sequence[str]) -> dict[str, Origin]:
         """Where jobs came from; one trip."""
-        replies = self._link.many([("HMGET", f"cl:job:{{{job}}}", "request_id", "traceparent") for job in jobs])
+        replies = self._link.many([("HMGET", keys.job(job), "request_id", "traceparent") for job in jobs])
         return {
             job: Origin(*((value or b"").decode() for value in reply)) for job, reply in zip(jobs, replies, strict=True)
         }
 
     def wait(self) -> bool:
         """Sleep until a submit wakes this core, at most POP_S; whether it did."""
-        return self._link("BLPOP", f"cl:wake:{self._core}", POP_S) is not None
+        return self._link("BLPOP", keys.wake(self._core), POP_S) is not None
 
     def sleep(self) -> None:
         """Let this core's bell be rung again; for a drain that ends without having claimed."""
-        self._link.many([("DEL", f"cl:bell:{self._core}", f"cl:wake:{self._core}")])
+        self._link.many([("DEL", keys.bell(self._core), keys.wake(self._core))])
 
     def leave(self, versions: Sequence[str], bell: str) -> None:
         """Say that this core takes no more; what waits for it is rung for elsewhere."""
-        self._link.run("leave", self._core, bell, *versions)
+        self._link.run("leave", core=self._core, envelope=bell, versions=versions)
 
     def wake(self, bell: str) -> None:
         """Ring this core, whatever bell a predecessor left behind."""
-        self._link.run("wake", self._core, bell)
+        self._link.run("wake", core=self._core, envelope=bell)
 
     def close(self) -> None:
         """Drop the connection; the next call opens another."""
         self._link.close()
 
-    def _commit_args(self, lease: str, outcomes: Sequence[Outcome]) -> list[Any]:
-        args: list[Any] = [lease, self._core, self._settings.results_ttl_s]
+    def _commit(self, lease: str, outcomes: Sequence[Outcome]) -> Command:
+        stretches = []
         for outcome in outcomes:
             failed = sum(result["status"] == "failed" for result in outcome.results)
-            args += [outcome.ref.encode(), len(outcome.results) - failed, failed, orjson.dumps(outcome.results)]
-        return args
+            stretches.append((outcome.ref.encode(), len(outcome.results) - failed, failed))
+        results = [orjson.dumps(outcome.results) for outcome in outcomes]
+        ttl = self._settings.results_ttl_s
+        return call("commit", *results, lease=lease, core=self._core, ttl=ttl, stretches=stretches)
 
 
 def _tellings(looks: Sequence[Look]) -> Iterator[Command]:
     """The commands that tell of what was found so far, one a lease."""
     for lease in dict.fromkeys(look.lease for look in looks):
-        args: list[Any] = [lease]
-        for look in looks:
-            if look.lease == lease:
-                args += [look.ref.job, look.ref.first, orjson.dumps(look.data)]
-        yield script("partial", *args)
+        own = [look for look in looks if look.lease == lease]
+        items = [(look.ref.job, look.ref.first) for look in own]
+        yield call("add_partials", *(orjson.dumps(look.data) for look in own), lease=lease, items=items)
 
 
 def _parse_claim(reply: list[bytes]) -> Claim | None:

@@ -17,16 +17,17 @@ from corelane.domain.dispatch import Ref, cut_slices
 from corelane.errors import ItemsLost
 from corelane.fault_injection import reach
 from corelane.settings import Settings
+from corelane.store import keys
 from corelane.store.jobs.payloads import encode_slice
 from corelane.store.link.blocking import Link
 from corelane.store.link.lease import Lease
-from corelane.store.link.surface import script
+from corelane.store.link.library import call
 
 #: Estimated tokens fed in one step; a step takes some 10 ms.
 STEP_TOKENS = 262_144
 
 #: A feeder that has not shown itself for so long is dead, in milliseconds.
-FEEDER = Lease("cl:feeder", ttl_ms=5_000)
+FEEDER = Lease(keys.FEEDER, ttl_ms=5_000)
 
 #: Files that no job knows, any more or yet, are left alone for so long: one may be on its way, in seconds.
 STRAY_AGE_S = 3600
@@ -76,12 +77,12 @@ class Feeder:
 
     def has_work(self, name: str = "") -> bool:
         """Whether a job waits for a feeder that is alive, or for this one."""
-        jobs, feeder = self._link.many([("ZCARD", "cl:feeds"), ("GET", FEEDER.key)])
+        jobs, feeder = self._link.many([("ZCARD", keys.FEEDS), ("GET", FEEDER.key)])
         return bool(jobs) and feeder in (None, name.encode())
 
     def take_turn(self, name: str) -> bool:
         """Become, or stay, the one that feeds."""
-        fence, _ = self._link.many([FEEDER.take(name), script("went_round", "feeding")])
+        fence, _ = self._link.many([FEEDER.take(name), call("note_round", name="feeding")])
         return bool(fence)
 
     def end_turn(self, name: str) -> None:
@@ -90,7 +91,7 @@ class Feeder:
 
     def jobs(self) -> list[str]:
         """Jobs that are not fed to their end, oldest first."""
-        return [job.decode() for job in self._link("ZRANGE", "cl:feeds", 0, -1)]
+        return [job.decode() for job in self._link("ZRANGE", keys.FEEDS, 0, -1)]
 
     def feed(self, job: str) -> bool:
         """One step of a job, if its slices in progress leave room; whether anything was fed."""
@@ -107,8 +108,8 @@ class Feeder:
             lines = []
         if not lines:
             error = ItemsLost(f"the file of this job's items was gone after {feed.fed:,} of {feed.total:,}")
-            reason = orjson.dumps({"code": error.code, "detail": error.detail})
-            self._link.run("fail", job, self._settings.results_ttl_s, reason)
+            reason = orjson.dumps({"code": error.code, "detail": error.detail}).decode()
+            self._link.run("fail", job=job, ttl=self._settings.results_ttl_s, error=reason)
             return False
         return self._feed_lines(feed, lines)
 
@@ -125,7 +126,7 @@ class Feeder:
             with suppress(FileNotFoundError):
                 if now_s - path.stat().st_mtime > STRAY_AGE_S:
                     old.append(path)
-        known = self._link.many([("EXISTS", f"cl:job:{{{path.stem}}}") for path in old]) if old else []
+        known = self._link.many([("EXISTS", keys.job(path.stem)) for path in old]) if old else []
         for path, is_known in zip(old, known, strict=True):
             if not is_known:
                 path.unlink(missing_ok=True)
@@ -133,7 +134,7 @@ class Feeder:
     def _feed_lines(self, feed: Feed, lines: Sequence["Line"]) -> bool:
         settings = self._settings
         slices = list(cut_slices([line.tokens for line in lines], settings.slice_items, settings.slice_tokens))
-        payload: list[Any] = ["HSET", f"cl:in:{{{feed.job}}}"]
+        payload: list[Any] = ["HSET", keys.payloads(feed.job)]
         refs = []
         for first, count, tokens in slices:
             at = feed.fed + first
@@ -141,12 +142,20 @@ class Feeder:
             refs.append(Ref(feed.job, feed.owner, feed.priority, at, at, count, tokens).encode())
         self._link(*payload)
         reach("feed.payloads_written", settings.armed_faults)
-        tokens = feed.fed_tokens + sum(line.tokens for line in lines)
-        after = (feed.fed + len(lines), lines[-1].end_bytes, tokens)
-        return bool(self._link.run("feed", feed.job, feed.fed, *after, self._bell, *refs) == 1)
+        reply = self._link.run(
+            "feed",
+            *refs,
+            job=feed.job,
+            fed=feed.fed,
+            fed_after=feed.fed + len(lines),
+            bytes_after=lines[-1].end_bytes,
+            tokens_after=feed.fed_tokens + sum(line.tokens for line in lines),
+            envelope=self._bell,
+        )
+        return bool(reply == 1)
 
     def _look(self, job: str) -> Feed | None:
-        values = self._link("HMGET", f"cl:job:{{{job}}}", *FIELDS, *WINDOW_FIELDS)
+        values = self._link("HMGET", keys.job(job), *FIELDS, *WINDOW_FIELDS)
         if values[0] is None:
             return None
         status, file, *counts, owner, priority, succeeded = (value.decode() for value in values[: len(FIELDS)])
@@ -172,11 +181,11 @@ class Feeder:
         """A job that needs no feeding any more. It comes here again when it is final, deleted or forgotten: then
         payloads that came too late go, and its file unless a retry could ask for items in it.
         """
-        self._link("ZREM", "cl:feeds", job)
+        self._link("ZREM", keys.FEEDS, job)
         feed = self._look(job)
         if feed is not None and feed.is_open:
             return
-        self._link("EXPIRE", f"cl:in:{{{job}}}", self._settings.results_ttl_s, "NX")
+        self._link("EXPIRE", keys.payloads(job), self._settings.results_ttl_s, "NX")
         if feed is None or feed.succeeded == feed.total:
             (self._settings.files_root / f"{job}.jsonl").unlink(missing_ok=True)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from corelane.domain.batches import FileObject, Purpose
+from corelane.store import keys
 from corelane.store.link.surface import CommonLink, pairs
 
 #: Files and batches that are forgotten in one round of the keeper.
@@ -70,11 +71,11 @@ class FileStore:
 
     async def keep(self, file: str, owner: str, ttl_s: int, fields: list[str]) -> None:
         """A file, whole in its storage, is known from now on."""
-        await self._link.run("keep_file", file, owner, ttl_s * 1000, *fields)
+        await self._link.run("keep_file", file=file, owner=owner, ttl_ms=ttl_s * 1000, fields=fields)
 
     async def get(self, file: str) -> FileRecord | None:
         """A file, or None if there is none (any more)."""
-        raw = await self._link("HGETALL", f"cl:file:{{{file}}}")
+        raw = await self._link("HGETALL", keys.file(file))
         return FileRecord.parse(file, raw) if raw else None
 
     async def page(
@@ -83,8 +84,8 @@ class FileStore:
         """An owner's files behind one of them, ``limit`` at most."""
         found: list[FileRecord] = []
         while len(found) < limit:
-            ids = await owned_ids(self._link, f"cl:files:{owner}", after, LOOK_FILES, order)
-            raws = await self._link.many([("HGETALL", f"cl:file:{{{each}}}") for each in ids])
+            ids = await owned_ids(self._link, keys.files(owner), after, LOOK_FILES, order)
+            raws = await self._link.many([("HGETALL", keys.file(each)) for each in ids])
             records = [FileRecord.parse(each, raw) for each, raw in zip(ids, raws, strict=True) if raw]
             found += [record for record in records if purpose is None or record.purpose == purpose]
             if len(ids) < LOOK_FILES:
@@ -96,24 +97,24 @@ class FileStore:
         """A file is known no more; its content is to be deleted, then ``retired`` is to be told."""
         await self._link.many(
             [
-                ("ZADD", "cl:retiring", 0, record.id),
-                ("ZREM", f"cl:files:{record.owner}", record.id),
-                ("DEL", f"cl:file:{{{record.id}}}"),
+                ("ZADD", keys.RETIRING, 0, record.id),
+                ("ZREM", keys.files(record.owner), record.id),
+                ("DEL", keys.file(record.id)),
             ]
         )
 
     async def retire(self) -> list[str]:
         """Files and batches whose time is over are known no more; their ids. Of files the content is still there."""
         now = await self._link.now_ms()
-        due = await self._link("ZRANGEBYSCORE", "cl:retiring", "-inf", now, "LIMIT", 0, RETIRED_PER_ROUND)
+        due = await self._link("ZRANGEBYSCORE", keys.RETIRING, "-inf", now, "LIMIT", 0, RETIRED_PER_ROUND)
         ids = [each.decode() for each in due]
-        keys = [key_of(each) for each in ids]
-        owners = await self._link.many([("HGET", key, "owner") for key in keys])
-        commands: list[tuple[Any, ...]] = []
-        for each, key, owner in zip(ids, keys, owners, strict=True):
+        patterns = [(keys.batch, keys.batches) if each.startswith("batch") else (keys.file, keys.files) for each in ids]
+        names = [key(each) for each, (key, _) in zip(ids, patterns, strict=True)]
+        owners = await self._link.many([("HGET", name, "owner") for name in names])
+        commands: list[tuple[Any, ...]] = [("DEL", name) for name in names]
+        for each, (_, owned), owner in zip(ids, patterns, owners, strict=True):
             if owner is not None:
-                commands.append(("ZREM", f"cl:{each.partition('_')[0]}{plural(each)}:{owner.decode()}", each))
-            commands.append(("DEL", key))
+                commands.append(("ZREM", owned(owner.decode()), each))
         if commands:
             await self._link.many(commands)
         return ids
@@ -122,23 +123,13 @@ class FileStore:
         """Nothing is left of the first; the others' content could not be deleted yet."""
         again = await self._link.now_ms() + RETIRE_AGAIN_MS
         if done:
-            await self._link("ZREM", "cl:retiring", *done)
+            await self._link("ZREM", keys.RETIRING, *done)
         if failed:
-            await self._link("ZADD", "cl:retiring", *(part for each in failed for part in (again, each)))
+            await self._link("ZADD", keys.RETIRING, *(part for each in failed for part in (again, each)))
 
     async def known(self, files: list[str]) -> list[bool]:
         """Which of these files are known."""
-        return [bool(each) for each in await self._link.many([("EXISTS", f"cl:file:{{{file}}}") for file in files])]
-
-
-def key_of(name: str) -> str:
-    """The key of a file or batch."""
-    return f"cl:{name.partition('_')[0]}:{{{name}}}"
-
-
-def plural(name: str) -> str:
-    """The ending of the key that lists files, or batches."""
-    return "es" if name.startswith("batch") else "s"
+        return [bool(each) for each in await self._link.many([("EXISTS", keys.file(file)) for file in files])]
 
 
 async def owned_ids(link: CommonLink, key: str, after: str | None, limit: int, order: Order) -> list[str]:

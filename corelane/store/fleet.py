@@ -11,6 +11,7 @@ from corelane.domain.forecast import Speed
 from corelane.domain.placement import UNPLACED, CoreSight, Outlook, Placement, look_out
 from corelane.errors import NotReady, VersionNotReady
 from corelane.settings import Settings
+from corelane.store import keys
 from corelane.store.link.blocking import Link
 from corelane.store.link.surface import CommonLink, flatten, pairs, to_ms
 
@@ -49,8 +50,16 @@ class Announcer:
 
         ``is_out`` says that it is out of service: no version is to be placed on it.
         """
-        head = (self._core, self._lease_ms, speed.encode() if speed else "", int(is_out), len(fields))
-        revision, *unknown = self._link.run("beat", *head, *flatten(fields), len(versions), *versions, *leases)
+        revision, *unknown = self._link.run(
+            "beat",
+            core=self._core,
+            lease_ms=self._lease_ms,
+            speed=speed and speed.encode(),
+            out=is_out,
+            fields=[part if isinstance(part, int) else str(part) for part in flatten(fields)],
+            versions=versions,
+            leases=leases,
+        )
         return Pulse(revision.decode(), tuple(version.decode() for version in unknown))
 
 
@@ -78,9 +87,9 @@ class Fleet:
     async def cores(self) -> list[dict[str, Any]]:
         """Every core heard of in the last hour: its heartbeat, or only name and last beat where it is lost."""
         now = await self._link.now_ms()
-        beats = await self._link("ZRANGEBYSCORE", "cl:cores", now - FORGET_CORE_MS, "+inf", "WITHSCORES")
+        beats = await self._link("ZRANGEBYSCORE", keys.CORES, now - FORGET_CORE_MS, "+inf", "WITHSCORES")
         names = sorted((name.decode(), int(at)) for name, at in pairs(beats))
-        hashes = await self._link.many([("HGETALL", f"cl:core:{name}") for name, _ in names])
+        hashes = await self._link.many([("HGETALL", keys.core(name)) for name, _ in names])
         return [
             {"core": name, "beat_ms": at, **{key.decode(): value.decode() for key, value in pairs(raw)}}
             for (name, at), raw in zip(names, hashes, strict=True)
@@ -89,11 +98,11 @@ class Fleet:
     async def models(self) -> list[ModelRecord]:
         """Every version ever announced, by name, but for those that were unloaded for good."""
         now = await self._link.now_ms()
-        keys = ("models", "aliases", "placements", "closed", "jobs")
-        replies = await self._link.many([("HGETALL", f"cl:{key}") for key in keys])
+        tables = (keys.MODELS, keys.ALIASES, keys.PLACEMENTS, keys.CLOSED, keys.JOB_COUNTS)
+        replies = await self._link.many([("HGETALL", key) for key in tables])
         summaries, aliases, placements, closed, jobs = (_table(reply) for reply in replies)
         holders = await self._link.many(
-            [("ZRANGEBYSCORE", f"cl:holders:{version}", now, "+inf") for version in sorted(summaries)]
+            [("ZRANGEBYSCORE", keys.holders(version), now, "+inf") for version in sorted(summaries)]
         )
         records = [
             ModelRecord(
@@ -116,44 +125,44 @@ class Fleet:
 
     async def is_calibrated(self, version: str) -> bool:
         """Whether a version was announced with scores that are probabilities."""
-        summary = await self._link("HGET", "cl:models", version)
+        summary = await self._link("HGET", keys.MODELS, version)
         return summary is not None and bool(orjson.loads(summary).get("calibrated"))
 
     async def outlook(self, version: str) -> Outlook | None:
         """Return what to expect of a version that no living core holds; None if one does."""
-        held, now = await self._link.many([("ZRANGE", f"cl:holders:{version}", "-1", "-1", "WITHSCORES"), ("TIME",)])
+        held, now = await self._link.many([("ZRANGE", keys.holders(version), "-1", "-1", "WITHSCORES"), ("TIME",)])
         now_ms = to_ms(now)
         if held and float(held[1]) >= now_ms:
             return None
-        raw = await self._link("HGET", "cl:placements", version)
+        raw = await self._link("HGET", keys.PLACEMENTS, version)
         placement = UNPLACED if raw is None else Placement.model_validate_json(raw)
         return look_out(version, placement, [_sight(core, now_ms) for core in await self.cores()])
 
     async def default_cores(self) -> int:
         """Living cores that hold the default model: of several versions, the fewest."""
-        means = await self._link("HGET", "cl:aliases", DEFAULT_ALIAS)
+        means = await self._link("HGET", keys.ALIASES, DEFAULT_ALIAS)
         if means is None:
             return 0
         now = await self._link.now_ms()
         versions = decode_weights(means.decode())
-        counts = await self._link.many([("ZCOUNT", f"cl:holders:{version}", now, "+inf") for version in versions])
+        counts = await self._link.many([("ZCOUNT", keys.holders(version), now, "+inf") for version in versions])
         return min(map(int, counts))
 
     async def tokens(self) -> tuple[dict[str, int], dict[str, int]]:
         """Estimated tokens that wait, by version, and that are claimed and not yet answered, by core."""
         versions, cores, waiting, held = await self._link.many(
             [
-                ("HKEYS", "cl:models"),
-                ("ZRANGE", "cl:cores", 0, -1),
-                ("HGETALL", "cl:waiting"),
-                ("HGETALL", "cl:held"),
+                ("HKEYS", keys.MODELS),
+                ("ZRANGE", keys.CORES, 0, -1),
+                ("HGETALL", keys.WAITING),
+                ("HGETALL", keys.HELD),
             ]
         )
         return _counts(versions, waiting), _counts(cores, held)
 
     async def ended(self) -> dict[str, int]:
         """Jobs that became final since the beginning, by status."""
-        return {status: int(count) for status, count in _table(await self._link("HGETALL", "cl:ended")).items()}
+        return {status: int(count) for status, count in _table(await self._link("HGETALL", keys.END_COUNTS)).items()}
 
 
 async def require_outlook(fleet: Fleet, model: str, version: str) -> None:

@@ -11,6 +11,7 @@ import orjson
 
 from corelane.domain.placement import PLACE_KEPT_S, Placement, Scope
 from corelane.settings import Settings
+from corelane.store import keys
 from corelane.store.link.blocking import Link
 from corelane.store.link.lease import Lease
 from corelane.store.link.surface import pairs
@@ -19,7 +20,7 @@ from corelane.store.link.surface import pairs
 LOADING_TTL_S = 600
 
 #: The core whose process is being replaced; it has so long to be ready again before others go on, in seconds.
-RESTARTING = Lease("cl:restarting", ttl_ms=60_000)
+RESTARTING = Lease(keys.RESTARTING, ttl_ms=60_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +57,9 @@ class Plans:
         kept_since = now - PLACE_KEPT_S * 1000
         raw, cores, out = self._link.many(
             [
-                ("HGETALL", "cl:placements"),
-                ("ZRANGEBYSCORE", "cl:cores", kept_since, "+inf"),
-                ("SMEMBERS", "cl:out_of_service"),
+                ("HGETALL", keys.PLACEMENTS),
+                ("ZRANGEBYSCORE", keys.CORES, kept_since, "+inf"),
+                ("SMEMBERS", keys.OUT_OF_SERVICE),
             ]
         )
         living = _names(cores) - _names(out)
@@ -70,10 +71,10 @@ class Plans:
         self._tell_failed([version for version in counted if version in failed], now)
         waiting, jobs, *sets = self._link.many(
             [
-                ("HMGET", "cl:waiting", *versions),
-                ("HMGET", "cl:jobs", *versions),
-                *(("ZRANGEBYSCORE", f"cl:holders:{version}", now, "+inf") for version in versions),
-                *(("ZRANGEBYSCORE", f"cl:failed:{version}", now, "+inf") for version in counted),
+                ("HMGET", keys.WAITING, *versions),
+                ("HMGET", keys.JOB_COUNTS, *versions),
+                *(("ZRANGEBYSCORE", keys.holders(version), now, "+inf") for version in versions),
+                *(("ZRANGEBYSCORE", keys.failed(version), now, "+inf") for version in counted),
             ]
         )
         return Plan(
@@ -86,28 +87,28 @@ class Plans:
         )
 
     def _tell_failed(self, versions: Sequence[str], now_ms: int) -> None:
-        for key in (f"cl:failed:{version}" for version in versions):
+        for key in (keys.failed(version) for version in versions):
             until = now_ms + self._lease_ms
             self._link.many([("ZADD", key, until, self._core), ("PEXPIREAT", key, until)])
 
     def named(self, alias: str) -> str | None:
         """The version that settings of the fleet's workers meant by a name so far."""
-        version = self._link("HGET", "cl:named", alias)
+        version = self._link("HGET", keys.NAMED, alias)
         return None if version is None else str(version.decode())
 
     def announce(self, version: str, summary: Mapping[str, Any], aliases: Sequence[str]) -> None:
         """Make a version known, and aliases mean it, but for those that were set through the API."""
-        self._link.run("announce", version, orjson.dumps(summary), *aliases)
+        self._link.run("announce", orjson.dumps(summary), version=version, aliases=aliases)
 
     def begin_load(self, version: str, since_ms: int) -> int:
         """Note that a load begins; how many such loads ended the process before they ended themselves."""
-        key = f"cl:loading:{self._core}"
+        key = keys.loading(self._core)
         begun, _ = self._link.many([("HINCRBY", key, f"{version}#{since_ms}", 1), ("EXPIRE", key, LOADING_TTL_S)])
         return int(begun) - 1
 
     def end_load(self, version: str, since_ms: int) -> None:
         """Note that it ended, well or not."""
-        self._link("HDEL", f"cl:loading:{self._core}", f"{version}#{since_ms}")
+        self._link("HDEL", keys.loading(self._core), f"{version}#{since_ms}")
 
     def take_restart_turn(self) -> bool:
         """Whether this core's process may be replaced now: one of the fleet at a time, the others serve meanwhile."""
@@ -121,19 +122,20 @@ class Plans:
         """Whether this core may load while it serves: so many of its host at a time. Held for as long as a lease; to
         ask again renews it.
         """
-        return bool(self._link.run("turn", self._core, self._host, places, self._lease_ms))
+        turn = {"core": self._core, "host": self._host, "places": places, "lease_ms": self._lease_ms}
+        return bool(self._link.run("take_load_turn", **turn))
 
     def end_load_turn(self) -> None:
         """Let the next core of the host load."""
-        self._link("ZREM", f"cl:loads:{self._host}", self._core)
+        self._link("ZREM", keys.loads(self._host), self._core)
 
     def release(self, version: str) -> None:
         """This core claims for a version no more; what waits is rung for elsewhere."""
-        self._link.run("release", self._core, self._bell, version)
+        self._link.run("release", core=self._core, envelope=self._bell, version=version)
 
     def ring(self) -> None:
         """Have this core's drain look for what changed, if it is not at work anyway."""
-        self._link.run("ring", self._core, self._bell)
+        self._link.run("ring", core=self._core, envelope=self._bell)
 
     def close(self) -> None:
         """Close the connection; a later call opens another."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from corelane.domain.aliases import Weights, decode_weights, encode_weights
 from corelane.domain.placement import ALL_CORES, UNPLACED, Placement, displace, place, reload
 from corelane.errors import NotFound, StoreUnavailable, UnknownModel, VersionInUse, VersionNotReady
+from corelane.store import keys
 from corelane.store.link.surface import CommonLink, pairs
 
 #: A placement that others change at the same time is tried again so often.
@@ -45,7 +46,7 @@ class Rollout:
         it is being unloaded.
         """
         now = await self._link.now_ms()
-        known, closed = await self._link.many([("HEXISTS", "cl:models", version), ("HEXISTS", "cl:closed", version)])
+        known, closed = await self._link.many([("HEXISTS", keys.MODELS, version), ("HEXISTS", keys.CLOSED, version)])
         if not known:
             raise UnknownModel(f"there is no version {version[:120]!r}; GET /v1/models lists them")
         if closed:
@@ -57,10 +58,10 @@ class Rollout:
         now = await self._link.now_ms()
         known, placed, holders, jobs = await self._link.many(
             [
-                ("HEXISTS", "cl:models", version),
-                ("HEXISTS", "cl:placements", version),
-                ("ZRANGEBYSCORE", f"cl:holders:{version}", now, "+inf"),
-                ("HGET", "cl:jobs", version),
+                ("HEXISTS", keys.MODELS, version),
+                ("HEXISTS", keys.PLACEMENTS, version),
+                ("ZRANGEBYSCORE", keys.holders(version), now, "+inf"),
+                ("HGET", keys.JOB_COUNTS, version),
             ]
         )
         if not (known or placed):
@@ -74,7 +75,7 @@ class Rollout:
 
     async def aliases(self) -> list[AliasRecord]:
         """Every alias, by name."""
-        means, pinned = await self._link.many([("HGETALL", "cl:aliases"), ("SMEMBERS", "cl:pinned")])
+        means, pinned = await self._link.many([("HGETALL", keys.ALIASES), ("SMEMBERS", keys.PINNED)])
         return [
             AliasRecord(alias.decode(), decode_weights(text.decode()), alias in pinned)
             for alias, text in sorted(pairs(means))
@@ -83,7 +84,9 @@ class Rollout:
     async def set_alias(self, alias: str, weights: Weights, *, force: bool = False) -> None:
         """Make an alias mean versions by weight; raises UnknownModel, VersionInUse or VersionNotReady."""
         versions = [version for version, weight in weights.items() if weight > 0]
-        answer = await self._link.run("alias", alias, encode_weights(weights), int(force), *versions)
+        answer = await self._link.run(
+            "set_alias", alias=alias, weights=encode_weights(weights), force=force, versions=versions
+        )
         reason, *rest = (part.decode() for part in answer)
         if reason == "unknown":
             raise UnknownModel(
@@ -98,7 +101,7 @@ class Rollout:
 
     async def unset_alias(self, alias: str) -> dict[str, float]:
         """Forget an alias that was set here; what it means now, by the settings. Raises NotFound or VersionInUse."""
-        reason, *rest = (part.decode() for part in await self._link.run("unalias", alias))
+        reason, *rest = (part.decode() for part in await self._link.run("unset_alias", alias=alias))
         if reason == "unset":
             raise NotFound(f"no alias {alias[:120]!r} was set; those of the workers' settings cannot be deleted")
         if reason == "closed":
@@ -108,10 +111,16 @@ class Rollout:
     async def _place(self, version: str, change: Callable[[Placement], Placement], *, force: bool) -> Placement:
         """Change a placement as it stands; again if somebody else was faster."""
         for _ in range(PLACE_ATTEMPTS):
-            before = await self._link("HGET", "cl:placements", version)
-            after = change(UNPLACED if before is None else Placement.model_validate_json(before))
-            flags = (int(after.is_nowhere), int(force))
-            answer = await self._link.run("place", version, before or b"", after.model_dump_json(), *flags)
+            before = (await self._link("HGET", keys.PLACEMENTS, version) or b"").decode()
+            after = change(Placement.model_validate_json(before) if before else UNPLACED)
+            answer = await self._link.run(
+                "set_placement",
+                version=version,
+                before=before,
+                after=after.model_dump_json(),
+                closes=after.is_nowhere,
+                force=force,
+            )
             reason, *aliases = (part.decode() for part in answer)
             if reason == "done":
                 return after

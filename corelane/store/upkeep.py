@@ -11,6 +11,7 @@ from corelane.errors import WorkerLost
 from corelane.fault_injection import reach
 from corelane.log import get_logger
 from corelane.settings import Settings
+from corelane.store import keys
 from corelane.store.fleet import FORGET_CORE_MS
 from corelane.store.jobs.owners import IDLE_S
 from corelane.store.jobs.payloads import slice_ids
@@ -32,7 +33,7 @@ PRUNE_S, PRUNED_AT_ONCE = 30, 1000
 #: Ends of jobs told at a time.
 ENDED_AT_A_TIME = 500
 
-#: What is told of a job's end, in the order of ``ended.lua``; numbers, unless they are texts.
+#: What is told of a job's end, in the order of ``take_ended``; numbers, unless they are texts.
 ENDED_FIELDS = (
     *("job_id", "status", "owner", "version"),
     *("total", "succeeded", "failed", "canceled", "expired", "created_ms", "started_ms", "finished_ms", "request_id"),
@@ -51,7 +52,7 @@ class Upkeep:
 
     def return_lapsed(self) -> int:
         """Return every lapsed lease to the lanes; the stretches taken back."""
-        leases = self._link("ZRANGEBYSCORE", "cl:leases", "-inf", self._link.now_ms(), "LIMIT", 0, LEASES_PER_SWEEP)
+        leases = self._link("ZRANGEBYSCORE", keys.LEASES, "-inf", self._link.now_ms(), "LIMIT", 0, LEASES_PER_SWEEP)
         returned = sum(self._return(lease.decode(), only_lapsed=True) for lease in leases)
         if returned:
             reach("keeper.leases_returned", self._settings.armed_faults)
@@ -59,41 +60,47 @@ class Upkeep:
 
     def return_own(self, core: str) -> int:
         """Return all leases of a core whose process is known to be gone; for its successor."""
-        leases = [lease.decode() for lease in self._link("ZRANGE", "cl:leases", 0, -1)]
+        leases = [lease.decode() for lease in self._link("ZRANGE", keys.LEASES, 0, -1)]
         return sum(self._return(lease, only_lapsed=False) for lease in leases if lease.rpartition("#")[0] == core)
 
     def tend(self) -> list[str]:
         """End jobs whose time is over; the names of cores that must be rung for."""
         grace_ms, ttl = int(self._settings.bell_grace_s * 1000), self._settings.results_ttl_s
-        return [core.decode() for core in self._link.run("tend", grace_ms, ttl)]
+        return [core.decode() for core in self._link.run("tend", grace_ms=grace_ms, ttl=ttl)]
 
     def forget(self) -> int:
         """Clear up after jobs whose time to be kept is over; how many. Now and then, after cores, hosts and owners."""
-        forgotten = int(self._link.run("forget", self._settings.gone_ttl_s, FORGOTTEN_PER_SWEEP))
-        if self._link("SET", "cl:pruned", 1, "NX", "EX", PRUNE_S) is not None:
+        forgotten = int(self._link.run("forget", gone_ttl_s=self._settings.gone_ttl_s, most=FORGOTTEN_PER_SWEEP))
+        if self._link("SET", keys.PRUNED, 1, "NX", "EX", PRUNE_S) is not None:
             self.prune()
         return forgotten
 
     def prune(self) -> int:
         """Remove what is of no more use and has no end of its own; the refs of ended jobs that were dropped."""
-        dead_ms = self._settings.webhook_dead_ttl_s * 1000
-        return int(self._link.run("prune", FORGET_CORE_MS, dead_ms, IDLE_S * 1000, PRUNED_AT_ONCE))
+        dropped = self._link.run(
+            "prune",
+            silent_ms=FORGET_CORE_MS,
+            dead_ms=self._settings.webhook_dead_ttl_s * 1000,
+            idle_ms=IDLE_S * 1000,
+            most=PRUNED_AT_ONCE,
+        )
+        return int(dropped)
 
     def went_round(self) -> None:
         """Note that a sweep was done, for those who ask whether anybody sweeps."""
-        self._link.run("went_round", "sweeps")
+        self._link.run("note_round", name="sweeps")
 
     def ended(self) -> list[dict[str, str | int]]:
         """Jobs that became final since any keeper last asked, each told once; what a deleted job had is left out."""
         told = []
-        while replies := self._link.run("ended", ENDED_AT_A_TIME):
+        while replies := self._link.run("take_ended", most=ENDED_AT_A_TIME):
             told += [_told(reply) for reply in replies]
             if len(replies) < ENDED_AT_A_TIME:
                 break
         return told
 
     def _return(self, lease: str, *, only_lapsed: bool) -> int:
-        held = self._link("HGETALL", f"cl:claim:{lease}")
+        held = self._link("HGETALL", keys.claim(lease))
         stretches = []
         for place, text in pairs(held):
             try:
@@ -101,18 +108,25 @@ class Upkeep:
             except ValueError:
                 # Nothing of ours wrote it; kept, it would stop every sweep.
                 log.error("ref_unreadable", lease=lease, ref=text[:200].decode(errors="replace"))
-                self._link("HDEL", f"cl:claim:{lease}", place)
+                self._link("HDEL", keys.claim(lease), place)
                 continue
             stretches.append(self._stretch(ref))
-        ttl = self._settings.results_ttl_s
-        return int(self._link.run("return", lease, int(only_lapsed), ttl, self._bell, orjson.dumps(stretches)))
+        returned = self._link.run(
+            "return_claim",
+            lease=lease,
+            only_lapsed=only_lapsed,
+            ttl=self._settings.results_ttl_s,
+            envelope=self._bell,
+            stretches=stretches,
+        )
+        return int(returned)
 
     def _stretch(self, ref: Ref) -> dict[str, Any]:
         """What becomes of one stretch: single items with one attempt more, or the end of the road."""
         version, payload = self._link.many(
             [
-                ("HGET", f"cl:job:{{{ref.job}}}", "version"),
-                ("HGET", f"cl:in:{{{ref.job}}}", ref.payload),
+                ("HGET", keys.job(ref.job), "version"),
+                ("HGET", keys.payloads(ref.job), ref.payload),
             ]
         )
         lost = ref.attempt >= self._settings.max_attempts

@@ -156,10 +156,10 @@ def fill_memory(scene: Scene) -> None:
     scene.last("fill_memory", scene.rng.uniform(1, 4), lambda: scene.fleet.redis.limit_memory(0), "redis")
 
 
-def forget_scripts(scene: Scene) -> None:
+def forget_library(scene: Scene) -> None:
     scene.redis_is_up()
     with scene.fleet.redis.client() as raw, contextlib.suppress(redis.RedisError):
-        raw.script_flush()
+        raw.function_flush("SYNC")
 
 
 def kill_api(scene: Scene) -> None:
@@ -306,7 +306,7 @@ DECK: dict[Fault, int] = {
     freeze_redis: 1,
     stop_redis_shortly: 3,
     fill_memory: 1,
-    forget_scripts: 2,
+    forget_library: 2,
     kill_api: 4,
     kill_api_at_a_point: 2,
     kill_keeper: 3,

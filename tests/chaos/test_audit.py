@@ -13,8 +13,8 @@ import orjson
 import pytest
 import redis
 
-from corelane import store
 from corelane.domain.jobs import Result
+from corelane.store.link import library
 from tests.chaos.audit import Findings, audit, examine_events, examine_hooks, examine_writes, look_for_leftovers
 from tests.chaos.fleet import ChaosFleet
 from tests.chaos.hooks import Hooks
@@ -29,15 +29,14 @@ SLOW = {"CORELANE_LEASE_S": "2", "CORELANE_HEARTBEAT_S": "0.5", "CORELANE_NULL_B
 
 
 def without_fence(folder: Path) -> Path:
-    """A copy of the store's scripts whose commit counts what its claim no longer holds."""
-    assert store.__file__
-    shutil.copytree(Path(store.__file__).parent, folder, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
-    common = folder / "common.lua"
+    """A copy of the store's library whose commit counts what its claim no longer holds."""
+    shutil.copytree(library.FOLDER, folder)
+    claims = folder / "claims.lua"
     text, broken = re.subn(
-        r"if not held then return nil end", "if not held then return ref.tokens end", common.read_text()
+        r"if not held then return nil end", "if not held then return ref.tokens end", claims.read_text()
     )
     assert broken == 1
-    common.write_text(text)
+    claims.write_text(text)
     return folder
 
 
@@ -64,7 +63,7 @@ def run_with_a_frozen_core(folder: Path, settings: dict[str, str]) -> Findings:
 
 @pytest.mark.chaos
 def test_audit_sees_a_broken_fence(tmp_path: Path) -> None:
-    broken = run_with_a_frozen_core(tmp_path / "broken", {"CHAOS_SCRIPTS": str(without_fence(tmp_path / "scripts"))})
+    broken = run_with_a_frozen_core(tmp_path / "broken", {"CHAOS_LIBRARY": str(without_fence(tmp_path / "library"))})
     assert broken.repeated_results > 0
     assert any(text.startswith("repeated:") for text in broken.problems)
 

@@ -80,21 +80,21 @@ def test_an_error_reply_is_its_callers_alone(settings: Settings) -> None:
     run(settings, one_errs)
 
 
-def test_scripts_are_loaded_when_redis_forgot_them(settings: Settings, raw: redis.Redis) -> None:
+def test_the_library_is_loaded_when_redis_forgot_it(settings: Settings, raw: redis.Redis) -> None:
     async def ask_twice(link: AsyncLink) -> None:
         for _ in range(2):
-            raw.script_flush()
-            assert (await link.run("admit", "nothing", "public"))[0] == []
+            raw.function_flush("SYNC")
+            assert (await link.run("admit", model="nothing", owner="public"))[0] == []
 
     run(settings, ask_twice)
-    raw.script_flush()
-    assert Link(settings.redis_url).run("admit", "nothing", "public")[0] == []
+    raw.function_flush("SYNC")
+    assert Link(settings.redis_url).run("admit", model="nothing", owner="public")[0] == []
 
 
 def test_a_reader_runs_on_either_link(settings: Settings, raw: redis.Redis) -> None:
     async def read(link: CommonLink) -> tuple[object, ...]:
         (first,), second = await link.many([("LRANGE", "l", 0, 0)]), await link("LLEN", "l")
-        return *first, second, (await link.run("admit", "nothing", "public"))[0], await link.now_ms() > 0
+        return *first, second, (await link.run("admit", model="nothing", owner="public"))[0], await link.now_ms() > 0
 
     async def compare(link: AsyncLink) -> None:
         assert await read(link) == (b"a", 2, [], True)

@@ -56,7 +56,7 @@ def test_event_that_is_sent_again_by_hand_is_due_from_then_on_and_goes_first(
     store, waiting = DeliveryStore(settings), announce_late(raw, settings, "a.test")
     again = announce_late(raw, settings, "a.test")
     raw.zrem("cl:due:a.test", again)
-    Link(settings.redis_url).run("redeliver", again)
+    Link(settings.redis_url).run("redeliver", id=again)
     assert 60 <= waits(settings)["webhooks"] < 120
     assert store.take(1) == [again]
     assert store.take(1) == [waiting]

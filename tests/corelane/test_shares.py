@@ -165,7 +165,8 @@ def test_job_that_is_fed_takes_part_in_its_owners_shares(bench: Bench) -> None:
     other = bench.submit(3200)
     fed = bench.submit(0, upload=Upload("fed.jsonl", 64, 64 * 64))
     refs = [Ref(fed, "public", 1, first, first, 32, 32 * 64).encode() for first in (0, 32)]
-    bench.upkeep._link.run("feed", fed, 0, 64, 1, 64 * 64, bench.bell, *refs)
+    fed_so_far = {"fed": 0, "fed_after": 64, "bytes_after": 1, "tokens_after": 64 * 64}
+    bench.upkeep._link.run("feed", *refs, job=fed, envelope=bench.bell, **fed_so_far)
     assert [ref.job for ref, _ in claimed(core).refs][:4] == [other, fed, other, fed]
 
 

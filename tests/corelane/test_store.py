@@ -218,7 +218,7 @@ def test_results_of_a_running_job_end_at_the_first_gap(bench: Bench) -> None:
 def test_job_whose_payloads_expired_is_not_made(bench: Bench) -> None:
     link = Link(bench.settings.redis_url)
     with pytest.raises(StoreUnavailable, match="lost"):
-        link.run("submit", new_job_id(), VERSION, bench.bell, 0, "", 0, "", "", 0, 0)
+        link.run("submit", job=new_job_id(), version=VERSION, envelope=bench.bell, expires_in_ms=0, fields=[])
     assert bench.raw.keys("cl:job:*") == []
 
 

@@ -210,19 +210,19 @@ def test_event_that_fails_every_time_is_a_dead_letter_and_can_be_redelivered(
         assert raw.zrange("cl:dead", 0, -1) == [delivery]
         assert 0 < raw.ttl(f"cl:delivery:{delivery}") <= hooked.webhook_dead_ttl_s
         answer[0] = 204
-        assert Link(hooked.redis_url).run("redeliver", delivery) == 1
+        assert Link(hooked.redis_url).run("redeliver", id=delivery) == 1
         until(lambda: state(store, delivery) == "delivered")
     assert found.ids == [delivery] * 9
     assert len({post.body for post in found.posts}) == 1
     assert raw.zcard("cl:dead") == 0
-    assert Link(hooked.redis_url).run("redeliver", "evt_none_completed") == 0
+    assert Link(hooked.redis_url).run("redeliver", id="evt_none_completed") == 0
 
 
 def test_delivered_event_can_be_redelivered(hooked: Settings, store: DeliveryStore) -> None:
     with receiver() as found, courier(hooked):
         delivery = announce(store, found.url)
         until(lambda: state(store, delivery) == "delivered")
-        Link(hooked.redis_url).run("redeliver", delivery)
+        Link(hooked.redis_url).run("redeliver", id=delivery)
         until(lambda: len(found.posts) == 2)
         until(lambda: state(store, delivery) == "delivered")
     assert found.ids == [delivery] * 2
@@ -351,7 +351,7 @@ def test_deleted_job_takes_its_webhooks_along_even_amid_an_attempt(
     taken = store.take(2)
     assert len(taken) == 2
     assert asyncio.run(pending(hooked)) == 3
-    Link(hooked.redis_url).run("delete", job, 60)
+    Link(hooked.redis_url).run("delete", job=job, ttl=60)
     assert asyncio.run(pending(hooked)) == 1
     for each in set(taken) - {other}:
         assert store.fix(each, b"late") is None

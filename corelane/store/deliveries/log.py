@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from corelane.store import keys
 from corelane.store.deliveries.sending import Attempt, Delivery
 from corelane.store.link.surface import CommonLink, pairs
 from corelane.store.overdue import Waits, read_waits
@@ -34,7 +35,7 @@ class DeliveryLog:
 
     async def of(self, subject: str) -> list[LoggedDelivery]:
         """The deliveries of a subject, in the order of their events."""
-        ids = await self._link("ZRANGE", f"cl:deliveries:{subject}", 0, -1)
+        ids = await self._link("ZRANGE", keys.deliveries(subject), 0, -1)
         return await self._read([each.decode() for each in ids])
 
     async def dead(self, after_ms: int, after: str, limit: int, owner: str | None = None) -> list[LoggedDelivery]:
@@ -44,7 +45,7 @@ class DeliveryLog:
         found: list[LoggedDelivery] = []
         while len(found) < limit:
             flat = await self._link(
-                "ZRANGE", "cl:dead", after_ms, "+inf", "BYSCORE", "LIMIT", 0, limit + 100, "WITHSCORES"
+                "ZRANGE", keys.DEAD, after_ms, "+inf", "BYSCORE", "LIMIT", 0, limit + 100, "WITHSCORES"
             )
             entries = [(int(score), each.decode()) for each, score in pairs(flat)]
             fresh = [entry for entry in entries if entry > (after_ms, after)]
@@ -57,19 +58,19 @@ class DeliveryLog:
 
     async def redeliver(self, delivery: str) -> bool:
         """Have a delivery tried now, with the same id and bytes; False if there is none. May be repeated."""
-        return bool(await self._link.run("redeliver", delivery))
+        return bool(await self._link.run("redeliver", id=delivery))
 
     async def counts(self) -> tuple[dict[str, int], int, int, int]:
         """Count attempts by outcome, deliveries that wait, dead letters and open circuits."""
         posted, dead, circuits, hosts = await self._link.many(
             [
-                ("HGETALL", "cl:posted"),
-                ("ZCARD", "cl:dead"),
-                ("ZCARD", "cl:circuits"),
-                ("ZRANGE", "cl:due", 0, COUNTED_HOSTS - 1),
+                ("HGETALL", keys.POSTED),
+                ("ZCARD", keys.DEAD),
+                ("ZCARD", keys.CIRCUITS),
+                ("ZRANGE", keys.DUE_HOSTS, 0, COUNTED_HOSTS - 1),
             ]
         )
-        lines = await self._link.many([("ZCARD", f"cl:due:{host.decode()}") for host in hosts])
+        lines = await self._link.many([("ZCARD", keys.due(host.decode())) for host in hosts])
         outcomes = {outcome.decode(): int(count) for outcome, count in pairs(posted)}
         return outcomes, sum(lines), dead, circuits
 
@@ -79,16 +80,16 @@ class DeliveryLog:
 
     async def _owned(self, ids: Sequence[str], owner: str) -> list[str]:
         """Those that are an owner's."""
-        owners = await self._link.many([("HGET", f"cl:delivery:{each}", "owner") for each in ids])
+        owners = await self._link.many([("HGET", keys.delivery(each), "owner") for each in ids])
         return [each for each, found in zip(ids, owners, strict=True) if found == owner.encode()]
 
     async def _read(self, ids: Sequence[str]) -> list[LoggedDelivery]:
         """Those that are still there, in the same order."""
-        hashes = await self._link.many([("HGETALL", f"cl:delivery:{each}") for each in ids])
-        logs = await self._link.many([("LRANGE", f"cl:tries:{each}", 0, -1) for each in ids])
+        hashes = await self._link.many([("HGETALL", keys.delivery(each)) for each in ids])
+        logs = await self._link.many([("LRANGE", keys.attempts(each), 0, -1) for each in ids])
         raws = [dict(pairs(flat)) for flat in hashes]
         lines = [raw.get(b"host", b"").decode() for raw in raws]
-        due = await self._link.many([("ZSCORE", f"cl:due:{host}", each) for host, each in zip(lines, ids, strict=True)])
+        due = await self._link.many([("ZSCORE", keys.due(host), each) for host, each in zip(lines, ids, strict=True)])
         found = []
         for each, raw, log, score in zip(ids, raws, logs, due, strict=True):
             if raw:

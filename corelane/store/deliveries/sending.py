@@ -7,6 +7,7 @@ from typing import Literal
 import orjson
 
 from corelane.settings import Settings
+from corelane.store import keys
 from corelane.store.jobs.records import JobRecord
 from corelane.store.link.blocking import Link
 from corelane.store.link.surface import pairs
@@ -101,27 +102,28 @@ class DeliveryStore:
 
     def take(self, limit: int, lease_s: float = LEASE_S) -> list[str]:
         """Ids of deliveries to try now, at most so many; each is handed out again unless it is held or reported."""
-        taken = self._link.run("take_due", limit, int(1000 * lease_s), self._settings.webhook_host_threads)
+        most = self._settings.webhook_host_threads
+        taken = self._link.run("take_due", limit=limit, lease_ms=int(1000 * lease_s), most=most)
         return [delivery.decode() for delivery in taken]
 
     def hold(self, deliveries: Sequence[str]) -> None:
         """Show that their sender is still at them."""
-        self._link.run("hold", int(1000 * LEASE_S), *deliveries)
+        self._link.run("hold", lease_ms=int(1000 * LEASE_S), deliveries=deliveries)
 
     def wait(self) -> None:
         """Until something may be due, or a moment is over."""
-        first = self._link("ZRANGE", "cl:due", 0, 0, "WITHSCORES")
+        first = self._link("ZRANGE", keys.DUE_HOSTS, 0, 0, "WITHSCORES")
         left_s = (float(first[1]) - self.now_ms()) / 1000 if first else LOOK_S
-        self._link("BLPOP", "cl:wake:couriers", min(LOOK_S, max(LEAST_LOOK_S, left_s)))
+        self._link("BLPOP", keys.WAKE_SENDERS, min(LOOK_S, max(LEAST_LOOK_S, left_s)))
 
     def get(self, delivery: str) -> Delivery | None:
         """A delivery, or None once it is forgotten."""
-        raw = dict(pairs(self._link("HGETALL", f"cl:delivery:{delivery}")))
+        raw = dict(pairs(self._link("HGETALL", keys.delivery(delivery))))
         return Delivery.parse(delivery, raw) if raw else None
 
     def fix(self, delivery: str, payload: bytes) -> bytes | None:
         """Keep the bytes of an event, and return those that any sender kept first; None if it was forgotten."""
-        fixed = self._link.run("fix", delivery, payload)
+        fixed = self._link.run("fix_payload", payload, id=delivery)
         return None if fixed is None else bytes(fixed)
 
     def report(
@@ -139,12 +141,20 @@ class DeliveryStore:
         ``rest_s``. The state it has now, or nothing if it was forgotten meanwhile.
         """
         settings = self._settings
-        pause_ms = -1 if pause_s is None else int(1000 * pause_s)
         state = self._link.run(
             "report",
-            *(delivery, outcome, int(is_host_well), pause_ms, int(1000 * rest_s), attempt.encode()),
-            *(settings.results_ttl_s, settings.webhook_dead_ttl_s, int(1000 * window_s)),
-            *(settings.webhook_host_threads, settings.webhook_circuit_failures, int(1000 * settings.webhook_circuit_s)),
+            attempt.encode(),
+            id=delivery,
+            outcome=outcome,
+            well=is_host_well,
+            pause_ms=-1 if pause_s is None else int(1000 * pause_s),
+            host_pause_ms=int(1000 * rest_s),
+            ttl=settings.results_ttl_s,
+            dead_ttl=settings.webhook_dead_ttl_s,
+            window_ms=int(1000 * window_s),
+            most=settings.webhook_host_threads,
+            failures=settings.webhook_circuit_failures,
+            circuit_ms=int(1000 * settings.webhook_circuit_s),
         )
         return str(state.decode())
 

@@ -47,7 +47,7 @@ class Promise:
 
 async def look(link: CommonLink, model: str, key: str, owner: str) -> Admission:
     """Return what an alias, a name or a version means now for a key, and how much waits, of an owner and in all."""
-    found, owed, unfed, open_jobs, own = await link.run("admit", model, owner)
+    found, owed, unfed, open_jobs, own = await link.run("admit", model=model, owner=owner)
     speeds = {version.decode(): its_speeds for version, _, its_speeds in found}
     version = choose({version.decode(): float(weight) for version, weight, _ in found}, key) if found else None
     return Admission(
@@ -68,7 +68,7 @@ async def require_room(link: CommonLink, settings: Settings, admission: Admissio
     excess, own_excess = sum(admission.owed.values()) + tokens - most, own + tokens - own_most
     if excess <= 0 and own_excess <= 0:
         return
-    answered, speeds = await link.run("drain", RATE_SECONDS)
+    answered, speeds = await link.run("drain_rates", seconds=RATE_SECONDS)
     known = [Speed.decode(speed.decode()) for speed in speeds if speed is not None]
     rate = drain_rate([int(tokens) for tokens in answered], known or admission.speeds)
     if own_excess > excess:

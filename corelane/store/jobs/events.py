@@ -12,11 +12,12 @@ import orjson
 from corelane.domain.events import EventType, Partial, Progress, parse_event_id
 from corelane.domain.ids import iso_time
 from corelane.domain.jobs import Counts, JobStatus
+from corelane.store import keys
 from corelane.store.jobs.records import JobRecord
 from corelane.store.link.surface import CommonLink, pairs
 
 #: The channel of the ids of jobs that become final.
-FINISHED = "cl:done"
+FINISHED = keys.DONE
 
 #: Time in milliseconds, and a number within it.
 EventId = tuple[int, int]
@@ -71,8 +72,8 @@ class JobEvents:
         """
         (status, started_ms, finished_ms, story_end), entries = await self._link.many(
             [
-                ("HMGET", f"cl:job:{{{job}}}", "status", "started_ms", "finished_ms", "story_end"),
-                ("XRANGE", f"cl:story:{{{job}}}", f"({after[0]}-{after[1]}", "+", "COUNT", PAGE_EVENTS),
+                ("HMGET", keys.job(job), "status", "started_ms", "finished_ms", "story_end"),
+                ("XRANGE", keys.job_events(job), f"({after[0]}-{after[1]}", "+", "COUNT", PAGE_EVENTS),
             ]
         )
         events = [_parse(entry) for entry in entries]

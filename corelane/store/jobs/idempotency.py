@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from corelane.errors import IdempotencyKeyReused, InvalidInput, NameTaken
+from corelane.store import keys
 from corelane.store.link.surface import CommonLink
 
 
@@ -84,18 +85,18 @@ def by_key(owner: str, idempotency_key: str, request: str, ttl_s: int) -> Once:
     """What an owner's ``Idempotency-Key`` stands for; ``request`` is the fingerprint of what it came with."""
     digest = hashlib.sha256(idempotency_key.encode()).hexdigest()
     sentence = "this Idempotency-Key came with another body before: send that body again, or use a new key"
-    return Once(f"cl:once:{owner}:{digest}", request, IdempotencyKeyReused, sentence, ttl_s)
+    return Once(keys.once(owner, digest), request, IdempotencyKeyReused, sentence, ttl_s)
 
 
 def by_name(owner: str, name: str, request: str) -> Once:
     """What an owner's own name of a job stands for."""
     sentence = f"there is a job {name!r} already, made of another body: use another name, or delete that job first"
-    return Once(f"cl:name:{owner}:{name}", request, NameTaken, sentence)
+    return Once(keys.name(owner, name), request, NameTaken, sentence)
 
 
 def by_retry(job: str) -> Once:
     """The one retry of a job."""
-    return Once(f"cl:retry:{{{job}}}", "retry")
+    return Once(keys.retry(job), "retry")
 
 
 async def find_holder(link: CommonLink, key: str) -> Holder | None:

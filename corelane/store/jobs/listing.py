@@ -12,6 +12,7 @@ import orjson
 
 from corelane.domain.ids import id_time
 from corelane.domain.jobs import JobStatus
+from corelane.store import keys
 from corelane.store.jobs.records import JobRecord
 from corelane.store.link.surface import CommonLink, pairs
 
@@ -72,7 +73,7 @@ async def list_jobs(link: CommonLink, owner: str, filters: Filters, after: str |
         ask = min(TRIP_JOBS, MAX_JOBS - read)
         if filters == EVERY:
             ask = min(ask, room)
-        found = await link("ZRANGE", f"cl:index:{owner}", high, low, "BYLEX", "REV", "LIMIT", 0, ask + 1)
+        found = await link("ZRANGE", keys.owner_jobs(owner), high, low, "BYLEX", "REV", "LIMIT", 0, ask + 1)
         ids = [job.decode() for job in found]
         chosen = await _choose(link, ids[:ask], filters)
         records += await read_records(link, chosen[:room])
@@ -88,7 +89,7 @@ async def list_jobs(link: CommonLink, owner: str, filters: Filters, after: str |
 
 async def read_records(link: CommonLink, jobs: Sequence[str]) -> list[JobRecord]:
     """Read the records of jobs, in order, as far as they are there."""
-    raws = await link.many([("HGETALL", f"cl:job:{{{job}}}") for job in jobs])
+    raws = await link.many([("HGETALL", keys.job(job)) for job in jobs])
     return [JobRecord.parse(job, dict(pairs(raw))) for job, raw in zip(jobs, raws, strict=True) if raw]
 
 
@@ -96,7 +97,7 @@ async def _choose(link: CommonLink, jobs: Sequence[str], filters: Filters) -> li
     """Choose the jobs that the filters take."""
     if filters == EVERY:
         return list(jobs)
-    found = await link.many([("HMGET", f"cl:job:{{{job}}}", *FIELDS) for job in jobs])
+    found = await link.many([("HMGET", keys.job(job), *FIELDS) for job in jobs])
     return [
         job
         for job, (status, version, labels, created_ms) in zip(jobs, found, strict=True)

@@ -33,7 +33,7 @@ class Owners:
         now = self._clock()
         if now - self._known.get(owner, float("-inf")) < KNOWN_S:
             return
-        if not await self._link.run("own", owner, self._most):
+        if not await self._link.run("admit_owner", owner=owner, most=self._most):
             raise Overloaded(
                 f"{self._most:,} texts were sent as keys here, which checks none: use one of those, or no key, or have "
                 "the operator raise CORELANE_MAX_OWNERS or check keys (CORELANE_AUTH=required)",

@@ -12,9 +12,12 @@ import orjson
 from corelane.domain.dispatch import MAX_SLICE_ITEMS
 from corelane.domain.jobs import JobStatus, unanswered_result
 from corelane.errors import ResultsDropped
+from corelane.store import keys
 from corelane.store.jobs.payloads import slice_ids
 from corelane.store.jobs.records import JobRecord
-from corelane.store.link.surface import Command, CommonLink
+from corelane.store.keys import RedisKey
+from corelane.store.link.library import Command
+from corelane.store.link.surface import CommonLink
 
 #: Items read in one trip.
 PAGE_ITEMS = 1024
@@ -44,7 +47,7 @@ async def drop_results(link: CommonLink, record: JobRecord, before: int) -> int:
     """Drop results of items before an index, as far as all are answered; return the index of the first one kept."""
     at = record.dropped
     while at < min(before, record.total):
-        begin, blobs = await _read_slices(link, "out", record, at, min(PAGE_ITEMS, before - at))
+        begin, blobs = await _read_slices(link, keys.results, record, at, min(PAGE_ITEMS, before - at))
         firsts: list[int] = []
         failed: list[int] = []
         end = at
@@ -57,7 +60,7 @@ async def drop_results(link: CommonLink, record: JobRecord, before: int) -> int:
             end += len(results)
         if not firsts:
             break
-        kept = int(await link.run("drop", record.id, end, len(firsts), *firsts, *failed))
+        kept = int(await link.run("drop", job=record.id, before=end, firsts=firsts, failed=failed))
         if kept <= at:  # Deleted meanwhile.
             break
         at = kept
@@ -69,18 +72,24 @@ async def drop_final(link: CommonLink, record: JobRecord, unanswered: AsyncItera
 
     The job itself is kept for ``ttl_s`` from now. May be repeated.
     """
-    key, dropped, left = (f"cl:{kind}:{{{record.id}}}" for kind in ("job", "dropped", "out"))
+    dropped = keys.dropped(record.id)
     if record.succeeded < record.total:
         async for indexes in unanswered:
             bits: list[Command] = [("SETBIT", dropped, index, 1) for index in indexes]
             await link.many([*bits, ("EXPIRE", dropped, ttl_s)])
-    await link.run("drop", record.id, record.total, 0)
-    await link.many([("UNLINK", left, f"cl:in:{{{record.id}}}"), ("EXPIRE", key, ttl_s), ("EXPIRE", dropped, ttl_s)])
+    await link.run("drop", job=record.id, before=record.total, firsts=[], failed=[])
+    await link.many(
+        [
+            ("UNLINK", keys.results(record.id), keys.payloads(record.id)),
+            ("EXPIRE", keys.job(record.id), ttl_s),
+            ("EXPIRE", dropped, ttl_s),
+        ]
+    )
 
 
 async def _read_page(link: CommonLink, record: JobRecord, at: int, count: int) -> list[dict[str, Any]]:
     """Read the next results up to a gap; in a final job a gap is an item that was never answered."""
-    begin, blobs = await _read_slices(link, "out", record, at, count)
+    begin, blobs = await _read_slices(link, keys.results, record, at, count)
     status = record.status if record.error is None else JobStatus.FAILED
     found: list[dict[str, Any]] = []
     ids: Sequence[str | None] | None = None
@@ -103,7 +112,7 @@ async def _read_page(link: CommonLink, record: JobRecord, at: int, count: int) -
 
 async def _item_ids(link: CommonLink, record: JobRecord, at: int, count: int) -> list[str | None]:
     """Read the callers' own ids of items whose payloads are still there."""
-    begin, payloads = await _read_slices(link, "in", record, at, count)
+    begin, payloads = await _read_slices(link, keys.payloads, record, at, count)
     ids: list[str | None] = [None] * (len(payloads) + MAX_SLICE_ITEMS)
     for first, payload in enumerate(payloads):
         for offset, item_id in enumerate(slice_ids(payload)):
@@ -112,11 +121,11 @@ async def _item_ids(link: CommonLink, record: JobRecord, at: int, count: int) ->
 
 
 async def _read_slices(
-    link: CommonLink, kind: str, record: JobRecord, at: int, count: int
+    link: CommonLink, key: RedisKey, record: JobRecord, at: int, count: int
 ) -> tuple[int, list[bytes | None]]:
     """Read the slices under all indexes from the earliest that can hold item ``at``; return that index too."""
     begin = max(record.dropped, at - MAX_SLICE_ITEMS + 1)
     end = min(at + count, record.total)
-    if kind == "out" and end <= len(record.first_results):
+    if key is keys.results and end <= len(record.first_results):
         return begin, list(record.first_results[begin:end])
-    return begin, await link("HMGET", f"cl:{kind}:{{{record.id}}}", *range(begin, end))
+    return begin, await link("HMGET", key(record.id), *range(begin, end))

@@ -11,6 +11,7 @@ import orjson
 
 from corelane.domain.jobs import JobStatus
 from corelane.errors import ItemsLost
+from corelane.store import keys
 from corelane.store.jobs.payloads import Row, decode_slice
 from corelane.store.jobs.records import JobRecord
 from corelane.store.jobs.results import PAGE_ITEMS, read_results
@@ -20,7 +21,7 @@ from corelane.store.link.surface import CommonLink, pairs
 async def unanswered(link: CommonLink, record: JobRecord) -> AsyncIterator[list[int]]:
     """Indexes of a final job's items that did not succeed, in order and in parts."""
     if record.dropped:
-        bits = await link("GET", f"cl:dropped:{{{record.id}}}")
+        bits = await link("GET", keys.dropped(record.id))
         yield [index for index in set_bits(bits or b"") if index < record.dropped]
     at = record.dropped
     while at < record.total:
@@ -38,14 +39,14 @@ def set_bits(bits: bytes) -> Iterator[int]:
 
 async def read_contexts(link: CommonLink, job: str) -> dict[int, str]:
     """The contexts that a job's items share, by number, in order."""
-    flat = await link("HGETALL", f"cl:contexts:{{{job}}}")
+    flat = await link("HGETALL", keys.contexts(job))
     return {int(number): text.decode() for number, text in sorted(pairs(flat), key=lambda pair: int(pair[0]))}
 
 
 async def read_rows(link: CommonLink, record: JobRecord, indexes: Sequence[int]) -> list[Row]:
     """Items of a job that has no file; raises ItemsLost if one is not there."""
     rows: dict[int, Row] = {}
-    for first, payload in pairs(await link("HGETALL", f"cl:in:{{{record.id}}}")):
+    for first, payload in pairs(await link("HGETALL", keys.payloads(record.id))):
         rows |= enumerate(decode_slice(payload), int(first))
     if missing := sum(index not in rows for index in indexes):
         raise items_lost(record, missing)

@@ -17,6 +17,7 @@ from corelane.domain.request_context import NOWHERE, Origin
 from corelane.domain.size_limits import check_work
 from corelane.fault_injection import reach
 from corelane.settings import Settings
+from corelane.store import keys
 from corelane.store.jobs.admission import Admission, Promise, look, make_promise, require_in_time, require_room
 from corelane.store.jobs.idempotency import Held, Holder, Once, by_name, find_holder
 from corelane.store.jobs.listing import Filters, JobPage, list_jobs
@@ -24,7 +25,8 @@ from corelane.store.jobs.payloads import Row, encode_slice, item_row
 from corelane.store.jobs.records import JobRecord, PromiseRecord
 from corelane.store.jobs.results import drop_final, drop_results, read_results
 from corelane.store.jobs.retries import read_contexts, read_rows, unanswered
-from corelane.store.link.surface import Command, CommonLink, flatten, pairs, script
+from corelane.store.link.library import Command, call
+from corelane.store.link.surface import CommonLink, flatten, pairs
 
 #: Payloads written before their job is submitted live this long, in seconds.
 PAYLOAD_TTL_S = 60
@@ -103,11 +105,22 @@ class JobStore:
         payloads, refs = self._slices(submission, slices)
         fields = self._fields(submission, promise)
         expires_in_ms = int(1000 * (submission.expires_in_s or 0))
-        file = ("", 0) if submission.upload is None else (submission.upload.name, submission.upload.tokens)
-        once = submission.once
-        hold = ("", "", 0) if once is None else (once.key, once.fingerprint, once.ttl_s)
-        head = (submission.id, submission.version, self._bell, expires_in_ms, *file, *hold, len(fields))
-        reply = await self._write(submission, payloads, [*head, *flatten(fields), *refs])
+        upload, once = submission.upload, submission.once
+        submit = call(
+            "submit",
+            *refs,
+            job=submission.id,
+            version=submission.version,
+            envelope=self._bell,
+            expires_in_ms=expires_in_ms,
+            file=upload and upload.name,
+            file_tokens=upload and upload.tokens,
+            once=once and once.key,
+            fingerprint=once and once.fingerprint,
+            once_ttl_s=once and once.ttl_s,
+            fields=flatten(fields),
+        )
+        reply = await self._write(submission, payloads, submit)
         if reply[0] < 0:
             raise Held(Holder.decode(reply[1]))
         reach("submit.accepted", self._settings.armed_faults)
@@ -154,18 +167,18 @@ class JobStore:
         ]
         return payloads, refs
 
-    async def _write(self, submission: Submission, payloads: Mapping[int, bytes], args: Sequence[Any]) -> Any:
-        """Payloads and shared contexts, then the submit script, in one trip."""
+    async def _write(self, submission: Submission, payloads: Mapping[int, bytes], submit: Command) -> Any:
+        """Write payloads and shared contexts, then submit, in one trip."""
         written: list[Command] = []
         texts = dict(enumerate(submission.contexts.values()))
-        for kind, values in (("in", payloads), ("contexts", texts)):
+        for pattern, values in ((keys.payloads, payloads), (keys.contexts, texts)):
             if values:
-                key = f"cl:{kind}:{{{submission.id}}}"
+                key = pattern(submission.id)
                 written += [("HSET", key, *flatten(values)), ("EXPIRE", key, PAYLOAD_TTL_S)]
         if self._settings.armed_faults:
             await self._link.many(written)
             reach("submit.payloads_written", self._settings.armed_faults)
-        replies = await self._link.many([*written, script("submit", *args)])
+        replies = await self._link.many([*written, submit])
         return replies[-1]
 
     @staticmethod
@@ -176,14 +189,14 @@ class JobStore:
             "total": submission.total,
             "left": submission.total,
             "options": submission.options.model_dump_json(),
-            "metadata": orjson.dumps(submission.metadata),
+            "metadata": orjson.dumps(submission.metadata).decode(),
             "promise": PromiseRecord.of(promise).encode(),
         }
         if submission.webhook is not None:
             fields["webhook_url"] = submission.webhook.url
             fields["webhook_events"] = ",".join(submission.webhook.events)
         if submission.labels:
-            fields["labels"] = orjson.dumps(submission.labels)
+            fields["labels"] = orjson.dumps(submission.labels).decode()
         given = {name: getattr(submission, name) for name in ("asked", "keep_s", "name", "retry_of")}
         fields |= {name: value for name, value in given.items() if value}
         if submission.upload is not None and submission.upload.results_window is not None:
@@ -195,9 +208,9 @@ class JobStore:
 
         The results of its first items, ``ahead`` at most, are read in the same trip, for ``results`` to find.
         """
-        commands: list[Command] = [("HGETALL", f"cl:job:{{{job}}}")]
+        commands: list[Command] = [("HGETALL", keys.job(job))]
         if ahead:
-            commands.append(("HMGET", f"cl:out:{{{job}}}", *range(ahead)))
+            commands.append(("HMGET", keys.results(job), *range(ahead)))
         raw, *outs = await self._link.many(commands)
         return JobRecord.parse(job, dict(pairs(raw)), outs[0] if outs else ()) if raw else None
 
@@ -243,15 +256,15 @@ class JobStore:
     async def is_gone(self, job: str, owner: str) -> bool:
         """Whether an owner's job was there and its time is over, as far as that is remembered."""
         gone, listed = await self._link.many(
-            [("GET", f"cl:gone:{job}"), ("ZSCORE", f"cl:index:{owner}", job)],
+            [("GET", keys.gone(job)), ("ZSCORE", keys.owner_jobs(owner), job)],
         )
         return listed is not None or gone == owner.encode()
 
     async def delete(self, job: str) -> bool:
         """Leave nothing of a job, canceled first if it is open; whether there was one."""
-        return bool(await self._link.run("delete", job, self._settings.results_ttl_s))
+        return bool(await self._link.run("delete", job=job, ttl=self._settings.results_ttl_s))
 
     async def cancel(self, job: str) -> bool | None:
         """True if the job was open and is canceled now, False if it was final, None if there is none."""
-        reply = await self._link.run("cancel", job, self._settings.results_ttl_s)
+        reply = await self._link.run("cancel", job=job, ttl=self._settings.results_ttl_s)
         return None if reply < 0 else bool(reply)

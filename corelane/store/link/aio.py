@@ -23,12 +23,11 @@ import redis.exceptions
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
+from corelane.store.link.library import Command, is_missing, read_library
 from corelane.store.link.surface import (
     SOCKET_TIMEOUT_S,
-    Command,
     CommonLink,
     checked,
-    script_loads,
     store_errors,
 )
 
@@ -56,13 +55,14 @@ class AsyncLink(CommonLink):
     async def many(self, commands: Sequence[Command]) -> list[Any]:
         """Send all commands in one trip; return all replies in order, or raise the first error among them.
 
-        Redis may have forgotten the scripts: then they are loaded, and all commands are sent again.
+        Where Redis does not have the library, it is loaded, and the calls that Redis refused are sent again.
         """
         with store_errors():
             replies = await self._exchange(commands) if commands else []
-            if any(isinstance(reply, redis.exceptions.NoScriptError) for reply in replies):
-                loads = script_loads()
-                replies = (await self._exchange([*loads, *commands]))[len(loads) :]
+            if refused := [place for place, reply in enumerate(replies) if is_missing(reply)]:
+                again = await self._exchange([read_library().load, *(commands[place] for place in refused)])
+                for place, reply in zip(refused, checked(again)[1:], strict=True):
+                    replies[place] = reply
             return checked(replies)
 
     async def close(self) -> None:
@@ -251,8 +251,6 @@ def _make_parser() -> hiredis.Reader:
 
 def _error_of(text: str) -> Exception:
     """Choose the class that redis-py would raise for an error reply."""
-    if text.startswith("NOSCRIPT"):
-        return redis.exceptions.NoScriptError(text)
     if text.startswith("OOM"):
         return redis.exceptions.OutOfMemoryError(text)
     return redis.exceptions.ResponseError(text)

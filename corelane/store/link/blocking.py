@@ -12,13 +12,11 @@ import redis.exceptions
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from corelane.store.link.library import Command, call, is_missing, read_library
 from corelane.store.link.surface import (
     SOCKET_TIMEOUT_S,
-    Command,
     CommonLink,
     checked,
-    script,
-    script_loads,
     store_errors,
     to_ms,
 )
@@ -46,18 +44,19 @@ class Link:
     def many(self, commands: Sequence[Command]) -> list[Any]:
         """Send all commands in one trip; return all replies in order, or raise the first error among them.
 
-        Redis may have forgotten the scripts: then they are loaded, and all commands are sent again.
+        Where Redis does not have the library, it is loaded, and the calls that Redis refused are sent again.
         """
         with store_errors():
             replies = self._exchange(commands) if commands else []
-            if any(isinstance(reply, redis.exceptions.NoScriptError) for reply in replies):
-                loads = script_loads()
-                replies = self._exchange([*loads, *commands])[len(loads) :]
+            if refused := [place for place, reply in enumerate(replies) if is_missing(reply)]:
+                again = self._exchange([read_library().load, *(commands[place] for place in refused)])
+                for place, reply in zip(refused, checked(again)[1:], strict=True):
+                    replies[place] = reply
             return checked(replies)
 
-    def run(self, name: str, *args: Any) -> Any:
-        """Run one script; return its reply."""
-        return self.many([script(name, *args)])[0]
+    def run(self, function: str, *payloads: Any, **named: Any) -> Any:
+        """Run one function of the library; return its reply."""
+        return self.many([call(function, *payloads, **named)])[0]
 
     def now_ms(self) -> int:
         """Return the server's time, so that the clocks of hosts do not matter."""

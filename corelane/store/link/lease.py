@@ -6,7 +6,7 @@ of an earlier holder is told from one of the present holder.
 
 from dataclasses import dataclass
 
-from corelane.store.link.surface import Command, script
+from corelane.store.link.library import Command, call
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +18,8 @@ class Lease:
 
     def take(self, holder: str) -> Command:
         """Take the lease, or extend it; the reply is the holder's fence, or 0 if another holds it."""
-        return script("lease", self.key, holder, self.ttl_ms)
+        return call("lease", key=self.key, holder=holder, ttl_ms=self.ttl_ms)
 
     def release(self, holder: str) -> Command:
         """End the lease if it is this holder's; the reply is always 0."""
-        return script("lease", self.key, holder, 0)
+        return call("lease", key=self.key, holder=holder, ttl_ms=0)

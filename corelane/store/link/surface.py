@@ -11,12 +11,10 @@ from typing import Any
 import redis.exceptions
 
 from corelane.errors import StoreFull, StoreUnavailable, UnknownModel
-from corelane.store.link.scripts import load_scripts
+from corelane.store.link.library import Command, call
 
 #: Longest silence of Redis that a call waits for, in seconds; blocking pops stay well below it.
 SOCKET_TIMEOUT_S = 5
-
-Command = tuple[Any, ...]
 
 
 class VersionClosed(UnknownModel):
@@ -29,7 +27,7 @@ class CommonLink:
     async def many(self, commands: Sequence[Command]) -> list[Any]:
         """Send all commands in one trip; return all replies in order, or raise the first error among them.
 
-        Redis may have forgotten the scripts: then they are loaded, and all commands are sent again.
+        Where Redis does not have the library, it is loaded, and the calls that Redis refused are sent again.
         """
         raise NotImplementedError
 
@@ -37,23 +35,13 @@ class CommonLink:
         """Send one command; return its reply."""
         return (await self.many([command]))[0]
 
-    async def run(self, name: str, *args: Any) -> Any:
-        """Run one script; return its reply."""
-        return (await self.many([script(name, *args)]))[0]
+    async def run(self, function: str, *payloads: Any, **named: Any) -> Any:
+        """Run one function of the library; return its reply."""
+        return (await self.many([call(function, *payloads, **named)]))[0]
 
     async def now_ms(self) -> int:
         """Return the server's time, so that the clocks of hosts do not matter."""
         return to_ms(await self("TIME"))
-
-
-def script(name: str, *args: Any) -> Command:
-    """Build the command that runs a script."""
-    return ("EVALSHA", load_scripts()[name].sha, 0, *args)
-
-
-def script_loads() -> list[Command]:
-    """Build the commands that load every script."""
-    return [("SCRIPT", "LOAD", each.text) for each in load_scripts().values()]
 
 
 def to_ms(time: Sequence[bytes]) -> int:

@@ -1,8 +1,8 @@
-"""Runs first in every process of a chaos fleet: its wall clock can be moved while it runs, and its scripts changed.
+"""Runs first in every process of a chaos fleet: its wall clock can be moved while it runs, and its library changed.
 
 The shift of the clock stands in a file of eight bytes that the fleet writes (CHAOS_CLOCK). Where all parts have one
 environment, as under `corelane serve`, CHAOS_FOLDER has such a file for each part, and perhaps the fault points of its
-next life. CHAOS_SCRIPTS names another folder of Lua scripts: how the audit is shown a product that is broken.
+next life. CHAOS_LIBRARY names another folder of the Lua library: how the audit is shown a product that is broken.
 """
 
 import datetime
@@ -75,7 +75,7 @@ if "CHAOS_FOLDER" in os.environ and (part := part_of(sys.orig_argv)):
 if "CHAOS_CLOCK" in os.environ:
     move_clock(os.environ["CHAOS_CLOCK"])
 
-if "CHAOS_SCRIPTS" in os.environ:
-    from corelane.store.link import scripts
+if "CHAOS_LIBRARY" in os.environ:
+    from corelane.store.link import library
 
-    scripts.FOLDER = Path(os.environ["CHAOS_SCRIPTS"])
+    library.FOLDER = Path(os.environ["CHAOS_LIBRARY"])

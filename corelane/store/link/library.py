@@ -1,0 +1,69 @@
+"""The Lua library: every atomic step on the data, as functions that Redis keeps (FUNCTION LOAD) and links call (FCALL).
+
+The library's name carries a digest of its text, so processes of two versions run side by side, each with its own
+functions. Redis writes a library to its file and to replicas; where it is missing, as after a failover to an empty
+server, the link loads it and repeats the call. What both versions must agree on is the data: see ``store.schema``.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from corelane.domain.dispatch import SMALL_TOKENS
+from corelane.store import keys
+
+FOLDER = Path(__file__).parent.parent / "lua"
+
+#: The parts, each on top of those before it.
+PARTS = ("basics", "lanes", "deliveries", "jobs", "admission", "claims", "fleet", "batches", "upkeep")
+
+#: What the names of all versions of the library begin with.
+PREFIX = "corelane_"
+
+Command = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """The name and text of one version."""
+
+    name: str
+    text: str
+
+    @property
+    def load(self) -> Command:
+        """The command that loads it; harmless where it is loaded already."""
+        return ("FUNCTION", "LOAD", "REPLACE", self.text)
+
+
+@cache
+def read_library() -> Library:
+    """Return the library of this version."""
+    return make_library(read_code())
+
+
+def read_code() -> str:
+    """Return the library's code, put together from its parts."""
+    parts = "".join((FOLDER / f"{part}.lua").read_text() for part in PARTS)
+    return f"local SMALL_TOKENS = {SMALL_TOKENS}\nlocal keys = {keys.as_lua()}\n{parts}"
+
+
+def make_library(code: str) -> Library:
+    """Return code as a library, under a name that changes with it."""
+    name = PREFIX + hashlib.sha256(code.encode()).hexdigest()[:10]
+    return Library(name, f"#!lua name={name}\nlocal PREFIX = '{name}_'\n{code}")
+
+
+def call(function: str, *payloads: Any, **named: Any) -> Command:
+    """Return the command that calls a function with named arguments, None left out, and payloads as they are."""
+    given = {name: value for name, value in named.items() if value is not None}
+    return ("FCALL", f"{read_library().name}_{function}", 0, orjson.dumps(given), *payloads)
+
+
+def is_missing(reply: Any) -> bool:
+    """Return whether Redis refused a call because it does not have the library."""
+    return isinstance(reply, Exception) and str(reply).endswith("Function not found")

@@ -1,0 +1,91 @@
+-- Admission: everything read before a job is taken in.
+
+-- Of the open versions of this name the newest that a living core holds, else the newest.
+local function newest_named(name)
+  local prefix, best, best_held, best_made = name .. '@', nil, false, ''
+  for _, version in ipairs(call('HKEYS', keys.MODELS)) do
+    if string.sub(version, 1, #prefix) == prefix and call('HEXISTS', keys.CLOSED, version) == 0 then
+      local held = is_held(version)
+      local made = tostring(cjson.decode(call('HGET', keys.MODELS, version)).created_at)
+      if not best or (held and not best_held) or (held == best_held and made > best_made) then
+        best, best_held, best_made = version, held, made
+      end
+    end
+  end
+  return best
+end
+
+-- Tokens of the refs in a lane, from their mean over the first few.
+local SAMPLE = 8
+local function lane_tokens(lane, length)
+  local sample, tokens = call('LRANGE', lane, 0, SAMPLE - 1), 0
+  for _, text in ipairs(sample) do
+    local ref = parse(text)
+    tokens = tokens + (ref and ref.tokens or 0)
+  end
+  return math.ceil(tokens * length / #sample)
+end
+
+-- What waits of an owner at a priority: {small jobs, their tokens, larger jobs}.
+local function own_at(owner, priority)
+  local small, tokens, larger = 0, 0, 0
+  for _, name in ipairs(call('SMEMBERS', keys.owner_lanes(priority, owner))) do
+    if string.sub(name, 1, 1) == LINE_MARK then
+      local line = keys.line(string.sub(name, 2), priority, owner)
+      larger = larger + call('ZCARD', line) - (call('ZSCORE', line, SMALL_JOBS) and 1 or 0)
+    else
+      local lane = keys.lane(name, priority, owner)
+      local length = call('LLEN', lane)
+      if length > 0 then small, tokens = small + length, tokens + lane_tokens(lane, length) end
+    end
+  end
+  return { small, tokens, larger }
+end
+
+-- admit{model, owner} → {per version the model may mean: {version, weight, speeds of the living cores that hold it}, tokens
+--   in the lanes and in files as owner:priority, tokens…, open jobs by priority, of the owner by priority: see own_at}
+-- The model is a version, else an alias, else a model's name. A version that is closed takes no more jobs.
+define('admit', function(ask)
+  local model, found, open, own = ask.model, {}, {}, {}
+  local function add_version(version, weight)
+    if call('HEXISTS', keys.CLOSED, version) == 1 then return end
+    local cores = holders_of(version)
+    found[#found + 1] = { version, weight, #cores > 0 and call('HMGET', keys.SPEEDS, unpack(cores)) or {} }
+  end
+  local means = call('HEXISTS', keys.MODELS, model) == 1 and model or call('HGET', keys.ALIASES, model)
+    or newest_named(model)
+  if means and string.find(means, ' ', 1, true) then
+    for version, weight in string.gmatch(means, '(%S+) (%S+)') do add_version(version, weight) end
+  elseif means then
+    add_version(means, '1')
+  end
+  for priority = 0, 2 do
+    open[priority + 1] = call('SCARD', keys.open_jobs(priority))
+    own[priority + 1] = own_at(ask.owner, priority)
+  end
+  return { found, call('HGETALL', keys.OWED), call('HGETALL', keys.UNFED), open, own }
+end, 'no-writes')
+
+-- drain_rates{seconds} → {tokens answered in each of the last full seconds, newest first; speeds of the cores with work}
+-- This tells how fast waiting work goes down. A core has work if it holds some, or a version that some waits for.
+define('drain_rates', function(ask)
+  local now_s, answered, cores, names = math.floor(now_ms() / 1000), {}, {}, {}
+  for ago = 1, ask.seconds do
+    local total = 0
+    for _, tokens in ipairs(call('HVALS', keys.rate(now_s - ago))) do total = total + tokens end
+    answered[ago] = total
+  end
+  for _, core in ipairs(call('HKEYS', keys.HELD)) do cores[core] = true end
+  for _, version in ipairs(call('HKEYS', keys.WAITING)) do
+    for _, core in ipairs(holders_of(version)) do cores[core] = true end
+  end
+  for core in pairs(cores) do names[#names + 1] = core end
+  return { answered, #names > 0 and call('HMGET', keys.SPEEDS, unpack(names)) or {} }
+end, 'no-writes')
+
+-- admit_owner{owner, most} → 1 if the owner may have jobs, files and batches, 0 if `most` others have some
+define('admit_owner', function(ask)
+  if not call('ZSCORE', keys.OWNERS, ask.owner) and call('ZCARD', keys.OWNERS) >= ask.most then return 0 end
+  call('ZADD', keys.OWNERS, now_ms(), ask.owner)
+  return 1
+end)

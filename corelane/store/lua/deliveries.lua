@@ -1,0 +1,238 @@
+-- Webhooks: an event's delivery, when its host is worth a look, and what became of each attempt.
+-- A host's deliveries stand in a line of their own, cl:due:HOST, by the time of their next attempt; cl:due holds each host
+-- that has any by the earliest time at which one may be handed out, so a slow or failing host delays no other.
+
+-- Longer than all attempts take, whatever results_ttl_s says: a delivery under way is not forgotten. In seconds.
+local KEEP_DELIVERY_S = 259200
+
+-- The same event of the same subject has the same id: it is announced once, however often this is called.
+local function delivery_id(subject, event)
+  return 'evt_' .. string.gsub(subject, '^%a+_', '') .. '_' .. string.match(event, '([^.]*)$')
+end
+
+local function wake_senders()
+  call('LPUSH', keys.WAKE_SENDERS, 1)
+  call('LTRIM', keys.WAKE_SENDERS, 0, 0)
+  call('EXPIRE', keys.WAKE_SENDERS, 30)
+end
+
+-- Note when a host is worth a look; `room` is how many more of its deliveries may be handed out now, if that is known.
+local function settle_host(host, room)
+  local flight = keys.flight(host)
+  local first = call('ZRANGE', keys.due(host), 0, 0, 'WITHSCORES')
+  if not first[1] then
+    call('DEL', flight)
+    call('ZREM', keys.DUE_HOSTS, host)
+    call('ZREM', keys.CIRCUITS, host)
+    call('HDEL', keys.FAILURES, host)
+    return
+  end
+  local at = math.max(tonumber(first[2]), tonumber(call('ZSCORE', keys.CIRCUITS, host) or 0))
+  if room and room <= 0 then
+    at = math.max(at, tonumber(call('ZRANGE', flight, 0, 0, 'WITHSCORES')[2] or 0))
+  end
+  call('ZADD', keys.DUE_HOSTS, at, host)
+end
+
+-- How many more deliveries a host may have under way: one at a time once it failed, until it answers again.
+local function host_room(host, now, most)
+  call('ZREMRANGEBYSCORE', keys.flight(host), '-inf', now)
+  if call('HEXISTS', keys.FAILURES, host) == 1 then most = 1 end
+  return most - call('ZCARD', keys.flight(host))
+end
+
+-- Announce an event to a URL: one delivery, due now. `kind` says what `facts` are: 'data', the event's data as JSON, or
+-- 'record', a job's hash as it stood, as JSON. `headers` are sent along, as a JSON object.
+local function schedule_delivery(event, subject, owner, url, now, ttl, kind, facts, headers)
+  local id = delivery_id(subject, event)
+  local key, host = keys.delivery(id), string.lower(string.match(url, '^%a+://([^/?#]*)') or '')
+  if call('EXISTS', key) == 1 then return id end
+  call('HSET', key, 'event', event, 'subject', subject, 'owner', owner, 'url', url, 'host', host, 'at_ms', now,
+    'since_ms', now, 'attempts', 0, 'tries', 0, 'state', 'pending', kind, facts, 'headers', headers)
+  call('EXPIRE', key, math.max(ttl, KEEP_DELIVERY_S))
+  call('ZADD', keys.deliveries(subject), now, id)
+  call('EXPIRE', keys.deliveries(subject), math.max(ttl, KEEP_DELIVERY_S))
+  call('ZADD', keys.due(host), now, id)
+  settle_host(host)
+  wake_senders()
+  return id
+end
+
+-- Announce those of some events of a job that its webhook wants, with the job's facts as they stand now. A job without a
+-- webhook costs a single read.
+local function announce_job(key, job, now, ttl, ...)
+  local url, events, owner, request_id, traceparent =
+    unpack(call('HMGET', key, 'webhook_url', 'webhook_events', 'owner', 'request_id', 'traceparent'))
+  if not url then return end
+  local wanted, facts, headers = ',' .. (events or 'job.completed') .. ',', nil, nil
+  for _, event in ipairs({ ... }) do
+    if string.find(wanted, ',' .. event .. ',', 1, true) then
+      if not facts then
+        local flat, record = call('HGETALL', key), {}
+        for i = 1, #flat, 2 do record[flat[i]] = flat[i + 1] end
+        facts = cjson.encode(record)
+        headers = cjson.encode({ ['x-request-id'] = request_id or nil, traceparent = traceparent or nil })
+      end
+      schedule_delivery(event, job, owner, url, now, ttl, 'record', facts, headers)
+    end
+  end
+end
+
+-- End a delivery for good: delivered, gone or dead.
+local function end_delivery(id, host, state, now, ttl)
+  local key = keys.delivery(id)
+  call('HSET', key, 'state', state, 'ended_ms', now)
+  call('EXPIRE', key, ttl)
+  call('EXPIRE', keys.attempts(id), ttl)
+  call('ZREM', keys.due(host), id)
+  call('HINCRBY', keys.POSTED, state, 1)
+  if state == 'dead' then
+    call('ZADD', keys.DEAD, now, id)
+    call('ZREMRANGEBYSCORE', keys.DEAD, '-inf', now - 1000 * ttl)
+  else
+    call('ZREM', keys.DEAD, id)
+  end
+end
+
+-- Remove every delivery of a deleted subject, with its log. The report of an attempt under way finds none.
+local function forget_deliveries(subject)
+  for _, id in ipairs(call('ZRANGE', keys.deliveries(subject), 0, -1)) do
+    local host = call('HGET', keys.delivery(id), 'host')
+    call('UNLINK', keys.delivery(id), keys.attempts(id))
+    call('ZREM', keys.DEAD, id)
+    if host then
+      call('ZREM', keys.due(host), id)
+      call('ZREM', keys.flight(host), id)
+      settle_host(host)
+    end
+  end
+  call('UNLINK', keys.deliveries(subject))
+end
+
+-- take_due{limit, lease_ms, most} → deliveries to try now, at most `limit`, and `most` of a host under way at a time
+-- Each is due again after `lease_ms` unless it is held or its outcome is reported first. Hosts whose circuit is open are
+-- passed over.
+local HOSTS_PER_LOOK = 200
+define('take_due', function(ask)
+  local now, taken = now_ms(), {}
+  for _, host in ipairs(call('ZRANGEBYSCORE', keys.DUE_HOSTS, '-inf', now, 'LIMIT', 0, HOSTS_PER_LOOK)) do
+    local line = keys.due(host)
+    local count = math.min(host_room(host, now, ask.most), ask.limit - #taken)
+    if count > 0 then
+      for _, id in ipairs(call('ZRANGEBYSCORE', line, '-inf', now, 'LIMIT', 0, count)) do
+        if call('EXISTS', keys.delivery(id)) == 1 then
+          call('ZADD', line, now + ask.lease_ms, id)
+          call('ZADD', keys.flight(host), now + ask.lease_ms, id)
+          taken[#taken + 1] = id
+        else
+          call('ZREM', line, id)
+        end
+      end
+    end
+    settle_host(host, host_room(host, now, ask.most))
+    if #taken >= ask.limit then break end
+  end
+  return taken
+end, 'allow-oom')
+
+-- hold{lease_ms, deliveries}
+-- Their sender lives and still works on them: none is due again before `lease_ms` from now. One whose lease has ended, by
+-- a report or by being handed to another sender, is left alone. Its host may then be looked at too early, which is harmless.
+define('hold', function(ask)
+  local lapse = now_ms() + ask.lease_ms
+  for _, id in ipairs(ask.deliveries) do
+    local host = call('HGET', keys.delivery(id), 'host')
+    if host and call('ZSCORE', keys.flight(host), id) then
+      call('ZADD', keys.flight(host), lapse, id)
+      call('ZADD', keys.due(host), 'XX', lapse, id)
+    end
+  end
+end)
+
+-- fix_payload{id}, payload → the bytes of an event that any sender kept first; nothing if it is forgotten
+define('fix_payload', function(ask, args)
+  local key = keys.delivery(ask.id)
+  if call('HEXISTS', key, 'host') == 0 then return false end
+  call('HSETNX', key, 'payload', args[2])
+  call('HDEL', key, 'data', 'record')
+  return call('HGET', key, 'payload')
+end)
+
+-- report{id, outcome, well, pause_ms, host_pause_ms, ttl, dead_ttl, window_ms, most, failures, circuit_ms}, entry → its state
+-- One attempt is over: `delivered`, `gone` or `failed`. A failed one is due again after `pause_ms`, or dead if that is
+-- negative or its `window_ms` is over. `well` says that the host answers as it should; after so many `failures` in a row
+-- it is left alone for `circuit_ms`, longer each time, and then tried with one delivery. A delivery that is delivered
+-- stays so: a late report is only noted.
+local LOG_ENTRIES, DOUBLINGS, REAP_AT_ONCE = 50, 5, 200
+define('report', function(ask, args)
+  local id, now = ask.id, now_ms()
+  local key, log = keys.delivery(id), keys.attempts(id)
+  local host, state, since = unpack(call('HMGET', key, 'host', 'state', 'since_ms'))
+  if not host then return '' end
+  local line = keys.due(host)
+  call('ZREM', keys.flight(host), id)
+  call('HINCRBY', key, 'attempts', 1)
+  call('HINCRBY', key, 'tries', 1)
+  call('RPUSH', log, args[2])
+  call('LTRIM', log, -LOG_ENTRIES, -1)
+  call('EXPIRE', log, call('TTL', key))
+
+  if ask.well then
+    call('HDEL', keys.FAILURES, host)
+    call('ZREM', keys.CIRCUITS, host)
+  else
+    local over = call('HINCRBY', keys.FAILURES, host, 1) - ask.failures
+    if over >= 0 then call('ZADD', keys.CIRCUITS, now + ask.circuit_ms * 2 ^ math.min(over, DOUBLINGS), host) end
+    if ask.host_pause_ms > 0 then call('ZADD', keys.CIRCUITS, 'GT', now + ask.host_pause_ms, host) end
+  end
+
+  if state == 'pending' then
+    if ask.outcome ~= 'failed' then
+      state = ask.outcome
+      end_delivery(id, host, state, now, ask.ttl)
+    elseif ask.pause_ms < 0 or now - since > ask.window_ms then
+      state = 'dead'
+      end_delivery(id, host, state, now, ask.dead_ttl)
+    else
+      call('HINCRBY', keys.POSTED, 'failed', 1)
+      call('ZADD', line, now + ask.pause_ms, id)
+    end
+  end
+  -- What waited behind a dead host for as long as all attempts would have taken is given up as well.
+  if not ask.well then
+    for _, other in ipairs(call('ZRANGE', line, 0, REAP_AT_ONCE - 1)) do
+      local began = call('HGET', keys.delivery(other), 'since_ms')
+      if not began then
+        call('ZREM', line, other)
+      elseif now - began > ask.window_ms and not call('ZSCORE', keys.flight(host), other) then
+        end_delivery(other, host, 'dead', now, ask.dead_ttl)
+      end
+    end
+  end
+  settle_host(host, host_room(host, now, ask.most))
+  wake_senders()
+  return state
+end, 'allow-oom')
+
+-- redeliver{id} → 1 if it is due now, 0 if there is no such delivery
+-- As if it were new, but for its id, its bytes and its log; its host gets another chance at once.
+define('redeliver', function(ask)
+  local id, now = ask.id, now_ms()
+  local key = keys.delivery(id)
+  local host, subject = unpack(call('HMGET', key, 'host', 'subject'))
+  if not host then return 0 end
+  call('HSET', key, 'state', 'pending', 'tries', 0, 'since_ms', now)
+  call('HDEL', key, 'ended_ms')
+  for _, kept in ipairs({ key, keys.attempts(id), keys.deliveries(subject) }) do
+    call('EXPIRE', kept, math.max(call('TTL', kept), KEEP_DELIVERY_S))
+  end
+  call('ZREM', keys.DEAD, id)
+  if not call('ZSCORE', keys.flight(host), id) then
+    local first = call('ZRANGE', keys.due(host), 0, 0, 'WITHSCORES')[2]
+    call('ZADD', keys.due(host), math.min(now, tonumber(first or now) - 1), id)
+  end
+  call('ZREM', keys.CIRCUITS, host)
+  settle_host(host)
+  wake_senders()
+  return 1
+end)

@@ -1,0 +1,124 @@
+-- The fleet: heartbeats, bells, models, and what operators decide about them.
+
+-- Ring one core for a version that this one no longer serves, if work waits for it.
+local function ring_elsewhere(version, envelope)
+  if call('HEXISTS', keys.WAITING, version) == 1 then ring_some(version, 1, envelope) end
+end
+
+-- beat{core, lease_ms, speed, out, fields, versions, leases} → {the revision of the plan, versions unknown…}
+-- "I live, I am so fast, I am out of service or not, I hold these versions, I still work under these leases." A lease that
+-- was taken back is not revived. A version is unknown where Redis came back empty: the core announces it again.
+define('beat', function(ask)
+  local core, now, reply = ask.core, now_ms(), { call('GET', keys.PLAN) or '' }
+  call('HSET', keys.core(core), 'beat_ms', now, unpack(ask.fields))
+  call('PEXPIRE', keys.core(core), ask.lease_ms)
+  call('ZADD', keys.CORES, now, core)
+  call(ask.out and 'SADD' or 'SREM', keys.OUT_OF_SERVICE, core)
+  if ask.speed then call('HSET', keys.SPEEDS, core, ask.speed) end
+  for _, version in ipairs(ask.versions) do
+    call('ZADD', keys.holders(version), now + ask.lease_ms, core)
+    if call('HEXISTS', keys.MODELS, version) == 0 then reply[#reply + 1] = version end
+  end
+  for _, lease in ipairs(ask.leases) do call('ZADD', keys.LEASES, 'XX', now + ask.lease_ms, lease) end
+  return reply
+end, 'allow-oom')
+
+-- ring{core, envelope}: there is something to do for this core; one that works finds it between two batches.
+define('ring', function(ask) ring(ask.core, ask.envelope) end)
+
+-- wake{core, envelope}: a starting child rings its own core, whatever bell its predecessor left behind.
+define('wake', function(ask)
+  call('DEL', keys.bell(ask.core), keys.wake(ask.core))
+  ring(ask.core, ask.envelope)
+end)
+
+-- release{core, envelope, version}: this core claims for the version no more; what waits is rung for elsewhere.
+define('release', function(ask)
+  call('ZREM', keys.holders(ask.version), ask.core)
+  ring_elsewhere(ask.version, ask.envelope)
+end, 'allow-oom')
+
+-- leave{core, envelope, versions}: nothing more is claimed here; what waits is rung for elsewhere.
+define('leave', function(ask)
+  for _, version in ipairs(ask.versions) do call('ZREM', keys.holders(version), ask.core) end
+  call('DEL', keys.core(ask.core), keys.bell(ask.core), keys.wake(ask.core))
+  call('HDEL', keys.CLAIMED, ask.core)
+  call('HDEL', keys.SPEEDS, ask.core)
+  for _, version in ipairs(ask.versions) do ring_elsewhere(version, ask.envelope) end
+end, 'allow-oom')
+
+-- take_load_turn{core, host, places, lease_ms} → 1 if the core may load a model while it serves, or go on with it; else 0
+-- `places` cores of a host may at a time; the turn of one that died ends with its lease.
+define('take_load_turn', function(ask)
+  local key, now = keys.loads(ask.host), now_ms()
+  call('ZREMRANGEBYSCORE', key, '-inf', now)
+  if not call('ZSCORE', key, ask.core) and call('ZCARD', key) >= ask.places then return 0 end
+  call('ZADD', key, now + ask.lease_ms, ask.core)
+  call('PEXPIRE', key, ask.lease_ms)
+  return 1
+end)
+
+-- announce{version, aliases}, summary: a version becomes known, with the aliases that a worker's settings mean it by. An
+-- alias that was set through the API stays where it is, and none comes to mean a version that is closed.
+define('announce', function(ask, args)
+  call('HSET', keys.MODELS, ask.version, args[2])
+  for _, alias in ipairs(ask.aliases) do
+    call('HSET', keys.NAMED, alias, ask.version)
+    if call('SISMEMBER', keys.PINNED, alias) == 0 and call('HEXISTS', keys.CLOSED, ask.version) == 0 then
+      call('HSET', keys.ALIASES, alias, ask.version)
+    end
+  end
+end)
+
+-- set_alias{alias, weights, force, versions} → {'done'}, or why not: {'unknown' | 'closed' | 'not_held', version}
+-- An alias comes to mean versions, all of which take jobs and are held by a living core or wait to be loaded on first use.
+define('set_alias', function(ask)
+  for _, version in ipairs(ask.versions) do
+    if call('HEXISTS', keys.CLOSED, version) == 1 then return { 'closed', version } end
+    if call('HEXISTS', keys.MODELS, version) == 0 then return { 'unknown', version } end
+    local placement = call('HGET', keys.PLACEMENTS, version)
+    local lazy = placement and cjson.decode(placement).lazy
+    if not (ask.force or lazy or is_held(version)) then return { 'not_held', version } end
+  end
+  call('HSET', keys.ALIASES, ask.alias, ask.weights)
+  call('SADD', keys.PINNED, ask.alias)
+  return { 'done' }
+end)
+
+-- unset_alias{alias} → {'done', what it means now or ''}, {'unset'} if nobody had set it, or {'closed', version}
+-- An alias means again what the workers' settings mean by it, or nothing.
+define('unset_alias', function(ask)
+  local named = call('HGET', keys.NAMED, ask.alias)
+  if call('SISMEMBER', keys.PINNED, ask.alias) == 0 then return { 'unset' } end
+  if named and call('HEXISTS', keys.CLOSED, named) == 1 then return { 'closed', named } end
+  call('SREM', keys.PINNED, ask.alias)
+  if named then
+    call('HSET', keys.ALIASES, ask.alias, named)
+  else
+    call('HDEL', keys.ALIASES, ask.alias)
+  end
+  return { 'done', named or '' }
+end)
+
+-- set_placement{version, before, after, closes, force} → {'done'}, {'changed'} or {'in_use', alias…}
+-- A version's placement becomes `after` if it is still `before` ('' for none). One that closes the version, so that it
+-- takes no more jobs, is refused while an alias means it, unless forced.
+define('set_placement', function(ask)
+  local version = ask.version
+  if (call('HGET', keys.PLACEMENTS, version) or '') ~= ask.before then return { 'changed' } end
+  if ask.closes and not ask.force then
+    local users, all = { 'in_use' }, call('HGETALL', keys.ALIASES)
+    for i = 1, #all, 2 do
+      if string.find(' ' .. all[i + 1] .. ' ', ' ' .. version .. ' ', 1, true) then users[#users + 1] = all[i] end
+    end
+    if #users > 1 then return users end
+  end
+  call('HSET', keys.PLACEMENTS, version, ask.after)
+  if ask.closes then
+    call('HSETNX', keys.CLOSED, version, now_ms())
+  else
+    call('HDEL', keys.CLOSED, version)
+  end
+  call('INCR', keys.PLAN)
+  return { 'done' }
+end)

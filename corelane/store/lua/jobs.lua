@@ -1,0 +1,210 @@
+-- Jobs: submitted, fed, answered, ended once, and forgotten.
+
+-- A job reports its progress at most this often, in milliseconds, and keeps about so many of its last events.
+local PROGRESS_MS, KEPT_EVENTS = 500, 1000
+
+-- Add an event to a job's events; its id is a time, but greater than those before it even if the clock was set back. The
+-- stream is begun by the first event between beginning and end, which the job's hash has: a stream takes 4 kB.
+local function add_event(job, event, ...)
+  if call('EXISTS', keys.job_events(job)) == 0 then
+    local started = call('HGET', keys.job(job), 'started_ms')
+    call('XADD', keys.job_events(job), started .. '-0', 'event', 'job.running')
+  end
+  return call('XADD', keys.job_events(job), 'MAXLEN', '~', KEPT_EVENTS, '*', 'event', event, ...)
+end
+
+-- The account (OWNER:P) of a job, and its tokens that still stand in its file.
+local function unfed(job)
+  local key = keys.job(job)
+  local owner, priority, tokens, fed = unpack(call('HMGET', key, 'owner', 'priority', 'file_tokens', 'fed_tokens'))
+  return owner .. ':' .. priority, tonumber(tokens) - tonumber(fed)
+end
+
+-- Set how long a final job's data are kept: items and contexts only while a retry could ask for some of them again. Items
+-- in a file stay there; the feeder removes the file. The keeper clears up after the job (cl:keeping).
+-- → the seconds it is kept for
+local function retain(job, status, ttl, now)
+  local key = keys.job(job)
+  local keep_s, owner, once, file, failed = unpack(call('HMGET', key, 'keep_s', 'owner', 'once', 'file', 'failed'))
+  ttl = math.min(tonumber(keep_s) or ttl, ttl)
+  call('HSET', key, 'kept_until_ms', now + ttl * 1000)
+  call('EXPIRE', key, ttl)
+  call('EXPIRE', keys.results(job), ttl)
+  call('EXPIRE', keys.dropped(job), ttl)
+  if once then call('EXPIRE', once, ttl) end
+  local kept, gone = { keys.contexts(job) }, {}
+  if status == 'canceled' or status == 'expired' or not file then
+    kept[2] = keys.payloads(job)
+  else
+    gone[1] = keys.payloads(job)
+  end
+  if status == 'succeeded' and tonumber(failed) == 0 then kept, gone = {}, { keys.payloads(job), keys.contexts(job) } end
+  for _, each in ipairs(kept) do call('EXPIRE', each, ttl) end
+  for _, each in ipairs(gone) do call('UNLINK', each) end
+  if file then call('ZADD', keys.FEEDS, now, job) end
+  call('ZADD', keys.KEEPING, now + ttl * 1000, owner .. ':' .. job .. (file and ':file' or ''))
+  return ttl
+end
+
+-- End a job, once: status, event, webhook, and the wake-up of all who wait. Callers check that it is open.
+local function finish(job, status, ttl)
+  local key, now = keys.job(job), now_ms()
+  local priority, file, version = unpack(call('HMGET', key, 'priority', 'file', 'version'))
+  call('HSET', key, 'status', status, 'finished_ms', now)
+  drop_refs(job, version)
+  ttl = retain(job, status, ttl, now)
+  if file then
+    local account, tokens = unfed(job)
+    if tokens ~= 0 then add(keys.UNFED, account, -tokens) end
+  end
+  add(keys.JOB_COUNTS, version, -1)
+  call('ZREM', keys.EXPIRING, job)
+  call('SREM', keys.open_jobs(priority or '1'), job)
+  call('XADD', keys.ENDS, 'MAXLEN', '~', 10000, '*', 'job', job, 'status', status)
+  announce_job(key, job, now, ttl, 'job.completed', 'job.' .. status)
+  if call('EXISTS', keys.job_events(job)) == 1 then
+    call('HSET', key, 'story_end', add_event(job, 'job.completed'))
+    call('EXPIRE', keys.job_events(job), ttl)
+  end
+  call('PUBLISH', keys.DONE, job)
+end
+
+-- Keep the results of one stretch of work, if its job still wants them (true). The last ones finish the job; others report
+-- its progress if that was not done lately (`told_ms`, set when the job began).
+local function answer(job, first, blob, succeeded, failed, ttl)
+  local key = keys.job(job)
+  local status, told = unpack(call('HMGET', key, 'status', 'told_ms'))
+  if not is_open(status) then return false end
+  if call('HSETNX', keys.results(job), first, blob) == 0 then return false end
+  local ok = call('HINCRBY', key, 'succeeded', succeeded)
+  local lost = call('HINCRBY', key, 'failed', failed)
+  if call('HINCRBY', key, 'left', -(succeeded + failed)) == 0 then
+    finish(job, ok > 0 and 'succeeded' or 'failed', ttl)
+  elseif now_ms() - tonumber(told or 0) >= PROGRESS_MS then
+    call('HSET', key, 'told_ms', now_ms())
+    add_event(job, 'job.progress', 'succeeded', ok, 'failed', lost)
+  end
+  return true
+end
+
+-- End a job as canceled or expired: what is answered stays, the rest never reaches a model.
+local function cut_short(job, status, ttl)
+  local key = keys.job(job)
+  call('HSET', key, status, call('HGET', key, 'left'), 'left', 0)
+  finish(job, status, ttl)
+end
+
+-- submit{job, version, envelope, expires_in_ms, file, file_tokens, once, fingerprint, once_ttl_s, fields}, ref…
+--   → {1 if new, created_ms, expires_ms or nil} or {-1, `JOB FINGERPRINT` of the holder of `once`}
+-- The job, its refs in the lanes and the bells, in one step. The payloads were written just before, or stand in a file
+-- from which the keeper feeds them. A version that was closed since the job was admitted takes it no more. `once` is a key
+-- that one job may hold: for `once_ttl_s`, or with 0 for as long as the job is kept. `fields`: names and values in turn.
+define('submit', function(ask, args)
+  local job, once, key, now = ask.job, ask.once, keys.job(ask.job), now_ms()
+  if call('EXISTS', key) == 1 then return { 0, unpack(call('HMGET', key, 'created_ms', 'expires_ms')) } end
+  local holder = once and call('GET', once)
+  if holder and (ask.once_ttl_s > 0 or call('EXISTS', keys.job(string.match(holder, '^%S+'))) == 1) then
+    return { -1, holder }
+  end
+  if call('HEXISTS', keys.CLOSED, ask.version) == 1 then
+    return redis.error_reply('VERSIONCLOSED ' .. ask.version .. ' takes no more jobs')
+  end
+  if not ask.file and call('PERSIST', keys.payloads(job)) == 0 then
+    return redis.error_reply('PAYLOADGONE the payloads of this job expired before it was submitted')
+  end
+  call('PERSIST', keys.contexts(job))
+  call('HSET', key, 'status', 'queued', 'version', ask.version, 'created_ms', now,
+    'succeeded', 0, 'failed', 0, 'canceled', 0, 'expired', 0, unpack(ask.fields))
+  local owner, priority = unpack(call('HMGET', key, 'owner', 'priority'))
+  call('ZADD', keys.owner_jobs(owner), 0, job)
+  if once then
+    call('SET', once, job .. ' ' .. ask.fingerprint)
+    if ask.once_ttl_s > 0 then call('EXPIRE', once, ask.once_ttl_s) else call('HSET', key, 'once', once) end
+  end
+  local expires_ms = ask.expires_in_ms > 0 and now + ask.expires_in_ms
+  if expires_ms then
+    call('HSET', key, 'expires_ms', expires_ms)
+    call('ZADD', keys.EXPIRING, expires_ms, job)
+  end
+  if ask.file then
+    call('HSET', key, 'file', ask.file, 'file_tokens', ask.file_tokens, 'fed', 0, 'fed_bytes', 0, 'fed_tokens', 0)
+    add(keys.UNFED, unfed(job))
+    call('ZADD', keys.FEEDS, now, job)
+  end
+  call('HINCRBY', keys.JOB_COUNTS, ask.version, 1)
+  call('SADD', keys.open_jobs(priority), job)
+  table.remove(args, 1)
+  enqueue(ask.version, args, ask.envelope, false)
+  return { 1, now, expires_ms }
+end)
+
+-- feed{job, fed, fed_after, bytes_after, tokens_after, envelope}, ref… → 1 if fed, 0 if another was first, -1 if final
+-- The next slices of a job whose items stand in a file; their payloads were written just before.
+define('feed', function(ask, args)
+  local job, key = ask.job, keys.job(ask.job)
+  local status, version, fed = unpack(call('HMGET', key, 'status', 'version', 'fed'))
+  if not is_open(status) then return -1 end
+  if tonumber(fed) ~= ask.fed then return 0 end
+  local account, before = unfed(job)
+  call('HSET', key, 'fed', ask.fed_after, 'fed_bytes', ask.bytes_after, 'fed_tokens', ask.tokens_after)
+  local _, left = unfed(job)
+  add(keys.UNFED, account, left - before)
+  table.remove(args, 1)
+  enqueue(version, args, ask.envelope, false)
+  return 1
+end)
+
+-- fail{job, ttl, error} → 1 if it failed now: what is answered stays, the rest fails for one reason, as JSON
+define('fail', function(ask)
+  local key = keys.job(ask.job)
+  local status, left, ok = unpack(call('HMGET', key, 'status', 'left', 'succeeded'))
+  if not is_open(status) then return 0 end
+  call('HINCRBY', key, 'failed', left)
+  call('HSET', key, 'left', 0, 'error', ask.error)
+  finish(ask.job, tonumber(ok) > 0 and 'succeeded' or 'failed', ask.ttl)
+  return 1
+end, 'allow-oom')
+
+-- cancel{job, ttl} → 1 if canceled now, 0 if it was final already, -1 if there is no such job
+define('cancel', function(ask)
+  local status = call('HGET', keys.job(ask.job), 'status')
+  if not status then return -1 end
+  if not is_open(status) then return 0 end
+  cut_short(ask.job, 'canceled', ask.ttl)
+  return 1
+end, 'allow-oom')
+
+-- delete{job, ttl} → 1 if deleted, 0 if there is no such job
+-- Cancels it first if it is open, so that all who wait hear of it; then nothing is left of it. Refs of it that still wait
+-- are passed over like those of any final job; its file, if it has one, is removed by the feeder.
+define('delete', function(ask)
+  local job, key = ask.job, keys.job(ask.job)
+  local status, owner, once, file = unpack(call('HMGET', key, 'status', 'owner', 'once', 'file'))
+  if not status then return 0 end
+  if is_open(status) then cut_short(job, 'canceled', ask.ttl) end
+  if once and string.match(call('GET', once) or '', '^%S+') == job then call('DEL', once) end
+  if file then call('ZADD', keys.FEEDS, now_ms(), job) end
+  call('ZREM', keys.owner_jobs(owner), job)
+  call('ZREM', keys.KEEPING, owner .. ':' .. job .. (file and ':file' or ''))
+  forget_deliveries(job)
+  call('UNLINK', key, keys.payloads(job), keys.contexts(job), keys.results(job), keys.dropped(job), keys.job_events(job))
+  return 1
+end, 'allow-oom')
+
+-- drop{job, before, firsts, failed} → index of the first result kept; 0 if there is no such job
+-- Forgets results that the caller has: all before an index, which are the stretches with these first items. Of the items
+-- with the indexes in `failed` it is remembered that they failed, for a retry.
+define('drop', function(ask)
+  local key, firsts, marks = keys.job(ask.job), ask.firsts, keys.dropped(ask.job)
+  if call('EXISTS', key) == 0 then return 0 end
+  local dropped = tonumber(call('HGET', key, 'dropped') or 0)
+  if ask.before <= dropped then return dropped end
+  for i = 1, #firsts, 1000 do
+    call('HDEL', keys.results(ask.job), unpack(firsts, i, math.min(i + 999, #firsts)))
+  end
+  for _, index in ipairs(ask.failed) do call('SETBIT', marks, index, 1) end
+  local left_ms = call('PTTL', key)
+  if left_ms > 0 then call('PEXPIRE', marks, left_ms) end
+  call('HSET', key, 'dropped', ask.before)
+  return ask.before
+end, 'allow-oom')

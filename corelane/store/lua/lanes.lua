@@ -1,0 +1,121 @@
+-- Lanes, lines and bells: where refs wait, and which cores are rung for them.
+
+-- In a line, all small jobs of the owner together; it sorts before every job. In a set of lanes, the mark of a line.
+local SMALL_JOBS, LINE_MARK = '-', '+'
+
+-- Wake a core: a push where its drain lingers, a Celery message where it sleeps, nothing where it is rung already.
+local function ring(core, envelope)
+  local bell = keys.bell(core)
+  local state = call('GET', bell)
+  if state == 'r' then return end
+  call('SET', bell, 'r', 'EX', 30)
+  if state == 'l' then
+    call('RPUSH', keys.wake(core), 1)
+    call('EXPIRE', keys.wake(core), 30)
+    return
+  end
+  local queue = 'core.' .. string.gsub(core, '/', '.')
+  local id = 'bell-' .. queue .. '-' .. call('INCR', keys.BELLS)
+  local message = string.gsub(string.gsub(envelope, 'BELLID', id), 'BELLQUEUE', queue)
+  call('LPUSH', queue, message)
+end
+
+-- Ring at most so many cores that hold a version and are not rung yet, the least laden first.
+local function ring_some(version, most, envelope)
+  local cores = holders_of(version)
+  if #cores == 0 then return end
+  local held = {}
+  for i, tokens in ipairs(call('HMGET', keys.HELD, unpack(cores))) do held[cores[i]] = tonumber(tokens or 0) end
+  table.sort(cores, function(a, b)
+    if held[a] ~= held[b] then return held[a] < held[b] end
+    return a < b
+  end)
+  for _, core in ipairs(cores) do
+    if most == 0 then return end
+    if call('GET', keys.bell(core)) ~= 'r' then
+      ring(core, envelope)
+      most = most - 1
+    end
+  end
+end
+
+-- An owner whose lanes were empty starts level with the one served least so far, and goes before it once.
+local function join_shares(owner, priority)
+  local shares = keys.shares(priority)
+  if call('ZSCORE', shares, owner) then return end
+  local least = call('ZRANGE', shares, 0, 0, 'WITHSCORES')
+  call('ZADD', shares, least[2] and least[2] - 1 or 0, owner)
+end
+
+-- A larger job whose refs begin to wait starts level with the one of its owner that was served least. Jobs that are level
+-- go in the order they came, which is the order of their ids.
+local function join_line(version, ref)
+  local line = keys.line(version, ref.priority, ref.owner)
+  if call('ZSCORE', line, ref.job) then return end
+  local least = call('ZRANGE', line, 0, 1, 'WITHSCORES')
+  call('ZADD', line, least[least[1] == SMALL_JOBS and 4 or 2] or 0, ref.job)
+end
+
+-- Strike off an owner's lane or line that is empty, and the owner where none is left.
+local function strike_off(name, priority, owner)
+  local lanes = keys.owner_lanes(priority, owner)
+  call('SREM', lanes, name)
+  if call('EXISTS', lanes) == 0 then call('ZREM', keys.shares(priority), owner) end
+end
+
+-- Take a job out of its line; and the small ones when no larger job is left to compete with.
+local function leave_line(line, job, version, priority, owner)
+  call('ZREM', line, job)
+  local left = call('ZRANGE', line, 0, 1)
+  if #left == 0 or (#left == 1 and left[1] == SMALL_JOBS) then
+    call('DEL', line)
+    strike_off(LINE_MARK .. version, priority, owner)
+  end
+end
+
+-- A small job is one slice that a batch can hold. The last slice of a job fed from a file is not: its job has more items.
+local function is_small(refs)
+  if #refs > 1 then return false end
+  local ref = parse(refs[1])
+  return ref.tokens <= SMALL_TOKENS and call('HGET', keys.job(ref.job), 'total') == ref.count
+end
+
+-- Put refs of one job where they wait for its version, at the front where they waited longest, and ring for them. Those
+-- that were claimed and lost before wait apart, a small job in its owner's lane, a larger one in a list of its own.
+local function enqueue(version, refs, envelope, to_front)
+  if #refs == 0 then return end
+  local push, from, to, step = to_front and 'LPUSH' or 'RPUSH', 1, #refs, 1
+  if to_front then from, to, step = #refs, 1, -1 end
+  local head = parse(refs[1])
+  local small, place = head.attempt == 1 and is_small(refs), keys.returned(version)
+  if head.attempt == 1 then
+    place = small and keys.lane(version, head.priority, head.owner) or keys.refs(head.job)
+  end
+  for r = from, to, step do
+    local ref = parse(refs[r])
+    charge(keys.WAITING, version, ref, ref.tokens)
+    call(push, place, refs[r])
+  end
+  if head.attempt == 1 then
+    call('SADD', keys.owner_lanes(head.priority, head.owner), small and version or LINE_MARK .. version)
+    join_shares(head.owner, head.priority)
+    if not small then join_line(version, head) end
+  end
+  ring_some(version, #refs, envelope)
+end
+
+-- Remove the refs of a larger job that wait when it ends, and their tokens.
+local function drop_refs(job, version)
+  local last
+  for _, text in ipairs(call('LRANGE', keys.refs(job), 0, -1)) do
+    local ref = parse(text)
+    if ref then
+      charge(keys.WAITING, version, ref, -ref.tokens)
+      last = ref
+    end
+  end
+  call('DEL', keys.refs(job))
+  if last then
+    leave_line(keys.line(version, last.priority, last.owner), job, version, last.priority, last.owner)
+  end
+end

@@ -1,0 +1,206 @@
+-- Upkeep: what the keeper does now and then, so that nothing is lost and nothing stays for good.
+
+-- tend{grace_ms, ttl} → cores that must be rung for
+-- Ends jobs whose time is over. Finds cores that hold a version with waiting work and do nothing about it, judging by
+-- progress (asked for work lately, or holds a lease), never by the bell.
+define('tend', function(ask)
+  local now, working, silent, seen = now_ms(), {}, {}, {}
+  for _, job in ipairs(call('ZRANGEBYSCORE', keys.EXPIRING, '-inf', now, 'LIMIT', 0, 1000)) do
+    if job_is_open(job) then
+      cut_short(job, 'expired', ask.ttl)
+    else
+      call('ZREM', keys.EXPIRING, job)
+    end
+  end
+  for _, lease in ipairs(call('ZRANGEBYSCORE', keys.LEASES, now, '+inf')) do
+    working[string.match(lease, '^(.*)#%d+$')] = true
+  end
+  for _, version in ipairs(call('HKEYS', keys.WAITING)) do
+    call('ZREMRANGEBYSCORE', keys.holders(version), '-inf', now - 1)
+    for _, core in ipairs(call('ZRANGE', keys.holders(version), 0, -1)) do
+      local claimed = tonumber(call('HGET', keys.CLAIMED, core) or 0)
+      if not working[core] and not seen[core] and now - claimed > ask.grace_ms then
+        seen[core], silent[#silent + 1] = true, core
+      end
+    end
+  end
+  for _, core in ipairs(call('HKEYS', keys.SPEEDS)) do
+    if call('EXISTS', keys.core(core)) == 0 then call('HDEL', keys.SPEEDS, core) end
+  end
+  return silent
+end, 'allow-oom')
+
+-- forget{gone_ttl_s, most} → jobs forgotten
+-- Clears up after jobs that are not kept any longer: out of their owners' lists, remembered as gone for a while.
+define('forget', function(ask)
+  local forgotten = 0
+  for _, kept in ipairs(call('ZRANGEBYSCORE', keys.KEEPING, '-inf', now_ms(), 'LIMIT', 0, ask.most)) do
+    local owner, job, file = string.match(kept, '^([^:]+):([^:]+):?(%a*)$')
+    local left_ms = call('PTTL', keys.job(job))
+    if left_ms == -2 then
+      call('ZREM', keys.owner_jobs(owner), job)
+      call('SET', keys.gone(job), owner, 'EX', ask.gone_ttl_s)
+      if file ~= '' then call('ZADD', keys.FEEDS, now_ms(), job) end
+      call('ZREM', keys.KEEPING, kept)
+      forgotten = forgotten + 1
+    else
+      -- Held longer, as for a batch: out of the way of those behind it until then.
+      local until_ms = now_ms() + math.max(1000, left_ms)
+      call('HSET', keys.job(job), 'kept_until_ms', until_ms)
+      call('ZADD', keys.KEEPING, until_ms, kept)
+    end
+  end
+  return forgotten
+end, 'allow-oom')
+
+-- take_ended{most} → {per job that became final since the last time: job, status, then the fields of ENDED_FIELDS}
+-- Each end is reported once, to the keeper that asks first, and counted. The first call ever reports the last minute.
+local FIRST_MS = 60000
+local ENDED_FIELDS = { 'owner', 'version', 'total', 'succeeded', 'failed', 'canceled', 'expired', 'created_ms',
+  'started_ms', 'finished_ms', 'request_id' }
+define('take_ended', function(ask)
+  local last = call('GET', keys.LAST_END) or now_ms() - FIRST_MS .. '-0'
+  local ended, counts = {}, {}
+  for _, entry in ipairs(call('XRANGE', keys.ENDS, '(' .. last, '+', 'COUNT', ask.most)) do
+    local job, status = entry[2][2], entry[2][4]
+    ended[#ended + 1] = { job, status, unpack(call('HMGET', keys.job(job), unpack(ENDED_FIELDS))) }
+    counts[status] = (counts[status] or 0) + 1
+    last = entry[1]
+  end
+  for status, count in pairs(counts) do call('HINCRBY', keys.END_COUNTS, status, count) end
+  if #ended > 0 then call('SET', keys.LAST_END, last) end
+  return ended
+end)
+
+-- note_round{name}: the process that runs this loop (sweeps, feeding, batches) is alive and has just done so
+define('note_round', function(ask) call('HSET', keys.ROUNDS, ask.name, now_ms()) end)
+
+-- overdue{} → how long each of these has waited though it could go on, in ms: webhooks, sweeps, feeding, batches; -1 if
+-- there is nothing to do. What waits for its time, a pause or a host that fails is not overdue; a sweep is from the
+-- first one on.
+define('overdue', function()
+  local now = now_ms()
+  local due = call('ZRANGE', keys.DUE_HOSTS, 0, 0, 'WITHSCORES')[2]
+  local swept = call('HGET', keys.ROUNDS, 'sweeps')
+  local function since(name, work)
+    local oldest = call('ZRANGE', work, 0, 0, 'WITHSCORES')[2]
+    if not oldest then return -1 end
+    return now - math.max(tonumber(oldest), tonumber(call('HGET', keys.ROUNDS, name) or 0))
+  end
+  return {
+    due and tonumber(due) <= now and now - tonumber(due) or -1,
+    swept and now - tonumber(swept) or -1,
+    since('feeding', keys.FEEDS),
+    since('batches', keys.BATCHING),
+  }
+end, 'no-writes')
+
+-- The parts of prune; each looks at `most` of a kind, the rest follow a round later.
+local function prune_cores(before, most)
+  for _, core in ipairs(call('ZRANGEBYSCORE', keys.CORES, '-inf', before, 'LIMIT', 0, most)) do
+    call('ZREM', keys.CORES, core)
+    call('SREM', keys.OUT_OF_SERVICE, core)
+  end
+  for _, key in ipairs({ keys.TURNS, keys.CLAIMED, keys.SPEEDS }) do
+    for _, core in ipairs(call('HKEYS', key)) do
+      if not call('ZSCORE', keys.CORES, core) then call('HDEL', key, core) end
+    end
+  end
+  for _, version in ipairs(call('HKEYS', keys.MODELS)) do
+    call('ZREMRANGEBYSCORE', keys.holders(version), '-inf', now_ms() - 1)
+  end
+end
+
+-- A delivery may end with its time while nobody sends, and with it the last one to its host.
+local function prune_hosts(before, most)
+  call('ZREMRANGEBYSCORE', keys.DEAD, '-inf', before)
+  local hosts = call('ZRANGE', keys.DUE_HOSTS, 0, most - 1)
+  for _, host in ipairs(call('ZRANGE', keys.CIRCUITS, 0, most - 1)) do hosts[#hosts + 1] = host end
+  for _, host in ipairs(hosts) do
+    for _, id in ipairs(call('ZRANGE', keys.due(host), 0, 9)) do
+      if call('EXISTS', keys.delivery(id)) == 0 then call('ZREM', keys.due(host), id) end
+    end
+    if call('EXISTS', keys.due(host)) == 0 then settle_host(host) end
+  end
+end
+
+local function owns_anything(owner)
+  if call('EXISTS', keys.owner_jobs(owner), keys.files(owner), keys.batches(owner)) > 0 then return true end
+  for priority = 0, 2 do
+    for _, key in ipairs({ keys.OWED, keys.UNFED }) do
+      if call('HEXISTS', key, owner .. ':' .. priority) == 1 then return true end
+    end
+  end
+  return false
+end
+
+local function prune_owners(before, most)
+  for _, owner in ipairs(call('ZRANGEBYSCORE', keys.OWNERS, '-inf', before, 'LIMIT', 0, most)) do
+    if owns_anything(owner) then
+      call('ZADD', keys.OWNERS, now_ms(), owner)
+    else
+      call('ZREM', keys.OWNERS, owner)
+    end
+  end
+end
+
+-- Drop refs of ended jobs from the front of a list, up to the first that is wanted. → how many, `dropped` included
+local function prune_refs(list, version, dropped, most)
+  while dropped < most do
+    local text = call('LINDEX', list, 0)
+    if not text then break end
+    local ref = parse(text)
+    if not ref then
+      drop_forged(list, text)
+    elseif job_is_open(ref.job) then
+      break
+    else
+      call('LPOP', list)
+      charge(keys.WAITING, version, ref, -ref.tokens)
+    end
+    dropped = dropped + 1
+  end
+  return dropped
+end
+
+local function prune_lanes(version, dropped, most)
+  dropped = prune_refs(keys.returned(version), version, dropped, most)
+  for priority = 0, 2 do
+    for _, owner in ipairs(call('ZRANGE', keys.shares(priority), 0, most - 1)) do
+      local lane = keys.lane(version, priority, owner)
+      dropped = prune_refs(lane, version, dropped, most)
+      if call('EXISTS', lane) == 0 and call('SISMEMBER', keys.owner_lanes(priority, owner), version) == 1 then
+        strike_off(version, priority, owner)
+      end
+    end
+  end
+  return dropped
+end
+
+-- prune{silent_ms, dead_ms, idle_ms, most} → refs dropped
+-- Removes what has no end of its own once work is done: the traces of cores that were silent for `silent_ms`, dead letters
+-- older than `dead_ms`, hosts without deliveries, owners without data for `idle_ms`, and refs of ended jobs where no core is
+-- left to pass over them.
+define('prune', function(ask)
+  local now, dropped = now_ms(), 0
+  prune_cores(now - ask.silent_ms, ask.most)
+  prune_hosts(now - ask.dead_ms, ask.most)
+  prune_owners(now - ask.idle_ms, ask.most)
+  for _, version in ipairs(call('HKEYS', keys.WAITING)) do
+    if not is_held(version) then dropped = prune_lanes(version, dropped, ask.most) end
+  end
+  return dropped
+end, 'allow-oom')
+
+-- lease{key, holder, ttl_ms} → the holder's fence, now that the lease is its own for ttl_ms; 0 if it is another's
+-- With 0 ms the lease ends if it is the holder's. A holder that extends its lease keeps its fence.
+define('lease', function(ask)
+  local found = call('GET', ask.key)
+  if found and found ~= ask.holder then return 0 end
+  if ask.ttl_ms == 0 then
+    call('DEL', ask.key)
+    return 0
+  end
+  call('SET', ask.key, ask.holder, 'PX', ask.ttl_ms)
+  return found and tonumber(call('HGET', keys.FENCES, ask.key)) or call('HINCRBY', keys.FENCES, ask.key, 1)
+end)

@@ -6,14 +6,18 @@ and so is which loops it runs (``workers.loops.roles``); one that serves a core 
 
 import os
 import threading
+from contextlib import closing
 from typing import Any
 
 from celery import Celery, signals
 
 from corelane.broker.app import bell_envelope, make_celery
 from corelane.domain.dispatch import DRAIN_TASK, FORMER_TASKS, Core
+from corelane.errors import SetupError
 from corelane.log import configure_logging, get_logger
 from corelane.settings import Settings
+from corelane.store.link.blocking import Link
+from corelane.store.schema import require_schema
 from workers.bootsteps import add_steps
 from workers.core.faults import FaultRecord
 from workers.loops.loop import add_loops
@@ -23,6 +27,9 @@ log = get_logger(__name__)
 
 #: A child that ends itself does so after the result of its last task has reached the parent, in seconds.
 RESTART_PAUSE_S = 0.2
+
+#: A Redis that is silent for longer does not hold up the start, in seconds.
+SCHEMA_TIMEOUT_S = 2
 
 
 def create_app(settings: Settings) -> Celery:
@@ -34,8 +41,18 @@ def create_app(settings: Settings) -> Celery:
     add_loops(celery, loops_by_queue(celery, settings))
     for name in FORMER_TASKS:
         celery.task(name=name, send_events=False)(pass_over)
+    signals.celeryd_init.connect(lambda **_: _require_schema(settings), weak=False)
     signals.setup_logging.connect(lambda **_: configure_logging(settings.log_level, settings.log_format), weak=False)
     return celery
+
+
+def _require_schema(settings: Settings) -> None:
+    """End this process, before it has children, if it does not know the format of the data in Redis."""
+    try:
+        with closing(Link(settings.redis_url, SCHEMA_TIMEOUT_S)) as link:
+            require_schema(link)
+    except SetupError as error:
+        raise SystemExit(f"Error: {error.detail}") from None
 
 
 def pass_over() -> None:

@@ -83,15 +83,18 @@ async def start_redis(settings: Settings, supervisor: Supervisor) -> Settings:
 
 
 async def _until_redis(url: str, supervisor: Supervisor, seconds: int) -> None:
-    """Wait for Redis to answer; raises SetupError if it does not within ``seconds``."""
+    """Wait for Redis; raise SetupError if it does not answer within ``seconds``, or has data of a newer release."""
     from redis.exceptions import RedisError
 
     from corelane.store.link.blocking import Link
+    from corelane.store.schema import require_schema
 
     reason = ""
     for _ in range(seconds * 5):
         try:
-            await asyncio.to_thread(Link(url, timeout_s=2), "PING")
+            link = Link(url, timeout_s=2)
+            await asyncio.to_thread(link, "PING")
+            await asyncio.to_thread(require_schema, link)
             return
         except Unavailable as error:
             reason = error.detail

@@ -8,6 +8,7 @@ import os
 import secrets
 import signal
 import sys
+from contextlib import closing
 from typing import Annotated
 
 import typer
@@ -20,6 +21,8 @@ from corelane.settings import Settings, read_settings
 #: A stop waits this long for requests that are being answered; longer waits are cut, and clients ask again, in seconds.
 API_GRACE_S = 10
 
+#: A Redis that is silent for longer does not hold up the start, in seconds.
+SCHEMA_TIMEOUT_S = 2
 
 #: How Celery's warning for root begins: 8 lines from each part, about a danger of pickled messages; ours are JSON.
 ROOT_WARNING = "You're running the worker with superuser privileges"
@@ -98,7 +101,11 @@ def run_api(settings: Settings, fd: int | None = None) -> int:
 
     from api.app import create_app
     from api.server.serve import make_config, serve
+    from corelane.store.link.blocking import Link
+    from corelane.store.schema import require_schema
 
+    with closing(Link(settings.redis_url, SCHEMA_TIMEOUT_S)) as link:
+        require_schema(link)
     place = f"[{settings.host}]:{settings.port}" if ":" in settings.host else f"{settings.host}:{settings.port}"
     config = make_config(settings, place if fd is None else f"fd://{fd}", API_GRACE_S)
     config.errorlog = logging.getLogger("hypercorn.error")

@@ -1,9 +1,11 @@
 """Upkeep: the keeper's side of the store. Returns lapsed leases, ends what expires, finds cores that sleep on work."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import orjson
+import redis.exceptions
 
 from corelane.domain.dispatch import Ref, return_refs
 from corelane.domain.jobs import failed_result
@@ -16,6 +18,7 @@ from corelane.store.fleet import FORGET_CORE_MS
 from corelane.store.jobs.owners import IDLE_S
 from corelane.store.jobs.payloads import slice_ids
 from corelane.store.link.blocking import Link
+from corelane.store.link.library import PREFIX, read_library
 from corelane.store.link.surface import pairs
 
 log = get_logger(__name__)
@@ -89,6 +92,14 @@ class Upkeep:
     def went_round(self) -> None:
         """Note that a sweep was done, for those who ask whether anybody sweeps."""
         self._link.run("note_round", name="sweeps")
+
+    def drop_libraries(self) -> None:
+        """Drop the libraries of other versions; a process that still runs one loads it again with its next call."""
+        found = self._link("FUNCTION", "LIST", "LIBRARYNAME", f"{PREFIX}*")
+        names = {dict(pairs(flat))[b"library_name"].decode() for flat in found} - {read_library().name}
+        # Another keeper may have dropped it in the meantime.
+        with suppress(redis.exceptions.ResponseError):
+            self._link.many([("FUNCTION", "DELETE", name) for name in names])
 
     def ended(self) -> list[dict[str, str | int]]:
         """Jobs that became final since any keeper last asked, each told once; what a deleted job had is left out."""

@@ -56,6 +56,7 @@ def sweeping(celery: Celery, settings: Settings, bell: str, outage: Outage) -> L
         from workers.loops.sweep import sweep
 
         upkeep = Upkeep(settings, bell)
+        upkeep.drop_libraries()
         return lambda: sweep(celery, upkeep)
 
     return Loop("sweep", begin, pause_s=settings.sweep_s, outage=outage)

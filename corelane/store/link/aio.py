@@ -23,6 +23,7 @@ import redis.exceptions
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
+from corelane.store import schema
 from corelane.store.link.library import Command, is_missing, read_library
 from corelane.store.link.surface import (
     SOCKET_TIMEOUT_S,
@@ -60,8 +61,10 @@ class AsyncLink(CommonLink):
         with store_errors():
             replies = await self._exchange(commands) if commands else []
             if refused := [place for place, reply in enumerate(replies) if is_missing(reply)]:
-                again = await self._exchange([read_library().load, *(commands[place] for place in refused)])
-                for place, reply in zip(refused, checked(again)[1:], strict=True):
+                format_, _ = checked(await self._exchange([schema.CLAIM, read_library().load]))
+                schema.require_known(format_)
+                again = await self._exchange([commands[place] for place in refused])
+                for place, reply in zip(refused, again, strict=True):
                     replies[place] = reply
             return checked(replies)
 

@@ -12,6 +12,7 @@ import redis.exceptions
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from corelane.store import schema
 from corelane.store.link.library import Command, call, is_missing, read_library
 from corelane.store.link.surface import (
     SOCKET_TIMEOUT_S,
@@ -49,8 +50,10 @@ class Link:
         with store_errors():
             replies = self._exchange(commands) if commands else []
             if refused := [place for place, reply in enumerate(replies) if is_missing(reply)]:
-                again = self._exchange([read_library().load, *(commands[place] for place in refused)])
-                for place, reply in zip(refused, checked(again)[1:], strict=True):
+                format_, _ = checked(self._exchange([schema.CLAIM, read_library().load]))
+                schema.require_known(format_)
+                again = self._exchange([commands[place] for place in refused])
+                for place, reply in zip(refused, again, strict=True):
                     replies[place] = reply
             return checked(replies)
 

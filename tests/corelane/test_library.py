@@ -1,0 +1,135 @@
+"""The library of functions and the keys: loaded where missing, beside other versions, on data of a known format."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import redis
+
+from corelane.errors import SetupError
+from corelane.settings import Settings
+from corelane.store import keys, schema
+from corelane.store.link.blocking import Link
+from corelane.store.link.library import PREFIX, call, make_library, read_code, read_library
+from corelane.store.schema import require_schema
+from corelane.store.upkeep import Upkeep
+from tests.conftest import free_port
+
+ROOT = Path(__file__).parents[2]
+
+#: What a function of the library answers where Redis is empty.
+ASK = call("admit", model="nothing", owner="public")
+
+
+@pytest.fixture
+def link(settings: Settings, raw: redis.Redis) -> Link:
+    raw.function_flush("SYNC")
+    return Link(settings.redis_url)
+
+
+def libraries(raw: redis.Redis) -> set[str]:
+    return {each[1] for each in raw.function_list(f"{PREFIX}*")}
+
+
+def test_keys_are_built_in_one_module_only() -> None:
+    files = [path for room in ("corelane", "api", "workers", "compile") for path in (ROOT / room).rglob("*")]
+    sources = [path for path in files if path.suffix in (".py", ".lua") and path.name != "keys.py"]
+    literal = re.compile(r"""["'`]cl:""")
+    strays = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in sources
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if literal.search(line.replace("``", ""))
+    ]
+    assert strays == []
+
+
+def test_lua_builds_the_keys_that_python_builds(raw: redis.Redis) -> None:
+    names = ["x@1", "2", "o"]
+    for name, key in keys.ALL.items():
+        given = names[: key.count("%s")]
+        code = f"local keys = {keys.as_lua()} return keys.{name}" + ("(unpack(ARGV))" if given else "")
+        assert raw.eval(code, 0, *given) == (key(*given) if given else key)
+
+
+def test_lua_asks_only_for_keys_that_there_are() -> None:
+    assert set(re.findall(r"\bkeys\.(\w+)", read_code())) <= set(keys.ALL)
+
+
+def test_a_call_after_the_library_was_lost_takes_effect_once(link: Link, raw: redis.Redis) -> None:
+    raw.set("counted", 0)
+    note = call("note_round", name="sweeps")
+    replies = link.many([("INCR", "counted"), note, ("INCR", "counted"), ASK])
+    assert (replies[0], replies[2], replies[3][0]) == (1, 2, [])
+    assert raw.hexists(keys.ROUNDS, "sweeps")
+
+
+def test_library_survives_a_flush_of_the_data(link: Link, raw: redis.Redis) -> None:
+    link(*ASK)
+    raw.flushall()
+    assert libraries(raw) == {read_library().name}
+
+
+def test_a_keeper_drops_other_versions_which_come_back_if_they_are_still_used(
+    settings: Settings, link: Link, raw: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    former = make_library(read_code() + "-- another version\n")
+    assert former.name != read_library().name
+    for library in (former, make_library("redis.register_function('not_ours', function() return 1 end)")):
+        raw.function_load(library.text)
+    link(*ASK)
+    Upkeep(settings, "").drop_libraries()
+    assert libraries(raw) == {read_library().name}
+    with monkeypatch.context() as patch:
+        patch.setattr("corelane.store.link.library.read_library", lambda: former)
+        patch.setattr("corelane.store.link.blocking.read_library", lambda: former)
+        assert link.run("admit", model="nothing", owner="public")[0] == []
+    assert libraries(raw) == {read_library().name, former.name}
+
+
+def test_functions_that_end_or_free_something_run_where_redis_is_full(link: Link, raw: redis.Redis) -> None:
+    link(*ASK)
+    raw.config_set("maxmemory", 1)
+    try:
+        assert link.run("cancel", job="job_none", ttl=60) == -1
+        assert link.run("commit", lease="a/0#1", core="a/0", ttl=60, stretches=[]) == 0
+        assert link(*ASK)[0] == []
+    finally:
+        raw.config_set("maxmemory", 0)
+
+
+@pytest.mark.parametrize("found", [None, str(schema.NEWEST)])
+def test_data_of_a_known_format_are_accepted(link: Link, raw: redis.Redis, found: str | None) -> None:
+    if found is not None:
+        raw.set(keys.SCHEMA, found)
+    require_schema(link)
+    assert raw.get(keys.SCHEMA) == str(schema.WRITTEN)
+
+
+@pytest.mark.parametrize("found", [str(schema.NEWEST + 1), "surprise"])
+def test_data_of_a_newer_format_are_refused_and_left_alone(link: Link, raw: redis.Redis, found: str) -> None:
+    raw.set(keys.SCHEMA, found)
+    for meet in (lambda: require_schema(link), lambda: link.run("note_round", name="sweeps")):
+        with pytest.raises(SetupError, match=f"format {found}.*newer"):
+            meet()
+    assert raw.get(keys.SCHEMA) == found
+    assert not raw.exists(keys.ROUNDS)
+
+
+def test_a_redis_that_is_away_does_not_stop_a_start() -> None:
+    require_schema(Link("redis://127.0.0.1:1/0"))
+
+
+@pytest.mark.parametrize("role", ["api", "keeper"])
+def test_no_role_starts_on_data_of_a_newer_format(raw: redis.Redis, settings: Settings, role: str) -> None:
+    raw.set(keys.SCHEMA, schema.NEWEST + 1)
+    more = ["--port", str(free_port())] if role == "api" else []
+    command = [sys.executable, "-m", "corelane", role, *more]
+    done = subprocess.run(
+        command, env=settings.environment(core=None), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1
+    assert "newer one" in done.stderr
+    assert "Traceback" not in done.stderr

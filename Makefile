@@ -34,11 +34,12 @@ test: $(VENV)/.installed-dev ## Run the test suite
 	$(BIN)/python -m pytest -n 3 --no-loadscope-reorder
 
 .PHONY: check
-check: $(VENV)/.installed-dev ## Lint, types, import contracts
+check: $(VENV)/.installed-dev ## Lint, types, import contracts, the Lua library
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.lint_lua
 	$(BIN)/python -m tests.arrows
 
 .PHONY: bench

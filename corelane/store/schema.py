@@ -33,6 +33,6 @@ def require_known(found: bytes | None) -> None:
     """Raise SetupError for the reply to ``CLAIM`` if it names a format that this code does not know."""
     if found is not None and not (found.isdigit() and int(found) <= NEWEST):
         raise SetupError(
-            f"the data in this Redis have format {found[:20].decode(errors='replace')}, and this release knows none beyond "
+            f"the data in this Redis have format {found[:20].decode(errors='replace')}; this release knows none beyond "
             f"{NEWEST}: start the release that wrote them, or a newer one, or use another Redis"
         )

@@ -1,0 +1,91 @@
+"""Check the Lua library as a real Lua 5.1 compiler sees it: that it compiles, and which globals it uses. `make check`.
+
+The server compiles the library only when it loads it, and finds a misspelt name only when a call comes that far. Here
+every instruction that reads or writes a global is read from the bytecode, wherever it stands.
+"""
+
+import struct
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from lupa import lua51
+
+from corelane.store.link.library import read_library
+
+#: What Redis and Valkey give a function: https://redis.io/docs/latest/develop/programmability/lua-api/
+GIVEN = frozenset(("redis", "cjson", "math", "string", "table", "ipairs", "pairs", "tonumber", "tostring", "unpack"))
+
+#: Opcodes of Lua 5.1 (lopcodes.h).
+GET_GLOBAL, SET_GLOBAL = 5, 7
+
+#: How the constants of a chunk are stored (ldump.c): nil, booleans, numbers, texts.
+NIL, BOOLEAN, NUMBER, TEXT = 0, 1, 3, 4
+
+
+class Bytecode:
+    """A compiled chunk, read from its beginning; see ``ldump.c`` of Lua 5.1."""
+
+    def __init__(self, dump: bytes) -> None:
+        self._dump = dump
+        # Signature, version and format; then byte order and the sizes of int, size_t, instruction and number.
+        self._at = 12
+        if dump[:6] != b"\x1bLua\x51\x00" or dump[6:12] != bytes((1, 4, 8, 4, 8, 0)):
+            raise ValueError("this is no bytecode of Lua 5.1 on a little-endian 64-bit machine")
+
+    def globals(self) -> Iterator[tuple[int, str, bool]]:
+        """Yield each use of a global in a function and those inside it: line, name, whether it is written."""
+        self._text()
+        self._at += 12  # First and last line; upvalues, parameters, varargs, registers.
+        code = [self._int() for _ in range(self._int())]
+        constants = [self._constant() for _ in range(self._int())]
+        for _ in range(self._int()):
+            yield from self.globals()
+        lines = [self._int() for _ in range(self._int())]
+        for _ in range(self._int()):
+            self._text()
+            self._at += 8
+        for _ in range(self._int()):
+            self._text()
+        for line, instruction in zip(lines, code, strict=True):
+            if instruction & 0x3F in (GET_GLOBAL, SET_GLOBAL):
+                yield line, constants[instruction >> 14], instruction & 0x3F == SET_GLOBAL
+
+    def _constant(self) -> str:
+        kind = self._take("B")
+        if kind == TEXT:
+            return self._text()
+        return str(self._take({NIL: "0s", BOOLEAN: "B", NUMBER: "d"}[kind]))
+
+    def _text(self) -> str:
+        size = self._take("Q")
+        return self._take(f"{size}s")[:-1].decode() if size else ""
+
+    def _int(self) -> int:
+        return self._take("I")
+
+    def _take(self, form: str) -> Any:
+        [value] = struct.unpack_from(f"<{form}", self._dump, self._at)
+        self._at += struct.calcsize(f"<{form}")
+        return value
+
+
+def problems(code: str) -> list[str]:
+    """List what is wrong with code: that it does not compile, or the globals it should not use."""
+    compile_ = b"function(code) local f, e = loadstring(code, '=library') return f and string.dump(f), e end"
+    loaded, error = lua51.LuaRuntime(encoding=None).eval(compile_)(code.encode())
+    if loaded is None:
+        return [error.decode()]
+    found = sorted(Bytecode(loaded).globals())
+    return [
+        f"library:{line}: {'sets' if written else 'reads'} global {name!r}: {code.splitlines()[line - 1].strip()}"
+        for line, name, written in found
+        if written or name not in GIVEN
+    ]
+
+
+if __name__ == "__main__":
+    # The first line names the library for Redis; it is no Lua.
+    told = problems("--" + read_library().text)
+    print("\n".join(told) or "The Lua library compiles and uses no global but those of Redis.")  # noqa: T201
+    sys.exit(bool(told))

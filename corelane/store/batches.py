@@ -1,7 +1,7 @@
-"""Batches: what is known of them, who carries them on, and their steps, of which each is taken once.
+"""Batches: their records, the lease of the keeper that carries them on, and their steps, each of which is taken once.
 
-Only the holder of the turn moves a batch, and only from where it saw it: a holder that was thought dead and wakes up
-changes nothing any more. Cancelling is the callers' own step.
+Only the holder of the lease moves a batch, and only from the status that it read: a keeper that lost its lease changes
+nothing any more. Cancelling is the callers' own step.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,9 +28,9 @@ from corelane.store.jobs.idempotency import Held, Holder, Once, find_holder
 from corelane.store.link.blocking import Link
 from corelane.store.link.lease import Lease
 from corelane.store.link.library import call
-from corelane.store.link.surface import CommonLink, flatten, pairs
+from corelane.store.link.surface import CommonLink, flatten, texts
 
-#: Who carries batches on and has not shown itself for so long is dead, in milliseconds.
+#: The right to carry batches on; a keeper that has not extended it for so long is taken for dead.
 BATCHER = Lease(keys.BATCHER, ttl_ms=10_000)
 
 JOB_COUNTS = ("succeeded", "failed")
@@ -40,7 +40,7 @@ JOB_COUNTS = ("succeeded", "failed")
 class Group:
     """Lines that ask the same model under the same options, and the job that answers them; its id was chosen before.
 
-    ``refused`` is the code and the sentence if no such job could be, as where nobody knows the model.
+    ``refused`` is the code and the sentence if there can be no such job, as where no version has the model's name.
     """
 
     job: str
@@ -53,7 +53,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class NewFile:
-    """A file that a step makes known; ``fields`` as in ``corelane.store.files.file_fields``."""
+    """A file that a step registers; ``fields`` as in ``corelane.store.files.file_fields``."""
 
     id: str
     ttl_ms: int
@@ -62,10 +62,10 @@ class NewFile:
 
 @dataclass(frozen=True, slots=True)
 class BatchRecord:
-    """One batch as it stood when it was read. ``times`` are those it came to a status, in milliseconds.
+    """One batch as it stood when it was read. ``times`` are when it reached each status, in milliseconds.
 
-    Until the input was read ``plan`` (the file that says what becomes of each line) and ``lines`` are None, and there
-    are no ``groups``; ``bad`` are lines that cannot be asked.
+    Until the input was read ``plan`` (the file that says how each line is answered) and ``lines`` are None, and there
+    are no ``groups``; ``bad`` counts lines that cannot be asked.
     """
 
     id: str
@@ -91,8 +91,8 @@ class BatchRecord:
 
     @classmethod
     def parse(cls, batch: str, raw: Sequence[Any]) -> "BatchRecord":
-        """A batch's hash as a record."""
-        values = {key.decode(): value.decode() for key, value in pairs(raw)}
+        """Read a batch's hash."""
+        values = texts(raw)
         groups = orjson.loads(values.get("groups", "[]"))
         times = {key[:-3]: int(value) for key, value in values.items() if key.endswith("_ms")}
         return cls(
@@ -120,11 +120,11 @@ class BatchRecord:
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing can change any more."""
+        """Tell whether nothing can change any more."""
         return self.status in FINAL
 
     def describe(self) -> Batch:
-        """The batch as callers see it."""
+        """Return the batch as callers see it."""
         at = {name: ms // 1000 for name, ms in self.times.items()}
         return Batch(
             id=self.id,
@@ -155,13 +155,13 @@ class BatchStore:
 
     def __init__(self, link: CommonLink) -> None:
         self._link = link
-        #: By which this process' lease is told from one that it held before.
+        #: The fence of this process' lease: a step under an earlier one is refused.
         self._fence = 0
 
     async def begin(
         self, batch: str, owner: str, request: BatchRequest, once: Once | None = None, origin: Origin = NOWHERE
     ) -> None:
-        """Take a batch in; a keeper goes on with it. Idempotent by its id, raises Held if another has its ``once``."""
+        """Keep a new batch, for a keeper to carry on. Idempotent by its id; raise Held if another has its ``once``."""
         expiry = request.output_expires_after
         fields = {
             "input_file": request.input_file_id,
@@ -185,16 +185,16 @@ class BatchStore:
             raise Held(Holder.decode(holder))
 
     async def holder(self, once: Once) -> Holder | None:
-        """Who holds the key of a request to begin a batch."""
+        """Return the batch that was made by an equal request, if there is one."""
         return await find_holder(self._link, once.key)
 
     async def get(self, batch: str) -> BatchRecord | None:
-        """A batch with its counts as they are now, or None if there is none (any more)."""
+        """Read a batch with its counts as they are now; return None if there is none, or no longer."""
         found = await self.get_all([batch])
         return found[0] if found else None
 
     async def get_all(self, batches: Sequence[str]) -> list[BatchRecord]:
-        """Those of the batches that there are, with their counts."""
+        """Read batches with their counts, as far as they are there."""
         raws = await self._link.many([("HGETALL", keys.batch(batch)) for batch in batches])
         records = [BatchRecord.parse(batch, raw) for batch, raw in zip(batches, raws, strict=True) if raw]
         jobs = [group.job for record in records if record.counts is None for group in record.groups]
@@ -203,25 +203,25 @@ class BatchStore:
         return [_counted(record, by_job) for record in records]
 
     async def page(self, owner: str, after: str | None, limit: int) -> list[BatchRecord]:
-        """An owner's batches behind one of them, newest first."""
+        """Read an owner's batches after one of them, newest first."""
         return await self.get_all(await owned_ids(self._link, keys.batches(owner), after, limit, "desc"))
 
     async def cancel(self, batch: str) -> None:
-        """Have a batch end with what is answered by now; one that is being finished, or final, stays as it is."""
+        """End a batch with the answers that it has; one that is being finished, or final, stays as it is."""
         await self._link.run("cancel_batch", batch=batch)
 
     async def open_batches(self) -> list[BatchRecord]:
-        """Batches that are not final, oldest first."""
+        """Read the batches that are not final, oldest first."""
         ids = await self._link("ZRANGE", keys.BATCHING, 0, -1)
         return await self.get_all([each.decode() for each in ids])
 
     async def take_turn(self, name: str) -> bool:
-        """Become, or stay, the one that carries batches on."""
+        """Take or extend the lease; return whether this process carries batches on."""
         self._fence, _ = await self._link.many([BATCHER.take(name), call("note_round", name="batches")])
         return self._fence > 0
 
     async def end_turn(self, name: str) -> None:
-        """Let another go on."""
+        """Let another keeper carry batches on."""
         await self._link(*BATCHER.release(name))
 
     async def step(
@@ -233,8 +233,9 @@ class BatchStore:
         files: Sequence[NewFile] = (),
         ttl_s: int = 0,
     ) -> bool:
-        """Move a batch on from where it was seen, with what that brings; False if it stands elsewhere, or the turn is
-        another's. A final batch is forgotten after ``ttl_s``.
+        """Move a batch from the status that was read to another, with new fields and files.
+
+        Return False if it has another status by now, or the lease is another's. A final batch is kept for ``ttl_s``.
         """
         texts = {
             key: value if isinstance(value, str) else orjson.dumps(value).decode() for key, value in fields.items()
@@ -252,27 +253,27 @@ class BatchStore:
         return bool(moved)
 
     async def hold_results(self, jobs: Sequence[str], ttl_s: int) -> None:
-        """Keep the results of finished jobs for so long from now, as their batch has not read them yet."""
+        """Keep the results of finished jobs for ``ttl_s`` from now, because their batch has not read them yet."""
         kinds = (keys.job, keys.results, keys.payloads)
         await self._link.many([("EXPIRE", key(job), ttl_s, "GT") for job in jobs for key in kinds])
 
     async def is_time_to_tidy(self, every_s: int) -> bool:
-        """Whether nobody has looked for stray files for so long; now the caller does."""
+        """Tell whether no process looked for stray files for that time; if so the caller is to do it now."""
         return await self._link("SET", keys.TIDIED, 1, "NX", "EX", every_s) is not None
 
     async def now_ms(self) -> int:
-        """Return Redis' own time."""
+        """Return the server's time."""
         return await self._link.now_ms()
 
 
 class BatchWatch:
-    """Tells the keeper whether there is anything to do for batches and files."""
+    """Tells the keeper whether batches or files need it."""
 
     def __init__(self, settings: Settings) -> None:
         self._link = Link(settings.redis_url)
 
     def has_work(self, name: str = "") -> bool:
-        """Whether a batch is open, or something is to be forgotten or tidied, and nobody else is at it."""
+        """Tell whether a batch is open, or files are to be forgotten or tidied, and no other keeper has the lease."""
         now = self._link.now_ms()
         batches, retiring, tidied, busy = self._link.many(
             [
@@ -290,7 +291,7 @@ def _pair(refused: Any) -> tuple[str, str] | None:
 
 
 def _counted(record: BatchRecord, by_job: Mapping[str, Sequence[int]]) -> BatchRecord:
-    """A batch with its counts: those it ended with, or of its jobs as they are now."""
+    """Return a batch with its counts: those it ended with, or of its jobs as they are now."""
     if record.counts is not None or record.lines is None:
         return record
     found = [by_job[group.job] for group in record.groups]

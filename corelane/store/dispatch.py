@@ -1,7 +1,7 @@
 """Dispatch: a core's side of the store. Claim under a lease, fetch payloads, commit under the fence, linger.
 
-Used by one worker process on a connection of its own. Nothing here repeats a call: after StoreUnavailable the
-caller goes on with its next claim, and whatever was claimed comes back when its lease lapses.
+One worker process uses it, on a connection of its own. No call is repeated here: after StoreUnavailable the caller goes
+on with its next claim, and claimed work comes back when its lease lapses.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ from corelane.store.link.library import Command, call
 
 log = get_logger(__name__)
 
-#: One blocking pop lasts at most this long, so that the stop flag is seen and the bell stays fresh, in seconds.
+#: Longest time of one blocking pop, in seconds, so that the stop flag is seen and the bell does not expire.
 POP_S = 1
 
 OPEN_STATUSES = (b"queued", b"running")
@@ -30,9 +30,9 @@ OPEN_STATUSES = (b"queued", b"running")
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a core took: refs with the model version each is for, all under one lease.
+    """Refs that a core took under one lease, each with its model version.
 
-    ``small`` holds payloads and options that came along, by the refs' keys.
+    ``small`` holds payloads and options that came in the same reply, by the refs' keys.
     """
 
     lease: str
@@ -41,7 +41,7 @@ class Claim:
 
     @property
     def tokens(self) -> int:
-        """Estimated tokens of all that was taken."""
+        """Return the estimated tokens of all refs."""
         return sum(ref.tokens for ref, _ in self.refs)
 
 
@@ -74,7 +74,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """How much a core may claim: ``tokens``, and up to ``spare`` from lanes and lines not ``met`` there yet."""
+    """How much a core may claim: ``tokens``, and up to ``spare`` from lanes and lines that are not in ``met``."""
 
     tokens: int
     spare: int = 0
@@ -83,7 +83,7 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What came of one trip: stretches refused by lease, jobs that want no more, and the new claim."""
+    """The replies of one trip: how many slices were refused, by lease; jobs that are final; and the new claim."""
 
     refused: dict[str, int]
     closed: set[str]
@@ -111,13 +111,14 @@ class Dispatch:
         looks: Sequence[Look] = (),
         found: Sequence[tuple[str, Ref]] = (),
     ) -> Exchange:
-        """Commit by lease, ask which of ``jobs`` are final, and claim for ``versions`` what has room: one trip.
+        """Commit by lease, ask which of ``jobs`` are final, and claim for ``versions`` as much as has room: one trip.
 
-        ``looks`` are told of on the way, those whose leases still hold; ``found`` are claimed refs, by their leases,
-        with the tokens that they are to be charged from now on.
+        ``looks`` become events of their jobs, if their leases still hold; ``found`` are claimed refs, by their leases,
+        with the tokens that they are charged from now on.
 
-        ``idle`` says that nothing else is in progress: only then are items claimed that failed before; ``laden`` that
-        a document is: then no second one is. Without versions nothing is claimed and the bell stays as it is.
+        ``idle`` says that nothing else is in progress: only then are items claimed that failed before. ``laden`` says
+        that a document is in progress: then no second one is claimed. Without versions nothing is claimed, and the
+        bell stays as it is.
         """
         commands = [self._commit(lease, outcomes) for lease, outcomes in commits.items()]
         commands += [("HGET", keys.job(job), "status") for job in jobs]
@@ -150,16 +151,16 @@ class Dispatch:
         )
 
     def claim(self, versions: Sequence[str], *, linger: bool) -> Claim | None:
-        """A claim by itself, as a core does that has nothing else in progress."""
+        """Claim for a core that has nothing else in progress."""
         room = Room(self._settings.claim_tokens)
         return self.exchange({}, [], versions, room=room, linger=linger, idle=True).claim
 
     def commit(self, lease: str, outcomes: Sequence[Outcome]) -> int:
-        """Commit without taking more; returns the stretches refused because the lease was lost."""
+        """Commit without claiming; return how many slices were refused because the lease was lost."""
         return int(self._link(*self._commit(lease, outcomes)))
 
     def hand_back(self, lease: str, refs: Sequence[tuple[Ref, str]], bell: str) -> None:
-        """Put refs back into the lanes as they were: not started here, so no attempt is counted."""
+        """Put refs back into the lanes as they were; they were not started here, so no attempt is counted."""
         stretches = [
             {"ref": ref.encode(), "version": version, "refs": [ref.encode()], "lost": []} for ref, version in refs
         ]
@@ -167,9 +168,9 @@ class Dispatch:
         self._link.run("return_claim", lease=lease, only_lapsed=False, ttl=ttl, envelope=bell, stretches=stretches)
 
     def fetch(self, claim: Claim) -> list[Stretch]:
-        """Return the items of a claim; refs whose payloads are gone, or cannot be read, are left out.
+        """Return the items of a claim; leave out refs whose payloads are gone or cannot be read.
 
-        Large payloads take one trip for all jobs, contexts that jobs share among their items another.
+        Large payloads take one trip for all jobs, contexts that a job's items share take another.
         """
         payloads = {**claim.small, **self._payloads([ref for ref, _ in claim.refs if ref.key not in claim.small])}
         read: dict[bytes, Options] = {}
@@ -196,7 +197,7 @@ class Dispatch:
         return stretches
 
     def _payloads(self, refs: Sequence[Ref]) -> dict[str, tuple[bytes, bytes]]:
-        """Payloads and options by the refs' keys, as far as they are there."""
+        """Read payloads and options, by the refs' keys, as far as they are there."""
         by_job: dict[str, list[Ref]] = {}
         for ref in refs:
             by_job.setdefault(ref.job, []).append(ref)
@@ -213,7 +214,7 @@ class Dispatch:
         }
 
     def _contexts(self, refs: Sequence[Ref], rows: Sequence[Sequence[Row]]) -> dict[tuple[str, int], str]:
-        """The contexts that jobs share among their items, by job and number."""
+        """Read the contexts that a job's items share, by job and number."""
         needed: dict[str, set[int]] = {}
         for ref, its_rows in zip(refs, rows, strict=True):
             if numbers := {row[2] for row in its_rows if isinstance(row[2], int)}:
@@ -229,26 +230,26 @@ class Dispatch:
         }
 
     def origins(self, jobs: Sequence[str]) -> dict[str, Origin]:
-        """Where jobs came from; one trip."""
+        """Read the request ids and traces that jobs came with, in one trip."""
         replies = self._link.many([("HMGET", keys.job(job), "request_id", "traceparent") for job in jobs])
         return {
             job: Origin(*((value or b"").decode() for value in reply)) for job, reply in zip(jobs, replies, strict=True)
         }
 
     def wait(self) -> bool:
-        """Sleep until a submit wakes this core, at most POP_S; whether it did."""
+        """Sleep until a submit wakes this core, for POP_S at most; return whether it did."""
         return self._link("BLPOP", keys.wake(self._core), POP_S) is not None
 
     def sleep(self) -> None:
-        """Let this core's bell be rung again; for a drain that ends without having claimed."""
+        """Let this core's bell be rung again, at the end of a drain that claimed nothing."""
         self._link.many([("DEL", keys.bell(self._core), keys.wake(self._core))])
 
     def leave(self, versions: Sequence[str], bell: str) -> None:
-        """Say that this core takes no more; what waits for it is rung for elsewhere."""
+        """Announce that this core claims no more, and ring other cores for the work that waits."""
         self._link.run("leave", core=self._core, envelope=bell, versions=versions)
 
     def wake(self, bell: str) -> None:
-        """Ring this core, whatever bell a predecessor left behind."""
+        """Ring this core, also if the process before it left a bell behind."""
         self._link.run("wake", core=self._core, envelope=bell)
 
     def close(self) -> None:
@@ -266,7 +267,7 @@ class Dispatch:
 
 
 def _tellings(looks: Sequence[Look]) -> Iterator[Command]:
-    """The commands that tell of what was found so far, one a lease."""
+    """Build the commands that write the best answers so far, one a lease."""
     for lease in dict.fromkeys(look.lease for look in looks):
         own = [look for look in looks if look.lease == lease]
         items = [(look.ref.job, look.ref.first) for look in own]

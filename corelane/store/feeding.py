@@ -1,8 +1,8 @@
-"""Feeding: the items of large jobs stand in files and come into Redis slice after slice, as cores answer them.
+"""Feeding: the items of large jobs are in files, and come into Redis slice after slice, as cores answer them.
 
-So a job of millions of items takes no more of Redis' memory than its slices in progress and the results nobody has
-dropped yet. A feeder may die anywhere: how far a job was fed is written in the step that puts its slices into the
-lanes, and payloads written again are the same.
+So a job of millions of items takes no more of Redis' memory than its slices in progress and the results that were not
+dropped yet. A feeder may die at any point: the step that puts slices into the lanes also writes how far the job was
+fed, and payloads that are written again are the same.
 """
 
 from collections.abc import Sequence
@@ -26,10 +26,10 @@ from corelane.store.link.library import call
 #: Estimated tokens fed in one step; a step takes some 10 ms.
 STEP_TOKENS = 262_144
 
-#: A feeder that has not shown itself for so long is dead, in milliseconds.
+#: The right to feed; a keeper that has not extended it for so long is taken for dead.
 FEEDER = Lease(keys.FEEDER, ttl_ms=5_000)
 
-#: Files that no job knows, any more or yet, are left alone for so long: one may be on its way, in seconds.
+#: A file that belongs to no job is kept for so long, in seconds: its job may be about to be submitted.
 STRAY_AGE_S = 3600
 
 FIELDS = ("status", "file", "fed", "fed_bytes", "fed_tokens", "total", "left", "owner", "priority", "succeeded")
@@ -56,18 +56,18 @@ class Feed:
 
     @property
     def room_items(self) -> int:
-        """Items that may be fed before its reader has to drop results."""
+        """Return how many items may be fed before the job's reader has to drop results."""
         return self.total if self.results_window is None else self.results_window - (self.fed - self.dropped)
 
     @property
     def waiting_tokens(self) -> int:
-        """Tokens fed and not answered, by the average of what was fed."""
+        """Estimate the tokens that are fed and not answered, by the average item that was fed."""
         waiting = self.fed - (self.total - self.left)
         return waiting * self.fed_tokens // self.fed if self.fed else 0
 
 
 class Feeder:
-    """Feeds jobs one step at a time. Any number may run; ``take_turn`` sees to it that one does."""
+    """Feeds jobs one step at a time. Any number may run; the one that has the lease feeds."""
 
     def __init__(self, settings: Settings, bell: str) -> None:
         """``bell`` is the message that rings a core (see ``corelane.broker.app.bell_envelope``)."""
@@ -76,26 +76,26 @@ class Feeder:
         self._link = Link(settings.redis_url)
 
     def has_work(self, name: str = "") -> bool:
-        """Whether a job waits for a feeder that is alive, or for this one."""
+        """Tell whether a job is to be fed and no other feeder has the lease."""
         jobs, feeder = self._link.many([("ZCARD", keys.FEEDS), ("GET", FEEDER.key)])
         return bool(jobs) and feeder in (None, name.encode())
 
     def take_turn(self, name: str) -> bool:
-        """Become, or stay, the one that feeds."""
+        """Take or extend the lease; return whether this process feeds."""
         fence, _ = self._link.many([FEEDER.take(name), call("note_round", name="feeding")])
         return bool(fence)
 
     def end_turn(self, name: str) -> None:
-        """Let another feed."""
+        """Let another process feed."""
         self._link(*FEEDER.release(name))
 
     def jobs(self) -> list[str]:
-        """Jobs that are not fed to their end, oldest first."""
+        """Return the jobs that are not fed to their end, oldest first."""
         return [job.decode() for job in self._link("ZRANGE", keys.FEEDS, 0, -1)]
 
     def feed(self, job: str) -> bool:
-        """One step of a job, if its slices in progress leave room; whether anything was fed."""
-        feed = self._look(job)
+        """Feed one step of a job, if its slices in progress leave room; return whether anything was fed."""
+        feed = self._read(job)
         if feed is None or not feed.is_open or feed.fed == feed.total:
             self._let_go(job)
             return False
@@ -114,7 +114,7 @@ class Feeder:
         return self._feed_lines(feed, lines)
 
     def remove_strays(self) -> None:
-        """Delete old files of which no job knows; their age is told by the file system's clock, not the host's."""
+        """Delete old files that belong to no job; the file system's clock tells their age, not the host's."""
         files = list(self._settings.files_root.glob("job_*"))
         if not files:
             return
@@ -131,7 +131,7 @@ class Feeder:
             if not is_known:
                 path.unlink(missing_ok=True)
 
-    def _feed_lines(self, feed: Feed, lines: Sequence["Line"]) -> bool:
+    def _feed_lines(self, feed: Feed, lines: Sequence["ItemLine"]) -> bool:
         settings = self._settings
         slices = list(cut_slices([line.tokens for line in lines], settings.slice_items, settings.slice_tokens))
         payload: list[Any] = ["HSET", keys.payloads(feed.job)]
@@ -154,7 +154,7 @@ class Feeder:
         )
         return bool(reply == 1)
 
-    def _look(self, job: str) -> Feed | None:
+    def _read(self, job: str) -> Feed | None:
         values = self._link("HMGET", keys.job(job), *FIELDS, *WINDOW_FIELDS)
         if values[0] is None:
             return None
@@ -178,11 +178,13 @@ class Feeder:
         )
 
     def _let_go(self, job: str) -> None:
-        """A job that needs no feeding any more. It comes here again when it is final, deleted or forgotten: then
-        payloads that came too late go, and its file unless a retry could ask for items in it.
+        """Feed a job no more.
+
+        This is called again when the job is final, deleted or forgotten: then payloads that came too late expire, and
+        its file is deleted unless a retry could ask for items in it.
         """
         self._link("ZREM", keys.FEEDS, job)
-        feed = self._look(job)
+        feed = self._read(job)
         if feed is not None and feed.is_open:
             return
         self._link("EXPIRE", keys.payloads(job), self._settings.results_ttl_s, "NX")
@@ -191,8 +193,8 @@ class Feeder:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """One item of a file: its row, its cost, and the offset where its line ends."""
+class ItemLine:
+    """One item of a file: its row, its tokens, and the offset where its line ends."""
 
     row: tuple[str | None, str, str | int]
     tokens: int
@@ -200,19 +202,19 @@ class Line:
 
 
 def encode_line(row: tuple[str | None, str, str | int], tokens: int) -> bytes:
-    """An item as a line of a file."""
+    """Return an item as a line of a file."""
     return orjson.dumps((*row, tokens), option=orjson.OPT_APPEND_NEWLINE)
 
 
-def read_lines(path: Path, start_bytes: int, most_tokens: int, most_items: int) -> list[Line]:
-    """Items from an offset on, until they cost enough, are enough, or the file ends."""
-    lines: list[Line] = []
+def read_lines(path: Path, start_bytes: int, most_tokens: int, most_items: int) -> list[ItemLine]:
+    """Read items from an offset on, up to a number of tokens or items, or to the end of the file."""
+    lines: list[ItemLine] = []
     with path.open("rb") as file:
         file.seek(start_bytes)
         end = start_bytes
         while most_tokens > 0 and len(lines) < most_items and (text := file.readline()):
             end += len(text)
             item_id, question, context, tokens = orjson.loads(text)
-            lines.append(Line((item_id, question, context), tokens, end))
+            lines.append(ItemLine((item_id, question, context), tokens, end))
             most_tokens -= tokens
     return lines

@@ -1,4 +1,4 @@
-"""What is known of files: whose they are, what for, how large, how long they are kept. Their content is not here."""
+"""The records of files: owner, purpose, size, and how long they are kept. Their content is in the storage of files."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,16 +6,16 @@ from typing import Any, Literal, cast
 
 from corelane.domain.batches import FileObject, Purpose
 from corelane.store import keys
-from corelane.store.link.surface import CommonLink, pairs
+from corelane.store.link.surface import CommonLink, texts
 
-#: Files and batches that are forgotten in one round of the keeper.
+#: Files and batches that the keeper forgets in one round.
 RETIRED_PER_ROUND = 100
 
 #: A file whose content could not be deleted is tried again after this, in milliseconds.
 RETIRE_AGAIN_MS = 60_000
 
-#: Files looked at in one trip, where only those of one purpose are asked for.
-LOOK_FILES = 500
+#: Files read in one trip.
+TRIP_FILES = 500
 
 Order = Literal["asc", "desc"]
 
@@ -34,8 +34,8 @@ class FileRecord:
 
     @classmethod
     def parse(cls, file: str, raw: Sequence[Any]) -> "FileRecord":
-        """A file's hash as a record."""
-        values = {key.decode(): value.decode() for key, value in pairs(raw)}
+        """Read a file's hash."""
+        values = texts(raw)
         return cls(
             id=file,
             owner=values["owner"],
@@ -47,7 +47,7 @@ class FileRecord:
         )
 
     def describe(self) -> FileObject:
-        """The file as callers see it."""
+        """Return the file as callers see it."""
         return FileObject(
             id=self.id,
             bytes=self.size,
@@ -59,7 +59,7 @@ class FileRecord:
 
 
 def file_fields(purpose: Purpose, filename: str, size: int) -> list[str]:
-    """What is stored of a file besides its owner and times, as names and values by turns."""
+    """Return the stored fields of a file, except its owner and times, as names each followed by its value."""
     return ["purpose", purpose, "filename", filename, "bytes", str(size)]
 
 
@@ -70,31 +70,31 @@ class FileStore:
         self._link = link
 
     async def keep(self, file: str, owner: str, ttl_s: int, fields: list[str]) -> None:
-        """A file, whole in its storage, is known from now on."""
+        """Register a file whose content is complete in the storage."""
         await self._link.run("keep_file", file=file, owner=owner, ttl_ms=ttl_s * 1000, fields=fields)
 
     async def get(self, file: str) -> FileRecord | None:
-        """A file, or None if there is none (any more)."""
+        """Read a file; return None if there is none, or no longer."""
         raw = await self._link("HGETALL", keys.file(file))
         return FileRecord.parse(file, raw) if raw else None
 
     async def page(
         self, owner: str, after: str | None, limit: int, order: Order, purpose: str | None
     ) -> list[FileRecord]:
-        """An owner's files behind one of them, ``limit`` at most."""
+        """Read an owner's files after one of them, ``limit`` at most."""
         found: list[FileRecord] = []
         while len(found) < limit:
-            ids = await owned_ids(self._link, keys.files(owner), after, LOOK_FILES, order)
+            ids = await owned_ids(self._link, keys.files(owner), after, TRIP_FILES, order)
             raws = await self._link.many([("HGETALL", keys.file(each)) for each in ids])
             records = [FileRecord.parse(each, raw) for each, raw in zip(ids, raws, strict=True) if raw]
             found += [record for record in records if purpose is None or record.purpose == purpose]
-            if len(ids) < LOOK_FILES:
+            if len(ids) < TRIP_FILES:
                 break
             after = ids[-1]
         return found[:limit]
 
     async def forget(self, record: FileRecord) -> None:
-        """A file is known no more; its content is to be deleted, then ``retired`` is to be told."""
+        """Forget a file. The caller then deletes its content and calls ``retired``."""
         await self._link.many(
             [
                 ("ZADD", keys.RETIRING, 0, record.id),
@@ -104,7 +104,7 @@ class FileStore:
         )
 
     async def retire(self) -> list[str]:
-        """Files and batches whose time is over are known no more; their ids. Of files the content is still there."""
+        """Forget files and batches whose time is over, and return their ids. The content of files is still there."""
         now = await self._link.now_ms()
         due = await self._link("ZRANGEBYSCORE", keys.RETIRING, "-inf", now, "LIMIT", 0, RETIRED_PER_ROUND)
         ids = [each.decode() for each in due]
@@ -120,7 +120,7 @@ class FileStore:
         return ids
 
     async def retired(self, done: list[str], failed: list[str]) -> None:
-        """Nothing is left of the first; the others' content could not be deleted yet."""
+        """Note the files whose content is deleted, and those whose content could not be deleted yet."""
         again = await self._link.now_ms() + RETIRE_AGAIN_MS
         if done:
             await self._link("ZREM", keys.RETIRING, *done)
@@ -128,12 +128,12 @@ class FileStore:
             await self._link("ZADD", keys.RETIRING, *(part for each in failed for part in (again, each)))
 
     async def known(self, files: list[str]) -> list[bool]:
-        """Which of these files are known."""
+        """Tell of each file whether it is registered."""
         return [bool(each) for each in await self._link.many([("EXISTS", keys.file(file)) for file in files])]
 
 
 async def owned_ids(link: CommonLink, key: str, after: str | None, limit: int, order: Order) -> list[str]:
-    """Ids in an owner's list behind one of them, which need not be there any more; ids sort by their time."""
+    """Read ids in an owner's list after one of them, which may be gone; ids sort by their time."""
     if order == "desc":
         command = ("ZREVRANGEBYLEX", key, "+" if after is None else f"({after}", "-")
     else:

@@ -1,4 +1,4 @@
-"""The fleet: what cores announce of themselves, and how the API and operators read it."""
+"""The fleet: the heartbeats of cores, and how the API and operators read them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,16 +13,17 @@ from corelane.errors import NotReady, VersionNotReady
 from corelane.settings import Settings
 from corelane.store import keys
 from corelane.store.link.blocking import Link
-from corelane.store.link.surface import CommonLink, flatten, pairs, to_ms
+from corelane.store.link.surface import CommonLink, flatten, pairs, texts, to_ms
 
 #: A core that has been silent for longer than this is no longer listed, in milliseconds (an hour).
 FORGET_CORE_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
-class Pulse:
-    """What a heartbeat hears back: the revision of the plan of placements, and which of its versions Redis does not
-    know, as after it came back empty.
+class BeatReply:
+    """The reply to a heartbeat: the revision of the placements, and which of the core's versions Redis does not know.
+
+    Redis knows none after it came back empty.
     """
 
     revision: str
@@ -30,7 +31,7 @@ class Pulse:
 
 
 class Announcer:
-    """A core's heartbeat. It has a connection of its own, so that a blocking pop never delays it."""
+    """Sends a core's heartbeat, on a connection of its own, so that a blocking pop never delays it."""
 
     def __init__(self, settings: Settings, core: str) -> None:
         self._core = core
@@ -45,8 +46,8 @@ class Announcer:
         speed: Speed | None = None,
         *,
         is_out: bool = False,
-    ) -> Pulse:
-        """Renew the core, how fast it is, what it holds, and its leases.
+    ) -> BeatReply:
+        """Renew the core's state, speed and versions, and its leases.
 
         ``is_out`` says that it is out of service: no version is to be placed on it.
         """
@@ -60,13 +61,13 @@ class Announcer:
             versions=versions,
             leases=leases,
         )
-        return Pulse(revision.decode(), tuple(version.decode() for version in unknown))
+        return BeatReply(revision.decode(), tuple(version.decode() for version in unknown))
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRecord:
-    """A version known to the fleet: the aliases that mean it with their weights, the cores that hold it now, where it
-    was placed, and its jobs that are not final.
+    """A version that the fleet knows: the aliases that mean it with their weights, the cores that hold it now, its
+    placement, and the number of its jobs that are not final.
     """
 
     version: str
@@ -85,22 +86,19 @@ class Fleet:
         self._link = link
 
     async def cores(self) -> list[dict[str, Any]]:
-        """Every core heard of in the last hour: its heartbeat, or only name and last beat where it is lost."""
+        """Return every core of the last hour: its heartbeat, or only name and time of the last beat if it is lost."""
         now = await self._link.now_ms()
         beats = await self._link("ZRANGEBYSCORE", keys.CORES, now - FORGET_CORE_MS, "+inf", "WITHSCORES")
         names = sorted((name.decode(), int(at)) for name, at in pairs(beats))
         hashes = await self._link.many([("HGETALL", keys.core(name)) for name, _ in names])
-        return [
-            {"core": name, "beat_ms": at, **{key.decode(): value.decode() for key, value in pairs(raw)}}
-            for (name, at), raw in zip(names, hashes, strict=True)
-        ]
+        return [{"core": name, "beat_ms": at, **texts(raw)} for (name, at), raw in zip(names, hashes, strict=True)]
 
     async def models(self) -> list[ModelRecord]:
-        """Every version ever announced, by name, but for those that were unloaded for good."""
+        """Return every version ever announced, by name, except those that were unloaded for good."""
         now = await self._link.now_ms()
         tables = (keys.MODELS, keys.ALIASES, keys.PLACEMENTS, keys.CLOSED, keys.JOB_COUNTS)
         replies = await self._link.many([("HGETALL", key) for key in tables])
-        summaries, aliases, placements, closed, jobs = (_table(reply) for reply in replies)
+        summaries, aliases, placements, closed, jobs = (texts(reply) for reply in replies)
         holders = await self._link.many(
             [("ZRANGEBYSCORE", keys.holders(version), now, "+inf") for version in sorted(summaries)]
         )
@@ -124,12 +122,12 @@ class Fleet:
         return [record for record in records if record.cores or record.open_jobs or not record.is_closed]
 
     async def is_calibrated(self, version: str) -> bool:
-        """Whether a version was announced with scores that are probabilities."""
+        """Tell whether a version was announced with scores that are probabilities."""
         summary = await self._link("HGET", keys.MODELS, version)
         return summary is not None and bool(orjson.loads(summary).get("calibrated"))
 
     async def outlook(self, version: str) -> Outlook | None:
-        """Return what to expect of a version that no living core holds; None if one does."""
+        """Say when a version that no living core holds may be held; return None if one holds it."""
         held, now = await self._link.many([("ZRANGE", keys.holders(version), "-1", "-1", "WITHSCORES"), ("TIME",)])
         now_ms = to_ms(now)
         if held and float(held[1]) >= now_ms:
@@ -139,7 +137,7 @@ class Fleet:
         return look_out(version, placement, [_sight(core, now_ms) for core in await self.cores()])
 
     async def default_cores(self) -> int:
-        """Living cores that hold the default model: of several versions, the fewest."""
+        """Count living cores that hold the default model: of several versions, the fewest."""
         means = await self._link("HGET", keys.ALIASES, DEFAULT_ALIAS)
         if means is None:
             return 0
@@ -149,7 +147,7 @@ class Fleet:
         return min(map(int, counts))
 
     async def tokens(self) -> tuple[dict[str, int], dict[str, int]]:
-        """Estimated tokens that wait, by version, and that are claimed and not yet answered, by core."""
+        """Return estimated tokens that wait, by version, and that are claimed and not answered, by core."""
         versions, cores, waiting, held = await self._link.many(
             [
                 ("HKEYS", keys.MODELS),
@@ -161,12 +159,12 @@ class Fleet:
         return _counts(versions, waiting), _counts(cores, held)
 
     async def ended(self) -> dict[str, int]:
-        """Jobs that became final since the beginning, by status."""
-        return {status: int(count) for status, count in _table(await self._link("HGETALL", keys.END_COUNTS)).items()}
+        """Count jobs that ever became final, by status."""
+        return {status: int(count) for status, count in texts(await self._link("HGETALL", keys.END_COUNTS)).items()}
 
 
 async def require_outlook(fleet: Fleet, model: str, version: str) -> None:
-    """Refuse work for a version that no core holds or will hold; raises NotReady for the default, VersionNotReady."""
+    """Refuse work for a version that no core holds or will hold; raise NotReady for the default, VersionNotReady."""
     outlook = await fleet.outlook(version)
     if outlook is None or outlook.is_expected:
         return
@@ -176,7 +174,7 @@ async def require_outlook(fleet: Fleet, model: str, version: str) -> None:
 
 
 def _sight(core: Mapping[str, Any], now_ms: int) -> CoreSight:
-    """A heartbeat as far as placing versions needs it."""
+    """Read the part of a heartbeat that placing versions needs."""
     models = orjson.loads(core.get("models", "[]"))
     return CoreSight(
         core["core"],
@@ -187,12 +185,7 @@ def _sight(core: Mapping[str, Any], now_ms: int) -> CoreSight:
     )
 
 
-def _table(flat: Sequence[bytes]) -> dict[str, str]:
-    """A hash of texts."""
-    return {key.decode(): value.decode() for key, value in pairs(flat)}
-
-
 def _counts(names: Sequence[bytes], flat: Sequence[bytes]) -> dict[str, int]:
-    """Every name with its count, most of them none."""
+    """Return every name with its count, 0 for most."""
     counts = dict.fromkeys((name.decode() for name in names), 0)
     return counts | {name.decode(): int(count) for name, count in pairs(flat)}

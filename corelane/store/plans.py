@@ -1,4 +1,4 @@
-"""Plans: a worker's view of what is wanted of its core, and its notes on models it loads.
+"""Plans: where versions are wanted, as a worker reads it, and the worker's notes on the models it loads.
 
 Each thread that uses one has its own, on a connection of its own. Every call may be repeated.
 """
@@ -16,17 +16,19 @@ from corelane.store.link.blocking import Link
 from corelane.store.link.lease import Lease
 from corelane.store.link.surface import pairs
 
-#: Loads that ended their process are forgotten after this time, in seconds.
+#: A load that ended its process is forgotten after this time, in seconds.
 LOADING_TTL_S = 600
 
-#: The core whose process is being replaced; it has so long to be ready again before others go on, in seconds.
+#: The right to have one's process replaced: one core of the fleet at a time, which is to be ready again by then.
 RESTARTING = Lease(keys.RESTARTING, ttl_ms=60_000)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Where versions are wanted, the cores in service, and of each version asked about who holds it, the tokens that
-    wait for it and its jobs that are not final; of those wanted on so many cores, where they did not load.
+    """Where versions are wanted, and the cores in service.
+
+    Of each version that was asked about: its holders, the tokens that wait for it and its jobs that are not final; of
+    one that is wanted on a number of cores, where it did not load.
     """
 
     placements: Mapping[str, Placement] = field(default_factory=dict)
@@ -38,7 +40,7 @@ class Plan:
 
 
 class Plans:
-    """Reads the plan, and keeps a core's own notes."""
+    """Reads the plan, and keeps a core's notes."""
 
     def __init__(self, settings: Settings, core: str, bell: str) -> None:
         """``bell`` is the message that rings a core (see ``corelane.broker.app.bell_envelope``)."""
@@ -49,9 +51,9 @@ class Plans:
         self._link = Link(settings.redis_url)
 
     def read(self, held: Sequence[str], failed: Collection[str] = ()) -> Plan:
-        """The plan as it stands, with what there is to know of the versions placed and those ``held``.
+        """Read the plan, and the state of the versions that are placed or ``held``.
 
-        Of those that ``failed`` here and are wanted on so many cores, the others are told for as long as a lease.
+        For versions that ``failed`` here and are wanted on a number of cores, tell the other cores, for one lease.
         """
         now = self._link.now_ms()
         kept_since = now - PLACE_KEPT_S * 1000
@@ -92,35 +94,36 @@ class Plans:
             self._link.many([("ZADD", key, until, self._core), ("PEXPIREAT", key, until)])
 
     def named(self, alias: str) -> str | None:
-        """The version that settings of the fleet's workers meant by a name so far."""
+        """Return the version that the settings of the fleet's workers mean by a name so far."""
         version = self._link("HGET", keys.NAMED, alias)
         return None if version is None else str(version.decode())
 
     def announce(self, version: str, summary: Mapping[str, Any], aliases: Sequence[str]) -> None:
-        """Make a version known, and aliases mean it, but for those that were set through the API."""
+        """Make a version known, and make aliases mean it, except those that were set through the API."""
         self._link.run("announce", orjson.dumps(summary), version=version, aliases=aliases)
 
     def begin_load(self, version: str, since_ms: int) -> int:
-        """Note that a load begins; how many such loads ended the process before they ended themselves."""
+        """Note that a load begins; return how many loads of it ended the process before."""
         key = keys.loading(self._core)
         begun, _ = self._link.many([("HINCRBY", key, f"{version}#{since_ms}", 1), ("EXPIRE", key, LOADING_TTL_S)])
         return int(begun) - 1
 
     def end_load(self, version: str, since_ms: int) -> None:
-        """Note that it ended, well or not."""
+        """Note that a load ended, well or not."""
         self._link("HDEL", keys.loading(self._core), f"{version}#{since_ms}")
 
     def take_restart_turn(self) -> bool:
-        """Whether this core's process may be replaced now: one of the fleet at a time, the others serve meanwhile."""
+        """Take the right to have this core's process replaced; return whether this core has it."""
         return bool(self._link(*RESTARTING.take(self._core)))
 
     def end_restart_turn(self) -> None:
-        """Let the next one be replaced, if it was this core's turn."""
+        """Let the next core's process be replaced."""
         self._link(*RESTARTING.release(self._core))
 
     def take_load_turn(self, places: int) -> bool:
-        """Whether this core may load while it serves: so many of its host at a time. Held for as long as a lease; to
-        ask again renews it.
+        """Take one of the host's ``places`` to load while serving; return whether this core has one.
+
+        It is held for one lease; another call extends it.
         """
         turn = {"core": self._core, "host": self._host, "places": places, "lease_ms": self._lease_ms}
         return bool(self._link.run("take_load_turn", **turn))
@@ -130,11 +133,11 @@ class Plans:
         self._link("ZREM", keys.loads(self._host), self._core)
 
     def release(self, version: str) -> None:
-        """This core claims for a version no more; what waits is rung for elsewhere."""
+        """Claim for a version no more, and ring other cores for its work that waits."""
         self._link.run("release", core=self._core, envelope=self._bell, version=version)
 
     def ring(self) -> None:
-        """Have this core's drain look for what changed, if it is not at work anyway."""
+        """Ring this core, so that its drain sees a change, unless it is working."""
         self._link.run("ring", core=self._core, envelope=self._bell)
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""Rollout: what operators change through the API. Where versions are wanted, and what aliases mean.
+"""Rollout: the changes of operators. Where versions are wanted, and what aliases mean.
 
-Only wishes are written here, each in one step; the workers fulfil them between batches and say how far they are in
-their heartbeats. Wishes stay in Redis, so neither a worker's nor Redis' restart forgets them.
+Only the desired state is written here, each change in one step; the workers act on it between batches and report their
+progress in their heartbeats. It stays in Redis, so it survives restarts of workers and of Redis.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from corelane.errors import NotFound, StoreUnavailable, UnknownModel, VersionInU
 from corelane.store import keys
 from corelane.store.link.surface import CommonLink, pairs
 
-#: A placement that others change at the same time is tried again so often.
+#: Attempts at changing a placement that others change at the same time.
 PLACE_ATTEMPTS = 20
 
 
@@ -35,15 +35,16 @@ class Rollout:
     async def load(
         self, version: str, core: str, *, count: int | None = None, lazy: bool = False, manifest: str = ""
     ) -> Placement:
-        """Want a version on a core or on ``all``; asking again has cores try again that failed."""
+        """Want a version on a core or on ``all``; a second call makes cores that failed try again."""
         now = await self._link.now_ms()
         return await self._place(
             version, lambda before: place(before, core, now, count=count, lazy=lazy, manifest=manifest), force=False
         )
 
     async def reload(self, version: str, core: str, *, manifest: str | None = None) -> Placement:
-        """Want a version loaded anew where it is held, on a core or on ``all``; raises UnknownModel, or VersionInUse if
-        it is being unloaded.
+        """Want a version loaded again where it is held, on a core or on ``all``.
+
+        Raise UnknownModel, or VersionInUse if it is being unloaded.
         """
         now = await self._link.now_ms()
         known, closed = await self._link.many([("HEXISTS", keys.MODELS, version), ("HEXISTS", keys.CLOSED, version)])
@@ -54,7 +55,7 @@ class Rollout:
         return await self._place(version, lambda before: reload(before, core, now, manifest=manifest), force=False)
 
     async def unload(self, version: str, core: str, *, force: bool = False) -> Placement:
-        """Want a version no longer on a core or on ``all``; raises UnknownModel, or VersionInUse unless forced."""
+        """Want a version no longer on a core or on ``all``; raise UnknownModel, or VersionInUse unless forced."""
         now = await self._link.now_ms()
         known, placed, holders, jobs = await self._link.many(
             [
@@ -74,7 +75,7 @@ class Rollout:
         return await self._place(version, lambda before: displace(before, core, now, force=force), force=force)
 
     async def aliases(self) -> list[AliasRecord]:
-        """Every alias, by name."""
+        """Return every alias, by name."""
         means, pinned = await self._link.many([("HGETALL", keys.ALIASES), ("SMEMBERS", keys.PINNED)])
         return [
             AliasRecord(alias.decode(), decode_weights(text.decode()), alias in pinned)
@@ -82,7 +83,7 @@ class Rollout:
         ]
 
     async def set_alias(self, alias: str, weights: Weights, *, force: bool = False) -> None:
-        """Make an alias mean versions by weight; raises UnknownModel, VersionInUse or VersionNotReady."""
+        """Make an alias mean versions by weight; raise UnknownModel, VersionInUse or VersionNotReady."""
         versions = [version for version, weight in weights.items() if weight > 0]
         answer = await self._link.run(
             "set_alias", alias=alias, weights=encode_weights(weights), force=force, versions=versions
@@ -100,7 +101,7 @@ class Rollout:
             )
 
     async def unset_alias(self, alias: str) -> dict[str, float]:
-        """Forget an alias that was set here; what it means now, by the settings. Raises NotFound or VersionInUse."""
+        """Forget an alias that was set here; return its meaning by the settings. Raise NotFound or VersionInUse."""
         reason, *rest = (part.decode() for part in await self._link.run("unset_alias", alias=alias))
         if reason == "unset":
             raise NotFound(f"no alias {alias[:120]!r} was set; those of the workers' settings cannot be deleted")
@@ -109,7 +110,7 @@ class Rollout:
         return decode_weights(rest[0]) if rest[0] else {}
 
     async def _place(self, version: str, change: Callable[[Placement], Placement], *, force: bool) -> Placement:
-        """Change a placement as it stands; again if somebody else was faster."""
+        """Change the present placement; try again if another caller changed it meanwhile."""
         for _ in range(PLACE_ATTEMPTS):
             before = (await self._link("HGET", keys.PLACEMENTS, version) or b"").decode()
             after = change(Placement.model_validate_json(before) if before else UNPLACED)

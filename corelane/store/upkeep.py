@@ -1,4 +1,4 @@
-"""Upkeep: the keeper's side of the store. Returns lapsed leases, ends what expires, finds cores that sleep on work."""
+"""Upkeep: the keeper's side of the store. It returns lapsed leases, ends jobs that expire and rings sleeping cores."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -23,20 +23,19 @@ from corelane.store.link.surface import pairs
 
 log = get_logger(__name__)
 
-#: Leases looked at in one sweep; the rest follow a sweep later.
+#: Leases returned in one sweep; the rest follow in the next.
 LEASES_PER_SWEEP = 100
 
-#: Jobs forgotten in one sweep; the rest follow a sweep later.
+#: Jobs forgotten in one sweep; the rest follow in the next.
 FORGOTTEN_PER_SWEEP = 2000
 
-#: What has no end of its own is looked through this often, in seconds, and so much of each kind at a time.
+#: Entries without an expiry of their own are pruned this often, in seconds, and so many of each kind at a time.
 PRUNE_S, PRUNED_AT_ONCE = 30, 1000
 
-
-#: Ends of jobs told at a time.
+#: Ends of jobs read at a time.
 ENDED_AT_A_TIME = 500
 
-#: What is told of a job's end, in the order of ``take_ended``; numbers, unless they are texts.
+#: The fields of a job's end, in the order of ``take_ended``; numbers, unless they are in ENDED_TEXTS.
 ENDED_FIELDS = (
     *("job_id", "status", "owner", "version"),
     *("total", "succeeded", "failed", "canceled", "expired", "created_ms", "started_ms", "finished_ms", "request_id"),
@@ -45,7 +44,7 @@ ENDED_TEXTS = frozenset({"job_id", "status", "owner", "version", "request_id"})
 
 
 class Upkeep:
-    """What must be done now and then so that nothing is lost. Every call may be repeated, by several keepers too."""
+    """The keeper's regular work. Every call may be repeated, by several keepers too."""
 
     def __init__(self, settings: Settings, bell: str) -> None:
         """``bell`` is the message that rings a core (see ``corelane.broker.app.bell_envelope``)."""
@@ -54,7 +53,7 @@ class Upkeep:
         self._link = Link(settings.redis_url)
 
     def return_lapsed(self) -> int:
-        """Return every lapsed lease to the lanes; the stretches taken back."""
+        """Return lapsed leases to the lanes, and how many slices that were."""
         leases = self._link("ZRANGEBYSCORE", keys.LEASES, "-inf", self._link.now_ms(), "LIMIT", 0, LEASES_PER_SWEEP)
         returned = sum(self._return(lease.decode(), only_lapsed=True) for lease in leases)
         if returned:
@@ -62,24 +61,24 @@ class Upkeep:
         return returned
 
     def return_own(self, core: str) -> int:
-        """Return all leases of a core whose process is known to be gone; for its successor."""
+        """Return all leases of a core whose process is known to be gone; its successor calls this."""
         leases = [lease.decode() for lease in self._link("ZRANGE", keys.LEASES, 0, -1)]
         return sum(self._return(lease, only_lapsed=False) for lease in leases if lease.rpartition("#")[0] == core)
 
     def tend(self) -> list[str]:
-        """End jobs whose time is over; the names of cores that must be rung for."""
+        """End jobs whose time is over; return the names of cores that must be rung."""
         grace_ms, ttl = int(self._settings.bell_grace_s * 1000), self._settings.results_ttl_s
         return [core.decode() for core in self._link.run("tend", grace_ms=grace_ms, ttl=ttl)]
 
     def forget(self) -> int:
-        """Clear up after jobs whose time to be kept is over; how many. Now and then, after cores, hosts and owners."""
+        """Forget jobs whose time to be kept is over, and return how many; every PRUNE_S, prune as well."""
         forgotten = int(self._link.run("forget", gone_ttl_s=self._settings.gone_ttl_s, most=FORGOTTEN_PER_SWEEP))
         if self._link("SET", keys.PRUNED, 1, "NX", "EX", PRUNE_S) is not None:
             self.prune()
         return forgotten
 
     def prune(self) -> int:
-        """Remove what is of no more use and has no end of its own; the refs of ended jobs that were dropped."""
+        """Remove useless entries that have no expiry of their own; return how many refs of ended jobs were dropped."""
         dropped = self._link.run(
             "prune",
             silent_ms=FORGET_CORE_MS,
@@ -90,7 +89,7 @@ class Upkeep:
         return int(dropped)
 
     def went_round(self) -> None:
-        """Note that a sweep was done, for those who ask whether anybody sweeps."""
+        """Note that a sweep was done, so that a missing keeper is noticed."""
         self._link.run("note_round", name="sweeps")
 
     def drop_libraries(self) -> None:
@@ -102,24 +101,24 @@ class Upkeep:
             self._link.many([("FUNCTION", "DELETE", name) for name in names])
 
     def ended(self) -> list[dict[str, str | int]]:
-        """Jobs that became final since any keeper last asked, each told once; what a deleted job had is left out."""
-        told = []
+        """Return jobs that became final since any keeper last asked, each once; a deleted job lacks fields."""
+        ends = []
         while replies := self._link.run("take_ended", most=ENDED_AT_A_TIME):
-            told += [_told(reply) for reply in replies]
+            ends += [_parse_end(reply) for reply in replies]
             if len(replies) < ENDED_AT_A_TIME:
                 break
-        return told
+        return ends
 
     def _return(self, lease: str, *, only_lapsed: bool) -> int:
         held = self._link("HGETALL", keys.claim(lease))
         stretches = []
-        for place, text in pairs(held):
+        for member, text in pairs(held):
             try:
                 ref = Ref.decode(text.decode())
             except ValueError:
-                # Nothing of ours wrote it; kept, it would stop every sweep.
+                # No process of ours wrote it. If it were kept, it would stop every sweep.
                 log.error("ref_unreadable", lease=lease, ref=text[:200].decode(errors="replace"))
-                self._link("HDEL", keys.claim(lease), place)
+                self._link("HDEL", keys.claim(lease), member)
                 continue
             stretches.append(self._stretch(ref))
         returned = self._link.run(
@@ -133,7 +132,7 @@ class Upkeep:
         return int(returned)
 
     def _stretch(self, ref: Ref) -> dict[str, Any]:
-        """What becomes of one stretch: single items with one attempt more, or the end of the road."""
+        """Decide about one lost slice: its items come back singly with one attempt more, or fail after the last."""
         version, payload = self._link.many(
             [
                 ("HGET", keys.job(ref.job), "version"),
@@ -150,7 +149,7 @@ class Upkeep:
 
 
 def lost_results(ref: Ref, payload: bytes | None) -> list[tuple[str, str]]:
-    """Each item of a stretch that outlived its attempts, as (index, its stored results)."""
+    """Build the results of a slice whose attempts are used up, as pairs of an index and its stored results."""
     ids = slice_ids(payload)
     error = WorkerLost(f"the worker died or was lost in each of {ref.attempt} attempts at this item")
     return [
@@ -168,7 +167,7 @@ def _id_at(ids: Sequence[str | None], position: int) -> str | None:
     return ids[position] if position < len(ids) else None
 
 
-def _told(values: Sequence[bytes | None]) -> dict[str, str | int]:
-    """What the store says of one job's end."""
+def _parse_end(values: Sequence[bytes | None]) -> dict[str, str | int]:
+    """Read the fields of one job's end."""
     given = {name: value.decode() for name, value in zip(ENDED_FIELDS, values, strict=True) if value is not None}
     return {name: value if name in ENDED_TEXTS else int(value) for name, value in given.items()}

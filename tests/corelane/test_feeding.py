@@ -79,7 +79,7 @@ def test_feeder_that_died_between_payloads_and_lanes_costs_nothing(bench: Bench)
     job, _ = submit_upload(bench, 500)
     bench.raw.hset(f"cl:in:{{{job}}}", "0", "half a payload")
     first, second = feeder_of(bench), feeder_of(bench)
-    feed = first._look(job)
+    feed = first._read(job)
     assert feed is not None
     assert second.feed(job)
     waiting = bench.waiting()

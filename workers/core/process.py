@@ -26,7 +26,7 @@ from corelane.errors import CoreBusy, CoreLost, RuntimeLost, Unavailable
 from corelane.log import Outage, get_logger
 from corelane.settings import Settings
 from corelane.store.dispatch import Dispatch
-from corelane.store.fleet import Announcer, Pulse
+from corelane.store.fleet import Announcer, BeatReply
 from corelane.store.plans import Plans
 from corelane.store.upkeep import Upkeep
 from workers.core.faults import FaultRecord, after_fault, after_start
@@ -242,7 +242,7 @@ class CoreProcess:
                 # Without a heartbeat this core's leases lapse and its work is lost to it: log, and go on beating.
                 log.exception("heartbeat_failed")
 
-    def _beat(self) -> Pulse:
+    def _beat(self) -> BeatReply:
         """Send one heartbeat; return what it hears back."""
         stuck = self.vitals.is_stuck(self.settings.stuck_s)
         versions = [] if self.retired else self.versions

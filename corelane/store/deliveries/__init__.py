@@ -1,1 +1,1 @@
-"""Webhook deliveries in the store: what is due, what was posted, and the log of it."""
+"""Webhook deliveries in the store: those that are due, their attempts, and the log of them."""

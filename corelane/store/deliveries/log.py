@@ -1,4 +1,4 @@
-"""Deliveries as the API shows them: those of a subject, one by its id, the dead letters; and one more try."""
+"""Deliveries as the API shows them: of a job or batch, by their ids, dead letters; and one more attempt at one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,13 +8,13 @@ from corelane.store.deliveries.sending import Attempt, Delivery
 from corelane.store.link.surface import CommonLink, pairs
 from corelane.store.overdue import Waits, read_waits
 
-#: Hosts whose lines are counted for a scrape; beyond it the count is a lower bound.
+#: Hosts whose deliveries are counted for a scrape; with more hosts the count is a lower bound.
 COUNTED_HOSTS = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedDelivery:
-    """A delivery with its log. ``next_ms`` is when it is tried next, None once it is done."""
+    """A delivery with its attempts. ``next_ms`` is the time of the next one, None once it is done."""
 
     delivery: Delivery
     attempts: Sequence[Attempt]
@@ -29,18 +29,19 @@ class DeliveryLog:
         self._link = link
 
     async def get(self, delivery: str) -> LoggedDelivery | None:
-        """One delivery, or None if there is none (any more)."""
+        """Read one delivery; return None if there is none, or no longer."""
         found = await self._read([delivery])
         return found[0] if found else None
 
     async def of(self, subject: str) -> list[LoggedDelivery]:
-        """The deliveries of a subject, in the order of their events."""
+        """Read the deliveries of a job or batch, in the order of their events."""
         ids = await self._link("ZRANGE", keys.deliveries(subject), 0, -1)
         return await self._read([each.decode() for each in ids])
 
     async def dead(self, after_ms: int, after: str, limit: int, owner: str | None = None) -> list[LoggedDelivery]:
-        """Dead letters from the oldest on, those given up after a time, or at it and sorting after an id; of one owner
-        alone, if given.
+        """Read dead letters, oldest first: those given up after a time, or at it with an id after ``after``.
+
+        With an owner only that owner's are read.
         """
         found: list[LoggedDelivery] = []
         while len(found) < limit:
@@ -57,7 +58,7 @@ class DeliveryLog:
         return found[:limit]
 
     async def redeliver(self, delivery: str) -> bool:
-        """Have a delivery tried now, with the same id and bytes; False if there is none. May be repeated."""
+        """Make a delivery due now, with the same id and bytes; return False if there is none. May be repeated."""
         return bool(await self._link.run("redeliver", id=delivery))
 
     async def counts(self) -> tuple[dict[str, int], int, int, int]:
@@ -75,16 +76,16 @@ class DeliveryLog:
         return outcomes, sum(lines), dead, circuits
 
     async def waits(self) -> Waits:
-        """How long deliveries, and what else could go on by itself, have waited for somebody."""
+        """Read how long deliveries and other work that could go on have waited."""
         return await read_waits(self._link)
 
     async def _owned(self, ids: Sequence[str], owner: str) -> list[str]:
-        """Those that are an owner's."""
+        """Choose the deliveries of an owner."""
         owners = await self._link.many([("HGET", keys.delivery(each), "owner") for each in ids])
         return [each for each, found in zip(ids, owners, strict=True) if found == owner.encode()]
 
     async def _read(self, ids: Sequence[str]) -> list[LoggedDelivery]:
-        """Those that are still there, in the same order."""
+        """Read deliveries that are still there, in the same order."""
         hashes = await self._link.many([("HGETALL", keys.delivery(each)) for each in ids])
         logs = await self._link.many([("LRANGE", keys.attempts(each), 0, -1) for each in ids])
         raws = [dict(pairs(flat)) for flat in hashes]

@@ -1,4 +1,4 @@
-"""Deliveries as their sender sees them: which are due, what is posted, and what came of it."""
+"""Deliveries as their sender sees them: those that are due, their bytes, and the outcome of each attempt."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,16 +12,15 @@ from corelane.store.jobs.records import JobRecord
 from corelane.store.link.blocking import Link
 from corelane.store.link.surface import pairs
 
-#: A delivery that was handed out is due again after this time unless its sender holds it, in seconds: what a killed
-#: sender had under way goes out again within five, however long an attempt may take.
+#: A delivery that was handed out is due again after this time unless its sender holds it, in seconds: deliveries of a
+#: killed sender go out again within five, however long an attempt may take.
 LEASE_S = 3.0
 
-#: A sender holds what it has under way this often, in seconds.
+#: A sender holds the deliveries it has under way this often, in seconds.
 HOLD_S = 0.75
 
-#: A sender that has nothing to do looks again when something is due, after this at the latest, in seconds; whatever
-#: changes wakes it before.
-LOOK_S, LEAST_LOOK_S = 1.0, 0.01
+#: Longest and shortest time that an idle sender waits before it asks again, in seconds; a change wakes it before.
+POLL_S, LEAST_POLL_S = 1.0, 0.01
 
 State = Literal["pending", "delivered", "gone", "dead"]
 
@@ -30,8 +29,8 @@ State = Literal["pending", "delivered", "gone", "dead"]
 class Delivery:
     """One event for one receiver; ``id`` and the payload stay the same over all attempts.
 
-    ``tries`` counts the attempts of this round, ``attempts`` those before a redelivery as well. Until the payload is
-    fixed, ``data`` holds the event's data as JSON, or ``job`` the job as it stood.
+    ``tries`` counts the attempts since the last redelivery, ``attempts`` all. Until the payload is fixed, ``data``
+    holds the event's data as JSON, or ``job`` the job as it stood.
     """
 
     id: str
@@ -51,7 +50,7 @@ class Delivery:
 
     @classmethod
     def parse(cls, delivery: str, raw: Mapping[bytes, bytes]) -> "Delivery":
-        """A delivery's hash as a record."""
+        """Read a delivery's hash."""
         text = {key.decode(): value.decode() for key, value in raw.items() if key not in (b"payload", b"data")}
         record = text.get("record")
         facts = {} if record is None else {k.encode(): str(v).encode() for k, v in orjson.loads(record).items()}
@@ -75,7 +74,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt as the log keeps it; ``status`` is 0 if the receiver gave none."""
+    """One attempt as it is logged; ``status`` is 0 if the receiver gave none."""
 
     at_ms: int
     status: int
@@ -89,40 +88,40 @@ class Attempt:
         return cls(*orjson.loads(text))
 
     def encode(self) -> bytes:
-        """The text that stands in the log."""
+        """Return the text that is logged."""
         return orjson.dumps((self.at_ms, self.status, self.duration_ms, self.error, self.snippet))
 
 
 class DeliveryStore:
-    """Hands out due deliveries and keeps what came of them. Not thread-safe: one for each thread."""
+    """Hands out due deliveries and keeps their outcomes. Not thread-safe: one for each thread."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._link = Link(settings.redis_url)
 
     def take(self, limit: int, lease_s: float = LEASE_S) -> list[str]:
-        """Ids of deliveries to try now, at most so many; each is handed out again unless it is held or reported."""
+        """Return ids of deliveries to try now; each is handed out again unless it is held or reported."""
         most = self._settings.webhook_host_threads
         taken = self._link.run("take_due", limit=limit, lease_ms=int(1000 * lease_s), most=most)
         return [delivery.decode() for delivery in taken]
 
     def hold(self, deliveries: Sequence[str]) -> None:
-        """Show that their sender is still at them."""
+        """Show that this sender still works on these deliveries."""
         self._link.run("hold", lease_ms=int(1000 * LEASE_S), deliveries=deliveries)
 
     def wait(self) -> None:
-        """Until something may be due, or a moment is over."""
+        """Wait until a delivery may be due, for a moment at most."""
         first = self._link("ZRANGE", keys.DUE_HOSTS, 0, 0, "WITHSCORES")
-        left_s = (float(first[1]) - self.now_ms()) / 1000 if first else LOOK_S
-        self._link("BLPOP", keys.WAKE_SENDERS, min(LOOK_S, max(LEAST_LOOK_S, left_s)))
+        left_s = (float(first[1]) - self.now_ms()) / 1000 if first else POLL_S
+        self._link("BLPOP", keys.WAKE_SENDERS, min(POLL_S, max(LEAST_POLL_S, left_s)))
 
     def get(self, delivery: str) -> Delivery | None:
-        """A delivery, or None once it is forgotten."""
+        """Read a delivery; return None once it is forgotten."""
         raw = dict(pairs(self._link("HGETALL", keys.delivery(delivery))))
         return Delivery.parse(delivery, raw) if raw else None
 
     def fix(self, delivery: str, payload: bytes) -> bytes | None:
-        """Keep the bytes of an event, and return those that any sender kept first; None if it was forgotten."""
+        """Keep the bytes of an event; return those that any sender kept first, or None if it was forgotten."""
         fixed = self._link.run("fix_payload", payload, id=delivery)
         return None if fixed is None else bytes(fixed)
 
@@ -137,8 +136,10 @@ class DeliveryStore:
         rest_s: float,
         window_s: float,
     ) -> str:
-        """Note an attempt; due again after ``pause_s``, or done, as it is after ``window_s`` in all. Its host rests for
-        ``rest_s``. The state it has now, or nothing if it was forgotten meanwhile.
+        """Note an attempt and return the delivery's new state, or an empty text if it was forgotten meanwhile.
+
+        It is due again after ``pause_s``, unless it is done or ``window_s`` have passed in all. Its host rests for
+        ``rest_s``.
         """
         settings = self._settings
         state = self._link.run(
@@ -159,5 +160,5 @@ class DeliveryStore:
         return str(state.decode())
 
     def now_ms(self) -> int:
-        """Return Redis' own time."""
+        """Return the server's time."""
         return self._link.now_ms()

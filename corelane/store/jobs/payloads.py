@@ -1,4 +1,4 @@
-"""Payloads: a slice's items as they stand in the store until they are answered. Pure.
+"""Payloads: a slice's items as they are stored until they are answered. Pure.
 
 A row is ``[id, question, context]``. A context is stored once: a number refers to the job's own contexts, null to the
 row before in the same slice.
@@ -16,13 +16,13 @@ Row = tuple[str | None, str, str | int]
 
 
 def item_row(item: Item, numbers: Mapping[str, int]) -> Row:
-    """An item as a row; ``numbers`` are the places of the job's contexts by their ids."""
+    """Return an item as a row; ``numbers`` are the numbers of the job's contexts by their ids."""
     context = item.context if item.context_id is None else numbers[item.context_id]
     return item.id, item.question, context if context is not None else ""
 
 
 def encode_slice(rows: Iterable[Row]) -> bytes:
-    """Rows as they are stored."""
+    """Return rows as they are stored."""
     before: str | int | None = None
     stored = []
     for item_id, question, context in rows:
@@ -32,7 +32,7 @@ def encode_slice(rows: Iterable[Row]) -> bytes:
 
 
 def decode_slice(payload: bytes) -> list[Row]:
-    """Return the rows of a slice; raises ValueError where these are no rows, which no process of ours has written."""
+    """Return the rows of a slice; raise ValueError for a payload that no process of ours wrote."""
     rows: list[Row] = []
     for row in _rows(payload):
         item_id, question, context = row
@@ -46,7 +46,7 @@ def decode_slice(payload: bytes) -> list[Row]:
 
 
 def slice_ids(payload: bytes | None) -> Sequence[str | None]:
-    """Return the callers' own ids of a slice's items; none for a payload that is gone or cannot be read."""
+    """Return the callers' own ids of a slice's items; nothing for a payload that is gone or cannot be read."""
     try:
         return [row[0] for row in decode_slice(payload)] if payload else ()
     except ValueError:

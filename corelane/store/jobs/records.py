@@ -1,4 +1,4 @@
-"""A job's record: what Redis holds of it, less its items and results, and how that is shown."""
+"""A job's record: its fields in Redis, without items and results, and how callers see it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from corelane.domain.jobs import Counts, ItemError, Job, JobStatus, JobUrls, Opt
 from corelane.domain.jobs import Promise as PromiseOnTheWire
 from corelane.store.jobs.admission import Promise
 
-#: Fields of a job's hash that may be missing, and are taken as they are.
+#: Fields of a job's hash that may be missing, and need no conversion but to text or number.
 TEXTS = ("name", "retry_of", "asked", "webhook_url", "webhook_events", "file")
 NUMBERS = ("started_ms", "finished_ms", "expires_ms", "dropped", "keep_s", "kept_until_ms", "fed", "results_window")
 
@@ -29,7 +29,7 @@ class PromiseRecord:
 
     @classmethod
     def of(cls, promise: Promise) -> "PromiseRecord":
-        """A promise just made."""
+        """Write a promise that was just made."""
         if promise.forecast is None:
             return cls(promise.position, promise.tokens_ahead)
         times = (promise.forecast.expected_s, promise.forecast.earliest_s, promise.forecast.latest_s)
@@ -41,12 +41,12 @@ class PromiseRecord:
         return cls(*orjson.loads(text))
 
     def encode(self) -> str:
-        """The text that stands in the store."""
+        """Return the text that is stored."""
         times = (self.expected_ms, self.earliest_ms, self.latest_ms)
         return orjson.dumps((self.position, self.tokens_ahead, *times)).decode()
 
     def describe(self, created_ms: int) -> PromiseOnTheWire:
-        """The promise as callers see it."""
+        """Return the promise as callers see it."""
         times = (self.expected_ms, self.earliest_ms, self.latest_ms)
         finish_at, earliest_at, latest_at = (None if ms is None else iso_time(created_ms + ms) for ms in times)
         return PromiseOnTheWire(
@@ -90,16 +90,16 @@ class JobRecord:
     webhook_events: str | None = None
     keep_s: int | None = None
     kept_until_ms: int | None = None
-    #: The file its items stand in, if they were sent as lines, and how many of them were fed from it.
+    #: The file of its items, if they were sent as lines, and how many of them were fed from it.
     file: str | None = None
     fed: int = 0
     results_window: int | None = None
-    #: What stood under the indexes of the first items when the job was read; empty if nobody looked.
+    #: The stored results of the first items when the job was read; empty if they were not read.
     first_results: Sequence[bytes | None] = ()
 
     @classmethod
     def parse(cls, job: str, raw: dict[bytes, bytes], first_results: Sequence[bytes | None] = ()) -> "JobRecord":
-        """A job's hash as a record."""
+        """Read a job's hash."""
         values = {key.decode(): value for key, value in raw.items()}
         known: dict[str, Any] = {name: values[name].decode() for name in TEXTS if name in values}
         known |= {name: int(values[name]) for name in NUMBERS if name in values}
@@ -125,7 +125,7 @@ class JobRecord:
         )
 
     def describe(self) -> Job:
-        """The job as callers see it, without results. Addresses are relative to the service."""
+        """Return the job as callers see it, without results. Addresses are relative to the service."""
         home = f"/v1/jobs/{self.id}"
         return Job(
             id=self.id,

@@ -38,7 +38,7 @@ from benchmarks.simulated_cores import (  # noqa: E402
 from corelane.domain.costs import LEAST_TOKENS  # noqa: E402
 from corelane.engine.null import NullRunner  # noqa: E402
 from corelane.settings import Settings  # noqa: E402
-from corelane.store.dispatch import Dispatch  # noqa: E402
+from corelane.store.dispatch import Dispatch, Room  # noqa: E402
 from corelane.store.jobs.store import JobStore  # noqa: E402
 from corelane.store.link.library import read_library  # noqa: E402
 
@@ -172,7 +172,8 @@ def claim_us(raw: redis.Redis, settings: Settings, version: str, *, finds: bool)
     raw.slowlog_reset()
     for n in range(CLAIMS):
         dispatch = Dispatch(settings, f"idle/{n}")
-        if (dispatch.claim([version], linger=True) is not None) is not finds:
+        claim = dispatch.exchange({}, [], [version], room=Room(settings.claim_tokens), linger=True, idle=True).claim
+        if (claim is not None) is not finds:
             raise RuntimeError("the lanes do not hold what this measures")
         dispatch.close()
     return function_times(raw, CLAIMS)["claim"]["us"]

@@ -28,7 +28,7 @@ from benchmarks.queue_plane import Connection, job_body
 from benchmarks.runs import QUICK, is_quick, keep
 from corelane.cli.redis_server import find_server, server_argv
 from corelane.settings import Settings
-from corelane.store.dispatch import Dispatch, Outcome
+from corelane.store.dispatch import Dispatch, Outcome, Room
 from corelane.store.fleet import Announcer
 from corelane.store.plans import Plans
 
@@ -67,12 +67,12 @@ def work(settings: Settings, commits: queue.SimpleQueue[float], stop: threading.
     """Be a core: answer whatever comes after 10 ms, and tell when each commit was done."""
     announcer, core = Announcer(settings, "bench/0"), Dispatch(settings, "bench/0")
     Plans(settings, "bench/0", "").announce(VERSION, {}, ["default"])
-    beaten = 0.0
+    room, beaten = Room(settings.claim_tokens), 0.0
     while not stop.is_set():
         if time.monotonic() - beaten > 1:
             announcer.beat({"state": "idle"}, [VERSION], [])
             beaten = time.monotonic()
-        claim = core.claim([VERSION], linger=True)
+        claim = core.exchange({}, [], [VERSION], room=room, linger=True, idle=True).claim
         if claim is None:
             core.wait()
             continue
@@ -81,7 +81,7 @@ def work(settings: Settings, commits: queue.SimpleQueue[float], stop: threading.
             Outcome(ref, [{"index": ref.first, "id": None, "status": "succeeded"} for _ in range(ref.count)])
             for ref, _ in claim.refs
         ]
-        core.commit(claim.lease, outcomes)
+        core.exchange({claim.lease: outcomes}, [], [], room=room, linger=False, idle=False)
         commits.put(time.perf_counter())
 
 

@@ -150,15 +150,6 @@ class Dispatch:
             versions=versions,
         )
 
-    def claim(self, versions: Sequence[str], *, linger: bool) -> Claim | None:
-        """Claim for a core that has nothing else in progress."""
-        room = Room(self._settings.claim_tokens)
-        return self.exchange({}, [], versions, room=room, linger=linger, idle=True).claim
-
-    def commit(self, lease: str, outcomes: Sequence[Outcome]) -> int:
-        """Commit without claiming; return how many slices were refused because the lease was lost."""
-        return int(self._link(*self._commit(lease, outcomes)))
-
     def hand_back(self, lease: str, refs: Sequence[tuple[Ref, str]], bell: str) -> None:
         """Put refs back into the lanes as they were; they were not started here, so no attempt is counted."""
         stretches = [

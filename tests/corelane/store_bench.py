@@ -12,7 +12,7 @@ from corelane.domain.forecast import Speed
 from corelane.domain.ids import new_job_id
 from corelane.domain.jobs import Item, Options, Priority, Webhook
 from corelane.settings import Settings
-from corelane.store.dispatch import Claim, Dispatch, Outcome
+from corelane.store.dispatch import Claim, Dispatch, Outcome, Room
 from corelane.store.fleet import Announcer
 from corelane.store.jobs.records import JobRecord
 from corelane.store.jobs.store import JobStore, Submission, Upload
@@ -31,6 +31,21 @@ def announce(settings: Settings, core: str, version: str, names: Sequence[str] =
         plans.announce(version, {}, names)
 
 
+class Core(Dispatch):
+    """A core that does one thing at a time."""
+
+    def __init__(self, settings: Settings, name: str) -> None:
+        super().__init__(settings, name)
+        self._room = Room(settings.claim_tokens)
+
+    def claim(self, versions: Sequence[str], *, linger: bool) -> Claim | None:
+        return self.exchange({}, [], versions, room=self._room, linger=linger, idle=True).claim
+
+    def commit(self, lease: str, outcomes: Sequence[Outcome]) -> int:
+        """Commit, and return how many were refused."""
+        return self.exchange({lease: outcomes}, [], [], room=self._room, linger=False, idle=False).refused[lease]
+
+
 class Bench:
     """The store as API, cores and keeper see it."""
 
@@ -40,10 +55,10 @@ class Bench:
         self.raw: Any = raw
         self.upkeep = Upkeep(settings, bell)
 
-    def core(self, name: str, speed: Speed | None = None) -> Dispatch:
+    def core(self, name: str, speed: Speed | None = None) -> Core:
         announce(self.settings, name, VERSION, ["default"])
         Announcer(self.settings, name).beat({"state": "idle"}, [VERSION], [], speed)
-        return Dispatch(self.settings, name)
+        return Core(self.settings, name)
 
     def submit(
         self,
@@ -126,13 +141,13 @@ def answered(claim: Claim, status: str = "succeeded") -> list[Outcome]:
     ]
 
 
-def claimed(core: Dispatch, *, linger: bool = False) -> Claim:
+def claimed(core: Core, *, linger: bool = False) -> Claim:
     claim = core.claim([VERSION], linger=linger)
     assert claim is not None
     return claim
 
 
-def answer_all(core: Dispatch) -> list[str]:
+def answer_all(core: Core) -> list[str]:
     """Answer all that waits; the jobs in the order they were claimed."""
     jobs = []
     while (claim := core.claim([VERSION], linger=False)) is not None:

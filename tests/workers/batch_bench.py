@@ -10,13 +10,12 @@ from corelane.domain.batches import Batch, BatchRequest
 from corelane.domain.ids import new_id
 from corelane.storage import open_storage
 from corelane.store.batches import BatchRecord, BatchStore
-from corelane.store.dispatch import Dispatch
 from corelane.store.feeding import Feeder
 from corelane.store.files import FileStore, file_fields
 from corelane.store.fleet import Fleet
 from corelane.store.jobs.store import JobStore
 from corelane.store.link.aio import AsyncLink
-from tests.corelane.store_bench import Bench, answer_all
+from tests.corelane.store_bench import Bench, Core, answer_all
 from workers.batches.context import Desk
 from workers.batches.task import step
 
@@ -81,7 +80,7 @@ class BatchBench(Bench):
         while sum(feeder.feed(job) for job in feeder.jobs()):
             pass
 
-    def answer(self, core: Dispatch) -> None:
+    def answer(self, core: Core) -> None:
         self.feed()
         answer_all(core)
 

@@ -11,7 +11,7 @@ from corelane.domain.ids import is_job_id, new_job_id
 from corelane.domain.jobs import Priority
 from corelane.store.feeding import Feeder
 from tests.api.conftest import Service
-from tests.corelane.store_bench import VERSION, Core, announce, answer_all, answered, claimed
+from tests.corelane.store_bench import VERSION, LoneCore, announce, answer_all, answered, claimed
 
 ONE = {"question": "Who wrote it?", "context": "Ada wrote it."}
 JSON, LINES = {"Content-Type": "application/json"}, {"Content-Type": "application/x-ndjson"}
@@ -22,7 +22,7 @@ def lines(count: int, head: dict[str, Any] | None = None) -> bytes:
     return b"\n".join(map(orjson.dumps, [head, *rows] if head else rows))
 
 
-def core_of(service: Service) -> Core:
+def core_of(service: Service) -> LoneCore:
     return service.bench.core("a/0")
 
 

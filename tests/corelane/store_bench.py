@@ -31,7 +31,7 @@ def announce(settings: Settings, core: str, version: str, names: Sequence[str] =
         plans.announce(version, {}, names)
 
 
-class Core(Dispatch):
+class LoneCore(Dispatch):
     """A core that does one thing at a time."""
 
     def __init__(self, settings: Settings, name: str) -> None:
@@ -55,10 +55,10 @@ class Bench:
         self.raw: Any = raw
         self.upkeep = Upkeep(settings, bell)
 
-    def core(self, name: str, speed: Speed | None = None) -> Core:
+    def core(self, name: str, speed: Speed | None = None) -> LoneCore:
         announce(self.settings, name, VERSION, ["default"])
         Announcer(self.settings, name).beat({"state": "idle"}, [VERSION], [], speed)
-        return Core(self.settings, name)
+        return LoneCore(self.settings, name)
 
     def submit(
         self,
@@ -141,13 +141,13 @@ def answered(claim: Claim, status: str = "succeeded") -> list[Outcome]:
     ]
 
 
-def claimed(core: Core, *, linger: bool = False) -> Claim:
+def claimed(core: LoneCore, *, linger: bool = False) -> Claim:
     claim = core.claim([VERSION], linger=linger)
     assert claim is not None
     return claim
 
 
-def answer_all(core: Core) -> list[str]:
+def answer_all(core: LoneCore) -> list[str]:
     """Answer all that waits; the jobs in the order they were claimed."""
     jobs = []
     while (claim := core.claim([VERSION], linger=False)) is not None:

@@ -10,16 +10,16 @@ from typing import Any
 from corelane.domain.dispatch import Ref
 from corelane.domain.jobs import Item
 from corelane.store.dispatch import Claim, Room
-from tests.corelane.store_bench import VERSION, Bench, Core, answer_all, answered, claimed
+from tests.corelane.store_bench import VERSION, Bench, LoneCore, answer_all, answered, claimed
 
 #: A core that claims, says what it found the work to cost, and then hangs until it is killed.
 HANGING_CORE = """
 import sys, time
 from dataclasses import replace
 from corelane.settings import Settings
-from tests.corelane.store_bench import Core
+from tests.corelane.store_bench import LoneCore
 from corelane.store.dispatch import Room
-core = Core(Settings(redis_url=sys.argv[1], lease_s=1.5), "a/0")
+core = LoneCore(Settings(redis_url=sys.argv[1], lease_s=1.5), "a/0")
 claim = core.claim([sys.argv[2]], linger=False)
 found = [(claim.lease, replace(ref, tokens=50_000)) for ref, _ in claim.refs]
 core.exchange({}, [], [], room=Room(0), linger=True, idle=False, found=found)
@@ -28,7 +28,7 @@ time.sleep(600)
 """
 
 
-def tell_found(core: Core, claim: Claim, tokens: int) -> list[Ref]:
+def tell_found(core: LoneCore, claim: Claim, tokens: int) -> list[Ref]:
     """What a core says that all refs of a claim cost."""
     refs = [replace(ref, tokens=tokens) for ref, _ in claim.refs]
     found = [(claim.lease, ref) for ref in refs]
@@ -136,7 +136,7 @@ def test_charge_corrected_while_the_keeper_takes_a_claim_back_counts_once(bench:
 
 def test_sums_come_to_nothing_whatever_happens_to_claims(bench: Bench) -> None:
     chance, cores = random.Random(7), [bench.core(f"a/{n}") for n in range(3)]
-    held: list[tuple[Core, Claim]] = []
+    held: list[tuple[LoneCore, Claim]] = []
     jobs: list[str] = []
 
     def step(kind: str) -> None:

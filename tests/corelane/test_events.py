@@ -9,7 +9,7 @@ from corelane.domain.ids import new_job_id
 from corelane.store.dispatch import Claim, Look, Room
 from corelane.store.jobs.events import BEGINNING, EventPage, JobEvents
 from corelane.store.link.aio import AsyncLink
-from tests.corelane.store_bench import VERSION, Bench, Core, answered, claimed
+from tests.corelane.store_bench import VERSION, Bench, LoneCore, answered, claimed
 
 
 def told(bench: Bench, job: str) -> list[tuple[str, dict]]:
@@ -23,7 +23,7 @@ def read(bench: Bench, job: str, after: tuple[int, int] = BEGINNING) -> EventPag
     return bench.with_link(run)
 
 
-def look(core: Core, claim: Claim, *indexes: int) -> None:
+def look(core: LoneCore, claim: Claim, *indexes: int) -> None:
     [(ref, _)] = claim.refs
     looks = [
         Look(claim.lease, ref, {"index": i, "id": None, "answer": None, "no_answer_score": 1.0} | WINDOWS)

@@ -6,7 +6,7 @@ from corelane.domain.dispatch import SMALL_TOKENS, Ref
 from corelane.domain.jobs import Item, Priority
 from corelane.store.dispatch import Room
 from corelane.store.jobs.store import Upload
-from tests.corelane.store_bench import VERSION, Bench, Core, answer_all, answered, claimed
+from tests.corelane.store_bench import VERSION, Bench, LoneCore, answer_all, answered, claimed
 
 
 def test_newcomer_goes_before_a_flood(bench: Bench) -> None:
@@ -98,7 +98,7 @@ def test_newcomer_with_a_flood_of_its_own_gets_one_slice_beyond_the_room(bench: 
     assert [(ref.job, ref.first) for ref, _ in exchanged.claim.refs] == [(second, 0)]
 
 
-def served_jobs(core: Core, claims: int) -> Counter[str]:
+def served_jobs(core: LoneCore, claims: int) -> Counter[str]:
     """Tokens by job over so many claims, each answered before the next."""
     served: Counter[str] = Counter()
     for _ in range(claims):

@@ -10,7 +10,7 @@ from corelane.errors import StoreFull, StoreUnavailable
 from corelane.store.dispatch import Room
 from corelane.store.fleet import Announcer
 from corelane.store.link.blocking import Link
-from tests.corelane.store_bench import VERSION, Bench, Core, answered, claimed
+from tests.corelane.store_bench import VERSION, Bench, LoneCore, answered, claimed
 
 
 def test_job_goes_from_queued_over_running_to_succeeded(bench: Bench) -> None:
@@ -242,7 +242,7 @@ def test_full_redis_refuses_with_a_sentence_and_keeps_nothing(bench: Bench) -> N
     assert bench.raw.keys("cl:*") == []
 
 
-def first_jobs(core: Core, claims: int) -> list[str]:
+def first_jobs(core: LoneCore, claims: int) -> list[str]:
     """Claims one stretch at a time; the jobs in the order they are taken."""
     jobs = []
     for _ in range(claims):
@@ -263,7 +263,7 @@ def test_higher_priority_goes_first_whenever_it_came(bench: Bench) -> None:
 
 
 def test_every_eighth_claim_begins_with_the_lowest_priority(bench: Bench) -> None:
-    one_at_a_time = Core(bench.settings.model_copy(update={"claim_refs": 1}), "a/0")
+    one_at_a_time = LoneCore(bench.settings.model_copy(update={"claim_refs": 1}), "a/0")
     bench.core("a/0")
     low = bench.submit(32, priority=Priority.LOW)
     for _ in range(12):
@@ -342,7 +342,7 @@ def test_job_that_ends_in_time_does_not_expire(bench: Bench) -> None:
 def test_what_is_handed_back_keeps_its_attempt_and_its_place(bench: Bench) -> None:
     core = bench.core("a/0")
     job = bench.submit(96)
-    one_at_a_time = Core(bench.settings.model_copy(update={"claim_refs": 1}), "a/0")
+    one_at_a_time = LoneCore(bench.settings.model_copy(update={"claim_refs": 1}), "a/0")
     claim = claimed(one_at_a_time)
     core.hand_back(claim.lease, claim.refs, bench.bell)
     assert not bench.raw.exists("cl:leases", f"cl:claim:{claim.lease}")

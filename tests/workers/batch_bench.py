@@ -15,7 +15,7 @@ from corelane.store.files import FileStore, file_fields
 from corelane.store.fleet import Fleet
 from corelane.store.jobs.store import JobStore
 from corelane.store.link.aio import AsyncLink
-from tests.corelane.store_bench import Bench, Core, answer_all
+from tests.corelane.store_bench import Bench, LoneCore, answer_all
 from workers.batches.context import Desk
 from workers.batches.task import step
 
@@ -80,7 +80,7 @@ class BatchBench(Bench):
         while sum(feeder.feed(job) for job in feeder.jobs()):
             pass
 
-    def answer(self, core: Core) -> None:
+    def answer(self, core: LoneCore) -> None:
         self.feed()
         answer_all(core)
 

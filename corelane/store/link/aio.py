@@ -23,14 +23,8 @@ import redis.exceptions
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from corelane.store import schema
-from corelane.store.link.library import Command, is_missing, read_library
-from corelane.store.link.surface import (
-    SOCKET_TIMEOUT_S,
-    CommonLink,
-    checked,
-    store_errors,
-)
+from corelane.store.link.library import Command
+from corelane.store.link.surface import SOCKET_TIMEOUT_S, CommonLink, store_errors
 
 #: Bytes that may wait to be sent before callers wait as well.
 WRITE_BUFFER_BYTES = 1024 * 1024
@@ -41,8 +35,6 @@ READ_BYTES = 64 * 1024
 #: After so long a silence a subscription asks Redis for a sign of life, which must come as fast, in seconds.
 CHECK_S = 2
 
-Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
 
 class AsyncLink(CommonLink):
     """The asyncio counterpart of Link. Belongs to one event loop."""
@@ -52,21 +44,6 @@ class AsyncLink(CommonLink):
         self._timeout_s = timeout_s
         self._wire: _Wire | None = None
         self._connecting: asyncio.Task[_Wire] | None = None
-
-    async def many(self, commands: Sequence[Command]) -> list[Any]:
-        """Send all commands in one trip; return all replies in order, or raise the first error among them.
-
-        Where Redis does not have the library, it is loaded, and the calls that Redis refused are sent again.
-        """
-        with store_errors():
-            replies = await self._exchange(commands) if commands else []
-            if refused := [place for place, reply in enumerate(replies) if is_missing(reply)]:
-                format_, _ = checked(await self._exchange([schema.CLAIM, read_library().load]))
-                schema.require_known(format_)
-                again = await self._exchange([commands[place] for place in refused])
-                for place, reply in zip(refused, again, strict=True):
-                    replies[place] = reply
-            return checked(replies)
 
     async def close(self) -> None:
         """Close the connection; calls under way fail."""
@@ -84,7 +61,9 @@ class AsyncLink(CommonLink):
         heard = 0
         try:
             async with asyncio.timeout(self._timeout_s):
-                wire = self._usable() or await self._connect()
+                wire = self._wire
+                if wire is None or wire.is_retired:
+                    wire = await self._connect()
                 heard = wire.heard
                 return await wire.exchange(commands)
         except TimeoutError as error:
@@ -92,11 +71,8 @@ class AsyncLink(CommonLink):
                 wire.is_retired = True
             raise TimeoutError(f"no reply within {self._timeout_s:g} s") from error
         finally:
-            if wire is not None and wire.is_retired and not wire.is_awaited:
+            if wire is not None and wire.is_retired and all(call.replied.done() for call in wire.calls):
                 wire.transport.abort()
-
-    def _usable(self) -> "_Wire | None":
-        return None if self._wire is None or self._wire.is_retired else self._wire
 
     async def _connect(self) -> "_Wire":
         """Connect, or join the attempt that is under way; one caller that gives up does not end it for the others."""
@@ -124,14 +100,14 @@ class _Call:
 class _Wire(asyncio.Protocol):
     """One connection, and the calls on it in the order in which they were sent."""
 
-    def __init__(self, streams: Streams) -> None:
+    def __init__(self, streams: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> None:
         #: Both are kept as long as the connection: a StreamWriter that is collected earlier closes it.
         self._streams = streams
         self.transport = streams[1].transport
         self.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self.transport.set_protocol(self)
         self._parser = _make_parser()
-        self._calls: deque[_Call] = deque()
+        self.calls: deque[_Call] = deque()
         self._may_write = asyncio.Event()
         self._may_write.set()
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -139,11 +115,6 @@ class _Wire(asyncio.Protocol):
         self.heard = 0
         #: Later calls use another connection.
         self.is_retired = False
-
-    @property
-    def is_awaited(self) -> bool:
-        """Whether anybody waits for a reply."""
-        return any(not call.replied.done() for call in self._calls)
 
     async def exchange(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands once there is room for them; return the replies."""
@@ -153,7 +124,7 @@ class _Wire(asyncio.Protocol):
             raise redis.exceptions.ConnectionError("the connection was closed")
         data = b"".join(map(hiredis.pack_command, commands))
         call = _Call(len(commands))
-        self._calls.append(call)
+        self.calls.append(call)
         self.transport.write(data)
         return await call.replied
 
@@ -163,12 +134,12 @@ class _Wire(asyncio.Protocol):
         self._parser.feed(data)
         try:
             while (reply := self._parser.gets()) is not False:
-                call = self._calls[0]
+                call = self.calls[0]
                 call.left -= 1
                 if not call.replied.done():
                     call.replies.append(reply)
                 if not call.left:
-                    self._calls.popleft()
+                    self.calls.popleft()
                     if not call.replied.done():
                         call.replied.set_result(call.replies)
         except (hiredis.ProtocolError, IndexError):
@@ -187,11 +158,11 @@ class _Wire(asyncio.Protocol):
         self.is_retired = True
         self.closed.set_result(None)
         self._may_write.set()
-        for call in self._calls:
+        for call in self.calls:
             if not call.replied.done():
                 reason = error or "the connection was closed"
                 call.replied.set_exception(redis.exceptions.ConnectionError(f"{type(error).__name__}: {reason}"))
-        self._calls.clear()
+        self.calls.clear()
 
 
 async def subscribe(url: str, channel: str) -> AsyncIterator[str]:
@@ -228,7 +199,7 @@ async def subscribe(url: str, channel: str) -> AsyncIterator[str]:
             writer.close()
 
 
-async def _open_streams(url: str) -> Streams:
+async def _open_streams(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Have redis-py connect and greet, and take over the bare streams; raise the errors of redis-py and of sockets."""
     pool = redis.asyncio.ConnectionPool.from_url(url, protocol=2, retry=Retry(NoBackoff(), 0))
     connection: Any = pool.make_connection()  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""What both links have in common: how commands are written, how replies are read, and which errors callers see.
+"""The calls that both links have, how replies are read, and the errors that callers see.
 
 A reader is a coroutine that awaits nothing but the link it is given. So it is written once, and runs on an AsyncLink
 as well as on a blocking one (``Link.read``).
@@ -11,7 +11,8 @@ from typing import Any
 import redis.exceptions
 
 from corelane.errors import StoreFull, StoreUnavailable, UnknownModel
-from corelane.store.link.library import Command, call
+from corelane.store import schema
+from corelane.store.link.library import Command, call, is_missing, read_library
 
 #: Longest silence of Redis that a call waits for, in seconds; blocking pops stay well below it.
 SOCKET_TIMEOUT_S = 5
@@ -22,14 +23,26 @@ class VersionClosed(UnknownModel):
 
 
 class CommonLink:
-    """The calls that every reader may await; a link adds ``many``."""
+    """The calls that every reader may await; a link adds ``_exchange``."""
+
+    async def _exchange(self, commands: Sequence[Command]) -> list[Any]:
+        """Send commands and wait for all replies; error replies are values."""
+        raise NotImplementedError
 
     async def many(self, commands: Sequence[Command]) -> list[Any]:
         """Send all commands in one trip; return all replies in order, or raise the first error among them.
 
         Where Redis does not have the library, it is loaded, and the calls that Redis refused are sent again.
         """
-        raise NotImplementedError
+        with store_errors():
+            replies = await self._exchange(commands) if commands else []
+            if refused := [place for place, reply in enumerate(replies) if is_missing(reply)]:
+                data_format, _ = checked(await self._exchange([schema.CLAIM, read_library().load]))
+                schema.require_known(data_format)
+                again = await self._exchange([commands[place] for place in refused])
+                for place, reply in zip(refused, again, strict=True):
+                    replies[place] = reply
+            return checked(replies)
 
     async def __call__(self, *command: Any) -> Any:
         """Send one command; return its reply."""

@@ -13,7 +13,7 @@ from transformers import (
 )
 
 from compile.build import build
-from compile.samples import TEXTS
+from compile.model.samples import TEXTS
 from compile.trial import Trial
 from compile.verify import TOLERANCES, Tolerance
 from corelane.artifacts.instructions import instruction_sets
@@ -32,7 +32,7 @@ from corelane.engine.text.tokenize import Query
 from corelane.errors import ArtifactRefused, CompileFailed, ModelRefused
 from corelane.settings import Settings
 from tests.compile.conftest import Edit
-from tests.compile.test_folder import everything_below, largest_file
+from tests.compile.test_publish import everything_below, largest_file
 from tests.compile.tiny_models import save_tiny
 
 
@@ -98,7 +98,7 @@ def fragile_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine whose bf16 is fast, passes the trial, and fails on a whole ladder."""
     monkeypatch.setitem(TOLERANCES, "bf16", Tolerance(logit=0, isolation=0, answers_equal=1))
     trial = Trial({"fp32": 10.0, "bf16": 40.0}, {"fp32", "bf16"})
-    monkeypatch.setattr("compile.plan.run_trial", lambda *args, **options: trial)
+    monkeypatch.setattr("compile.build.run_trial", lambda *args, **options: trial)
 
 
 @pytest.mark.usefixtures("fragile_bf16")

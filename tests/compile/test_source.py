@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from compile.source import SERVING_NAME, digest_source, find_source
+from compile.model.source import SERVING_NAME, digest_source, find_source
 from corelane.artifacts.manifest import FINGERPRINT_CHARS
 from corelane.errors import CompileFailed, ModelRefused
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from compile.folder import ABANDONED_S, BUILDING, building, publish
+from compile.publish import ABANDONED_S, BUILDING, building, publish
 from corelane.errors import CompileFailed
 
 

@@ -267,7 +267,7 @@ def test_missing_library_is_one_sentence_that_says_what_to_install(
         ["-m", "corelane", "compile", str(tiny_model), "--format", "openvino"],
         [
             "-c",
-            f"from corelane.engine.backends.openvino import open_graph\nopen_graph({str(artifact.path / 'model.xml')!r})",
+            f"from corelane.engine.backends.openvino import open_graph as go\ngo({str(artifact.path / 'model.xml')!r})",
         ],
     ):
         done = subprocess.run(

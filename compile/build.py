@@ -100,7 +100,7 @@ def check_request(target: str, dtype: str, format: str, neuron: NeuronOptions) -
 
 @dataclass(frozen=True, slots=True)
 class CpuChoice:
-    """The ways to compile for the CPU, best first, and what they are chosen and judged by.
+    """The ways to compile for the CPU, best first, and the means to choose and to judge.
 
     ``trial`` is None unless ``auto`` chose; ``graph`` is there if OpenVINO is among the ways.
     """

@@ -1,4 +1,4 @@
-"""What every target decides before the first bucket is compiled: the name, the model and the shapes."""
+"""Decide, for every target, the name, the model and the shapes before the first bucket is compiled."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,6 +14,9 @@ from corelane.errors import CompileFailed
 
 #: Reports progress: the current step in words, the steps done, and the steps in all.
 Report = Callable[[str, int, int], None]
+
+#: Reports progress of a build whose number of steps is fixed: the current step in words, and the steps done.
+Step = Callable[[str, int], None]
 
 #: Steps before the first bucket: loading, and the trial.
 FIRST_STEPS = 2

@@ -103,8 +103,8 @@ def _download(model: str, endpoint: str | None) -> Path:
         raise ModelRefused(f"no folder and no model on the Hugging Face hub is called {model}") from error
     except (LocalEntryNotFoundError, HTTPError) as error:
         raise CompileFailed(
-            f"{model} is no folder here and could not be downloaded: the Hugging Face hub does not answer; where there "
-            "is no network, copy the model's folder here and give its path"
+            f"{model} is no folder here and could not be downloaded: the Hugging Face hub does not answer; without a "
+            "network, copy the model's folder here and give its path"
         ) from error
     except OSError as error:
         raise CompileFailed(f"{model} could not be downloaded: {error.strerror or error}") from error

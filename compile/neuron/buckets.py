@@ -8,16 +8,13 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-import numpy as np
-
 from compile.manifests import bucket_name, make_bucket
 from compile.model.probes import Probe
-from compile.neuron.cache import Cache, cache_key
-from compile.neuron.children import TRACER, Children
+from compile.neuron.cache import Cache, cache_key, files_of
+from compile.neuron.children import TRACER, Children, save_inputs
 from compile.neuron.coverage import WHOLE, read_log
-from compile.neuron.on_device import Step
 from compile.neuron.options import NeuronOptions, Recipe
-from compile.plan import FIRST_STEPS, BuildPlan
+from compile.plan import FIRST_STEPS, BuildPlan, Step
 from corelane.artifacts.manifest import BucketFile, Coverage, digest_file
 from corelane.engine.backends.protocol import Batch
 from corelane.engine.buckets import Bucket
@@ -46,13 +43,7 @@ class BucketJob:
         """Write the example inputs and return the request for a tracing process."""
         workdir = self.scratch / f"{mode}-{bucket}"
         (workdir / "compiler").mkdir(parents=True, exist_ok=True)
-        example = padded(probe.batches[0])
-        np.savez(
-            workdir / "example.npz",
-            input_ids=example.input_ids,
-            attention_mask=example.attention_mask,
-            token_type_ids=example.token_type_ids,
-        )
+        save_inputs(workdir / "example.npz", padded(probe.batches[0]))
         return {
             "package": self.recipe.chip.package,
             "folder": str(self.plan.model.source.folder),
@@ -68,7 +59,7 @@ class BucketJob:
 
     @property
     def takes_cores(self) -> bool:
-        """Whether tracing a bucket takes a core."""
+        """True if tracing a bucket takes a core."""
         return self.recipe.chip.package == "torch_neuronx" and not self.options.cpu_backend
 
     def key(self, bucket: Bucket, environment: dict[str, str]) -> str:
@@ -151,7 +142,7 @@ def _compile_bucket(
         if cache is not None:
             cache.keep(key, job.aside, stem, record)
     coverage = None if record["coverage"] is None else Coverage.model_validate(record["coverage"])
-    neffs = [path.name for path in (*job.aside.glob(f"{stem}.neff"), *sorted(job.aside.glob(f"{stem}.*.neff")))]
+    neffs = [path.name for path in files_of(job.aside, stem)[1:]]
     return make_bucket(bucket, file, (job.aside / file).stat().st_size, record["seconds"], neffs), coverage
 
 
@@ -167,7 +158,7 @@ def _trace(job: BucketJob, bucket: Bucket, probe: Probe, children: Children, slo
         slots.put(slot)
     coverage = WHOLE if chip.package == "torch_neuronx" else read_log(log.read_text("utf-8", errors="replace"))
     if coverage is not None and coverage.percent == 0:
-        raise CompileFailed(f"bucket {bucket}: {chip.compiler} compiled not one operator of the model; its log: {log}")
+        raise CompileFailed(f"bucket {bucket}: {chip.compiler} compiled no operator of the model; its log: {log}")
     return {
         "seconds": result["seconds"],
         "coverage": None if coverage is None else coverage.model_dump(mode="json"),

@@ -29,6 +29,11 @@ def cache_key(facts: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
 
 
+def files_of(folder: Path, stem: str) -> list[Path]:
+    """Return a bucket's traced file, then its NEFFs, the largest first."""
+    return [folder / f"{stem}.pt", *folder.glob(f"{stem}.neff"), *sorted(folder.glob(f"{stem}.*.neff"))]
+
+
 class Cache:
     """The entries below a folder; a damaged entry counts as absent."""
 
@@ -56,7 +61,7 @@ class Cache:
         try:
             aside.mkdir(parents=True)
             digests = {}
-            for path in [*folder.glob(f"{stem}.pt"), *folder.glob(f"{stem}.neff"), *folder.glob(f"{stem}.*.neff")]:
+            for path in files_of(folder, stem):
                 name = f"model{path.name.removeprefix(stem)}"
                 shutil.copyfile(path, aside / name)
                 digests[name] = digest_file(aside / name)

@@ -12,13 +12,16 @@ import subprocess
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from io import BytesIO
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
+
+import numpy as np
 
 from compile.neuron import tracer
 from compile.neuron.explain import TracerEnd, count_oom_kills, explain, explain_missing
 from corelane.engine.backends.neuron.chips import Chip
+from corelane.engine.backends.protocol import Batch
 from corelane.errors import CompileFailed, SetupError
 
 TRACER = Path(tracer.__file__)
@@ -28,9 +31,6 @@ PROBE_TIMEOUT_S = 300
 
 #: Bytes at the end of a log that are searched for the reason of a failure.
 TAIL_BYTES = 100_000
-
-#: No additional variables.
-NONE: Mapping[str, str] = MappingProxyType({})
 
 
 class Children:
@@ -70,7 +70,7 @@ class Children:
         return dict(found["versions"])
 
     def work(
-        self, mode: str, spec: Mapping[str, Any], chip: Chip, what: str, log: Path, variables: Mapping[str, str] = NONE
+        self, mode: str, spec: Mapping[str, Any], chip: Chip, what: str, log: Path, variables: Mapping[str, str] = {}
     ) -> Any:
         """Run ``trace`` or ``analyze`` and return its result; raises CompileFailed or SetupError. Thread-safe."""
         request, result = Path(spec["workdir"]) / "request.json", Path(spec["result"])
@@ -88,7 +88,7 @@ class Children:
         return outcome.result
 
     def start(
-        self, argv: Sequence[str], log: Any, fds: Sequence[int] = (), variables: Mapping[str, str] = NONE
+        self, argv: Sequence[str], log: Any, fds: Sequence[int] = (), variables: Mapping[str, str] = {}
     ) -> subprocess.Popen[bytes]:
         """Start the script, which writes its output to ``log`` and inherits ``fds``."""
         with self._lock:
@@ -124,6 +124,12 @@ class Children:
         for child in running:
             with suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
+
+
+def save_inputs(file: Path | BytesIO, batch: Batch) -> None:
+    """Write a batch as the script reads it."""
+    ids, mask, types = batch.input_ids, batch.attention_mask, batch.token_type_ids
+    np.savez(file, input_ids=ids, attention_mask=mask, token_type_ids=types)
 
 
 def _read_tail(path: Path) -> str:

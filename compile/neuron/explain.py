@@ -99,8 +99,7 @@ def explain_missing(chip: Chip, kind: str, text: str) -> SetupError:
     )
     if kind == "stub":
         return SetupError(
-            f"what is installed as {package} is the stub from PyPI, not the package: pip uninstall {package}, then "
-            f"{install}"
+            f"the installed {package} is the stub from PyPI, not the package: pip uninstall {package}, then {install}"
         )
     return SetupError(f"compiling for {chip.target} needs {package} ({text.strip() or 'not installed'}): {install}")
 
@@ -138,8 +137,8 @@ def _explain_text(what: str, chip: Chip, outcome: TracerEnd, text: str, log: Pat
         )
     if "Runtime could not be initialized" in text or "not available - Requested" in text:
         return SetupError(
-            "the Neuron runtime does not start: this machine has no device, or its cores are taken. Stop what runs on "
-            "them, name free ones with NEURON_RT_VISIBLE_CORES, or compile with --cpu-backend"
+            "the Neuron runtime does not start: this machine has no device, or its cores are taken. Stop the processes "
+            "on them, name free ones with NEURON_RT_VISIBLE_CORES, or compile with --cpu-backend"
         )
     if (outcome.result or {}).get("errno") in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return CompileFailed(f"{what}: the disk is full: {last_line(text)}")

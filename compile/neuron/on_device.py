@@ -6,7 +6,7 @@ A build does so at its end. ``corelane verify`` does so later, for an artifact c
 import os
 import statistics
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from compile.model.timing import TIMED_PASSES, WARM_UP_PASSES
 from compile.neuron.children import Children
 from compile.neuron.expected import EXPECTED_NAME, read_expected
 from compile.neuron.session import Session, open_session
-from compile.plan import FIRST_STEPS, Report
+from compile.plan import FIRST_STEPS, Report, Step
 from compile.verify import TOLERANCES, Comparison, compare, judge, judge_answers, share_equal
 from corelane.artifacts.manifest import (
     MANIFEST_NAME,
@@ -30,9 +30,6 @@ from corelane.artifacts.manifest import (
 from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.errors import CompileFailed, EngineError
 from corelane.settings import Settings
-
-#: Reports progress: the current step in words, and the steps done.
-Step = Callable[[str, int], None]
 
 
 def verify_on_device(

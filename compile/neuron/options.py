@@ -113,8 +113,9 @@ def make_recipes(chip: Chip, dtype: str, options: NeuronOptions, parameters: int
     if options.auto_cast == "none" and options.auto_cast_type:
         raise CompileFailed("--auto-cast none casts nothing: leave out --auto-cast-type, or take --auto-cast matmult")
     extra = _read_extra(options.compiler_args)
-    make = _make_inf1 if chip.package == "torch_neuron" else _make_neuronx
-    return make(chip, dtype, options, extra, parameters)
+    if chip.package == "torch_neuron":
+        return _make_inf1(chip, dtype, options, extra, parameters)
+    return _make_neuronx(chip, dtype, options, extra)
 
 
 def names_in(arguments: Sequence[str]) -> set[str]:
@@ -135,10 +136,7 @@ def _read_extra(text: str) -> tuple[str, ...]:
     return extra
 
 
-def _make_neuronx(
-    chip: Chip, dtype: str, options: NeuronOptions, extra: tuple[str, ...], parameters: int
-) -> tuple[Recipe, ...]:
-    del parameters
+def _make_neuronx(chip: Chip, dtype: str, options: NeuronOptions, extra: tuple[str, ...]) -> tuple[Recipe, ...]:
     if options.pipeline_cores is not None:
         raise CompileFailed(
             f"--pipeline-cores is for inf1: {chip.compiler} lays no model over several cores of {chip.target}. Leave "

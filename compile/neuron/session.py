@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from compile.model.reasons import last_line
-from compile.neuron.children import Children
+from compile.neuron.children import Children, save_inputs
 from compile.neuron.explain import TracerEnd, explain
 from corelane.engine.backends.neuron.chips import Chip
 from corelane.engine.backends.neuron.devices import show_cores
@@ -58,12 +58,7 @@ class Session:
         ``last_seconds`` is then the time it took, without the transfer.
         """
         content = io.BytesIO()
-        np.savez(
-            content,
-            input_ids=batch.input_ids,
-            attention_mask=batch.attention_mask,
-            token_type_ids=batch.token_type_ids,
-        )
+        save_inputs(content, batch)
         self._send({"do": "run"}, content.getvalue())
         reply = self._receive(PASS_TIMEOUT_S, f"a pass of {batch.bucket}")
         if "error" in reply:
@@ -79,7 +74,7 @@ class Session:
         return logits
 
     def greet(self) -> None:
-        """Wait until the process has imported what it needs."""
+        """Wait until the process has imported its packages."""
         self._check(self._receive(LOAD_TIMEOUT_S, "starting the verifying process"), "the verifying process")
 
     def _send(self, header: dict[str, str], *contents: bytes) -> None:

@@ -45,7 +45,7 @@ def test_eager_network_loses_nothing_to_itself(tiny_model: Path) -> None:
 
 
 def test_wrong_answers_cost_the_points_the_eager_network_had(tiny_model: Path) -> None:
-    """All references are the eager network's own answers; the other network answers with a word none of them has."""
+    """The references are the eager network's own answers; the other network gives other words."""
     with quiet_transformers():
         model = load_model(find_source(str(tiny_model), tiny_model))
     run = runner_of(wrap(model))
@@ -72,7 +72,7 @@ def test_wrong_answers_cost_the_points_the_eager_network_had(tiny_model: Path) -
     assert score(evaluation, turned)[1:] == (2, "known")
 
 
-def test_int8_is_judged_by_f1_where_questions_were_given_and_else_by_every_sample() -> None:
+def test_int8_is_judged_by_f1_if_questions_are_given_and_else_by_every_sample() -> None:
     assert answers_needed("int8", automatic=True) == 1.0
     assert answers_needed("int8", automatic=True, evaluated=True) < 1.0
     judge_f1(MOST_LOST, MOST_LOST, "int8")
@@ -81,7 +81,7 @@ def test_int8_is_judged_by_f1_where_questions_were_given_and_else_by_every_sampl
             judge_f1(points, MOST_LOST, "int8")
 
 
-def test_manifest_says_what_f1_was_lost_on_which_questions(tiny_model: Path, tmp_path: Path) -> None:
+def test_manifest_records_the_f1_loss_and_its_questions(tiny_model: Path, tmp_path: Path) -> None:
     path = write_squad(tmp_path / "mine.json.gz", [("who wrote it", ["ada"]), ("why", [])])
     eval_set = read_eval_set(path)
     assert len(eval_set.queries) == 1
@@ -92,7 +92,7 @@ def test_manifest_says_what_f1_was_lost_on_which_questions(tiny_model: Path, tmp
     assert (manifest.f1_loss, manifest.f1_questions, manifest.f1_source) == (0, 1, "mine.json.gz")
 
 
-def test_manifest_without_questions_says_what_the_samples_lost(tiny_artifact: Artifact) -> None:
+def test_manifest_without_questions_records_the_loss_on_the_samples(tiny_artifact: Artifact) -> None:
     assert tiny_artifact.manifest.f1_source == "samples"
     assert tiny_artifact.manifest.f1_questions > 0
 

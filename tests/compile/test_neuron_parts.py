@@ -1,4 +1,4 @@
-"""The parts of a Neuron build that decide, without processes."""
+"""The pure parts of a Neuron build, without processes."""
 
 import ast
 import json
@@ -104,7 +104,7 @@ def test_failures_are_told_apart(outcome: TracerEnd, sentence: str) -> None:
         ("WRONG PACKAGE. Please install", "stub", "the stub from PyPI, not the package: pip uninstall torch-neuronx"),
     ],
 )
-def test_what_this_machine_lacks_is_told_apart_from_a_bad_model(text: str, kind: str, sentence: str) -> None:
+def test_missing_setup_is_told_apart_from_a_bad_model(text: str, kind: str, sentence: str) -> None:
     error = explain(TracerEnd(1, failed(text, kind)), CHIPS["inf2"], "bucket 4x32", Path("compile.log"))
     with pytest.raises(SetupError, match=sentence):
         raise error
@@ -137,7 +137,7 @@ def test_damaged_entry_counts_as_none(compiled: Path, tmp_path: Path, victim: st
     assert cache.fetch("key", tmp_path, "other") is None
 
 
-def test_entries_nobody_uses_are_dropped(compiled: Path, tmp_path: Path) -> None:
+def test_unused_entries_are_dropped(compiled: Path, tmp_path: Path) -> None:
     cache = Cache(tmp_path / "cache")
     for key in ("old", "used"):
         cache.keep(key, compiled, "bs4-len32", {"seconds": 1})
@@ -189,11 +189,11 @@ def test_unused_input_is_an_error(caught: list[warnings.WarningMessage], allowed
 
 
 @pytest.mark.parametrize("caught", [unused("index=2, "), unused(""), []])
-def test_token_types_may_be_unused_where_the_network_takes_none(caught: list[warnings.WarningMessage]) -> None:
+def test_token_types_may_be_unused_if_the_network_takes_none(caught: list[warnings.WarningMessage]) -> None:
     tracer.check_warnings(caught, (2,))
 
 
-def test_tracer_runs_on_the_python_of_inf1_and_needs_nothing_of_ours() -> None:
+def test_tracer_runs_on_the_python_of_inf1_and_imports_nothing_of_corelane() -> None:
     tree = ast.parse(TRACER.read_text(), feature_version=(3, 9))
     names = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
     names += [str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]

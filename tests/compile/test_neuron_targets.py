@@ -1,4 +1,4 @@
-"""Neuron targets, in real processes, with the stand-in for the packages, the compilers and the device."""
+"""Neuron targets in real processes, with a stand-in for the packages, the compilers and the device."""
 
 import json
 import os
@@ -48,7 +48,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def compiled(tiny_model: Path, machine: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Artifact, str]:
-    """The tiny model for inf2, made by the real command on a machine with a device; and what it printed."""
+    """Compile the tiny model for inf2 by the real command, with a device; return the artifact and the output."""
     data = tmp_path_factory.mktemp("inf2")
     argv = [str(tiny_model), "--target", "inf2", "--buckets", "4x32,2x64", "--dtype", "fp32", "--jobs", "2"]
     done = subprocess.run(
@@ -70,7 +70,7 @@ def model(tiny_model: Path) -> SourceModel:
 
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch, machine: Path) -> pytest.MonkeyPatch:
-    """The stand-in in this process's environment, for the children it starts."""
+    """Put the stand-in into this process's environment, for its children."""
     for name, value in stand_in_environment(machine).items():
         monkeypatch.setenv(name, value)
     return monkeypatch
@@ -176,7 +176,7 @@ def test_compiled_file_takes_full_batches_only_and_wrong_weights_are_caught(
 
 
 class Once(nn.Module):
-    """Runs once and hangs from then on."""
+    """Runs once, then hangs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -231,7 +231,7 @@ def test_pipeline_for_inf1_is_compiled_without_a_device_and_verified_on_one(
 
 
 def work(children: Children, tiny_model: Path, folder: Path, fault: str) -> str:
-    """What is said of a trace with a fault."""
+    """Trace with a fault and return the error's text."""
     with quiet_transformers():
         loaded = load_model(find_source(str(tiny_model), tiny_model))
     reference = wrap(loaded)
@@ -248,7 +248,7 @@ def work(children: Children, tiny_model: Path, folder: Path, fault: str) -> str:
     return caught.value.detail
 
 
-def test_what_fails_in_a_tracing_process_is_explained(tiny_model: Path, children: Children, tmp_path: Path) -> None:
+def test_failures_of_a_tracing_process_are_explained(tiny_model: Path, children: Children, tmp_path: Path) -> None:
     expected = {
         "compiler-killed": "neuronx-cc was killed",
         "tracer-killed": "the tracing process was killed",

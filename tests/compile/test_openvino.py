@@ -70,7 +70,7 @@ def test_other_architectures_are_quantised_too(save: Callable[[Path], Path], tmp
 
 
 def test_padding_and_other_rows_move_no_logit_at_all(artifact: Artifact) -> None:
-    """Scales are found before: those of a batch would let one row's large values move another's."""
+    """Scales are found beforehand: a scale of the batch would let one row's large values move another row."""
     backend = open_backend("cpu")
     model = backend.load(artifact)
     rng = np.random.default_rng(0)
@@ -146,7 +146,7 @@ def test_pinned_process_stays_on_its_core_with_all_its_threads(artifact: Artifac
     assert options_for([])["INFERENCE_NUM_THREADS"] == 1
 
 
-def test_rest_runs_in_bf16_only_where_the_cpu_has_it() -> None:
+def test_other_layers_run_in_bf16_only_if_the_cpu_has_it() -> None:
     assert options_for(["FP32", "INT8", "BF16"])["INFERENCE_PRECISION_HINT"] == "bf16"
     assert options_for(["FP32", "INT8"])["INFERENCE_PRECISION_HINT"] == "f32"
 
@@ -164,7 +164,7 @@ def test_layers_are_taken_by_cost_a_weight_until_the_sum_is_spent() -> None:
 
 
 @given(st.lists(st.floats(-0.01, 0.1), max_size=8))
-def test_what_is_chosen_never_costs_more_than_is_allowed(costs: list[float]) -> None:
+def test_chosen_layers_never_cost_more_than_is_allowed(costs: list[float]) -> None:
     some = [inputs(str(number)) for number in range(len(costs))]
     chosen = choose(some, costs, MOST_COST)
     assert sum(max(0.0, costs[int(min(one.names))]) for one in chosen) <= MOST_COST
@@ -180,14 +180,14 @@ def test_span_holds_its_values_and_zero_is_one_of_its_levels(one: float, other: 
     assert -low / step == pytest.approx(round(-low / step), abs=1e-6)
 
 
-def test_divergence_is_nought_for_the_same_and_grows_with_the_difference() -> None:
+def test_divergence_is_zero_for_equal_logits_and_grows_with_the_difference() -> None:
     logits = np.random.default_rng(0).normal(size=(2, 16)).astype(np.float32)
     same, near, far = (Logits(logits * factor, logits * factor) for factor in (1, 1.1, 2))
     assert divergence(same, same) == pytest.approx(0)
     assert 0 < divergence(same, near) < divergence(same, far)
 
 
-def test_only_what_was_chosen_is_in_int8(tiny_model: Path) -> None:
+def test_only_chosen_layers_are_in_int8(tiny_model: Path) -> None:
     with quiet_transformers():
         model = load_model(find_source(str(tiny_model), tiny_model))
     calibration = calibrate(model, runner_of(wrap(model)), sample_queries(), 64)
@@ -201,7 +201,7 @@ def test_only_what_was_chosen_is_in_int8(tiny_model: Path) -> None:
     } == read[0].names
 
 
-def test_auto_takes_it_only_where_it_is_much_faster_and_sound() -> None:
+def test_auto_takes_openvino_only_if_it_is_much_faster_and_sound() -> None:
     speeds = {"fp32": 52.0, "bf16": 94.0, "int8": 90.0, "openvino int8": 140.0}
     every = frozenset(speeds)
     assert rank_ways(Trial(speeds, every)) == ["openvino int8", "bf16", "fp32"]  # type: ignore[arg-type]
@@ -211,12 +211,12 @@ def test_auto_takes_it_only_where_it_is_much_faster_and_sound() -> None:
 
 
 def eval_set() -> EvalSet:
-    """Questions that nobody answers rightly, so that no F1 can be lost."""
+    """Return questions that no model answers rightly, so that no F1 can be lost."""
     queries = [Query("who wrote the first program", TEXT), Query("what was red", TEXT)]
     return EvalSet("mine.json", queries, [["-"], ["-"]], lambda given, references: float(given in references))
 
 
-def test_auto_tries_it_by_the_questions_of_a_file_and_writes_down_its_speed(tiny_model: Path, tmp_path: Path) -> None:
+def test_auto_tries_openvino_by_the_questions_of_a_file_and_records_its_speed(tiny_model: Path, tmp_path: Path) -> None:
     settings = Settings(data_dir=tmp_path)
     tried = build(str(tiny_model), settings=settings, buckets="2x32", eval_set=eval_set()).manifest
     assert set(tried.trial) == {"fp32", "bf16", "int8", "openvino int8"}
@@ -225,7 +225,7 @@ def test_auto_tries_it_by_the_questions_of_a_file_and_writes_down_its_speed(tiny
     assert (kept.format, set(kept.trial)) == ("torchscript", {"fp32", "bf16", "int8"})
 
 
-def test_auto_goes_on_to_the_next_where_f1_is_lost(
+def test_auto_goes_on_to_the_next_way_if_f1_is_lost(
     tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trial = Trial({"fp32": 10.0, "openvino int8": 90.0}, {"fp32", "openvino int8"})
@@ -254,7 +254,7 @@ def test_wrong_request_is_refused(tiny_model: Path, tmp_path: Path, wrong: dict[
 
 @pytest.fixture
 def without_openvino(tmp_path: Path) -> dict[str, str]:
-    """The environment of a process in which OpenVINO is not installed: a module of its name cannot be imported."""
+    """Return the environment of a process that cannot import OpenVINO."""
     (tmp_path / "shadow").mkdir()
     (tmp_path / "shadow" / "openvino.py").write_text("raise ImportError('not here')")
     return {**os.environ, "PYTHONPATH": f"{tmp_path / 'shadow'}:{Path(__file__).parents[2]}"}

@@ -1,4 +1,4 @@
-"""Packed linear layers give what plain ones do, from a file, at any number of rows, and are packed once."""
+"""Packed linear layers, loaded from a file, equal plain ones at any number of rows and are packed once."""
 
 import io
 from pathlib import Path
@@ -22,7 +22,7 @@ from tests.compile.tiny_models import save_tiny_distilbert, save_tiny_roberta
 
 PACKING = "mkldnn::_reorder_linear_weight"
 
-#: Logits are about ±1 here; in bf16 a GELU that is not rounded before it differs in the last of 8 bits.
+#: Logits are about ±1 here. In bf16 a GELU without a rounding before it differs in the last of 8 bits.
 NEAR = {"fp32": 1e-5, "bf16": 0.03, "int8": 0.0}
 
 

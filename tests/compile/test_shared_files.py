@@ -1,4 +1,4 @@
-"""Buckets share a file where one trace holds for several lengths, and have files of their own where it does not."""
+"""Buckets share a file if one trace holds for several lengths, and else have files of their own."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ def model(tiny_model: Path) -> SourceModel:
 
 
 class Scaled(nn.Module):
-    """A network whose trace records the length it was made at, without a word."""
+    """A network whose trace silently records its length."""
 
     def __init__(self, network: QuestionAnswering) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Scaled(nn.Module):
 
 
 class Shaped(Scaled):
-    """One whose trace runs at no other length."""
+    """A network whose trace fails at any other length."""
 
     def forward(self, ids: Tensor, mask: Tensor, types: Tensor) -> tuple[Tensor, Tensor]:
         start, end = self.network(ids, mask, types)
@@ -49,7 +49,7 @@ class Shaped(Scaled):
 
 
 def trace_holds(model: SourceModel, module: nn.Module) -> bool:
-    """Whether what is traced at the short length is the module at the long one."""
+    """Tell whether a trace made at the short length is the module at the long one."""
     reference = runner_of(wrap(model))
     traced = trace(module, make_probe(model, SHORT, reference).batches[0])
     return holds(make_probe(model, LONG, reference), runner_of(traced), runner_of(module))
@@ -64,7 +64,7 @@ def test_trace_that_recorded_a_length_does_not_hold(model: SourceModel, kind: ty
     assert not trace_holds(model, kind(wrap(model)).eval())
 
 
-def test_buckets_get_files_of_their_own_where_no_trace_holds(
+def test_buckets_get_files_of_their_own_if_no_trace_holds(
     tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     query = Query("who", "the river was red . " * 30 + "ada wrote the first program")

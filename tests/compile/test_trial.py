@@ -45,7 +45,7 @@ def test_fp32_is_always_the_last_resort_and_unsound_dtypes_never_chosen(
     assert len(set(ranked)) == len(ranked)
 
 
-def test_int8_that_nobody_asked_for_must_keep_every_answer() -> None:
+def test_int8_chosen_by_auto_must_keep_every_answer() -> None:
     assert answers_needed("int8", automatic=True) == 1
     assert answers_needed("int8", automatic=False) == TOLERANCES["int8"].answers_equal < 1
     assert answers_needed("bf16", automatic=True) == TOLERANCES["bf16"].answers_equal

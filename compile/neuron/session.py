@@ -53,7 +53,7 @@ class Session:
         self._check(self._receive(LOAD_TIMEOUT_S, f"loading {path.name}"), f"{path.name}, when it was loaded")
 
     def run(self, batch: Batch) -> Logits:
-        """One forward pass; raises RunFailed if it fails, CompileFailed if it hangs or computes nothing.
+        """Run one forward pass; raises RunFailed if it fails, CompileFailed if it hangs or computes nothing.
 
         ``last_seconds`` is then the time it took, without the transfer.
         """

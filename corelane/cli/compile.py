@@ -247,7 +247,7 @@ def essentials(artifact: Artifact) -> dict[str, Any]:
 
 
 def show_artifact(artifact: Artifact, console: Console) -> None:
-    """Print what was compiled and measured."""
+    """Print the buckets of an artifact, and its measurements."""
     manifest = artifact.manifest
     table = Table(title=f"{manifest.version_id}, {_kind(manifest)} for {manifest.target}", title_justify="left")
     for heading in ("bucket", "seconds", "MB", "ms per batch", "seq/s", "max |Δlogit|"):

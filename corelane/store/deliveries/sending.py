@@ -1,24 +1,26 @@
-"""Deliveries as their sender sees them: which are due, what is posted, and what came of it."""
+"""Deliveries for the webhook sender: which are due, what is posted, and what came of it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import orjson
 
 from corelane.settings import Settings
 from corelane.store.jobs.records import JobRecord
-from corelane.store.link.blocking import Link, pairs
+from corelane.store.jobs.results import read_results
+from corelane.store.link.aio import AsyncLink
+from corelane.store.link.blocking import pairs
 
-#: A delivery that was handed out is due again after this time unless its sender holds it, in seconds: what a killed
-#: sender had under way goes out again within five, however long an attempt may take.
+#: A delivery that was handed out is due again after this time unless its sender holds it, in seconds. So the deliveries
+#: of a killed sender go out again within five seconds, however long an attempt may take.
 LEASE_S = 3.0
 
-#: A sender holds what it has under way this often, in seconds.
+#: A sender extends its leases this often, in seconds.
 HOLD_S = 0.75
 
-#: A sender that has nothing to do looks again when something is due, after this at the latest, in seconds; whatever
-#: changes wakes it before.
+#: A sender with nothing to do looks again when something is due, after this at the latest, in seconds. Changes wake it
+#: before.
 LOOK_S, LEAST_LOOK_S = 1.0, 0.01
 
 State = Literal["pending", "delivered", "gone", "dead"]
@@ -49,7 +51,7 @@ class Delivery:
 
     @classmethod
     def parse(cls, delivery: str, raw: Mapping[bytes, bytes]) -> "Delivery":
-        """A delivery's hash as a record."""
+        """Read a delivery's hash."""
         text = {key.decode(): value.decode() for key, value in raw.items() if key not in (b"payload", b"data")}
         record = text.get("record")
         facts = {} if record is None else {k.encode(): str(v).encode() for k, v in orjson.loads(record).items()}
@@ -87,43 +89,46 @@ class Attempt:
         return cls(*orjson.loads(text))
 
     def encode(self) -> bytes:
-        """The text that stands in the log."""
+        """Return the text that stands in the log."""
         return orjson.dumps((self.at_ms, self.status, self.duration_ms, self.error, self.snippet))
 
 
 class DeliveryStore:
-    """Hands out due deliveries and keeps what came of them. Not thread-safe: one for each thread."""
+    """Hands out due deliveries and keeps what came of them. Every call may be repeated."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._link = Link(settings.redis_url)
+    def __init__(self, link: AsyncLink, settings: Settings) -> None:
+        self._link, self._settings = link, settings
 
-    def take(self, limit: int, lease_s: float = LEASE_S) -> list[str]:
-        """Ids of deliveries to try now, at most so many; each is handed out again unless it is held or reported."""
-        taken = self._link.run("take_due", limit, int(1000 * lease_s), self._settings.webhook_host_threads)
+    async def take(self, limit: int, lease_s: float = LEASE_S) -> list[str]:
+        """Return ids of at most ``limit`` deliveries to try now; each is due again unless it is held or reported."""
+        taken = await self._link.run("take_due", limit, int(1000 * lease_s), self._settings.webhook_host_threads)
         return [delivery.decode() for delivery in taken]
 
-    def hold(self, deliveries: Sequence[str]) -> None:
-        """Show that their sender is still at them."""
-        self._link.run("hold", int(1000 * LEASE_S), *deliveries)
+    async def hold(self, deliveries: Sequence[str]) -> None:
+        """Extend the leases of deliveries that are under way."""
+        await self._link.run("hold", int(1000 * LEASE_S), *deliveries)
 
-    def wait(self) -> None:
-        """Until something may be due, or a moment is over."""
-        first = self._link("ZRANGE", "cl:due", 0, 0, "WITHSCORES")
-        left_s = (float(first[1]) - self.now_ms()) / 1000 if first else LOOK_S
-        self._link("BLPOP", "cl:wake:couriers", min(LOOK_S, max(LEAST_LOOK_S, left_s)))
+    async def wait(self) -> None:
+        """Wait until something may be due, ``LOOK_S`` at most. It blocks the link: nothing else may be under way."""
+        first = await self._link("ZRANGE", "cl:due", 0, 0, "WITHSCORES")
+        left_s = (float(first[1]) - await self.now_ms()) / 1000 if first else LOOK_S
+        await self._link("BLPOP", "cl:wake:couriers", min(LOOK_S, max(LEAST_LOOK_S, left_s)))
 
-    def get(self, delivery: str) -> Delivery | None:
-        """A delivery, or None once it is forgotten."""
-        raw = dict(pairs(self._link("HGETALL", f"cl:delivery:{delivery}")))
+    async def get(self, delivery: str) -> Delivery | None:
+        """Return a delivery, or None once it is forgotten."""
+        raw = dict(pairs(await self._link("HGETALL", f"cl:delivery:{delivery}")))
         return Delivery.parse(delivery, raw) if raw else None
 
-    def fix(self, delivery: str, payload: bytes) -> bytes | None:
+    async def fix(self, delivery: str, payload: bytes) -> bytes | None:
         """Keep the bytes of an event, and return those that any sender kept first; None if it was forgotten."""
-        fixed = self._link.run("fix", delivery, payload)
+        fixed = await self._link.run("fix", delivery, payload)
         return None if fixed is None else bytes(fixed)
 
-    def report(
+    async def results(self, job: JobRecord) -> list[dict[str, Any]]:
+        """Return all results of a final job."""
+        return await read_results(self._link, job, 0, job.total)
+
+    async def report(
         self,
         delivery: str,
         outcome: str,
@@ -134,12 +139,14 @@ class DeliveryStore:
         rest_s: float,
         window_s: float,
     ) -> str:
-        """Note an attempt; due again after ``pause_s``, or done, as it is after ``window_s`` in all. Its host rests for
-        ``rest_s``. The state it has now, or nothing if it was forgotten meanwhile.
+        """Note an attempt and return the delivery's state, or an empty text if it was forgotten meanwhile.
+
+        A failed delivery is due again after ``pause_s``, and given up ``window_s`` after its event. Its host rests for
+        ``rest_s``.
         """
         settings = self._settings
         pause_ms = -1 if pause_s is None else int(1000 * pause_s)
-        state = self._link.run(
+        state = await self._link.run(
             "report",
             *(delivery, outcome, int(is_host_well), pause_ms, int(1000 * rest_s), attempt.encode()),
             *(settings.results_ttl_s, settings.webhook_dead_ttl_s, int(1000 * window_s)),
@@ -147,7 +154,7 @@ class DeliveryStore:
         )
         return str(state.decode())
 
-    def now_ms(self) -> int:
-        """Redis' own time."""
-        seconds, micros = self._link("TIME")
+    async def now_ms(self) -> int:
+        """Return the time of Redis."""
+        seconds, micros = await self._link("TIME")
         return int(seconds) * 1000 + int(micros) // 1000

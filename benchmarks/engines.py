@@ -19,10 +19,11 @@ import torch
 
 from benchmarks.questions import questions_of
 from benchmarks.runs import is_quick
-from compile.cpu import QuestionAnswering, cast, compile_trace, runner_of, serialise, tensors, trace, wrap
-from compile.model import LoadedModel, load_model, quiet_transformers
-from compile.packing import packs
-from compile.source import find_source
+from compile.model.loading import SourceModel, load_model, quiet_transformers
+from compile.model.reference import QuestionAnswering, runner_of, tensors, wrap
+from compile.model.source import find_source
+from compile.torch.cpu import cast, compile_trace, serialise, trace
+from compile.torch.packing import packs
 from corelane.artifacts.manifest import MANIFEST_NAME, read_artifact
 from corelane.cli.squad import Question, best_over, token_f1
 from corelane.domain.jobs import Options
@@ -285,7 +286,7 @@ def serving(folder: Path) -> Run:
     return partial(backend.run, backend.load(read_artifact(folder)))
 
 
-def read_rows(model: LoadedModel, questions: Sequence[Question]) -> list[Row]:
+def read_rows(model: SourceModel, questions: Sequence[Question]) -> list[Row]:
     """All windows of up to 384 tokens, the shortest first."""
     reader = Reader(model.tokenizer, model.spec, 384)
     queries = [Query(question.question, question.context, Options(no_answer=False)) for question in questions]
@@ -294,20 +295,20 @@ def read_rows(model: LoadedModel, questions: Sequence[Question]) -> list[Row]:
     return sorted(rows, key=lambda row: row[2].length)
 
 
-def fill(model: LoadedModel, rows: Sequence[Row], length: int) -> tuple[Sequence[Row], Batch]:
+def fill(model: SourceModel, rows: Sequence[Row], length: int) -> tuple[Sequence[Row], Batch]:
     """A batch of these rows at a length."""
     reader = Reader(model.tokenizer, model.spec, 384)
     bucket = Bucket(length=length, rows=len(rows))
     return rows, reader.fill(bucket, [(read, window) for _, read, window in rows], len(rows))
 
 
-def free_batches(model: LoadedModel, rows: list[Row]) -> list[tuple[Sequence[Row], Batch]]:
+def free_batches(model: SourceModel, rows: list[Row]) -> list[tuple[Sequence[Row], Batch]]:
     """Batches as long as their longest row."""
     parts = [rows[at : at + LOOP_ROWS] for at in range(0, len(rows), LOOP_ROWS)]
     return [fill(model, part, part[-1][2].length) for part in parts]
 
 
-def ladder_batches(model: LoadedModel, rows: list[Row]) -> list[tuple[Sequence[Row], Batch]]:
+def ladder_batches(model: SourceModel, rows: list[Row]) -> list[tuple[Sequence[Row], Batch]]:
     """Batches of the default ladder."""
     ladder = parse_buckets(DEFAULT_BUCKETS)
     by_bucket: dict[Bucket, list[Row]] = {}
@@ -320,7 +321,7 @@ def ladder_batches(model: LoadedModel, rows: list[Row]) -> list[tuple[Sequence[R
     ]
 
 
-def one_row_batches(model: LoadedModel, rows: list[Row]) -> list[tuple[Sequence[Row], Batch]]:
+def one_row_batches(model: SourceModel, rows: list[Row]) -> list[tuple[Sequence[Row], Batch]]:
     """One row a batch, of 128 tokens or else 384."""
     return [fill(model, [row], 128 if row[2].length <= 128 else 384) for row in rows]
 

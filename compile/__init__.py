@@ -1,6 +1,6 @@
-"""The compiler: from a Hugging Face question-answering model to a verified artifact.
+"""The compiler: make a verified artifact from a Hugging Face question-answering model.
 
-``build`` leads through it: source (find and digest the files), model (load and check them), trial (choose a dtype by
-measuring), cpu (trace and freeze), verify (against the eager model), folder (write aside, then rename). Always
+``build`` is the way in: it checks the request, makes a ``plan`` and hands it to ``ladder`` (CPU, GPU) or ``neuron``.
+Both compile each bucket, ``verify`` it against the eager model and ``publish`` the folder. Always write
 ``from compile.build import build``: ``import compile`` would hide the builtin.
 """

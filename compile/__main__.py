@@ -1,6 +1,6 @@
 """``python -m compile``: another name for ``corelane compile``.
 
-It becomes that process instead of importing the command line, which lies a floor above.
+The process replaces itself with that command. It cannot import the command line, which lies a floor above.
 """
 
 import os

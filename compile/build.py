@@ -1,47 +1,48 @@
-"""From a model's name to an artifact on disk: plan, compile each bucket, verify it, publish.
+"""From a model's name to an artifact on disk: check the request, plan, and build for the target.
 
-Every bucket is verified from its file, through the engine's own backend, before the next one is compiled. An artifact
-of the same version and target is replaced at the end, in one step; on any failure it stays as it was.
+Everything that can be refused is refused before the model is loaded. For the CPU this file also chooses among the ways
+to compile: ``auto`` builds the best way of a trial, and the next one if that does not agree with the eager network.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
+from importlib.util import find_spec
+from typing import get_args
 
-from compile.cpu import (
-    Dtype,
-    QuestionAnswering,
-    Way,
-    bucket_file,
-    cast,
-    compile_trace,
-    dtype_of,
-    runner_of,
-    serialise,
-    trace,
-    weight_bytes,
-)
-from compile.cuda import build_for_cuda, check_cuda
-from compile.exam import MOST_LOST, Exam, hand_out, mark
-from compile.folder import building, publish_artifact
-from compile.ladder import Draft, Method, make_buckets, opened
-from compile.manifests import cpu_toolchain, make_manifest
-from compile.model import quiet_transformers, save_tokenizer
+import torch
+
+from compile.ladder import Method, build_ladder
+from compile.manifests import Toolchain, host_tools
+from compile.model.evaluation import EvalSet, F1Loss, prepare, score
+from compile.model.loading import quiet_transformers
+from compile.model.probes import Probe, make_probe
+from compile.model.reference import Run, runner_of
+from compile.model.timing import one_thread
 from compile.neuron.build import build_for_neuron
-from compile.neuron.options import NeuronOptions
-from compile.openvino import GRAPH_FILE, Graph, write
-from compile.plan import AUTO, FIRST_STEPS, Plan, Report, make_plan
-from compile.timing import one_thread
-from compile.trial import answers_needed
-from compile.verify import Disagreement, holds, judge_answers, judge_f1, share_equal
-from corelane.artifacts.manifest import TOKENIZER_NAME, Artifact, BucketFile, Manifest, artifact_path
+from compile.neuron.options import NeuronOptions, make_recipes
+from compile.openvino import GRAPH_COMPILER, GRAPH_FILE, QuantisedGraph, make_graph, write
+from compile.plan import FIRST_STEPS, BuildPlan, Report, make_plan
+from compile.torch.cpu import BYTES_PER_WEIGHT, COMPILER, CpuDtype, cast, compile_trace, compiler_args, serialise, trace
+from compile.torch.cuda import GPU_DTYPES, GpuDtype, cast_to_gpu, check_cuda, cuda_tools, fused_or_eager
+from compile.trial import LEAST_GAIN, Trial, Way, answers_needed, dtype_of, rank_ways, run_trial
+from compile.verify import TOLERANCES, first_in_agreement, holds, judge_f1
+from corelane.artifacts.instructions import instruction_sets
+from corelane.artifacts.manifest import Artifact, Format
 from corelane.engine.backends.neuron.chips import CHIPS
+from corelane.engine.backends.openvino import require_openvino, weights_of
+from corelane.engine.backends.packing import settle
 from corelane.engine.buckets import AUTO_BUCKETS, Bucket
+from corelane.errors import CompileFailed
 from corelane.settings import Settings
 
+AUTO = "auto"
 
-def _say_nothing(text: str, done: int, total: int) -> None:
-    """The report of a build nobody watches."""
+#: The batch that a trial times: a common length, and enough rows for full speed within a few seconds.
+TRIAL_ROWS, TRIAL_LENGTH = 4, 128
+
+#: Points of F1 that int8 may cost if ``auto`` chose it.
+MOST_LOST = 0.3
 
 
 def build(
@@ -50,92 +51,157 @@ def build(
     settings: Settings,
     target: str = "cpu",
     buckets: str = AUTO_BUCKETS,
-    dtype: str = "auto",
+    dtype: str = AUTO,
     name: str | None = None,
     neuron: NeuronOptions | None = None,
-    report: Report = _say_nothing,
-    exam: Exam | None = None,
+    report: Report = lambda *_: None,
+    eval_set: EvalSet | None = None,
     format: str = AUTO,
 ) -> Artifact:
-    """Compile, verify and publish; raises CompileFailed, or ModelRefused where the model is at fault.
+    """Compile, verify and publish; raises CompileFailed, or ModelRefused if the model is at fault.
 
-    ``neuron`` are options that only Neuron targets take; ``exam`` are questions with known answers, by which the loss
-    of F1 is measured instead of by the samples, on the CPU. SetupError if a format's library is not installed.
+    ``neuron`` are options for Neuron targets alone. With ``eval_set`` the loss of F1 is measured on its questions, on
+    the CPU, instead of on the samples. Raises SetupError if a format's library is not installed.
     """
-    options = neuron or NeuronOptions()
+    options, root = neuron or NeuronOptions(), settings.artifact_root
     with quiet_transformers(), one_thread():
         gpu_dtype = check_cuda(dtype) if target == "cuda" else None
-        plan = make_plan(
-            source,
-            settings=settings,
-            target=target,
-            buckets=buckets,
-            dtype=gpu_dtype or dtype,
-            name=name,
-            neuron=options,
-            report=report,
-            exam=exam,
-            format=format,
-        )
+        check_request(target, dtype, format, options)
+        plan = make_plan(source, models_dir=settings.models_dir, buckets=buckets, name=name, report=report)
         if target in CHIPS:
             return build_for_neuron(plan, CHIPS[target], dtype, options, settings, report)
         if gpu_dtype is not None:
-            return build_for_cuda(plan, gpu_dtype, settings, report)
-        for choice in plan.ways[:-1]:
-            try:
-                return _build(plan, choice, settings.artifact_root, report)
-            except Disagreement:
-                continue
-        return _build(plan, plan.ways[-1], settings.artifact_root, report)
-
-
-def _build(plan: Plan, way: Way, root: Path, report: Report) -> Artifact:
-    """Compile the whole ladder in one way."""
-    destination = artifact_path(root, plan.name, plan.model.source.version, "cpu")
-    steps = FIRST_STEPS + len(plan.ladder)
-    dtype, graph = dtype_of(way), plan.graph if way == "openvino int8" else None
-
-    def draft(buckets: Sequence[BucketFile]) -> Manifest:
-        return make_manifest(plan, cpu_toolchain(plan, way), aside, buckets)
-
-    def say(bucket: Bucket, position: int) -> None:
-        report(f"compiling {bucket} in {way}", FIRST_STEPS + position, steps)
-
-    method = _by_trace(cast(plan.reference, dtype), dtype, draft) if graph is None else _by_graph(graph, draft)
-    with building(root, weight_bytes(plan.model, dtype)) as aside:
-        save_tokenizer(plan.model, aside / TOKENIZER_NAME)
-        made, findings = make_buckets(plan, method, aside, say)
-        judge_answers(share_equal(findings), answers_needed(dtype, plan.automatic, plan.exam is not None), dtype)
-        report(f"comparing answers in {way}", steps, steps)
-        paper = hand_out(plan.model, plan.ladder, runner_of(plan.reference), plan.exam)
-        with opened(draft(made), aside) as run:
-            loss = mark(paper, run)
-        if plan.automatic and dtype == "int8":
-            judge_f1(loss.points, MOST_LOST, dtype)
-        artifact = publish_artifact(
-            aside, destination, make_manifest(plan, cpu_toolchain(plan, way), aside, made, findings, loss)
+            return build_ladder(plan, gpu_method(plan, gpu_dtype), root, report)
+        choice = choose_ways(plan, dtype, format, eval_set, report)
+        return first_in_agreement(
+            choice.ways, lambda way: build_ladder(plan, cpu_method(plan, choice, way), root, report)
         )
-    report("done", steps, steps)
-    return artifact
 
 
-def _by_trace(module: QuestionAnswering, dtype: Dtype, draft: Draft) -> Method:
-    """TorchScript: a trace, made again at lengths for which it does not hold."""
-    return Method(
+def check_request(target: str, dtype: str, format: str, neuron: NeuronOptions) -> None:
+    """Check the options against each other and the target; raises CompileFailed or SetupError."""
+    if target in CHIPS:
+        make_recipes(CHIPS[target], dtype, neuron, parameters=0)
+    elif target not in ("cpu", "cuda"):
+        raise CompileFailed(f"nothing compiles for target {target!r}; this build has: cpu, {', '.join(CHIPS)}, cuda")
+    elif neuron.named:
+        raise CompileFailed(f"{', '.join(neuron.named)} is for Neuron targets ({', '.join(CHIPS)}), not for {target}")
+    if format not in (AUTO, *get_args(Format)):
+        raise CompileFailed(f"{format!r} is not a format; choose {AUTO}, {', '.join(get_args(Format))}")
+    if format == "openvino":
+        if target != "cpu":
+            raise CompileFailed(f"format openvino is for target cpu, not for {target}")
+        if dtype not in (AUTO, "int8"):
+            raise CompileFailed(f"format openvino is int8: in {dtype} TorchScript is as fast; use --dtype int8")
+        require_openvino()
+    if target == "cpu" and dtype not in (AUTO, *get_args(CpuDtype)):
+        raise CompileFailed(f"{dtype!r} is not a dtype; choose {AUTO}, {', '.join(get_args(CpuDtype))}")
+
+
+@dataclass(frozen=True, slots=True)
+class CpuChoice:
+    """The ways to compile for the CPU, best first, and the means to choose and to judge.
+
+    ``trial`` is None unless ``auto`` chose; ``graph`` is there if OpenVINO is among the ways.
+    """
+
+    ways: Sequence[Way]
+    eval_set: EvalSet | None
+    graph: QuantisedGraph | None = None
+    trial: Trial | None = None
+
+    @property
+    def speeds(self) -> Mapping[str, float]:
+        """Sequences/s by way, if there was a trial."""
+        return {} if self.trial is None else {str(way): speed for way, speed in self.trial.speeds.items()}
+
+
+def choose_ways(plan: BuildPlan, dtype: str, format: str, eval_set: EvalSet | None, report: Report) -> CpuChoice:
+    """Take the way that was asked for, or hold a trial.
+
+    OpenVINO takes part in a trial if it is installed and an eval set is there to choose and to judge by.
+    """
+    steps, longest = FIRST_STEPS + len(plan.ladder), plan.ladder[-1].length
+    graph = None
+    if format == "openvino" or (dtype == format == AUTO and eval_set is not None and find_spec("openvino")):
+        report("quantising for OpenVINO", 1, steps)
+        graph = make_graph(plan.model, plan.reference, longest, eval_set)
+    if format == "openvino":
+        return CpuChoice(("openvino int8",), eval_set, graph)
+    if dtype != AUTO:
+        return CpuChoice([way for way in LEAST_GAIN if way == dtype], eval_set)
+    report("trying dtypes", 1, steps)
+    probe = make_probe(plan.model, Bucket(length=min(TRIAL_LENGTH, longest), rows=TRIAL_ROWS), plan.run_eager)
+    candidates: dict[Way, Callable[[], Run]] = {
+        each: partial(_compile_for_trial, plan, each, probe) for each in get_args(CpuDtype)
+    }
+    if graph is not None:
+        candidates["openvino int8"] = graph.run
+    trial = run_trial(probe, candidates, evaluated=eval_set is not None)
+    return CpuChoice(rank_ways(trial), eval_set, graph, trial)
+
+
+def _compile_for_trial(plan: BuildPlan, dtype: CpuDtype, probe: Probe) -> Run:
+    return runner_of(settle(compile_trace(trace(cast(plan.reference, dtype), probe.batches[0]), dtype)))
+
+
+def cpu_method(plan: BuildPlan, choice: CpuChoice, way: Way) -> Method:
+    """Return how to compile for the CPU in one way.
+
+    TorchScript is traced again at lengths for which a trace does not hold; OpenVINO has one graph for all.
+    """
+    dtype, graph = dtype_of(way), choice.graph if way == "openvino int8" else None
+    tools = host_tools() | {"cpu": " ".join(instruction_sets()) or torch.backends.cpu.get_cpu_capability()}
+    method = partial(
+        Method,
+        label=way,
+        bytes_per_weight=BYTES_PER_WEIGHT[dtype],
+        least_equal=answers_needed(dtype, choice.trial is not None, choice.eval_set is not None),
+        evaluate=partial(_evaluate, plan, choice, dtype),
+    )
+    made_by = partial(Toolchain, "cpu", dtype, trial=choice.speeds)
+    if graph is not None:
+        return method(
+            toolchain=made_by(
+                GRAPH_COMPILER,
+                graph.arguments,
+                tools | {"openvino": require_openvino().__version__},
+                format="openvino",
+                extra_files=(weights_of(GRAPH_FILE),),
+            ),
+            make=lambda _: graph.model,
+            holds=lambda *_: True,
+            write=write,
+            file=lambda _: GRAPH_FILE,
+        )
+    module = cast(plan.reference, dtype)
+    return method(
+        toolchain=made_by(COMPILER, compiler_args(plan.model.network, dtype), tools),
         make=partial(trace, module),
         holds=lambda probe, traced: holds(probe, runner_of(traced), runner_of(module)),
         write=lambda traced, path: path.write_bytes(serialise(compile_trace(traced, dtype))),
-        file=bucket_file,
-        draft=draft,
     )
 
 
-def _by_graph(graph: Graph, draft: Draft) -> Method:
-    """OpenVINO: one graph, which holds for every length."""
+def _evaluate(plan: BuildPlan, choice: CpuChoice, dtype: CpuDtype, run: Run) -> F1Loss:
+    """Measure the loss of F1; raises Disagreement if int8, chosen by ``auto``, loses too much."""
+    loss = score(prepare(plan.model, plan.ladder, plan.run_eager, choice.eval_set), run)
+    if choice.trial is not None and dtype == "int8":
+        judge_f1(loss.points, MOST_LOST, dtype)
+    return loss
+
+
+def gpu_method(plan: BuildPlan, dtype: GpuDtype) -> Method:
+    """Return how to compile for the GPU."""
+    module = cast_to_gpu(plan.reference, dtype)
+    arguments = [f"attention={fused_or_eager(plan.model.network)}"]
     return Method(
-        make=lambda _: graph,
-        holds=lambda *_: True,
-        write=lambda made, path: write(made.model, path),
-        file=lambda _: GRAPH_FILE,
-        draft=draft,
+        label=f"{dtype} for cuda",
+        toolchain=Toolchain("cuda", dtype, COMPILER, arguments, host_tools() | cuda_tools()),
+        bytes_per_weight=GPU_DTYPES[dtype].itemsize,
+        least_equal=TOLERANCES[dtype].answers_equal,
+        make=lambda batch: trace(module, batch, "cuda"),
+        holds=lambda probe, traced: holds(probe, runner_of(traced, "cuda"), runner_of(module, "cuda")),
+        write=lambda traced, path: path.write_bytes(serialise(traced)),
+        fixed_rows=True,
     )

@@ -1,71 +1,76 @@
-"""The buckets of a ladder, one after the other in this process: traced, written, verified from the file, timed.
+"""Build an artifact bucket by bucket in this process: compile, write, verify from the file, time, publish.
 
-A trace mostly holds for any length, so buckets share a file as far as it does: a worker then carries the weights once.
+Each bucket is verified through the engine's own backend before the next one is compiled. A trace mostly holds for any
+length, so buckets share a file as far as it does: a worker then holds the weights once. An artifact of the same
+version and target is replaced at the end, in one step; after a failure it stays as it was.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from compile.cpu import runner_of
-from compile.plan import Plan
-from compile.probes import Probe, Run, make_probe
-from compile.timing import median_seconds
-from compile.verify import Findings, inspect, judge
-from corelane.artifacts.manifest import Artifact, BucketFile, Manifest
+from compile.manifests import NO_LOSS, Toolchain, bucket_name, make_bucket, make_manifest, with_measures
+from compile.model.evaluation import F1Loss
+from compile.model.loading import save_tokenizer
+from compile.model.probes import Probe, make_probe
+from compile.model.reference import Run
+from compile.model.timing import median_seconds
+from compile.plan import FIRST_STEPS, BuildPlan, Report
+from compile.publish import building, publish_artifact
+from compile.verify import Comparison, compare, judge, judge_answers, share_equal
+from corelane.artifacts.manifest import TOKENIZER_NAME, Artifact, BucketFile, Manifest
 from corelane.engine.backends.protocol import Batch, open_backend
 from corelane.engine.buckets import Bucket
 from corelane.errors import CompileFailed, EngineError
 
-Draft = Callable[[Sequence[BucketFile]], Manifest]
-
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """How the buckets of one artifact are made.
+    """How the buckets of one artifact are made and judged.
 
-    ``make`` records the network on a batch, or hands out what was made of it before; ``holds`` says whether what was
-    made for one bucket is the network at another's probe too; ``write`` puts it into a file, whose bytes come back, and
-    ``file`` names it; ``draft`` is a manifest to load unexamined buckets by.
+    ``make`` compiles the network for a batch. ``holds`` tells whether the result is also the network at another
+    bucket's probe. ``write`` puts it into a file and returns the bytes; ``file`` names that file. ``least_equal`` is
+    the share of sample answers that must be equal. ``evaluate`` measures the loss of F1 and may raise Disagreement.
+    ``fixed_rows`` says that a batch must fill its bucket.
     """
 
+    label: str
+    toolchain: Toolchain
+    bytes_per_weight: int
+    least_equal: float
     make: Callable[[Batch], Any]
     holds: Callable[[Probe, Any], bool]
     write: Callable[[Any, Path], int]
-    file: Callable[[Bucket], str]
-    draft: Draft
+    file: Callable[[Bucket], str] = bucket_name
+    fixed_rows: bool = False
+    evaluate: Callable[[Run], F1Loss] | None = None
 
 
-def make_buckets(
-    plan: Plan, method: Method, aside: Path, say: Callable[[Bucket, int], None]
-) -> tuple[list[BucketFile], list[Findings]]:
-    """Make every bucket of the plan's ladder below ``aside``; raises CompileFailed, or Disagreement at the first that
-    is not the eager network. ``say`` hears of each, with its position.
-    """
-    made: list[BucketFile] = []
-    findings: list[Findings] = []
-    traced: Any = None
-    for position, bucket in enumerate(plan.ladder):
-        say(bucket, position)
-        probe = make_probe(plan.model, bucket, runner_of(plan.reference))
-        if traced is not None and method.holds(probe, traced):
-            shared = {"rows": bucket.rows, "length": bucket.length, "compile_s": 0.0}
-            compiled = made[-1].model_copy(update=shared)
-        else:
-            traced, compiled = _compile(method, bucket, probe, aside)
-        compiled, found = _verify(method.draft([compiled]), probe, aside)
-        made.append(compiled)
-        findings.append(found)
-    return made, findings
+def build_ladder(plan: BuildPlan, method: Method, root: Path, report: Report) -> Artifact:
+    """Build the whole ladder by one method; raises CompileFailed, or Disagreement at the first that fails to agree."""
+    made_by, steps = method.toolchain, FIRST_STEPS + len(plan.ladder)
+    with building(root, plan.model.weights * method.bytes_per_weight) as aside:
+        save_tokenizer(plan.model, aside / TOKENIZER_NAME)
+        made, compared = _make_buckets(plan, method, aside, report)
+        judge_answers(share_equal(compared), method.least_equal, made_by.dtype)
+        loss = NO_LOSS
+        if method.evaluate is not None:
+            report(f"comparing answers in {method.label}", steps, steps)
+            with opened(make_manifest(plan, made_by, aside, made), aside) as run:
+                loss = method.evaluate(run)
+        manifest = make_manifest(plan, made_by, aside, made, compared, loss)
+        artifact = publish_artifact(aside, plan.destination(root, made_by.target), manifest)
+    report("done", steps, steps)
+    return artifact
 
 
 @contextmanager
 def opened(manifest: Manifest, folder: Path) -> Iterator[Run]:
-    """Buckets as a worker would load and run them; what the engine refuses or fails at is CompileFailed."""
+    """Load an artifact as a worker would, for the block; the engine's errors become CompileFailed."""
     backend = open_backend(manifest.target)
     try:
         loaded = backend.load(Artifact(path=folder, manifest=manifest))
@@ -75,29 +80,34 @@ def opened(manifest: Manifest, folder: Path) -> Iterator[Run]:
         raise CompileFailed(f"the compiled model does not run: {error.detail}") from error
 
 
-def _compile(method: Method, bucket: Bucket, probe: Probe, aside: Path) -> tuple[Any, BucketFile]:
-    """Make and write one bucket: what was made, and its record, in which what is measured of it stays 0."""
-    started = time.monotonic()
-    traced = method.make(probe.batches[0])
-    name = method.file(bucket)
-    size = method.write(traced, aside / name)
-    return traced, BucketFile(
-        rows=bucket.rows,
-        length=bucket.length,
-        file=name,
-        bytes=size,
-        compile_s=round(time.monotonic() - started, 2),
-        batch_ms=0,
-        max_logit_error=0,
-    )
+def _make_buckets(
+    plan: BuildPlan, method: Method, aside: Path, report: Report
+) -> tuple[list[BucketFile], list[Comparison]]:
+    made: list[BucketFile] = []
+    comparisons: list[Comparison] = []
+    compiled: Any = None
+    for position, bucket in enumerate(plan.ladder, FIRST_STEPS):
+        report(f"compiling {bucket} in {method.label}", position, FIRST_STEPS + len(plan.ladder))
+        probe = make_probe(plan.model, bucket, plan.run_eager)
+        if compiled is not None and method.holds(probe, compiled):
+            file = make_bucket(bucket, made[-1].file, made[-1].bytes, compile_s=0.0)
+        else:
+            started = time.monotonic()
+            compiled = method.make(probe.batches[0])
+            name = method.file(bucket)
+            size = method.write(compiled, aside / name)
+            file = make_bucket(bucket, name, size, time.monotonic() - started)
+        file, compared = _verify(make_manifest(plan, method.toolchain, aside, [file]), probe, aside, method.fixed_rows)
+        made.append(file)
+        comparisons.append(compared)
+    return made, comparisons
 
 
-def _verify(draft: Manifest, probe: Probe, aside: Path) -> tuple[BucketFile, Findings]:
+def _verify(draft: Manifest, probe: Probe, aside: Path, fixed_rows: bool) -> tuple[BucketFile, Comparison]:
     """Compare the one bucket of a draft with the eager network, and time it."""
-    [compiled] = draft.buckets
+    [file] = draft.buckets
     with opened(draft, aside) as run:
-        findings = inspect(probe, run, draft.dtype)
-        judge(findings, draft.dtype, f"bucket {compiled.rows}x{compiled.length}")
+        compared = compare(probe, run, draft.dtype, fewer_rows=not fixed_rows)
+        judge(compared, draft.dtype, f"bucket {file.rows}x{file.length}")
         seconds = median_seconds({"batch": partial(run, probe.batches[0])})["batch"]
-    measured = {"batch_ms": round(seconds * 1000, 3), "max_logit_error": findings.logit_error}
-    return compiled.model_copy(update=measured), findings
+    return with_measures(file, compared, seconds), compared

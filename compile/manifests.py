@@ -1,8 +1,8 @@
 """The manifest of an artifact in the making: what it is, what made it, how well it agrees."""
 
 import platform
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,15 +10,10 @@ import tokenizers
 import torch
 import transformers
 
-from compile.cpu import COMPILER, Way, choose_attention, dtype_of
-from compile.exam import Loss
-from compile.neuron.expected import EXPECTED_NAME
-from compile.openvino import COMPILER as OPENVINO_COMPILER
-from compile.packing import PACKED, PLAIN, packs
-from compile.plan import Plan
-from compile.verify import TOLERANCES, Findings, share_equal
+from compile.model.evaluation import F1Loss
+from compile.plan import BuildPlan
+from compile.verify import TOLERANCES, Comparison, share_equal
 from corelane import __version__
-from corelane.artifacts.instructions import instruction_sets
 from corelane.artifacts.manifest import (
     TOKENIZER_NAME,
     BucketFile,
@@ -29,59 +24,77 @@ from corelane.artifacts.manifest import (
     Target,
     digest_file,
 )
-from corelane.engine.backends.openvino import require_openvino, weights_of
+from corelane.engine.buckets import Bucket
+
+#: Where F1 was not measured.
+NO_LOSS = F1Loss(0.0, 0, "")
 
 
 @dataclass(frozen=True, slots=True)
 class Toolchain:
-    """What made an artifact, and for what."""
+    """What made an artifact, and for what.
+
+    ``trial`` holds the speeds that ``auto`` chose by, ``extra_files`` the files beside those of the buckets.
+    """
 
     target: Target
     dtype: NumberFormat
     compiler: str
     compiler_args: list[str]
-    tools: dict[str, str]
+    tools: Mapping[str, str]
     cores: int = 1
     coverage: Coverage | None = None
     verified: bool = True
     format: Format = "torchscript"
+    trial: Mapping[str, float] = field(default_factory=dict)
+    extra_files: tuple[str, ...] = ()
 
 
-def cpu_toolchain(plan: Plan, way: Way) -> Toolchain:
-    """This process's own torch, or OpenVINO."""
-    dtype = dtype_of(way)
-    arguments = [f"attention={choose_attention(plan.model.network, dtype)}", PACKED if packs(dtype) else PLAIN]
-    tools = {
+def host_tools() -> dict[str, str]:
+    """Return the versions of this process's own libraries."""
+    return {
         "python": platform.python_version(),
         "torch": torch.__version__,
         "transformers": transformers.__version__,
-        "cpu": " ".join(instruction_sets()) or torch.backends.cpu.get_cpu_capability(),
     }
-    if way == "openvino int8" and plan.graph is not None:
-        tools["openvino"] = require_openvino().__version__
-        return Toolchain("cpu", dtype, OPENVINO_COMPILER, plan.graph.arguments, tools, format="openvino")
-    return Toolchain("cpu", dtype, COMPILER, arguments, tools)
 
 
-#: Of a draft, which nobody examined.
-NO_LOSS = Loss(0.0, 0, "")
+def bucket_name(bucket: Bucket) -> str:
+    """Return the name of the TorchScript file made for a bucket; longer buckets may share the file."""
+    return f"bs{bucket.rows}-len{bucket.length}.pt"
+
+
+def make_bucket(bucket: Bucket, file: str, size: int, compile_s: float, neffs: Sequence[str] = ()) -> BucketFile:
+    """Return the record of a bucket of ``size`` bytes, in which nothing is measured yet."""
+    return BucketFile(
+        rows=bucket.rows,
+        length=bucket.length,
+        file=file,
+        bytes=size,
+        compile_s=round(compile_s, 2),
+        batch_ms=0,
+        max_logit_error=0,
+        neffs=list(neffs),
+    )
+
+
+def with_measures(bucket: BucketFile, compared: Comparison, batch_s: float) -> BucketFile:
+    """Return the bucket with its time and its error."""
+    measured = {"batch_ms": round(batch_s * 1000, 3), "max_logit_error": compared.logit_error}
+    return bucket.model_copy(update=measured)
 
 
 def make_manifest(
-    plan: Plan,
+    plan: BuildPlan,
     made_by: Toolchain,
     folder: Path,
     buckets: Sequence[BucketFile],
-    findings: Sequence[Findings] = (),
-    loss: Loss = NO_LOSS,
+    compared: Sequence[Comparison] = (),
+    loss: F1Loss = NO_LOSS,
 ) -> Manifest:
-    """The manifest of these buckets, whose files lie in ``folder``; without findings it is a draft to load them by."""
+    """Return the manifest of these buckets in ``folder``; without comparisons it is a draft to load them by."""
     source = plan.model.source
     files = [TOKENIZER_NAME, *(name for bucket in buckets for name in (bucket.file, *bucket.neffs))]
-    if made_by.format == "openvino":
-        files.extend(weights_of(bucket.file) for bucket in buckets)
-    if not made_by.verified:
-        files.append(EXPECTED_NAME)
     return Manifest(
         name=plan.name,
         version=source.version,
@@ -95,18 +108,18 @@ def make_manifest(
         tools={"corelane": __version__, **made_by.tools, "tokenizers": tokenizers.__version__},
         created_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
         max_length=max(bucket.length for bucket in buckets),
-        flexible_rows=bool(findings) and all(one.flexible_rows for one in findings),
+        flexible_rows=bool(compared) and all(one.flexible_rows for one in compared),
         tokenizer=plan.model.spec,
         no_answer_threshold=source.no_answer_threshold,
         tolerance=TOLERANCES[made_by.dtype].logit,
-        answers_equal=share_equal(findings) if made_by.verified else 0.0,
+        answers_equal=share_equal(compared) if made_by.verified else 0.0,
         f1_loss=loss.points,
         f1_questions=loss.questions,
         f1_source=loss.label,
         verified=made_by.verified,
         cores=made_by.cores,
         coverage=made_by.coverage,
-        trial={str(name): speed for name, speed in plan.speeds.items()},
+        trial=dict(made_by.trial),
         buckets=list(buckets),
-        files={name: digest_file(folder / name) for name in files},
+        files={name: digest_file(folder / name) for name in (*files, *made_by.extra_files)},
     )

@@ -1,9 +1,9 @@
-"""Compiling for OpenVINO in int8: convert, find what each layer reads, quantise the layers that bear it, write.
+"""Compile for OpenVINO in int8: convert, find the range of each layer's inputs, quantise the layers that bear it.
 
-Weights get a scale per output; what a layer reads gets one scale, found beforehand on calibration texts: fast, the same
-whatever is in the batch, and rough where a few values are far larger than the rest. So layers are tried one by one, and
-quantised from the cheapest on while what they cost is no more than is allowed; the others stay as they are, and run in
-bf16 where the CPU has it. A layer's name decides nothing.
+Weights get a scale per output. The inputs of a layer get one scale, found beforehand on calibration texts: it is fast
+and the same for every batch, but rough if a few values are far larger than the rest. So the layers are tried one by
+one, and quantised from the cheapest on until the allowed cost is spent. The others run in bf16 if the CPU has it, else
+in fp32. A layer's name decides nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,40 +14,42 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from compile.cpu import QuestionAnswering, runner_of, tensors, trace
-from compile.exam import Exam
-from compile.int8 import HEAD_NAME, INT8_MAX, SMALLEST
-from compile.model import LoadedModel
-from compile.probes import Run
-from compile.samples import sample_queries
+from compile.model.evaluation import EvalSet
+from compile.model.loading import SourceModel
+from compile.model.probes import read_rows
+from compile.model.reasons import last_line
+from compile.model.reference import QuestionAnswering, Run, runner_of, tensors
+from compile.model.samples import sample_queries
+from compile.torch.cpu import trace
+from compile.torch.int8 import HEAD_NAME, INT8_MAX, SMALLEST
 from corelane.engine.backends.cpu import torchscript_warnings_silenced
 from corelane.engine.backends.openvino import forward_of, options_for, require_openvino, weights_of
 from corelane.engine.backends.protocol import Batch, Logits
 from corelane.engine.buckets import Bucket
-from corelane.engine.text.tokenize import Query, Reader, Reading
+from corelane.engine.text.tokenize import Query, Reader
 from corelane.errors import CompileFailed
 
-COMPILER = "openvino.convert_model"
+GRAPH_COMPILER = "openvino.convert_model"
 
-#: The one file of an artifact; its weights lie beside it.
+#: The graph of an artifact. Its weights lie in a file beside it.
 GRAPH_FILE = "model.xml"
 
-#: Windows that scales and costs are measured on, spread over the questions. Twice as many choose the same layers.
+#: Windows to measure scales and costs on, spread over the questions. Twice as many choose the same layers.
 WINDOWS = 48
 
-#: Nats of divergence (see ``divergence``) that quantising may cost in all.
+#: The nats of ``divergence`` that all quantised layers together may cost.
 MOST_COST = 0.004
 
-#: How much of the work of quantising is taken from what a layer reads and given to its weights, 0 to 1 (SmoothQuant): a
-#: channel that is far larger than the others is divided, its weights multiplied.
+#: How far the difficulty of quantising moves from a layer's inputs to its weights, 0 to 1 (SmoothQuant): a channel that
+#: is far larger than the others is divided, and its weights are multiplied.
 SHARE = 0.8
 
-#: Levels of the unsigned int8 that a static layer's inputs become.
+#: Levels of the unsigned int8 of a layer's inputs.
 LEVELS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Calibration:
+class CalibrationBatches:
     """Batches of one unpadded row, and the eager network's logits of each."""
 
     batches: Sequence[Batch]
@@ -55,7 +57,7 @@ class Calibration:
 
 
 @dataclass(frozen=True, slots=True)
-class Graph:
+class QuantisedGraph:
     """A quantised model, and how many of its linear layers are in int8."""
 
     model: Any
@@ -63,18 +65,18 @@ class Graph:
     layers: int
 
     def run(self) -> Run:
-        """Compiled for this CPU."""
+        """Compile the graph for this CPU."""
         return forward_of(require_openvino().Core(), self.model)
 
     @property
     def arguments(self) -> list[str]:
-        """As the manifest says it."""
+        """The compiler arguments in the manifest."""
         return [f"int8={self.quantised} of {self.layers} linear layers"]
 
 
 @dataclass(frozen=True, slots=True)
-class Inputs:
-    """Linear layers that read the same values, and by channel the smallest and largest of those over the texts."""
+class LayerInputs:
+    """Linear layers that read the same values, and by channel the smallest and largest value over the texts."""
 
     names: frozenset[str]
     low: NDArray[np.float32]
@@ -83,35 +85,37 @@ class Inputs:
     smoothing: NDArray[np.float32]
 
 
-def make_graph(model: LoadedModel, reference: QuestionAnswering, longest: int, exam: Exam | None) -> Graph:
-    """Quantise a model by the exam's questions, or else by the samples; raises CompileFailed, or SetupError."""
+def make_graph(
+    model: SourceModel, reference: QuestionAnswering, longest: int, eval_set: EvalSet | None
+) -> QuantisedGraph:
+    """Quantise a model by the questions of an eval set, or by the samples; raises CompileFailed or SetupError."""
     core = require_openvino().Core()
-    calibration = calibrate(model, reference, sample_queries() if exam is None else exam.queries, longest)
+    queries = sample_queries() if eval_set is None else eval_set.queries
+    calibration = calibrate(model, runner_of(reference), queries, longest)
     plain = convert(reference, calibration.batches[0])
     inputs = find_inputs(plain, calibration.batches)
     before = cost(forward_of(core, plain), calibration)
     costs = [cost(forward_of(core, quantise(plain, [one])), calibration) - before for one in inputs]
     chosen = choose(inputs, costs, MOST_COST)
     counts = [sum(len(one.names) for one in some) for some in (chosen, inputs)]
-    return Graph(quantise(plain, chosen), *counts)
+    return QuantisedGraph(quantise(plain, chosen), *counts)
 
 
-def calibrate(model: LoadedModel, reference: QuestionAnswering, queries: Sequence[Query], longest: int) -> Calibration:
-    """Windows of the questions, each a batch of its own; raises CompileFailed if no question fits."""
+def calibrate(model: SourceModel, run_eager: Run, queries: Sequence[Query], longest: int) -> CalibrationBatches:
+    """Return windows of the questions, each a batch of its own; raises CompileFailed if no question fits."""
     reader = Reader(model.tokenizer, model.spec, longest)
-    some = queries[:: max(1, len(queries) // WINDOWS)]
-    read = [(one, window) for one in reader.read(some) if isinstance(one, Reading) for window in one.windows]
-    if not read:
+    rows = read_rows(reader, queries[:: max(1, len(queries) // WINDOWS)])
+    if not rows:
         raise CompileFailed(f"no question to calibrate by fits into {longest} tokens")
-    rows = read[:: max(1, len(read) // WINDOWS)][:WINDOWS]
-    batches = [reader.fill(Bucket(length=row[1].length, rows=1), [row], 1) for row in rows]
-    return Calibration(batches, [runner_of(reference)(batch) for batch in batches])
+    rows = rows[:: max(1, len(rows) // WINDOWS)][:WINDOWS]
+    batches = [reader.fill(Bucket(length=window.length, rows=1), [(read, window)], 1) for _, read, window in rows]
+    return CalibrationBatches(batches, [run_eager(batch) for batch in batches])
 
 
-def choose(inputs: Sequence[Inputs], costs: Sequence[float], most: float) -> list[Inputs]:
-    """Those to quantise: by cost a weight, from the cheapest on, as long as their costs add up to ``most`` at most.
+def choose(inputs: Sequence[LayerInputs], costs: Sequence[float], most: float) -> list[LayerInputs]:
+    """Return the layers to quantise, from the lowest cost per weight on, while their costs sum to at most ``most``.
 
-    Alone and together layers cost about the same: of 24, the sum was within a third of what was then measured.
+    The costs of layers about add up: over 24 layers, the sum was within a third of the measured total.
     """
     chosen, spent = [], 0.0
     for value, one in sorted(zip(costs, inputs, strict=True), key=lambda pair: pair[0] / pair[1].weights):
@@ -123,24 +127,24 @@ def choose(inputs: Sequence[Inputs], costs: Sequence[float], most: float) -> lis
 
 
 def convert(reference: QuestionAnswering, example: Batch) -> Any:
-    """The eager network as a graph of OpenVINO, in fp32, of any shape; raises CompileFailed."""
+    """Return the eager network as an OpenVINO graph in fp32 for any shape; raises CompileFailed."""
     ov = require_openvino()
     traced = trace(reference, example)
     try:
         with torchscript_warnings_silenced():
             return ov.convert_model(traced, example_input=tensors(example))
     except (RuntimeError, ValueError, TypeError) as error:
-        raise CompileFailed(f"OpenVINO cannot convert the model: {str(error).strip().splitlines()[-1]}") from error
+        raise CompileFailed(f"OpenVINO cannot convert the model: {last_line(error)}") from error
 
 
 def write(model: Any, path: Path) -> int:
-    """Write a graph, and its weights beside it; the bytes of both."""
+    """Write a graph, and its weights beside it; return the bytes of both."""
     require_openvino().save_model(model, path, compress_to_fp16=False)
     return path.stat().st_size + (path.parent / weights_of(path.name)).stat().st_size
 
 
 def linears(model: Any) -> Iterator[Any]:
-    """The linear layers but for the head, whose two outputs save nothing."""
+    """Yield the linear layers, except the head, whose two outputs save nothing."""
     for operation in model.get_ops():
         if operation.get_type_name() == "MatMul" and HEAD_NAME not in operation.get_friendly_name():
             weight = operation.input_value(1).get_node()
@@ -148,8 +152,8 @@ def linears(model: Any) -> Iterator[Any]:
                 yield operation
 
 
-def find_inputs(model: Any, batches: Sequence[Batch]) -> list[Inputs]:
-    """What the linear layers read, from one fp32 pass over the batches."""
+def find_inputs(model: Any, batches: Sequence[Batch]) -> list[LayerInputs]:
+    """Return the inputs of the linear layers, from one fp32 pass over the batches."""
     watched = model.clone()
     readers: dict[str, list[Any]] = {}
     for layer in linears(watched):
@@ -173,17 +177,17 @@ def find_inputs(model: Any, batches: Sequence[Batch]) -> list[Inputs]:
     ]
 
 
-def _summarise(layers: Sequence[Any], low: NDArray[np.float32], high: NDArray[np.float32]) -> Inputs:
-    """How far each channel of the inputs is divided, and the weights of its readers multiplied."""
+def _summarise(layers: Sequence[Any], low: NDArray[np.float32], high: NDArray[np.float32]) -> LayerInputs:
+    """Return the inputs of some layers, with the factor that divides each channel and multiplies its weights."""
     weights = np.concatenate([_weight(layer) for layer in layers])
     reads, weighs = (np.maximum(one, SMALLEST) for one in (np.maximum(-low, high), np.abs(weights).max(axis=0)))
     smoothing = (reads**SHARE / weighs ** (1 - SHARE)).astype(np.float32)
     names = frozenset(layer.get_friendly_name() for layer in layers)
-    return Inputs(names, low, high, weights.size, smoothing)
+    return LayerInputs(names, low, high, weights.size, smoothing)
 
 
-def quantise(model: Any, inputs: Sequence[Inputs]) -> Any:
-    """A copy in which the layers that read these are in int8."""
+def quantise(model: Any, inputs: Sequence[LayerInputs]) -> Any:
+    """Return a copy in which the layers that read these inputs are in int8."""
     from openvino import opset13 as operations
 
     quantised = model.clone()
@@ -208,7 +212,7 @@ def quantise(model: Any, inputs: Sequence[Inputs]) -> Any:
 
 
 def representable(low: float, high: float) -> tuple[float, float]:
-    """The span, widened so that 0 lies in it and is one of its levels."""
+    """Widen a span so that 0 lies in it and is one of its levels."""
     low, high = min(low, 0.0), max(high, 0.0)
     step = max((high - low) / (LEVELS - 1), SMALLEST)
     below = round(-low / step)
@@ -216,7 +220,7 @@ def representable(low: float, high: float) -> tuple[float, float]:
 
 
 def divergence(expected: Logits, got: Logits) -> float:
-    """How far a pass' distributions over starts and ends are from the eager network's: KL divergence, in nats a row."""
+    """Return the KL divergence of a pass from the eager network, over starts and ends, in nats per row."""
     total = 0.0
     for one, other in ((expected.start, got.start), (expected.end, got.end)):
         true, found = _log_softmax(one), _log_softmax(other)
@@ -224,8 +228,8 @@ def divergence(expected: Logits, got: Logits) -> float:
     return total / len(expected.start)
 
 
-def cost(run: Run, calibration: Calibration) -> float:
-    """The mean divergence over the calibration texts."""
+def cost(run: Run, calibration: CalibrationBatches) -> float:
+    """Return the mean divergence over the calibration texts."""
     pairs = zip(calibration.batches, calibration.expected, strict=True)
     return float(np.mean([divergence(expected, run(batch)) for batch, expected in pairs]))
 

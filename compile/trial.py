@@ -1,86 +1,78 @@
-"""``auto``: a short measured trial of every dtype on this CPU, and of int8 in the other format.
+"""``auto``: a short measured trial of every dtype on this CPU, and of int8 in OpenVINO.
 
-Machines differ: with AMX bf16 is four to five times as fast as fp32, without any bf16 unit it is slower, and no name of
-a CPU tells how the libraries fare on it. Speed decides, and answers have a veto.
+Machines differ. With AMX bf16 is four to five times as fast as fp32, without any bf16 unit it is slower, and the name
+of a CPU does not tell how fast the libraries run on it. Speed decides, and answers have a veto.
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
-from compile.cpu import Dtype, QuestionAnswering, Way, cast, compile_trace, dtype_of, runner_of, trace
-from compile.model import LoadedModel
-from compile.openvino import Graph
-from compile.probes import Probe, Run, make_probe
-from compile.timing import median_seconds
-from compile.verify import TOLERANCES, inspect, judge, judge_answers, share_equal
-from corelane.engine.backends.packing import settle
-from corelane.engine.buckets import Bucket
+from compile.model.probes import Probe
+from compile.model.reference import Run
+from compile.model.timing import median_seconds
+from compile.verify import TOLERANCES, compare, judge, judge_answers, share_equal
+from corelane.artifacts.manifest import NumberFormat
 from corelane.errors import CompileFailed
 
-#: The batch that is timed: a common length, and rows enough for full speed within a few seconds.
-TRIAL_ROWS, TRIAL_LENGTH = 4, 128
+#: A dtype in TorchScript, or int8 in OpenVINO: the choices of ``auto``.
+Way = Literal["fp32", "bf16", "int8", "openvino int8"]
 
-#: From the most exact dtype to the least, and how many times as fast as the best before it each must be to be taken:
-#: an int8 logit is some four times as far from fp32 as a bf16 one, and a few percent of speed are not worth that; and a
-#: format of its own needs a library more where it serves.
+#: From the most exact way to the least, and how many times as fast as the best before it each must be. An int8 logit is
+#: some four times as far from fp32 as a bf16 one, and a few percent of speed are not worth that. A format of its own
+#: needs one more library where it serves.
 LEAST_GAIN: dict[Way, float] = {"fp32": 1.0, "bf16": 1.05, "int8": 1.25, "openvino int8": 1.3}
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Sequences/s by way, and the ways whose logits and answers will do."""
+    """Sequences/s by way, and the ways whose logits and answers are close enough to the eager network's."""
 
     speeds: Mapping[Way, float]
     sound: Set[Way]
 
 
-def answers_needed(dtype: Dtype, automatic: bool, examined: bool = False) -> float:
-    """The share of sample answers that must be equal: all where int8 was nobody's wish and no exam will judge it."""
-    return 1.0 if automatic and dtype == "int8" and not examined else TOLERANCES[dtype].answers_equal
+def dtype_of(way: Way) -> Literal["fp32", "bf16", "int8"]:
+    """Return the dtype that a way computes in."""
+    return "int8" if way == "openvino int8" else way
 
 
-def run_trial(
-    model: LoadedModel, reference: QuestionAnswering, longest: int, examined: bool = False, graph: Graph | None = None
-) -> Trial:
-    """Compile, check and time each dtype; one that cannot be compiled or does not agree is not sound.
+def answers_needed(dtype: NumberFormat, automatic: bool, evaluated: bool = False) -> float:
+    """Return the share of sample answers that must be equal.
 
-    ``examined``: whether an exam will judge the answers of the whole artifact; ``graph``: OpenVINO's, if it takes part.
+    All must be if ``auto`` chose int8 and no eval set will judge it.
     """
-    probe = make_probe(model, Bucket(length=min(TRIAL_LENGTH, longest), rows=TRIAL_ROWS), runner_of(reference))
+    return 1.0 if automatic and dtype == "int8" and not evaluated else TOLERANCES[dtype].answers_equal
+
+
+def run_trial(probe: Probe, candidates: Mapping[Way, Callable[[], Run]], evaluated: bool) -> Trial:
+    """Compile, check and time each candidate; one that cannot be compiled or does not agree is not sound.
+
+    ``evaluated`` says that an eval set will judge the answers of the whole artifact.
+    """
     runs: dict[Way, Run] = {}
     sound: set[Way] = set()
-    for way in LEAST_GAIN:
+    for way, compiled in candidates.items():
         dtype = dtype_of(way)
         try:
-            if way != "openvino int8":
-                runs[way] = _compile(reference, dtype, probe)
-            elif graph is not None:
-                runs[way] = graph.run()
-            else:
-                continue
-            findings = inspect(probe, runs[way], dtype)
-            judge(findings, dtype, "the trial")
-            judge_answers(share_equal([findings]), answers_needed(dtype, automatic=True, examined=examined), dtype)
+            runs[way] = compiled()
+            compared = compare(probe, runs[way], dtype)
+            judge(compared, dtype, "the trial")
+            judge_answers(share_equal([compared]), answers_needed(dtype, automatic=True, evaluated=evaluated), dtype)
             sound.add(way)
         except (CompileFailed, RuntimeError):
             continue
-    seconds = median_seconds({way: partial(run, probe.batches[0]) for way, run in runs.items()})
-    return Trial({way: round(TRIAL_ROWS / taken, 1) for way, taken in seconds.items()}, frozenset(sound))
-
-
-def _compile(reference: QuestionAnswering, dtype: Dtype, probe: Probe) -> Run:
-    return runner_of(settle(compile_trace(trace(cast(reference, dtype), probe.batches[0]), dtype)))
+    batch = probe.batches[0]
+    seconds = median_seconds({way: partial(run, batch) for way, run in runs.items()})
+    speeds = {way: round(batch.bucket.rows / taken, 1) for way, taken in seconds.items()}
+    return Trial(speeds, frozenset(sound))
 
 
 def rank_ways(trial: Trial) -> list[Way]:
-    """The ways worth trying, best first; fp32 is always among them, at the latest as the last."""
+    """Return the ways worth trying, best first; fp32 is always among them."""
     ranked: list[Way] = ["fp32"]
     for way, gain in LEAST_GAIN.items():
-        if way in trial.sound and way != "fp32" and _is_faster(trial.speeds, way, ranked[0], gain):
+        if way in trial.sound and way != "fp32" and trial.speeds[way] >= gain * trial.speeds.get(ranked[0], 0.0):
             ranked.insert(0, way)
     return ranked
-
-
-def _is_faster(speeds: Mapping[Way, float], way: Way, best: Way, gain: float) -> bool:
-    return speeds[way] >= gain * speeds.get(best, 0.0)

@@ -1,31 +1,34 @@
-"""Compiled against eager: the logits, the answers, and that padding and other rows change nothing.
+"""Compare a compiled model with the eager one: its logits, its answers, and its use of padding and of other rows.
 
-``inspect`` runs the compiled model on a probe and measures; the judgements are pure. A model that ignores its mask,
+``compare`` runs a compiled bucket on a probe and measures; the judgements are pure. A model that ignores its mask,
 mixes rows or returns NaN does not pass, whatever its speed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
-from compile.probes import Probe, Run, find_answers
+from compile.model.loading import FAMILIES
+from compile.model.probes import Probe, find_answers
+from compile.model.reference import Run
 from corelane.artifacts.manifest import NumberFormat
 from corelane.engine.backends.protocol import Batch, Logits
 from corelane.errors import CompileFailed, RunFailed
 
 
 class Disagreement(CompileFailed):
-    """What was compiled is not the eager network."""
-
-
-#: Where an operator finds what can be done about a model that does not pass.
-FAMILIES = "docs/04-targets.md lists the families that work, and what to do about others"
+    """The compiled model is not the eager network."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """What may differ: logits from eager, logits when only padding or other rows change, and the share of answers."""
+    """The bounds of a dtype.
+
+    ``logit`` is the largest difference from eager, ``isolation`` the largest one when only padding or other rows
+    change, ``answers_equal`` the smallest share of equal answers.
+    """
 
     logit: float
     isolation: float
@@ -34,8 +37,8 @@ class Tolerance:
 
 #: Logits are log-odds of about ±10. Measured on the built-in model over 192 questions of SQuAD: largest |Δlogit| 0.18
 #: in bf16 and 0.69 in int8, with 99 % and 96 % of the answers equal; deeper models lie somewhat above. Rows did not
-#: influence each other in any dtype; what is allowed there is a kernel's freedom to sum in another order. fp16 and tf32
-#: keep eight times as fine a mantissa as bf16, fp8 a far coarser one; those three are Neuron's and were not measured.
+#: influence each other in any dtype; the bound leaves a kernel free to sum in another order. fp16 and tf32 keep eight
+#: times as fine a mantissa as bf16, fp8 a far coarser one; those three are Neuron's and were not measured.
 TOLERANCES: dict[NumberFormat, Tolerance] = {
     "fp32": Tolerance(logit=1e-3, isolation=1e-4, answers_equal=1.0),
     "tf32": Tolerance(logit=0.1, isolation=0.02, answers_equal=0.95),
@@ -45,18 +48,20 @@ TOLERANCES: dict[NumberFormat, Tolerance] = {
     "fp8_e4m3": Tolerance(logit=1.5, isolation=0.1, answers_equal=0.8),
 }
 
-
-#: Passes that must give what the first gave. Files compiled for Neuron elsewhere have been seen to run only once.
+#: Passes that must repeat the logits of the first. Some files compiled for Neuron on another machine ran only once.
 REPEATS = 3
 
-#: |Δlogit| between a trace and its own network at a length it was not made at. Where it holds there, it is 0 (BERT,
-#: RoBERTa and DistilBERT, every dtype); where a length was recorded as a constant, it is far larger.
+#: |Δlogit| between a trace and its own network at another length than the one it was made at. If the trace holds there
+#: it is 0 (BERT, RoBERTa and DistilBERT, every dtype); if a length was recorded as a constant it is far larger.
 SAME_LOGIT = 1e-4
+
+Candidate = TypeVar("Candidate")
+Built = TypeVar("Built")
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
-    """What was measured of one compiled bucket; errors are in logits and NaN where a logit was none."""
+class Comparison:
+    """Measurements of one compiled bucket; errors are in logits, and NaN if a logit was NaN."""
 
     logit_error: float
     isolation_error: float
@@ -66,10 +71,10 @@ class Findings:
     repeat_error: float = 0.0
 
 
-def inspect(probe: Probe, run: Run, dtype: NumberFormat, *, fewer_rows: bool = True) -> Findings:
-    """Run a compiled bucket on the samples; a run that fails raises RunFailed.
+def compare(probe: Probe, run: Run, dtype: NumberFormat, *, fewer_rows: bool = True) -> Comparison:
+    """Run a compiled bucket on the samples; raises RunFailed if a run fails.
 
-    ``fewer_rows``: whether to try batches that do not fill the bucket.
+    ``fewer_rows`` says whether to try batches that do not fill the bucket.
     """
     got = [run(batch) for batch in probe.batches]
     errors = [
@@ -77,7 +82,7 @@ def inspect(probe: Probe, run: Run, dtype: NumberFormat, *, fewer_rows: bool = T
         for ours, theirs, batch, rows in zip(got, probe.expected, probe.batches, probe.rows, strict=True)
     ]
     expected, found = find_answers(probe, probe.expected), find_answers(probe, got)
-    return Findings(
+    return Comparison(
         logit_error=float(np.max(errors)),
         isolation_error=_isolation_error(probe, run, got[0]),
         answers_equal=sum(found.get(item) == answer for item, answer in expected.items()),
@@ -88,7 +93,7 @@ def inspect(probe: Probe, run: Run, dtype: NumberFormat, *, fewer_rows: bool = T
 
 
 def holds(probe: Probe, traced: Run, network: Run) -> bool:
-    """Whether a trace made at another length is the same network at the probe's; one that fails there is not."""
+    """Tell whether a trace made at another length is the same network at the probe's length."""
     batch = probe.batches[-1]
     try:
         return _largest_difference(traced(batch), network(batch), batch, batch.rows) <= SAME_LOGIT
@@ -96,28 +101,28 @@ def holds(probe: Probe, traced: Run, network: Run) -> bool:
         return False
 
 
-def judge(findings: Findings, dtype: NumberFormat, what: str) -> None:
-    """Raise Disagreement if one bucket's logits are not those of the eager network; ``what`` names it."""
+def judge(compared: Comparison, dtype: NumberFormat, what: str) -> None:
+    """Raise Disagreement if one bucket's logits differ from the eager network's; ``what`` names the bucket."""
     tolerance = TOLERANCES[dtype]
-    if not findings.logit_error <= tolerance.logit:
+    if not compared.logit_error <= tolerance.logit:
         raise Disagreement(
-            f"{what} in {dtype} gives other logits than the eager model: they differ by {findings.logit_error:.3g}, "
+            f"{what} in {dtype} gives other logits than the eager model: they differ by {compared.logit_error:.3g}, "
             f"and {tolerance.logit:g} is allowed{_advice(dtype)}"
         )
-    if not findings.repeat_error <= tolerance.isolation:
+    if not compared.repeat_error <= tolerance.isolation:
         raise Disagreement(
-            f"{what} in {dtype} gives other logits when the same batch is run again, by {findings.repeat_error:.3g}; "
+            f"{what} in {dtype} gives other logits when the same batch is run again, by {compared.repeat_error:.3g}; "
             f"{tolerance.isolation:g} is allowed"
         )
-    if not findings.isolation_error <= tolerance.isolation:
+    if not compared.isolation_error <= tolerance.isolation:
         raise Disagreement(
-            f"{what} in {dtype} lets padding or other rows change a row's logits, by {findings.isolation_error:.3g}; "
+            f"{what} in {dtype} lets padding or other rows change a row's logits, by {compared.isolation_error:.3g}; "
             f"{tolerance.isolation:g} is allowed{_advice(dtype)}"
         )
 
 
 def judge_answers(share: float, least: float, dtype: NumberFormat) -> None:
-    """Raise Disagreement if too few of the sample answers are the eager network's."""
+    """Raise Disagreement if too few of the sample answers equal the eager network's."""
     if share < least:
         raise Disagreement(
             f"{dtype} changes answers: {share:.0%} of the sample answers are those of the eager model, and {least:.0%} "
@@ -126,15 +131,25 @@ def judge_answers(share: float, least: float, dtype: NumberFormat) -> None:
 
 
 def judge_f1(points: float, most: float, dtype: NumberFormat) -> None:
-    """Raise Disagreement if more points of F1 are lost than may be."""
+    """Raise Disagreement if more than ``most`` points of F1 are lost."""
     if not points <= most:
         raise Disagreement(f"{dtype} loses {points:.2f} points of F1, and {most:g} are allowed{_advice(dtype)}")
 
 
-def share_equal(findings: Sequence[Findings]) -> float:
-    """The share of sample answers, over several buckets, that are the eager network's."""
-    asked = sum(one.answers for one in findings)
-    return sum(one.answers_equal for one in findings) / asked if asked else 1.0
+def share_equal(compared: Sequence[Comparison]) -> float:
+    """Return the share of sample answers, over several buckets, that equal the eager network's."""
+    asked = sum(one.answers for one in compared)
+    return sum(one.answers_equal for one in compared) / asked if asked else 1.0
+
+
+def first_in_agreement(candidates: Sequence[Candidate], build: Callable[[Candidate], Built]) -> Built:
+    """Build the candidates, best first, until one agrees with the eager network; raises the last one's Disagreement."""
+    for candidate in candidates[:-1]:
+        try:
+            return build(candidate)
+        except Disagreement:
+            continue
+    return build(candidates[-1])
 
 
 def _advice(dtype: NumberFormat) -> str:
@@ -142,7 +157,7 @@ def _advice(dtype: NumberFormat) -> str:
 
 
 def _largest_difference(one: Logits, other: Logits, batch: Batch, rows: int) -> float:
-    """The largest |Δlogit| over the visible tokens of the first rows; NaN spreads (it does not through ``max``)."""
+    """Return the largest |Δlogit| over the visible tokens of the first rows, or NaN (``max`` would lose a NaN)."""
     visible = batch.attention_mask[:rows] == 1
     with np.errstate(invalid="ignore"):
         start, end = one.start[:rows] - other.start[:rows], one.end[:rows] - other.end[:rows]
@@ -150,7 +165,7 @@ def _largest_difference(one: Logits, other: Logits, batch: Batch, rows: int) -> 
 
 
 def _isolation_error(probe: Probe, run: Run, before: Logits) -> float:
-    """How far row 0 of the first batch moves when its padding and all other rows are filled with other tokens."""
+    """Return how far row 0 of the first batch moves when its padding and all other rows get other tokens."""
     batch = probe.batches[0]
     mask = batch.attention_mask.copy()
     mask[1:] = np.roll(mask[1:], 1, axis=0)
@@ -164,13 +179,13 @@ def _isolation_error(probe: Probe, run: Run, before: Logits) -> float:
 
 
 def _repeat_error(probe: Probe, run: Run, before: Logits) -> float:
-    """How far the first batch's logits move when it is run again, after all others, several times over."""
+    """Return how far the first batch's logits move when it is run again, several times, after all others."""
     batch = probe.batches[0]
     return float(np.max([_largest_difference(run(batch), before, batch, batch.rows) for _ in range(REPEATS)]))
 
 
 def _takes_fewer_rows(probe: Probe, run: Run, tolerance: float) -> bool:
-    """Whether a batch of one row, and one short of a full one, gives the logits of the same rows in a full batch."""
+    """Tell whether batches of one row, and of one row less than full, give the logits of those rows in a full batch."""
     batch = probe.batches[0]
     rows = batch.rows
     for count in {1, max(1, rows - 1)}:

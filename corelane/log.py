@@ -41,9 +41,9 @@ def configure_logging(level: str = "info", style: Literal["auto", "json", "prett
         structlog.processors.StackInfoRenderer(),
     ]
     renderer: list[Any] = (
-        [hide_inputs, structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=_write_traceback)]
+        [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=_write_traceback)]
         if pretty
-        else [structlog.processors.format_exc_info, hide_inputs, structlog.processors.JSONRenderer()]
+        else [structlog.processors.ExceptionRenderer(_format_traceback), structlog.processors.JSONRenderer()]
     )
     structlog.configure(
         processors=[
@@ -59,7 +59,7 @@ def configure_logging(level: str = "info", style: Literal["auto", "json", "prett
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
+            foreign_pre_chain=[*shared, hide_inputs],
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderer],
         )
     )
@@ -139,18 +139,23 @@ def broker_lines() -> SparseBrokerLines:
 
 
 def hide_inputs(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Strike out what pydantic quotes of the values it refuses: they are parts of documents."""
-    for name in ("event", "exception"):
-        if QUOTING in (text := str(event.get(name, ""))):
-            event[name] = QUOTED_INPUT.sub(rf"{QUOTING}…", text)
+    """Strike out the values that pydantic quotes in a library's line: they are parts of documents."""
+    if QUOTING in (text := str(event.get("event", ""))):
+        event["event"] = QUOTED_INPUT.sub(rf"{QUOTING}…", text)
     return event
 
 
 def _write_traceback(out: TextIO, exc_info: Any) -> None:
-    """Format a traceback; rich's format shows local variables, and so documents."""
+    """Write a traceback without local variables and without quoted values, which are parts of documents."""
     text = io.StringIO()
     structlog.dev.plain_traceback(text, exc_info)
     out.write(QUOTED_INPUT.sub(rf"{QUOTING}…", text.getvalue()))
+
+
+def _format_traceback(exc_info: Any) -> str:
+    text = io.StringIO()
+    _write_traceback(text, exc_info)
+    return text.getvalue().strip()
 
 
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:

@@ -1,5 +1,6 @@
 """Receivers of webhooks that answer as they are told to, on real sockets."""
 
+import asyncio
 import socket
 import threading
 import time
@@ -7,6 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from corelane.webhooks import post
+from corelane.webhooks.protocol import Reply
 
 #: What to answer to the request of a number, from 0: status, headers, body.
 Answers = Callable[[int], tuple[int, dict[str, str], bytes]]
@@ -111,3 +116,14 @@ def dripping(text: bytes, pause_s: float = 0.05) -> Callable[[], Iterator[bytes]
             time.sleep(pause_s)
 
     return pieces
+
+
+def post_event(*request: Any, **options: Any) -> Reply:
+    """Make one attempt, in an event loop of its own."""
+
+    async def attempt() -> Reply:
+        reply = await post.post_event(*request, **options)
+        await asyncio.sleep(0.01)  # closed sockets go with the next turns of the loop
+        return reply
+
+    return asyncio.run(attempt())

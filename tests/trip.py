@@ -24,14 +24,15 @@ BESIDE = {"heartbeat", "models"}
 
 
 class Trip:
-    """The files that one trip enters, and those it turns back to."""
+    """The files that one trip enters with the functions called there, and those it turns back to."""
 
     def __init__(self) -> None:
         self.files: list[str] = []
+        self.functions: dict[str, list[str]] = {}
         self.turns: list[str] = []
 
     def __str__(self) -> str:
-        lines = [f"{number:3} {name}" for number, name in enumerate(self.files, 1)]
+        lines = [f"{n:3} {name}: {' '.join(self.functions[name])}" for n, name in enumerate(self.files, 1)]
         return "\n".join(lines + [f"    turns back: {turn}" for turn in self.turns])
 
     def enter(self, frame: FrameType) -> None:
@@ -39,6 +40,9 @@ class Trip:
         name = frame.f_code.co_filename
         if name not in self.files:
             self.files.append(name)
+        functions = self.functions.setdefault(name.removeprefix(f"{ROOT}/"), [])
+        if frame.f_code.co_name not in functions:
+            functions.append(frame.f_code.co_name)
         if frame.f_code.co_name in ASGI_CALLBACKS:
             return
         between, below = "", frame.f_back

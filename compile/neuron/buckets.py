@@ -1,44 +1,37 @@
-"""The buckets of one recipe, compiled side by side, each by a process of its own, or fetched from the cache."""
+"""Compile the buckets of one recipe side by side, each in a process of its own, or fetch them from the cache."""
 
-import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-import numpy as np
-
-from compile.cpu import bucket_file
-from compile.neuron.cache import Cache, cache_key
-from compile.neuron.children import TRACER, Children
+from compile.manifests import bucket_name, make_bucket
+from compile.model.probes import Probe
+from compile.neuron.cache import Cache, cache_key, files_of
+from compile.neuron.children import TRACER, Children, save_inputs
 from compile.neuron.coverage import WHOLE, read_log
 from compile.neuron.options import NeuronOptions, Recipe
-from compile.plan import FIRST_STEPS, Plan
-from compile.probes import Probe
+from compile.plan import FIRST_STEPS, BuildPlan, Step
 from corelane.artifacts.manifest import BucketFile, Coverage, digest_file
 from corelane.engine.backends.protocol import Batch
 from corelane.engine.buckets import Bucket
 from corelane.errors import CompileFailed
 
-#: Memory one compiler may need: BERT-base at 16 x 1,024 was seen to take 14.75 GB.
+#: Memory that one compiler may need: it took 14.75 GB for BERT-base at 16 x 1,024.
 COMPILER_BYTES = 15 * 10**9
 
-#: What the environment says to the compilers besides their arguments.
+#: The variables of the environment that the compilers read, apart from their arguments.
 VARIABLES = ("NEURON_CC_FLAGS", "NEURON_LOGICAL_NC_CONFIG", "NEURON_PLATFORM_TARGET_OVERRIDE")
-
-
-#: Told what is being done now, and how many steps are done.
-Step = Callable[[str, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class BucketJob:
-    """What the buckets of one build have in common; files go to ``aside``, what only compilers read to ``scratch``."""
+    """What the buckets of one build share; compiled files go to ``aside``, the compilers' inputs to ``scratch``."""
 
-    plan: Plan
+    plan: BuildPlan
     recipe: Recipe
     options: NeuronOptions
     versions: dict[str, str]
@@ -47,16 +40,10 @@ class BucketJob:
     logs: Path
 
     def spec(self, bucket: Bucket, probe: Probe, mode: str = "trace") -> dict[str, Any]:
-        """The request for a tracing process, its example inputs written beside it."""
+        """Write the example inputs and return the request for a tracing process."""
         workdir = self.scratch / f"{mode}-{bucket}"
         (workdir / "compiler").mkdir(parents=True, exist_ok=True)
-        example = padded(probe.batches[0])
-        np.savez(
-            workdir / "example.npz",
-            input_ids=example.input_ids,
-            attention_mask=example.attention_mask,
-            token_type_ids=example.token_type_ids,
-        )
+        save_inputs(workdir / "example.npz", padded(probe.batches[0]))
         return {
             "package": self.recipe.chip.package,
             "folder": str(self.plan.model.source.folder),
@@ -65,18 +52,18 @@ class BucketJob:
             "compiler_args": list(self.recipe.compiler_args),
             "cpu_backend": self.options.cpu_backend,
             "example": str(workdir / "example.npz"),
-            "output": str(self.aside / bucket_file(bucket)),
+            "output": str(self.aside / bucket_name(bucket)),
             "workdir": str(workdir / "compiler"),
             "result": str(workdir / "result.json"),
         }
 
     @property
     def takes_cores(self) -> bool:
-        """Whether tracing a bucket takes a core."""
+        """True if tracing a bucket takes a core."""
         return self.recipe.chip.package == "torch_neuronx" and not self.options.cpu_backend
 
     def key(self, bucket: Bucket, environment: dict[str, str]) -> str:
-        """The cache key of a bucket: the model, the shape, the tools, their arguments, and our own tracing code."""
+        """Return a bucket's cache key: the model, the shape, the tools, their arguments, and our own tracing code."""
         return cache_key(
             {
                 "source": self.plan.model.source.digest,
@@ -96,7 +83,7 @@ class BucketJob:
 def compile_buckets(
     job: BucketJob, probes: Sequence[Probe], children: Children, cache: Cache | None, step: Step
 ) -> tuple[list[BucketFile], list[Coverage | None]]:
-    """Compile every bucket; the first failure ends the others. Records come in the order of the ladder."""
+    """Compile every bucket, in the order of the ladder; the first failure ends the others."""
     ladder = job.plan.ladder
     if cache is not None:
         cache.drop_old()
@@ -113,7 +100,7 @@ def compile_buckets(
         try:
             _watch(futures, ladder, step)
         except BaseException:
-            children.stop()
+            children.close()
             pool.shutdown(cancel_futures=True)
             raise
     results = [future.result() for future in futures]
@@ -121,7 +108,7 @@ def compile_buckets(
 
 
 def _watch(futures: Sequence[Future[Any]], ladder: Sequence[Bucket], step: Step) -> None:
-    """Report each bucket that is done; raises the first error."""
+    """Report each finished bucket; raises the first error."""
     waiting = dict(zip(futures, ladder, strict=True))
     while waiting:
         for future in wait(waiting, return_when=FIRST_COMPLETED).done:
@@ -132,7 +119,7 @@ def _watch(futures: Sequence[Future[Any]], ladder: Sequence[Bucket], step: Step)
 
 
 def choose_jobs(job: BucketJob, environment: dict[str, str]) -> int:
-    """How many compilers run at a time: as memory and CPUs allow, and cores, where each takes one while it traces."""
+    """Return how many compilers run at a time: as many as memory, CPUs and, if tracing takes a core, cores allow."""
     chip, ladder = job.recipe.chip, job.plan.ladder
     if job.takes_cores and "NEURON_RT_VISIBLE_CORES" in environment:
         return 1
@@ -144,9 +131,9 @@ def choose_jobs(job: BucketJob, environment: dict[str, str]) -> int:
 
 
 def _compile_bucket(
-    job: BucketJob, bucket: Bucket, probe: Probe, children: Children, cache: Cache | None, slots: "SimpleQueue[int]"
+    job: BucketJob, bucket: Bucket, probe: Probe, children: Children, cache: Cache | None, slots: SimpleQueue[int]
 ) -> tuple[BucketFile, Coverage | None]:
-    file = bucket_file(bucket)
+    file = bucket_name(bucket)
     stem = Path(file).stem
     key = job.key(bucket, children.environment)
     record = None if cache is None else cache.fetch(key, job.aside, stem)
@@ -155,23 +142,12 @@ def _compile_bucket(
         if cache is not None:
             cache.keep(key, job.aside, stem, record)
     coverage = None if record["coverage"] is None else Coverage.model_validate(record["coverage"])
-    neffs = [path.name for path in (*job.aside.glob(f"{stem}.neff"), *sorted(job.aside.glob(f"{stem}.*.neff")))]
-    return BucketFile(
-        rows=bucket.rows,
-        length=bucket.length,
-        file=file,
-        bytes=(job.aside / file).stat().st_size,
-        compile_s=round(record["seconds"], 2),
-        batch_ms=0,
-        max_logit_error=0,
-        neffs=neffs,
-    ), coverage
+    neffs = [path.name for path in files_of(job.aside, stem)[1:]]
+    return make_bucket(bucket, file, (job.aside / file).stat().st_size, record["seconds"], neffs), coverage
 
 
-def _trace(
-    job: BucketJob, bucket: Bucket, probe: Probe, children: Children, slots: "SimpleQueue[int]"
-) -> dict[str, Any]:
-    """Compile one bucket in a process of its own, on a core of its own where tracing takes one; its record."""
+def _trace(job: BucketJob, bucket: Bucket, probe: Probe, children: Children, slots: SimpleQueue[int]) -> dict[str, Any]:
+    """Compile one bucket in a process of its own, on its own core if tracing takes one, and return its record."""
     chip, log = job.recipe.chip, job.logs / f"{bucket}.log"
     slot = slots.get()
     named = not job.takes_cores or "NEURON_RT_VISIBLE_CORES" in children.environment
@@ -182,15 +158,15 @@ def _trace(
         slots.put(slot)
     coverage = WHOLE if chip.package == "torch_neuronx" else read_log(log.read_text("utf-8", errors="replace"))
     if coverage is not None and coverage.percent == 0:
-        raise CompileFailed(f"bucket {bucket}: {chip.compiler} compiled not one operator of the model; its log: {log}")
+        raise CompileFailed(f"bucket {bucket}: {chip.compiler} compiled no operator of the model; its log: {log}")
     return {
         "seconds": result["seconds"],
-        "coverage": None if coverage is None else json.loads(coverage.model_dump_json()),
+        "coverage": None if coverage is None else coverage.model_dump(mode="json"),
     }
 
 
 def padded(batch: Batch) -> Batch:
-    """The batch with at least one token of padding: a mask of ones alone may be traced as no mask at all."""
+    """Return the batch with at least one token of padding: a mask of ones may be traced as no mask."""
     if (batch.attention_mask == 0).any():
         return batch
     mask = batch.attention_mask.copy()

@@ -1,8 +1,8 @@
-"""Compiled buckets that are kept, so that nothing is compiled twice.
+"""Keep compiled buckets, so that nothing is compiled twice.
 
-Neuron's own cache does not serve traces with inlined weights. A key covers whatever can change what comes out; an entry
-is a folder with the traced file, its NEFFs and a record with their digests, written aside and renamed, so that several
-builds may share the cache. What was not used for a month is dropped.
+Neuron's own cache does not serve traces with inlined weights. A key covers everything that can change a compiled
+bucket. An entry is a folder with the traced file, its NEFFs and a record with their digests. Entries are written aside
+and renamed, so that several builds can share the cache, and dropped after a month without use.
 """
 
 import hashlib
@@ -25,18 +25,23 @@ KEEP_S = 30 * 24 * 3600
 
 
 def cache_key(facts: Mapping[str, Any]) -> str:
-    """The name of an entry: a digest over everything that matters, whatever its order."""
+    """Return the name of an entry: a digest over all facts, in any order."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
 
 
+def files_of(folder: Path, stem: str) -> list[Path]:
+    """Return a bucket's traced file, then its NEFFs, the largest first."""
+    return [folder / f"{stem}.pt", *folder.glob(f"{stem}.neff"), *sorted(folder.glob(f"{stem}.*.neff"))]
+
+
 class Cache:
-    """Entries below a folder; one that is damaged counts as none."""
+    """The entries below a folder; a damaged entry counts as absent."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
 
     def fetch(self, key: str, folder: Path, stem: str) -> dict[str, Any] | None:
-        """Copy an entry's files to ``folder``, named after ``stem``; its record, or None if there is no sound one."""
+        """Copy an entry's files to ``folder``, named after ``stem``; return its record, None without a sound entry."""
         entry = self._root / key
         try:
             record: dict[str, Any] = json.loads((entry / RECORD_NAME).read_text(encoding="utf-8"))
@@ -51,12 +56,12 @@ class Cache:
         return record
 
     def keep(self, key: str, folder: Path, stem: str, record: Mapping[str, Any]) -> None:
-        """Keep the files of ``folder`` named after ``stem``; a cache that cannot be written is no failure."""
+        """Keep the files of ``folder`` named after ``stem``; failing to write the cache is not an error."""
         aside = self._root / f".{secrets.token_hex(6)}"
         try:
             aside.mkdir(parents=True)
             digests = {}
-            for path in [*folder.glob(f"{stem}.pt"), *folder.glob(f"{stem}.neff"), *folder.glob(f"{stem}.*.neff")]:
+            for path in files_of(folder, stem):
                 name = f"model{path.name.removeprefix(stem)}"
                 shutil.copyfile(path, aside / name)
                 digests[name] = digest_file(aside / name)
@@ -67,7 +72,7 @@ class Cache:
             shutil.rmtree(aside, ignore_errors=True)
 
     def drop_old(self) -> None:
-        """Remove what nobody has used for long, half-written entries among it."""
+        """Remove entries that have long been unused, and half-written ones."""
         for path in self._root.glob("*"):
             with suppress(OSError):
                 if time.time() - path.stat().st_mtime > KEEP_S:

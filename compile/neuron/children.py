@@ -1,6 +1,6 @@
-"""Processes that trace and run for Neuron: started in a session of their own, and never left behind.
+"""Start the processes that trace and run for Neuron, each in a session of its own, and leave none behind.
 
-Each gets a pipe it never reads from; when that closes, because this process ended or gave up, it ends itself and the
+Each watches a pipe to this process. When the pipe closes, because this process ended or gave up, it ends itself and the
 compiler it started.
 """
 
@@ -12,41 +12,41 @@ import subprocess
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from io import BytesIO
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from compile.neuron import tracer
-from compile.neuron.explain import Outcome, count_oom_kills, explain, explain_missing
+from compile.neuron.explain import TracerEnd, count_oom_kills, explain, explain_missing
 from corelane.engine.backends.neuron.chips import Chip
+from corelane.engine.backends.protocol import Batch
 from corelane.errors import CompileFailed, SetupError
 
 TRACER = Path(tracer.__file__)
 
-#: Importing a Neuron package takes seconds, on a busy machine many.
+#: Importing a Neuron package takes seconds, and many on a busy machine.
 PROBE_TIMEOUT_S = 300
 
-#: As much of a log's end is searched for the reason of a failure, in bytes.
+#: Bytes at the end of a log that are searched for the reason of a failure.
 TAIL_BYTES = 100_000
-
-#: No further variables.
-NONE: Mapping[str, str] = MappingProxyType({})
 
 
 class Children:
-    """Starts tracing processes in one interpreter, with one environment; ``stop`` ends all of them."""
+    """Starts tracing processes in one interpreter, with one environment; ``close`` ends all of them."""
 
     def __init__(self, python: str, environment: Mapping[str, str]) -> None:
         self._python = shutil.which(python) or python
-        # The compiler is started by its name, and lies beside the interpreter that has its package.
+        # The package starts the compiler by its name. It lies beside the interpreter.
         path = os.pathsep.join([str(Path(self._python).parent.absolute()), environment.get("PATH", "")])
         self.environment = {**environment, "PATH": path}
         self._running: set[subprocess.Popen[bytes]] = set()
         self._lock = threading.Lock()
-        self._stopped = False
+        self._closed = False
 
     def probe(self, chip: Chip) -> dict[str, str]:
-        """Versions of what is installed there; raises SetupError if the Neuron package is not."""
+        """Return the installed versions; raises SetupError if the Neuron package is missing."""
         try:
             done = subprocess.run(  # noqa: S603
                 [self._python, str(TRACER), "probe", chip.package],
@@ -70,9 +70,9 @@ class Children:
         return dict(found["versions"])
 
     def work(
-        self, mode: str, spec: Mapping[str, Any], chip: Chip, what: str, log: Path, variables: Mapping[str, str] = NONE
+        self, mode: str, spec: Mapping[str, Any], chip: Chip, what: str, log: Path, variables: Mapping[str, str] = {}
     ) -> Any:
-        """Have ``trace`` or ``analyze`` done; raises CompileFailed or SetupError. Any thread may call this."""
+        """Run ``trace`` or ``analyze`` and return its result; raises CompileFailed or SetupError. Thread-safe."""
         request, result = Path(spec["workdir"]) / "request.json", Path(spec["result"])
         request.write_text(json.dumps(dict(spec)), encoding="utf-8")
         before = count_oom_kills()
@@ -82,17 +82,17 @@ class Children:
                 status = child.wait()
             finally:
                 self.end(child)
-        outcome = Outcome(status, _read(result), count_oom_kills() > before, _read_tail(log))
+        outcome = TracerEnd(status, _read(result), count_oom_kills() > before, _read_tail(log))
         if outcome.result is None or "error" in outcome.result:
             raise explain(outcome, chip, what, log)
         return outcome.result
 
     def start(
-        self, argv: Sequence[str], log: Any, fds: Sequence[int] = (), variables: Mapping[str, str] = NONE
+        self, argv: Sequence[str], log: Any, fds: Sequence[int] = (), variables: Mapping[str, str] = {}
     ) -> subprocess.Popen[bytes]:
-        """Start the script; its output goes to ``log``, and it inherits ``fds``."""
+        """Start the script, which writes its output to ``log`` and inherits ``fds``."""
         with self._lock:
-            if self._stopped:
+            if self._closed:
                 raise CompileFailed("interrupted")
             child = subprocess.Popen(  # noqa: S603
                 [self._python, str(TRACER), *argv],
@@ -107,7 +107,7 @@ class Children:
         return child
 
     def end(self, child: subprocess.Popen[bytes]) -> None:
-        """See to it that a process, and what it started, is gone."""
+        """End a process and everything it started."""
         with suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
         child.wait()
@@ -116,14 +116,20 @@ class Children:
         with self._lock:
             self._running.discard(child)
 
-    def stop(self) -> None:
-        """End every process; none can be started afterwards."""
+    def close(self) -> None:
+        """End every process; no process can be started afterwards."""
         with self._lock:
-            self._stopped = True
+            self._closed = True
             running = list(self._running)
         for child in running:
             with suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
+
+
+def save_inputs(file: Path | BytesIO, batch: Batch) -> None:
+    """Write a batch as the script reads it."""
+    ids, mask, types = batch.input_ids, batch.attention_mask, batch.token_type_ids
+    np.savez(file, input_ids=ids, attention_mask=mask, token_type_ids=types)
 
 
 def _read_tail(path: Path) -> str:

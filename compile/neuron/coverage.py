@@ -1,4 +1,4 @@
-"""Operator coverage, from what each compiler says of it. Pure."""
+"""Read the operator coverage from the output of each compiler. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -12,15 +12,15 @@ OPERATOR = re.compile(r"=> (\w+::\w+): (\d+)(?: \[([^\]]+)\])?")
 
 COMPILED_HEADING, OTHER_HEADING = "Compiled these operators", "Not compiled operators"
 
-#: What the inf1 log's marks mean.
+#: The meaning of the marks in the log of inf1.
 MARKS = {"not supported": "the compiler does not know it", "supported": "it lies outside the compiled part"}
 
-#: torch_neuronx compiles a graph in one piece or not at all.
+#: torch_neuronx compiles a graph in one piece, or fails.
 WHOLE = Coverage(percent=100, found_by="trace")
 
 
 def read_log(text: str) -> Coverage | None:
-    """The coverage in torch_neuron's log; None if it says nothing of it."""
+    """Return the coverage in torch_neuron's log, None if there is none."""
     found = PERCENT_COMPILED.findall(text)
     if not found:
         return None
@@ -41,7 +41,7 @@ def read_log(text: str) -> Coverage | None:
 
 
 def read_analysis(analysis: Mapping[str, Any]) -> Coverage:
-    """The coverage that ``torch_neuronx.analyze`` found; older ones nest the operators by their namespace."""
+    """Return the coverage that ``torch_neuronx.analyze`` found; older versions nest the operators by namespace."""
     compiled: dict[str, int] = {}
     for name, count in dict(analysis.get("supported_operators", {})).items():
         if isinstance(count, Mapping):

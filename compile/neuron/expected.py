@@ -1,6 +1,6 @@
-"""The logits an artifact must give on the sample texts, kept with one that was compiled where it cannot run.
+"""Keep the logits that an artifact must give on the sample texts with one compiled on a machine that cannot run it.
 
-With them it can be verified on another machine without the model it was made of.
+Another machine can then verify it without the source model.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from compile.probes import Probe, fill_probe
+from compile.model.probes import Probe, fill_probe
 from corelane.artifacts.manifest import TOKENIZER_NAME, Artifact
 from corelane.engine.backends.protocol import Logits
 from corelane.engine.buckets import Bucket
@@ -21,7 +21,7 @@ EXPECTED_NAME = "expected.npz"
 
 
 def keep_expected(probes: Sequence[Probe], folder: Path) -> None:
-    """Write the eager network's logits, and a digest of the inputs they belong to."""
+    """Write the eager network's logits, and a digest of their inputs."""
     arrays: dict[str, Any] = {}
     for probe in probes:
         bucket = probe.batches[0].bucket
@@ -32,7 +32,7 @@ def keep_expected(probes: Sequence[Probe], folder: Path) -> None:
 
 
 def read_expected(artifact: Artifact) -> list[Probe]:
-    """The probes of an artifact's buckets; raises CompileFailed if they are not those it was compiled with."""
+    """Return the probes of an artifact's buckets; raises CompileFailed if they differ from those of its build."""
     path = artifact.file(EXPECTED_NAME)
     if EXPECTED_NAME not in artifact.manifest.files:
         raise CompileFailed(f"{artifact.path} holds no {EXPECTED_NAME}: compile it again, with --cpu-backend or here")

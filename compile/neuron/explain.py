@@ -1,7 +1,7 @@
-"""What went wrong in a tracing process, in a sentence for the person who must act. Pure, but for a counter it reads.
+"""Explain what went wrong in a tracing process, in a sentence for the operator. Pure, except for a counter it reads.
 
-A compiler that runs out of memory is killed by the kernel without a word, and all that is seen is a number: −9, either
-of the compiler (in the text of an error) or of the tracing process itself.
+The kernel kills a compiler that runs out of memory without a message. The only sign is the number −9, either of the
+compiler (in the text of an error) or of the tracing process itself.
 """
 
 import errno
@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from compile.model.reasons import last_line
 from corelane.engine.backends.neuron.chips import PACKAGE_INDEX, Chip
 from corelane.errors import CompileFailed, SetupError
 
-#: Where the kernel counts what it killed for lack of memory: in this container, and on the whole machine.
+#: The kernel's counters of processes killed for lack of memory: in this container, and on the whole machine.
 OOM_COUNTERS = (Path("/sys/fs/cgroup/memory.events"), Path("/proc/vmstat"))
 
 OOM_COUNT = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
@@ -26,7 +27,7 @@ COMPILER_CODE = re.compile(r"NCC_[A-Z]{1,4}\d{3,4}")
 #: SIGKILL, SIGABRT and SIGSEGV, as a process's own status and as a shell reports them.
 KILLED, CRASHED = (-9, 137), (-6, -11, 134, 139)
 
-#: What the three inputs are called, in order.
+#: The names of the three inputs, in order.
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 #: The largest need of memory on record: BERT-base, 16 rows of 1,024 tokens.
@@ -40,9 +41,11 @@ INSTALL = (
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a tracing process ended: its status, its result (None: it wrote none), whether the kernel had to kill, and
-    the last of what it and the compiler printed.
+class TracerEnd:
+    """How a tracing process ended.
+
+    ``result`` is None if it wrote none, ``out_of_memory`` says that the kernel killed a process meanwhile, ``printed``
+    is the end of the output of the process and the compiler.
     """
 
     status: int
@@ -52,7 +55,7 @@ class Outcome:
 
 
 def count_oom_kills() -> int:
-    """How many processes were killed for lack of memory so far; 0 where nobody counts."""
+    """Return how many processes were killed for lack of memory so far; 0 without a counter."""
     total = 0
     for path in OOM_COUNTERS:
         try:
@@ -63,8 +66,8 @@ def count_oom_kills() -> int:
     return total
 
 
-def explain(outcome: Outcome, chip: Chip, what: str, log: Path) -> CompileFailed | SetupError:
-    """The error to raise; ``what`` names the bucket, ``log`` the file in which all that was printed is kept."""
+def explain(outcome: TracerEnd, chip: Chip, what: str, log: Path) -> CompileFailed | SetupError:
+    """Return the error to raise; ``what`` names the bucket, ``log`` the file with the whole output."""
     result = outcome.result or {}
     kind, text = str(result.get("error", "")), str(result.get("text", ""))
     failed = COMPILER_FAILED.search(text)
@@ -86,7 +89,7 @@ def explain(outcome: Outcome, chip: Chip, what: str, log: Path) -> CompileFailed
 
 
 def explain_missing(chip: Chip, kind: str, text: str) -> SetupError:
-    """A Neuron package that is not there, or PyPI's stub in its place."""
+    """Return the error for a missing Neuron package, or for PyPI's stub in its place."""
     inf1 = chip.package == "torch_neuron"
     package = chip.package.replace("_", "-")
     install = INSTALL.format(
@@ -96,8 +99,7 @@ def explain_missing(chip: Chip, kind: str, text: str) -> SetupError:
     )
     if kind == "stub":
         return SetupError(
-            f"what is installed as {package} is the stub from PyPI, not the package: pip uninstall {package}, then "
-            f"{install}"
+            f"the installed {package} is the stub from PyPI, not the package: pip uninstall {package}, then {install}"
         )
     return SetupError(f"compiling for {chip.target} needs {package} ({text.strip() or 'not installed'}): {install}")
 
@@ -122,7 +124,7 @@ def _explain_killed(what: str, who: str, out_of_memory: bool, log: Path) -> Comp
     )
 
 
-def _explain_text(what: str, chip: Chip, outcome: Outcome, text: str, log: Path) -> CompileFailed | SetupError:
+def _explain_text(what: str, chip: Chip, outcome: TracerEnd, text: str, log: Path) -> CompileFailed | SetupError:
     seen = f"its output: {log}"
     if "is not installed" in text and chip.compiler in text:
         return SetupError(
@@ -135,20 +137,16 @@ def _explain_text(what: str, chip: Chip, outcome: Outcome, text: str, log: Path)
         )
     if "Runtime could not be initialized" in text or "not available - Requested" in text:
         return SetupError(
-            "the Neuron runtime does not start: this machine has no device, or its cores are taken. Stop what runs on "
-            "them, name free ones with NEURON_RT_VISIBLE_CORES, or compile with --cpu-backend"
+            "the Neuron runtime does not start: this machine has no device, or its cores are taken. Stop the processes "
+            "on them, name free ones with NEURON_RT_VISIBLE_CORES, or compile with --cpu-backend"
         )
     if (outcome.result or {}).get("errno") in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return CompileFailed(f"{what}: the disk is full: {_last_line(text)}")
+        return CompileFailed(f"{what}: the disk is full: {last_line(text)}")
     if code := COMPILER_CODE.search(text) or COMPILER_CODE.search(outcome.printed):
         line = next(line for line in [*text.splitlines(), *outcome.printed.splitlines()] if code[0] in line)
         return CompileFailed(f"{what}: {chip.compiler} refused the model with {code[0]}: {line.strip()}; {seen}")
     if failed := COMPILER_FAILED.search(text):
         return CompileFailed(f"{what}: {chip.compiler} failed with status {failed[1]}; {seen}")
     if text:
-        return CompileFailed(f"{what}: {_last_line(text)}; {seen}")
+        return CompileFailed(f"{what}: {last_line(text)}; {seen}")
     return CompileFailed(f"{what}: the tracing process ended with status {outcome.status} and said nothing; {seen}")
-
-
-def _last_line(text: str) -> str:
-    return (text.strip().splitlines() or ["no reason given"])[-1]

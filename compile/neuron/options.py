@@ -1,6 +1,6 @@
-"""From what was asked for to the compiler's arguments. Pure; everything that cannot be had is refused with the reason.
+"""Turn the options of a Neuron target into the compiler's arguments, or refuse them with the reason. Pure.
 
-All arguments that decide an answer are written out, defaults too: ``--auto-cast`` has changed its default before.
+All arguments that decide an answer are written out, even defaults: the default of ``--auto-cast`` has changed before.
 """
 
 import shlex
@@ -18,10 +18,10 @@ AutoCastType = Literal["bf16", "fp16", "tf32", "fp8_e4m3"]
 ModelType = Literal["generic", "transformer"]
 Weights = Literal["fp32", "bf16", "fp16"]
 
-#: AWS' rule for pipelines: 4 · round(weights / 2e7).
+#: AWS' rule for the cores of a pipeline: 4 · round(weights / 2e7).
 PIPELINE_CORES, PIPELINE_WEIGHTS = 4, 2e7
 
-#: neuronx-cc's own default, and what optimum compiles encoders with.
+#: neuronx-cc's own default, and optimum's value for encoders.
 DEFAULT_OPTLEVEL, DEFAULT_MODEL_TYPE = 2, "transformer"
 
 #: Short names of compiler arguments.
@@ -33,7 +33,7 @@ ALIASES = {
     "-lnc": "--logical-nc-config",
 }
 
-#: Arguments of the compilers that are options of `corelane compile`, or its own business.
+#: Arguments of the compilers that are options of `corelane compile`, or are set by it.
 TAKEN = {
     "--target": "--target",
     "--auto-cast": "--auto-cast",
@@ -43,7 +43,7 @@ TAKEN = {
     "--neuroncore-pipeline-cores": "--pipeline-cores",
 }
 
-#: The arguments of neuron-cc for a cast; it casts to bf16 unless told otherwise.
+#: The arguments of neuron-cc for a cast; it casts to bf16 by default.
 FAST_MATH = {
     ("none", "bf16"): "none",
     ("matmult", "bf16"): "fp32-cast-matmult-bf16",
@@ -55,9 +55,9 @@ FAST_MATH = {
 
 @dataclass(frozen=True, slots=True)
 class NeuronOptions:
-    """What `corelane compile` was told about a Neuron target; None leaves the choice to it.
+    """The options of `corelane compile` for a Neuron target; None leaves the choice to it.
 
-    ``pipeline_cores`` is a number or ``auto``; ``cores`` are those of the machine that will serve, which bound
+    ``pipeline_cores`` is a number or ``auto``; ``cores`` is the number of cores of the serving machine, which bounds
     ``auto``; ``python`` is the interpreter that has the Neuron packages.
     """
 
@@ -76,7 +76,7 @@ class NeuronOptions:
 
     @property
     def named(self) -> list[str]:
-        """The options that were given and make sense for Neuron targets alone, as they are typed."""
+        """The given options that are for Neuron targets alone, as they are typed."""
         given = {
             "--auto-cast": self.auto_cast,
             "--auto-cast-type": self.auto_cast_type,
@@ -93,8 +93,10 @@ class NeuronOptions:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How to compile: ``weights`` is what the network is cast to before it is traced, ``dtype`` what products are
-    computed in, ``cores`` how many one copy of the model takes.
+    """How to compile for a chip.
+
+    The network is cast to ``weights`` before it is traced and computes products in ``dtype``; one copy of the model
+    takes ``cores`` cores.
     """
 
     chip: Chip
@@ -105,18 +107,19 @@ class Recipe:
 
 
 def make_recipes(chip: Chip, dtype: str, options: NeuronOptions, parameters: int) -> tuple[Recipe, ...]:
-    """The recipes to try, best first; raises CompileFailed. ``parameters`` is the number of the network's weights."""
+    """Return the recipes to try, best first; raises CompileFailed. ``parameters`` is the number of weights."""
     if dtype not in ("auto", "fp32", "bf16", "fp16"):
         raise CompileFailed(f"{chip.target} computes in fp32, bf16 or fp16, not in {dtype}; choose one, or auto")
     if options.auto_cast == "none" and options.auto_cast_type:
         raise CompileFailed("--auto-cast none casts nothing: leave out --auto-cast-type, or take --auto-cast matmult")
     extra = _read_extra(options.compiler_args)
-    make = _make_inf1 if chip.package == "torch_neuron" else _make_neuronx
-    return make(chip, dtype, options, extra, parameters)
+    if chip.package == "torch_neuron":
+        return _make_inf1(chip, dtype, options, extra, parameters)
+    return _make_neuronx(chip, dtype, options, extra)
 
 
 def names_in(arguments: Sequence[str]) -> set[str]:
-    """The names of compiler arguments, without values and in their long form."""
+    """Return the names of compiler arguments, without values and in their long form."""
     names = {argument.partition("=")[0] for argument in arguments if argument.startswith("-")}
     return {ALIASES.get(name, name) for name in names}
 
@@ -133,10 +136,7 @@ def _read_extra(text: str) -> tuple[str, ...]:
     return extra
 
 
-def _make_neuronx(
-    chip: Chip, dtype: str, options: NeuronOptions, extra: tuple[str, ...], parameters: int
-) -> tuple[Recipe, ...]:
-    del parameters
+def _make_neuronx(chip: Chip, dtype: str, options: NeuronOptions, extra: tuple[str, ...]) -> tuple[Recipe, ...]:
     if options.pipeline_cores is not None:
         raise CompileFailed(
             f"--pipeline-cores is for inf1: {chip.compiler} lays no model over several cores of {chip.target}. Leave "
@@ -153,10 +153,10 @@ def _make_neuronx(
 def _neuronx_casts(
     chip: Chip, dtype: str, options: NeuronOptions
 ) -> list[tuple[Weights, AutoCast, AutoCastType | None]]:
-    """Weights, cast and its type, best first.
+    """Return the choices of weights, cast and cast type, best first.
 
-    ``auto`` is how the published BERT figures were made, products in bf16; on trn2, whose compiler loses up to a
-    quarter of the speed that way, the network itself is cast. fp32 follows, for models that bf16 gives other answers.
+    ``auto`` computes products in bf16, as the published BERT figures do. On trn2, whose compiler loses up to a quarter
+    of the speed that way, the network itself is cast. fp32 follows, for models whose answers change in bf16.
     """
     cast, cast_type = options.auto_cast, options.auto_cast_type
     asked = cast or ("matmult" if cast_type else None)
@@ -212,7 +212,7 @@ def _make_inf1(
 
 
 def _fast_maths(dtype: str, options: NeuronOptions) -> list[str]:
-    """The values of ``--fast-math``, best first; ``all``, neuron-cc's own way, casts to bf16."""
+    """Return the values of ``--fast-math``, best first; ``all``, neuron-cc's default, casts to bf16."""
     cast, cast_type = options.auto_cast, options.auto_cast_type
     if dtype == "auto" and cast is None and cast_type is None:
         return ["all", "none"]
@@ -248,5 +248,5 @@ def _pipeline_cores(chip: Chip, options: NeuronOptions, parameters: int) -> int:
 
 
 def auto_pipeline_cores(parameters: int, cores: int) -> int:
-    """AWS' rule for how many cores a pipeline should have, at least 1 and at most those there are."""
+    """Return the cores of a pipeline by AWS' rule, from 1 to ``cores``."""
     return max(1, min(PIPELINE_CORES * round(parameters / PIPELINE_WEIGHTS), cores))

@@ -1,6 +1,6 @@
-"""A process that runs compiled files on cores of this machine, for as long as they are verified.
+"""Run compiled files on cores of this machine, in a process that lives as long as they are verified.
 
-A process of its own because a core, once taken, is given back only by the end of the process that took it.
+It is a process of its own because a core, once taken, is free again only when the process that took it ends.
 """
 
 import io
@@ -15,23 +15,24 @@ from typing import Any
 
 import numpy as np
 
-from compile.neuron.children import Children
-from compile.neuron.explain import Outcome, explain
+from compile.model.reasons import last_line
+from compile.neuron.children import Children, save_inputs
+from compile.neuron.explain import TracerEnd, explain
 from corelane.engine.backends.neuron.chips import Chip
 from corelane.engine.backends.neuron.devices import show_cores
 from corelane.engine.backends.protocol import Batch, Logits
 from corelane.errors import CompileFailed, RunFailed
 
-#: A pass that takes longer hangs: files compiled elsewhere have been seen to run once and never again.
+#: A pass that takes longer hangs: some files compiled on another machine ran once and never again.
 PASS_TIMEOUT_S = 120
 
-#: Loading takes tens of seconds at most, starting and importing too.
+#: Loading, or starting and importing, takes tens of seconds at most.
 LOAD_TIMEOUT_S = 600
 
-#: A process gets this long to close its device in peace, in seconds; one that hangs gets none.
+#: Seconds that a process has to close its device; a process that hangs has none.
 GOODBYE_S = 10
 
-#: What torch_neuron says when it runs a model without a device: the output has the right shape and no content.
+#: torch_neuron prints this when it runs a model without a device: its output has the right shape and no content.
 NOT_CALCULATED = "NOT CALCULATED"
 
 
@@ -52,21 +53,16 @@ class Session:
         self._check(self._receive(LOAD_TIMEOUT_S, f"loading {path.name}"), f"{path.name}, when it was loaded")
 
     def run(self, batch: Batch) -> Logits:
-        """One forward pass; raises RunFailed if it fails, CompileFailed if it hangs or computes nothing.
+        """Run one forward pass; raises RunFailed if it fails, CompileFailed if it hangs or computes nothing.
 
-        The time it took, without the way there and back, is then in ``last_seconds``.
+        ``last_seconds`` is then the time it took, without the transfer.
         """
         content = io.BytesIO()
-        np.savez(
-            content,
-            input_ids=batch.input_ids,
-            attention_mask=batch.attention_mask,
-            token_type_ids=batch.token_type_ids,
-        )
+        save_inputs(content, batch)
         self._send({"do": "run"}, content.getvalue())
         reply = self._receive(PASS_TIMEOUT_S, f"a pass of {batch.bucket}")
         if "error" in reply:
-            raise RunFailed(f"a pass of {batch.bucket} failed: {(reply['text'].strip().splitlines() or ['?'])[-1]}")
+            raise RunFailed(f"a pass of {batch.bucket} failed: {last_line(reply['text'])}")
         self.last_seconds = float(reply["seconds"])
         with np.load(io.BytesIO(self._replies.recv_bytes())) as arrays:
             logits = Logits(arrays["start"], arrays["end"])
@@ -78,7 +74,7 @@ class Session:
         return logits
 
     def greet(self) -> None:
-        """Wait until the process has imported what it needs."""
+        """Wait until the process has imported its packages."""
         self._check(self._receive(LOAD_TIMEOUT_S, "starting the verifying process"), "the verifying process")
 
     def _send(self, header: dict[str, str], *contents: bytes) -> None:
@@ -100,14 +96,12 @@ class Session:
 
     def _check(self, reply: dict[str, Any], what: str) -> None:
         if "error" in reply:
-            raise explain(Outcome(0, reply), self._chip, what, self._log)
+            raise explain(TracerEnd(0, reply), self._chip, what, self._log)
 
 
 @contextmanager
 def open_session(children: Children, chip: Chip, log: Path, cores: int = 1) -> Iterator[Session]:
-    """A session on so many cores, the first of this machine unless the environment names some; the process is gone
-    after the block.
-    """
+    """Start a session for the block, on the first cores of this machine unless the environment names some."""
     asked, ask = os.pipe()
     answer, answered = os.pipe()
     named = "NEURON_RT_VISIBLE_CORES" in children.environment

@@ -1,13 +1,13 @@
-"""Traces for Neuron, and runs what was traced; a script for a process of its own.
+"""Trace for Neuron, and run traced files: a script for a process of its own.
 
 It needs torch, transformers, NumPy and a Neuron package, nothing of Corelane, and no Python newer than 3.9: inf1's
-last packages are for torch 1.13. ``children`` starts it and reads what it writes.
+last packages are for torch 1.13. ``children`` starts it and reads its results.
 
-    tracer.py probe PACKAGE            versions of what is installed, as JSON on standard output
-    tracer.py trace|analyze SPEC       does what the JSON file says and writes its result to another
-    tracer.py run PACKAGE REQUESTS REPLIES     loads and runs files, asked over two pipes, until the first is closed
+    tracer.py probe PACKAGE                    print the installed versions as JSON
+    tracer.py trace|analyze SPEC               do what the JSON file says and write the result to another file
+    tracer.py run PACKAGE REQUESTS REPLIES     load and run files on requests over two pipes, until the first closes
 
-Its own pipe on standard input is closed when the parent is gone; then it ends, with the compiler it started.
+Standard input is a pipe that closes when the parent is gone. The script then ends, with the compiler it started.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: Distributions whose versions decide what comes out.
+#: Distributions whose versions decide the result.
 DISTRIBUTIONS = ("torch", "transformers", "torch-neuronx", "neuronx-cc", "torch-neuron", "neuron-cc", "numpy")
 
-#: Since this version transformers has several kinds of attention; before it there was the eager one alone.
+#: The first version of transformers with a choice of attention; before it there was only the eager one.
 FIRST_WITH_KINDS = (4, 36)
 
-#: Weights beyond this many bytes do not fit into an inf1 artifact in one piece.
+#: More bytes of weights than this do not fit into an inf1 artifact in one piece.
 SEPARATE_WEIGHTS_BYTES = 1_900_000_000
 
-#: What torch_neuronx warns with when the traced graph drops an input.
+#: The warning of torch_neuronx when the traced graph drops an input.
 UNUSED_INPUT, INPUT_NUMBER = "input tensor that was unused", re.compile(r"index=(\d+)")
 
 
-class Refused(Exception):
-    """Something foreseen; ``kind`` is what the parent explains it by."""
+class TracerRefused(Exception):
+    """A foreseen failure; the parent explains it by ``kind``."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
@@ -56,7 +56,7 @@ class Refused(Exception):
 
 
 def main(argv: list[str]) -> int:
-    """Run one of the modes; whatever goes wrong becomes a result, and a traceback on standard error."""
+    """Run one of the modes; an error becomes a result, and a traceback on standard error."""
     if argv[0] == "probe":
         return _write(sys.stdout, _caught(lambda: probe(argv[1])))
     end_with_parent()
@@ -70,7 +70,7 @@ def main(argv: list[str]) -> int:
 
 
 def probe(package: str) -> dict[str, Any]:
-    """Import the package and say which versions there are."""
+    """Import the package and return the installed versions."""
     import_package(package)
     from importlib import metadata
 
@@ -84,7 +84,7 @@ def probe(package: str) -> dict[str, Any]:
 
 
 def trace(spec: dict[str, Any]) -> dict[str, Any]:
-    """Trace one bucket and leave the file and its NEFFs where the spec says."""
+    """Trace one bucket and write the file and its NEFFs to the output of the spec."""
     package = import_package(spec["package"])
     import torch
 
@@ -110,7 +110,7 @@ def trace(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def analyze(spec: dict[str, Any]) -> dict[str, Any]:
-    """Which operators the compiler takes, by trying them."""
+    """Find out which operators the compiler takes, by trying them."""
     package = import_package(spec["package"])
     found = package.analyze(
         load(spec), example_of(spec), compiler_workdir=spec["workdir"], is_hf_transformers=True, cleanup=True
@@ -123,20 +123,20 @@ def analyze(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def import_package(name: str) -> Any:
-    """The Neuron package; one of that name on PyPI is a stub that says so."""
+    """Import the Neuron package; the one of that name on PyPI is a stub whose import fails."""
     try:
         return import_module(name)
     except ImportError as error:
         stub = "WRONG PACKAGE" in str(error)
-        raise Refused("stub" if stub else "missing", str(error)) from error
+        raise TracerRefused("stub" if stub else "missing", str(error)) from error
 
 
 def load(spec: dict[str, Any]) -> Any:
-    """The network, eager, cast, behind three positional inputs."""
+    """Load the network, eager and cast, behind three positional inputs."""
     import torch
     import transformers
 
-    class QuestionAnswering(torch.nn.Module):
+    class PositionalNetwork(torch.nn.Module):
         """Three int64 tensors in, (start, end) logits out, both fp32."""
 
         def __init__(self, network: Any, passes_token_types: bool) -> None:
@@ -154,11 +154,11 @@ def load(spec: dict[str, Any]) -> Any:
     network = transformers.AutoModelForQuestionAnswering.from_pretrained(spec["folder"], **kinds)
     dtypes = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
     network = network.to(dtypes[spec["weights"]]).eval()
-    return QuestionAnswering(network, spec["passes_token_types"]).eval()
+    return PositionalNetwork(network, spec["passes_token_types"]).eval()
 
 
 def example_of(spec: dict[str, Any]) -> Any:
-    """The example inputs, as int64 tensors."""
+    """Read the example inputs as int64 tensors."""
     import numpy as np
     import torch
 
@@ -168,14 +168,14 @@ def example_of(spec: dict[str, Any]) -> Any:
 
 
 def weight_bytes(module: Any) -> int:
-    """Bytes of a module's weights."""
+    """Return the bytes of a module's weights."""
     return sum(each.numel() * each.element_size() for each in module.parameters())
 
 
 def check_warnings(caught: list[warnings.WarningMessage], allowed: tuple[int, ...]) -> None:
-    """Show what was warned of; an input that the graph does not use, but for those ``allowed``, is an error.
+    """Print the warnings; raise TracerRefused if the graph does not use an input that is not ``allowed`` to be unused.
 
-    Its number is the text of the error, -1 if the warning gave none.
+    The text of the error is the number of the input, -1 if the warning gave none.
     """
     unused = []
     for each in caught:
@@ -187,11 +187,11 @@ def check_warnings(caught: list[warnings.WarningMessage], allowed: tuple[int, ..
         return
     for index in unused:
         if index not in allowed:
-            raise Refused("unused", str(index))
+            raise TracerRefused("unused", str(index))
 
 
 def keep_neffs(workdir: Path, output: Path) -> list[str]:
-    """Copy every NEFF the compiler left beside the traced file, the largest first; the names of the copies."""
+    """Copy every NEFF of the compiler beside the traced file, the largest first; return the names of the copies."""
     found = sorted(workdir.rglob("*.neff"), key=lambda path: (-path.stat().st_size, str(path)))
     names = []
     for number, path in enumerate(found):
@@ -202,7 +202,7 @@ def keep_neffs(workdir: Path, output: Path) -> list[str]:
 
 
 def run(package: str, requests_fd: int, replies_fd: int) -> int:
-    """Answer requests, each a JSON header and, to ``run``, arrays, until the pipe is closed."""
+    """Answer requests, each a JSON header, and arrays for ``run``, until the pipe closes."""
     from multiprocessing.connection import Connection
 
     requests, replies = Connection(requests_fd, writable=False), Connection(replies_fd, readable=False)
@@ -224,7 +224,7 @@ def run(package: str, requests_fd: int, replies_fd: int) -> int:
                 replies.send_bytes(arrays)
     except EOFError:
         return 0
-    except Refused as error:
+    except TracerRefused as error:
         replies.send_bytes(json.dumps({"error": error.kind, "text": str(error)}).encode())
         return 1
 
@@ -256,7 +256,7 @@ def _caught_run(state: dict[str, Any], content: bytes) -> tuple[dict[str, Any], 
 
 
 def end_with_parent() -> None:
-    """End this process and all it started once standard input is closed."""
+    """End this process and all it started when standard input closes."""
 
     def watch() -> None:
         while os.read(0, 1):
@@ -269,7 +269,7 @@ def end_with_parent() -> None:
 def _caught(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     try:
         return work()
-    except Refused as error:
+    except TracerRefused as error:
         return {"error": error.kind, "text": str(error)}
     except Exception as error:
         traceback.print_exc()
@@ -287,6 +287,6 @@ def _write(stream: Any, result: dict[str, Any]) -> int:
 
 
 if __name__ == "__main__":
-    # This folder is no place to import from: its modules have names that others have too.
+    # Do not import from this folder: its modules share names with others.
     sys.path.pop(0)
     sys.exit(main(sys.argv[1:]))

@@ -149,7 +149,7 @@ def calibrate_on(artifact: "Artifact", file: Path, observations: Sequence["Obser
 
 def observe(artifact: "Artifact", questions: Sequence[Question]) -> list[Seen]:
     """The best span of each question as the model sees it, uncalibrated; questions that have none are left out."""
-    from compile.timing import one_thread
+    from compile.model.timing import one_thread
     from corelane.engine.backends.protocol import open_backend
     from corelane.engine.calibrating.evidence import WitnessRunner
     from corelane.engine.calibrating.fitting import Observation

@@ -1,4 +1,4 @@
-"""``corelane compile``: make an artifact of a model, with a progress bar and a table of what came out."""
+"""``corelane compile`` and ``corelane verify``, with a progress bar and a table of the results."""
 
 import signal
 import sys
@@ -34,9 +34,9 @@ from corelane.errors import ArtifactRefused, InvalidInput
 from corelane.settings import Settings, read_settings
 
 if TYPE_CHECKING:
-    from compile.exam import Exam
+    from compile.model.evaluation import EvalSet
 
-#: The heading, in the help, of what only Neuron targets take.
+#: The heading, in the help, of the options for Neuron targets alone.
 NEURON = "Neuron targets (inf1, inf2, trn1, trn2)"
 
 NeuronPython = Annotated[
@@ -143,7 +143,7 @@ def compile_model(
             python=neuron_python or sys.executable,
         )
         writable_folder(settings.artifact_root)
-        exam = None if questions is None else read_exam(questions)
+        eval_set = None if questions is None else read_eval_set(questions)
         with interrupted_by_sigterm(), show_progress() as report:
             artifact = build(
                 model,
@@ -153,7 +153,7 @@ def compile_model(
                 dtype=dtype,
                 name=name,
                 neuron=options,
-                exam=exam,
+                eval_set=eval_set,
                 format=format,
                 report=report,
             )
@@ -178,10 +178,10 @@ def verify(
     with exit_on_error():
         settings = read_settings(data_dir=data)
         require("neuron", "torch", "tokenizers")
-        from compile.neuron.later import verify_here
+        from compile.neuron.on_device import verify_on_device
 
         with interrupted_by_sigterm(), show_progress() as report:
-            artifact = verify_here(model, target, settings, report, neuron_python or sys.executable)
+            artifact = verify_on_device(model, target, settings, report, neuron_python or sys.executable)
         if as_json:
             print_line(essentials(artifact))
         else:
@@ -190,7 +190,7 @@ def verify(
 
 @contextmanager
 def show_progress() -> Iterator[Callable[[str, int, int], None]]:
-    """A progress bar on standard error, for as long as the block lasts; what to tell it."""
+    """Show a progress bar on standard error during the block; yield the function that moves it."""
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -204,7 +204,7 @@ def show_progress() -> Iterator[Callable[[str, int, int], None]]:
 
 
 def is_compiled(settings: Settings, name: str, target: str) -> bool:
-    """Whether an artifact of this name lies below the root; a damaged one counts as none."""
+    """Tell whether there is an undamaged artifact of this name."""
     try:
         check_files(find_artifact(settings.artifact_root, name, target))
     except ArtifactRefused:
@@ -212,9 +212,9 @@ def is_compiled(settings: Settings, name: str, target: str) -> bool:
     return True
 
 
-def read_exam(path: Path) -> "Exam":
-    """The questions of a SQuAD-format file that have an answer; raises InvalidInput if none has."""
-    from compile.exam import Exam
+def read_eval_set(path: Path) -> "EvalSet":
+    """Return the questions of a SQuAD-format file that have an answer; raises InvalidInput if none has."""
+    from compile.model.evaluation import EvalSet
     from corelane.engine.text.tokenize import Query
 
     asked = [question for question in read_questions(read_document(path)).questions if question.references]
@@ -222,12 +222,12 @@ def read_exam(path: Path) -> "Exam":
         raise InvalidInput(f"{path} has no question with an answer")
     queries = [Query(question.question, question.context) for question in asked]
     references = [question.references for question in asked]
-    return Exam(path.name, queries, references, partial(best_over, token_f1))
+    return EvalSet(path.name, queries, references, partial(best_over, token_f1))
 
 
 @contextmanager
 def interrupted_by_sigterm() -> Iterator[None]:
-    """Have SIGTERM end the block as Ctrl-C does, so that a half-written artifact is cleared away."""
+    """Let SIGTERM end the block as Ctrl-C does, so that a half-written artifact is removed."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -235,19 +235,19 @@ def interrupted_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-#: What a program may want to know of an artifact: its manifest less how it is checked and fed.
+#: The fields of a manifest for programs: all but those by which it is checked and fed.
 ESSENTIALS = set(Manifest.model_fields) - {"schema_version", "source_digest", "compiler_args", "tokenizer", "files"}
 
 
 def essentials(artifact: Artifact) -> dict[str, Any]:
-    """An artifact for a program: most of its manifest, and where it lies."""
+    """Return an artifact for a program: most of its manifest, and its folder."""
     manifest = artifact.manifest
     told = {"id": manifest.version_id, "path": str(artifact.path), "bytes": manifest.bytes}
     return told | manifest.model_dump(mode="json", include=ESSENTIALS)
 
 
 def show_artifact(artifact: Artifact, console: Console) -> None:
-    """Print what was compiled and measured."""
+    """Print the buckets of an artifact, and its measurements."""
     manifest = artifact.manifest
     table = Table(title=f"{manifest.version_id}, {_kind(manifest)} for {manifest.target}", title_justify="left")
     for heading in ("bucket", "seconds", "MB", "ms per batch", "seq/s", "max |Δlogit|"):
@@ -281,7 +281,7 @@ def _measured(bucket: BucketFile) -> tuple[str, str, str]:
     return f"{bucket.batch_ms:.1f}", speed, f"{bucket.max_logit_error:.2g}"
 
 
-#: How a coverage was found, in words.
+#: The ways to find a coverage, in words.
 FOUND_BY = {
     "trace": "compiled in one piece",
     "log": "by the compiler's own count",
@@ -290,7 +290,7 @@ FOUND_BY = {
 
 
 def show_coverage(coverage: Coverage, console: Console) -> None:
-    """Print which operators the compiler took and which stay on the CPU."""
+    """Print which operators the compiler took, and which stay on the CPU."""
     console.print(f"operators compiled: {coverage.percent:g} %, {FOUND_BY[coverage.found_by]}")
     if not coverage.compiled and not coverage.not_compiled:
         return

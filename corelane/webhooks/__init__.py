@@ -1,7 +1,7 @@
-"""Webhooks, without the store: an event's bytes and signature, where it may be posted, one attempt, what follows.
+"""Webhooks without the store.
 
-``events`` makes the payload and signs it, ``addresses`` says what may be reached, ``post`` makes one attempt within its
-time, ``retries`` judges it and says when to try again.
+``protocol`` makes and signs payloads and judges replies, ``addresses`` decides what may be reached, ``post`` makes one
+attempt within its time.
 """
 
 from corelane.webhooks.addresses import check_address

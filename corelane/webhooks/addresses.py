@@ -1,9 +1,9 @@
-"""Where a webhook may go: a name is resolved once, every answer is checked, and only what was checked is connected to.
+"""Where a webhook may go: resolve a name once, check every address, and connect only to checked ones.
 
-Public addresses by https on ports 80 and 443; private, loopback, link-local, metadata, shared (CGN), translated (NAT64,
-6to4, mapped) and reserved ones are refused. On networks that the operator allows, which are the operator's own, http
-and any port will do. Behind a proxy, names are the proxy's to resolve and to guard; what a URL itself says is checked
-here all the same.
+Public addresses are reached by https on ports 80 and 443. Private, loopback, link-local, metadata, shared (CGN),
+translated (NAT64, 6to4, mapped) and reserved addresses are refused. Networks that the operator allows are the
+operator's own: there http and any port are fine. Behind a proxy, the proxy resolves and guards names; the address in a
+URL is still checked here.
 """
 
 from dataclasses import dataclass
@@ -26,22 +26,20 @@ MOST_ADDRESSES = 4
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A receiver that may be reached: its origin, and the addresses that were checked; none of them behind a proxy."""
+    """A receiver that may be reached: its origin, and its checked addresses; none of them behind a proxy."""
 
     target: Target
     addresses: tuple[Address, ...]
-    policy: Policy
 
 
 def find_route(settings: Settings, url: str, resolver: Resolver | None = None) -> Route:
-    """Resolve and check; raises WebhookRefused saying which setting helps, or OSError if the name does not resolve.
+    """Resolve and check; raise WebhookRefused, which names the setting that helps, or OSError for an unknown name.
 
-    ``resolver`` stands in for ``socket.getaddrinfo``; whatever it answers is checked.
+    ``resolver`` replaces ``socket.getaddrinfo``; its answers are checked too.
     """
     try:
         if settings.webhook_proxy is not None:
-            policy = _public_policy(settings)
-            return Route(policy.check_url(url), (), policy)
+            return Route(_public_policy(settings).check_url(url), ())
         return _resolved(settings, url, resolver)
     except (SSRFGuardError, UnicodeError) as error:
         reason = getattr(error, "reason", None) or str(error)
@@ -54,9 +52,9 @@ def find_route(settings: Settings, url: str, resolver: Resolver | None = None) -
 
 
 def check_address(settings: Settings, url: str, resolver: Resolver | None = None) -> None:
-    """Refuse an address that no delivery would be allowed to reach; raises WebhookRefused.
+    """Raise WebhookRefused for an address that no delivery may reach.
 
-    A name that does not resolve now is let pass: the receiver may not be up yet, and every attempt checks again.
+    A name that does not resolve now passes: the receiver may not be up yet, and every attempt checks again.
     """
     try:
         find_route(settings, url, resolver)
@@ -69,16 +67,16 @@ def _resolved(settings: Settings, url: str, resolver: Resolver | None) -> Route:
     networks = settings.webhook_allowed_networks
     if not networks:
         target = public.check_url(url)
-        return Route(target, resolve(target, policy=public, resolver=resolver), public)
+        return Route(target, resolve(target, policy=public, resolver=resolver))
     own = Policy(allowed_networks=networks, allowed_ports=_port_of(url))
     target = own.check_url(url)
     addresses = resolve(target, policy=own, resolver=resolver)
     if all(any(address.ip in network for network in networks) for address in addresses):
-        return Route(target, addresses, own)
+        return Route(target, addresses)
     public.check_url(url)
     for address in addresses:
         public.check_address(address.ip)
-    return Route(target, addresses, public)
+    return Route(target, addresses)
 
 
 def _public_policy(settings: Settings) -> Policy:
@@ -87,7 +85,7 @@ def _public_policy(settings: Settings) -> Policy:
 
 
 def _port_of(url: str) -> frozenset[int]:
-    """The port a URL names, if it is one, beside the public ones."""
+    """Return the public ports, and the port that a URL names."""
     try:
         port = urlsplit(url).port
     except ValueError:

@@ -12,9 +12,10 @@ from fastapi.testclient import TestClient
 from api.app import create_app
 from corelane import store
 from corelane.settings import Settings
-from corelane.store.deliveries.sending import Attempt, DeliveryStore
+from corelane.store.deliveries.sending import Attempt
 from tests.api.test_files import upload
 from tests.corelane.store_bench import answer_all, answered, claimed
+from tests.deliveries_for_tests import Deliveries
 from tests.workers.batch_bench import BatchBench, line
 from workers.batches.task import carry_on
 
@@ -68,7 +69,7 @@ def keep(bench: BatchBench) -> None:
 
 def post_deliveries(bench: BatchBench) -> None:
     """One delivery arrives, one is given up, the others fail and wait."""
-    deliveries = DeliveryStore(bench.settings)
+    deliveries = Deliveries(bench.settings)
     for n, delivery in enumerate(deliveries.take(100)):
         outcome, pause_s = ("delivered", 0.0) if n == 0 else ("failed", None if n == 1 else 3600.0)
         well = outcome == "delivered"

@@ -1,4 +1,4 @@
-"""Fixtures: models changed in one way each, and a hub that answers on the loopback."""
+"""Fixtures: a model with a changed config, and a hub on the loopback."""
 
 import json
 import shutil
@@ -16,8 +16,8 @@ Edit = Callable[..., Path]
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> Iterator[None]:
-    """Tests share the machine: threads that wait for each other take many times as long as one."""
-    from compile.timing import one_thread
+    """Hold torch to one thread: tests share the machine, and threads that wait for each other are far slower."""
+    from compile.model.timing import one_thread
 
     with one_thread():
         yield
@@ -25,7 +25,7 @@ def _one_thread() -> Iterator[None]:
 
 @pytest.fixture
 def edited(tiny_model: Path, tmp_path: Path) -> Edit:
-    """A copy of the tiny model with its config changed."""
+    """Copy the tiny model with a changed config."""
 
     def edit(**config: Any) -> Path:
         folder = Path(shutil.copytree(tiny_model, tmp_path / "edited-qa"))
@@ -37,7 +37,7 @@ def edited(tiny_model: Path, tmp_path: Path) -> Edit:
 
 
 class HubStub(BaseHTTPRequestHandler):
-    """As much of the Hugging Face hub as a download asks for, over one folder."""
+    """The part of the Hugging Face hub that a download needs, over one folder."""
 
     commit = "1" * 40
 
@@ -77,12 +77,12 @@ class HubStub(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, *args: Any) -> None:
-        """Nothing on the terminal."""
+        """Print nothing."""
 
 
 @pytest.fixture
 def hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache for downloads."""
+    """Set an empty cache for downloads."""
     import huggingface_hub.constants
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
@@ -92,7 +92,7 @@ def hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def hub(tiny_model: Path, hub_cache: Path) -> Iterator[str]:
-    """The address of a hub that has one model, `some/tiny-qa`."""
+    """Run a hub that has one model, `some/tiny-qa`, and return its address."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(HubStub, tiny_model))
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()

@@ -13,7 +13,7 @@ from transformers import (
 )
 
 from compile.build import build
-from compile.samples import TEXTS
+from compile.model.samples import TEXTS
 from compile.trial import Trial
 from compile.verify import TOLERANCES, Tolerance
 from corelane.artifacts.instructions import instruction_sets
@@ -32,7 +32,7 @@ from corelane.engine.text.tokenize import Query
 from corelane.errors import ArtifactRefused, CompileFailed, ModelRefused
 from corelane.settings import Settings
 from tests.compile.conftest import Edit
-from tests.compile.test_folder import everything_below, largest_file
+from tests.compile.test_publish import everything_below, largest_file
 from tests.compile.tiny_models import save_tiny
 
 
@@ -41,7 +41,7 @@ def data(tmp_path: Path) -> Settings:
     return Settings(data_dir=tmp_path / "data")
 
 
-def test_artifact_holds_what_its_manifest_says(tiny_model: Path, data: Settings) -> None:
+def test_artifact_matches_its_manifest(tiny_model: Path, data: Settings) -> None:
     artifact = build(str(tiny_model), settings=data, buckets="2x64,4x32", dtype="fp32")
     manifest = artifact.manifest
     check_files(artifact)
@@ -95,14 +95,14 @@ def test_auto_measures_and_says_so(tiny_model: Path, data: Settings) -> None:
 
 @pytest.fixture
 def fragile_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine whose bf16 is fast, passes the trial, and fails on a whole ladder."""
+    """Play a machine whose bf16 is fast, passes the trial, and fails on a whole ladder."""
     monkeypatch.setitem(TOLERANCES, "bf16", Tolerance(logit=0, isolation=0, answers_equal=1))
     trial = Trial({"fp32": 10.0, "bf16": 40.0}, {"fp32", "bf16"})
-    monkeypatch.setattr("compile.plan.run_trial", lambda *args, **options: trial)
+    monkeypatch.setattr("compile.build.run_trial", lambda *args, **options: trial)
 
 
 @pytest.mark.usefixtures("fragile_bf16")
-def test_auto_falls_back_to_the_next_dtype_where_the_first_disagrees(tiny_model: Path, data: Settings) -> None:
+def test_auto_falls_back_to_the_next_dtype_if_the_first_disagrees(tiny_model: Path, data: Settings) -> None:
     manifest = build(str(tiny_model), settings=data, buckets="2x32").manifest
     assert manifest.dtype == "fp32"
     assert manifest.trial == {"fp32": 10.0, "bf16": 40.0}
@@ -152,7 +152,7 @@ def test_deberta_is_compiled_without_a_warning(tmp_path: Path, data: Settings) -
         pos_att_type=["c2p", "p2c"],
         max_position_embeddings=130,
     )
-    # What warns is an error in tests.
+    # A warning is an error in tests.
     assert build(str(deberta), settings=data, buckets="2x64", dtype="fp32").manifest.answers_equal == 1
 
 

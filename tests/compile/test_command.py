@@ -35,7 +35,7 @@ def test_command_prints_a_table_and_the_place(invoke: Invoke, tiny_model: Path, 
     assert "corelane models load mine" in result.stdout
 
 
-def test_command_tells_programs_what_it_made_and_what_was_there(
+def test_command_prints_the_artifact_as_json_whether_made_or_there(
     invoke: Invoke, tiny_model: Path, tmp_path: Path
 ) -> None:
     result = invoke(str(tiny_model), "--buckets", "2x16", "--dtype", "fp32", "--name", "mine", "--json")

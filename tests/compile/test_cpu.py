@@ -6,10 +6,11 @@ import torch
 from torch import nn
 
 from compile.build import build
-from compile.cpu import cast, runner_of, trace, wrap
-from compile.int8 import Int8Linear
-from compile.model import load_model, quiet_transformers
-from compile.source import find_source
+from compile.model.loading import load_model, quiet_transformers
+from compile.model.reference import runner_of, wrap
+from compile.model.source import find_source
+from compile.torch.cpu import cast, trace
+from compile.torch.int8 import Int8Linear
 from corelane.artifacts.manifest import Artifact
 from corelane.engine.backends.cpu import CpuBackend
 from corelane.engine.backends.protocol import Batch

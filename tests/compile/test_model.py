@@ -6,15 +6,15 @@ import torch
 from tokenizers import Tokenizer
 from transformers import AutoModel, AutoModelForQuestionAnswering
 
-from compile.model import LoadedModel, check_lengths, load_model, quiet_transformers, save_tokenizer
-from compile.source import find_source
+from compile.model.loading import SourceModel, check_lengths, load_model, quiet_transformers, save_tokenizer
+from compile.model.source import find_source
 from corelane.engine.buckets import Bucket
 from corelane.errors import CompileFailed, ModelRefused
 from tests.compile.conftest import Edit
 from tests.compile.tiny_models import save_tiny_roberta
 
 
-def load(folder: Path) -> LoadedModel:
+def load(folder: Path) -> SourceModel:
     with quiet_transformers():
         return load_model(find_source(str(folder), folder.parent))
 

@@ -102,7 +102,7 @@ def test_auto_pipeline_never_leaves_its_bounds(parameters: int, cores: int) -> N
     assert 1 <= auto_pipeline_cores(parameters, cores) <= cores
 
 
-def test_auto_pipeline_is_bounded_by_one_device_where_no_machine_is_named() -> None:
+def test_auto_pipeline_is_bounded_by_one_device_if_no_machine_is_named() -> None:
     assert recipes("inf1", pipeline_cores="auto")[0].cores == 4
 
 
@@ -129,6 +129,6 @@ def test_auto_pipeline_is_bounded_by_one_device_where_no_machine_is_named() -> N
         ("inf2", "auto", {"compiler_args": "--verbose 'info"}, "cannot be read"),
     ],
 )
-def test_what_cannot_be_had_is_refused(target: str, dtype: str, options: dict[str, Any], sentence: str) -> None:
+def test_impossible_options_are_refused(target: str, dtype: str, options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(CompileFailed, match=sentence):
         recipes(target, dtype, **options)

@@ -1,4 +1,4 @@
-"""The parts of a Neuron build that decide, without processes."""
+"""The pure parts of a Neuron build, without processes."""
 
 import ast
 import json
@@ -15,7 +15,7 @@ from compile.neuron.buckets import padded
 from compile.neuron.cache import KEEP_S, Cache, cache_key
 from compile.neuron.children import TRACER
 from compile.neuron.coverage import read_analysis, read_log
-from compile.neuron.explain import Outcome, explain
+from compile.neuron.explain import TracerEnd, explain
 from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.backends.protocol import Batch
 from corelane.engine.buckets import Bucket
@@ -67,21 +67,27 @@ def failed(text: str, kind: str = "failed") -> dict[str, object]:
 @pytest.mark.parametrize(
     ("outcome", "sentence"),
     [
-        (Outcome(-9, None, out_of_memory=True), "the tracing process was killed by the kernel, which had no memory"),
-        (Outcome(-9, None), r"the tracing process was killed \(signal 9\), most often for lack of memory"),
-        (Outcome(1, failed("neuronx-cc failed with -9"), True), "neuronx-cc was killed by the kernel.*--jobs 1"),
-        (Outcome(1, failed("neuronx-cc failed with 137")), r"neuronx-cc was killed \(signal 9\)"),
-        (Outcome(1, failed("neuronx-cc failed with -6")), r"neuronx-cc crashed \(-6\); try --optlevel 1"),
-        (Outcome(-11, None), r"the tracing process crashed \(-11\)"),
-        (Outcome(1, failed("neuronx-cc failed with 70"), printed="[NCC_EVRF007] too big"), "refused .* NCC_EVRF007"),
-        (Outcome(1, failed("neuronx-cc failed with 70")), "neuronx-cc failed with status 70"),
-        (Outcome(1, failed("1", "unused")), "does not use attention_mask"),
-        (Outcome(1, failed("first line\nno such operator")), "no such operator"),
-        (Outcome(3, None), "ended with status 3 and said nothing"),
-        (Outcome(1, {**failed("[Errno 28] No space left"), "errno": 28}), "the disk is full"),
+        (
+            TracerEnd(-9, None, out_of_memory=True),
+            "the tracing process was killed by the kernel, which had no memory",
+        ),
+        (TracerEnd(-9, None), r"the tracing process was killed \(signal 9\), most often for lack of memory"),
+        (TracerEnd(1, failed("neuronx-cc failed with -9"), True), "neuronx-cc was killed by the kernel.*--jobs 1"),
+        (TracerEnd(1, failed("neuronx-cc failed with 137")), r"neuronx-cc was killed \(signal 9\)"),
+        (TracerEnd(1, failed("neuronx-cc failed with -6")), r"neuronx-cc crashed \(-6\); try --optlevel 1"),
+        (TracerEnd(-11, None), r"the tracing process crashed \(-11\)"),
+        (
+            TracerEnd(1, failed("neuronx-cc failed with 70"), printed="[NCC_EVRF007] too big"),
+            "refused .* NCC_EVRF007",
+        ),
+        (TracerEnd(1, failed("neuronx-cc failed with 70")), "neuronx-cc failed with status 70"),
+        (TracerEnd(1, failed("1", "unused")), "does not use attention_mask"),
+        (TracerEnd(1, failed("first line\nno such operator")), "no such operator"),
+        (TracerEnd(3, None), "ended with status 3 and said nothing"),
+        (TracerEnd(1, {**failed("[Errno 28] No space left"), "errno": 28}), "the disk is full"),
     ],
 )
-def test_failures_are_told_apart(outcome: Outcome, sentence: str) -> None:
+def test_failures_are_told_apart(outcome: TracerEnd, sentence: str) -> None:
     error = explain(outcome, CHIPS["inf2"], "bucket 4x32", Path("compile.log"))
     assert isinstance(error, CompileFailed)
     with pytest.raises(CompileFailed, match=f"bucket 4x32.*{sentence}"):
@@ -98,8 +104,8 @@ def test_failures_are_told_apart(outcome: Outcome, sentence: str) -> None:
         ("WRONG PACKAGE. Please install", "stub", "the stub from PyPI, not the package: pip uninstall torch-neuronx"),
     ],
 )
-def test_what_this_machine_lacks_is_told_apart_from_a_bad_model(text: str, kind: str, sentence: str) -> None:
-    error = explain(Outcome(1, failed(text, kind)), CHIPS["inf2"], "bucket 4x32", Path("compile.log"))
+def test_missing_setup_is_told_apart_from_a_bad_model(text: str, kind: str, sentence: str) -> None:
+    error = explain(TracerEnd(1, failed(text, kind)), CHIPS["inf2"], "bucket 4x32", Path("compile.log"))
     with pytest.raises(SetupError, match=sentence):
         raise error
 
@@ -131,7 +137,7 @@ def test_damaged_entry_counts_as_none(compiled: Path, tmp_path: Path, victim: st
     assert cache.fetch("key", tmp_path, "other") is None
 
 
-def test_entries_nobody_uses_are_dropped(compiled: Path, tmp_path: Path) -> None:
+def test_unused_entries_are_dropped(compiled: Path, tmp_path: Path) -> None:
     cache = Cache(tmp_path / "cache")
     for key in ("old", "used"):
         cache.keep(key, compiled, "bs4-len32", {"seconds": 1})
@@ -178,16 +184,16 @@ def unused(*indexes: str) -> list[warnings.WarningMessage]:
     ],
 )
 def test_unused_input_is_an_error(caught: list[warnings.WarningMessage], allowed: tuple[int, ...], index: str) -> None:
-    with pytest.raises(tracer.Refused, match=f"^{index}$"):
+    with pytest.raises(tracer.TracerRefused, match=f"^{index}$"):
         tracer.check_warnings(caught, allowed)
 
 
 @pytest.mark.parametrize("caught", [unused("index=2, "), unused(""), []])
-def test_token_types_may_be_unused_where_the_network_takes_none(caught: list[warnings.WarningMessage]) -> None:
+def test_token_types_may_be_unused_if_the_network_takes_none(caught: list[warnings.WarningMessage]) -> None:
     tracer.check_warnings(caught, (2,))
 
 
-def test_tracer_runs_on_the_python_of_inf1_and_needs_nothing_of_ours() -> None:
+def test_tracer_runs_on_the_python_of_inf1_and_imports_nothing_of_corelane() -> None:
     tree = ast.parse(TRACER.read_text(), feature_version=(3, 9))
     names = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
     names += [str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]

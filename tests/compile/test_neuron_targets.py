@@ -1,4 +1,4 @@
-"""Neuron targets, in real processes, with the stand-in for the packages, the compilers and the device."""
+"""Neuron targets in real processes, with a stand-in for the packages, the compilers and the device."""
 
 import json
 import os
@@ -16,18 +16,17 @@ import torch
 from torch import Tensor, nn
 
 from compile.build import build
-from compile.cpu import runner_of, wrap
-from compile.model import LoadedModel, load_model, quiet_transformers
+from compile.model.loading import SourceModel, load_model, quiet_transformers
+from compile.model.probes import make_probe
+from compile.model.reference import runner_of, wrap
+from compile.model.source import find_source
 from compile.neuron import session as sessions
 from compile.neuron.buckets import BucketJob
-from compile.neuron.checks import check_buckets
 from compile.neuron.children import Children
-from compile.neuron.later import verify_here
+from compile.neuron.on_device import verify_buckets, verify_on_device
 from compile.neuron.options import NeuronOptions, make_recipes
 from compile.neuron.session import open_session
-from compile.plan import Plan
-from compile.probes import make_probe
-from compile.source import find_source
+from compile.plan import BuildPlan
 from compile.verify import Disagreement
 from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, check_files, find_artifact
 from corelane.engine.backends.neuron.chips import CHIPS
@@ -49,7 +48,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def compiled(tiny_model: Path, machine: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Artifact, str]:
-    """The tiny model for inf2, made by the real command on a machine with a device; and what it printed."""
+    """Compile the tiny model for inf2 by the real command, with a device; return the artifact and the output."""
     data = tmp_path_factory.mktemp("inf2")
     argv = [str(tiny_model), "--target", "inf2", "--buckets", "4x32,2x64", "--dtype", "fp32", "--jobs", "2"]
     done = subprocess.run(
@@ -64,14 +63,14 @@ def compiled(tiny_model: Path, machine: Path, tmp_path_factory: pytest.TempPathF
 
 
 @pytest.fixture(scope="module")
-def model(tiny_model: Path) -> LoadedModel:
+def model(tiny_model: Path) -> SourceModel:
     with quiet_transformers():
         return load_model(find_source(str(tiny_model), tiny_model))
 
 
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch, machine: Path) -> pytest.MonkeyPatch:
-    """The stand-in in this process's environment, for the children it starts."""
+    """Put the stand-in into this process's environment, for its children."""
     for name, value in stand_in_environment(machine).items():
         monkeypatch.setenv(name, value)
     return monkeypatch
@@ -81,7 +80,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, machine: Path) -> pytest.MonkeyPat
 def children(machine: Path) -> Iterator[Children]:
     children = Children(sys.executable, stand_in_environment(machine))
     yield children
-    children.stop()
+    children.close()
 
 
 def test_artifact_says_what_made_it_and_keeps_the_neffs(compiled: tuple[Artifact, str]) -> None:
@@ -152,7 +151,7 @@ def test_each_bucket_had_a_compiler_of_its_own_and_none_is_compiled_twice(
 
 
 def test_compiled_file_takes_full_batches_only_and_wrong_weights_are_caught(
-    compiled: tuple[Artifact, str], model: LoadedModel, children: Children, tmp_path: Path
+    compiled: tuple[Artifact, str], model: SourceModel, children: Children, tmp_path: Path
 ) -> None:
     artifact, _ = compiled
     probe = make_probe(model, LADDER[0], runner_of(wrap(model)))
@@ -173,11 +172,11 @@ def test_compiled_file_takes_full_batches_only_and_wrong_weights_are_caught(
 
         other = make_probe(model, LADDER[0], run_doubled)
         with pytest.raises(Disagreement, match="gives other logits"):
-            check_buckets(session, artifact.path, artifact.manifest.buckets[:1], [other], "fp32", lambda *step: None)
+            verify_buckets(session, artifact.path, artifact.manifest.buckets[:1], [other], "fp32", lambda *step: None)
 
 
 class Once(nn.Module):
-    """Runs once and hangs from then on."""
+    """Runs once, then hangs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -191,7 +190,7 @@ class Once(nn.Module):
 
 
 def test_file_that_hangs_in_its_second_pass_is_caught(
-    model: LoadedModel, children: Children, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: SourceModel, children: Children, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with torch_warnings_ignored():
         torch.jit.script(Once()).save(tmp_path / "once.pt")
@@ -220,24 +219,24 @@ def test_pipeline_for_inf1_is_compiled_without_a_device_and_verified_on_one(
     assert 50 < manifest.coverage.percent < 100
     assert manifest.coverage.not_compiled == {"aten::embedding": 3}
     with pytest.raises(CorelaneError, match="no inf1 device"):
-        verify_here("tiny-qa", "inf1", settings, lambda *step: None)
+        verify_on_device("tiny-qa", "inf1", settings, lambda *step: None)
     stand_in.setenv("NEURON_STAND_IN", str(make_machine(tmp_path / "machine", "inf1")))
-    verified = verify_here("tiny-qa", "inf1", settings, lambda *step: None)
+    verified = verify_on_device("tiny-qa", "inf1", settings, lambda *step: None)
     check_files(verified)
     assert verified.manifest.verified
     assert verified.manifest.answers_equal == 1
     assert verified.manifest.buckets[0].batch_ms > 0
     assert not artifact.file("expected.npz").exists()
-    assert verify_here("tiny-qa", "inf1", settings, lambda *step: None) == verified
+    assert verify_on_device("tiny-qa", "inf1", settings, lambda *step: None) == verified
 
 
 def work(children: Children, tiny_model: Path, folder: Path, fault: str) -> str:
-    """What is said of a trace with a fault."""
+    """Trace with a fault and return the error's text."""
     with quiet_transformers():
         loaded = load_model(find_source(str(tiny_model), tiny_model))
     reference = wrap(loaded)
     recipe = make_recipes(CHIPS["inf2"], "fp32", NeuronOptions(), 0)[0]
-    plan = Plan("tiny-qa", loaded, reference, LADDER[:1], (), {}, automatic=False)
+    plan = BuildPlan("tiny-qa", loaded, reference, LADDER[:1])
     for name in ("aside", "scratch"):
         (folder / fault / name).mkdir(parents=True)
     job = BucketJob(plan, recipe, NeuronOptions(), {}, folder / fault / "aside", folder / fault / "scratch", folder)
@@ -249,7 +248,7 @@ def work(children: Children, tiny_model: Path, folder: Path, fault: str) -> str:
     return caught.value.detail
 
 
-def test_what_fails_in_a_tracing_process_is_explained(tiny_model: Path, children: Children, tmp_path: Path) -> None:
+def test_failures_of_a_tracing_process_are_explained(tiny_model: Path, children: Children, tmp_path: Path) -> None:
     expected = {
         "compiler-killed": "neuronx-cc was killed",
         "tracer-killed": "the tracing process was killed",

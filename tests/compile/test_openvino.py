@@ -11,13 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compile.build import build
-from compile.cpu import wrap
-from compile.exam import Exam
-from compile.model import load_model, quiet_transformers
+from compile.model.evaluation import EvalSet
+from compile.model.loading import load_model, quiet_transformers
+from compile.model.reference import runner_of, wrap
+from compile.model.samples import sample_queries
+from compile.model.source import find_source
 from compile.openvino import (
     LEVELS,
     MOST_COST,
-    Inputs,
+    LayerInputs,
     calibrate,
     choose,
     convert,
@@ -27,8 +29,6 @@ from compile.openvino import (
     quantise,
     representable,
 )
-from compile.samples import sample_queries
-from compile.source import find_source
 from compile.trial import Trial, rank_ways
 from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, check_files, digest_file, read_artifact
 from corelane.engine.backends.openvino import options_for
@@ -70,7 +70,7 @@ def test_other_architectures_are_quantised_too(save: Callable[[Path], Path], tmp
 
 
 def test_padding_and_other_rows_move_no_logit_at_all(artifact: Artifact) -> None:
-    """Scales are found before: those of a batch would let one row's large values move another's."""
+    """Scales are found beforehand: a scale of the batch would let one row's large values move another row."""
     backend = open_backend("cpu")
     model = backend.load(artifact)
     rng = np.random.default_rng(0)
@@ -146,14 +146,14 @@ def test_pinned_process_stays_on_its_core_with_all_its_threads(artifact: Artifac
     assert options_for([])["INFERENCE_NUM_THREADS"] == 1
 
 
-def test_rest_runs_in_bf16_only_where_the_cpu_has_it() -> None:
+def test_other_layers_run_in_bf16_only_if_the_cpu_has_it() -> None:
     assert options_for(["FP32", "INT8", "BF16"])["INFERENCE_PRECISION_HINT"] == "bf16"
     assert options_for(["FP32", "INT8"])["INFERENCE_PRECISION_HINT"] == "f32"
 
 
-def inputs(name: str, weights: int = 1) -> Inputs:
+def inputs(name: str, weights: int = 1) -> LayerInputs:
     nothing = np.zeros(1, dtype=np.float32)
-    return Inputs(frozenset({name}), nothing, nothing, weights, nothing)
+    return LayerInputs(frozenset({name}), nothing, nothing, weights, nothing)
 
 
 def test_layers_are_taken_by_cost_a_weight_until_the_sum_is_spent() -> None:
@@ -164,7 +164,7 @@ def test_layers_are_taken_by_cost_a_weight_until_the_sum_is_spent() -> None:
 
 
 @given(st.lists(st.floats(-0.01, 0.1), max_size=8))
-def test_what_is_chosen_never_costs_more_than_is_allowed(costs: list[float]) -> None:
+def test_chosen_layers_never_cost_more_than_is_allowed(costs: list[float]) -> None:
     some = [inputs(str(number)) for number in range(len(costs))]
     chosen = choose(some, costs, MOST_COST)
     assert sum(max(0.0, costs[int(min(one.names))]) for one in chosen) <= MOST_COST
@@ -180,17 +180,17 @@ def test_span_holds_its_values_and_zero_is_one_of_its_levels(one: float, other: 
     assert -low / step == pytest.approx(round(-low / step), abs=1e-6)
 
 
-def test_divergence_is_nought_for_the_same_and_grows_with_the_difference() -> None:
+def test_divergence_is_zero_for_equal_logits_and_grows_with_the_difference() -> None:
     logits = np.random.default_rng(0).normal(size=(2, 16)).astype(np.float32)
     same, near, far = (Logits(logits * factor, logits * factor) for factor in (1, 1.1, 2))
     assert divergence(same, same) == pytest.approx(0)
     assert 0 < divergence(same, near) < divergence(same, far)
 
 
-def test_only_what_was_chosen_is_in_int8(tiny_model: Path) -> None:
+def test_only_chosen_layers_are_in_int8(tiny_model: Path) -> None:
     with quiet_transformers():
         model = load_model(find_source(str(tiny_model), tiny_model))
-    calibration = calibrate(model, wrap(model), sample_queries(), 64)
+    calibration = calibrate(model, runner_of(wrap(model)), sample_queries(), 64)
     plain = convert(wrap(model), calibration.batches[0])
     read = find_inputs(plain, calibration.batches)
     assert sum(len(one.names) for one in read) == 12 == len(list(linears(plain)))
@@ -201,7 +201,7 @@ def test_only_what_was_chosen_is_in_int8(tiny_model: Path) -> None:
     } == read[0].names
 
 
-def test_auto_takes_it_only_where_it_is_much_faster_and_sound() -> None:
+def test_auto_takes_openvino_only_if_it_is_much_faster_and_sound() -> None:
     speeds = {"fp32": 52.0, "bf16": 94.0, "int8": 90.0, "openvino int8": 140.0}
     every = frozenset(speeds)
     assert rank_ways(Trial(speeds, every)) == ["openvino int8", "bf16", "fp32"]  # type: ignore[arg-type]
@@ -210,31 +210,33 @@ def test_auto_takes_it_only_where_it_is_much_faster_and_sound() -> None:
     assert rank_ways(Trial(slower, every)) == ["bf16", "fp32"]  # type: ignore[arg-type]
 
 
-def exam() -> Exam:
-    """Questions that nobody answers rightly, so that no F1 can be lost."""
+def eval_set() -> EvalSet:
+    """Return questions that no model answers rightly, so that no F1 can be lost."""
     queries = [Query("who wrote the first program", TEXT), Query("what was red", TEXT)]
-    return Exam("mine.json", queries, [["-"], ["-"]], lambda given, references: float(given in references))
+    return EvalSet("mine.json", queries, [["-"], ["-"]], lambda given, references: float(given in references))
 
 
-def test_auto_tries_it_by_the_questions_of_a_file_and_writes_down_its_speed(tiny_model: Path, tmp_path: Path) -> None:
+def test_auto_tries_openvino_by_the_questions_of_a_file_and_records_its_speed(tiny_model: Path, tmp_path: Path) -> None:
     settings = Settings(data_dir=tmp_path)
-    tried = build(str(tiny_model), settings=settings, buckets="2x32", exam=exam()).manifest
+    tried = build(str(tiny_model), settings=settings, buckets="2x32", eval_set=eval_set()).manifest
     assert set(tried.trial) == {"fp32", "bf16", "int8", "openvino int8"}
     assert set(build(str(tiny_model), settings=settings, buckets="2x32").manifest.trial) == {"fp32", "bf16", "int8"}
-    kept = build(str(tiny_model), settings=settings, buckets="2x32", exam=exam(), format="torchscript").manifest
+    kept = build(str(tiny_model), settings=settings, buckets="2x32", eval_set=eval_set(), format="torchscript").manifest
     assert (kept.format, set(kept.trial)) == ("torchscript", {"fp32", "bf16", "int8"})
 
 
-def test_auto_goes_on_to_the_next_where_f1_is_lost(
+def test_auto_goes_on_to_the_next_way_if_f1_is_lost(
     tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trial = Trial({"fp32": 10.0, "openvino int8": 90.0}, {"fp32", "openvino int8"})
-    monkeypatch.setattr("compile.plan.run_trial", lambda *args, **options: trial)
+    monkeypatch.setattr("compile.build.run_trial", lambda *args, **options: trial)
     settings = Settings(data_dir=tmp_path)
-    taken = build(str(tiny_model), settings=settings, buckets="2x64", exam=exam()).manifest
+    taken = build(str(tiny_model), settings=settings, buckets="2x64", eval_set=eval_set()).manifest
     assert (taken.format, taken.f1_source) == ("openvino", "mine.json")
     monkeypatch.setattr("compile.build.MOST_LOST", -1.0)
-    assert build(str(tiny_model), settings=settings, buckets="2x64", exam=exam()).manifest.format == "torchscript"
+    assert (
+        build(str(tiny_model), settings=settings, buckets="2x64", eval_set=eval_set()).manifest.format == "torchscript"
+    )
 
 
 @pytest.mark.parametrize(
@@ -252,7 +254,7 @@ def test_wrong_request_is_refused(tiny_model: Path, tmp_path: Path, wrong: dict[
 
 @pytest.fixture
 def without_openvino(tmp_path: Path) -> dict[str, str]:
-    """The environment of a process in which OpenVINO is not installed: a module of its name cannot be imported."""
+    """Return the environment of a process that cannot import OpenVINO."""
     (tmp_path / "shadow").mkdir()
     (tmp_path / "shadow" / "openvino.py").write_text("raise ImportError('not here')")
     return {**os.environ, "PYTHONPATH": f"{tmp_path / 'shadow'}:{Path(__file__).parents[2]}"}
@@ -265,8 +267,7 @@ def test_missing_library_is_one_sentence_that_says_what_to_install(
         ["-m", "corelane", "compile", str(tiny_model), "--format", "openvino"],
         [
             "-c",
-            "from corelane.engine.backends.openvino import open_graph\n"
-            f"open_graph({str(artifact.path / 'model.xml')!r})",
+            f"from corelane.engine.backends.openvino import open_graph as go\ngo({str(artifact.path / 'model.xml')!r})",
         ],
     ):
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Packed linear layers give what plain ones do, from a file, at any number of rows, and are packed once."""
+"""Packed linear layers, loaded from a file, equal plain ones at any number of rows and are packed once."""
 
 import io
 from pathlib import Path
@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from compile.attention import attend
-from compile.cpu import Dtype, cast, compile_trace, runner_of, serialise, trace, wrap
-from compile.model import load_model, quiet_transformers
-from compile.packing import packs
-from compile.source import find_source
+from compile.model.loading import load_model, quiet_transformers
+from compile.model.reference import runner_of, wrap
+from compile.model.source import find_source
+from compile.torch.attention import attend
+from compile.torch.cpu import CpuDtype, cast, compile_trace, serialise, trace
+from compile.torch.packing import packs
 from corelane.engine.backends.cpu import torchscript_warnings_silenced
 from corelane.engine.backends.packing import settle
 from corelane.engine.backends.protocol import Batch
@@ -21,14 +22,14 @@ from tests.compile.tiny_models import save_tiny_distilbert, save_tiny_roberta
 
 PACKING = "mkldnn::_reorder_linear_weight"
 
-#: Logits are about ±1 here; in bf16 a GELU that is not rounded before it differs in the last of 8 bits.
+#: Logits are about ±1 here. In bf16 a GELU without a rounding before it differs in the last of 8 bits.
 NEAR = {"fp32": 1e-5, "bf16": 0.03, "int8": 0.0}
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "bf16", "int8"])
 @pytest.mark.parametrize("family", ["bert", "roberta", "distilbert"])
 def test_packed_trace_gives_the_logits_of_the_plain_one(
-    tiny_model: Path, tmp_path: Path, family: str, dtype: Dtype
+    tiny_model: Path, tmp_path: Path, family: str, dtype: CpuDtype
 ) -> None:
     made = {"roberta": save_tiny_roberta, "distilbert": save_tiny_distilbert}
     folder = made[family](tmp_path / family) if family in made else tiny_model

@@ -1,4 +1,4 @@
-"""Buckets share a file where one trace holds for several lengths, and have files of their own where it does not."""
+"""Buckets share a file if one trace holds for several lengths, and else have files of their own."""
 
 from pathlib import Path
 
@@ -7,10 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from compile.build import build
-from compile.cpu import QuestionAnswering, runner_of, trace, wrap
-from compile.model import LoadedModel, load_model, quiet_transformers
-from compile.probes import make_probe
-from compile.source import find_source
+from compile.model.loading import SourceModel, load_model, quiet_transformers
+from compile.model.probes import make_probe
+from compile.model.reference import QuestionAnswering, runner_of, wrap
+from compile.model.source import find_source
+from compile.torch.cpu import trace
 from compile.verify import holds
 from corelane.engine.backends.protocol import open_backend
 from corelane.engine.buckets import Bucket
@@ -22,13 +23,13 @@ SHORT, LONG = Bucket(length=32, rows=4), Bucket(length=64, rows=2)
 
 
 @pytest.fixture(scope="module")
-def model(tiny_model: Path) -> LoadedModel:
+def model(tiny_model: Path) -> SourceModel:
     with quiet_transformers():
         return load_model(find_source(str(tiny_model), tiny_model))
 
 
 class Scaled(nn.Module):
-    """A network whose trace records the length it was made at, without a word."""
+    """A network whose trace silently records its length."""
 
     def __init__(self, network: QuestionAnswering) -> None:
         super().__init__()
@@ -40,30 +41,30 @@ class Scaled(nn.Module):
 
 
 class Shaped(Scaled):
-    """One whose trace runs at no other length."""
+    """A network whose trace fails at any other length."""
 
     def forward(self, ids: Tensor, mask: Tensor, types: Tensor) -> tuple[Tensor, Tensor]:
         start, end = self.network(ids, mask, types)
         return start + torch.ones(int(ids.shape[1])), end
 
 
-def trace_holds(model: LoadedModel, module: nn.Module) -> bool:
-    """Whether what is traced at the short length is the module at the long one."""
+def trace_holds(model: SourceModel, module: nn.Module) -> bool:
+    """Tell whether a trace made at the short length is the module at the long one."""
     reference = runner_of(wrap(model))
     traced = trace(module, make_probe(model, SHORT, reference).batches[0])
     return holds(make_probe(model, LONG, reference), runner_of(traced), runner_of(module))
 
 
-def test_trace_of_a_bert_holds_at_other_lengths(model: LoadedModel) -> None:
+def test_trace_of_a_bert_holds_at_other_lengths(model: SourceModel) -> None:
     assert trace_holds(model, wrap(model))
 
 
 @pytest.mark.parametrize("kind", [Scaled, Shaped])
-def test_trace_that_recorded_a_length_does_not_hold(model: LoadedModel, kind: type[Scaled]) -> None:
+def test_trace_that_recorded_a_length_does_not_hold(model: SourceModel, kind: type[Scaled]) -> None:
     assert not trace_holds(model, kind(wrap(model)).eval())
 
 
-def test_buckets_get_files_of_their_own_where_no_trace_holds(
+def test_buckets_get_files_of_their_own_if_no_trace_holds(
     tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     query = Query("who", "the river was red . " * 30 + "ada wrote the first program")

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from compile.source import SERVING_NAME, digest_source, find_source
+from compile.model.source import SERVING_NAME, digest_source, find_source
 from corelane.artifacts.manifest import FINGERPRINT_CHARS
 from corelane.errors import CompileFailed, ModelRefused
 
@@ -54,7 +54,7 @@ def test_pickled_weights_count_only_without_safetensors(tiny_model: Path, tmp_pa
 
 
 @pytest.mark.parametrize("model", ["./none/such", "/none/such", "~none", "a/b/c", "../none-such", ""])
-def test_what_can_be_no_hub_id_is_refused_without_asking_the_hub(tmp_path: Path, model: str) -> None:
+def test_impossible_hub_ids_are_refused_without_asking_the_hub(tmp_path: Path, model: str) -> None:
     with pytest.raises(ModelRefused, match="there is no folder"):
         find_source(model, tmp_path, NOWHERE)
 

@@ -4,12 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compile.cpu import Way, wrap
-from compile.model import load_model, quiet_transformers
-from compile.source import find_source
-from compile.timing import one_thread
-from compile.trial import LEAST_GAIN, Trial, answers_needed, rank_ways, run_trial
+from compile.build import choose_ways
+from compile.model.loading import load_model, quiet_transformers
+from compile.model.reference import wrap
+from compile.model.source import find_source
+from compile.model.timing import one_thread
+from compile.plan import BuildPlan
+from compile.trial import LEAST_GAIN, Trial, Way, answers_needed, rank_ways
 from compile.verify import TOLERANCES
+from corelane.engine.buckets import Bucket
 
 ALL: set[Way] = {"fp32", "bf16", "int8"}
 
@@ -42,7 +45,7 @@ def test_fp32_is_always_the_last_resort_and_unsound_dtypes_never_chosen(
     assert len(set(ranked)) == len(ranked)
 
 
-def test_int8_that_nobody_asked_for_must_keep_every_answer() -> None:
+def test_int8_chosen_by_auto_must_keep_every_answer() -> None:
     assert answers_needed("int8", automatic=True) == 1
     assert answers_needed("int8", automatic=False) == TOLERANCES["int8"].answers_equal < 1
     assert answers_needed("bf16", automatic=True) == TOLERANCES["bf16"].answers_equal
@@ -51,7 +54,9 @@ def test_int8_that_nobody_asked_for_must_keep_every_answer() -> None:
 def test_trial_times_every_dtype_and_finds_fp32_sound(tiny_model: Path) -> None:
     with quiet_transformers(), one_thread():
         model = load_model(find_source(str(tiny_model), tiny_model))
-        trial = run_trial(model, wrap(model), longest=64)
+        plan = BuildPlan("tiny-qa", model, wrap(model), [Bucket(length=64, rows=1)])
+        trial = choose_ways(plan, "auto", "auto", None, lambda *_: None).trial
+    assert trial is not None
     assert set(trial.speeds) == ALL
     assert all(speed > 0 for speed in trial.speeds.values())
     assert "fp32" in trial.sound

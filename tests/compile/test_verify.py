@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from compile.cpu import QuestionAnswering, cast, runner_of, trace, wrap
-from compile.model import LoadedModel, load_model, quiet_transformers
-from compile.probes import Probe, Run, find_answers, make_probe
-from compile.source import find_source
-from compile.verify import Disagreement, inspect, judge, judge_answers, share_equal
+from compile.model.loading import SourceModel, load_model, quiet_transformers
+from compile.model.probes import Probe, find_answers, make_probe
+from compile.model.reference import QuestionAnswering, Run, runner_of, wrap
+from compile.model.source import find_source
+from compile.torch.cpu import cast, trace
+from compile.verify import Disagreement, compare, judge, judge_answers, share_equal
 from corelane.engine.backends.protocol import Batch, Logits
 from corelane.engine.buckets import Bucket
 from corelane.errors import CompileFailed
@@ -20,18 +21,18 @@ BUCKET = Bucket(length=64, rows=4)
 
 
 @pytest.fixture(scope="module")
-def model(tiny_model: Path) -> Iterator[LoadedModel]:
+def model(tiny_model: Path) -> Iterator[SourceModel]:
     with quiet_transformers():
         yield load_model(find_source(str(tiny_model), tiny_model))
 
 
 @pytest.fixture(scope="module")
-def reference(model: LoadedModel) -> QuestionAnswering:
+def reference(model: SourceModel) -> QuestionAnswering:
     return wrap(model)
 
 
 @pytest.fixture(scope="module")
-def probe(model: LoadedModel, reference: QuestionAnswering) -> Probe:
+def probe(model: SourceModel, reference: QuestionAnswering) -> Probe:
     return make_probe(model, BUCKET, runner_of(reference))
 
 
@@ -41,26 +42,26 @@ def changed(reference: QuestionAnswering, change: Callable[[Batch], Batch]) -> R
 
 
 def test_eager_model_agrees_with_itself(probe: Probe, reference: QuestionAnswering) -> None:
-    findings = inspect(probe, runner_of(reference), "fp32")
-    judge(findings, "fp32", "eager")
-    assert findings.flexible_rows
-    assert share_equal([findings]) == 1
+    compared = compare(probe, runner_of(reference), "fp32")
+    judge(compared, "fp32", "eager")
+    assert compared.flexible_rows
+    assert share_equal([compared]) == 1
 
 
 def test_trace_agrees_with_the_model(probe: Probe, reference: QuestionAnswering) -> None:
     compiled = trace(cast(reference, "fp32"), probe.batches[0])
-    findings = inspect(probe, runner_of(compiled), "fp32")
-    judge(findings, "fp32", "trace")
-    assert share_equal([findings]) == 1
-    assert findings.flexible_rows
+    compared = compare(probe, runner_of(compiled), "fp32")
+    judge(compared, "fp32", "trace")
+    assert share_equal([compared]) == 1
+    assert compared.flexible_rows
 
 
 def test_model_that_ignores_the_mask_is_caught(probe: Probe, reference: QuestionAnswering) -> None:
     run = changed(reference, lambda batch: replace(batch, attention_mask=np.ones_like(batch.attention_mask)))
-    findings = inspect(probe, run, "fp32")
-    assert findings.isolation_error > 1e-3
+    compared = compare(probe, run, "fp32")
+    assert compared.isolation_error > 1e-3
     with pytest.raises(Disagreement, match="gives other logits"):
-        judge(findings, "fp32", "bucket")
+        judge(compared, "fp32", "bucket")
 
 
 def test_trace_that_kept_the_mask_of_its_example_is_caught(probe: Probe, reference: QuestionAnswering) -> None:
@@ -70,7 +71,7 @@ def test_trace_that_kept_the_mask_of_its_example_is_caught(probe: Probe, referen
         return replace(batch, attention_mask=frozen[: batch.rows])
 
     with pytest.raises(Disagreement):
-        judge(inspect(probe, changed(reference, keep_mask), "fp32"), "fp32", "bucket")
+        judge(compare(probe, changed(reference, keep_mask), "fp32"), "fp32", "bucket")
 
 
 def test_rows_that_influence_each_other_are_caught(probe: Probe, reference: QuestionAnswering) -> None:
@@ -81,9 +82,9 @@ def test_rows_that_influence_each_other_are_caught(probe: Probe, reference: Ques
         blend = np.float32(1e-3) * logits.start.mean(axis=0) * batch.input_ids.mean(dtype=np.float32)
         return Logits(logits.start + blend, logits.end)
 
-    findings = replace(inspect(probe, mix, "bf16"), logit_error=0)
+    compared = replace(compare(probe, mix, "bf16"), logit_error=0)
     with pytest.raises(Disagreement, match="padding or other rows"):
-        judge(findings, "fp32", "bucket")
+        judge(compared, "fp32", "bucket")
 
 
 @pytest.mark.parametrize("poison", [np.nan, np.inf])
@@ -97,7 +98,7 @@ def test_logit_that_is_no_number_is_caught(probe: Probe, reference: QuestionAnsw
         return Logits(logits.start, end)
 
     with pytest.raises(Disagreement):
-        judge(inspect(probe, spoil, "fp32"), "fp32", "bucket")
+        judge(compare(probe, spoil, "fp32"), "fp32", "bucket")
 
 
 def test_wrong_weights_are_caught(probe: Probe, reference: QuestionAnswering) -> None:
@@ -105,7 +106,7 @@ def test_wrong_weights_are_caught(probe: Probe, reference: QuestionAnswering) ->
     with torch.no_grad():
         wrong.network.qa_outputs.weight.mul_(1.5)
     with pytest.raises(Disagreement, match="gives other logits"):
-        judge(inspect(probe, runner_of(wrong), "fp32"), "fp32", "bucket")
+        judge(compare(probe, runner_of(wrong), "fp32"), "fp32", "bucket")
 
 
 def test_model_that_takes_full_batches_only_is_sound_and_not_flexible(
@@ -118,9 +119,9 @@ def test_model_that_takes_full_batches_only_is_sound_and_not_flexible(
             raise RuntimeError("shape mismatch")
         return run(batch)
 
-    findings = inspect(probe, full_only, "fp32")
-    judge(findings, "fp32", "bucket")
-    assert not findings.flexible_rows
+    compared = compare(probe, full_only, "fp32")
+    judge(compared, "fp32", "bucket")
+    assert not compared.flexible_rows
 
 
 def test_changed_answers_are_caught() -> None:
@@ -140,6 +141,6 @@ def test_answers_lie_in_the_context_and_move_with_the_logits(probe: Probe) -> No
     assert find_answers(probe, upside_down) != answers
 
 
-def test_bucket_too_short_for_any_question_is_refused(model: LoadedModel, reference: QuestionAnswering) -> None:
+def test_bucket_too_short_for_any_question_is_refused(model: SourceModel, reference: QuestionAnswering) -> None:
     with pytest.raises(CompileFailed, match="too short for even a short question"):
         make_probe(model, Bucket(length=8, rows=1), runner_of(reference))

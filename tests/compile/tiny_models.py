@@ -1,4 +1,4 @@
-"""Tiny random models of other families than BERT, saved on the spot."""
+"""Make tiny random models of other families than BERT."""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +7,7 @@ from tests.artifacts_for_tests import WORDS
 
 
 def save_tiny_roberta(folder: Path) -> Path:
-    """A random RoBERTa: byte-level tokens, two separators, no token types, positions counted from the padding id."""
+    """Save a random RoBERTa: byte-level tokens, two separators, no token types, positions from the padding id on."""
     from tokenizers import Tokenizer
     from tokenizers.models import BPE
     from tokenizers.pre_tokenizers import ByteLevel
@@ -34,7 +34,7 @@ def save_tiny_roberta(folder: Path) -> Path:
 
 
 def save_tiny_distilbert(folder: Path) -> Path:
-    """A random DistilBERT, whose network takes no token types though its tokenizer makes them."""
+    """Save a random DistilBERT, whose network takes no token types though its tokenizer makes them."""
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
     from tokenizers.pre_tokenizers import BertPreTokenizer
@@ -63,7 +63,7 @@ def save_tiny_distilbert(folder: Path) -> Path:
 
 
 def save_tiny(folder: Path, config: Any, network: Any, **options: Any) -> Path:
-    """A random network of any family, with words as tokens put together as BERT does."""
+    """Save a random network of any family, with words as tokens and BERT's template."""
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
     from tokenizers.pre_tokenizers import BertPreTokenizer

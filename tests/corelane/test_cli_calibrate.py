@@ -31,7 +31,7 @@ def contexts() -> Iterator[str]:
 @pytest.fixture(scope="module", autouse=True)
 def _one_thread() -> Iterator[None]:
     """Tests share the machine: threads that wait for each other take many times as long as one."""
-    from compile.timing import one_thread
+    from compile.model.timing import one_thread
 
     with one_thread():
         yield

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from compile.cuda import choose_dtype
+from compile.torch.cuda import choose_dtype
 from corelane.artifacts.manifest import Artifact, read_artifact
 from corelane.engine.backends.cuda import LOST, classify, fill
 from corelane.engine.backends.gpus import read_listing

@@ -5,12 +5,12 @@ from structlog.testing import capture_logs
 
 from corelane.domain.ids import new_id
 from corelane.settings import Settings
-from corelane.store.deliveries.sending import Attempt, DeliveryStore
+from corelane.store.deliveries.sending import Attempt
 from corelane.store.feeding import Feeder
 from corelane.store.link.blocking import Link
 from corelane.store.overdue import only_overdue, read_waits
 from corelane.store.upkeep import Upkeep
-from tests.deliveries_for_tests import schedule
+from tests.deliveries_for_tests import Deliveries, schedule
 from workers.loops.alarms import Alarm
 
 MINUTE_MS = 60_000
@@ -22,8 +22,8 @@ def waits(settings: Settings) -> dict[str, float]:
 
 def announce_late(raw: redis.Redis, settings: Settings, host: str) -> str:
     """An event that has been due for a minute."""
-    store = DeliveryStore(settings)
-    delivery = schedule(store._settings, "batch.completed", new_id("batch"), "public", f"https://{host}/", {})
+    store = Deliveries(settings)
+    delivery = schedule(store.settings, "batch.completed", new_id("batch"), "public", f"https://{host}/", {})
     for line, member in ((f"cl:due:{host}", delivery), ("cl:due", host)):
         raw.zadd(line, {member: store.now_ms() - MINUTE_MS})
     return delivery
@@ -36,24 +36,24 @@ def test_nothing_is_overdue_where_nothing_is_to_be_done(settings: Settings) -> N
 def test_event_that_could_be_sent_is_overdue_until_a_sender_takes_it(raw: redis.Redis, settings: Settings) -> None:
     delivery = announce_late(raw, settings, "a.test")
     assert 60 <= only_overdue(waits(settings))["webhooks"] < 120
-    assert DeliveryStore(settings).take(5) == [delivery]
+    assert Deliveries(settings).take(5) == [delivery]
     assert waits(settings) == {}
 
 
 def test_event_for_a_host_that_fails_is_not_overdue(raw: redis.Redis, settings: Settings) -> None:
-    store = DeliveryStore(settings.model_copy(update={"webhook_circuit_failures": 1}))
+    store = Deliveries(settings.model_copy(update={"webhook_circuit_failures": 1}))
     for _ in range(3):
         announce_late(raw, settings, "a.test")
     [first] = store.take(1)
     failed = {"is_host_well": False, "pause_s": 5, "rest_s": 0, "window_s": 1e6}
-    store.report(first, "failed", Attempt(0, 500, 1, None, ""), **failed)  # type: ignore[arg-type]
+    store.report(first, "failed", Attempt(0, 500, 1, None, ""), **failed)
     assert waits(settings) == {}
 
 
 def test_event_that_is_sent_again_by_hand_is_due_from_then_on_and_goes_first(
     raw: redis.Redis, settings: Settings
 ) -> None:
-    store, waiting = DeliveryStore(settings), announce_late(raw, settings, "a.test")
+    store, waiting = Deliveries(settings), announce_late(raw, settings, "a.test")
     again = announce_late(raw, settings, "a.test")
     raw.zrem("cl:due:a.test", again)
     Link(settings.redis_url).run("redeliver", id=again)
@@ -63,7 +63,7 @@ def test_event_that_is_sent_again_by_hand_is_due_from_then_on_and_goes_first(
 
 
 def test_sweeps_feeding_and_batches_are_overdue_once_nobody_sees_to_them(raw: redis.Redis, settings: Settings) -> None:
-    now = DeliveryStore(settings).now_ms()
+    now = Deliveries(settings).now_ms()
     raw.zadd("cl:feeds", {"job_1": now - 2 * MINUTE_MS})
     raw.zadd("cl:batching", {"batch_1": now - 2 * MINUTE_MS})
     raw.hset("cl:rounds", mapping={"sweeps": now - MINUTE_MS, "batches": now - MINUTE_MS})

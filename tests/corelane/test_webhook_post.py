@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from corelane.settings import Settings
-from corelane.webhooks.post import post_event
-from tests.receivers import dripping, listener, receiver
+from tests.receivers import dripping, listener, post_event, receiver
 
 QUICK = Settings(webhook_allowed_networks="127.0.0.0/8", webhook_timeout_s=0.6)
 
@@ -145,7 +144,7 @@ def test_proxy_is_given_the_name_and_resolves_it_itself(proxy: tuple[str, list[s
     assert lines == ["POST http://hooks.example/in?x=1 HTTP/1.1", "CONNECT hooks.example:443 HTTP/1.1"]
     assert "SSL" in (reply.error or "")
     refuse.append(407)
-    assert "the proxy refused: HTTP/1.1 407" in (post_event(settings, "https://a.example/", {}, b"").error or "")
+    assert "the proxy refused: 407" in (post_event(settings, "https://a.example/", {}, b"").error or "")
     assert "refused" in (post_event(settings, "https://169.254.169.254/", {}, b"").error or "")
     assert len(lines) == 3
 

@@ -14,8 +14,19 @@ from corelane.errors import SetupError
 from corelane.settings import Settings
 from corelane.settings.rules import RETRY_PAUSES_S
 from corelane.store.jobs.records import JobRecord
-from corelane.webhooks.events import event_payload, job_data, sign_payload, signing_secrets
-from corelane.webhooks.retries import JITTER, LONGEST_RETRY_AFTER_S, Reply, Verdict, judge, retry_after_s, window_s
+from corelane.webhooks.protocol import (
+    JITTER,
+    LONGEST_RETRY_AFTER_S,
+    Reply,
+    Verdict,
+    event_payload,
+    job_data,
+    judge,
+    retry_after_s,
+    sign_payload,
+    signing_secrets,
+    window_s,
+)
 
 SECRET = "whsec_" + base64.b64encode(b"0123456789abcdef01234567").decode()
 PREVIOUS = "whsec_" + base64.b64encode(b"76543210fedcba9876543210").decode()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import quickjs
 
-from corelane.webhooks.events import sign_payload
+from corelane.webhooks.protocol import sign_payload
 
 GUIDE = Path(__file__).parent.parent.parent / "docs" / "06-webhooks.md"
 

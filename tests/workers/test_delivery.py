@@ -1,5 +1,6 @@
-"""The courier on a real Redis, with receivers that fail in their own ways: every event arrives, and nobody waits for
-another's receiver.
+"""The webhook sender on a real Redis, with receivers that fail in their own ways.
+
+Every event arrives, and no receiver waits for another.
 """
 
 import asyncio
@@ -21,11 +22,11 @@ from corelane.errors import StoreFull
 from corelane.log import Outage, get_logger
 from corelane.settings import Settings
 from corelane.store.deliveries.log import DeliveryLog, LoggedDelivery
-from corelane.store.deliveries.sending import LEASE_S, Attempt, Delivery, DeliveryStore
+from corelane.store.deliveries.sending import LEASE_S, Attempt, Delivery
 from corelane.store.link.aio import AsyncLink
 from corelane.store.link.blocking import Link
 from tests.corelane.store_bench import Bench, answered, claimed
-from tests.deliveries_for_tests import schedule
+from tests.deliveries_for_tests import Deliveries, schedule
 from tests.receivers import dripping, listener, receiver
 from workers.loops.roles import sending
 from workers.webhooks import Hold, deliver
@@ -50,12 +51,12 @@ def hooked(settings: Settings) -> Settings:
 
 
 @pytest.fixture
-def store(hooked: Settings) -> DeliveryStore:
-    return DeliveryStore(hooked)
+def store(hooked: Settings) -> Deliveries:
+    return Deliveries(hooked)
 
 
 @contextmanager
-def courier(settings: Settings) -> Iterator[None]:
+def sender(settings: Settings) -> Iterator[None]:
     loop = sending(settings, Outage(get_logger(__name__), "store"))
     loop.start()
     try:
@@ -73,11 +74,11 @@ def until(condition: Callable[[], bool], seconds: float = 20) -> None:
         time.sleep(0.02)
 
 
-def announce(store: DeliveryStore, url: str, what: str = "batch.completed") -> str:
-    return schedule(store._settings, what, new_id("batch"), "public", url, {"n": 1}, {"x-request-id": "r1"})
+def announce(store: Deliveries, url: str, what: str = "batch.completed") -> str:
+    return schedule(store.settings, what, new_id("batch"), "public", url, {"n": 1}, {"x-request-id": "r1"})
 
 
-def state(store: DeliveryStore, delivery: str) -> str:
+def state(store: Deliveries, delivery: str) -> str:
     found = store.get(delivery)
     assert found is not None
     return found.state
@@ -87,7 +88,7 @@ def attempts(raw: redis.Redis, delivery: str) -> list[Attempt]:
     return [Attempt.decode(entry) for entry in raw.lrange(f"cl:tries:{delivery}", 0, -1)]
 
 
-def post_failed(store: DeliveryStore, delivery: str, *, is_host_well: bool = False, window_s: float = 1e6) -> str:
+def post_failed(store: Deliveries, delivery: str, *, is_host_well: bool = False, window_s: float = 1e6) -> str:
     return store.report(
         delivery,
         "failed",
@@ -123,7 +124,7 @@ def test_each_wanted_event_of_a_job_is_posted_once_with_its_own_id(bench: Bench,
         bench.raw.hset(f"cl:job:{{{job}}}", mapping={"request_id": "r7", "traceparent": "00-1-2-01"})
         claim = claimed(core)
         core.commit(claim.lease, answered(claim))
-        with courier(hooked):
+        with sender(hooked):
             until(lambda: len(found.posts) == 3)
             until(lambda: not bench.raw.exists("cl:due"))
     told = {}
@@ -161,7 +162,7 @@ def test_job_that_is_forgotten_before_its_event_went_out_is_told_of_without_resu
         claimed(core)
         bench.cancel(job)
         bench.raw.delete(f"cl:job:{{{job}}}", f"cl:out:{{{job}}}", f"cl:in:{{{job}}}")
-        with courier(hooked):
+        with sender(hooked):
             until(lambda: len(found.posts) == 1)
     event = Verifier(SECRET).verify(found.posts[0].body, found.posts[0].headers)
     assert (event["type"], event["data"]["status"]) == ("job.canceled", "canceled")
@@ -169,9 +170,9 @@ def test_job_that_is_forgotten_before_its_event_went_out_is_told_of_without_resu
 
 
 def test_failed_event_comes_again_with_the_same_id_and_bytes_and_is_logged(
-    raw: redis.Redis, hooked: Settings, store: DeliveryStore
+    raw: redis.Redis, hooked: Settings, store: Deliveries
 ) -> None:
-    with receiver(lambda n: (500 if n < 2 else 204, {}, b"not yet" if n < 2 else b"")) as found, courier(hooked):
+    with receiver(lambda n: (500 if n < 2 else 204, {}, b"not yet" if n < 2 else b"")) as found, sender(hooked):
         delivery = announce(store, found.url)
         until(lambda: state(store, delivery) == "delivered")
     assert found.ids == [delivery] * 3
@@ -185,25 +186,25 @@ def test_failed_event_comes_again_with_the_same_id_and_bytes_and_is_logged(
     assert raw.keys("cl:due*") + raw.keys("cl:flight*") + raw.keys("cl:circuits") == []
 
 
-def test_event_is_scheduled_once_however_often(store: DeliveryStore, raw: redis.Redis) -> None:
+def test_event_is_scheduled_once_however_often(store: Deliveries, raw: redis.Redis) -> None:
     batch = new_id("batch")
-    ids = {schedule(store._settings, "batch.completed", batch, "public", "https://a.example/x", {}) for _ in range(3)}
+    ids = {schedule(store.settings, "batch.completed", batch, "public", "https://a.example/x", {}) for _ in range(3)}
     assert ids == {f"evt_{batch[6:]}_completed"}
     assert raw.zcard("cl:due:a.example") == 1
 
 
-def test_receiver_that_is_gone_is_tried_no_more(hooked: Settings, store: DeliveryStore) -> None:
-    with receiver(lambda _: (410, {}, b"")) as found, courier(hooked):
+def test_receiver_that_is_gone_is_tried_no_more(hooked: Settings, store: Deliveries) -> None:
+    with receiver(lambda _: (410, {}, b"")) as found, sender(hooked):
         delivery = announce(store, found.url)
         until(lambda: state(store, delivery) == "gone")
     assert len(found.posts) == 1
 
 
 def test_event_that_fails_every_time_is_a_dead_letter_and_can_be_redelivered(
-    raw: redis.Redis, hooked: Settings, store: DeliveryStore
+    raw: redis.Redis, hooked: Settings, store: Deliveries
 ) -> None:
     answer = [500]
-    with receiver(lambda _: (answer[0], {}, b"")) as found, courier(hooked):
+    with receiver(lambda _: (answer[0], {}, b"")) as found, sender(hooked):
         delivery = announce(store, found.url)
         until(lambda: state(store, delivery) == "dead")
         assert len(found.posts) == 8
@@ -218,8 +219,8 @@ def test_event_that_fails_every_time_is_a_dead_letter_and_can_be_redelivered(
     assert Link(hooked.redis_url).run("redeliver", id="evt_none_completed") == 0
 
 
-def test_delivered_event_can_be_redelivered(hooked: Settings, store: DeliveryStore) -> None:
-    with receiver() as found, courier(hooked):
+def test_delivered_event_can_be_redelivered(hooked: Settings, store: Deliveries) -> None:
+    with receiver() as found, sender(hooked):
         delivery = announce(store, found.url)
         until(lambda: state(store, delivery) == "delivered")
         Link(hooked.redis_url).run("redeliver", id=delivery)
@@ -229,10 +230,10 @@ def test_delivered_event_can_be_redelivered(hooked: Settings, store: DeliverySto
     assert found.posts[0].body == found.posts[1].body
 
 
-def test_slow_and_dead_receivers_hold_up_nobody_else(hooked: Settings, store: DeliveryStore) -> None:
+def test_slow_and_dead_receivers_hold_up_nobody_else(hooked: Settings, store: Deliveries) -> None:
     with listener(dripping(b"HTTP/1.1 200 O")) as slow, listener() as mute, receiver() as found:
         held = [announce(store, f"http://127.0.0.1:{port}/") for port in (slow.port, mute.port) for _ in range(40)]
-        with courier(hooked):
+        with sender(hooked):
             until(lambda: slow.connections > 0)
             ids = [announce(store, found.url) for _ in range(50)]
             until(lambda: len(found.posts) == 50, 10)
@@ -240,7 +241,7 @@ def test_slow_and_dead_receivers_hold_up_nobody_else(hooked: Settings, store: De
     assert sorted(found.ids) == sorted(ids)
 
 
-def test_host_has_few_deliveries_under_way_and_one_once_it_failed(store: DeliveryStore) -> None:
+def test_host_has_few_deliveries_under_way_and_one_once_it_failed(store: Deliveries) -> None:
     for _ in range(10):
         announce(store, "https://a.example/x")
     taken = store.take(50)
@@ -255,7 +256,7 @@ def test_host_has_few_deliveries_under_way_and_one_once_it_failed(store: Deliver
     assert len(store.take(50)) == 4
 
 
-def test_circuit_of_a_host_opens_and_lets_one_through_after_a_while(raw: redis.Redis, store: DeliveryStore) -> None:
+def test_circuit_of_a_host_opens_and_lets_one_through_after_a_while(raw: redis.Redis, store: Deliveries) -> None:
     for _ in range(10):
         announce(store, "https://a.example/x")
     for _ in range(5):
@@ -278,7 +279,7 @@ def test_circuit_of_a_host_opens_and_lets_one_through_after_a_while(raw: redis.R
     assert len(store.take(50)) == 4
 
 
-def test_what_waited_for_a_dead_host_for_a_day_is_given_up(raw: redis.Redis, store: DeliveryStore) -> None:
+def test_what_waited_for_a_dead_host_for_a_day_is_given_up(raw: redis.Redis, store: Deliveries) -> None:
     first = announce(store, "https://a.example/x")
     assert store.take(1) == [first]
     old = [announce(store, "https://a.example/x") for _ in range(5)]
@@ -290,8 +291,8 @@ def test_what_waited_for_a_dead_host_for_a_day_is_given_up(raw: redis.Redis, sto
     assert raw.zcard("cl:dead") == 5
 
 
-def test_host_that_asks_for_a_pause_gets_it(raw: redis.Redis, hooked: Settings, store: DeliveryStore) -> None:
-    with receiver(lambda _: (429, {"Retry-After": "100"}, b"")) as found, courier(hooked):
+def test_host_that_asks_for_a_pause_gets_it(raw: redis.Redis, hooked: Settings, store: Deliveries) -> None:
+    with receiver(lambda _: (429, {"Retry-After": "100"}, b"")) as found, sender(hooked):
         first = announce(store, found.url)
         until(lambda: len(attempts(raw, first)) == 1)
         announce(store, found.url)
@@ -303,19 +304,19 @@ def test_host_that_asks_for_a_pause_gets_it(raw: redis.Redis, hooked: Settings, 
 
 
 def test_attempt_whose_sender_died_is_made_again_and_a_late_report_changes_nothing(
-    store: DeliveryStore,
+    store: Deliveries,
 ) -> None:
     delivery = announce(store, "https://a.example/x")
     assert store.take(1, lease_s=0.1) == [delivery]
     until(lambda: store.take(1) == [delivery])
     done = Attempt(0, 204, 1, None, "")
     report = {"is_host_well": True, "pause_s": None, "rest_s": 0.0, "window_s": 1e6}
-    assert store.report(delivery, "delivered", done, **report) == "delivered"  # type: ignore[arg-type]
+    assert store.report(delivery, "delivered", done, **report) == "delivered"
     assert post_failed(store, delivery) == "delivered"
     assert store.take(1) == []
 
 
-def test_attempt_that_is_held_is_made_by_nobody_else(store: DeliveryStore) -> None:
+def test_attempt_that_is_held_is_made_by_nobody_else(store: Deliveries) -> None:
     held, left = announce(store, "https://a.example/x"), announce(store, "https://a.example/x")
     assert sorted(store.take(2, lease_s=0.3)) == sorted([held, left])
     store.hold([held])
@@ -328,22 +329,22 @@ def test_attempt_that_is_held_is_made_by_nobody_else(store: DeliveryStore) -> No
 
 
 def test_failure_of_an_attempt_that_was_not_held_all_the_time_counts_for_nothing(
-    raw: redis.Redis, hooked: Settings, store: DeliveryStore
+    raw: redis.Redis, hooked: Settings, store: Deliveries
 ) -> None:
     hold = Hold(time.monotonic() - 2 * LEASE_S)
     hold.renew(time.monotonic())
     with receiver(lambda n: (500 if n == 0 else 204, {}, b"")) as found:
         delivery = announce(store, found.url)
         assert store.take(1, lease_s=0.1) == [delivery]
-        deliver(hooked, store, delivery, hold)
+        store.run(lambda real: deliver(hooked, real, delivery, hold))
         assert (len(found.posts), attempts(raw, delivery), raw.exists("cl:failures")) == (1, [], 0)
         until(lambda: store.take(1) == [delivery])
-        deliver(hooked, store, delivery, hold)
+        store.run(lambda real: deliver(hooked, real, delivery, hold))
     assert (found.ids, state(store, delivery)) == ([delivery] * 2, "delivered")
 
 
 def test_deleted_job_takes_its_webhooks_along_even_amid_an_attempt(
-    bench: Bench, hooked: Settings, store: DeliveryStore
+    bench: Bench, hooked: Settings, store: Deliveries
 ) -> None:
     other = announce(store, "https://a.example/x")
     job = bench.submit(1, webhook=Webhook(url="https://a.example/y", events=("job.canceled", "job.completed")))
@@ -361,21 +362,21 @@ def test_deleted_job_takes_its_webhooks_along_even_amid_an_attempt(
 
 
 def test_delivery_that_breaks_leaves_its_place_to_others_and_its_host_alone(
-    raw: redis.Redis, hooked: Settings, store: DeliveryStore
+    raw: redis.Redis, hooked: Settings, store: Deliveries
 ) -> None:
     with receiver() as found:
         broken = [announce(store, found.url) for _ in range(hooked.webhook_host_threads + 1)]
         for delivery in broken:
             raw.hdel(f"cl:delivery:{delivery}", "data")
         good = announce(store, found.url)
-        with courier(hooked):
+        with sender(hooked):
             until(lambda: state(store, good) == "delivered")
             until(lambda: {state(store, delivery) for delivery in broken} == {"dead"})
     assert "not the receiver's" in str(attempts(raw, broken[0])[0].error)
     assert not raw.exists("cl:failures", "cl:circuits")
 
 
-def test_bytes_of_an_event_are_those_that_were_kept_first(store: DeliveryStore) -> None:
+def test_bytes_of_an_event_are_those_that_were_kept_first(store: Deliveries) -> None:
     delivery = announce(store, "https://a.example/x")
     assert store.fix(delivery, b"first") == b"first"
     assert store.fix(delivery, b"second") == b"first"
@@ -385,7 +386,7 @@ def test_bytes_of_an_event_are_those_that_were_kept_first(store: DeliveryStore) 
 
 
 def test_full_redis_refuses_the_bytes_of_an_event_and_keeps_what_they_are_made_of(
-    raw: redis.Redis, store: DeliveryStore
+    raw: redis.Redis, store: Deliveries
 ) -> None:
     delivery = announce(store, "https://a.example/x")
     before = store.get(delivery)
@@ -399,8 +400,8 @@ def test_full_redis_refuses_the_bytes_of_an_event_and_keeps_what_they_are_made_o
     assert store.fix(delivery, b"bytes") == b"bytes"
 
 
-def test_attempts_are_logged_and_shown_in_order(hooked: Settings, store: DeliveryStore) -> None:
-    with receiver(lambda n: (503 if n == 0 else 200, {}, b"x" * 5000)) as found, courier(hooked):
+def test_attempts_are_logged_and_shown_in_order(hooked: Settings, store: Deliveries) -> None:
+    with receiver(lambda n: (503 if n == 0 else 200, {}, b"x" * 5000)) as found, sender(hooked):
         delivery = announce(store, found.url)
         until(lambda: state(store, delivery) == "delivered")
     seen = store.get(delivery)
@@ -413,10 +414,10 @@ def test_attempts_are_logged_and_shown_in_order(hooked: Settings, store: Deliver
 
 
 def test_without_a_secret_the_sender_says_so_and_sends_nothing(
-    raw: redis.Redis, hooked: Settings, store: DeliveryStore
+    raw: redis.Redis, hooked: Settings, store: Deliveries
 ) -> None:
     bare = hooked.model_copy(update={"webhook_secret": None})
-    with receiver() as found, courier(bare):
+    with receiver() as found, sender(bare):
         delivery = announce(store, found.url)
         until(lambda: len(attempts(raw, delivery)) > 0)
     assert "CORELANE_WEBHOOK_SECRET" in (attempts(raw, delivery)[0].error or "")

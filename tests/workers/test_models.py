@@ -11,6 +11,7 @@ from corelane.domain.placement import ALL_CORES, UNPLACED, chosen, displace, pla
 from corelane.engine.loader import Loader
 from corelane.engine.null import NullRunner
 from corelane.errors import ArtifactRefused, CoreBusy, CoreLost, RuntimeLost
+from corelane.log import Outage, get_logger
 from corelane.settings import Settings
 from corelane.store.fleet import Announcer
 from corelane.store.link.blocking import Link
@@ -96,6 +97,7 @@ class World:
             lambda: Plans(settings, self.core, bell),
             self.core,
             lambda error: lost.append(type(error)),
+            Outage(get_logger(__name__), "store"),
         )
         self.models.start()
         return self.models
@@ -131,7 +133,7 @@ class World:
             time.sleep(0.01)
 
     def step(self, busy: str = "") -> None:
-        self.models.look(str(self.now))
+        self.models.follow(str(self.now))
         self.models.take_up(lambda version: version == busy)
 
     def states(self) -> dict[str, str]:
@@ -301,7 +303,7 @@ def test_version_wanted_again_while_it_leaves_comes_back(world: World) -> None:
     world.drop("qa-minilm@1")
     world.until(lambda: world.states()["qa-minilm@1"] == "leaving")
     world.want("qa-minilm@1")
-    world.models.look(str(world.now))
+    world.models.follow(str(world.now))
     world.shelf.open.set()
     world.until(lambda: world.states() == {"qa-minilm@1": "ready", "qa@2": "ready"})
 

@@ -14,6 +14,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 import orjson
@@ -32,7 +33,7 @@ from corelane.store.upkeep import Upkeep
 from workers.core.faults import FaultRecord, after_fault, after_start
 from workers.core.heartbeat import Vitals
 from workers.core.speed import SpeedMeter
-from workers.models.desired import ModelState
+from workers.models.life import ModelState
 from workers.models.serving import CoreModels
 
 log = get_logger(__name__)
@@ -59,12 +60,11 @@ class CoreProcess:
         self.settings = settings
         self.core = core
         self.bell = bell
-        self.models = CoreModels(
-            settings, loader or make_loader(settings), lambda: Plans(settings, str(core), bell), str(core), self.lose
-        )
-        self.dispatch = Dispatch(settings, str(core))
-        #: What the log is told of Redis being away, by the heartbeat and the drain together.
+        #: What the log is told of Redis being away, by the heartbeat, the drain and the loader together.
         self.outage = Outage(log, "store")
+        plans = partial(Plans, settings, str(core), bell)
+        self.models = CoreModels(settings, loader or make_loader(settings), plans, str(core), self.lose, self.outage)
+        self.dispatch = Dispatch(settings, str(core))
         #: The leases being worked on; the heartbeat renews them unless one batch takes too long.
         self.leases: list[str] = []
         self.vitals = Vitals(core)
@@ -234,7 +234,7 @@ class CoreProcess:
                 if pulse.unknown:
                     self.models.announce_again(pulse.unknown)
                 if self._has_looked:
-                    self.models.look(pulse.revision)
+                    self.models.follow(pulse.revision)
                 self.outage.served("heartbeat")
             except Unavailable as error:
                 self.outage.lost(error.detail, "heartbeat")

@@ -56,13 +56,10 @@ class Loop:
         self.rounds = 0
         self._begin, self._end, self._pause_s, self._outage = begin, end, pause_s, outage
         self._round: Round | None = None
-        self._wake, self._over = threading.Event(), threading.Event()
+        self._wake = threading.Event()
+        #: Set once it was asked to stop; long rounds look at it.
+        self.over = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-
-    @property
-    def is_over(self) -> bool:
-        """Whether it was asked to stop; long rounds look at this."""
-        return self._over.is_set()
 
     def start(self) -> None:
         """Begin with the first round."""
@@ -74,7 +71,7 @@ class Loop:
 
     def ask_to_stop(self) -> None:
         """Let the round in hand be the last."""
-        self._over.set()
+        self.over.set()
         self._wake.set()
 
     def join(self, timeout_s: float) -> bool:
@@ -83,7 +80,7 @@ class Loop:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        while not self._over.is_set():
+        while not self.over.is_set():
             # A connection that died while it was idle shows at its next use: the second failure is an outage.
             pause_s = self._pause_s if self._go_round() or self._go_round(is_second=True) else RETRY_S
             self.rounds += 1

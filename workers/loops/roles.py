@@ -71,7 +71,7 @@ def feeding(settings: Settings, bell: str, outage: Outage) -> Loop:
         from workers.loops.feeding import feed
 
         feeder = Feeder(settings, bell)
-        return lambda: feed(feeder, name, lambda: loop.is_over)
+        return lambda: feed(feeder, name, loop.over.is_set)
 
     loop = Loop("feed", begin, pause_s=settings.sweep_s, outage=outage, must_move=False)
     return loop
@@ -86,7 +86,7 @@ def batching(settings: Settings, bell: str, outage: Outage) -> Loop:
         from workers.batches.task import carry_on
 
         watch = BatchWatch(settings)
-        return lambda: watch.has_work(name) and carry_on(settings, bell, lambda: loop.is_over, name)
+        return lambda: watch.has_work(name) and carry_on(settings, bell, loop.over.is_set, name)
 
     loop = Loop("batches", begin, pause_s=settings.sweep_s, outage=outage, must_move=False)
     return loop
@@ -94,10 +94,15 @@ def batching(settings: Settings, bell: str, outage: Outage) -> Loop:
 
 def sending(settings: Settings, outage: Outage) -> Loop:
     """Make the loop that posts webhooks."""
-    from workers.webhooks import Courier
+    from workers.webhooks import WebhookSender
 
-    courier = Courier(settings)
-    return Loop("deliveries", lambda: courier.go_round, pause_s=NO_PAUSE_S, outage=outage, end=courier.finish)
+    sender = WebhookSender(settings)
+
+    def begin() -> Callable[[], object]:
+        return lambda: sender.go_round(loop.over.is_set)
+
+    loop = Loop("deliveries", begin, pause_s=NO_PAUSE_S, outage=outage, end=sender.finish)
+    return loop
 
 
 def watching(settings: Settings, outage: Outage) -> Loop:

@@ -1,42 +1,17 @@
-"""What a core changes about the models it holds, given what is wanted of it. Pure."""
+"""The desired state of a core: which versions it should hold, and the next step towards it for each. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import dataclass
 
 from corelane.domain.placement import UNPLACED, Scope, counted, is_wanted
 from corelane.store.plans import Plan
-
-
-class ModelState(StrEnum):
-    """How far a core is with a version."""
-
-    LAZY = "lazy"
-    WAITING = "waiting"
-    LOADING = "loading"
-    LOADED = "loaded"
-    READY = "ready"
-    RELOADING = "reloading"
-    RELOADED = "reloaded"
-    DRAINING = "draining"
-    LEAVING = "leaving"
-    FAILED = "failed"
-
-
-#: States in which a core claims work for a version.
-CLAIMING = (ModelState.READY, ModelState.RELOADING, ModelState.DRAINING)
-
-#: States in which it answers for a version: what is loaded anew is taken up once what was claimed before is done.
-SERVING = (*CLAIMING, ModelState.RELOADED)
-
-#: States that change by themselves, or with what others do.
-UNSETTLED = tuple(state for state in ModelState if state not in (ModelState.READY, ModelState.FAILED))
+from workers.models.life import UNSETTLED, ModelEvent, ModelState
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
     """A version wanted here: since when, whether only on first use, the manifest it must have, and when it was last
-    asked to be loaded anew.
+    asked to be loaded again.
     """
 
     version: str
@@ -47,8 +22,8 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """How a core stands with a version: its state, of which wish, and the manifest of what is loaded."""
+class VersionStatus:
+    """How far a core is with a version: its state, the times of the wish behind it, the manifest of what is loaded."""
 
     state: ModelState
     since_ms: int = 0
@@ -56,89 +31,82 @@ class Standing:
     manifest: str = ""
 
 
-@dataclass(slots=True)
-class Changes:
-    """Versions to load now, to load on first use, to load anew beside what serves, to go on with, to drain, to leave
-    between batches, to forget.
+#: An event that brings a version nearer to its desired state, and the version as it is wished.
+Step = tuple[ModelEvent, Wish]
+
+
+def decide(plan: Plan, core: str, own: Sequence[str], held: Mapping[str, VersionStatus]) -> list[Step]:
+    """Decide what to do now, so that the core comes to hold the versions wanted of it, in that order.
+
+    ``own`` are the versions that the core's settings name. A version that only this core can still answer stays, unless
+    its removal was forced.
     """
-
-    load: list[Wish] = field(default_factory=list)
-    lazy: list[Wish] = field(default_factory=list)
-    reload: list[Wish] = field(default_factory=list)
-    keep: list[str] = field(default_factory=list)
-    drain: list[str] = field(default_factory=list)
-    leave: list[str] = field(default_factory=list)
-    forget: list[str] = field(default_factory=list)
-
-
-def decide(plan: Plan, core: str, own: Sequence[str], standings: Mapping[str, Standing]) -> Changes:
-    """What to do now, so that the core comes to hold what is wanted of it.
-
-    ``own`` are the versions that the core's settings name. Nothing is left that only this core can still answer, unless
-    that was forced.
-    """
-    wishes = wanted(plan, core, own, standings)
-    changes = Changes()
-    for version, wish in wishes.items():
-        _come(changes, wish, standings.get(version), waits=plan.waiting.get(version, 0) > 0)
-    for version, standing in standings.items():
-        if version not in wishes:
-            _go(changes, plan, core, version, standing)
-    return changes
+    wishes = wanted(plan, core, own, held)
+    steps = [(_approach(wish, held.get(version), plan), wish) for version, wish in wishes.items()]
+    steps += [
+        (_part(plan, core, version, status), Wish(version))
+        for version, status in held.items()
+        if version not in wishes
+    ]
+    return [(event, wish) for event, wish in steps if event is not None]
 
 
-def _come(changes: Changes, wish: Wish, standing: Standing | None, *, waits: bool) -> None:
-    """Add what brings a version nearer to what is wished."""
-    if standing is None or (standing.state is ModelState.FAILED and wish.since_ms > standing.since_ms):
-        (changes.lazy if wish.lazy and not waits else changes.load).append(wish)
-        return
-    match standing.state:
-        case ModelState.LAZY if waits or not wish.lazy:
-            changes.load.append(wish)
-        case ModelState.WAITING if wish.since_ms > standing.since_ms:
-            changes.load.append(wish)
-        case ModelState.READY if is_outdated(standing, wish):
-            changes.reload.append(wish)
-        case ModelState.DRAINING:
-            changes.keep.append(wish.version)
+def _approach(wish: Wish, status: VersionStatus | None, plan: Plan) -> ModelEvent | None:
+    """Return the event that brings a wanted version nearer."""
+    has_work = plan.waiting.get(wish.version, 0) > 0
+    first = ModelEvent.OFFER if wish.lazy and not has_work else ModelEvent.ASK
+    match status:
+        case None:
+            return first
+        case VersionStatus(ModelState.FAILED, since_ms) if wish.since_ms > since_ms:
+            return first
+        case VersionStatus(ModelState.LAZY) if first is ModelEvent.ASK:
+            return ModelEvent.ASK
+        case VersionStatus(ModelState.WAITING, since_ms) if wish.since_ms > since_ms:
+            return ModelEvent.ASK
+        case VersionStatus(ModelState.READY) if is_outdated(status, wish):
+            return ModelEvent.RELOAD
+        case VersionStatus(ModelState.DRAINING):
+            return ModelEvent.KEEP
+    return None
 
 
-def _go(changes: Changes, plan: Plan, core: str, version: str, standing: Standing) -> None:
-    """Add what brings a version that is not wanted nearer to its end."""
-    match standing.state:
-        case ModelState.READY | ModelState.DRAINING:
-            if may_leave(plan, core, version):
-                changes.leave.append(version)
-            elif standing.state is ModelState.READY:
-                changes.drain.append(version)
+def _part(plan: Plan, core: str, version: str, status: VersionStatus) -> ModelEvent | None:
+    """Return the event that brings a version that is not wanted nearer to its end."""
+    match status.state:
+        case ModelState.READY | ModelState.DRAINING if may_leave(plan, core, version):
+            return ModelEvent.LEAVE
+        case ModelState.READY:
+            return ModelEvent.DRAIN
         case ModelState.RELOADING:
-            changes.keep.append(version)
+            return ModelEvent.KEEP
         case ModelState.LAZY | ModelState.WAITING:
-            changes.forget.append(version)
-        case ModelState.FAILED if not has_lost_place(plan, core, version, standing):
-            changes.forget.append(version)
+            return ModelEvent.FORGET
+        case ModelState.FAILED if not has_lost_place(plan, core, version, status):
+            return ModelEvent.FORGET
+    return None
 
 
-def is_outdated(standing: Standing, wish: Wish) -> bool:
-    """Whether what is loaded is not what is wished by now: another manifest, or anything loaded since."""
-    other = bool(wish.manifest) and wish.manifest != standing.manifest
-    return wish.reload_ms > standing.reload_ms or (other and wish.since_ms > standing.since_ms)
+def is_outdated(status: VersionStatus, wish: Wish) -> bool:
+    """Whether a loaded version has to be loaded again: a reload was asked for since, or another manifest."""
+    other = bool(wish.manifest) and wish.manifest != status.manifest
+    return wish.reload_ms > status.reload_ms or (other and wish.since_ms > status.since_ms)
 
 
-def has_lost_place(plan: Plan, core: str, version: str, standing: Standing) -> bool:
-    """Whether a version failed here, and so another of so many cores is to hold it, until it is asked for again."""
+def has_lost_place(plan: Plan, core: str, version: str, status: VersionStatus) -> bool:
+    """Whether a version placed on a number of cores failed here: another core holds it until it is asked for again."""
     placement = plan.placements.get(version, UNPLACED)
-    is_current = standing.state is ModelState.FAILED and standing.since_ms >= placement.since_ms
+    is_current = status.state is ModelState.FAILED and status.since_ms >= placement.since_ms
     return is_current and placement.scope is Scope.COUNT and placement.allows(core)
 
 
-def wanted(plan: Plan, core: str, own: Sequence[str], standings: Mapping[str, Standing]) -> dict[str, Wish]:
-    """The versions wanted on a core, those of its settings first."""
+def wanted(plan: Plan, core: str, own: Sequence[str], held: Mapping[str, VersionStatus]) -> dict[str, Wish]:
+    """Return the versions wanted on a core, those of its settings first."""
     wishes = {}
     for version in dict.fromkeys((*own, *sorted(plan.placements))):
         placement = plan.placements.get(version, UNPLACED)
         failed = set(plan.failed.get(version, ())) - {core}
-        if version in standings and has_lost_place(plan, core, version, standings[version]):
+        if version in held and has_lost_place(plan, core, version, held[version]):
             failed.add(core)
         if is_wanted(placement, version, core, plan.living, is_own=version in own, failed=failed):
             since, reload = placement.since_ms, placement.reload_ms(core)
@@ -147,9 +115,9 @@ def wanted(plan: Plan, core: str, own: Sequence[str], standings: Mapping[str, St
 
 
 def may_leave(plan: Plan, core: str, version: str) -> bool:
-    """Whether a version that is not wanted here may go: no job of it is open, or a core that is to keep it holds it.
+    """Whether an unwanted version may go: none of its jobs is open, or another core that keeps it holds it.
 
-    Where another of so many cores is to hold it instead, only once all that are chosen do.
+    With a placement on a number of cores, only once all chosen cores hold it.
     """
     placement = plan.placements.get(version, UNPLACED)
     if placement.force:
@@ -162,7 +130,7 @@ def may_leave(plan: Plan, core: str, version: str) -> bool:
     return any(other != core and placement.allows(other) for other in holders)
 
 
-def is_settled(plan: Plan, standings: Mapping[str, Standing]) -> bool:
-    """Whether nothing changes until somebody changes a placement; else the plan is looked at with every heartbeat."""
+def is_settled(plan: Plan, held: Mapping[str, VersionStatus]) -> bool:
+    """Whether nothing changes until a placement does; otherwise every heartbeat reads the plan."""
     depends_on_others = any(placement.count for placement in plan.placements.values())
-    return not depends_on_others and not any(standing.state in UNSETTLED for standing in standings.values())
+    return not depends_on_others and not any(status.state in UNSETTLED for status in held.values())

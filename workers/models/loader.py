@@ -1,11 +1,11 @@
-"""The thread that loads and unloads the models of one core, one after the other, beside the drain.
+"""The model loader: a thread that loads and unloads the models of one core, one at a time, beside the drain.
 
-Unloading goes first. A core that serves loads at low priority, and only when it has a turn: of a host's cores a share
-loads at a time, so that the others go on at full speed, and memory for two versions is needed on these alone. A turn is
-a lease in Redis, renewed by the heartbeat: it ends with its holder. What is wanted when a core starts needs none.
+Unloading goes first. A core that serves loads at low priority, and only in its turn: a share of a host's cores loads at
+a time, so that the others keep their full speed, and few need memory for two versions. A turn is a lease in Redis that
+the heartbeat renews; it ends with its holder. The models that a core starts with need no turn.
 
-A model that does not load changes its own state alone; an accelerator that fails meanwhile, in a way its process cannot
-outlive, ends the thread and, through ``lose``, the process.
+A model that does not load changes its own state only. An accelerator error that the process cannot survive ends the
+thread and, through ``lose``, the process.
 """
 
 import gc
@@ -18,47 +18,50 @@ from contextlib import closing, suppress
 
 from corelane.engine.loader import Loader
 from corelane.errors import CoreBusy, CorelaneError, CoreLost, LoadFailed, RuntimeLost, Unavailable
-from corelane.log import get_logger
+from corelane.log import Outage, get_logger
 from corelane.store.plans import Plans
 from workers.models.desired import Wish
-from workers.models.table import Holdings, Retired
+from workers.models.life import ModelEvent
 from workers.models.memory import keeps_memory
+from workers.models.table import ModelTable, Retired
 
 log = get_logger(__name__)
 
 #: Nice value of the thread that loads: beside a core that is busy it gets a tenth of it.
 LOADER_NICE = 10
 
-#: A model that was asked for, and whose load ended the process this often, is not loaded until it is asked for again.
+#: A model whose load ended the process this often is not loaded until it is asked for again.
 MOST_DEATHS = 2
 
 #: A load that takes longer than this gives its turn to others, in seconds: it may never end.
 LONGEST_TURN_S = 600
 
 
-class Loads:
-    """What a core is yet to load and unload."""
+class ModelLoader:
+    """Loads and unloads models, as the model table says what is still due."""
 
     def __init__(
         self,
-        holdings: Holdings,
+        table: ModelTable,
         loader: Loader,
         make_plans: Callable[[], Plans],
         names: Callable[[str], Sequence[str]],
         lose: Callable[[CoreLost | RuntimeLost], None],
+        outage: Outage,
         pause_s: float,
     ) -> None:
-        """``make_plans`` opens a view of the plan for one thread; ``names`` are what the settings mean a version by;
-        ``lose`` is called on this thread; after ``pause_s`` Redis is asked again.
+        """``make_plans`` opens a view of the plan for one thread. ``names`` returns the names that the settings give a
+        version. ``lose`` is called on the loader's thread. Redis is asked again after ``pause_s``.
         """
-        self._holdings = holdings
+        self._table = table
         self._loader = loader
         self._make_plans = make_plans
         self._plans = make_plans()
         self._names = names
         self._lose = lose
+        self._outage = outage
         self._pause_s = pause_s
-        #: Set once a model left whose memory only the end of this process gives back.
+        #: Set once a model was unloaded whose memory only the end of this process frees.
         self.must_restart = False
         #: How many of the host's cores may load at a time.
         self.places = 1
@@ -72,17 +75,15 @@ class Loads:
         self._thread = threading.Thread(target=self._run, name="loader", daemon=True)
 
     def start(self) -> None:
-        """Begin with what there is to load."""
+        """Start the thread."""
         self._thread.start()
 
-    def add(self, wishes: Iterable[Wish], *, at_once: bool = False) -> None:
-        """Load these in their turn; ``at_once`` needs none."""
-        wishes = list(wishes)
+    def add(self, wish: Wish, *, at_once: bool = False) -> None:
+        """Load a version in its turn; with ``at_once`` no turn is needed."""
         if at_once:
-            self._at_once.update(wishes)
-        self._wishes.extend(wishes)
-        if wishes:
-            self._work.set()
+            self._at_once.add(wish)
+        self._wishes.append(wish)
+        self._work.set()
 
     def unload(self, retired: Iterable[Retired]) -> None:
         """Unload these, before anything is loaded."""
@@ -91,25 +92,25 @@ class Loads:
             self._work.set()
 
     def renew_turn(self, plans: Plans) -> None:
-        """Keep the turn of a load in progress, on the caller's connection; called with each heartbeat."""
+        """Renew the turn of a load in progress, on the caller's connection; called with each heartbeat."""
         since = self._turn_since
         if since is not None and time.monotonic() - since < LONGEST_TURN_S:
             plans.take_load_turn(self.places)
 
     def close(self) -> None:
-        """Begin nothing more; a load in progress is left to the end of the process."""
+        """Begin no more loads; one in progress ends with the process."""
         self._closing = True
         self._work.set()
         self.absolve()
 
     def absolve(self) -> None:
-        """Note that a load in progress is not what ends this process, so that it does not count against the model."""
+        """Note that the load in progress does not end this process, so that it does not count against the model."""
         if (wish := self._now) is not None:
             with suppress(Unavailable), closing(self._make_plans()) as plans:
                 plans.end_load(wish.version, wish.since_ms)
 
     def _run(self) -> None:
-        # Left to the garbage collector, a connection may go in the wrong order, which Python warns of.
+        # Closed by the garbage collector, a connection may close in the wrong order, and Python warns.
         with closing(self._plans):
             self._work_on()
 
@@ -119,7 +120,7 @@ class Loads:
             self._work.wait()
             self._work.clear()
             while (self._retired or self._wishes) and not self._closing:
-                if not is_nice and self._holdings.served():
+                if not is_nice and self._table.served():
                     is_nice = True
                     be_nice()
                 try:
@@ -128,7 +129,7 @@ class Loads:
                     self._lose(error)
                     return
                 except Exception:
-                    # Without this thread no model would come or go any more: log, and go on.
+                    # Without this thread no model would be loaded or unloaded any more: log, and go on.
                     log.exception("loader_broke")
             if not self.must_restart:
                 self._surely(self._plans.end_restart_turn)
@@ -137,7 +138,7 @@ class Loads:
         """Unload or load one model, or wait for a turn to load."""
         if self._retired:
             self._unload(self._retired.popleft())
-        elif not self._holdings.is_due(self._wishes[0]):
+        elif not self._table.is_due(self._wishes[0]):
             self._at_once.discard(self._wishes.popleft())
         elif self._may_load(self._wishes[0]):
             wish = self._wishes.popleft()
@@ -151,27 +152,28 @@ class Loads:
             self._work.clear()
 
     def _may_load(self, wish: Wish) -> bool:
-        if wish in self._at_once or not self._holdings.served():
+        if wish in self._at_once or not self._table.served():
             return True
         try:
-            if not self._plans.take_load_turn(self.places):
-                return False
+            has_turn = self._plans.take_load_turn(self.places)
         except Unavailable as error:
-            log.warning("store_unavailable", detail=error.detail)
+            self._outage.lost(error.detail, "loader")
             return False
-        self._turn_since = time.monotonic()
-        return True
+        self._outage.served("loader")
+        self._turn_since = time.monotonic() if has_turn else None
+        return has_turn
 
     def _end_turn(self) -> None:
         if self._turn_since is not None:
             self._turn_since = None
-            # Where Redis does not hear of it, the turn lapses.
+            # If Redis is away, the turn lapses.
             with suppress(Unavailable):
                 self._plans.end_load_turn()
 
     def _load(self, wish: Wish) -> None:
+        if not self._table.handle(ModelEvent.BEGIN, wish):
+            return
         self._now = wish
-        self._holdings.begin(wish)
         try:
             self._guarded(wish)
         except (CoreLost, RuntimeLost) as error:
@@ -179,16 +181,16 @@ class Loads:
                 self.absolve()
             raise
         except CorelaneError as error:
-            self.fail(wish, error)
+            self._fail(wish, error)
         except Exception as error:
             log.exception("model_load_broke", version=wish.version)
-            self.fail(wish, LoadFailed(f"{wish.version} broke while it was loaded: {type(error).__name__}: {error}"))
+            self._fail(wish, LoadFailed(f"{wish.version} broke while it was loaded: {type(error).__name__}: {error}"))
         self._surely(lambda: self._plans.end_load(wish.version, wish.since_ms))
         self._now = None
         self._surely(self._plans.ring)
 
     def _guarded(self, wish: Wish) -> None:
-        """Load one model, unless it keeps ending the process that tries."""
+        """Load one model, unless its load keeps ending the process."""
         deaths = 0
 
         def begin() -> None:
@@ -204,31 +206,30 @@ class Loads:
         runner = self._loader.load(wish.version, wish.manifest, renew=wish.reload_ms > 0)
         names = self._names(wish.version)
         self._surely(lambda: self._plans.announce(wish.version, runner.summary, names))
-        if not self._holdings.put(wish, runner):
+        if not self._table.handle(ModelEvent.LOAD, wish, runner=runner):
             runner.close()
             self._loader.settle()
 
-    def fail(self, wish: Wish, error: CorelaneError) -> None:
-        """Put down and log why a version does not load."""
-        log.error("model_failed", model=wish.version, code=error.code, detail=error.detail)
-        self._holdings.fail(wish, f"{error.code}: {error.detail}")
+    def _fail(self, wish: Wish, error: CorelaneError) -> None:
+        self._table.handle(ModelEvent.FAIL, wish, reason=log_failure(wish.version, error))
 
     def _unload(self, retired: Retired) -> None:
-        """Unload one model and see that its memory is given back."""
+        """Unload one model and check that its memory was freed."""
         before = self._loader.held_bytes()
         try:
             retired.runner.close()
             gc.collect()
             self._loader.settle()
+            after = self._loader.held_bytes()
+            freed = None if before is None or after is None else before - after
+            restart = keeps_memory(before, after, retired.bytes)
+            log.info("model_unloaded", version=retired.version, bytes=retired.bytes, freed=freed, restart=restart)
+            if restart:
+                self._surely(self._wait_for_restart)
+                self.must_restart = True
         finally:
-            self._holdings.remove(retired.version)
-        after = self._loader.held_bytes()
-        freed = None if before is None or after is None else before - after
-        restart = keeps_memory(before, after, retired.bytes)
-        log.info("model_unloaded", version=retired.version, bytes=retired.bytes, freed=freed, restart=restart)
+            self._table.handle(ModelEvent.UNLOAD, Wish(retired.version))
         if restart:
-            self._surely(self._wait_for_restart)
-            self.must_restart = True
             self._surely(self._plans.ring)
 
     def _wait_for_restart(self) -> None:
@@ -236,18 +237,25 @@ class Loads:
             time.sleep(self._pause_s)
 
     def _surely(self, call: Callable[[], None]) -> None:
-        """Call, again until Redis takes it or this process ends."""
+        """Call until Redis answers or this process ends."""
         while not self._closing:
             try:
                 call()
+                self._outage.served("loader")
                 return
             except Unavailable as error:
-                log.warning("store_unavailable", detail=error.detail)
+                self._outage.lost(error.detail, "loader")
                 time.sleep(self._pause_s)
 
 
+def log_failure(model: str, error: CorelaneError) -> str:
+    """Log why a model does not load; return the reason that its state carries."""
+    log.error("model_failed", model=model, code=error.code, detail=error.detail)
+    return f"{error.code}: {error.detail}"
+
+
 def be_nice() -> None:
-    """Lower this thread's priority, for good: a core that serves goes before one that loads."""
+    """Lower this thread's priority for good: serving goes before loading."""
     with suppress(OSError):
         thread = threading.get_native_id()
         os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + LOADER_NICE)

@@ -1,8 +1,7 @@
-"""The table of a core's versions, with the state of each; every change of a state is made here, under one lock.
+"""The model table of a core: its versions, with the state of each. All states change here, under one lock.
 
-Three threads use it: the heartbeat's puts down what is to change, the loader's what it loaded and unloaded, and the
-drain's takes up between two batches, so that a runner is only ever used by the drain. A change that another thread has
-overtaken is not made: whoever wanted it looks again with the next heartbeat.
+Three threads send events: the heartbeat decides, the loader loads and unloads, the drain takes up between two batches,
+so that only the drain ever uses a runner. Which state follows is decided in ``life``.
 """
 
 import threading
@@ -11,31 +10,52 @@ from dataclasses import dataclass
 from typing import Any
 
 from corelane.engine.runner import QueryRunner
-from workers.models.desired import CLAIMING, SERVING, Changes, ModelState, Standing, Wish
+from corelane.log import get_logger
+from workers.models.desired import VersionStatus, Wish
+from workers.models.life import CLAIMING, SERVING, TO_LOAD, TO_TAKE_UP, ModelEvent, ModelState, next_state
 
-#: States that the drain has to do something about.
-TO_TAKE_UP = (ModelState.LOADED, ModelState.RELOADED, ModelState.LEAVING)
+log = get_logger(__name__)
 
-#: States that a wish may still be taken back from, or changed in.
-UNBEGUN = (ModelState.LAZY, ModelState.WAITING, ModelState.FAILED)
+#: Events of a load: they count only for the wish that the entry has.
+OF_A_LOAD = (ModelEvent.BEGIN, ModelEvent.LOAD, ModelEvent.FAIL)
+
+#: Events that put another wish behind an entry.
+OF_A_WISH = (ModelEvent.OFFER, ModelEvent.REJECT, ModelEvent.ASK, ModelEvent.RELOAD)
 
 
 @dataclass(slots=True)
-class Entry:
-    """A version on this core; its runner once loaded, and the one that is to follow it once loaded anew."""
+class ModelEntry:
+    """A version on this core; ``loaded`` is a runner that the drain has not taken up yet."""
 
     wish: Wish
     state: ModelState
     reason: str | None = None
-    runner: QueryRunner | None = None
-    fresh: QueryRunner | None = None
+    loaded: QueryRunner | None = None
     summary: Mapping[str, Any] | None = None
 
-    def shown(self) -> dict[str, Any]:
-        """What the heartbeat says of it."""
-        version, asked_ms = self.wish.version, self.wish.since_ms
-        said = {"version": version, "state": str(self.state), "reason": self.reason, "asked_ms": asked_ms}
-        return said | _shown(self.summary)
+    @property
+    def bytes(self) -> int:
+        """What the files of the version weigh."""
+        return int((self.summary or {}).get("bytes", 0))
+
+    def status(self) -> VersionStatus:
+        """Return what decisions are made of."""
+        manifest = str((self.summary or {}).get("manifest_sha256", ""))
+        return VersionStatus(self.state, self.wish.since_ms, self.wish.reload_ms, manifest)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the heartbeat says of the version."""
+        summary = self.summary or {}
+        return {
+            "version": self.wish.version,
+            "state": str(self.state),
+            "reason": self.reason,
+            "asked_ms": self.wish.since_ms,
+            "buckets": summary.get("buckets", []),
+            "bytes": summary.get("bytes", 0),
+            "dtype": summary.get("dtype"),
+            "manifest_sha256": summary.get("manifest_sha256") or None,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,136 +67,101 @@ class Retired:
     bytes: int
 
 
-class Holdings:
-    """What a core holds, is to hold, and failed to load."""
+class ModelTable:
+    """The versions that a core holds, should hold, or failed to load."""
 
     def __init__(self) -> None:
-        #: Runners by version; only the drain's thread touches them, or changes which there are.
+        #: Runners by version; only the drain's thread uses them, or changes which there are.
         self.runners: dict[str, QueryRunner] = {}
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, ModelEntry] = {}
         self._lock = threading.Lock()
 
-    def standings(self) -> dict[str, Standing]:
-        """How this core stands with each version."""
+    def handle(
+        self,
+        event: ModelEvent,
+        wish: Wish,
+        *,
+        reason: str | None = None,
+        runner: QueryRunner | None = None,
+        summary: Mapping[str, Any] | None = None,
+    ) -> bool:
+        """Move a version to the state that follows the event; False if the event comes too late and is refused.
+
+        ``reason`` goes with ``FAIL`` and ``REJECT``, ``summary`` with ``OFFER``, ``runner`` with ``LOAD``.
+        """
         with self._lock:
-            return {version: _standing(entry) for version, entry in self._entries.items()}
-
-    def claimable(self) -> list[str]:
-        """The versions this core claims work for."""
-        return self._in(CLAIMING)
-
-    def served(self) -> list[str]:
-        """The versions this core answers for."""
-        return self._in(SERVING)
-
-    def _in(self, states: tuple[ModelState, ...]) -> list[str]:
-        with self._lock:
-            return [version for version, entry in self._entries.items() if entry.state in states]
-
-    def describe(self) -> list[dict[str, Any]]:
-        """Each version with its state, for the heartbeat."""
-        with self._lock:
-            return [entry.shown() for entry in self._entries.values()]
-
-    def summary(self, version: str) -> Mapping[str, Any] | None:
-        """Return what the API shows of a version; None where it was never loaded or described here."""
-        with self._lock:
-            entry = self._entries.get(version)
-            return None if entry is None else entry.summary
-
-    def apply(self, changes: Changes) -> list[Wish]:
-        """Put down what is to change; the wishes that are to be loaded now."""
-        loads = []
-        with self._lock:
-            for wish in changes.load:
-                before = self._entries.get(wish.version)
-                if before is None or before.state in UNBEGUN:
-                    summary = before.summary if before else None
-                    self._entries[wish.version] = Entry(wish, ModelState.WAITING, summary=summary)
-                    loads.append(wish)
-            for wish in changes.reload:
-                entry = self._entries[wish.version]
-                entry.wish, entry.state, entry.reason = wish, ModelState.RELOADING, None
-                loads.append(wish)
-            for version in changes.forget:
-                if self._entries[version].state in UNBEGUN:
-                    del self._entries[version]
-            for versions, state, among in (
-                (changes.keep, ModelState.READY, (ModelState.DRAINING, ModelState.RELOADING)),
-                (changes.drain, ModelState.DRAINING, (ModelState.READY,)),
-                (changes.leave, ModelState.LEAVING, (ModelState.READY, ModelState.DRAINING)),
-            ):
-                for version in versions:
-                    if self._entries[version].state in among:
-                        self._entries[version].state = state
-        return loads
-
-    def offer(self, wish: Wish, summary: Mapping[str, Any]) -> None:
-        """Put down a version that is loaded on first use."""
-        with self._lock:
-            self._entries[wish.version] = Entry(wish, ModelState.LAZY, summary=summary)
-
-    def is_due(self, wish: Wish) -> bool:
-        """Whether a wish is still to be loaded, as it stands."""
-        with self._lock:
-            entry = self._entries.get(wish.version)
-            return (
-                entry is not None and entry.wish == wish and entry.state in (ModelState.WAITING, ModelState.RELOADING)
-            )
-
-    def begin(self, wish: Wish) -> None:
-        """Put down that a load begins; one beside a runner that serves has begun already."""
-        with self._lock:
-            entry = self._entries.get(wish.version)
-            if entry is not None and entry.state is ModelState.WAITING:
-                entry.state = ModelState.LOADING
-
-    def put(self, wish: Wish, runner: QueryRunner) -> bool:
-        """Put down what was loaded, for the drain to take up; False if nobody wants it any more."""
-        with self._lock:
-            entry = self._entries.get(wish.version)
-            if entry is None or entry.wish != wish:
+            entry = self._entries.get(wish.version) or ModelEntry(wish, ModelState.ABSENT)
+            state = next_state(entry.state, event)
+            if state is None or (event in OF_A_LOAD and entry.wish != wish):
+                log.debug("model_event_refused", version=wish.version, state=str(entry.state), event_type=str(event))
                 return False
-            if entry.state is ModelState.LOADING:
-                entry.runner, entry.summary, entry.state = runner, runner.summary, ModelState.LOADED
-                return True
-            if entry.state is ModelState.RELOADING:
-                entry.fresh, entry.state = runner, ModelState.RELOADED
-                return True
-            return False
-
-    def fail(self, wish: Wish, reason: str) -> None:
-        """Put down why a version does not load; one that serves goes on as it was."""
-        with self._lock:
-            entry = self._entries.get(wish.version)
-            if entry is None or entry.runner is None:
-                self._entries[wish.version] = Entry(wish, ModelState.FAILED, reason)
-            elif entry.state is ModelState.RELOADING and entry.wish == wish:
-                entry.state, entry.reason = ModelState.READY, reason
+            entry.state = state
+            if event in OF_A_WISH:
+                entry.wish, entry.reason = wish, None
+            entry.reason = reason or entry.reason
+            if runner is not None:
+                entry.loaded = runner
+            if state is ModelState.LOADED and runner is not None:
+                summary = runner.summary
+            entry.summary = summary or entry.summary
+            if state is ModelState.ABSENT:
+                del self._entries[wish.version]
+            else:
+                self._entries[wish.version] = entry
+            return True
 
     def take_up(self, is_busy: Callable[[str], bool]) -> tuple[bool, list[Retired]]:
-        """Serve what is loaded by now, put down what leaves and is not busy: if any, and the runners to unload.
+        """Serve what was loaded, put down what leaves and is not busy; return whether any was, and what to unload.
 
         Called by the drain's thread alone, between two batches.
         """
         changed, retired = False, []
         with self._lock:
             for version, entry in self._entries.items():
-                if entry.state is ModelState.LOADED and entry.runner is not None:
-                    self.runners[version], entry.state, changed = entry.runner, ModelState.READY, True
-                elif entry.state in TO_TAKE_UP and version in self.runners and not is_busy(version):
-                    retired.append(Retired(version, self.runners.pop(version), _bytes(entry)))
-                    entry.runner = entry.fresh
-                    if entry.fresh is not None:
-                        self.runners[version], entry.summary = entry.fresh, entry.fresh.summary
-                        entry.fresh, entry.state = None, ModelState.READY
-        return changed or bool(retired), retired
+                if entry.state not in TO_TAKE_UP or is_busy(version):
+                    continue
+                before = self.runners.pop(version, None)
+                if before is not None:
+                    retired.append(Retired(version, before, entry.bytes))
+                if entry.loaded is not None:
+                    self.runners[version], entry.summary, entry.loaded = entry.loaded, entry.loaded.summary, None
+                changed = changed or before is not None or version in self.runners
+                entry.state = next_state(entry.state, ModelEvent.TAKE_UP) or entry.state
+        return changed, retired
 
-    def remove(self, version: str) -> None:
-        """Forget a version whose runner has been unloaded; one that serves, loaded anew, stays."""
+    def is_due(self, wish: Wish) -> bool:
+        """Whether a wish is still to be loaded, unchanged."""
         with self._lock:
-            if version in self._entries and self._entries[version].state is ModelState.LEAVING:
-                del self._entries[version]
+            entry = self._entries.get(wish.version)
+            return entry is not None and entry.wish == wish and entry.state in TO_LOAD
+
+    def statuses(self) -> dict[str, VersionStatus]:
+        """Return how far this core is with each version."""
+        with self._lock:
+            return {version: entry.status() for version, entry in self._entries.items()}
+
+    def claimable(self) -> list[str]:
+        """Return the versions this core claims work for."""
+        return self._in(CLAIMING)
+
+    def served(self) -> list[str]:
+        """Return the versions this core answers for."""
+        return self._in(SERVING)
+
+    def has_to_take_up(self) -> bool:
+        """Whether the drain has anything to take up or put down."""
+        return bool(self._in(TO_TAKE_UP))
+
+    def describe(self) -> list[dict[str, Any]]:
+        """Return each version with its state, for the heartbeat."""
+        with self._lock:
+            return [entry.describe() for entry in self._entries.values()]
+
+    def summary(self, version: str) -> Mapping[str, Any] | None:
+        """Return what the API shows of a version; None if it was never loaded or described here."""
+        with self._lock:
+            entry = self._entries.get(version)
+            return None if entry is None else entry.summary
 
     def close(self) -> None:
         """Unload everything."""
@@ -184,17 +169,6 @@ class Holdings:
             runner.close()
         self.runners.clear()
 
-
-def _standing(entry: Entry) -> Standing:
-    manifest = str((entry.summary or {}).get("manifest_sha256", ""))
-    return Standing(entry.state, entry.wish.since_ms, entry.wish.reload_ms, manifest)
-
-
-def _bytes(entry: Entry) -> int:
-    return int((entry.summary or {}).get("bytes", 0))
-
-
-def _shown(summary: Mapping[str, Any] | None) -> dict[str, Any]:
-    summary = summary or {}
-    shown = {"buckets": summary.get("buckets", []), "bytes": summary.get("bytes", 0), "dtype": summary.get("dtype")}
-    return shown | {"manifest_sha256": summary.get("manifest_sha256") or None}
+    def _in(self, states: tuple[ModelState, ...]) -> list[str]:
+        with self._lock:
+            return [version for version, entry in self._entries.items() if entry.state in states]

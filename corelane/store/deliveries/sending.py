@@ -2,21 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import orjson
 
 from corelane.settings import Settings
 from corelane.store import keys
 from corelane.store.jobs.records import JobRecord
-from corelane.store.link.blocking import Link
-from corelane.store.link.surface import pairs
+from corelane.store.jobs.results import read_results
+from corelane.store.link.surface import CommonLink, pairs
 
-#: A delivery that was handed out is due again after this time unless its sender holds it, in seconds: deliveries of a
-#: killed sender go out again within five, however long an attempt may take.
+#: A delivery that was handed out is due again after this time unless its sender holds it, in seconds. So the deliveries
+#: of a killed sender go out again within five seconds, however long an attempt may take.
 LEASE_S = 3.0
 
-#: A sender holds the deliveries it has under way this often, in seconds.
+#: A sender extends its leases this often, in seconds.
 HOLD_S = 0.75
 
 #: Longest and shortest time that an idle sender waits before it asks again, in seconds; a change wakes it before.
@@ -93,39 +93,42 @@ class Attempt:
 
 
 class DeliveryStore:
-    """Hands out due deliveries and keeps their outcomes. Not thread-safe: one for each thread."""
+    """Hands out due deliveries and keeps their outcomes. Every call may be repeated."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._link = Link(settings.redis_url)
+    def __init__(self, link: CommonLink, settings: Settings) -> None:
+        self._link, self._settings = link, settings
 
-    def take(self, limit: int, lease_s: float = LEASE_S) -> list[str]:
-        """Return ids of deliveries to try now; each is handed out again unless it is held or reported."""
+    async def take(self, limit: int, lease_s: float = LEASE_S) -> list[str]:
+        """Return ids of at most ``limit`` deliveries to try now; each is due again unless it is held or reported."""
         most = self._settings.webhook_host_threads
-        taken = self._link.run("take_due", limit=limit, lease_ms=int(1000 * lease_s), most=most)
+        taken = await self._link.run("take_due", limit=limit, lease_ms=int(1000 * lease_s), most=most)
         return [delivery.decode() for delivery in taken]
 
-    def hold(self, deliveries: Sequence[str]) -> None:
-        """Show that this sender still works on these deliveries."""
-        self._link.run("hold", lease_ms=int(1000 * LEASE_S), deliveries=deliveries)
+    async def hold(self, deliveries: Sequence[str]) -> None:
+        """Extend the leases of deliveries that are under way."""
+        await self._link.run("hold", lease_ms=int(1000 * LEASE_S), deliveries=deliveries)
 
-    def wait(self) -> None:
-        """Wait until a delivery may be due, for a moment at most."""
-        first = self._link("ZRANGE", keys.DUE_HOSTS, 0, 0, "WITHSCORES")
-        left_s = (float(first[1]) - self.now_ms()) / 1000 if first else POLL_S
-        self._link("BLPOP", keys.WAKE_SENDERS, min(POLL_S, max(LEAST_POLL_S, left_s)))
+    async def wait(self) -> None:
+        """Wait until a delivery may be due, ``POLL_S`` at most. It blocks the link: nothing else may be under way."""
+        first = await self._link("ZRANGE", keys.DUE_HOSTS, 0, 0, "WITHSCORES")
+        left_s = (float(first[1]) - await self.now_ms()) / 1000 if first else POLL_S
+        await self._link("BLPOP", keys.WAKE_SENDERS, min(POLL_S, max(LEAST_POLL_S, left_s)))
 
-    def get(self, delivery: str) -> Delivery | None:
-        """Read a delivery; return None once it is forgotten."""
-        raw = dict(pairs(self._link("HGETALL", keys.delivery(delivery))))
+    async def get(self, delivery: str) -> Delivery | None:
+        """Return a delivery, or None once it is forgotten."""
+        raw = dict(pairs(await self._link("HGETALL", keys.delivery(delivery))))
         return Delivery.parse(delivery, raw) if raw else None
 
-    def fix(self, delivery: str, payload: bytes) -> bytes | None:
-        """Keep the bytes of an event; return those that any sender kept first, or None if it was forgotten."""
-        fixed = self._link.run("fix_payload", payload, id=delivery)
+    async def fix(self, delivery: str, payload: bytes) -> bytes | None:
+        """Keep the bytes of an event, and return those that any sender kept first; None if it was forgotten."""
+        fixed = await self._link.run("fix_payload", payload, id=delivery)
         return None if fixed is None else bytes(fixed)
 
-    def report(
+    async def results(self, job: JobRecord) -> list[dict[str, Any]]:
+        """Return all results of a final job."""
+        return await read_results(self._link, job, 0, job.total)
+
+    async def report(
         self,
         delivery: str,
         outcome: str,
@@ -136,13 +139,13 @@ class DeliveryStore:
         rest_s: float,
         window_s: float,
     ) -> str:
-        """Note an attempt and return the delivery's new state, or an empty text if it was forgotten meanwhile.
+        """Note an attempt and return the delivery's state, or an empty text if it was forgotten meanwhile.
 
-        It is due again after ``pause_s``, unless it is done or ``window_s`` have passed in all. Its host rests for
+        A failed delivery is due again after ``pause_s``, and given up ``window_s`` after its event. Its host rests for
         ``rest_s``.
         """
         settings = self._settings
-        state = self._link.run(
+        state = await self._link.run(
             "report",
             attempt.encode(),
             id=delivery,
@@ -159,6 +162,6 @@ class DeliveryStore:
         )
         return str(state.decode())
 
-    def now_ms(self) -> int:
+    async def now_ms(self) -> int:
         """Return the server's time."""
-        return self._link.now_ms()
+        return await self._link.now_ms()

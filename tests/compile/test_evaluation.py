@@ -5,16 +5,16 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from compile.build import build
-from compile.cpu import runner_of, wrap
-from compile.exam import MOST_LOST, Exam, hand_out, mark, overlap
-from compile.model import load_model, quiet_transformers
-from compile.source import find_source
+from compile.build import MOST_LOST, build
+from compile.model.evaluation import EvalSet, overlap, prepare, score
+from compile.model.loading import load_model, quiet_transformers
+from compile.model.reference import runner_of, wrap
+from compile.model.source import find_source
 from compile.trial import answers_needed
 from compile.verify import Disagreement, judge_f1
 from corelane.artifacts.manifest import Artifact
 from corelane.cli.app import make_cli
-from corelane.cli.compile import read_exam
+from corelane.cli.compile import read_eval_set
 from corelane.engine.backends.protocol import Batch, Logits
 from corelane.engine.buckets import Bucket
 from corelane.engine.text.tokenize import Query
@@ -38,14 +38,14 @@ def test_eager_network_loses_nothing_to_itself(tiny_model: Path) -> None:
     with quiet_transformers():
         model = load_model(find_source(str(tiny_model), tiny_model))
     run = runner_of(wrap(model))
-    loss = mark(hand_out(model, LADDER, run, None), run)
+    loss = score(prepare(model, LADDER, run, None), run)
     assert loss.points == 0
     assert loss.questions > 0
     assert loss.label == "samples"
 
 
 def test_wrong_answers_cost_the_points_the_eager_network_had(tiny_model: Path) -> None:
-    """All references are the eager network's own answers; the other network answers with a word none of them has."""
+    """The references are the eager network's own answers; the other network gives other words."""
     with quiet_transformers():
         model = load_model(find_source(str(tiny_model), tiny_model))
     run = runner_of(wrap(model))
@@ -55,54 +55,60 @@ def test_wrong_answers_cost_the_points_the_eager_network_had(tiny_model: Path) -
         return Logits(-right.start, -right.end)
 
     queries = [Query("who", TEXT), Query("what", TEXT)]
-    plain = Exam("plain", queries, [["-"], ["-"]], lambda given, references: float(given in references))
+    plain = EvalSet("plain", queries, [["-"], ["-"]], lambda given, references: float(given in references))
     texts: list[str] = []
 
     def remember(given: str, _: object) -> float:
         texts.append(given)
         return 0.0
 
-    mark(hand_out(model, LADDER, run, Exam("x", queries, [["-"], ["-"]], remember)), run)
+    score(prepare(model, LADDER, run, EvalSet("x", queries, [["-"], ["-"]], remember)), run)
     assert texts
     assert all(text in TEXT for text in texts)
-    known = Exam("known", queries, [[texts[0]], [texts[2]]], plain.score)
-    paper = hand_out(model, LADDER, run, known)
-    assert mark(paper, run).points == 0
-    assert mark(paper, turned).points > 0
-    assert mark(paper, turned)[1:] == (2, "known")
+    known = EvalSet("known", queries, [[texts[0]], [texts[1]]], plain.text_f1)
+    evaluation = prepare(model, LADDER, run, known)
+    assert score(evaluation, run).points == 0
+    assert score(evaluation, turned).points > 0
+    assert score(evaluation, turned)[1:] == (2, "known")
 
 
-def test_int8_is_judged_by_f1_where_questions_were_given_and_else_by_every_sample() -> None:
+def test_int8_is_judged_by_f1_if_questions_are_given_and_else_by_every_sample() -> None:
     assert answers_needed("int8", automatic=True) == 1.0
-    assert answers_needed("int8", automatic=True, examined=True) < 1.0
+    assert answers_needed("int8", automatic=True, evaluated=True) < 1.0
     judge_f1(MOST_LOST, MOST_LOST, "int8")
     for points in (MOST_LOST + 0.01, float("nan")):
         with pytest.raises(Disagreement, match=r"points of F1.*--dtype fp32"):
             judge_f1(points, MOST_LOST, "int8")
 
 
-def test_manifest_says_what_f1_was_lost_on_which_questions(tiny_model: Path, tmp_path: Path) -> None:
+def test_manifest_records_the_f1_loss_and_its_questions(tiny_model: Path, tmp_path: Path) -> None:
     path = write_squad(tmp_path / "mine.json.gz", [("who wrote it", ["ada"]), ("why", [])])
-    exam = read_exam(path)
-    assert len(exam.queries) == 1
-    assert exam.score("the Ada", exam.references[0]) == 1
+    eval_set = read_eval_set(path)
+    assert len(eval_set.queries) == 1
+    assert eval_set.text_f1("the Ada", eval_set.references[0]) == 1
     settings = Settings(data_dir=tmp_path)
-    artifact = build(str(tiny_model), settings=settings, buckets="2x32", dtype="fp32", exam=exam)
+    artifact = build(str(tiny_model), settings=settings, buckets="2x32", dtype="fp32", eval_set=eval_set)
     manifest = artifact.manifest
     assert (manifest.f1_loss, manifest.f1_questions, manifest.f1_source) == (0, 1, "mine.json.gz")
 
 
-def test_manifest_without_questions_says_what_the_samples_lost(tiny_artifact: Artifact) -> None:
+def test_manifest_without_questions_records_the_loss_on_the_samples(tiny_artifact: Artifact) -> None:
     assert tiny_artifact.manifest.f1_source == "samples"
     assert tiny_artifact.manifest.f1_questions > 0
 
 
 def test_questions_that_cannot_be_asked_are_refused(tiny_model: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="no question with an answer"):
-        read_exam(write_squad(tmp_path / "none.json.gz", [("why", [])]))
+        read_eval_set(write_squad(tmp_path / "none.json.gz", [("why", [])]))
     path = write_squad(tmp_path / "long.json.gz", [("why " * 100, ["ada"])])
     with pytest.raises(CompileFailed, match=r"no question of long\.json\.gz fits"):
-        build(str(tiny_model), settings=Settings(data_dir=tmp_path), buckets="2x32", dtype="fp32", exam=read_exam(path))
+        build(
+            str(tiny_model),
+            settings=Settings(data_dir=tmp_path),
+            buckets="2x32",
+            dtype="fp32",
+            eval_set=read_eval_set(path),
+        )
     told = CliRunner().invoke(make_cli(), ["compile", str(tiny_model), "--questions", str(tmp_path / "absent.json")])
     assert told.exit_code != 0
     assert "absent.json" in told.output

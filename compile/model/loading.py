@@ -1,7 +1,7 @@
-"""A model loaded with transformers, and every reason to refuse one before time is spent on it.
+"""Load a model with transformers, and refuse an unfit one before time is spent on it.
 
-What leaves here is eager, in fp32, with a question-answering head that was trained, a fast tokenizer, and a known way
-of putting question and context together.
+A loaded model is eager, in fp32, and has a trained question-answering head and a fast tokenizer. Corelane knows how
+its tokenizer joins question and context.
 """
 
 import json
@@ -18,23 +18,27 @@ from tokenizers import Tokenizer
 from transformers import AutoConfig, AutoModelForQuestionAnswering, AutoTokenizer
 from transformers.utils import logging
 
-from compile.source import CONFIG_NAME, Source
+from compile.model.reasons import first_line
+from compile.model.source import CONFIG_NAME, Source
 from corelane.artifacts.manifest import TokenizerSpec
 from corelane.engine.buckets import Bucket, fitting_buckets
 from corelane.errors import CompileFailed, ModelRefused
 
-#: What the config's ``architectures`` must end with, one of them.
+#: The page that tells an operator what to do about a model that does not pass.
+FAMILIES = "docs/04-targets.md lists the families that work, and what to do about others"
+
+#: One of the config's ``architectures`` must end with this.
 HEAD = "ForQuestionAnswering"
 
-#: Where a tokenizer keeps its vocabulary. Without any of them transformers makes one that knows no word at all.
+#: Files that hold a tokenizer's vocabulary. Without any of them transformers makes a tokenizer that knows no word.
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
 
-#: A pair of texts whose encoding shows the template; the words do not matter.
+#: A pair of texts whose encoding shows the template. The words do not matter.
 PAIR = ("who", "someone")
 
 
 @dataclass(frozen=True, slots=True)
-class LoadedModel:
+class SourceModel:
     """An eager fp32 network and its tokenizer; ``max_positions`` is None where the network sets no limit."""
 
     source: Source
@@ -43,16 +47,21 @@ class LoadedModel:
     spec: TokenizerSpec
     max_positions: int | None
 
+    @property
+    def weights(self) -> int:
+        """The number of the network's weights."""
+        return int(sum(parameter.numel() for parameter in self.network.parameters()))
+
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Keep the library's progress bars and remarks off the terminal; errors still come as exceptions."""
+    """Keep the library's progress bars and warnings off the terminal; errors still come as exceptions."""
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
         with warnings.catch_warnings():
-            # The code of DeBERTa's family does so dozens of times.
+            # DeBERTa's code causes this warning dozens of times.
             warnings.filterwarnings("ignore", message="To copy construct from a tensor", category=UserWarning)
             yield
     finally:
@@ -61,8 +70,8 @@ def quiet_transformers() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def load_model(source: Source) -> LoadedModel:
-    """Load and check; raises ModelRefused with the reason."""
+def load_model(source: Source) -> SourceModel:
+    """Load and check a model; raises ModelRefused with the reason."""
     config = _read_config(source)
     fast = _load_tokenizer(source)
     network = _load_network(source, config)
@@ -70,11 +79,11 @@ def load_model(source: Source) -> LoadedModel:
     tokenizer = Tokenizer.from_str(fast.backend_tokenizer.to_str())
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    return LoadedModel(source, network, tokenizer, _read_template(source, fast), _count_positions(network))
+    return SourceModel(source, network, tokenizer, _read_template(source, fast), _count_positions(network))
 
 
-def check_lengths(model: LoadedModel, ladder: Sequence[Bucket]) -> None:
-    """Refuse a bucket longer than the model's positions; raises CompileFailed naming a ladder that fits."""
+def check_lengths(model: SourceModel, ladder: Sequence[Bucket]) -> None:
+    """Check that the model has positions for each bucket; raises CompileFailed naming a ladder that fits."""
     fitting = ",".join(map(str, fitting_buckets(model.max_positions)))
     for bucket in ladder:
         if model.max_positions is not None and bucket.length > model.max_positions:
@@ -91,7 +100,7 @@ def _read_config(source: Source) -> Any:
         config = AutoConfig.from_pretrained(source.folder)
     except (OSError, KeyError, ValueError, AttributeError, TypeError) as error:
         kind = "" if isinstance(error, json.JSONDecodeError) else ": unknown architecture"
-        raise ModelRefused(f"{path} cannot be used{kind}: {_first_line(error)}") from error
+        raise ModelRefused(f"{path} cannot be used{kind}: {first_line(error)}") from error
     architectures = raw.get("architectures") or []
     if not any(str(name).endswith(HEAD) for name in architectures):
         made_for = ", ".join(map(str, architectures)) or "nothing in particular"
@@ -107,7 +116,7 @@ def _load_tokenizer(source: Source) -> Any:
     try:
         tokenizer = AutoTokenizer.from_pretrained(source.folder)
     except (OSError, KeyError, ValueError, AttributeError, TypeError, ImportError) as error:
-        raise ModelRefused(f"the tokenizer of {source.label} does not load: {_first_line(error)}") from error
+        raise ModelRefused(f"the tokenizer of {source.label} does not load: {first_line(error)}") from error
     if not tokenizer.is_fast:
         raise ModelRefused(f"{source.label} has no fast tokenizer (tokenizer.json), which character offsets need")
     return tokenizer
@@ -123,7 +132,7 @@ def _load_network(source: Source, config: Any) -> Any:
             output_loading_info=True,
         )
     except (OSError, KeyError, ValueError, RuntimeError, AttributeError, TypeError, SafetensorError) as error:
-        raise ModelRefused(f"the weights of {source.label} do not load: {_first_line(error)}") from error
+        raise ModelRefused(f"the weights of {source.label} do not load: {first_line(error)}") from error
     if absent := sorted({*loading["missing_keys"], *(str(key) for key in loading["mismatched_keys"])}):
         raise ModelRefused(
             f"{source.label} lacks weights, {absent[0]} among {len(absent)}: it was not trained to answer questions"
@@ -140,7 +149,7 @@ def _check_vocabulary(source: Source, fast: Any, network: Any) -> None:
 
 
 def _read_template(source: Source, fast: Any) -> TokenizerSpec:
-    """How the tokenizer puts a pair together, seen from one it made."""
+    """Read off a pair of texts how the tokenizer joins them."""
     question, context = (fast(text, add_special_tokens=False)["input_ids"] for text in PAIR)
     ids = fast(*PAIR)["input_ids"]
     sep_count = len(ids) - len(question) - len(context) - 2
@@ -157,7 +166,10 @@ def _read_template(source: Source, fast: Any) -> TokenizerSpec:
 
 
 def _count_positions(network: Any) -> int | None:
-    """Tokens a row may have; RoBERTa and its kin count from the padding id on, and have fewer than the config says."""
+    """Return how many tokens a row may have, None if there is no limit.
+
+    RoBERTa and its kin count positions from the padding id on, so they have fewer than the config says.
+    """
     limit = getattr(network.config, "max_position_embeddings", None)
     if not isinstance(limit, int) or limit <= 0:
         return None
@@ -167,11 +179,6 @@ def _count_positions(network: Any) -> int | None:
     return limit
 
 
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
-
-
-def save_tokenizer(model: LoadedModel, path: Path) -> None:
-    """Write the tokenizer, which truncates and pads nothing."""
+def save_tokenizer(model: SourceModel, path: Path) -> None:
+    """Write the tokenizer, which neither truncates nor pads."""
     path.write_text(model.tokenizer.to_str(), encoding="utf-8")

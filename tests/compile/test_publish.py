@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from compile.folder import ABANDONED_S, BUILDING, building, publish
+from compile.publish import ABANDONED_S, BUILDING, building, publish
 from corelane.errors import CompileFailed
 
 
 @contextmanager
 def largest_file(limit_bytes: int) -> Iterator[None]:
-    """Have the kernel refuse larger files, as it does when a quota is used up."""
+    """Let the kernel refuse larger files, as with a used-up quota."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, hard))
     try:
@@ -94,7 +94,7 @@ def test_folder_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:
         pass
 
 
-def test_leavings_of_a_killed_build_are_cleared_and_those_of_a_running_one_are_not(tmp_path: Path) -> None:
+def test_folders_of_killed_builds_are_removed_and_those_of_running_ones_stay(tmp_path: Path) -> None:
     dead, alive = tmp_path / f"{BUILDING}dead", tmp_path / f"{BUILDING}alive"
     dead.mkdir()
     alive.mkdir()

@@ -1,7 +1,7 @@
-"""Where a model's files are, and the digest that becomes its version.
+"""Find a model's files, and make the digest that becomes its version.
 
-A name is looked for among the models that come with Corelane, then as a local folder, then on the Hugging Face hub,
-whose cache holds it from then on. The digest covers every file that decides an answer, whatever folder it lies in.
+A name is looked up among the models that come with Corelane, then as a local folder, then on the Hugging Face hub.
+The hub's cache holds a downloaded model. The digest covers every file that decides an answer, and no path.
 """
 
 import hashlib
@@ -15,10 +15,10 @@ from corelane.errors import CompileFailed, ModelRefused
 
 CONFIG_NAME = "config.json"
 
-#: Optional, in a model's folder: ``{"no_answer_threshold": …}``, what the answers of this model are served with.
+#: An optional file in a model's folder, ``{"no_answer_threshold": …}``: the threshold that its answers are served with.
 SERVING_NAME = "corelane.json"
 
-#: What a model is made of besides its weights.
+#: The files of a model, apart from its weights.
 SMALL_FILES = (
     CONFIG_NAME,
     SERVING_NAME,
@@ -32,7 +32,7 @@ SMALL_FILES = (
     "*.model",
 )
 
-#: Weights, by preference: the second kind counts only where there is none of the first.
+#: Weights, by preference: the second kind counts only if there is no file of the first.
 WEIGHTS = (
     ("model*.safetensors", "model*.safetensors.index.json"),
     ("pytorch_model*.bin", "pytorch_model*.bin.index.json"),
@@ -43,7 +43,7 @@ HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A model's files on this disk; ``label`` is the hub id or folder name they came from."""
+    """A model's files on this disk; ``label`` is their hub id or folder name."""
 
     label: str
     folder: Path
@@ -52,14 +52,14 @@ class Source:
 
     @property
     def version(self) -> str:
-        """The immutable version these files make."""
+        """The immutable version of these files."""
         return self.digest[:FINGERPRINT_CHARS]
 
 
 def find_source(model: str, models_dir: Path, endpoint: str | None = None) -> Source:
-    """Find a model, downloading it if need be; raises ModelRefused, or CompileFailed if the hub does not answer.
+    """Find a model, and download it if necessary; raises ModelRefused, or CompileFailed if the hub does not answer.
 
-    ``endpoint`` is the hub's address, if not the usual one.
+    ``endpoint`` is the hub's address, None for the default.
     """
     label, folder = _find_folder(model, models_dir, endpoint)
     if not (folder / CONFIG_NAME).is_file():
@@ -103,8 +103,8 @@ def _download(model: str, endpoint: str | None) -> Path:
         raise ModelRefused(f"no folder and no model on the Hugging Face hub is called {model}") from error
     except (LocalEntryNotFoundError, HTTPError) as error:
         raise CompileFailed(
-            f"{model} is no folder here and could not be downloaded: the Hugging Face hub does not answer; where there "
-            "is no network, copy the model's folder here and give its path"
+            f"{model} is no folder here and could not be downloaded: the Hugging Face hub does not answer; without a "
+            "network, copy the model's folder here and give its path"
         ) from error
     except OSError as error:
         raise CompileFailed(f"{model} could not be downloaded: {error.strerror or error}") from error
@@ -112,7 +112,7 @@ def _download(model: str, endpoint: str | None) -> Path:
 
 
 def digest_source(folder: Path) -> str:
-    """SHA-256 over the names and contents of a model's files, in the order of their names."""
+    """Return the SHA-256 over the names and contents of a model's files, sorted by name."""
     weights = next((found for patterns in WEIGHTS if (found := _match(folder, patterns))), [])
     digest = hashlib.sha256()
     for path in sorted({*_match(folder, SMALL_FILES), *weights}, key=lambda path: path.name):

@@ -1,8 +1,8 @@
 """Linear layers in int8, quantised row by row as they run.
 
-Each token's activations get a scale of their own, so a token's result depends on no other row of the batch. The
-quantisation of torch.ao has one scale for the whole batch: other rows then move a row's logits (by 1.5 and more on the
-built-in model, which changed one answer in five), and it is deprecated besides.
+Each token's activations get a scale of their own, so a token's result depends on no other row of the batch. torch.ao
+quantises with one scale for the whole batch: other rows then move a row's logits, by 1.5 and more on the built-in
+model, which changed one answer in five. It is also deprecated.
 """
 
 import copy
@@ -21,7 +21,7 @@ ROUNDING = 1.5 * 2**23
 #: Keeps the scale of a row of zeros above zero.
 SMALLEST = 1e-8
 
-#: Stays in fp32: two outputs save nothing, and every error in them is an error in a logit.
+#: The head stays in fp32: two outputs save nothing, and every error in them is an error in a logit.
 HEAD_NAME = "qa_outputs"
 
 
@@ -38,9 +38,9 @@ class Int8Linear(nn.Module):
         self.register_buffer("bias", bias.clone())
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """As the layer it was made of, but for the rounding.
+        """Compute the layer in int8.
 
-        In place where a tensor is this layer's own: large new ones cost more in page faults than in arithmetic.
+        Work in place on this layer's own tensors: large new ones cost more in page faults than in arithmetic.
         """
         rows = inputs.reshape(-1, inputs.shape[-1])
         scale = rows.abs().amax(dim=1, keepdim=True).clamp_min(SMALLEST) * (1 / INT8_MAX)
@@ -51,7 +51,7 @@ class Int8Linear(nn.Module):
 
 
 def quantise(network: Any) -> Any:
-    """A copy of the network with its linear layers in int8, but for the head."""
+    """Return a copy of the network with its linear layers in int8, except the head."""
     quantised = copy.deepcopy(network)
     for module in list(quantised.modules()):
         for name, child in list(module.named_children()):

@@ -1,7 +1,7 @@
-"""Writing an artifact so that there is either all of it or none: aside first, then one rename.
+"""Publish an artifact whole or not at all: write it to a folder aside, then rename that folder.
 
-What fails on the way (a full disk, Ctrl-C) leaves the artifacts as they were and nothing beside them. Only a killed
-process leaves its folder behind; the next build clears it away once it is surely nobody's.
+A failure on the way (a full disk, Ctrl-C) leaves the artifacts as they were and nothing beside them. Only a killed
+process leaves its folder behind. A later build removes that folder once it is too old to be in use.
 """
 
 import errno
@@ -16,19 +16,19 @@ from corelane.artifacts.calibration import carry_calibration
 from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, Manifest, read_artifact
 from corelane.errors import CompileFailed
 
-#: Folders in the making, and artifacts about to be replaced; no artifact's name begins with a dot.
+#: Prefixes of unfinished folders and of artifacts being replaced. No artifact's name begins with a dot.
 BUILDING, REPLACED = ".building-", ".replaced-"
 
-#: No build takes this long: a folder in the making that is older belongs to a process that was killed, in seconds.
+#: In seconds. No build takes this long, so an older unfinished folder belongs to a killed process.
 ABANDONED_S = 24 * 3600
 
-#: The disk, the user's share of it or the largest file allowed is used up.
+#: The disk or the user's quota is used up, or the file is larger than allowed.
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
 def building(root: Path, needs_bytes: int) -> Iterator[Path]:
-    """A new folder below ``root``, gone after the block unless it was moved; what the disk refuses is CompileFailed."""
+    """Make a folder below ``root``, and remove it after the block if it is still there; raises CompileFailed."""
     aside = root / f"{BUILDING}{secrets.token_hex(6)}"
     try:
         root.mkdir(parents=True, exist_ok=True)
@@ -45,7 +45,7 @@ def building(root: Path, needs_bytes: int) -> Iterator[Path]:
 
 
 def publish_artifact(aside: Path, destination: Path, manifest: Manifest) -> Artifact:
-    """Move an artifact's files to its place with their manifest, and with the calibration of the one they replace."""
+    """Write the manifest, carry over the calibration of the artifact that is replaced, and publish the folder."""
     (aside / MANIFEST_NAME).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
     carry_calibration(destination, aside)
     publish(aside, destination)
@@ -53,7 +53,7 @@ def publish_artifact(aside: Path, destination: Path, manifest: Manifest) -> Arti
 
 
 def publish(aside: Path, destination: Path) -> None:
-    """Move a finished folder to its place; one that is there already makes way, and comes back if the move fails."""
+    """Move a finished folder to its place; a folder already there makes way, and comes back if the move fails."""
     destination.parent.mkdir(parents=True, exist_ok=True)
     replaced = aside.parent / f"{REPLACED}{secrets.token_hex(6)}"
     try:

@@ -1,13 +1,13 @@
-"""Texts that a compiled model is compared with the eager one on; written for Corelane.
+"""Sample questions, written for Corelane, on which a compiled model is compared with the eager one.
 
-Plain questions with one answer, in passages of different lengths, and one as long as all passages together, so that
-the longest buckets see full rows too.
+Each has one answer. The passages differ in length, and one is all the others together, so that even the longest
+buckets get full rows.
 """
 
 from corelane.domain.jobs import Options
 from corelane.engine.text.tokenize import Query
 
-#: Overlap of the windows, in tokens: enough for every answer below, and few windows in short buckets.
+#: Overlap of the windows, in tokens: it holds every answer below, and makes few windows in short buckets.
 DOC_STRIDE = 16
 
 LIGHTHOUSE = (
@@ -70,5 +70,5 @@ TEXTS = (
 
 
 def sample_queries() -> list[Query]:
-    """The samples, as the engine takes them."""
+    """Return the samples as the engine takes them."""
     return [Query(question, context, Options(doc_stride=DOC_STRIDE)) for question, context in TEXTS]

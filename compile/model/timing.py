@@ -1,7 +1,7 @@
-"""Timing, on one thread and with the allocator set as in a worker.
+"""Time passes on one thread, with the allocator set as in a worker.
 
-A whole build keeps to one thread too: threads that wait for each other are far slower than one where a neighbour keeps
-a CPU busy. With glibc's own thresholds a dtype that makes many large tensors looks up to a third slower than it serves.
+A whole build keeps to one thread: on a machine with a busy neighbour, threads that wait for each other are far slower
+than one. With glibc's own thresholds a dtype that makes many large tensors seems up to a third slower than it serves.
 """
 
 import statistics
@@ -14,7 +14,7 @@ import torch
 
 from corelane.engine.cores import keep_memory
 
-#: Passes before TorchScript runs at full speed, and timed ones after them.
+#: Passes before TorchScript runs at full speed, and timed passes after them.
 WARM_UP_PASSES, TIMED_PASSES = 3, 5
 
 Key = TypeVar("Key", bound=Hashable)
@@ -33,7 +33,10 @@ def one_thread() -> Iterator[None]:
 
 
 def median_seconds(passes: Mapping[Key, Callable[[], object]]) -> dict[Key, float]:
-    """The warm median time of each, taken by turns, so that a busy moment of the machine hits them all."""
+    """Return the warm median time of each pass.
+
+    The passes take turns, so that a busy moment of the machine slows them all.
+    """
     times: dict[Key, list[float]] = {key: [] for key in passes}
     for run in passes.values():
         for _ in range(WARM_UP_PASSES):

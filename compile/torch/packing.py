@@ -1,7 +1,7 @@
-"""Linear layers of a frozen trace as oneDNN runs them fastest: weights packed at load, GELU within the product.
+"""Rewrite the linear layers of a frozen trace for oneDNN: weights packed at load, GELU within the product.
 
 On an AMD EPYC with AVX-512 the product alone is 2.4 times as fast in fp32 (224 against 95 GFLOP/s: MKL does not use
-AVX-512 there) and 1.05 to 1.6 times in bf16. Patterns are looked for in the graph, so every architecture gains.
+AVX-512 there) and 1.05 to 1.6 times in bf16. The patterns are found in the graph, so every architecture gains.
 """
 
 import platform
@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-#: As the manifest says it.
+#: The two values in a manifest.
 PACKED, PLAIN = "linear=packed", "linear=plain"
 
-#: CPUs whose kernels take packed weights.
+#: CPUs with kernels for packed weights.
 MACHINES = ("x86_64", "AMD64")
 
 LINEAR = """
@@ -43,14 +43,14 @@ graph(%x, %packed, %bias, %post, %scalars, %none, %form):
 
 
 def packs(dtype: str) -> bool:
-    """Whether linear layers of this dtype are packed on this machine."""
+    """Tell whether linear layers of this dtype are packed on this machine."""
     if platform.machine() not in MACHINES or not torch.backends.mkldnn.is_available():
         return False
     return dtype == "fp32" or (dtype == "bf16" and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()))
 
 
 def pack_linears(scripted: Any) -> Any:
-    """Rewrite a frozen module in place: what is left to pack is packed by ``settle``, in whoever loads it."""
+    """Rewrite a frozen module in place; the process that loads it packs the weights (``settle``)."""
     rewrite = torch._C._jit_pass_custom_pattern_based_rewrite_graph
     rewrite(LINEAR, PACKED_LINEAR, scripted.graph)
     rewrite(GELU, PACKED_GELU, scripted.graph)

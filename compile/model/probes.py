@@ -1,0 +1,106 @@
+"""The sample texts as batches of one bucket, made and read by the engine's own code."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from compile.model.loading import FAMILIES, SourceModel
+from compile.model.reasons import first_line
+from compile.model.reference import Run
+from compile.model.samples import sample_queries
+from corelane.artifacts.manifest import TokenizerSpec
+from corelane.engine.backends.protocol import Batch, Logits
+from corelane.engine.buckets import Bucket
+from corelane.engine.decode.spans import find_spans
+from corelane.engine.text.tokenize import Query, Reader, Reading
+from corelane.engine.text.windows import Window
+from corelane.errors import CompileFailed, ModelRefused
+
+#: First and last context token of an answer, counted within its item.
+Answer = tuple[int, int]
+
+#: A row of a batch: the number of its query, the query as it was read, and the window of it in this row.
+Row = tuple[int, Reading, Window]
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Windows of queries in batches, and the eager network's logits for each batch.
+
+    Of a bucket's probe the shortest window comes first, so that row 0 of the first batch has padding if any row has.
+    """
+
+    rows: Sequence[Sequence[Row]]
+    batches: Sequence[Batch]
+    expected: Sequence[Logits]
+
+
+def make_probe(model: SourceModel, bucket: Bucket, run_eager: Run) -> Probe:
+    """Cut the samples for a bucket and run the eager network; raises CompileFailed if no question fits."""
+    parts, batches = fill_probe(model.tokenizer, model.spec, bucket)
+    return Probe(parts, batches, [run_unpadded(run_eager, batch) for batch in batches])
+
+
+def fill_probe(tokenizer: Tokenizer, spec: TokenizerSpec, bucket: Bucket) -> tuple[list[list[Row]], list[Batch]]:
+    """Return the samples as rows and batches of a bucket; raises CompileFailed if no question fits."""
+    reader = Reader(tokenizer, spec, bucket.length)
+    rows = read_rows(reader, sample_queries())
+    if not rows:
+        raise CompileFailed(f"bucket {bucket} is too short for even a short question; take a longer one")
+    return fill_batches(reader, bucket, sorted(rows, key=lambda row: row[2].length))
+
+
+def read_rows(reader: Reader, queries: Sequence[Query]) -> list[Row]:
+    """Return every window of the queries that fit."""
+    readings = enumerate(reader.read(queries))
+    return [(item, read, window) for item, read in readings if isinstance(read, Reading) for window in read.windows]
+
+
+def fill_batches(reader: Reader, bucket: Bucket, rows: Sequence[Row]) -> tuple[list[list[Row]], list[Batch]]:
+    """Return the rows of each batch of a bucket, and the batches."""
+    parts = [list(rows[at : at + bucket.rows]) for at in range(0, len(rows), bucket.rows)]
+    return parts, [reader.fill(bucket, [(read, window) for _, read, window in part], bucket.rows) for part in parts]
+
+
+def check_runs(model: SourceModel, run_eager: Run, bucket: Bucket) -> None:
+    """Run the eager network once; raises ModelRefused if it cannot run on a question and a passage."""
+    _, batches = fill_probe(model.tokenizer, model.spec, bucket)
+    try:
+        run_unpadded(run_eager, batches[0])
+    except Exception as error:
+        # Any code may run here: each architecture brings its own, and fails in its own way.
+        raise ModelRefused(
+            f"{model.source.label} does not run on a question and a passage as Corelane puts them together: "
+            f"{first_line(error)} ({FAMILIES})"
+        ) from error
+
+
+def run_unpadded(run: Run, batch: Batch) -> Logits:
+    """Run a batch without the columns that are padding in every row; their logits are zeros."""
+    width = int(batch.attention_mask.sum(axis=1).max())
+    arrays = (batch.input_ids, batch.attention_mask, batch.token_type_ids)
+    logits = run(Batch(batch.bucket, *(array[:, :width] for array in arrays)))
+    padding = ((0, 0), (0, batch.bucket.length - width))
+    return Logits(np.pad(logits.start, padding), np.pad(logits.end, padding))
+
+
+def find_answers(probe: Probe, logits: Sequence[Logits]) -> dict[int, Answer]:
+    """Return the best span of each query over all its windows, even if no answer would be likelier."""
+    best: dict[int, tuple[float, Answer]] = {}
+    for rows, part in zip(probe.rows, logits, strict=True):
+        for row, (item, reading, window) in enumerate(rows):
+            found = find_spans(
+                part.start[row : row + 1],
+                part.end[row : row + 1],
+                np.array([reading.context_at]),
+                np.array([window.length - 1]),
+                max_answer_tokens=reading.query.options.max_answer_tokens,
+                keep=1,
+            )[0]
+            shift = window.start - reading.context_at
+            for start, end, margin in zip(found.starts, found.ends, found.margins, strict=True):
+                candidate = (float(margin), (int(start) + shift, int(end) + shift))
+                best[item] = max(best.get(item, candidate), candidate)
+    return {item: answer for item, (_, answer) in best.items()}

@@ -1,0 +1,132 @@
+"""The steps of a core towards its desired state, given the plan."""
+
+from corelane.domain.placement import ALL_CORES, UNPLACED, Placement, Scope, chosen, displace, place, reload
+from corelane.store.plans import Plan
+from workers.models.desired import Step, VersionStatus, Wish, decide, is_settled
+from workers.models.life import ModelEvent, ModelState
+
+READY, FAILED, LAZY, DRAINING = (
+    VersionStatus(state) for state in (ModelState.READY, ModelState.FAILED, ModelState.LAZY, ModelState.DRAINING)
+)
+ME, OTHER = "host/0", "host/1"
+EVERYWHERE = Placement(scope=Scope.ALL, since_ms=5)
+NOWHERE = displace(UNPLACED, ALL_CORES, 9)
+
+
+def steps(event: ModelEvent, *wished: Wish | str) -> list[Step]:
+    """Return the same step for versions; one that is not wanted goes by its name."""
+    return [(event, each if isinstance(each, Wish) else Wish(each)) for each in wished]
+
+
+def test_what_the_settings_name_is_loaded_first_then_what_is_placed_here() -> None:
+    plan = Plan({"a@2": EVERYWHERE, "a@3": place(UNPLACED, OTHER, 1)}, [ME, OTHER])
+    assert decide(plan, ME, ["b@1"], {}) == steps(ModelEvent.ASK, Wish("b@1"), Wish("a@2", 5))
+
+
+def test_what_is_held_as_wanted_is_left_alone() -> None:
+    assert decide(Plan({"a@2": EVERYWHERE}), ME, ["a@1"], {"a@1": READY, "a@2": READY}) == []
+
+
+def test_failed_load_is_tried_again_only_when_asked_for_again() -> None:
+    failed = VersionStatus(ModelState.FAILED, 5)
+    assert decide(Plan({"a@2": EVERYWHERE}), ME, [], {"a@2": failed}) == []
+    again = Plan({"a@2": EVERYWHERE.model_copy(update={"since_ms": 6})})
+    assert decide(again, ME, [], {"a@2": failed}) == steps(ModelEvent.ASK, Wish("a@2", 6))
+
+
+def test_unloaded_version_drains_until_its_last_job_is_final() -> None:
+    busy = Plan({"a@1": NOWHERE}, holders={"a@1": [ME, OTHER]}, open_jobs={"a@1": 3})
+    assert decide(busy, ME, ["a@1"], {"a@1": READY}) == steps(ModelEvent.DRAIN, "a@1")
+    assert decide(busy, ME, ["a@1"], {"a@1": DRAINING}) == []
+    done = Plan({"a@1": NOWHERE}, holders={"a@1": [ME, OTHER]})
+    assert decide(done, ME, ["a@1"], {"a@1": DRAINING}) == steps(ModelEvent.LEAVE, "a@1")
+
+
+def test_forced_version_leaves_at_once() -> None:
+    plan = Plan({"a@1": displace(UNPLACED, ALL_CORES, 9, force=True)}, open_jobs={"a@1": 3})
+    assert decide(plan, ME, ["a@1"], {"a@1": READY}) == steps(ModelEvent.LEAVE, "a@1")
+
+
+def test_version_that_moves_leaves_once_another_core_that_keeps_it_holds_it() -> None:
+    moved = displace(place(UNPLACED, OTHER, 1), ME, 2)
+    alone = Plan({"a@1": moved}, holders={"a@1": [ME]}, open_jobs={"a@1": 3})
+    assert decide(alone, ME, ["a@1"], {"a@1": READY}) == steps(ModelEvent.DRAIN, "a@1")
+    both = Plan({"a@1": moved}, holders={"a@1": [ME, OTHER]}, open_jobs={"a@1": 3})
+    assert decide(both, ME, ["a@1"], {"a@1": DRAINING}) == steps(ModelEvent.LEAVE, "a@1")
+
+
+def test_draining_version_that_is_wanted_again_goes_on() -> None:
+    assert decide(Plan({"a@1": EVERYWHERE}), ME, [], {"a@1": DRAINING}) == steps(ModelEvent.KEEP, Wish("a@1", 5))
+
+
+def test_lazy_version_is_loaded_when_work_waits_for_it() -> None:
+    lazy = EVERYWHERE.model_copy(update={"lazy": True})
+    wish = Wish("a@1", 5, lazy=True)
+    assert decide(Plan({"a@1": lazy}), ME, [], {}) == steps(ModelEvent.OFFER, wish)
+    assert decide(Plan({"a@1": lazy}), ME, [], {"a@1": LAZY}) == []
+    assert decide(Plan({"a@1": lazy}, waiting={"a@1": 64}), ME, [], {"a@1": LAZY}) == steps(ModelEvent.ASK, wish)
+    assert decide(Plan({"a@1": EVERYWHERE}), ME, [], {"a@1": LAZY}) == steps(ModelEvent.ASK, Wish("a@1", 5))
+
+
+def test_failed_and_lazy_versions_that_are_not_wanted_are_forgotten() -> None:
+    assert decide(Plan(), ME, [], {"a@1": FAILED, "a@2": LAZY}) == steps(ModelEvent.FORGET, "a@1", "a@2")
+
+
+def test_plan_is_looked_at_again_while_anything_depends_on_others() -> None:
+    assert is_settled(Plan({"a@1": EVERYWHERE}), {"a@1": READY, "a@2": FAILED})
+    for state in (ModelState.LAZY, ModelState.LOADING, ModelState.DRAINING, ModelState.LEAVING):
+        assert not is_settled(Plan(), {"a@1": VersionStatus(state)})
+    assert not is_settled(Plan({"a@1": place(UNPLACED, ALL_CORES, 1, count=1)}), {})
+
+
+def test_version_is_loaded_anew_once_for_each_time_it_was_asked_for() -> None:
+    placement = reload(UNPLACED, ALL_CORES, 7)
+    wish = Wish("a@1", 7, reload_ms=7)
+    assert decide(Plan({"a@1": placement}), ME, ["a@1"], {"a@1": READY}) == steps(ModelEvent.RELOAD, wish)
+    assert decide(Plan({"a@1": placement}), ME, ["a@1"], {}) == steps(ModelEvent.ASK, wish)
+    done = VersionStatus(ModelState.READY, 7, 7)
+    assert decide(Plan({"a@1": placement}), ME, ["a@1"], {"a@1": done}) == []
+    other = reload(placement, OTHER, 8)
+    assert decide(Plan({"a@1": other}), ME, ["a@1"], {"a@1": done}) == []
+    assert decide(Plan({"a@1": other}), OTHER, ["a@1"], {"a@1": done}) == steps(
+        ModelEvent.RELOAD, Wish("a@1", 8, reload_ms=8)
+    )
+
+
+def test_version_with_another_manifest_than_asked_for_is_loaded_anew_until_that_was_tried() -> None:
+    plan = Plan({"a@1": place(UNPLACED, ALL_CORES, 9, manifest="new")})
+    held = VersionStatus(ModelState.READY, 5, manifest="old")
+    assert decide(plan, ME, [], {"a@1": held}) == steps(ModelEvent.RELOAD, Wish("a@1", 9, manifest="new"))
+    assert decide(plan, ME, [], {"a@1": VersionStatus(ModelState.READY, 5, manifest="new")}) == []
+    assert decide(plan, ME, [], {"a@1": VersionStatus(ModelState.READY, 9, manifest="old")}) == []
+
+
+def test_load_that_waits_for_its_turn_is_changed_and_taken_back_with_its_wish() -> None:
+    waits = {"a@1": VersionStatus(ModelState.WAITING, 3)}
+    assert decide(Plan({"a@1": EVERYWHERE}), ME, [], waits) == steps(ModelEvent.ASK, Wish("a@1", 5))
+    assert decide(Plan({"a@1": NOWHERE}), ME, [], waits) == steps(ModelEvent.FORGET, "a@1")
+    reloads = {"a@1": VersionStatus(ModelState.RELOADING, 3)}
+    assert decide(Plan({"a@1": NOWHERE}), ME, [], reloads) == steps(ModelEvent.KEEP, "a@1")
+
+
+def test_core_where_a_version_failed_gives_its_place_to_another_until_asked_again() -> None:
+    cores = [f"host/{n}" for n in range(4)]
+    first, second, *_ = chosen("a@1", cores, 4)
+    one = place(UNPLACED, ALL_CORES, 5, count=1)
+    failed = {"a@1": VersionStatus(ModelState.FAILED, 5)}
+    plan = Plan({"a@1": one}, cores, failed={"a@1": {first}})
+    assert decide(plan, second, [], {}) == steps(ModelEvent.ASK, Wish("a@1", 5))
+    assert decide(plan, first, [], failed) == []
+    again = Plan({"a@1": one.model_copy(update={"since_ms": 6})}, cores, failed={"a@1": {first}})
+    assert decide(again, first, [], failed) == steps(ModelEvent.ASK, Wish("a@1", 6))
+    assert decide(Plan({"a@1": NOWHERE}, cores), first, [], failed) == steps(ModelEvent.FORGET, "a@1")
+
+
+def test_core_leaves_its_place_among_so_many_once_those_chosen_hold_the_version() -> None:
+    cores = [f"host/{n}" for n in range(4)]
+    first, second, *_ = chosen("a@1", cores, 4)
+    placements = {"a@1": place(UNPLACED, ALL_CORES, 5, count=1)}
+    before = Plan(placements, cores, holders={"a@1": {second}})
+    assert decide(before, second, [], {"a@1": READY}) == steps(ModelEvent.DRAIN, "a@1")
+    after = Plan(placements, cores, holders={"a@1": {first, second}}, open_jobs={"a@1": 2})
+    assert decide(after, second, [], {"a@1": DRAINING}) == steps(ModelEvent.LEAVE, "a@1")

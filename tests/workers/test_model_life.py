@@ -1,0 +1,109 @@
+"""The life of a model version: every event in every state, and what follows from the table as a whole."""
+
+import itertools
+
+import pytest
+
+from corelane.engine.null import NullRunner
+from workers.models.desired import Wish
+from workers.models.life import CLAIMING, NEXT, SERVING, TO_LOAD, TO_TAKE_UP, ModelEvent, ModelState, next_state
+from workers.models.table import ModelTable
+
+S, E = ModelState, ModelEvent
+WISH = Wish("qa@1", 5)
+
+#: Every allowed step, written down a second time: a change of the table is a change of this list.
+STEPS = {
+    *((S.ABSENT, E.OFFER, S.LAZY), (S.ABSENT, E.REJECT, S.FAILED), (S.ABSENT, E.ASK, S.WAITING)),
+    *((S.LAZY, E.ASK, S.WAITING), (S.LAZY, E.FORGET, S.ABSENT)),
+    *((S.WAITING, E.ASK, S.WAITING), (S.WAITING, E.FORGET, S.ABSENT), (S.WAITING, E.BEGIN, S.LOADING)),
+    *((S.LOADING, E.LOAD, S.LOADED), (S.LOADING, E.FAIL, S.FAILED)),
+    (S.LOADED, E.TAKE_UP, S.READY),
+    *((S.READY, E.RELOAD, S.RELOADING), (S.READY, E.DRAIN, S.DRAINING), (S.READY, E.LEAVE, S.LEAVING)),
+    *((S.RELOADING, E.BEGIN, S.RELOADING), (S.RELOADING, E.LOAD, S.RELOADED)),
+    *((S.RELOADING, E.FAIL, S.READY), (S.RELOADING, E.KEEP, S.READY)),
+    (S.RELOADED, E.TAKE_UP, S.READY),
+    *((S.DRAINING, E.KEEP, S.READY), (S.DRAINING, E.LEAVE, S.LEAVING)),
+    *((S.LEAVING, E.TAKE_UP, S.LEAVING), (S.LEAVING, E.UNLOAD, S.ABSENT)),
+    *((S.FAILED, E.OFFER, S.LAZY), (S.FAILED, E.REJECT, S.FAILED)),
+    *((S.FAILED, E.ASK, S.WAITING), (S.FAILED, E.FORGET, S.ABSENT)),
+}
+
+#: The shortest way from nothing to each state.
+WAYS: dict[ModelState, list[ModelEvent]] = {S.ABSENT: []}
+for _ in S:
+    for state, events in NEXT.items():
+        for event, following in events.items():
+            if state in WAYS:
+                WAYS.setdefault(following, [*WAYS[state], event])
+
+
+def send(table: ModelTable, event: ModelEvent) -> bool:
+    """Send an event as its thread does."""
+    if event is E.TAKE_UP:
+        return table.take_up(lambda _: False)[0]
+    runner = NullRunner(WISH.version) if event is E.LOAD else None
+    return table.handle(event, WISH, runner=runner)
+
+
+def state_of(table: ModelTable) -> ModelState:
+    status = table.statuses().get(WISH.version)
+    return S.ABSENT if status is None else status.state
+
+
+@pytest.mark.parametrize(("state", "event"), list(itertools.product(S, E)), ids=str)
+def test_every_event_in_every_state_leads_where_the_table_says_or_is_refused(
+    state: ModelState, event: ModelEvent
+) -> None:
+    expected = {after for before, happened, after in STEPS if (before, happened) == (state, event)}
+    assert {next_state(state, event)} - {None} == expected
+    table = ModelTable()
+    for step in WAYS[state]:
+        assert send(table, step)
+    assert state_of(table) == state
+    assert send(table, event) == bool(expected)
+    assert state_of(table) == (expected.pop() if expected else state)
+
+
+def test_every_state_is_reached_and_has_a_way_to_serve_and_a_way_out() -> None:
+    assert set(WAYS) == set(NEXT) == set(S)
+    for goal in (S.READY, S.ABSENT):
+        leads = {goal}
+        for _ in S:
+            leads |= {state for state, events in NEXT.items() if leads & set(events.values())}
+        assert leads == set(S)
+
+
+def test_versions_are_claimed_for_exactly_where_a_runner_serves() -> None:
+    for state, way in WAYS.items():
+        table = ModelTable()
+        for step in way:
+            send(table, step)
+        assert (WISH.version in table.served()) == (state in SERVING)
+        assert (WISH.version in table.claimable()) == (state in CLAIMING)
+        if state in SERVING:
+            assert WISH.version in table.runners
+        assert table.is_due(WISH) == (state in TO_LOAD)
+        assert table.has_to_take_up() == (state in TO_TAKE_UP)
+
+
+@pytest.mark.parametrize("event", [E.BEGIN, E.LOAD, E.FAIL])
+def test_load_of_a_wish_that_has_changed_is_refused(event: ModelEvent) -> None:
+    table = ModelTable()
+    for step in WAYS[S.RELOADING]:
+        send(table, step)
+    assert not table.handle(event, Wish("qa@1", 4), runner=NullRunner("qa@1"))
+    assert state_of(table) == S.RELOADING
+
+
+def test_busy_version_is_neither_replaced_nor_put_down() -> None:
+    for state in (S.RELOADED, S.LEAVING):
+        table = ModelTable()
+        for step in WAYS[state]:
+            send(table, step)
+        before = table.runners[WISH.version]
+        assert table.take_up(lambda version: version == WISH.version) == (False, [])
+        assert table.runners[WISH.version] is before
+        changed, [retired] = table.take_up(lambda _: False)
+        assert (changed, retired.runner) == (True, before)
+        assert table.take_up(lambda _: False) == (False, [])

@@ -1,0 +1,93 @@
+"""The life of a model version on one core: its states, its events, and the table of every next state. Pure.
+
+An event that has no entry for a state is refused: another thread has overtaken the one that sent it, and the next
+heartbeat decides again. A version that the core does not know is ``ABSENT``; the table of the core holds no entry then.
+"""
+
+from enum import StrEnum
+
+
+class ModelState(StrEnum):
+    """How far a core is with a version; the values are shown by ``GET /v1/cores``, except ``absent``."""
+
+    ABSENT = "absent"
+    LAZY = "lazy"
+    WAITING = "waiting"
+    LOADING = "loading"
+    LOADED = "loaded"
+    READY = "ready"
+    RELOADING = "reloading"
+    RELOADED = "reloaded"
+    DRAINING = "draining"
+    LEAVING = "leaving"
+    FAILED = "failed"
+
+
+class ModelEvent(StrEnum):
+    """What happens to a version: decided by the heartbeat, done by the loader, done by the drain."""
+
+    OFFER = "offer"
+    """Heartbeat: announce the version, and load it on first use."""
+    REJECT = "reject"
+    """Heartbeat: the version cannot be offered."""
+    ASK = "ask"
+    """Heartbeat: load the version."""
+    RELOAD = "reload"
+    """Heartbeat: load the version again beside the runner that serves."""
+    KEEP = "keep"
+    """Heartbeat: serve on, after all."""
+    DRAIN = "drain"
+    """Heartbeat: serve until nothing needs the version here."""
+    LEAVE = "leave"
+    """Heartbeat: claim no more; unload between two batches."""
+    FORGET = "forget"
+    """Heartbeat: the version is not wanted, and nothing of it is loaded."""
+    BEGIN = "begin"
+    """Loader: the load begins."""
+    LOAD = "load"
+    """Loader: the version is loaded and warm."""
+    FAIL = "fail"
+    """Loader: the version does not load."""
+    UNLOAD = "unload"
+    """Loader: the version is unloaded."""
+    TAKE_UP = "take_up"
+    """Drain: serve what was loaded, put down what leaves."""
+
+
+_S, _E = ModelState, ModelEvent
+
+#: state → event → next state.
+NEXT: dict[ModelState, dict[ModelEvent, ModelState]] = {
+    _S.ABSENT: {_E.OFFER: _S.LAZY, _E.REJECT: _S.FAILED, _E.ASK: _S.WAITING},
+    _S.LAZY: {_E.ASK: _S.WAITING, _E.FORGET: _S.ABSENT},
+    _S.WAITING: {_E.ASK: _S.WAITING, _E.FORGET: _S.ABSENT, _E.BEGIN: _S.LOADING},
+    _S.LOADING: {_E.LOAD: _S.LOADED, _E.FAIL: _S.FAILED},
+    _S.LOADED: {_E.TAKE_UP: _S.READY},
+    _S.READY: {_E.RELOAD: _S.RELOADING, _E.DRAIN: _S.DRAINING, _E.LEAVE: _S.LEAVING},
+    # A version that cannot be loaded again serves on as it was.
+    _S.RELOADING: {_E.BEGIN: _S.RELOADING, _E.LOAD: _S.RELOADED, _E.FAIL: _S.READY, _E.KEEP: _S.READY},
+    _S.RELOADED: {_E.TAKE_UP: _S.READY},
+    _S.DRAINING: {_E.KEEP: _S.READY, _E.LEAVE: _S.LEAVING},
+    _S.LEAVING: {_E.TAKE_UP: _S.LEAVING, _E.UNLOAD: _S.ABSENT},
+    _S.FAILED: {_E.OFFER: _S.LAZY, _E.REJECT: _S.FAILED, _E.ASK: _S.WAITING, _E.FORGET: _S.ABSENT},
+}
+
+#: States in which a core claims work for a version.
+CLAIMING = (_S.READY, _S.RELOADING, _S.DRAINING)
+
+#: States in which it answers for a version: one loaded again is taken up once everything claimed before is answered.
+SERVING = (*CLAIMING, _S.RELOADED)
+
+#: States in which the drain has something to do.
+TO_TAKE_UP = tuple(state for state, events in NEXT.items() if _E.TAKE_UP in events)
+
+#: States in which the loader may begin.
+TO_LOAD = tuple(state for state, events in NEXT.items() if _E.BEGIN in events)
+
+#: States that change by themselves, or with what other cores do.
+UNSETTLED = tuple(state for state in ModelState if state not in (_S.READY, _S.FAILED))
+
+
+def next_state(state: ModelState, event: ModelEvent) -> ModelState | None:
+    """Return the state that follows, or None if the event is refused in this state."""
+    return NEXT[state].get(event)

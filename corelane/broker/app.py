@@ -36,7 +36,7 @@ CHILD_START_S = 600
 #: By itself Kombu tries for ever, with pauses of up to 30 s, and the sender is stuck meanwhile.
 SEND_RETRIES, SEND_PAUSE_S = 2, 0.2
 
-#: Places in the envelope that the ring function of ``common.lua`` fills in.
+#: Places in the envelope that the ring function of ``lanes.lua`` fills in.
 BELL_ID, BELL_QUEUE = "BELLID", "BELLQUEUE"
 
 

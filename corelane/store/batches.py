@@ -167,7 +167,7 @@ class BatchStore:
             "input_file": request.input_file_id,
             "endpoint": request.endpoint,
             "window": request.completion_window,
-            "metadata": orjson.dumps(request.metadata).decode(),
+            "metadata": orjson.dumps(request.metadata),
             **({} if expiry is None else {"output_ttl_s": expiry.seconds}),
             **origin.fields(),
         }

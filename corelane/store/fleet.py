@@ -57,7 +57,7 @@ class Announcer:
             lease_ms=self._lease_ms,
             speed=speed and speed.encode(),
             out=is_out,
-            fields=[part if isinstance(part, int) else str(part) for part in flatten(fields)],
+            fields=[str(part) if isinstance(part, float) else part for part in flatten(fields)],
             versions=versions,
             leases=leases,
         )

@@ -212,7 +212,7 @@ async def end(desk: Desk, record: BatchRecord, to: BatchStatus, errors: Sequence
 
 
 async def tell_end(desk: Desk, batch: str) -> None:
-    """All that is told of a batch's end, but what must be told exactly once: that belongs into ``step_batch.lua``."""
+    """All that is told of a batch's end, but what must be told exactly once: that belongs into the library's ``step_batch``."""
     record = await desk.batches.get(batch)
     if record is not None and record.counts is not None:
         counts = record.counts.model_dump()

@@ -189,14 +189,14 @@ class JobStore:
             "total": submission.total,
             "left": submission.total,
             "options": submission.options.model_dump_json(),
-            "metadata": orjson.dumps(submission.metadata).decode(),
+            "metadata": orjson.dumps(submission.metadata),
             "promise": PromiseRecord.of(promise).encode(),
         }
         if submission.webhook is not None:
             fields["webhook_url"] = submission.webhook.url
             fields["webhook_events"] = ",".join(submission.webhook.events)
         if submission.labels:
-            fields["labels"] = orjson.dumps(submission.labels).decode()
+            fields["labels"] = orjson.dumps(submission.labels)
         given = {name: getattr(submission, name) for name in ("asked", "keep_s", "name", "retry_of")}
         fields |= {name: value for name, value in given.items() if value}
         if submission.upload is not None and submission.upload.results_window is not None:

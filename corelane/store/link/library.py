@@ -59,9 +59,12 @@ def make_library(code: str) -> Library:
 
 
 def call(function: str, *payloads: Any, **named: Any) -> Command:
-    """Return the command that calls a function with named arguments, None left out, and payloads as they are."""
+    """Return the command that calls a function with named arguments, None left out, and payloads as they are.
+
+    Named bytes must be UTF-8; they arrive as text.
+    """
     given = {name: value for name, value in named.items() if value is not None}
-    return ("FCALL", f"{read_library().name}_{function}", 0, orjson.dumps(given), *payloads)
+    return ("FCALL", f"{read_library().name}_{function}", 0, orjson.dumps(given, default=bytes.decode), *payloads)
 
 
 def is_missing(reply: Any) -> bool:

@@ -10,8 +10,8 @@ import redis
 from fastapi.testclient import TestClient
 
 from api.app import create_app
-from corelane import store
 from corelane.settings import Settings
+from corelane.store import keys
 from corelane.store.deliveries.sending import Attempt
 from tests.api.test_files import upload
 from tests.corelane.store_bench import answer_all, answered, claimed
@@ -30,9 +30,8 @@ NOT_OURS = re.compile(r"_kombu\.|unacked|core\.|keeper|deliveries|celery")
 
 
 def keys_that_stay() -> list[re.Pattern[str]]:
-    """What the store's table says of keys that are left when nothing else is, as patterns."""
-    names = re.findall(r"^    (cl:.+?)  .* stays\b", store.__doc__ or "", re.MULTILINE)
-    return [re.compile(re.sub(r"[A-Z]{2,}", ".+", re.escape(name))) for row in names for name in row.split(", ")]
+    """The patterns of keys that are left when nothing else is."""
+    return [re.compile(re.escape(key).replace("%s", ".+")) for key in keys.ALL.values() if key.stays]
 
 
 def let_time_pass(raw: Any) -> None:

@@ -31,10 +31,10 @@ from corelane.errors import Unavailable
 from corelane.log import configure_logging, get_logger
 from corelane.metrics import ApiMetrics
 from corelane.settings import Settings
-from corelane.storage import open_storage
 from corelane.store.api_keys import ApiKeyFinder
 from corelane.store.batches import BatchStore
 from corelane.store.deliveries.log import DeliveryLog
+from corelane.store.file_storage import open_storage
 from corelane.store.files import FileStore
 from corelane.store.fleet import Fleet
 from corelane.store.jobs.events import JobEvents

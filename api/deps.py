@@ -18,9 +18,9 @@ from corelane.domain.ids import is_job_id
 from corelane.errors import Forbidden, InvalidInput, NotFound
 from corelane.metrics import ApiMetrics
 from corelane.settings import Settings
-from corelane.storage import Storage
 from corelane.store.batches import BatchStore
 from corelane.store.deliveries.log import DeliveryLog
+from corelane.store.file_storage import Storage
 from corelane.store.files import FileStore
 from corelane.store.fleet import Fleet
 from corelane.store.jobs.events import JobEvents

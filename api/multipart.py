@@ -9,7 +9,7 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 
 from corelane.errors import InvalidInput, TooLarge
 from corelane.settings import Settings
-from corelane.storage import Storage, Writer
+from corelane.store.file_storage import Storage, Writer
 
 #: The file is gathered to this size before it is written, in bytes.
 WRITE_BYTES = 1024 * 1024

@@ -16,9 +16,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from corelane.errors import SetupError, StoreUnavailable, Unavailable
-from corelane.fault_injection import reach
 from corelane.log import get_logger
 from corelane.settings import Settings
+from corelane.settings.faults import reach
 from corelane.store.deliveries.sending import HOLD_S, LEASE_S, Attempt, Delivery, DeliveryStore
 from corelane.store.link.aio import AsyncLink
 from corelane.webhooks.post import post_event

@@ -16,6 +16,7 @@ from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from corelane.settings import rules
+from corelane.settings.faults import arm
 from corelane.settings.names import UnknownName, find_unknown
 
 SECRETS_DIR = Path("/run/secrets")
@@ -338,7 +339,7 @@ class Settings(BaseSettings):
     @cached_property
     def armed_faults(self) -> dict[str, float]:
         """Fault points by name, with their probabilities; empty but in chaos runs."""
-        return rules.arm(self.fault_points)
+        return arm(self.fault_points)
 
     @cached_property
     def files_root(self) -> Path:

@@ -5,7 +5,7 @@ setting takes, and an example.
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from ipaddress import ip_address, ip_network
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr, ValidationError
 from pydantic.fields import FieldInfo
+
+from corelane.settings.faults import arm
 
 #: Longest value shown, in characters.
 SHOWN_CHARS = 80
@@ -103,17 +105,6 @@ def check_hosts(hosts: tuple[str, ...]) -> tuple[str, ...]:
         if not HOST_NAME.fullmatch(host):
             ip_address(host.removeprefix("[").removesuffix("]"))  # raises ValueError if it is not an address either
     return hosts
-
-
-def arm(points: Iterable[str]) -> dict[str, float]:
-    """Return fault points with their probabilities, from texts such as ``submit.accepted:0.1``; raise ValueError."""
-    armed = {}
-    for text in points:
-        point, colon, chance = text.partition(":")
-        if not (point and colon and 0 <= float(chance or "nan") <= 1):
-            raise ValueError(f"{text!r} is not a fault point; write name:probability, as in submit.accepted:0.1")
-        armed[point] = float(chance)
-    return armed
 
 
 def check_points(points: tuple[str, ...]) -> tuple[str, ...]:

@@ -15,8 +15,8 @@ import orjson
 
 from corelane.domain.dispatch import Ref, cut_slices
 from corelane.errors import ItemsLost
-from corelane.fault_injection import reach
 from corelane.settings import Settings
+from corelane.settings.faults import reach
 from corelane.store import keys
 from corelane.store.jobs.payloads import encode_slice
 from corelane.store.link.blocking import Link

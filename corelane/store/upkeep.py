@@ -10,9 +10,9 @@ import redis.exceptions
 from corelane.domain.dispatch import Ref, return_refs
 from corelane.domain.jobs import failed_result
 from corelane.errors import WorkerLost
-from corelane.fault_injection import reach
 from corelane.log import get_logger
 from corelane.settings import Settings
+from corelane.settings.faults import reach
 from corelane.store import keys
 from corelane.store.fleet import FORGET_CORE_MS
 from corelane.store.jobs.owners import IDLE_S

@@ -17,7 +17,7 @@ from api.app import create_app
 from api.multipart import FormReader
 from corelane.errors import InvalidInput
 from corelane.settings import Settings
-from corelane.storage import Storage, open_storage
+from corelane.store.file_storage import Storage, open_storage
 
 LINES = b'{"custom_id": "a"}\n\n{"custom_id": "b"}'
 ALICE, BOB = {"Authorization": "Bearer alice"}, {"Authorization": "Bearer bob"}

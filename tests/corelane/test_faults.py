@@ -4,14 +4,10 @@ import sys
 
 import pytest
 
-from corelane.fault_injection import reach
 from corelane.settings import Settings
-from corelane.settings.rules import arm
+from corelane.settings.faults import arm, reach
 
-DIE = (
-    "from corelane.fault_injection import reach; from corelane.settings.rules import arm; "
-    "reach('a.b', arm({points!r})); print('lived')"
-)
+DIE = "from corelane.settings.faults import arm, reach; reach('a.b', arm({points!r})); print('lived')"
 
 
 def run(*points: str) -> subprocess.CompletedProcess[str]:

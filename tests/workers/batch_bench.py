@@ -8,9 +8,9 @@ import orjson
 
 from corelane.domain.batches import Batch, BatchRequest
 from corelane.domain.ids import new_id
-from corelane.storage import open_storage
 from corelane.store.batches import BatchRecord, BatchStore
 from corelane.store.feeding import Feeder
+from corelane.store.file_storage import open_storage
 from corelane.store.files import FileStore, file_fields
 from corelane.store.fleet import Fleet
 from corelane.store.jobs.store import JobStore

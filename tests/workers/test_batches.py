@@ -15,8 +15,8 @@ from corelane.domain.ids import new_id
 from corelane.domain.jobs import JobStatus, failed_result
 from corelane.domain.request_context import Origin
 from corelane.settings import Settings
-from corelane.storage import open_storage
 from corelane.store.batches import BatchWatch
+from corelane.store.file_storage import open_storage
 from tests.corelane.store_bench import answer_all, answered, claimed
 from tests.workers.batch_bench import BatchBench, line
 from workers.batches.context import Desk, TurnLost

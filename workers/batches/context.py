@@ -10,8 +10,8 @@ from pathlib import Path
 
 from corelane.errors import Unavailable
 from corelane.settings import Settings
-from corelane.storage import Storage
 from corelane.store.batches import BATCHER, BatchRecord, BatchStore, Group
+from corelane.store.file_storage import Storage
 from corelane.store.files import FileStore
 from corelane.store.fleet import Fleet
 from corelane.store.jobs.store import JobStore

@@ -17,7 +17,7 @@ from corelane.domain.batches import BatchError
 from corelane.domain.ids import new_job_id
 from corelane.domain.jobs import Options, Priority
 from corelane.errors import CorelaneError, NotCalibrated, NotReady, UnknownModel, VersionNotReady
-from corelane.fault_injection import reach
+from corelane.settings.faults import reach
 from corelane.store.batches import BatchRecord, Group
 from corelane.store.feeding import encode_line
 from corelane.store.fleet import require_outlook

@@ -13,9 +13,9 @@ from corelane.domain.batches import BatchError, BatchStatus, RequestCounts
 from corelane.domain.ids import new_id
 from corelane.domain.jobs import JobStatus
 from corelane.errors import Unavailable
-from corelane.fault_injection import reach
-from corelane.storage import Writer
+from corelane.settings.faults import reach
 from corelane.store.batches import BatchRecord, Group, NewFile
+from corelane.store.file_storage import Writer
 from corelane.store.files import file_fields
 from workers.batches.context import Desk
 

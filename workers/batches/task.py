@@ -16,8 +16,8 @@ from corelane.domain.jobs import JobStatus
 from corelane.errors import CorelaneError, NotFound, NotReady, StorageFailed, StoreUnavailable
 from corelane.log import get_logger
 from corelane.settings import Settings
-from corelane.storage import open_storage
 from corelane.store.batches import BatchRecord, BatchStore
+from corelane.store.file_storage import open_storage
 from corelane.store.files import FileStore
 from corelane.store.fleet import Fleet
 from corelane.store.jobs.store import JobStore
@@ -212,7 +212,7 @@ async def end(desk: Desk, record: BatchRecord, to: BatchStatus, errors: Sequence
 
 
 async def tell_end(desk: Desk, batch: str) -> None:
-    """All that is told of a batch's end, but what must be told exactly once: that belongs into the library's ``step_batch``."""
+    """Log a batch's end. What must be told exactly once belongs into the library's ``step_batch``."""
     record = await desk.batches.get(batch)
     if record is not None and record.counts is not None:
         counts = record.counts.model_dump()

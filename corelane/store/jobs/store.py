@@ -15,8 +15,8 @@ from corelane.domain.dispatch import PUBLIC, Ref, cut_slices
 from corelane.domain.jobs import Item, JobStatus, Options, Priority, Webhook
 from corelane.domain.request_context import NOWHERE, Origin
 from corelane.domain.size_limits import check_work
-from corelane.fault_injection import reach
 from corelane.settings import Settings
+from corelane.settings.faults import reach
 from corelane.store import keys
 from corelane.store.jobs.admission import Admission, Promise, look, make_promise, require_in_time, require_room
 from corelane.store.jobs.idempotency import Held, Holder, Once, by_name, find_holder

@@ -7,10 +7,21 @@ mapping costs one test of it.
 import os
 import random
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 #: Standard error; written to directly, as nothing buffered outlives the kill.
 STDERR = 2
+
+
+def arm(points: Iterable[str]) -> dict[str, float]:
+    """Return fault points with their probabilities, from texts such as ``submit.accepted:0.1``; raise ValueError."""
+    armed = {}
+    for text in points:
+        point, colon, chance = text.partition(":")
+        if not (point and colon and 0 <= float(chance or "nan") <= 1):
+            raise ValueError(f"{text!r} is not a fault point; write name:probability, as in submit.accepted:0.1")
+        armed[point] = float(chance)
+    return armed
 
 
 def reach(point: str, armed: Mapping[str, float]) -> None:

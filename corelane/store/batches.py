@@ -21,11 +21,9 @@ from corelane.domain.batches import (
     window_s,
 )
 from corelane.domain.request_context import NOWHERE, Origin
-from corelane.settings import Settings
 from corelane.store import keys
 from corelane.store.files import owned_ids
 from corelane.store.jobs.idempotency import Held, Holder, Once, find_holder
-from corelane.store.link.blocking import Link
 from corelane.store.link.lease import Lease
 from corelane.store.link.library import call
 from corelane.store.link.surface import CommonLink, flatten, texts
@@ -110,7 +108,9 @@ class BatchRecord:
             plan=values.get("plan"),
             lines=int(values["lines"]) if "lines" in values else None,
             bad=int(values.get("bad", 0)),
-            groups=tuple(Group(**(group | {"refused": _pair(group["refused"])})) for group in groups),
+            groups=tuple(
+                Group(**(group | {"refused": group["refused"] and tuple(group["refused"])})) for group in groups
+            ),
             counts=RequestCounts.model_validate_json(values["counts"]) if "counts" in values else None,
             errors=tuple(BatchError.model_validate(error) for error in orjson.loads(values.get("errors", "[]"))),
             output_file=values.get("output_file"),
@@ -265,17 +265,10 @@ class BatchStore:
         """Return the server's time."""
         return await self._link.now_ms()
 
-
-class BatchWatch:
-    """Tells the keeper whether batches or files need it."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._link = Link(settings.redis_url)
-
-    def has_work(self, name: str = "") -> bool:
+    async def has_work(self, name: str = "") -> bool:
         """Tell whether a batch is open, or files are to be forgotten or tidied, and no other keeper has the lease."""
-        now = self._link.now_ms()
-        batches, retiring, tidied, busy = self._link.many(
+        now = await self._link.now_ms()
+        batches, retiring, tidied, holder = await self._link.many(
             [
                 ("ZCARD", keys.BATCHING),
                 ("ZCOUNT", keys.RETIRING, "-inf", now),
@@ -283,11 +276,7 @@ class BatchWatch:
                 ("GET", BATCHER.key),
             ]
         )
-        return busy in (None, name.encode()) and bool(batches or retiring or not tidied)
-
-
-def _pair(refused: Any) -> tuple[str, str] | None:
-    return None if refused is None else (refused[0], refused[1])
+        return holder in (None, name.encode()) and bool(batches or retiring or not tidied)
 
 
 def _counted(record: BatchRecord, by_job: Mapping[str, Sequence[int]]) -> BatchRecord:

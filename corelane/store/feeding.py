@@ -18,6 +18,7 @@ from corelane.errors import ItemsLost
 from corelane.settings import Settings
 from corelane.settings.faults import reach
 from corelane.store import keys
+from corelane.store.dispatch import OPEN_STATUSES
 from corelane.store.jobs.payloads import encode_slice
 from corelane.store.link.blocking import Link
 from corelane.store.link.lease import Lease
@@ -32,8 +33,8 @@ FEEDER = Lease(keys.FEEDER, ttl_ms=5_000)
 #: A file that belongs to no job is kept for so long, in seconds: its job may be about to be submitted.
 STRAY_AGE_S = 3600
 
-FIELDS = ("status", "file", "fed", "fed_bytes", "fed_tokens", "total", "left", "owner", "priority", "succeeded")
-WINDOW_FIELDS = ("results_window", "dropped")
+TEXTS = ("status", "file", "owner")
+NUMBERS = ("fed", "fed_bytes", "fed_tokens", "total", "left", "priority", "succeeded", "dropped", "results_window")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,21 +44,22 @@ class Feed:
     job: str
     is_open: bool
     path: Path
+    owner: str
     fed: int
     fed_bytes: int
     fed_tokens: int
     total: int
     left: int
-    owner: str
     priority: int
     succeeded: int
-    results_window: int | None
     dropped: int
+    #: Results that may wait to be dropped; 0 for any number.
+    results_window: int
 
     @property
     def room_items(self) -> int:
         """Return how many items may be fed before the job's reader has to drop results."""
-        return self.total if self.results_window is None else self.results_window - (self.fed - self.dropped)
+        return self.results_window - (self.fed - self.dropped) if self.results_window else self.total
 
     @property
     def waiting_tokens(self) -> int:
@@ -155,27 +157,11 @@ class Feeder:
         return bool(reply == 1)
 
     def _read(self, job: str) -> Feed | None:
-        values = self._link("HMGET", keys.job(job), *FIELDS, *WINDOW_FIELDS)
-        if values[0] is None:
+        status, file, owner, *numbers = self._link("HMGET", keys.job(job), *TEXTS, *NUMBERS)
+        if status is None:
             return None
-        status, file, *counts, owner, priority, succeeded = (value.decode() for value in values[: len(FIELDS)])
-        fed, fed_bytes, fed_tokens, total, left = map(int, counts)
-        window, dropped = values[len(FIELDS) :]
-        return Feed(
-            job=job,
-            is_open=status in ("queued", "running"),
-            path=self._settings.files_root / file,
-            fed=fed,
-            fed_bytes=fed_bytes,
-            fed_tokens=fed_tokens,
-            total=total,
-            left=left,
-            owner=owner,
-            priority=int(priority),
-            succeeded=int(succeeded),
-            results_window=None if window is None else int(window),
-            dropped=int(dropped or 0),
-        )
+        path = self._settings.files_root / file.decode()
+        return Feed(job, status in OPEN_STATUSES, path, owner.decode(), *(int(number or 0) for number in numbers))
 
     def _let_go(self, job: str) -> None:
         """Feed a job no more.

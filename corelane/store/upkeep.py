@@ -150,21 +150,12 @@ class Upkeep:
 
 def lost_results(ref: Ref, payload: bytes | None) -> list[tuple[str, str]]:
     """Build the results of a slice whose attempts are used up, as pairs of an index and its stored results."""
-    ids = slice_ids(payload)
+    ids = dict(enumerate(slice_ids(payload), ref.first - ref.offset))
     error = WorkerLost(f"the worker died or was lost in each of {ref.attempt} attempts at this item")
     return [
-        (
-            str(ref.first + i),
-            orjson.dumps(
-                [failed_result(ref.first + i, _id_at(ids, ref.offset + i), error.code, error.detail)]
-            ).decode(),
-        )
-        for i in range(ref.count)
+        (str(index), orjson.dumps([failed_result(index, ids.get(index), error.code, error.detail)]).decode())
+        for index in range(ref.first, ref.first + ref.count)
     ]
-
-
-def _id_at(ids: Sequence[str | None], position: int) -> str | None:
-    return ids[position] if position < len(ids) else None
 
 
 def _parse_end(values: Sequence[bytes | None]) -> dict[str, str | int]:

@@ -82,11 +82,14 @@ def batching(settings: Settings, bell: str, outage: Outage) -> Loop:
     name = uuid4().hex
 
     def begin() -> Callable[[], object]:
-        from corelane.store.batches import BatchWatch
+        from corelane.store.batches import BatchStore
+        from corelane.store.link.blocking import Link
         from workers.batches.task import carry_on
 
-        watch = BatchWatch(settings)
-        return lambda: watch.has_work(name) and carry_on(settings, bell, loop.over.is_set, name)
+        link = Link(settings.redis_url)
+        return lambda: (
+            link.read(lambda read: BatchStore(read).has_work(name)) and carry_on(settings, bell, loop.over.is_set, name)
+        )
 
     loop = Loop("batches", begin, pause_s=settings.sweep_s, outage=outage, must_move=False)
     return loop

@@ -3,22 +3,23 @@
 ``%s`` stands for a name to fill in: ``keys.job(job)`` is ``cl:job:{JOB}``; the comments say what the names are. P is a
 priority (0, 1, 2). Times are Redis' own, in milliseconds, so the clocks of hosts do not matter.
 
-(stays): there even when nothing is to do. Other keys expire as their comments say, or go with the last work, core,
-delivery or owner they belong to; the keeper removes what nothing else does (``prune``). "As the job": results_ttl_s
-after it is final.
+A key that ``stays`` is there even when nothing is to do. Others expire as their comments say, or go with the last
+work, core, delivery or owner they belong to; the keeper removes what nothing else does (``prune``). "As the job" means
+results_ttl_s after it is final.
 """
 
 
 class RedisKey(str):
     """A key, or the pattern of one; ``kind`` is its Redis type."""
 
-    __slots__ = ("kind",)
+    __slots__ = ("kind", "stays")
     kind: str
+    stays: bool
 
-    def __new__(cls, pattern: str, kind: str) -> "RedisKey":
+    def __new__(cls, pattern: str, kind: str, *, stays: bool = False) -> "RedisKey":
         """Note the type beside the text."""
         key = super().__new__(cls, pattern)
-        key.kind = kind
+        key.kind, key.stays = kind, stays
         return key
 
     def __call__(self, *names: object) -> str:
@@ -26,7 +27,7 @@ class RedisKey(str):
         return self % names
 
 
-SCHEMA = RedisKey("cl:schema", "string")  # number of the data's format, see corelane.store.schema (stays)
+SCHEMA = RedisKey("cl:schema", "string", stays=True)  # number of the data's format, see corelane.store.schema
 
 # Jobs. The hash has status, version, counts, times, options, owner, promise, webhook, request id, traceparent, and how
 # far the job was fed, dropped and reported.
@@ -46,9 +47,9 @@ open_jobs = RedisKey("cl:open:%s", "set")  # P → jobs that are not final
 JOB_COUNTS = RedisKey("cl:jobs", "hash")  # version → its jobs that are not final
 EXPIRING = RedisKey("cl:expiring", "zset")  # open job → time it expires
 FEEDS = RedisKey("cl:feeds", "zset")  # job sent as lines, not fed to its end → time it was submitted
-ENDS = RedisKey("cl:events", "stream")  # one entry per job that became final; the last 10,000 (stays)
-LAST_END = RedisKey("cl:told", "string")  # the last of them that was logged and counted (stays)
-END_COUNTS = RedisKey("cl:ended", "hash")  # status → jobs that became final with it (stays)
+ENDS = RedisKey("cl:events", "stream", stays=True)  # one entry per job that became final; the last 10,000
+LAST_END = RedisKey("cl:told", "string", stays=True)  # the last of them that was logged and counted
+END_COUNTS = RedisKey("cl:ended", "hash", stays=True)  # status → jobs that became final with it
 DONE = RedisKey("cl:done", "channel")  # the id of each job that became final
 
 # Waiting work. A ref is the text that stands for a slice, see corelane.domain.dispatch. Tokens are estimates.
@@ -65,8 +66,8 @@ UNFED = RedisKey("cl:unfed", "hash")  # OWNER:P → tokens that still stand in f
 # Claims.
 claim = RedisKey("cl:claim:%s", "hash")  # lease → what the claim still holds: JOB:FIRST → ref
 LEASES = RedisKey("cl:leases", "zset")  # lease (CORE#FENCE) → deadline
-FENCE = RedisKey("cl:fence", "string")  # claims made (stays)
-BELLS = RedisKey("cl:seq", "string")  # bells rung (stays)
+FENCE = RedisKey("cl:fence", "string", stays=True)  # claims made
+BELLS = RedisKey("cl:seq", "string", stays=True)  # bells rung
 bell = RedisKey("cl:bell:%s", "string")  # core → absent: asleep; r: rung or busy, 30 s; l: its drain lingers, 5 s
 wake = RedisKey("cl:wake:%s", "list")  # core → wakes its lingering drain; 30 s
 HELD = RedisKey("cl:held", "hash")  # core → tokens it has claimed and not answered
@@ -80,13 +81,13 @@ CORES = RedisKey("cl:cores", "zset")  # core of the last hour → time of its la
 OUT_OF_SERVICE = RedisKey("cl:out_of_service", "set")  # cores that are broken and take no versions
 SPEEDS = RedisKey("cl:speeds", "hash")  # core → its speed in tokens/s: mean, low, high
 holders = RedisKey("cl:holders:%s", "zset")  # version → cores, by the time until which they surely hold it
-MODELS = RedisKey("cl:models", "hash")  # version → its summary, JSON (stays)
-ALIASES = RedisKey("cl:aliases", "hash")  # alias → version, or pairs of version and weight (stays)
-PINNED = RedisKey("cl:pinned", "set")  # aliases set through the API, which no worker moves (stays)
-NAMED = RedisKey("cl:named", "hash")  # alias → version that workers' settings mean by it (stays)
-PLACEMENTS = RedisKey("cl:placements", "hash")  # version → where it is wanted, JSON (stays)
-CLOSED = RedisKey("cl:closed", "hash")  # version that takes no more jobs → since when (stays)
-PLAN = RedisKey("cl:plan", "string")  # counter: changes of placements, which workers then read (stays)
+MODELS = RedisKey("cl:models", "hash", stays=True)  # version → its summary, JSON
+ALIASES = RedisKey("cl:aliases", "hash", stays=True)  # alias → version, or pairs of version and weight
+PINNED = RedisKey("cl:pinned", "set", stays=True)  # aliases set through the API, which no worker moves
+NAMED = RedisKey("cl:named", "hash", stays=True)  # alias → version that workers' settings mean by it
+PLACEMENTS = RedisKey("cl:placements", "hash", stays=True)  # version → where it is wanted, JSON
+CLOSED = RedisKey("cl:closed", "hash", stays=True)  # version that takes no more jobs → since when
+PLAN = RedisKey("cl:plan", "string", stays=True)  # counter: changes of placements, which workers then read
 loading = RedisKey("cl:loading:%s", "hash")  # core → VERSION#SINCE → loads begun and not ended; 600 s
 RESTARTING = RedisKey("cl:restarting", "string")  # the core whose process is being replaced, to free memory; 60 s
 loads = RedisKey("cl:loads:%s", "zset")  # host → cores that load while they serve, by the end of their turn; lease_s
@@ -104,7 +105,7 @@ FAILURES = RedisKey("cl:failures", "hash")  # host → failures in a row, while 
 CIRCUITS = RedisKey("cl:circuits", "zset")  # host that is left alone → until when
 WAKE_SENDERS = RedisKey("cl:wake:couriers", "list")  # wakes a sender of webhooks; 30 s
 DEAD = RedisKey("cl:dead", "zset")  # dead letter → time it was given up
-POSTED = RedisKey("cl:posted", "hash")  # outcome → attempts and deliveries that ended with it (stays)
+POSTED = RedisKey("cl:posted", "hash", stays=True)  # outcome → attempts and deliveries that ended with it
 
 # Files and batches. A file's content is in the storage of files. A batch's hash has owner, status, times, input, plan,
 # counts, files, request id, traceparent.
@@ -119,14 +120,14 @@ TIDIED = RedisKey("cl:tidied", "string")  # set while it is too early to look fo
 # Loops.
 FEEDER = RedisKey("cl:feeder", "string")  # who feeds; 5 s
 BATCHER = RedisKey("cl:batcher", "string")  # who carries batches on; 10 s
-FENCES = RedisKey("cl:fences", "hash")  # key of such a lease → number of holders it had (stays)
-ROUNDS = RedisKey("cl:rounds", "hash")  # loop → time it last ran (stays)
+FENCES = RedisKey("cl:fences", "hash", stays=True)  # key of such a lease → number of holders it had
+ROUNDS = RedisKey("cl:rounds", "hash", stays=True)  # loop → time it last ran
 PRUNED = RedisKey("cl:pruned", "string")  # set while it is too early to prune; 30 s
 
 # Callers.
-api_key = RedisKey("cl:key:%s", "hash")  # digest → id, name, owner, scopes, times (stays)
-API_KEYS = RedisKey("cl:keys", "hash")  # id → digest (stays)
-API_KEYS_CHANGED = RedisKey("cl:keys:changed", "string")  # counter of changes, which the API looks at (stays)
+api_key = RedisKey("cl:key:%s", "hash", stays=True)  # digest → id, name, owner, scopes, times
+API_KEYS = RedisKey("cl:keys", "hash", stays=True)  # id → digest
+API_KEYS_CHANGED = RedisKey("cl:keys:changed", "string", stays=True)  # counter of changes, which the API looks at
 OWNERS = RedisKey("cl:owners", "zset")  # owner, where keys are not checked → time of admission; an hour after its data
 RATES_PREFIX = "cl:rates"
 rates = RedisKey(f"{RATES_PREFIX}:%s", "string")  # requests in this window and the one before, by the `limits` library

@@ -1,11 +1,11 @@
-"""Every Redis key: its pattern, type, meaning and expiry. Python calls these, and the Lua library gets the same names.
+"""Every Redis key: pattern, type, meaning, expiry. Python calls these, and the Lua library gets the same names.
 
-``%s`` stands for a name to fill in: ``keys.job(job)`` is ``cl:job:{JOB}``. P is a priority (0, 1, 2). Times are Redis'
-own clock in milliseconds, so the clocks of hosts do not matter.
+``%s`` stands for a name to fill in: ``keys.job(job)`` is ``cl:job:{JOB}``; the comments say what the names are. P is a
+priority (0, 1, 2). Times are Redis' own, in milliseconds, so the clocks of hosts do not matter.
 
-A key that ``stays`` is there when there is nothing to do: counters, models and the decisions about them, API keys, the
-last events. All others expire as their comments say, or go with the last work, core, delivery or owner they belong to;
-the keeper removes what nothing else does (``prune``).
+A key that ``stays`` is there even when nothing is to do. Others expire as their comments say, or go with the last
+work, core, delivery or owner they belong to; the keeper removes what nothing else does (``prune``). "As the job" means
+results_ttl_s after it is final.
 """
 
 
@@ -13,7 +13,6 @@ class RedisKey(str):
     """A key, or the pattern of one; ``kind`` is its Redis type."""
 
     __slots__ = ("kind", "stays")
-
     kind: str
     stays: bool
 
@@ -28,181 +27,110 @@ class RedisKey(str):
         return self % names
 
 
-# The data: number of the format that all processes agree on, see corelane.store.schema.
-SCHEMA = RedisKey("cl:schema", "string", stays=True)
+SCHEMA = RedisKey("cl:schema", "string", stays=True)  # number of the data's format, see corelane.store.schema
 
-# Jobs.
-# Status, version, counts, times, options, owner, promise, webhook, request id, traceparent; how far it was fed, dropped
-# and reported. Expires results_ttl_s after it is final, as do all keys of the job that say "as the job".
-job = RedisKey("cl:job:{%s}", "hash")
-# Index of a slice's first item → its rows, one JSON text. 60 s until submitted; removed once answered, or as the job if
-# an item failed.
-payloads = RedisKey("cl:in:{%s}", "hash")
-# Number → a passage that items of the job share. As the job if an item was not answered.
-contexts = RedisKey("cl:contexts:{%s}", "hash")
-# Index of the first item → results, one JSON text. As the job, or until dropped.
-results = RedisKey("cl:out:{%s}", "hash")
-# Indexes of dropped results that were no success. As the job.
-dropped = RedisKey("cl:dropped:{%s}", "string")
-# The job's events, once there are others than beginning and end: the last 1,000 or so. As the job.
-job_events = RedisKey("cl:story:{%s}", "stream")
-# Owner → their jobs by id, which is by time; score 0.
-owner_jobs = RedisKey("cl:index:%s", "zset")
-# OWNER:JOB, with :file if it was sent as lines → time until which the final job is kept.
-KEEPING = RedisKey("cl:keeping", "zset")
-# Job → the owner of a job that is no longer kept. Expires after gone_ttl_s.
-gone = RedisKey("cl:gone:%s", "string")
-# Owner, digest of an Idempotency-Key → what it made, and the fingerprint of the request. idempotency_ttl_s.
-once = RedisKey("cl:once:%s:%s", "string")
-# Owner, name → the job of that name, and the fingerprint of its request. As the job.
-name = RedisKey("cl:name:%s:%s", "string")
-# Job → the job that retries it. As the retrying job.
-retry = RedisKey("cl:retry:{%s}", "string")
-# P → jobs that are not final.
-open_jobs = RedisKey("cl:open:%s", "set")
-# Version → its jobs that are not final.
-JOB_COUNTS = RedisKey("cl:jobs", "hash")
-# Open job → time it expires.
-EXPIRING = RedisKey("cl:expiring", "zset")
-# Job sent as lines that is not fed to its end → time it was submitted.
-FEEDS = RedisKey("cl:feeds", "zset")
-# One entry per job that became final; the last 10,000.
-ENDS = RedisKey("cl:events", "stream", stays=True)
-# The last of them that was logged and counted.
-LAST_END = RedisKey("cl:told", "string", stays=True)
-# Status → jobs that became final with it.
-END_COUNTS = RedisKey("cl:ended", "hash", stays=True)
-# The id of each job that became final.
-DONE = RedisKey("cl:done", "channel")
+# Jobs. The hash has status, version, counts, times, options, owner, promise, webhook, request id, traceparent, and how
+# far the job was fed, dropped and reported.
+job = RedisKey("cl:job:{%s}", "hash")  # as the job
+payloads = RedisKey("cl:in:{%s}", "hash")  # slice's first item → rows, JSON; 60 s, until answered, or as the job
+contexts = RedisKey("cl:contexts:{%s}", "hash")  # number → passage that items share; as the job if one was not answered
+results = RedisKey("cl:out:{%s}", "hash")  # slice's first item → results, JSON; as the job, or until dropped
+dropped = RedisKey("cl:dropped:{%s}", "string")  # bitmap: dropped results that were no success; as the job
+job_events = RedisKey("cl:story:{%s}", "stream")  # events between beginning and end, the last 1,000 or so; as the job
+owner_jobs = RedisKey("cl:index:%s", "zset")  # owner → jobs by id, which is by time; score 0
+KEEPING = RedisKey("cl:keeping", "zset")  # OWNER:JOB, with :file if sent as lines → time the final job is kept until
+gone = RedisKey("cl:gone:%s", "string")  # owner of a job that is no longer kept; gone_ttl_s
+once = RedisKey("cl:once:%s:%s", "string")  # owner, digest of Idempotency-Key → what it made; idempotency_ttl_s
+name = RedisKey("cl:name:%s:%s", "string")  # owner, name → the job of that name, and its fingerprint; as the job
+retry = RedisKey("cl:retry:{%s}", "string")  # the job that retries it; as that job
+open_jobs = RedisKey("cl:open:%s", "set")  # P → jobs that are not final
+JOB_COUNTS = RedisKey("cl:jobs", "hash")  # version → its jobs that are not final
+EXPIRING = RedisKey("cl:expiring", "zset")  # open job → time it expires
+FEEDS = RedisKey("cl:feeds", "zset")  # job sent as lines, not fed to its end → time it was submitted
+ENDS = RedisKey("cl:events", "stream", stays=True)  # one entry per job that became final; the last 10,000
+LAST_END = RedisKey("cl:told", "string", stays=True)  # the last of them that was logged and counted
+END_COUNTS = RedisKey("cl:ended", "hash", stays=True)  # status → jobs that became final with it
+DONE = RedisKey("cl:done", "channel")  # the id of each job that became final
 
-# Waiting work. A ref is the text that stands for a slice: see corelane.domain.dispatch.
-# Version, P, owner → refs of small jobs, oldest first.
-lane = RedisKey("cl:lane:%s:%s:%s", "list")
-# Job → refs of a larger job, oldest first.
-refs = RedisKey("cl:refs:{%s}", "list")
-# Version, P, owner → larger jobs that wait, by the tokens they were served; `-` is an eighth of those of small jobs.
-line = RedisKey("cl:line:%s:%s:%s", "zset")
-# Version → refs that a lost claim held: they go first, alone.
-returned = RedisKey("cl:returned:%s", "list")
-# P, owner → versions for which the owner has a lane; `+` and the version for a line.
-owner_lanes = RedisKey("cl:lanes:%s:%s", "set")
-# P → owners with waiting refs, by the tokens they were served.
-shares = RedisKey("cl:shares:%s", "zset")
-# Version → estimated tokens in its lanes.
-WAITING = RedisKey("cl:waiting", "hash")
-# OWNER:P → estimated tokens not yet answered; of jobs sent as lines those that still stand in files.
-OWED = RedisKey("cl:owed", "hash")
-UNFED = RedisKey("cl:unfed", "hash")
+# Waiting work. A ref is the text that stands for a slice, see corelane.domain.dispatch. Tokens are estimates.
+lane = RedisKey("cl:lane:%s:%s:%s", "list")  # version, P, owner → refs of small jobs, oldest first
+refs = RedisKey("cl:refs:{%s}", "list")  # refs of a larger job, oldest first
+line = RedisKey("cl:line:%s:%s:%s", "zset")  # version, P, owner → larger jobs by tokens served; `-`: small ones
+returned = RedisKey("cl:returned:%s", "list")  # version → refs that a lost claim held: they go first, alone
+owner_lanes = RedisKey("cl:lanes:%s:%s", "set")  # P, owner → versions of the owner's lanes; `+` and version of a line
+shares = RedisKey("cl:shares:%s", "zset")  # P → owners with waiting refs, by tokens served
+WAITING = RedisKey("cl:waiting", "hash")  # version → tokens in its lanes
+OWED = RedisKey("cl:owed", "hash")  # OWNER:P → tokens not yet answered
+UNFED = RedisKey("cl:unfed", "hash")  # OWNER:P → tokens that still stand in files
 
 # Claims.
-# Lease → what the claim still holds: JOB:FIRST → ref.
-claim = RedisKey("cl:claim:%s", "hash")
-# Lease (CORE#FENCE) → deadline.
-LEASES = RedisKey("cl:leases", "zset")
-# Claims made, bells rung.
-FENCE = RedisKey("cl:fence", "string", stays=True)
-BELLS = RedisKey("cl:seq", "string", stays=True)
-# Core → absent (asleep), r (rung or busy: 30 s), l (its drain lingers: 5 s).
-bell = RedisKey("cl:bell:%s", "string")
-# Core → wakes a lingering drain. Expires after 30 s.
-wake = RedisKey("cl:wake:%s", "list")
-# Core → estimated tokens it has claimed and not answered.
-HELD = RedisKey("cl:held", "hash")
-# Core → times it asked for work; every eighth begins at low priority. And when it last asked.
-TURNS = RedisKey("cl:turns", "hash")
-CLAIMED = RedisKey("cl:claimed", "hash")
-# Second → owner → estimated tokens answered in it. Expires after 60 s.
-rate = RedisKey("cl:rate:%s", "hash")
+claim = RedisKey("cl:claim:%s", "hash")  # lease → what the claim still holds: JOB:FIRST → ref
+LEASES = RedisKey("cl:leases", "zset")  # lease (CORE#FENCE) → deadline
+FENCE = RedisKey("cl:fence", "string", stays=True)  # claims made
+BELLS = RedisKey("cl:seq", "string", stays=True)  # bells rung
+bell = RedisKey("cl:bell:%s", "string")  # core → absent: asleep; r: rung or busy, 30 s; l: its drain lingers, 5 s
+wake = RedisKey("cl:wake:%s", "list")  # core → wakes its lingering drain; 30 s
+HELD = RedisKey("cl:held", "hash")  # core → tokens it has claimed and not answered
+TURNS = RedisKey("cl:turns", "hash")  # core → times it asked for work; every eighth begins at low priority
+CLAIMED = RedisKey("cl:claimed", "hash")  # core → time it last asked for work
+rate = RedisKey("cl:rate:%s", "hash")  # second → owner → tokens answered in it; 60 s
 
 # Cores and models.
-# Core → the heartbeat: state, pid, versions, busy ratio, work done. Expires after lease_s.
-core = RedisKey("cl:core:%s", "hash")
-# Every core of the last hour → time of its last heartbeat.
-CORES = RedisKey("cl:cores", "zset")
-# Cores that are broken and take no versions.
-OUT_OF_SERVICE = RedisKey("cl:out_of_service", "set")
-# Core → its speed in tokens/s: mean, low, high.
-SPEEDS = RedisKey("cl:speeds", "hash")
-# Version → cores, by the time until which they surely hold it.
-holders = RedisKey("cl:holders:%s", "zset")
-# Version → what it is, JSON.
-MODELS = RedisKey("cl:models", "hash", stays=True)
-# Alias → version, or pairs of version and weight.
-ALIASES = RedisKey("cl:aliases", "hash", stays=True)
-# Aliases set through the API, which no worker moves. And alias → the version that workers' settings mean by it.
-PINNED = RedisKey("cl:pinned", "set", stays=True)
-NAMED = RedisKey("cl:named", "hash", stays=True)
-# Version → where it is wanted, JSON.
-PLACEMENTS = RedisKey("cl:placements", "hash", stays=True)
-# Version that takes no more jobs → since when.
-CLOSED = RedisKey("cl:closed", "hash", stays=True)
-# Changes of placements: workers read them when it moves.
-PLAN = RedisKey("cl:plan", "string", stays=True)
-# Core → VERSION#SINCE → loads begun and not ended: a model that kills its process is not loaded again and again. 600 s.
-loading = RedisKey("cl:loading:%s", "hash")
-# The core whose process is being replaced, to free memory. Expires after 60 s.
-RESTARTING = RedisKey("cl:restarting", "string")
-# Host → cores that load a model while they serve, by the time their turn ends. Expires after lease_s.
-loads = RedisKey("cl:loads:%s", "zset")
-# Version wanted on a number of cores → cores where it did not load, by the time until which that holds. lease_s.
-failed = RedisKey("cl:failed:%s", "zset")
+core = RedisKey("cl:core:%s", "hash")  # the heartbeat: state, pid, versions, busy ratio, work done; lease_s
+CORES = RedisKey("cl:cores", "zset")  # core of the last hour → time of its last heartbeat
+OUT_OF_SERVICE = RedisKey("cl:out_of_service", "set")  # cores that are broken and take no versions
+SPEEDS = RedisKey("cl:speeds", "hash")  # core → its speed in tokens/s: mean, low, high
+holders = RedisKey("cl:holders:%s", "zset")  # version → cores, by the time until which they surely hold it
+MODELS = RedisKey("cl:models", "hash", stays=True)  # version → its summary, JSON
+ALIASES = RedisKey("cl:aliases", "hash", stays=True)  # alias → version, or pairs of version and weight
+PINNED = RedisKey("cl:pinned", "set", stays=True)  # aliases set through the API, which no worker moves
+NAMED = RedisKey("cl:named", "hash", stays=True)  # alias → version that workers' settings mean by it
+PLACEMENTS = RedisKey("cl:placements", "hash", stays=True)  # version → where it is wanted, JSON
+CLOSED = RedisKey("cl:closed", "hash", stays=True)  # version that takes no more jobs → since when
+PLAN = RedisKey("cl:plan", "string", stays=True)  # counter: changes of placements, which workers then read
+loading = RedisKey("cl:loading:%s", "hash")  # core → VERSION#SINCE → loads begun and not ended; 600 s
+RESTARTING = RedisKey("cl:restarting", "string")  # the core whose process is being replaced, to free memory; 60 s
+loads = RedisKey("cl:loads:%s", "zset")  # host → cores that load while they serve, by the end of their turn; lease_s
+failed = RedisKey("cl:failed:%s", "zset")  # version wanted on a number of cores → where it did not load; lease_s
 
-# Webhooks.
-# One event on its way: url, bytes or their ingredients, state, attempts. Expires after 3 days while pending,
-# results_ttl_s once done, dead_ttl_s once dead.
+# Webhooks. A delivery has url, bytes or their ingredients, state, attempts; it expires 3 days after its event,
+# results_ttl_s after it is done, dead_ttl_s after it was given up.
 delivery = RedisKey("cl:delivery:%s", "hash")
-# Delivery → its last fifty attempts, JSON. As the delivery.
-attempts = RedisKey("cl:tries:%s", "list")
-# Job or batch → its deliveries by the time of the event. As the first of them.
-deliveries = RedisKey("cl:deliveries:%s", "zset")
-# Host → its deliveries by the time of the next attempt; those under way by the time they are due again.
-due = RedisKey("cl:due:%s", "zset")
-flight = RedisKey("cl:flight:%s", "zset")
-# Host with deliveries → time at which one may be sent.
-DUE_HOSTS = RedisKey("cl:due", "zset")
-# Host → failures in a row, while anything waits for it; host that is left alone → until when.
-FAILURES = RedisKey("cl:failures", "hash")
-CIRCUITS = RedisKey("cl:circuits", "zset")
-# Wakes a sender of webhooks. Expires after 30 s.
-WAKE_SENDERS = RedisKey("cl:wake:couriers", "list")
-# Dead letters → time they were given up.
-DEAD = RedisKey("cl:dead", "zset")
-# Outcome → attempts and deliveries that ended with it.
-POSTED = RedisKey("cl:posted", "hash", stays=True)
+attempts = RedisKey("cl:tries:%s", "list")  # delivery → its last fifty attempts, JSON; as the delivery
+deliveries = RedisKey("cl:deliveries:%s", "zset")  # job or batch → deliveries by time of the event; as the first
+due = RedisKey("cl:due:%s", "zset")  # host → deliveries by time of the next attempt
+flight = RedisKey("cl:flight:%s", "zset")  # host → deliveries under way by the time they are due again
+DUE_HOSTS = RedisKey("cl:due", "zset")  # host → time at which one of its deliveries may be sent
+FAILURES = RedisKey("cl:failures", "hash")  # host → failures in a row, while anything waits for it
+CIRCUITS = RedisKey("cl:circuits", "zset")  # host that is left alone → until when
+WAKE_SENDERS = RedisKey("cl:wake:couriers", "list")  # wakes a sender of webhooks; 30 s
+DEAD = RedisKey("cl:dead", "zset")  # dead letter → time it was given up
+POSTED = RedisKey("cl:posted", "hash", stays=True)  # outcome → attempts and deliveries that ended with it
 
-# Files and batches.
-# Owner, purpose, name, bytes, times; the content is in the storage of files. Expires with the file.
-file = RedisKey("cl:file:{%s}", "hash")
-# Owner, status, times, input, plan, counts, files, request id, traceparent. Expires files_ttl_s after it is final.
-batch = RedisKey("cl:batch:{%s}", "hash")
-# Owner → ids of their files, of their batches.
-files = RedisKey("cl:files:%s", "zset")
-batches = RedisKey("cl:batches:%s", "zset")
-# Batch that is not final → time it was created.
-BATCHING = RedisKey("cl:batching", "zset")
-# File, or final batch → time it is forgotten.
-RETIRING = RedisKey("cl:retiring", "zset")
-# Set while it is too early to search the storage for stray files. Expires after a day.
-TIDIED = RedisKey("cl:tidied", "string")
+# Files and batches. A file's content is in the storage of files. A batch's hash has owner, status, times, input, plan,
+# counts, files, request id, traceparent.
+file = RedisKey("cl:file:{%s}", "hash")  # owner, purpose, name, bytes, times; as the file
+batch = RedisKey("cl:batch:{%s}", "hash")  # files_ttl_s after it is final
+files = RedisKey("cl:files:%s", "zset")  # owner → ids of files
+batches = RedisKey("cl:batches:%s", "zset")  # owner → ids of batches
+BATCHING = RedisKey("cl:batching", "zset")  # batch that is not final → time it was created
+RETIRING = RedisKey("cl:retiring", "zset")  # file, or final batch → time it is forgotten
+TIDIED = RedisKey("cl:tidied", "string")  # set while it is too early to look for stray files; a day
 
-# Loops: who feeds (5 s) and who carries batches on (10 s); key of each such lease → the number of holders it had; when
-# each loop last ran; and a mark that prune ran (30 s).
-FEEDER = RedisKey("cl:feeder", "string")
-BATCHER = RedisKey("cl:batcher", "string")
-FENCES = RedisKey("cl:fences", "hash", stays=True)
-ROUNDS = RedisKey("cl:rounds", "hash", stays=True)
-PRUNED = RedisKey("cl:pruned", "string")
+# Loops.
+FEEDER = RedisKey("cl:feeder", "string")  # who feeds; 5 s
+BATCHER = RedisKey("cl:batcher", "string")  # who carries batches on; 10 s
+FENCES = RedisKey("cl:fences", "hash", stays=True)  # key of such a lease → number of holders it had
+ROUNDS = RedisKey("cl:rounds", "hash", stays=True)  # loop → time it last ran
+PRUNED = RedisKey("cl:pruned", "string")  # set while it is too early to prune; 30 s
 
 # Callers.
-# Digest of an API key → id, name, owner, scopes, times. And id → digest; and a counter of changes, which the API reads.
-api_key = RedisKey("cl:key:%s", "hash", stays=True)
-API_KEYS = RedisKey("cl:keys", "hash", stays=True)
-API_KEYS_CHANGED = RedisKey("cl:keys:changed", "string", stays=True)
-# Where keys are not checked: owner that may keep something → time it was admitted; gone an hour after its last data.
-OWNERS = RedisKey("cl:owners", "zset")
-# Requests of an owner or address in this window and the one before, as the `limits` library keeps them.
+api_key = RedisKey("cl:key:%s", "hash", stays=True)  # digest → id, name, owner, scopes, times
+API_KEYS = RedisKey("cl:keys", "hash", stays=True)  # id → digest
+API_KEYS_CHANGED = RedisKey("cl:keys:changed", "string", stays=True)  # counter of changes, which the API looks at
+OWNERS = RedisKey("cl:owners", "zset")  # owner, where keys are not checked → time of admission; an hour after its data
 RATES_PREFIX = "cl:rates"
-rates = RedisKey(f"{RATES_PREFIX}:%s", "string")
+rates = RedisKey(f"{RATES_PREFIX}:%s", "string")  # requests in this window and the one before, by the `limits` library
 
 #: All of them by name.
 ALL: dict[str, RedisKey] = {name: key for name, key in globals().copy().items() if isinstance(key, RedisKey)}

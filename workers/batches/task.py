@@ -212,7 +212,7 @@ async def end(desk: Desk, record: BatchRecord, to: BatchStatus, errors: Sequence
 
 
 async def tell_end(desk: Desk, batch: str) -> None:
-    """Log a batch's end. What must be told exactly once belongs into the library's ``step_batch``."""
+    """Log a batch's end. What must be told exactly once belongs into the function ``step_batch`` of the library."""
     record = await desk.batches.get(batch)
     if record is not None and record.counts is not None:
         counts = record.counts.model_dump()

@@ -1,4 +1,4 @@
-"""The Lua library: every atomic step on the data, as functions that Redis keeps (FUNCTION LOAD) and links call (FCALL).
+"""The Lua library: every atomic step on the data, as functions that Redis keeps (FUNCTION LOAD) and runs (FCALL).
 
 The library's name carries a digest of its text, so processes of two versions run side by side, each with its own
 functions. Redis writes a library to its file and to replicas; where it is missing, as after a failover to an empty

@@ -20,6 +20,10 @@ local function unfed(job)
   return owner .. ':' .. priority, tonumber(tokens) - tonumber(fed)
 end
 
+local function keep_or_remove(key, is_kept, ttl)
+  if is_kept then call('EXPIRE', key, ttl) else call('UNLINK', key) end
+end
+
 -- Set how long a final job's data are kept: items and contexts only while a retry could ask for some of them again. Items
 -- in a file stay there; the feeder removes the file. The keeper clears up after the job (cl:keeping).
 -- → the seconds it is kept for
@@ -32,15 +36,10 @@ local function retain(job, status, ttl, now)
   call('EXPIRE', keys.results(job), ttl)
   call('EXPIRE', keys.dropped(job), ttl)
   if once then call('EXPIRE', once, ttl) end
-  local kept, gone = { keys.contexts(job) }, {}
-  if status == 'canceled' or status == 'expired' or not file then
-    kept[2] = keys.payloads(job)
-  else
-    gone[1] = keys.payloads(job)
-  end
-  if status == 'succeeded' and tonumber(failed) == 0 then kept, gone = {}, { keys.payloads(job), keys.contexts(job) } end
-  for _, each in ipairs(kept) do call('EXPIRE', each, ttl) end
-  for _, each in ipairs(gone) do call('UNLINK', each) end
+  local is_whole = status == 'succeeded' and tonumber(failed) == 0
+  local is_cut = status == 'canceled' or status == 'expired'
+  keep_or_remove(keys.contexts(job), not is_whole, ttl)
+  keep_or_remove(keys.payloads(job), not is_whole and (is_cut or not file), ttl)
   if file then call('ZADD', keys.FEEDS, now, job) end
   call('ZADD', keys.KEEPING, now + ttl * 1000, owner .. ':' .. job .. (file and ':file' or ''))
   return ttl

@@ -11,6 +11,7 @@ release say.
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import httpx2
@@ -48,6 +49,9 @@ SETTINGS = {
 
 #: All jobs of a test are answered well within this, in seconds.
 ANSWERED_S = 40
+
+#: A job that runs tells of its progress well within this, in seconds; streams send a sign of life every 15 s.
+SILENCE_S = 10
 
 
 @dataclass
@@ -93,13 +97,17 @@ def catch_at_work(fleet: TwoVersionFleet, worker: str, asker: Asker) -> tuple[As
                 if not asker.api.get(f"/v1/jobs/{job.id}").json()["finished_at"]:
                     return job, progress
                 fleet.thaw(worker)
-    pytest.fail(f"{worker} was never found with a claim\n{fleet.last_words()}", pytrace=False)
+    pytest.fail(f"{worker} was never found at work on {asker.jobs[-1]}\n{fleet.last_words()}", pytrace=False)
 
 
 def next_progress(api: httpx2.Client, job: AskedJob) -> Told | None:
-    """Wait for an event that tells of a job's progress; return None if the job ends without one."""
-    with api.stream("GET", f"/v1/jobs/{job.id}/events") as response:
+    """Wait for an event that tells of a job's progress; return None if the job ends, or stands still, without one."""
+    with (
+        suppress(httpx2.ReadTimeout),
+        api.stream("GET", f"/v1/jobs/{job.id}/events", timeout=SILENCE_S) as response,
+    ):
         return next((event for event in parse_blocks(response.iter_bytes()) if event.type == "job.progress"), None)
+    return None
 
 
 def expect_all_answered(route: str, fleet: TwoVersionFleet, askers: list[Asker], hooks: Hooks) -> None:

@@ -158,10 +158,11 @@ class _Wire(asyncio.Protocol):
         self.is_retired = True
         self.closed.set_result(None)
         self._may_write.set()
+        reason = f"{type(error).__name__}: {error}" if error else "Redis closed the connection"
         for call in self.calls:
             if not call.replied.done():
-                reason = error or "the connection was closed"
-                call.replied.set_exception(redis.exceptions.ConnectionError(f"{type(error).__name__}: {reason}"))
+                call.replied.set_exception(redis.exceptions.ConnectionError(reason))
+                call.replied.exception()  # A caller that was canceled a moment ago will not ask for it.
         self.calls.clear()
 
 

@@ -84,7 +84,7 @@ def test_a_keeper_drops_other_versions_which_come_back_if_they_are_still_used(
     assert libraries(raw) == {read_library().name}
     with monkeypatch.context() as patch:
         patch.setattr("corelane.store.link.library.read_library", lambda: former)
-        patch.setattr("corelane.store.link.blocking.read_library", lambda: former)
+        patch.setattr("corelane.store.link.surface.read_library", lambda: former)
         assert link.run("admit", model="nothing", owner="public")[0] == []
     assert libraries(raw) == {read_library().name, former.name}
 

@@ -11,11 +11,21 @@ import redis
 
 from corelane.errors import StoreUnavailable
 from corelane.settings import Settings
+from corelane.store.api_keys import ApiKeyFinder
+from corelane.store.batches import BatchStore
+from corelane.store.deliveries.log import DeliveryLog
+from corelane.store.files import FileStore
+from corelane.store.fleet import Fleet
+from corelane.store.jobs.events import BEGINNING, JobEvents
+from corelane.store.jobs.listing import EVERY
+from corelane.store.jobs.store import JobStore
 from corelane.store.link.aio import WRITE_BUFFER_BYTES, AsyncLink
 from corelane.store.link.blocking import Link
 from corelane.store.link.lease import Lease
 from corelane.store.link.surface import CommonLink
+from corelane.store.overdue import read_waits
 from tests.chaos.proxy import Network, Proxy
+from tests.corelane.store_bench import Bench, answer_all
 
 LEASE = Lease("cl:feeder", ttl_ms=5_000)
 
@@ -102,6 +112,32 @@ def test_a_reader_runs_on_either_link(settings: Settings, raw: redis.Redis) -> N
     raw.rpush("l", "a", "b")
     run(settings, compare)
     assert Link(settings.redis_url).read(read) == (b"a", 2, [], True)
+
+
+def test_readers_of_the_store_find_the_same_on_either_link(bench: Bench) -> None:
+    async def read(link: CommonLink) -> tuple[object, ...]:
+        store = JobStore(link, bench.settings, bench.bell)
+        record = await store.get(job)
+        assert record is not None
+        return (
+            record,
+            await store.results(record, 0, 10),
+            await store.page(record.owner, EVERY, None, 10),
+            await JobEvents(link).read(job, BEGINNING),
+            await Fleet(link).models(),
+            await DeliveryLog(link).counts(),
+            await FileStore(link).page(record.owner, None, 10, "asc", None),
+            await BatchStore(link).has_work(),
+            await ApiKeyFinder(link).any_active(),
+            await read_waits(link),
+        )
+
+    core = bench.core("a/0")
+    job = bench.submit(3)
+    answer_all(core)
+    found = bench.with_link(read)
+    assert Link(bench.settings.redis_url).read(read) == found
+    assert len(found[1]) == 3  # type: ignore[arg-type]
 
 
 def test_a_reader_that_waits_for_something_else_is_an_error_on_the_blocking_link(settings: Settings) -> None:

@@ -24,7 +24,7 @@ FIRST_S, LATER_S = 2.0, 5.0
 def answer(client: "Client", question: str, passage: str, parts: "JobParts", console: Console) -> Result:
     """Ask one question and return its result, telling on ``console`` what it waits for."""
     from corelane.client import AWAY
-    from corelane.client.transport import new_key
+    from corelane.client.endpoints import new_key
 
     key, items = new_key(), [{"question": question, "context": passage}]
     job: Job | None = None

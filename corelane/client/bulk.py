@@ -1,6 +1,6 @@
 """Any number of items through the client: cut into jobs of bounded size, a few under way at a time, results in order.
 
-Memory stays flat: only what is under way is held. Nothing is kept between calls. A run that has a name can be gone on
+Memory stays flat: only what is under way is held. Nothing is kept between endpoints. A run that has a name can be gone on
 with after an interruption: the same items, cut in the same places, are the same jobs to the service, which has their
 results or goes on with them, and answers none of them twice.
 """

@@ -38,6 +38,8 @@ ARGUMENTS: dict[str, Any] = {
     "input_file_id": "file_1",
     "items": [],
     "job_id": "job_1",
+    "head": {"model": "m"},
+    "idempotency_key": "k",
     "key": "k",
     "lazy": True,
     "limit": 1,

@@ -9,22 +9,12 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from corelane.cli.errors import exit_on_error
+from corelane.cli.commands import command
 from corelane.cli.following import answer, check
-from corelane.cli.options import (
-    AlwaysOption,
-    MaxTokensOption,
-    OffsetsOption,
-    PrecisionOption,
-    PriorityOption,
-    StrideOption,
-    ThresholdOption,
-    TopKOption,
-    answer_options,
-)
-from corelane.cli.output import plain, print_line
+from corelane.cli.options import AnswerOptions, PriorityOption
+from corelane.cli.output import error_console, plain, print_line
 from corelane.cli.service import JsonOption, KeyOption, ModelOption, UrlOption, connect
-from corelane.cli.waiting import Waiting
+from corelane.cli.waiting import WaitNotice
 from corelane.domain.jobs import Answer, Priority, Result
 from corelane.errors import InvalidInput
 
@@ -34,58 +24,42 @@ if TYPE_CHECKING:
 #: Characters shown on each side of an answer.
 SURROUNDINGS_CHARS = 160
 
-#: A context that looks like this is the name of a file that is not there, not a passage: one word in ASCII, or a path.
+#: A context of this form names a missing file and is not a passage: one word in ASCII, or a path.
 FILE_NAME = re.compile(r"[!-~]{1,255}|[^\n]{0,250}/[^\n]{0,250}\.[A-Za-z][A-Za-z0-9]{0,5}")
 
 ANSWER_STYLE = "bold black on green"
 
 
+@command
 def ask(
     question: Annotated[str, typer.Argument(help="The question.")],
     context: Annotated[
         str, typer.Option("--context", "-c", help="The passage: a file, the text itself, or - (stdin).")
     ],
+    options: AnswerOptions,
     url: UrlOption = None,
     model: ModelOption = "default",
     api_key: KeyOption = None,
     priority: PriorityOption = Priority.NORMAL,
-    top_k: TopKOption = None,
-    max_answer_tokens: MaxTokensOption = None,
-    doc_stride: StrideOption = None,
-    threshold: ThresholdOption = None,
-    min_precision: PrecisionOption = None,
-    offsets: OffsetsOption = None,
-    always_answer: AlwaysOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Ask one question about a passage. Ctrl-C cancels it."""
-    errors = Console(stderr=True, highlight=False, soft_wrap=True)
-    with exit_on_error(), connect(url, api_key, max_retries=2, waiting=Waiting(errors)) as client:
-        options = answer_options(
-            top_k=top_k,
-            max_answer_tokens=max_answer_tokens,
-            doc_stride=doc_stride,
-            threshold=threshold,
-            min_precision=min_precision,
-            offsets=offsets,
-            always_answer=always_answer,
-        )
-        if not question.strip():
-            raise InvalidInput('the question is empty; ask one, as in: corelane ask "Who signed it?" --context FILE')
-        passage = read_context(context)
-        if not passage.strip():
-            raise InvalidInput("the passage is empty; name a file that holds it, or give its text")
-        parts: JobParts = {
-            "model": model,
-            "options": options,
-            "priority": None if priority is Priority.NORMAL else priority,
-        }
+    if not question.strip():
+        raise InvalidInput('the question is empty; ask one, as in: corelane ask "Who signed it?" --context FILE')
+    passage = read_context(context)
+    if not passage.strip():
+        raise InvalidInput("the passage is empty; name a file that holds it, or give its text")
+    parts: JobParts = {"model": model, "options": options}
+    if priority is not Priority.NORMAL:
+        parts["priority"] = priority
+    errors = error_console()
+    with connect(url, api_key, max_retries=2, on_wait=WaitNotice(errors)) as client:
         result = answer(client, question, passage, parts, errors)
-        if as_json:
-            print_line(result)
-        check(result)
-        if not as_json:
-            Console(highlight=False).print(render(result, passage))
+    if as_json:
+        print_line(result)
+    check(result)
+    if not as_json:
+        Console(highlight=False).print(render(result, passage))
 
 
 def read_context(given: str) -> str:
@@ -107,7 +81,7 @@ def read_context(given: str) -> str:
 
 
 def is_there(given: str) -> bool:
-    """Whether there is such a file or folder; a passage is often too long to be the name of one."""
+    """Return whether there is such a file or folder; a passage is often too long for a file's name."""
     try:
         return Path(given).exists()
     except OSError:
@@ -115,7 +89,7 @@ def is_there(given: str) -> bool:
 
 
 def render(result: Result, context: str) -> Text:
-    """The result for a reader: the answer, how sure, where, and the text around it."""
+    """Return the result for readers: the answer, its score and offsets, and the text around it."""
     if result.answer is None:
         sure = "" if result.no_answer_score is None else f" (score {result.no_answer_score:.3f})"
         return Text.assemble(("no answer", "bold yellow"), (f" in this context{sure}", "dim"))
@@ -124,7 +98,7 @@ def render(result: Result, context: str) -> Text:
 
 
 def render_answer(answer: Answer, context: str) -> Text:
-    """One answer and its surroundings, highlighted."""
+    """Return one answer and its surroundings, highlighted."""
     before, after = surroundings(context, answer.start, answer.end)
     return Text.assemble(
         (plain(answer.text), "bold green"),
@@ -136,13 +110,13 @@ def render_answer(answer: Answer, context: str) -> Text:
 
 
 def in_units(answer: Answer) -> str:
-    """Return the offsets in further units, where they were asked for."""
+    """Return the offsets in other units, if they were asked for."""
     given = {} if answer.offsets is None else answer.offsets.model_dump(exclude_none=True)
     return "".join(f" · {unit} {start}–{end}" for unit, (start, end) in given.items())
 
 
 def surroundings(context: str, start: int, end: int, width: int = SURROUNDINGS_CHARS) -> tuple[str, str]:
-    """Up to ``width`` characters before and after a span, cut between words where there are any, with an ellipsis."""
+    """Return up to ``width`` characters before and after a span, cut between words if possible, with an ellipsis."""
     before, after = context[max(0, start - width) : start], context[end : end + width]
     if start > width:
         before = "…" + (before.partition(" ")[2] or before)

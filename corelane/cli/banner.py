@@ -1,4 +1,4 @@
-"""What `corelane serve` says once it is ready: where everything is, and a command to try that works as it stands."""
+"""The page of `corelane serve` once it is ready: where everything is, and a command to try that works as it stands."""
 
 import shlex
 import shutil
@@ -7,82 +7,43 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from corelane.cli.addresses import http_url
+from corelane.cli.voice import ReadyPage
 from corelane.cli.webhook_secret import kept_secret
+from corelane.domain.addresses import local_url
 from corelane.settings import Settings
 from corelane.settings.rules import without_password
 
 
-def banner(settings: Settings, password: str, *, has_flower: bool) -> str:
-    """The addresses, with rich's markup, for people."""
+def ready_page(settings: Settings, password: str, *, has_flower: bool) -> ReadyPage:
+    """Return the addresses and commands, with rich's markup for people; a password that was set is not repeated."""
+    api, redis = local_url(settings.host, settings.port), without_password(settings.redis_url)
+    key = " --api-key clk_…" if settings.requires_keys else ""
+    first = f'{own_command()} ask "Who wrote it?" --context "Ada wrote it." --url {api}{key}'
+    facts = {"cores": settings.cores, "model": settings.model, "redis": redis, "api": api, "try": first}
     cores = f"{settings.cores} core{'s' if settings.cores != 1 else ''}"
-    api = http_url(settings.host, settings.port)
     lines = [f"[bold green]ready[/]: {cores}, {escape(settings.model)}", "", f"API      {api}", f"Docs     {api}/docs"]
     if has_flower:
+        flower = local_url(settings.flower_host, settings.flower_port)
         user = f"user [bold]{escape(settings.flower_user)}[/], password [bold]{escape(password)}[/]"
-        lines.append(f"Flower   {flower_url(settings)}   {user}")
-    lines.append(f"Redis    {without_password(settings.redis_url)}")
-    lines.append(f"Webhooks {webhooks_line(settings)}")
-    return "\n".join([*lines, "", "Stop     Ctrl-C"])
-
-
-def facts(settings: Settings, password: str, *, has_flower: bool) -> dict[str, object]:
-    """The same for programs; a password that was set is not repeated."""
-    found: dict[str, object] = {
-        "cores": settings.cores,
-        "model": settings.model,
-        "redis": without_password(settings.redis_url),
-        "api": http_url(settings.host, settings.port),
-        "try": try_command(settings),
-    }
-    if has_flower:
-        found |= {"flower": flower_url(settings), "flower_user": settings.flower_user}
+        lines.append(f"Flower   {flower}   {user}")
+        facts |= {"flower": flower, "flower_user": settings.flower_user}
         if settings.flower_password is None:
-            found["flower_password"] = password
-    if secret_is_kept(settings):
-        found["webhook_secret"] = secret_command(settings)
-    return found
-
-
-def webhooks_line(settings: Settings) -> str:
-    """Whether webhooks are signed, and with what."""
+            facts["flower_password"] = password
+    below = f"Try      {first}"
+    signed = "signed with CORELANE_WEBHOOK_SECRET"
     if settings.webhook_secret is None:
-        return "refused: set CORELANE_WEBHOOK_SECRET"
-    return "signed with the secret made here" if secret_is_kept(settings) else "signed with CORELANE_WEBHOOK_SECRET"
-
-
-def commands(settings: Settings) -> str:
-    """Commands to copy, each a line that is never cut."""
-    lines = [f"Try      {try_command(settings)}"]
-    if secret_is_kept(settings):
-        lines.append(f"Secret   {secret_command(settings)}")
-    return "\n".join(lines)
-
-
-def secret_is_kept(settings: Settings) -> bool:
-    """Whether webhooks are signed with the secret in the data folder."""
-    return settings.webhook_secret is not None and settings.webhook_secret == kept_secret(settings.data_dir)
-
-
-def secret_command(settings: Settings) -> str:
-    """What shows the secret that was made."""
-    return f"{own_command()} webhooks secret --data {shlex.quote(str(settings.data_dir))}"
-
-
-def try_command(settings: Settings) -> str:
-    """A first question."""
-    key = " --api-key clk_…" if settings.requires_keys else ""
-    url = http_url(settings.host, settings.port)
-    return f'{own_command()} ask "Who wrote it?" --context "Ada wrote it." --url {url}{key}'
-
-
-def flower_url(settings: Settings) -> str:
-    """Where Flower is found from this machine."""
-    return http_url(settings.flower_host, settings.flower_port)
+        signed = "refused: set CORELANE_WEBHOOK_SECRET"
+    elif settings.webhook_secret == kept_secret(settings.data_dir):
+        signed = "signed with the secret made here"
+        show = f"{own_command()} webhooks secret --data {shlex.quote(str(settings.data_dir))}"
+        facts["webhook_secret"] = show
+        below += f"\nSecret   {show}"
+    panel = "\n".join([*lines, f"Redis    {redis}", f"Webhooks {signed}", "", "Stop     Ctrl-C"])
+    return ReadyPage(panel, below, facts)
 
 
 def own_command() -> str:
-    """How this command is called from any shell here: by its name only where that finds it."""
+    """Return this command as any shell here can call it: by its name only where that finds it."""
     own = Path(sys.argv[0]).absolute()
     found = shutil.which("corelane")
     if found and (Path(found).resolve() == own.resolve() or Path(found).parent == Path(sys.executable).parent):

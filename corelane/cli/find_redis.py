@@ -1,6 +1,6 @@
 """Which Redis the operator's commands work on: the one named, else that of the `corelane serve` on the data folder.
 
-Without either it is the default address, where anybody's Redis may listen.
+Without either it is the default address, where any other Redis may listen.
 """
 
 import fcntl
@@ -17,28 +17,28 @@ from corelane.settings.rules import without_password
 if TYPE_CHECKING:
     from corelane.store.link.blocking import Link
 
-#: What a running `corelane serve` holds, and where it says what it runs.
+#: The lock that a running `corelane serve` holds, and the file in which it names its parts.
 LOCK, PARTS = "serve.lock", "parts.json"
 
-#: Keys of which a Corelane's Redis has one: cores that lived there, models, placements, API keys.
+#: Keys of which a Corelane's Redis has at least one: cores, models, placements, API keys.
 TRACES = ("cl:cores", "cl:models", "cl:plan", "cl:keys")
 
 
 @dataclass(frozen=True, slots=True)
 class FoundRedis:
-    """A Redis, whether the operator chose it, and a connection to it."""
+    """A Redis, whether the operator named it, and a connection to it."""
 
     url: str
     is_named: bool
     link: "Link"
 
     def is_corelane(self) -> bool:
-        """Whether a Corelane has used it."""
+        """Return whether a Corelane has used it."""
         return bool(self.link("EXISTS", *TRACES))
 
 
 def find_redis(redis: str | None, data: Path | None) -> FoundRedis:
-    """Return the Redis that a command works on; raises SetupError where it is known only without its password."""
+    """Return the Redis that a command works on; raise SetupError where its URL is known only without the password."""
     require("api", "redis")
     from corelane.store.link.blocking import Link
 
@@ -53,7 +53,7 @@ def find_redis(redis: str | None, data: Path | None) -> FoundRedis:
 
 
 def running_redis(folder: Path) -> str | None:
-    """Return the Redis of the `corelane serve` that runs on this data folder; None if none runs, or it does not say."""
+    """Return the Redis of the `corelane serve` that runs on this data folder; None if none runs or it names none."""
     try:
         with (folder / LOCK).open() as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)

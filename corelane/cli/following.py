@@ -1,7 +1,7 @@
-"""One question from the command line to its answer: what it waits for is told, and Ctrl-C cancels it.
+"""One question from the command line to its answer: shows why it waits, and Ctrl-C cancels it.
 
-A question that is answered at once takes one request. One that waits for a version that no core holds says so; one
-whose long passage is being read says how far that is.
+A question that is answered at once takes one request. While it waits for a version that no core holds, the reason is
+shown; while a long passage is read, the progress.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ FIRST_S, LATER_S = 2.0, 5.0
 
 
 def answer(client: "Client", question: str, passage: str, parts: "JobParts", console: Console) -> Result:
-    """Ask one question and return its result, telling on ``console`` what it waits for."""
+    """Ask one question and return its result; show on ``console`` what it waits for."""
     from corelane.client import AWAY
     from corelane.client.endpoints import new_key
 
@@ -35,24 +35,25 @@ def answer(client: "Client", question: str, passage: str, parts: "JobParts", con
             return result_of(client, job)
     except KeyboardInterrupt:
         with suppress(CorelaneError):
-            # The request that was interrupted may have been taken in: its key brings the same job back.
+            # The service may have accepted the interrupted request: its key brings the same job back.
             give_up(client, job or client.submit(items, idempotency_key=key, **parts), console)
         raise
     except (ServiceUnreachable, ServiceError) as error:
         if job is None or (isinstance(error, ServiceError) and error.status not in AWAY):
             raise
-        where = f"the question is {job.id}; `corelane jobs results {job.id}` brings its answer once the service is back"
+        where = (
+            f"the question is {job.id}; `corelane jobs results {job.id}` fetches its answer once the service is back"
+        )
         raise ServiceUnreachable(f"{error.detail}; {where}") from None
 
 
 def follow(client: "Client", job: Job, console: Console, show: Callable[[str], None]) -> Job:
     """Return the job once it is final."""
-    told = ""
+    reason = ""
     while job.status is JobStatus.QUEUED:
-        if job.waiting_for and job.waiting_for != told:
-            told = job.waiting_for
-            line = f"{told}; {job.id} waits, `corelane cores` says how the cores are"
-            console.print(line, style="yellow", markup=False)
+        if job.waiting_for and job.waiting_for != reason:
+            reason = job.waiting_for
+            console.print(f"{reason}; {job.id} waits, `corelane cores` shows the cores' states", style="yellow")
         show(f"{job.id} is queued …")
         job = client.get(job.id, LATER_S)
     if job.status.is_final:
@@ -72,7 +73,7 @@ def result_of(client: "Client", job: Job) -> Result:
 
 
 def check(result: Result) -> None:
-    """Raise ServiceError if the question was not answered: it failed, or somebody ended its job."""
+    """Raise ServiceError if the question was not answered: it failed, or its job was canceled or expired."""
     if result.error is not None:
         raise ServiceError(result.error.detail, status=200, problem_code=result.error.code)
     if result.status is not JobStatus.SUCCEEDED:
@@ -80,10 +81,10 @@ def check(result: Result) -> None:
 
 
 def give_up(client: "Client", job: Job, console: Console) -> None:
-    """Cancel a job that nobody waits for any more, or say how."""
+    """Cancel a job that nobody waits for any more, or say how to."""
     try:
         client.cancel(job.id)
     except CorelaneError:
-        console.print(f"{job.id} goes on; `corelane jobs cancel {job.id}` ends it")
+        console.print(f"{job.id} is still open; `corelane jobs cancel {job.id}` cancels it")
         return
     console.print(f"{job.id} is canceled")

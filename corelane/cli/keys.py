@@ -1,20 +1,19 @@
-"""``corelane keys``: make, list and revoke API keys. Talks to Redis itself, as only the operator can.
+"""``corelane keys``: make, list and revoke API keys, in Redis itself, as only the operator can.
 
 A running service notices within two seconds.
 """
 
 import json
 import time
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
-from corelane.cli.errors import exit_on_error
+from corelane.cli.commands import Made, command
 from corelane.cli.find_redis import FoundRedis, find_redis
 from corelane.cli.folders import DataOption
-from corelane.cli.output import make_table, print_table
+from corelane.cli.output import error_console, make_table, print_table
 from corelane.cli.service import JsonOption
 from corelane.domain.api_keys import KEY_FORM, OWNER_FORM, Key, Scope, key_digest, scope_names
 from corelane.domain.ids import is_id, iso_time
@@ -37,8 +36,29 @@ RedisOption = Annotated[
 keys = typer.Typer(help="API keys: make, list, revoke. Works on the service's Redis.", no_args_is_help=True)
 
 
+@dataclass(frozen=True, slots=True)
+class OpenedKeys:
+    """The keys of a service, and the Redis that holds them."""
+
+    redis: FoundRedis
+    store: "KeyStore"
+
+
+def open_keys(redis: RedisOption = None, data: DataOption = None) -> OpenedKeys:
+    """Return the keys in the Redis that was named, or that of the service on the data folder."""
+    found = find_redis(redis, data)
+    from corelane.store.api_keys import KeyStore
+
+    return OpenedKeys(found, KeyStore(found.link))
+
+
+ServiceKeys = Annotated[OpenedKeys, Made(open_keys)]
+
+
 @keys.command()
+@command
 def create(
+    opened: ServiceKeys,
     name: Annotated[str, typer.Option(help="Whose key, or what for; shown by `list`.")],
     scope: Annotated[
         list[Scope] | None, typer.Option(help="What it allows, once for each; submit and read if not given.")
@@ -47,38 +67,35 @@ def create(
         str | None, typer.Option(help="Whose jobs it sees: keys of one owner see the same. A new owner if not given.")
     ] = None,
     expires_in_days: Annotated[float | None, typer.Option(min=0.0001, max=36_500, help="Days it can be used.")] = None,
-    redis: RedisOption = None,
-    data: DataOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a key and print it, this once: only its digest is kept. The key alone goes to standard output."""
-    with exit_on_error():
-        check_name(name)
-        check_owner(owner)
-        expires_ms = None if expires_in_days is None else int(time.time() * 1000 + expires_in_days * DAY_MS)
-        found, store = _open(redis, data)
-        check_is_corelane(found)
-        key, secret = store.create(name, scope or [Scope.SUBMIT, Scope.READ], owner, expires_ms)
+    """Make a key and print it, once: only its digest is kept. The key alone goes to standard output."""
+    if not 1 <= len(name) <= NAME_CHARS or not name.isprintable():
+        raise InvalidInput(f"--name takes 1 to {NAME_CHARS} printable characters")
+    if owner is not None and not OWNER_FORM.fullmatch(owner):
+        raise InvalidInput("--owner takes 1 to 64 letters, digits, `.`, `_` and `-`")
+    expires_ms = None if expires_in_days is None else int(time.time() * 1000 + expires_in_days * DAY_MS)
+    check_is_corelane(opened.redis)
+    key, secret = opened.store.create(name, scope or [Scope.SUBMIT, Scope.READ], owner, expires_ms)
     if as_json:
         _print_json(describe(key) | {"key": secret})
         return
     until = "" if key.expires_ms is None else f", until {iso_time(key.expires_ms)}"
     about = f"{key.id}, {key.name}: {' and '.join(scope_names(key.scopes))}, owner {key.owner}{until}"
-    _note(f"{about}\nStore it now, it is not shown again:")
+    error_console().print(f"{about}\nStore it now, it is not shown again:")
     typer.echo(secret)
 
 
 @keys.command("list")
+@command
 def list_keys(
-    redis: RedisOption = None,
-    data: DataOption = None,
-    show_all: Annotated[bool, typer.Option("--all", help="Those revoked and expired too.")] = False,
+    opened: ServiceKeys,
+    show_all: Annotated[bool, typer.Option("--all", help="Revoked and expired keys too.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the keys: ids, names, owners, scopes, and when each was last used. Not the keys: nobody has them."""
-    with exit_on_error():
-        now_ms = time.time() * 1000
-        found = [key for key in _open(redis, data)[1].list() if show_all or key.state(now_ms) == "active"]
+    """Show the ids, names, owners, scopes and last uses of the keys; the keys themselves are stored nowhere."""
+    now_ms = time.time() * 1000
+    found = [key for key in opened.store.list() if show_all or key.state(now_ms) == "active"]
     if as_json:
         _print_json([describe(key) for key in found])
         return
@@ -94,18 +111,16 @@ def list_keys(
 
 
 @keys.command()
+@command
 def revoke(
+    opened: ServiceKeys,
     key_id: Annotated[str, typer.Argument(metavar="ID", help="A key's id, key_…; or the key itself, if it leaked.")],
-    redis: RedisOption = None,
-    data: DataOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Have a key refused from now on, for good. Jobs it brought go on, and stay with their owner."""
-    with exit_on_error():
-        _, store = _open(redis, data)
-        key = store.revoke(find_id(store, key_id))
-        if key is None:
-            raise NotFound(f"there is no key {key_id[:64]!r}; `corelane keys list --all` shows them")
+    """Have a key refused from now on, for good. Jobs it submitted continue, and stay with their owner."""
+    key = opened.store.revoke(find_id(opened.store, key_id))
+    if key is None:
+        raise NotFound(f"there is no key {key_id[:64]!r}; `corelane keys list --all` shows them")
     if as_json:
         _print_json(describe(key))
     else:
@@ -113,7 +128,7 @@ def revoke(
 
 
 def find_id(store: "KeyStore", text: str) -> str:
-    """The id of a key given by its id or as itself; raises InvalidInput for anything else."""
+    """Return the id of a key that is given by its id or as itself; raise InvalidInput for anything else."""
     if is_id("key", text):
         return text
     if not KEY_FORM.fullmatch(text):
@@ -121,20 +136,8 @@ def find_id(store: "KeyStore", text: str) -> str:
     return store.id_of(key_digest(text)) or "of this secret"
 
 
-def check_name(name: str) -> None:
-    """Refuse a name that could not be shown in a list; raises InvalidInput."""
-    if not 1 <= len(name) <= NAME_CHARS or not name.isprintable():
-        raise InvalidInput(f"--name takes 1 to {NAME_CHARS} printable characters")
-
-
-def check_owner(owner: str | None) -> None:
-    """Refuse an owner that could not stand in the store's keys; raises InvalidInput."""
-    if owner is not None and not OWNER_FORM.fullmatch(owner):
-        raise InvalidInput("--owner takes 1 to 64 letters, digits, `.`, `_` and `-`")
-
-
 def describe(key: Key) -> dict[str, Any]:
-    """A key as JSON."""
+    """Return a key as plain data."""
     return {
         "id": key.id,
         "name": key.name,
@@ -148,25 +151,14 @@ def describe(key: Key) -> dict[str, Any]:
     }
 
 
-def _open(redis: str | None, data: Path | None) -> tuple[FoundRedis, "KeyStore"]:
-    found = find_redis(redis, data)
-    from corelane.store.api_keys import KeyStore
-
-    return found, KeyStore(found.link)
-
-
 def check_is_corelane(found: FoundRedis) -> None:
-    """Refuse a Redis that nobody named and no Corelane has used; say so of one that was named."""
+    """Raise SetupError for a Redis that was not named and that no Corelane has used; warn if it was named."""
     if found.is_corelane():
         return
     said = f"no Corelane has used the Redis at {without_password(found.url)} yet"
     if not found.is_named:
         raise SetupError(f"{said}: name the service's with --redis URL, or its data folder with --data FOLDER")
-    _note(f"{said}; the key counts there once one does")
-
-
-def _note(text: str) -> None:
-    Console(stderr=True, soft_wrap=True, markup=False, highlight=False).print(text)
+    error_console().print(f"{said}; the key counts there once one does")
 
 
 def _print_json(value: object) -> None:

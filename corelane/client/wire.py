@@ -109,12 +109,6 @@ def host_of(url: str) -> str:
     return parts.hostname
 
 
-def local_url(host: str, port: int) -> str:
-    """Return the address at which a service that listens on ``host`` is reached from its own machine."""
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104  looked for, not bound
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
 def read_problem(status: int, body: bytes) -> ServiceError:
     """Return a refusal as an error, with the words of the problem document if there is one."""
     with suppress(orjson.JSONDecodeError):

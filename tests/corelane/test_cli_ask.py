@@ -173,7 +173,7 @@ def test_a_question_whose_version_no_core_holds_says_so(service: StandIn) -> Non
     assert (done.exit_code, "score 0.500" in done.stdout) == (0, True)
     [said] = done.stderr.splitlines()
     assert said.startswith(f"{service.waiting_for}; job_")
-    assert said.endswith(" waits, `corelane cores` says how the cores are")
+    assert said.endswith(" waits, `corelane cores` shows the cores' states")
 
 
 def test_a_long_passage_says_how_far_it_is_read(service: StandIn) -> None:
@@ -204,7 +204,7 @@ def test_a_service_that_goes_away_leaves_the_id_of_the_question(service: StandIn
     done = run("Who?", "-c", "Ada wrote it.", "--url", service.url)
     [job] = service.jobs
     assert done.exit_code == 1
-    assert f"the question is {job}; `corelane jobs results {job}` brings its answer" in done.stderr
+    assert f"the question is {job}; `corelane jobs results {job}` fetches its answer" in done.stderr
 
 
 @given(st.text(alphabet="ab \n…", max_size=60), st.integers(0, 60), st.integers(0, 60), st.integers(1, 20))

@@ -1,7 +1,7 @@
 """Which server wrote a folder of Redis files, and which server can read it.
 
-Redis and Valkey write files that the other, or an older one, may be unable to read. A note beside the files says who
-wrote last; for folders older than the note, the head of the append-only file's base says it.
+Redis and Valkey write files that the other, or an older version, may be unable to read. A note beside the files names
+the last writer; in folders older than the note, the head of the append-only file's base does.
 """
 
 import re
@@ -19,16 +19,16 @@ Kind = Literal["redis", "valkey"]
 #: The newest version of Redis whose files every Valkey reads; Redis changed its format afterwards.
 LAST_SHARED_REDIS = (7, 2)
 
-#: The first version of Valkey that writes a format of its own, and the Redis that reads what came before it.
+#: The first version of Valkey that writes a format of its own, and the Redis that reads the formats before it.
 FIRST_OWN_VALKEY, SHARED_REDIS = (9, 0), (7, 2)
 
-#: How a snapshot begins: magic and format, then the field that names the version.
+#: The head of a snapshot: magic and format, then the field that names the version.
 SNAPSHOT_HEAD = re.compile(rb"(?:REDIS|VALKEY)[0-9]{3,4}\xfa.(redis|valkey)-ver.([0-9]+(?:\.[0-9]+)*)", re.DOTALL)
 
-#: The head is well within this many bytes.
+#: Bytes read of a snapshot; its head is shorter.
 HEAD_BYTES = 64
 
-#: What servers advise when they cannot read a file, and what a reader must know before following it.
+#: A tool that servers advise when they cannot read a file, and that may destroy data.
 RISKY_ADVICE = "check-aof"
 
 
@@ -44,7 +44,7 @@ class Server:
 
 
 def can_read(server: Server, writer: Server | None) -> bool:
-    """Whether a server reads what another wrote, as far as versions tell; patch releases do not change files."""
+    """Return whether a server reads another's files, by their versions; patch releases do not change files."""
     if writer is None:
         return True
     own, wrote = server.version[:2], writer.version[:2]
@@ -56,7 +56,7 @@ def can_read(server: Server, writer: Server | None) -> bool:
 
 
 def find_writer(folder: Path) -> Server | None:
-    """Who wrote the folder last; None if it is new or does not tell."""
+    """Return the last writer of the folder; None if it is new or names none."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         note = orjson.loads((folder / NOTE).read_bytes())
         if note["name"] in ("redis", "valkey"):
@@ -70,7 +70,7 @@ def find_writer(folder: Path) -> Server | None:
 
 
 def read_head(head: bytes) -> Server | None:
-    """Who wrote a snapshot that begins like this."""
+    """Return the writer of a snapshot that begins like this."""
     found = SNAPSHOT_HEAD.match(head)
     if not found:
         return None
@@ -79,7 +79,7 @@ def read_head(head: bytes) -> Server | None:
 
 
 def note_writer(folder: Path, server: Server) -> None:
-    """Remember who writes the folder from now on."""
+    """Note in the folder the server that writes it from now on."""
     note = {"name": server.kind, "version": ".".join(map(str, server.version))}
     beside = folder / f"{NOTE}.new"
     beside.write_bytes(orjson.dumps(note, option=orjson.OPT_APPEND_NEWLINE))
@@ -87,12 +87,12 @@ def note_writer(folder: Path, server: Server) -> None:
 
 
 def parse_version(text: str) -> tuple[int, ...]:
-    """``9.1.2`` as numbers; raises ValueError."""
+    """Return ``9.1.2`` as numbers; raise ValueError for other text."""
     return tuple(int(number) for number in text.split("."))
 
 
 def comment_on(line: str, folder: Path) -> str | None:
-    """What to add to a server's line that advises what may destroy data."""
+    """Return a warning for a server's line whose advice may destroy data."""
     if RISKY_ADVICE not in line:
         return None
     return (

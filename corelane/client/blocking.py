@@ -44,7 +44,7 @@ def _iterate(
 class Client:
     """Talks to one service; safe to share between threads. Close it, or use it in a ``with``.
 
-    Arguments and details of a method stand where it is made: at a call of ``endpoints.py`` or an exchange of ``protocol.py``.
+    A method's arguments and details stand at its call in ``endpoints.py``, or its exchange in ``protocol.py``.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """Any number of items through the client: cut into jobs of bounded size, a few in flight at a time, results in order.
 
-Memory stays flat: only the jobs in flight are held. Nothing is kept between runs. A run with a name can be resumed after
-an interruption: the same items, cut at the same places, are the same jobs to the service, which has their results or
-still works on them, and answers none of them twice.
+Memory stays flat: only the jobs in flight are held. Nothing is kept between runs. A run with a name can be resumed
+after an interruption: the same items, cut at the same places, are the same jobs to the service, which has their results
+or still works on them, and answers none of them twice.
 """
 
 from collections import deque

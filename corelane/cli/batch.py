@@ -10,7 +10,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -92,7 +92,8 @@ def batch(
     with _file_errors(), connect(url, api_key, max_retries=MAX_RETRIES, on_wait=notice) as client:
         if questions == STANDARD and sys.stdin.isatty():
             raise InvalidInput("name a file of questions, or send them to standard input: corelane batch < FILE")
-        if output != STANDARD and output.exists() and (not output.is_file() or _is_same(questions, output)):
+        is_same = questions != STANDARD and output != STANDARD and output.exists() and questions.samefile(output)
+        if is_same or (output != STANDARD and output.exists() and not output.is_file()):
             raise InvalidInput(f"{output} cannot be the output: it must be a file, and not that of the questions")
         run = BulkRun(
             client=client,
@@ -107,7 +108,8 @@ def batch(
             quiet=quiet,
             as_json=as_json,
         )
-        with _open_questions(questions) as source, _open_output(output, overwrite) as sink:
+        opened = nullcontext(sys.stdin.buffer) if questions == STANDARD else questions.open("rb")
+        with opened as source, _open_output(output, overwrite) as sink:
             kept = run.answer(source, sink)
     if kept.failed:
         raise typer.Exit(2)
@@ -120,19 +122,6 @@ def _file_errors() -> Iterator[None]:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         raise SetupError(f"{where}{error.strerror or error}") from None
-
-
-def _is_same(questions: Path, output: Path) -> bool:
-    return questions != STANDARD and questions.samefile(output)
-
-
-@contextmanager
-def _open_questions(path: Path) -> Iterator[BinaryIO]:
-    if path == STANDARD:
-        yield sys.stdin.buffer
-        return
-    with path.open("rb") as source:
-        yield source
 
 
 @contextmanager

@@ -29,9 +29,8 @@ REMEMBERED = 10_000
 
 def receive(host: str, port: int, secret: str | None, as_json: bool, count: int | None) -> None:
     """Receive on this address until Ctrl-C or ``count`` events; raise SetupError if the address cannot be used."""
-    receiver = WebhookReceiver(
-        find_secret(secret), Console(highlight=False, emoji=False, soft_wrap=True), as_json, count
-    )
+    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+    receiver = WebhookReceiver(find_secret(secret), console, as_json, count)
     try:
         server = ThreadingHTTPServer((host, port), make_handler(receiver))
     except OSError as error:

@@ -10,9 +10,9 @@ import httpx2
 from corelane.client import endpoints
 from corelane.client.endpoints import Call
 from corelane.client.methods import as_method
-from corelane.client.protocol import Exchange, Give, Giving, Hear, HttpReply, IoStep, Listen, Pause, Send, Wait
+from corelane.client.protocol import Exchange, Give, Giving, Hear, HttpReply, IoStep, Listen, Pause, Send
 from corelane.client.protocol import ServiceProtocol as Protocol
-from corelane.client.transport import http_options, log_wait, timeout_of
+from corelane.client.transport import BaseClient, request_arguments
 
 Answer = TypeVar("Answer")
 P = ParamSpec("P")
@@ -43,30 +43,13 @@ def _iterate(
     return as_method(method, make)
 
 
-class AsyncClient:
+class AsyncClient(BaseClient[httpx2.AsyncClient]):
     """Talks to one service from one event loop. Close it, or use it in an ``async with``.
 
     A method's arguments and details stand at its call in ``endpoints.py``, or its exchange in ``protocol.py``.
     """
 
-    def __init__(
-        self,
-        base_url: str = "http://127.0.0.1:8000",
-        api_key: str | None = None,
-        *,
-        timeout_s: float = 30.0,
-        max_retries: int = 4,
-        on_wait: Callable[[Wait], None] = log_wait,
-    ) -> None:
-        """``timeout_s`` bounds connecting and each silence, on top of any time asked to wait.
-
-        ``on_wait`` is called before each pause after which a call is tried again; if not given, such a pause is a
-        warning of the logger ``corelane.client``.
-        """
-        self.base_url = base_url.rstrip("/")
-        self._protocol = Protocol(self.base_url, timeout_s, max_retries)
-        self._on_wait = on_wait
-        self._http = httpx2.AsyncClient(**http_options(self.base_url, api_key))
+    _make_http = httpx2.AsyncClient
 
     async def __aenter__(self) -> Self:
         return self
@@ -149,7 +132,6 @@ class _Steps:
     """Performs the steps of one exchange, and holds the stream that it has open."""
 
     def __init__(self, client: AsyncClient) -> None:
-        self._client = client
         self._http, self._protocol, self._on_wait = client._http, client._protocol, client._on_wait
         self._stream: httpx2.Response | None = None
         self._parts: AsyncIterator[httpx2.ServerSentEvent | bytes] | None = None
@@ -160,6 +142,11 @@ class _Steps:
 
     async def perform(self, step: IoStep) -> object:
         """Return the outcome of a step; a failure of the connection is an outcome too."""
+        if isinstance(step, Pause):
+            if step.wait is not None:
+                self._on_wait(step.wait)
+            await asyncio.sleep(step.seconds)
+            return None
         try:
             match step:
                 case Send(call):
@@ -168,29 +155,17 @@ class _Steps:
                     return await self._listen(call, step.is_events)
                 case Hear():
                     return None if self._parts is None else await anext(self._parts, None)
-                case Pause(seconds, wait):
-                    if wait is not None:
-                        self._on_wait(wait)
-                    await asyncio.sleep(seconds)
         except httpx2.HTTPError as error:
             return error
-        return None
 
     async def _send(self, call: Call[Any]) -> HttpReply:
-        response = await self._http.request(
-            call.method,
-            call.url,
-            params=call.params,
-            headers=call.headers,
-            content=_async_content(call.content() if callable(call.content) else call.content),
-            timeout=timeout_of(call, self._protocol),
-        )
+        content = _async_content(call.content() if callable(call.content) else call.content)
+        response = await self._http.request(**request_arguments(call, self._protocol), content=content)
         return HttpReply(response.status_code, response.headers, response.content)
 
     async def _listen(self, call: Call[Any], is_events: bool) -> HttpReply | None:
         await self.aclose()
-        timeout = timeout_of(call, self._protocol)
-        request = self._http.build_request(call.method, call.url, headers=call.headers, timeout=timeout)
+        request = self._http.build_request(**request_arguments(call, self._protocol))
         self._stream = await self._http.send(request, stream=True)
         if self._stream.status_code != 200:
             return HttpReply(self._stream.status_code, self._stream.headers, await self._stream.aread())

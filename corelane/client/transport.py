@@ -1,7 +1,8 @@
 """The arguments that both clients give their HTTP library, and their default log line for a pause."""
 
 import logging
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar, Generic, TypeVar
 
 import httpx2
 
@@ -16,6 +17,8 @@ KEEPALIVE_S = 2.0
 
 #: Connections one client holds at most.
 MAX_CONNECTIONS = 100
+
+Http = TypeVar("Http", httpx2.Client, httpx2.AsyncClient)
 
 #: Shortest pause that is logged, in seconds.
 LOGGED_S = 1.0
@@ -47,6 +50,32 @@ def http_options(base_url: str, api_key: str | None) -> dict[str, Any]:
     }
 
 
-def timeout_of(call: Call[Any], protocol: ServiceProtocol) -> httpx2.Timeout:
-    """Return the longest time for connecting, and the longest silence while a call is answered."""
-    return httpx2.Timeout(protocol.timeout_s, read=protocol.timeout_s + call.wait_s)
+class BaseClient(Generic[Http]):
+    """A client's settings, and its connections to one service."""
+
+    _make_http: ClassVar[Callable[..., Any]]
+
+    def __init__(
+        self,
+        base_url: str = "http://127.0.0.1:8000",
+        api_key: str | None = None,
+        *,
+        timeout_s: float = 30.0,
+        max_retries: int = 4,
+        on_wait: Callable[[Wait], None] = log_wait,
+    ) -> None:
+        """``timeout_s`` bounds connecting and each silence, on top of any time asked to wait.
+
+        ``on_wait`` is called before each pause after which a call is tried again; if not given, such a pause is a
+        warning of the logger ``corelane.client``.
+        """
+        self.base_url = base_url.rstrip("/")
+        self._protocol = ServiceProtocol(self.base_url, timeout_s, max_retries)
+        self._on_wait = on_wait
+        self._http: Http = self._make_http(**http_options(self.base_url, api_key))
+
+
+def request_arguments(call: Call[Any], protocol: ServiceProtocol) -> dict[str, Any]:
+    """Return the library's arguments for a call, except its content."""
+    timeout = httpx2.Timeout(protocol.timeout_s, read=protocol.timeout_s + call.wait_s)
+    return {"method": call.method, "url": call.url, "params": call.params, "headers": call.headers, "timeout": timeout}

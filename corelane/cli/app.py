@@ -6,6 +6,7 @@ from corelane.cli.ask import ask
 from corelane.cli.batch import batch
 from corelane.cli.batches import batches
 from corelane.cli.calibrate import calibrate
+from corelane.cli.commands import CommandGroup
 from corelane.cli.compile import compile_model, verify
 from corelane.cli.doctor import doctor
 from corelane.cli.evaluate import evaluate
@@ -22,7 +23,7 @@ from corelane.cli.webhooks import webhooks
 
 def make_cli() -> typer.Typer:
     """Return the command-line application."""
-    cli = typer.Typer(
+    cli = CommandGroup(
         name="corelane",
         help="Queue-driven, asynchronous batch inference for extractive question answering.",
         no_args_is_help=True,

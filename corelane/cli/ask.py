@@ -9,7 +9,6 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from corelane.cli.commands import command
 from corelane.cli.following import answer, check
 from corelane.cli.options import AnswerOptions, PriorityOption
 from corelane.cli.output import error_console, plain, print_line
@@ -30,7 +29,6 @@ FILE_NAME = re.compile(r"[!-~]{1,255}|[^\n]{0,250}/[^\n]{0,250}\.[A-Za-z][A-Za-z
 ANSWER_STYLE = "bold black on green"
 
 
-@command
 def ask(
     question: Annotated[str, typer.Argument(help="The question.")],
     context: Annotated[

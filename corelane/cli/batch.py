@@ -22,7 +22,6 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from corelane.cli.commands import command
 from corelane.cli.csv_lines import number_rows, read_output_rows, write_header, write_row
 from corelane.cli.jsonl import (
     NumberedLine,
@@ -67,7 +66,6 @@ JSON_LINES = Format(number_lines, read_output, b"", write_line)
 CSV = Format(number_rows, read_output_rows, write_header(), write_row)
 
 
-@command
 def batch(
     options: AnswerOptions,
     questions: Annotated[

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from corelane.cli.commands import command
+from corelane.cli.commands import CommandGroup
 from corelane.cli.output import print_list, print_one, short_time
 from corelane.cli.service import IdsOption, JsonOption, LimitOption, ServiceClient
 from corelane.domain.batches import Batch, BatchError
@@ -17,11 +17,10 @@ MOST_LINES = 3
 
 BatchArgument = Annotated[str, typer.Argument(metavar="BATCH", help="A batch's id.")]
 
-batches = typer.Typer(help="Your batches: create, list, show, cancel.", no_args_is_help=True)
+batches = CommandGroup(help="Your batches: create, list, show, cancel.", no_args_is_help=True)
 
 
 @batches.command()
-@command
 def create(
     client: ServiceClient,
     file: Annotated[str, typer.Argument(metavar="FILE", help="The id of an uploaded file: `corelane files upload`.")],
@@ -33,7 +32,6 @@ def create(
 
 
 @batches.command("list")
-@command
 def list_batches(
     client: ServiceClient, limit: LimitOption = 20, as_json: JsonOption = False, ids: IdsOption = False
 ) -> None:
@@ -50,14 +48,12 @@ def list_batches(
 
 
 @batches.command()
-@command
 def show(client: ServiceClient, batch: BatchArgument, as_json: JsonOption = False) -> None:
     """Show one batch."""
     print_one(client.get_batch(batch), as_json, describe)
 
 
 @batches.command()
-@command
 def cancel(client: ServiceClient, batch: BatchArgument, as_json: JsonOption = False) -> None:
     """End a batch with the answers it has by now; its files hold them."""
     print_one(client.cancel_batch(batch), as_json, describe)

@@ -18,7 +18,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from corelane.artifacts.manifest import digest_file, find_artifact, model_name
-from corelane.cli.commands import command
 from corelane.cli.confidence import PrecisionPoint, calibration_error, precision_curve
 from corelane.cli.errors import require
 from corelane.cli.evaluate import read_document
@@ -78,7 +77,6 @@ class Judgement:
     precisions: Sequence[PrecisionPoint]
 
 
-@command
 def calibrate(
     file: Annotated[Path, typer.Argument(metavar="FILE.json[.gz]", help="Questions in SQuAD's v2.0 layout.")],
     model: Annotated[

@@ -7,9 +7,13 @@ import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
+
+import typer
 
 from corelane.cli.errors import exit_on_error
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +23,22 @@ class Made:
     make: Callable[..., Any]
 
 
-def command(run: Callable[..., None]) -> Callable[..., None]:
-    """Return a function for Typer that has the options of each ``Made`` parameter in place of that parameter.
+class CommandGroup(typer.Typer):
+    """A Typer whose commands get the options of their ``Made`` parameters, and turn failures into exit codes."""
+
+    def command(self, *args: Any, **kwargs: Any) -> Callable[[Function], Function]:
+        """Return a decorator that registers a function as a command; the function itself stays as it is."""
+        register = super().command(*args, **kwargs)
+
+        def add(run: Function) -> Function:
+            register(with_options(run))
+            return run
+
+        return add
+
+
+def with_options(run: Callable[..., Any]) -> Callable[..., None]:
+    """Return the function with the options of each ``Made`` parameter in place of that parameter.
 
     A value that is a context manager is entered, and left when the command ends. A failure becomes an exit code.
     """

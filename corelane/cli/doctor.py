@@ -24,7 +24,6 @@ from rich.text import Text
 
 from corelane.artifacts.calibration import read_calibration
 from corelane.artifacts.manifest import COMPILE_HERE, find_artifact, missing_instructions, model_name
-from corelane.cli.commands import command
 from corelane.cli.folders import DataOption, nearest_existing
 from corelane.cli.output import print_line
 from corelane.cli.ports import port_is_free
@@ -79,7 +78,6 @@ class Check:
     advice: str = ""
 
 
-@command
 def doctor(data: DataOption = None, as_json: JsonOption = False) -> None:
     """Check whether this machine can run Corelane, and say what to do if not."""
     settings = read_settings(data_dir=data)

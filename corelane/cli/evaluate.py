@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from corelane.cli.commands import Made, command
+from corelane.cli.commands import Made
 from corelane.cli.confidence import calibration_error, precision
 from corelane.cli.options import PrecisionOption, StrideOption, ThresholdOption, answer_options
 from corelane.cli.output import error_console, print_line
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 GZIP_MAGIC = b"\x1f\x8b"
 
 
-@command
 def evaluate(
     client: Annotated["Client", Made(partial(connect, max_retries=4))],
     file: Annotated[Path, typer.Argument(metavar="FILE.json[.gz]", help="Questions in SQuAD's or XQuAD's layout.")],

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from corelane.cli.commands import command
+from corelane.cli.commands import CommandGroup
 from corelane.cli.jsonl import command_for
 from corelane.cli.output import print_line, print_list, print_one, short_time
 from corelane.cli.service import IdsOption, JsonOption, LimitOption, ServiceClient
@@ -22,11 +22,10 @@ STANDARD = Path("-")
 
 FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="A file's id.")]
 
-files = typer.Typer(help="Your files: upload, list, download, delete.", no_args_is_help=True)
+files = CommandGroup(help="Your files: upload, list, download, delete.", no_args_is_help=True)
 
 
 @files.command("list")
-@command
 def list_files(
     client: ServiceClient, limit: LimitOption = 20, as_json: JsonOption = False, ids: IdsOption = False
 ) -> None:
@@ -41,7 +40,6 @@ def list_files(
 
 
 @files.command()
-@command
 def upload(
     client: ServiceClient,
     path: Annotated[Path, typer.Argument(metavar="FILE.jsonl", help="Lines with custom_id, method, url and body.")],
@@ -60,7 +58,6 @@ def upload(
 
 
 @files.command()
-@command
 def download(
     client: ServiceClient,
     file: FileArgument,
@@ -86,7 +83,6 @@ def download(
 
 
 @files.command()
-@command
 def delete(client: ServiceClient, file: FileArgument, as_json: JsonOption = False) -> None:
     """Delete a file."""
     client.delete_file(file)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from corelane.cli.commands import command
+from corelane.cli.commands import CommandGroup
 from corelane.cli.output import print_line, print_list
 from corelane.cli.service import JsonOption, ServiceClient
 from corelane.domain.placement import MOST_REPLACED
@@ -34,10 +34,9 @@ VersionArgument = Annotated[str, typer.Argument(help="The version, NAME@FINGERPR
 #: How cores stand with a version: what each says of it.
 States = Mapping[str, Mapping[str, Any]]
 
-models = typer.Typer(help="Versions of models: list, load, unload, move aliases.", no_args_is_help=True)
+models = CommandGroup(help="Versions of models: list, load, unload, move aliases.", no_args_is_help=True)
 
 
-@command
 def cores(client: ServiceClient, as_json: JsonOption = False) -> None:
     """Show the cores, how busy they are and which models they hold."""
 
@@ -51,7 +50,6 @@ def cores(client: ServiceClient, as_json: JsonOption = False) -> None:
 
 
 @models.command("list")
-@command
 def list_models(client: ServiceClient, as_json: JsonOption = False) -> None:
     """Show the versions, their aliases, and the cores that hold them."""
     totals = {} if as_json else {each["alias"]: sum(each["weights"].values()) for each in client.aliases()}
@@ -67,7 +65,6 @@ def list_models(client: ServiceClient, as_json: JsonOption = False) -> None:
 
 
 @models.command()
-@command
 def load(
     client: ServiceClient,
     model: Annotated[str, typer.Argument(help="A version, NAME@FINGERPRINT, or a name: its newest.")],
@@ -88,7 +85,6 @@ def load(
 
 
 @models.command()
-@command
 def reload(
     client: ServiceClient,
     version: VersionArgument,
@@ -107,7 +103,6 @@ def reload(
 
 
 @models.command()
-@command
 def unload(
     client: ServiceClient,
     version: VersionArgument,
@@ -130,7 +125,6 @@ def unload(
 
 
 @models.command()
-@command
 def alias(
     client: ServiceClient,
     name: Annotated[str, typer.Argument(help="The alias, as `default`.")],

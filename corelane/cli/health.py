@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from corelane.cli.commands import command
 from corelane.cli.output import print_line
 from corelane.cli.service import JsonOption
 from corelane.domain.dispatch import Core
@@ -10,7 +9,6 @@ from corelane.errors import NotReady
 from corelane.settings import read_settings
 
 
-@command
 def health(as_json: JsonOption = False) -> None:
     """Exit 0 if the core of this process serves, or, where no core is set, if the API is ready."""
     settings = read_settings()

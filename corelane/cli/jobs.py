@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from corelane.cli.commands import command
+from corelane.cli.commands import CommandGroup
 from corelane.cli.output import print_line, print_list, print_one, short_time
 from corelane.cli.service import IdsOption, JsonOption, LimitOption, PatientClient, ServiceClient
 from corelane.domain.jobs import Job, JobStatus
@@ -20,11 +20,10 @@ NOT_ANSWERED = 2
 
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="A job's id, or your own name of it.")]
 
-jobs = typer.Typer(help="Your jobs: list, show, watch, cancel, retry, delete.", no_args_is_help=True)
+jobs = CommandGroup(help="Your jobs: list, show, watch, cancel, retry, delete.", no_args_is_help=True)
 
 
 @jobs.command("list")
-@command
 def list_jobs(
     client: ServiceClient,
     status: Annotated[list[JobStatus] | None, typer.Option(help="Only these; may be repeated.")] = None,
@@ -51,14 +50,12 @@ def list_jobs(
 
 
 @jobs.command()
-@command
 def show(client: ServiceClient, job: JobArgument, as_json: JsonOption = False) -> None:
     """Show one job."""
     print_one(client.get(job), as_json, describe)
 
 
 @jobs.command()
-@command
 def watch(client: PatientClient, job: JobArgument, as_json: JsonOption = False) -> None:
     """Follow a job to its end; exit code 2 if not every item was answered."""
     console = Console(stderr=True, highlight=False)
@@ -80,7 +77,6 @@ def watch(client: PatientClient, job: JobArgument, as_json: JsonOption = False) 
 
 
 @jobs.command()
-@command
 def results(client: PatientClient, job: JobArgument) -> None:
     """Print a job's results, one a line of JSON, in item order; follows a running job to its end."""
     for result in client.iter_results(job):
@@ -88,21 +84,18 @@ def results(client: PatientClient, job: JobArgument) -> None:
 
 
 @jobs.command()
-@command
 def cancel(client: ServiceClient, job: JobArgument, as_json: JsonOption = False) -> None:
     """Cancel the items that are not answered yet; answers are kept."""
     print_one(client.cancel(job), as_json, describe)
 
 
 @jobs.command()
-@command
 def retry(client: ServiceClient, job: JobArgument, as_json: JsonOption = False) -> None:
     """Retry the unanswered items of a final job, in a new job."""
     print_one(client.retry(job), as_json, describe)
 
 
 @jobs.command()
-@command
 def delete(client: ServiceClient, job: JobArgument, as_json: JsonOption = False) -> None:
     """Delete a job and its results."""
     client.delete(job)

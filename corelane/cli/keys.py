@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from corelane.cli.commands import Made, command
+from corelane.cli.commands import CommandGroup, Made
 from corelane.cli.find_redis import FoundRedis, find_redis
 from corelane.cli.folders import DataOption
 from corelane.cli.output import error_console, make_table, print_table
@@ -33,7 +33,7 @@ RedisOption = Annotated[
     typer.Option(help="Redis URL of the service; CORELANE_REDIS_URL, or what `serve` runs on --data, if not given."),
 ]
 
-keys = typer.Typer(help="API keys: make, list, revoke. Works on the service's Redis.", no_args_is_help=True)
+keys = CommandGroup(help="API keys: make, list, revoke. Works on the service's Redis.", no_args_is_help=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,6 @@ ServiceKeys = Annotated[OpenedKeys, Made(open_keys)]
 
 
 @keys.command()
-@command
 def create(
     opened: ServiceKeys,
     name: Annotated[str, typer.Option(help="Whose key, or what for; shown by `list`.")],
@@ -87,7 +86,6 @@ def create(
 
 
 @keys.command("list")
-@command
 def list_keys(
     opened: ServiceKeys,
     show_all: Annotated[bool, typer.Option("--all", help="Revoked and expired keys too.")] = False,
@@ -111,7 +109,6 @@ def list_keys(
 
 
 @keys.command()
-@command
 def revoke(
     opened: ServiceKeys,
     key_id: Annotated[str, typer.Argument(metavar="ID", help="A key's id, key_…; or the key itself, if it leaked.")],

@@ -12,7 +12,6 @@ from typing import Annotated
 
 import typer
 
-from corelane.cli.commands import command
 from corelane.cli.errors import require
 from corelane.domain.dispatch import DELIVERY_QUEUE, KEEPER_QUEUE, Core
 from corelane.engine.cores import CoreSlot, core_slot, pin
@@ -76,7 +75,6 @@ def worker_env(settings: Settings, slot: CoreSlot) -> dict[str, str]:
 RedisOption = Annotated[str | None, typer.Option(help="Redis URL.")]
 
 
-@command
 def api(
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on.")] = None,
@@ -121,7 +119,6 @@ def run_api(settings: Settings, fd: int | None = None) -> None:
         runner.run(serve_until_asked())
 
 
-@command
 def worker(
     core: Annotated[int, typer.Option(help="Index of the core to serve on this machine.")], redis: RedisOption = None
 ) -> None:
@@ -133,7 +130,6 @@ def worker(
     _become(worker_argv(Core(settings.core_host, core)), worker_env(settings, slot))
 
 
-@command
 def keeper(redis: RedisOption = None) -> None:
     """Run the keeper: returns the leases of dead workers, rings forgotten bells, feeds large jobs."""
     require("api", "celery", "redis")
@@ -141,7 +137,6 @@ def keeper(redis: RedisOption = None) -> None:
     _become(keeper_argv(settings.core_host), settings.environment(core=None))
 
 
-@command
 def deliveries(redis: RedisOption = None) -> None:
     """Run the webhook sender: posts webhooks, with retries for a day. Any number may run."""
     require("api", "celery", "redis", "ssrfguard")
@@ -149,7 +144,6 @@ def deliveries(redis: RedisOption = None) -> None:
     _become(deliveries_argv(settings.core_host), settings.environment(core=None))
 
 
-@command
 def flower(redis: RedisOption = None) -> None:
     """Run Flower, read-only and behind a password (generated and shown if none is set)."""
     require("worker", "celery", "flower")

@@ -21,7 +21,7 @@ from pydantic import SecretStr
 from rich.console import Console
 
 from corelane.cli.banner import ready_page
-from corelane.cli.errors import exit_on_error, require
+from corelane.cli.errors import require
 from corelane.cli.own_fleet import STOP_ORDER, Doors, compile_default, start_fleet, start_redis
 from corelane.cli.ports import PortClaim, hold_port
 from corelane.cli.supervisor import PARTS_FILE, Supervisor
@@ -55,23 +55,21 @@ def serve(
 ) -> None:
     """Start everything on this machine and keep it running until Ctrl-C."""
     console = Console(highlight=False, soft_wrap=True)
-    with exit_on_error():
-        require("all", "fastapi", "hypercorn", "redis", "celery", "flower", "torch", "tokenizers")
-        given = {"host": host, "port": port, "cores": cores, "data_dir": data, "redis_url": redis, "model": model}
-        settings = read_settings(**given, flower_port=flower_port)
-        is_pretty = settings.log_format == "pretty" or (settings.log_format == "auto" and console.is_terminal)
-        voice: Voice = PrettyVoice(console) if is_pretty else JsonVoice()
-        settings = settings.model_copy(
-            update={"data_dir": settings.data_dir.resolve(), "log_format": "pretty" if is_pretty else "json"}
-        )
-        try:
-            with _only_one(settings.data_dir):
-                failure = asyncio.run(_serve(settings, voice, has_flower=flower))
-        except CorelaneError as error:
-            if is_pretty:
-                raise
-            typer.echo(as_json(entry(error.detail, "error")), err=True)
-            raise typer.Exit(1) from None
+    require("all", "fastapi", "hypercorn", "redis", "celery", "flower", "torch", "tokenizers")
+    given = {"host": host, "port": port, "cores": cores, "data_dir": data, "redis_url": redis, "model": model}
+    settings = read_settings(**given, flower_port=flower_port)
+    is_pretty = settings.log_format == "pretty" or (settings.log_format == "auto" and console.is_terminal)
+    voice: Voice = PrettyVoice(console) if is_pretty else JsonVoice()
+    update = {"data_dir": settings.data_dir.resolve(), "log_format": "pretty" if is_pretty else "json"}
+    settings = settings.model_copy(update=update)
+    try:
+        with _only_one(settings.data_dir):
+            failure = asyncio.run(_serve(settings, voice, has_flower=flower))
+    except CorelaneError as error:
+        if is_pretty:
+            raise
+        typer.echo(as_json(entry(error.detail, "error")), err=True)
+        raise typer.Exit(1) from None
     if failure is not None:
         voice.say(f"stopped: {failure}", "error")
         raise typer.Exit(1)
@@ -116,7 +114,7 @@ async def _run(settings: Settings, supervisor: Supervisor, doors: Doors) -> None
         settings = settings.model_copy(update={"flower_port": doors.flower.port})
     redis = without_password(settings.redis_url)
     supervisor.note(is_ready=True, redis=redis)
-    if not await _has_key(settings):
+    if settings.requires_keys and not await _has_key(settings):
         supervisor.say(f"no API key yet; make one: corelane keys create --name NAME --redis {redis}", "warning")
     supervisor.voice.announce(ready_page(settings, doors.password, has_flower=doors.flower is not None))
     await supervisor.wait()
@@ -208,12 +206,10 @@ async def _until_ready(settings: Settings, supervisor: Supervisor) -> None:
 
 
 async def _has_key(settings: Settings) -> bool:
-    """Return whether a caller could ask a question: keys are not required, or there is one."""
+    """Return whether there is a key with which a caller could ask."""
     from corelane.store.api_keys import KeyFinder
     from corelane.store.link.aio import AsyncLink
 
-    if not settings.requires_keys:
-        return True
     link = AsyncLink(settings.redis_url)
     try:
         return await KeyFinder(link).any_active()
@@ -235,7 +231,5 @@ def _only_one(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise SetupError(
-                f"another `corelane serve` uses {folder}; stop it, or choose a folder with --data"
-            ) from None
+            raise SetupError(f"another `corelane serve` uses {folder}; stop it, or name a folder with --data") from None
         yield

@@ -4,17 +4,16 @@ from typing import Annotated, Any
 
 import typer
 
-from corelane.cli.commands import command
+from corelane.cli.commands import CommandGroup
 from corelane.cli.folders import DataOption
 from corelane.cli.output import print_list, print_one, short_time
 from corelane.cli.service import JsonOption, ServiceClient
 from corelane.errors import SetupError
 
-webhooks = typer.Typer(help="Webhooks: list a job's, post one again, try them out.", no_args_is_help=True)
+webhooks = CommandGroup(help="Webhooks: list a job's, post one again, try them out.", no_args_is_help=True)
 
 
 @webhooks.command("list")
-@command
 def list_deliveries(
     client: ServiceClient,
     job: Annotated[str, typer.Argument(metavar="JOB", help="A job's id, or your own name of it.")],
@@ -32,7 +31,6 @@ def list_deliveries(
 
 
 @webhooks.command()
-@command
 def redeliver(
     client: ServiceClient,
     delivery: Annotated[str, typer.Argument(metavar="DELIVERY", help="A delivery's id, evt_…: `webhooks list`.")],
@@ -45,7 +43,6 @@ def redeliver(
 
 
 @webhooks.command()
-@command
 def listen(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = 9000,
@@ -62,7 +59,6 @@ def listen(
 
 
 @webhooks.command()
-@command
 def secret(data: DataOption = None) -> None:
     """Show the secret that signs webhooks: the one set, else the one that `corelane serve` made."""
     from corelane.cli.webhook_secret import kept_secret

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import orjson
 import pytest
-import typer
 from hypothesis import given
 from hypothesis import strategies as st
 from pytest_httpserver import HTTPServer
@@ -16,6 +15,7 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from corelane.cli.ask import ask, surroundings
+from corelane.cli.commands import CommandGroup
 from corelane.cli.following import follow
 from corelane.cli.output import plain
 from corelane.client import Client
@@ -33,7 +33,7 @@ def service(httpserver: HTTPServer) -> StandIn:
 
 
 def run(*arguments: str, text: str | bytes | None = None) -> Result:
-    app = typer.Typer()
+    app = CommandGroup()
     app.command()(ask)
     return CliRunner().invoke(app, arguments, input=text)
 

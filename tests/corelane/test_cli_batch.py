@@ -13,7 +13,6 @@ from typing import Any
 
 import orjson
 import pytest
-import typer
 from hypothesis import given
 from hypothesis import strategies as st
 from pytest_httpserver import HTTPServer
@@ -21,6 +20,7 @@ from typer.testing import CliRunner
 
 from corelane.cli import waiting as waiting_module
 from corelane.cli.batch import batch
+from corelane.cli.commands import CommandGroup
 from corelane.cli.jsonl import (
     NumberedLine,
     QuestionLine,
@@ -58,7 +58,7 @@ CSV_QUESTIONS = (
 #: The command as a program; with Ctrl-C as a terminal has it, even where the tests run in a background that ignores it.
 COMMAND = (
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
-    "import typer; from corelane.cli.batch import batch; app = typer.Typer(); app.command()(batch); app()"
+    "from corelane.cli.app import make_cli; make_cli()(['batch', *__import__('sys').argv[1:]])"
 )
 
 
@@ -75,7 +75,7 @@ def questions(tmp_path: Path) -> Path:
 
 
 def run(*arguments: object) -> tuple[int, str]:
-    app = typer.Typer()
+    app = CommandGroup()
     app.command()(batch)
     done = CliRunner().invoke(app, [str(argument) for argument in arguments])
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception

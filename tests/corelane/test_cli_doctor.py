@@ -8,13 +8,13 @@ from pathlib import Path
 
 import orjson
 import pytest
-import typer
 from pydantic import SecretStr
 from pytest_httpserver import HTTPServer
 from typer.testing import CliRunner
 
 from corelane.artifacts.calibration import write_calibration
 from corelane.artifacts.manifest import Artifact
+from corelane.cli.commands import CommandGroup
 from corelane.cli.doctor import (
     CHECKS,
     Check,
@@ -190,7 +190,7 @@ def test_model_is_said_to_be_calibrated_or_not_or_to_be_refused(tiny_artifact: A
     assert (check.state, "calibrated on 100 questions of made.json" in check.found) == ("ok", True)
     path.write_text("{}")
     check = check_artifact(settings)
-    assert (check.state, "make it anew" in check.advice) == ("fail", True)
+    assert (check.state, "make it again" in check.advice) == ("fail", True)
 
 
 def test_openvino_is_shown_as_what_it_is_for(tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_the_command_reports_everything_as_json_and_exits_by_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    app = typer.Typer()
+    app = CommandGroup()
     app.command()(doctor)
     done = CliRunner().invoke(app, ["--json", "--data", str(tmp_path / "here")])
     report = orjson.loads(done.stdout)

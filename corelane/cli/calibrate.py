@@ -18,13 +18,20 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from corelane.artifacts.manifest import digest_file, find_artifact, model_name
-from corelane.cli.confidence import PrecisionPoint, calibration_error, precision_curve
 from corelane.cli.errors import require
 from corelane.cli.evaluate import read_document
 from corelane.cli.folders import DataOption
 from corelane.cli.output import print_line
 from corelane.cli.service import JsonOption
-from corelane.cli.squad import Question, best_over, exact_match, read_questions
+from corelane.cli.squad import (
+    PrecisionPoint,
+    Question,
+    best_over,
+    calibration_error,
+    exact_match,
+    precision_curve,
+    read_questions,
+)
 from corelane.errors import InvalidInput, SetupError
 from corelane.settings import read_settings
 
@@ -112,8 +119,8 @@ def calibrate(
     except OSError as error:
         raise SetupError(f"{artifact.path} cannot be written: {error.strerror or error}") from None
     if as_json:
-        told = {"id": version, "path": str(path), "questions": len(seen)}
-        print_line(told | {"judged": None if judged is None else asdict(judged)})
+        result = {"id": version, "path": str(path), "questions": len(seen)}
+        print_line(result | {"judged": None if judged is None else asdict(judged)})
     else:
         console.print(f"kept in {path}; workers use it once they load the model: `corelane models reload`")
 
@@ -174,8 +181,8 @@ def judge(seen: Sequence[Seen]) -> Judgement:
 
 def report(judged: Judgement, title: str) -> Table:
     """Return a judgement for readers."""
-    told = f"ECE {judged.ece:.3f} · {judged.likelier_right:,} answers likelier right than missing"
-    caption = f"each fifth scored with curves of the rest · {told}"
+    figures = f"ECE {judged.ece:.3f} · {judged.likelier_right:,} answers likelier right than missing"
+    caption = f"each fifth scored with curves of the rest · {figures}"
     table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
     for heading in ("min_precision", "answered", "of all", "exactly right"):
         table.add_column(heading, justify="right")

@@ -21,11 +21,10 @@ from rich.progress import Progress
 from rich.table import Table
 
 from corelane.cli.commands import Made
-from corelane.cli.confidence import calibration_error, precision
 from corelane.cli.options import PrecisionOption, StrideOption, ThresholdOption, answer_options
 from corelane.cli.output import error_console, print_line
 from corelane.cli.service import JsonOption, ModelOption, connect
-from corelane.cli.squad import QuestionSet, ScoredResult, judge, read_questions, summarise
+from corelane.cli.squad import QuestionSet, ScoredResult, calibration_error, judge, precision, read_questions, summarise
 from corelane.errors import CorelaneError, InvalidInput, SetupError
 
 if TYPE_CHECKING:

@@ -78,7 +78,7 @@ def number_lines(stream: Iterable[bytes]) -> Iterator[NumberedLine]:
 
 
 def read_line(raw: NumberedLine) -> QuestionLine:
-    """Parse a line; a problem is told by line number, counted from 1."""
+    """Parse a line; a problem names its line, counted from 1."""
 
     def problem(text: str, item_id: object = None) -> QuestionLine:
         kept_id = item_id if isinstance(item_id, str) else None

@@ -1,32 +1,44 @@
 """``corelane keys``: make, list and revoke API keys, in Redis itself, as only the operator can.
 
-A running service notices within two seconds.
+It works on the Redis that is named, else that of the `corelane serve` on the data folder, else the one at the default
+address, where any other Redis may listen. A running service notices changes within two seconds.
 """
 
+import fcntl
 import json
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from corelane.cli.commands import CommandGroup, Made
-from corelane.cli.find_redis import FoundRedis, find_redis
+from corelane.cli.errors import require
 from corelane.cli.folders import DataOption
 from corelane.cli.output import error_console, make_table, print_table
 from corelane.cli.service import JsonOption
 from corelane.domain.api_keys import KEY_FORM, OWNER_FORM, Key, Scope, key_digest, scope_names
 from corelane.domain.ids import is_id, iso_time
 from corelane.errors import InvalidInput, NotFound, SetupError
+from corelane.settings import read_settings
 from corelane.settings.rules import without_password
 
 if TYPE_CHECKING:
     from corelane.store.api_keys import KeyStore
+    from corelane.store.link.blocking import Link
 
 #: Longest name of a key.
 NAME_CHARS = 100
 
 DAY_MS = 24 * 3600 * 1000
+
+#: The lock that a running `corelane serve` holds, and the file in which it names its parts.
+LOCK, PARTS = "serve.lock", "parts.json"
+
+#: Keys of which a Corelane's Redis has at least one: cores, models, placements, API keys.
+TRACES = ("cl:cores", "cl:models", "cl:plan", "cl:keys")
+
 
 RedisOption = Annotated[
     str | None,
@@ -37,27 +49,64 @@ keys = CommandGroup(help="API keys: make, list, revoke. Works on the service's R
 
 
 @dataclass(frozen=True, slots=True)
-class OpenedKeys:
-    """The keys of a service, and the Redis that holds them."""
+class FoundRedis:
+    """A Redis, whether the operator named it, and a connection to it."""
 
-    redis: FoundRedis
-    store: "KeyStore"
+    url: str
+    is_named: bool
+    link: "Link"
+
+    def is_corelane(self) -> bool:
+        """Return whether a Corelane has used it."""
+        return bool(self.link("EXISTS", *TRACES))
+
+    @property
+    def keys(self) -> "KeyStore":
+        """The API keys it holds."""
+        from corelane.store.api_keys import KeyStore
+
+        return KeyStore(self.link)
 
 
-def open_keys(redis: RedisOption = None, data: DataOption = None) -> OpenedKeys:
-    """Return the keys in the Redis that was named, or that of the service on the data folder."""
-    found = find_redis(redis, data)
-    from corelane.store.api_keys import KeyStore
+def find_redis(redis: RedisOption = None, data: DataOption = None) -> FoundRedis:
+    """Return the Redis that a command works on; raise SetupError where its URL is known only without the password."""
+    require("api", "redis")
+    from corelane.store.link.blocking import Link
 
-    return OpenedKeys(found, KeyStore(found.link))
+    settings = read_settings(redis_url=redis, data_dir=data)
+    is_named = "redis_url" in settings.model_fields_set
+    url = settings.redis_url
+    if not is_named and (running := running_redis(settings.data_dir)):
+        url, is_named = running, True
+        if url != without_password(url) or "***" in url:
+            raise SetupError(f"the service on {settings.data_dir} uses the Redis at {url}: give its URL with --redis")
+    return FoundRedis(url, is_named, Link(url))
 
 
-ServiceKeys = Annotated[OpenedKeys, Made(open_keys)]
+def running_redis(folder: Path) -> str | None:
+    """Return the Redis of the `corelane serve` that runs on this data folder; None if none runs or it names none."""
+    try:
+        with (folder / LOCK).open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return None
+    except BlockingIOError:
+        pass
+    except OSError:
+        return None
+    try:
+        noted = json.loads((folder / PARTS).read_bytes())
+    except (OSError, ValueError):
+        return None
+    url = noted.get("redis") if isinstance(noted, dict) else None
+    return url if isinstance(url, str) else None
+
+
+ServiceRedis = Annotated[FoundRedis, Made(find_redis)]
 
 
 @keys.command()
 def create(
-    opened: ServiceKeys,
+    found: ServiceRedis,
     name: Annotated[str, typer.Option(help="Whose key, or what for; shown by `list`.")],
     scope: Annotated[
         list[Scope] | None, typer.Option(help="What it allows, once for each; submit and read if not given.")
@@ -74,8 +123,8 @@ def create(
     if owner is not None and not OWNER_FORM.fullmatch(owner):
         raise InvalidInput("--owner takes 1 to 64 letters, digits, `.`, `_` and `-`")
     expires_ms = None if expires_in_days is None else int(time.time() * 1000 + expires_in_days * DAY_MS)
-    check_is_corelane(opened.redis)
-    key, secret = opened.store.create(name, scope or [Scope.SUBMIT, Scope.READ], owner, expires_ms)
+    check_is_corelane(found)
+    key, secret = found.keys.create(name, scope or [Scope.SUBMIT, Scope.READ], owner, expires_ms)
     if as_json:
         _print_json(describe(key) | {"key": secret})
         return
@@ -87,19 +136,19 @@ def create(
 
 @keys.command("list")
 def list_keys(
-    opened: ServiceKeys,
+    found: ServiceRedis,
     show_all: Annotated[bool, typer.Option("--all", help="Revoked and expired keys too.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show the ids, names, owners, scopes and last uses of the keys; the keys themselves are stored nowhere."""
     now_ms = time.time() * 1000
-    found = [key for key in opened.store.list() if show_all or key.state(now_ms) == "active"]
+    shown = [key for key in found.keys.list() if show_all or key.state(now_ms) == "active"]
     if as_json:
-        _print_json([describe(key) for key in found])
+        _print_json([describe(key) for key in shown])
         return
     columns = ("id", "name", "owner", "scopes", "created", "last used", "expires", "state")
     table = make_table(*columns, whole=("id", "owner", "created", "last used", "expires", "state"))
-    for key in found:
+    for key in shown:
         expires = "never" if key.expires_ms is None else iso_time(key.expires_ms)[:10]
         owner = "itself" if key.owner == key.id else key.owner
         created = iso_time(key.created_ms)[:10]
@@ -110,12 +159,12 @@ def list_keys(
 
 @keys.command()
 def revoke(
-    opened: ServiceKeys,
+    found: ServiceRedis,
     key_id: Annotated[str, typer.Argument(metavar="ID", help="A key's id, key_…; or the key itself, if it leaked.")],
     as_json: JsonOption = False,
 ) -> None:
     """Have a key refused from now on, for good. Jobs it submitted continue, and stay with their owner."""
-    key = opened.store.revoke(find_id(opened.store, key_id))
+    key = found.keys.revoke(find_id(found.keys, key_id))
     if key is None:
         raise NotFound(f"there is no key {key_id[:64]!r}; `corelane keys list --all` shows them")
     if as_json:

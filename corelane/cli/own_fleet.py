@@ -13,11 +13,10 @@ from corelane.cli.compile import is_compiled
 from corelane.cli.parts import FleetPart
 from corelane.cli.ports import PortClaim, free_port, lock_file
 from corelane.cli.probes import core_probe, http_probe, redis_probe
-from corelane.cli.redis_files import comment_on, note_writer
-from corelane.cli.redis_server import choose_server, find_servers, server_argv
+from corelane.cli.redis_server import choose_server, comment_on, find_servers, note_writer, server_argv
 from corelane.cli.roles import deliveries_argv, flower_argv, flower_env, keeper_argv, worker_env
+from corelane.cli.serve_output import PrettyOutput
 from corelane.cli.supervisor import LINE_LIMIT, Supervisor
-from corelane.cli.voice import PrettyVoice
 from corelane.domain.addresses import local_url, reachable
 from corelane.domain.dispatch import Core
 from corelane.engine.backends.neuron.chips import CHIPS
@@ -45,7 +44,7 @@ STOP_ORDER = (("api",), ("core",), ("keeper", "deliveries", "flower"), ("redis",
 
 
 @dataclass(frozen=True, slots=True)
-class Doors:
+class ServicePorts:
     """The API's socket, Flower's port and its password; ``flower`` is None if it is not started."""
 
     api: socket
@@ -110,7 +109,7 @@ async def compile_default(settings: Settings, supervisor: Supervisor) -> None:
     supervisor.say(f"compiling {name}, once")
     argv = [sys.executable, "-m", "compile", settings.model, "--target", settings.target]
     # On a terminal it shows a progress bar of its own.
-    piped = None if isinstance(supervisor.voice, PrettyVoice) else asyncio.subprocess.PIPE
+    piped = None if isinstance(supervisor.output, PrettyOutput) else asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
         *argv, env=settings.environment(), stdout=piped, stderr=piped and asyncio.subprocess.STDOUT, limit=LINE_LIMIT
     )
@@ -129,11 +128,11 @@ async def _show_until_end(process: asyncio.subprocess.Process, supervisor: Super
     if process.stdout is not None:
         while line := await process.stdout.readline():
             if text := line.decode(errors="replace").rstrip():
-                supervisor.voice.show("compile", text)
+                supervisor.output.show("compile", text)
     await process.wait()
 
 
-async def start_fleet(settings: Settings, supervisor: Supervisor, doors: Doors) -> None:
+async def start_fleet(settings: Settings, supervisor: Supervisor, ports: ServicePorts) -> None:
     """Start all parts but Redis."""
     env = settings.environment(core=None)
     corelane = [sys.executable, "-m", "corelane"]
@@ -150,17 +149,17 @@ async def start_fleet(settings: Settings, supervisor: Supervisor, doors: Doors) 
     await supervisor.start(deliveries)
     api = FleetPart(
         "api",
-        [*corelane, "api", "--fd", str(doors.api.fileno())],
+        [*corelane, "api", "--fd", str(ports.api.fileno())],
         env,
         grace_s=15,
         first_tries=NEEDED_TRIES,
         is_up=http_probe(reachable(settings.host), settings.port),
-        fds=(doors.api.fileno(),),
+        fds=(ports.api.fileno(),),
     )
     await supervisor.start(api)
-    if doors.flower is not None:
-        argv_now = partial(_flower_argv, settings, supervisor, doors.flower)
-        flower = FleetPart("flower", argv_now, flower_env(settings, doors.password), needed=False)
+    if ports.flower is not None:
+        argv_now = partial(_flower_argv, settings, supervisor, ports.flower)
+        flower = FleetPart("flower", argv_now, flower_env(settings, ports.password), needed=False)
         await supervisor.start(flower)
 
 

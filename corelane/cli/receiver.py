@@ -100,8 +100,8 @@ def describe(delivery: str, event: dict[str, Any], again: bool) -> str:
     data = event.get("data")
     about = data if isinstance(data, dict) else {}
     counts = about.get("counts") or about.get("request_counts") or {}
-    told = ", ".join(f"{number} {name}" for name, number in counts.items() if number)
-    parts = (event.get("type"), about.get("id"), about.get("status"), told, delivery, "again" if again else "")
+    totals = ", ".join(f"{number} {name}" for name, number in counts.items() if number)
+    parts = (event.get("type"), about.get("id"), about.get("status"), totals, delivery, "again" if again else "")
     return plain(" · ".join(str(part) for part in parts if part))
 
 

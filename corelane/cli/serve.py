@@ -20,12 +20,11 @@ import typer
 from pydantic import SecretStr
 from rich.console import Console
 
-from corelane.cli.banner import ready_page
 from corelane.cli.errors import require
-from corelane.cli.own_fleet import STOP_ORDER, Doors, compile_default, start_fleet, start_redis
+from corelane.cli.own_fleet import STOP_ORDER, ServicePorts, compile_default, start_fleet, start_redis
 from corelane.cli.ports import PortClaim, hold_port
+from corelane.cli.serve_output import JsonOutput, PrettyOutput, ServeOutput, as_json, entry, ready_page
 from corelane.cli.supervisor import PARTS_FILE, Supervisor
-from corelane.cli.voice import JsonVoice, PrettyVoice, Voice, as_json, entry
 from corelane.cli.webhook_secret import kept_secret, make_secret
 from corelane.domain.addresses import local_url
 from corelane.engine.backends.neuron.chips import CHIPS
@@ -59,34 +58,34 @@ def serve(
     given = {"host": host, "port": port, "cores": cores, "data_dir": data, "redis_url": redis, "model": model}
     settings = read_settings(**given, flower_port=flower_port)
     is_pretty = settings.log_format == "pretty" or (settings.log_format == "auto" and console.is_terminal)
-    voice: Voice = PrettyVoice(console) if is_pretty else JsonVoice()
+    output: ServeOutput = PrettyOutput(console) if is_pretty else JsonOutput()
     update = {"data_dir": settings.data_dir.resolve(), "log_format": "pretty" if is_pretty else "json"}
     settings = settings.model_copy(update=update)
     try:
         with _only_one(settings.data_dir):
-            failure = asyncio.run(_serve(settings, voice, has_flower=flower))
+            failure = asyncio.run(_serve(settings, output, has_flower=flower))
     except CorelaneError as error:
         if is_pretty:
             raise
         typer.echo(as_json(entry(error.detail, "error")), err=True)
         raise typer.Exit(1) from None
     if failure is not None:
-        voice.say(f"stopped: {failure}", "error")
+        output.say(f"stopped: {failure}", "error")
         raise typer.Exit(1)
-    voice.say("stopped")
+    output.say("stopped")
 
 
-async def _serve(settings: Settings, voice: Voice, *, has_flower: bool) -> str | None:
+async def _serve(settings: Settings, output: ServeOutput, *, has_flower: bool) -> str | None:
     """Run the fleet; return why it failed, or None."""
-    supervisor = Supervisor(voice, settings.data_dir / PARTS_FILE)
+    supervisor = Supervisor(output, settings.data_dir / PARTS_FILE)
     loop = asyncio.get_running_loop()
     for sign in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(sign, supervisor.request_stop)
     settings = _sign_webhooks(_count_cores(settings), supervisor)
     with closing(hold_port(settings.host, settings.port)) as listening:
-        settings, doors = _choose_doors(settings, supervisor, listening, has_flower=has_flower)
+        settings, ports = _choose_ports(settings, supervisor, listening, has_flower=has_flower)
         try:
-            await _run(settings, supervisor, doors)
+            await _run(settings, supervisor, ports)
         except SetupError as error:
             if not supervisor.has_begun:
                 raise
@@ -100,23 +99,23 @@ async def _serve(settings: Settings, voice: Voice, *, has_flower: bool) -> str |
     return supervisor.failure
 
 
-async def _run(settings: Settings, supervisor: Supervisor, doors: Doors) -> None:
+async def _run(settings: Settings, supervisor: Supervisor, ports: ServicePorts) -> None:
     """Start everything, announce it, and wait for the end."""
     settings = await start_redis(settings, supervisor)
     if not supervisor.is_over:
         await compile_default(settings, supervisor)
     if not supervisor.is_over:
-        await start_fleet(settings, supervisor, doors)
+        await start_fleet(settings, supervisor, ports)
         await _until_ready(settings, supervisor)
     if supervisor.is_over:
         return
-    if doors.flower is not None:
-        settings = settings.model_copy(update={"flower_port": doors.flower.port})
+    if ports.flower is not None:
+        settings = settings.model_copy(update={"flower_port": ports.flower.port})
     redis = without_password(settings.redis_url)
     supervisor.note(is_ready=True, redis=redis)
     if settings.requires_keys and not await _has_key(settings):
         supervisor.say(f"no API key yet; make one: corelane keys create --name NAME --redis {redis}", "warning")
-    supervisor.voice.announce(ready_page(settings, doors.password, has_flower=doors.flower is not None))
+    supervisor.output.announce(ready_page(settings, ports.password, has_flower=ports.flower is not None))
     await supervisor.wait()
 
 
@@ -145,9 +144,9 @@ def _sign_webhooks(settings: Settings, supervisor: Supervisor) -> Settings:
     return settings.model_copy(update={"webhook_secret": secret})
 
 
-def _choose_doors(
+def _choose_ports(
     settings: Settings, supervisor: Supervisor, listening: socket, *, has_flower: bool
-) -> tuple[Settings, Doors]:
+) -> tuple[Settings, ServicePorts]:
     """Return settings with the ports that were free, and Flower's password."""
     port = int(listening.getsockname()[1])
     if settings.port not in (0, port):
@@ -164,14 +163,14 @@ def _choose_doors(
     settings = settings.model_copy(update={"port": port})
     supervisor.note(api=local_url(settings.host, port))
     if not has_flower:
-        return settings, Doors(listening, None, password)
+        return settings, ServicePorts(listening, None, password)
     claim = PortClaim(settings.flower_host, settings.flower_port, "--flower-port")
     taken = claim.choose()
     if settings.flower_port not in (0, taken):
         supervisor.say(f"port {settings.flower_port} is busy: Flower listens on {taken}", "warning")
     settings = settings.model_copy(update={"flower_port": taken})
     supervisor.note(flower=local_url(settings.flower_host, taken))
-    return settings, Doors(listening, claim, password)
+    return settings, ServicePorts(listening, claim, password)
 
 
 async def _until_ready(settings: Settings, supervisor: Supervisor) -> None:
@@ -196,9 +195,9 @@ async def _until_ready(settings: Settings, supervisor: Supervisor) -> None:
                 if up and up + out >= (settings.cores or 1) and await asyncio.to_thread(client.ready):
                     break
                 if "failed" in states:
-                    supervisor.fail("a core could not load its model; its reason stands above")
+                    supervisor.fail("a core could not load its model; the reason is shown above")
                 elif out >= (settings.cores or 1):
-                    supervisor.fail("every core is out of service; the reasons stand above")
+                    supervisor.fail("every core is out of service; the reasons are shown above")
             if loop.time() > deadline:
                 supervisor.fail(f"not ready after {READY_S} s{''.join(f'; {reason}' for reason in waiting)}")
             await supervisor.wait(0.2)

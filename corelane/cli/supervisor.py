@@ -19,7 +19,7 @@ from typing import BinaryIO
 import orjson
 
 from corelane.cli.parts import PRESUMED_UP_S, FleetPart, describe_status
-from corelane.cli.voice import Level, Voice
+from corelane.cli.serve_output import Level, ServeOutput
 from corelane.errors import SetupError
 
 #: The C library, loaded before any fork; PR_SET_PDEATHSIG of prctl(2): the signal a process gets when its parent dies.
@@ -40,8 +40,8 @@ PARTS_FILE = "parts.json"
 class Supervisor:
     """Runs parts until it is asked to stop or a needed part is given up."""
 
-    def __init__(self, voice: Voice, parts_file: Path) -> None:
-        self.voice = voice
+    def __init__(self, output: ServeOutput, parts_file: Path) -> None:
+        self.output = output
         self._parts_file = parts_file
         self._about: dict[str, object] = {"is_ready": False}
         self._parts: list[FleetPart] = []
@@ -52,7 +52,7 @@ class Supervisor:
 
     def say(self, text: str, level: Level = "info") -> None:
         """Say a sentence of the supervisor itself."""
-        self.voice.say(text, level)
+        self.output.say(text, level)
 
     def note(self, **about: object) -> None:
         """Write facts about the service into ``parts.json``."""
@@ -153,7 +153,7 @@ class Supervisor:
             history.died(status, lived_s)
             if part.needed and history.is_hopeless(part.first_tries):
                 times = f", {len(history.deaths)} times in a row" if len(history.deaths) > 1 else ""
-                self.fail(f"{part.name} keeps failing: it {describe_status(status)}{times}; its reason stands above")
+                self.fail(f"{part.name} keeps failing: it {describe_status(status)}{times}; the reason is shown above")
                 return
             self.say(f"{part.name} {describe_status(status)}; it comes back in {history.pause_s:g} s", "error")
             if await self.wait(history.pause_s):
@@ -219,7 +219,7 @@ class Supervisor:
                 return
             text = line.decode(errors="replace").rstrip()
             if text:
-                self.voice.show(part.name, text)
+                self.output.show(part.name, text)
             if part.comment is not None and (comment := part.comment(text)):
                 self.say(comment, "error")
 

@@ -87,7 +87,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Do nothing for a while; with a ``wait`` the caller is told why."""
+    """Do nothing for a while; a ``wait`` tells the caller why."""
 
     seconds: float
     wait: Wait | None = None

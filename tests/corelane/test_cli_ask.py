@@ -14,9 +14,8 @@ from pytest_httpserver import HTTPServer
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-from corelane.cli.ask import ask, surroundings
+from corelane.cli.ask import ask, follow, surroundings
 from corelane.cli.commands import CommandGroup
-from corelane.cli.following import follow
 from corelane.cli.output import plain
 from corelane.client import Client
 from tests.corelane.stand_in import ITEM, StandIn

@@ -13,8 +13,8 @@ import pytest
 from rich.console import Console
 
 from corelane.cli.parts import MOST_KILLS, RELAUNCH_PAUSES_S, STABLE_S, FleetPart, PartHistory
+from corelane.cli.serve_output import PrettyOutput
 from corelane.cli.supervisor import PARTS_FILE, Supervisor
-from corelane.cli.voice import PrettyVoice
 
 pytestmark = pytest.mark.anyio
 
@@ -95,7 +95,7 @@ def told() -> io.StringIO:
 
 @pytest.fixture
 def supervisor(told: io.StringIO, tmp_path: Path) -> Supervisor:
-    return Supervisor(PrettyVoice(Console(file=told, soft_wrap=True)), tmp_path / PARTS_FILE)
+    return Supervisor(PrettyOutput(Console(file=told, soft_wrap=True)), tmp_path / PARTS_FILE)
 
 
 def found(folder: Path, name: str) -> dict:

@@ -1,4 +1,4 @@
-"""How `serve` speaks: for people behind coloured names, or one JSON object a line.
+"""What `serve` prints: lines behind coloured names for people, or one JSON object a line; the page once it is ready.
 
 The parts write text of their own to one pipe each. Where JSON is wanted, every line becomes an object with the part's
 name: our own lines are JSON already, those of Redis, Flower and a crashing interpreter are not.
@@ -6,16 +6,25 @@ name: our own lines are JSON already, those of Redis, Flower and a crashing inte
 
 import json
 import re
+import shlex
+import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Literal
 
 import orjson
 from rich.console import Console
+from rich.markup import escape
 from rich.panel import Panel
 from rich.text import Text
+
+from corelane.cli.webhook_secret import kept_secret
+from corelane.domain.addresses import local_url
+from corelane.settings import Settings
+from corelane.settings.rules import without_password
 
 Level = Literal["debug", "info", "warning", "error"]
 
@@ -44,7 +53,7 @@ class ReadyPage:
     facts: Mapping[str, object]
 
 
-class PrettyVoice:
+class PrettyOutput:
     """For people."""
 
     def __init__(self, console: Console) -> None:
@@ -68,7 +77,7 @@ class PrettyVoice:
         self._console.print(page.below, markup=False)
 
 
-class JsonVoice:
+class JsonOutput:
     """For programs; on standard output."""
 
     def say(self, text: str, level: Level = "info") -> None:
@@ -88,7 +97,7 @@ class JsonVoice:
         sys.stdout.flush()
 
 
-Voice = PrettyVoice | JsonVoice
+ServeOutput = PrettyOutput | JsonOutput
 
 
 def as_object(part: str, line: str) -> dict[str, Any]:
@@ -117,3 +126,41 @@ def entry(text: str, level: Level = "info", part: str = SELF) -> dict[str, Any]:
     """Return a line as an object, with the fields of our logs."""
     timestamp = datetime.now(UTC).isoformat().replace("+00:00", "Z")
     return {"event": text, "level": level, "part": part, "timestamp": timestamp}
+
+
+def ready_page(settings: Settings, password: str, *, has_flower: bool) -> ReadyPage:
+    """Return the addresses and commands, with rich's markup for people; a password that was set is not repeated."""
+    api, redis = local_url(settings.host, settings.port), without_password(settings.redis_url)
+    key = " --api-key clk_…" if settings.requires_keys else ""
+    first = f'{own_command()} ask "Who wrote it?" --context "Ada wrote it." --url {api}{key}'
+    facts = {"cores": settings.cores, "model": settings.model, "redis": redis, "api": api, "try": first}
+    cores = f"{settings.cores} core{'s' if settings.cores != 1 else ''}"
+    lines = [f"[bold green]ready[/]: {cores}, {escape(settings.model)}", "", f"API      {api}", f"Docs     {api}/docs"]
+    if has_flower:
+        flower = local_url(settings.flower_host, settings.flower_port)
+        user = f"user [bold]{escape(settings.flower_user)}[/], password [bold]{escape(password)}[/]"
+        lines.append(f"Flower   {flower}   {user}")
+        facts |= {"flower": flower, "flower_user": settings.flower_user}
+        if settings.flower_password is None:
+            facts["flower_password"] = password
+    below = f"Try      {first}"
+    signed = "signed with CORELANE_WEBHOOK_SECRET"
+    if settings.webhook_secret is None:
+        signed = "refused: set CORELANE_WEBHOOK_SECRET"
+    elif settings.webhook_secret == kept_secret(settings.data_dir):
+        signed = "signed with the secret made here"
+        show = f"{own_command()} webhooks secret --data {shlex.quote(str(settings.data_dir))}"
+        facts["webhook_secret"] = show
+        below += f"\nSecret   {show}"
+    panel = "\n".join([*lines, f"Redis    {redis}", f"Webhooks {signed}", "", "Stop     Ctrl-C"])
+    return ReadyPage(panel, below, facts)
+
+
+def own_command() -> str:
+    """Return this command as any shell here can call it: by its name only where that finds it."""
+    own = Path(sys.argv[0]).absolute()
+    found = shutil.which("corelane")
+    if found and (Path(found).resolve() == own.resolve() or Path(found).parent == Path(sys.executable).parent):
+        return "corelane"
+    script = Path(sys.executable).parent / "corelane"
+    return str(script) if script.exists() else f"{sys.executable} -m corelane"

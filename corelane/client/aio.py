@@ -9,10 +9,9 @@ import httpx2
 
 from corelane.client import endpoints
 from corelane.client.endpoints import Call
-from corelane.client.methods import as_method
 from corelane.client.protocol import Exchange, Give, Giving, Hear, HttpReply, IoStep, Listen, Pause, Send
 from corelane.client.protocol import ServiceProtocol as Protocol
-from corelane.client.transport import BaseClient, request_arguments
+from corelane.client.transport import BaseClient, as_method, request_arguments
 
 Answer = TypeVar("Answer")
 P = ParamSpec("P")
@@ -103,7 +102,7 @@ class AsyncClient(BaseClient[httpx2.AsyncClient]):
     async def _perform(self, exchange: Exchange[Answer]) -> Answer:
         outcome: Any = None
         with closing(exchange):
-            async with aclosing(_Steps(self)) as steps:
+            async with aclosing(_AsyncSteps(self)) as steps:
                 while True:
                     try:
                         step = exchange.send(outcome)
@@ -115,7 +114,7 @@ class AsyncClient(BaseClient[httpx2.AsyncClient]):
     async def _iterate(self, exchange: Giving[Answer]) -> AsyncGenerator[Answer, None]:
         outcome: Any = None
         with closing(exchange):
-            async with aclosing(_Steps(self)) as steps:
+            async with aclosing(_AsyncSteps(self)) as steps:
                 while True:
                     try:
                         step = exchange.send(outcome)
@@ -128,7 +127,7 @@ class AsyncClient(BaseClient[httpx2.AsyncClient]):
                         outcome = await steps.perform(step)
 
 
-class _Steps:
+class _AsyncSteps:
     """Performs the steps of one exchange, and holds the stream that it has open."""
 
     def __init__(self, client: AsyncClient) -> None:

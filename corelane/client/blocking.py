@@ -9,10 +9,9 @@ import httpx2
 
 from corelane.client import endpoints
 from corelane.client.endpoints import Call
-from corelane.client.methods import as_method
 from corelane.client.protocol import Exchange, Give, Giving, Hear, HttpReply, IoStep, Listen, Pause, Send
 from corelane.client.protocol import ServiceProtocol as Protocol
-from corelane.client.transport import BaseClient, request_arguments
+from corelane.client.transport import BaseClient, as_method, request_arguments
 
 Answer = TypeVar("Answer")
 P = ParamSpec("P")

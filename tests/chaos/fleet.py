@@ -18,12 +18,11 @@ from pathlib import Path
 
 import redis
 
-from corelane.cli.supervisor import die_with_parent
 from corelane.client import Client
 from corelane.domain.dispatch import Core
 from corelane.errors import CorelaneError
 from tests.chaos.proxy import Network, Proxy
-from tests.chaos.server import RedisServer
+from tests.chaos.server import RedisServer, die_with_parent
 from tests.conftest import free_port
 
 PRELOAD = Path(__file__).parent / "preload"

@@ -23,13 +23,12 @@ import httpx2
 import orjson
 import redis
 
-from corelane.cli.supervisor import die_with_parent
 from corelane.client import Client
 from corelane.domain.dispatch import Core
 from corelane.errors import CorelaneError
 from tests.chaos.fleet import HOST, PRELOAD, SETTINGS, parent_of, processes_with
 from tests.chaos.proxy import Network, Proxy
-from tests.chaos.server import Raw, RedisServer, plain_client
+from tests.chaos.server import Raw, RedisServer, die_with_parent, plain_client
 from tests.chaos.sockets import descendants, ports_of
 from tests.conftest import free_port
 

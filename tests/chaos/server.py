@@ -20,7 +20,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from corelane.cli.redis_server import find_server, server_argv
-from corelane.cli.supervisor import die_with_parent
+from corelane.cli.supervisor import die_with_parent as die_with_parent
 
 #: A redis-py client that decodes. Its declared types mix bytes and text, so none is better than those.
 Raw = Any

@@ -20,12 +20,12 @@ from corelane.domain.jobs import Result
 HERE = Path(__file__).parent
 DATA = HERE.parent / ".corelane"
 
-#: Columns of the table where there is no terminal to ask.
+#: Width of the table where output is not a terminal, in columns.
 WIDTH = 110
 
 
 def ask_all(url: str) -> Iterator[tuple[dict[str, str], Result, float]]:
-    """Every example question with its result and the milliseconds it took."""
+    """Ask every example question; yield each with its result and the milliseconds it took."""
     with Client(url) as client:
         for line in (HERE / "questions.jsonl").read_bytes().splitlines():
             item = orjson.loads(line)
@@ -35,7 +35,7 @@ def ask_all(url: str) -> Iterator[tuple[dict[str, str], Result, float]]:
 
 
 def show(rows: list[tuple[dict[str, str], Result, float]], expected: dict[str, list[str]], console: Console) -> bool:
-    """Print the table; whether every answer is right."""
+    """Print the table; return whether every answer is right."""
     table = Table("", "question", "answer", "score", "windows", "ms", title="Corelane: examples/questions.jsonl")
     for column in table.columns[3:]:
         column.justify = "right"
@@ -58,7 +58,7 @@ def show(rows: list[tuple[dict[str, str], Result, float]], expected: dict[str, l
 
 
 def main() -> int:
-    """Run the demo; the exit status."""
+    """Run the demo; return the exit status."""
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     expected = orjson.loads((HERE / "expected.json").read_bytes())
     with exit_on_error():

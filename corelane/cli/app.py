@@ -1,4 +1,4 @@
-"""The commands of ``corelane``, put together."""
+"""The application ``corelane``: its commands and their names."""
 
 import typer
 
@@ -6,6 +6,7 @@ from corelane.cli.ask import ask
 from corelane.cli.batch import batch
 from corelane.cli.batches import batches
 from corelane.cli.calibrate import calibrate
+from corelane.cli.commands import CommandGroup
 from corelane.cli.compile import compile_model, verify
 from corelane.cli.doctor import doctor
 from corelane.cli.evaluate import evaluate
@@ -21,40 +22,30 @@ from corelane.cli.webhooks import webhooks
 
 
 def make_cli() -> typer.Typer:
-    """The command-line application."""
-    cli = typer.Typer(
+    """Return the command-line application."""
+    cli = CommandGroup(
         name="corelane",
         help="Queue-driven, asynchronous batch inference for extractive question answering.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
     )
-    # Its help stands here: a callback's docstring would replace it.
+    # Its help is given: a callback's docstring would replace it.
     cli.callback(help=cli.info.help, no_args_is_help=True)(begin)
     cli.command()(serve)
     cli.command()(ask)
     cli.command()(batch)
     cli.command("eval")(evaluate)
     cli.command("compile")(compile_model)
-    cli.command()(verify)
-    cli.command()(calibrate)
-    cli.command()(doctor)
-    cli.command()(cores)
-    cli.add_typer(jobs, name="jobs")
-    cli.add_typer(batches, name="batches")
-    cli.add_typer(files, name="files")
-    cli.add_typer(models, name="models")
-    cli.add_typer(webhooks, name="webhooks")
-    cli.add_typer(keys, name="keys")
-    roles = "One process of the fleet"
-    cli.command(rich_help_panel=roles)(api)
-    cli.command(rich_help_panel=roles)(worker)
-    cli.command(rich_help_panel=roles)(keeper)
-    cli.command(rich_help_panel=roles)(deliveries)
-    cli.command(rich_help_panel=roles)(flower)
-    cli.command(rich_help_panel=roles)(health)
+    for command in (verify, calibrate, doctor, cores):
+        cli.command()(command)
+    groups = {"jobs": jobs, "batches": batches, "files": files, "models": models, "webhooks": webhooks, "keys": keys}
+    for name, group in groups.items():
+        cli.add_typer(group, name=name)
+    for role in (api, worker, keeper, deliveries, flower, health):
+        cli.command(rich_help_panel="One process of the fleet")(role)
     return cli
 
 
 def main() -> None:
-    """The entry point of ``corelane``."""
+    """Run ``corelane``."""
     make_cli()(prog_name="corelane")

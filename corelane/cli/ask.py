@@ -1,7 +1,13 @@
-"""``corelane ask``: one question about one passage, answered by the running service, shown where it stands."""
+"""``corelane ask``: one question about one passage, answered by the running service, shown where it stands.
+
+A question that is answered at once takes one request. While it waits for a version that no core holds, the reason is
+shown; while a long passage is read, the progress. Ctrl-C cancels the question.
+"""
 
 import re
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,32 +15,24 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from corelane.cli.errors import exit_on_error
-from corelane.cli.following import answer, check
-from corelane.cli.options import (
-    AlwaysOption,
-    MaxTokensOption,
-    OffsetsOption,
-    PrecisionOption,
-    PriorityOption,
-    StrideOption,
-    ThresholdOption,
-    TopKOption,
-    answer_options,
-)
-from corelane.cli.output import plain, print_line
+from corelane.cli.options import AnswerOptions, PriorityOption
+from corelane.cli.output import error_console, plain, print_line
 from corelane.cli.service import JsonOption, KeyOption, ModelOption, UrlOption, connect
-from corelane.cli.waiting import Waiting
-from corelane.domain.jobs import Answer, Priority, Result
-from corelane.errors import InvalidInput
+from corelane.cli.waiting import WaitNotice
+from corelane.domain.events import Partial
+from corelane.domain.jobs import Answer, Job, JobStatus, Priority, Result
+from corelane.errors import CorelaneError, InvalidInput, ServiceError, ServiceUnreachable
 
 if TYPE_CHECKING:
-    from corelane.client import JobParts
+    from corelane.client import Client, JobParts
+
+#: The first request waits this long for the answer; later ones, while the question is queued, longer. In seconds.
+FIRST_S, LATER_S = 2.0, 5.0
 
 #: Characters shown on each side of an answer.
 SURROUNDINGS_CHARS = 160
 
-#: A context that looks like this is the name of a file that is not there, not a passage: one word in ASCII, or a path.
+#: A context of this form names a missing file and is not a passage: one word in ASCII, or a path.
 FILE_NAME = re.compile(r"[!-~]{1,255}|[^\n]{0,250}/[^\n]{0,250}\.[A-Za-z][A-Za-z0-9]{0,5}")
 
 ANSWER_STYLE = "bold black on green"
@@ -45,47 +43,99 @@ def ask(
     context: Annotated[
         str, typer.Option("--context", "-c", help="The passage: a file, the text itself, or - (stdin).")
     ],
+    options: AnswerOptions,
     url: UrlOption = None,
     model: ModelOption = "default",
     api_key: KeyOption = None,
     priority: PriorityOption = Priority.NORMAL,
-    top_k: TopKOption = None,
-    max_answer_tokens: MaxTokensOption = None,
-    doc_stride: StrideOption = None,
-    threshold: ThresholdOption = None,
-    min_precision: PrecisionOption = None,
-    offsets: OffsetsOption = None,
-    always_answer: AlwaysOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Ask one question about a passage. Ctrl-C cancels it."""
-    errors = Console(stderr=True, highlight=False, soft_wrap=True)
-    with exit_on_error(), connect(url, api_key, max_retries=2, waiting=Waiting(errors)) as client:
-        options = answer_options(
-            top_k=top_k,
-            max_answer_tokens=max_answer_tokens,
-            doc_stride=doc_stride,
-            threshold=threshold,
-            min_precision=min_precision,
-            offsets=offsets,
-            always_answer=always_answer,
-        )
-        if not question.strip():
-            raise InvalidInput('the question is empty; ask one, as in: corelane ask "Who signed it?" --context FILE')
-        passage = read_context(context)
-        if not passage.strip():
-            raise InvalidInput("the passage is empty; name a file that holds it, or give its text")
-        parts: JobParts = {
-            "model": model,
-            "options": options,
-            "priority": None if priority is Priority.NORMAL else priority,
-        }
+    if not question.strip():
+        raise InvalidInput('the question is empty; ask one, as in: corelane ask "Who signed it?" --context FILE')
+    passage = read_context(context)
+    if not passage.strip():
+        raise InvalidInput("the passage is empty; name a file that holds it, or give its text")
+    parts: JobParts = {"model": model, "options": options}
+    if priority is not Priority.NORMAL:
+        parts["priority"] = priority
+    errors = error_console()
+    with connect(url, api_key, max_retries=2, on_wait=WaitNotice(errors)) as client:
         result = answer(client, question, passage, parts, errors)
-        if as_json:
-            print_line(result)
-        check(result)
-        if not as_json:
-            Console(highlight=False).print(render(result, passage))
+    if as_json:
+        print_line(result)
+    check(result)
+    if not as_json:
+        Console(highlight=False).print(render(result, passage))
+
+
+def answer(client: "Client", question: str, passage: str, parts: "JobParts", console: Console) -> Result:
+    """Ask one question and return its result; show on ``console`` what it waits for."""
+    from corelane.client import AWAY
+    from corelane.client.endpoints import new_key
+
+    key, items = new_key(), [{"question": question, "context": passage}]
+    job: Job | None = None
+    try:
+        with console.status("asking …") as status:
+            job = client.submit(items, wait_s=FIRST_S, idempotency_key=key, **parts)
+            job = follow(client, job, console, status.update)
+            return result_of(client, job)
+    except KeyboardInterrupt:
+        with suppress(CorelaneError):
+            # The service may have accepted the interrupted request: its key brings the same job back.
+            give_up(client, job or client.submit(items, idempotency_key=key, **parts), console)
+        raise
+    except (ServiceUnreachable, ServiceError) as error:
+        if job is None or (isinstance(error, ServiceError) and error.status not in AWAY):
+            raise
+        where = (
+            f"the question is {job.id}; `corelane jobs results {job.id}` fetches its answer once the service is back"
+        )
+        raise ServiceUnreachable(f"{error.detail}; {where}") from None
+
+
+def follow(client: "Client", job: Job, console: Console, show: Callable[[str], None]) -> Job:
+    """Return the job once it is final."""
+    reason = ""
+    while job.status is JobStatus.QUEUED:
+        if job.waiting_for and job.waiting_for != reason:
+            reason = job.waiting_for
+            console.print(f"{reason}; {job.id} waits, `corelane cores` shows the cores' states", style="yellow")
+        show(f"{job.id} is queued …")
+        job = client.get(job.id, LATER_S)
+    if job.status.is_final:
+        return job
+    for event in client.iter_events(job.id):
+        if isinstance(event.data, Partial):
+            show(f"read {event.data.windows_done:,} of {event.data.windows_total:,} windows …")
+    return client.get(job.id)
+
+
+def result_of(client: "Client", job: Job) -> Result:
+    """Return the one result of a final job; raise ServiceError if it has none."""
+    result = next(iter(job.results or client.iter_results(job.id)), None)
+    if result is None:
+        raise ServiceError(f"{job.id} is {job.status} and has no result", status=200, problem_code="not_found")
+    return result
+
+
+def check(result: Result) -> None:
+    """Raise ServiceError if the question was not answered: it failed, or its job was canceled or expired."""
+    if result.error is not None:
+        raise ServiceError(result.error.detail, status=200, problem_code=result.error.code)
+    if result.status is not JobStatus.SUCCEEDED:
+        raise ServiceError(f"the question was {result.status} before it was answered", status=200, problem_code="gone")
+
+
+def give_up(client: "Client", job: Job, console: Console) -> None:
+    """Cancel a job that nobody waits for any more, or say how to."""
+    try:
+        client.cancel(job.id)
+    except CorelaneError:
+        console.print(f"{job.id} is still open; `corelane jobs cancel {job.id}` cancels it")
+        return
+    console.print(f"{job.id} is canceled")
 
 
 def read_context(given: str) -> str:
@@ -107,7 +157,7 @@ def read_context(given: str) -> str:
 
 
 def is_there(given: str) -> bool:
-    """Whether there is such a file or folder; a passage is often too long to be the name of one."""
+    """Return whether there is such a file or folder; a passage is often too long for a file's name."""
     try:
         return Path(given).exists()
     except OSError:
@@ -115,7 +165,7 @@ def is_there(given: str) -> bool:
 
 
 def render(result: Result, context: str) -> Text:
-    """The result for a reader: the answer, how sure, where, and the text around it."""
+    """Return the result for readers: the answer, its score and offsets, and the text around it."""
     if result.answer is None:
         sure = "" if result.no_answer_score is None else f" (score {result.no_answer_score:.3f})"
         return Text.assemble(("no answer", "bold yellow"), (f" in this context{sure}", "dim"))
@@ -124,7 +174,7 @@ def render(result: Result, context: str) -> Text:
 
 
 def render_answer(answer: Answer, context: str) -> Text:
-    """One answer and its surroundings, highlighted."""
+    """Return one answer and its surroundings, highlighted."""
     before, after = surroundings(context, answer.start, answer.end)
     return Text.assemble(
         (plain(answer.text), "bold green"),
@@ -136,13 +186,13 @@ def render_answer(answer: Answer, context: str) -> Text:
 
 
 def in_units(answer: Answer) -> str:
-    """Return the offsets in further units, where they were asked for."""
+    """Return the offsets in other units, if they were asked for."""
     given = {} if answer.offsets is None else answer.offsets.model_dump(exclude_none=True)
     return "".join(f" · {unit} {start}–{end}" for unit, (start, end) in given.items())
 
 
 def surroundings(context: str, start: int, end: int, width: int = SURROUNDINGS_CHARS) -> tuple[str, str]:
-    """Up to ``width`` characters before and after a span, cut between words where there are any, with an ellipsis."""
+    """Return up to ``width`` characters before and after a span, cut between words if possible, with an ellipsis."""
     before, after = context[max(0, start - width) : start], context[end : end + width]
     if start > width:
         before = "…" + (before.partition(" ")[2] or before)

@@ -1,4 +1,4 @@
-"""``corelane batches``: start, list, show and cancel your own batches, files of questions that the service holds."""
+"""``corelane batches``: start, list, show and cancel your own batches: uploaded files of questions."""
 
 from collections.abc import Sequence
 from itertools import islice
@@ -6,89 +6,61 @@ from typing import Annotated
 
 import typer
 
-from corelane.cli.errors import exit_on_error
-from corelane.cli.output import make_table, print_fields, print_line, print_table, short_time
-from corelane.cli.service import IdsOption, JsonOption, KeyOption, UrlOption, connect
+from corelane.cli.commands import CommandGroup
+from corelane.cli.output import print_list, print_one, short_time
+from corelane.cli.service import IdsOption, JsonOption, LimitOption, ServiceClient
 from corelane.domain.batches import Batch, BatchError
 from corelane.domain.ids import iso_time
 
-#: Lines named of those that have the same fault.
+#: Most lines named that have the same fault.
 MOST_LINES = 3
 
 BatchArgument = Annotated[str, typer.Argument(metavar="BATCH", help="A batch's id.")]
 
-batches = typer.Typer(help="Your batches: create, list, show, cancel.", no_args_is_help=True)
+batches = CommandGroup(help="Your batches: create, list, show, cancel.", no_args_is_help=True)
 
 
 @batches.command()
 def create(
+    client: ServiceClient,
     file: Annotated[str, typer.Argument(metavar="FILE", help="The id of an uploaded file: `corelane files upload`.")],
-    window: Annotated[str, typer.Option(help="What is not answered within it expires: 24h, 90m, 7d.")] = "24h",
-    url: UrlOption = None,
-    api_key: KeyOption = None,
+    window: Annotated[str, typer.Option(help="Lines not answered within it expire: 24h, 90m, 7d.")] = "24h",
     as_json: JsonOption = False,
 ) -> None:
-    """Have every line of an uploaded file answered; it goes on by itself."""
-    with exit_on_error(), connect(url, api_key) as client:
-        say(client.create_batch(file, completion_window=window), as_json)
+    """Have every line of an uploaded file answered, in the background."""
+    print_one(client.create_batch(file, completion_window=window), as_json, describe)
 
 
 @batches.command("list")
 def list_batches(
-    limit: Annotated[int, typer.Option(min=1, help="Most batches shown.")] = 20,
-    url: UrlOption = None,
-    api_key: KeyOption = None,
-    as_json: JsonOption = False,
-    ids: IdsOption = False,
+    client: ServiceClient, limit: LimitOption = 20, as_json: JsonOption = False, ids: IdsOption = False
 ) -> None:
     """List your batches, newest first."""
-    with exit_on_error(), connect(url, api_key) as client:
-        whole = ("batch", "status", "created", "output")
-        table = make_table("batch", "status", "done", "failed", "created", "output", whole=whole)
-        for batch in islice(client.iter_batches(), limit):
-            if ids:
-                typer.echo(batch.id)
-            elif as_json:
-                print_line(batch)
-            else:
-                counts = batch.request_counts
-                done = f"{counts.completed + counts.failed:,}/{counts.total:,}"
-                row = (
-                    batch.id,
-                    batch.status,
-                    done,
-                    f"{counts.failed:,}",
-                    short_time(batch.created_at),
-                )
-                table.add_row(*row, batch.output_file_id or "-")
-        if not (as_json or ids):
-            print_table(table)
+
+    def row(batch: Batch) -> tuple[str, ...]:
+        counts, output = batch.request_counts, batch.output_file_id or "-"
+        done = f"{counts.completed + counts.failed:,}/{counts.total:,}"
+        return batch.id, batch.status, done, f"{counts.failed:,}", short_time(batch.created_at), output
+
+    columns = ("batch", "status", "done", "failed", "created", "output")
+    whole = ("batch", "status", "created", "output")
+    print_list(islice(client.iter_batches(), limit), columns, row, whole=whole, as_json=as_json, ids=ids)
 
 
 @batches.command()
-def show(batch: BatchArgument, url: UrlOption = None, api_key: KeyOption = None, as_json: JsonOption = False) -> None:
+def show(client: ServiceClient, batch: BatchArgument, as_json: JsonOption = False) -> None:
     """Show one batch."""
-    with exit_on_error(), connect(url, api_key) as client:
-        say(client.get_batch(batch), as_json)
+    print_one(client.get_batch(batch), as_json, describe)
 
 
 @batches.command()
-def cancel(batch: BatchArgument, url: UrlOption = None, api_key: KeyOption = None, as_json: JsonOption = False) -> None:
-    """End a batch with what is answered by now; its files hold that."""
-    with exit_on_error(), connect(url, api_key) as client:
-        say(client.cancel_batch(batch), as_json)
-
-
-def say(batch: Batch, as_json: bool) -> None:
-    """A batch as JSON, or for a reader."""
-    if as_json:
-        print_line(batch)
-    else:
-        print_fields(describe(batch))
+def cancel(client: ServiceClient, batch: BatchArgument, as_json: JsonOption = False) -> None:
+    """End a batch with the answers it has by now; its files hold them."""
+    print_one(client.cancel_batch(batch), as_json, describe)
 
 
 def describe(batch: Batch) -> dict[str, str | None]:
-    """What there is to say of a batch."""
+    """Return the fields of a batch for readers."""
     counts = batch.request_counts
     ended_at = batch.completed_at or batch.failed_at or batch.expired_at or batch.cancelled_at
     faults = [] if batch.errors is None else batch.errors.data
@@ -103,13 +75,13 @@ def describe(batch: Batch) -> dict[str, str | None]:
         "output": batch.output_file_id,
         "errors": batch.error_file_id,
         "jobs": " ".join(batch.jobs),
-        "faults": tell_faults(faults),
+        "faults": list_faults(faults),
         "metadata": ", ".join(f"{name}={value}" for name, value in (batch.metadata or {}).items()),
     }
 
 
-def tell_faults(faults: Sequence[BatchError]) -> str:
-    """Return what speaks against a batch, each sentence once with the lines it is of."""
+def list_faults(faults: Sequence[BatchError]) -> str:
+    """Return the faults of a batch, each sentence once with the lines that have it."""
     lines: dict[str, list[int]] = {}
     for fault in faults:
         lines.setdefault(fault.message, []).extend([] if fault.line is None else [fault.line])

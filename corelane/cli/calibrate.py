@@ -1,8 +1,8 @@
 """``corelane calibrate``: fit what makes a compiled model's scores probabilities, on questions with known answers.
 
-Runs the model here, on one thread, as a worker would; needs no service. What is shown of it is cross-validated: each
-fifth of the file, cut between contexts, is judged by curves fitted on the rest. Workers take the calibration up when
-they load the model.
+Runs the model here, on one thread, as a worker would; needs no service. The figures shown are cross-validated: each
+fifth of the file, cut between contexts, is scored with curves fitted on the rest. Workers use the calibration from the
+next time they load the model.
 """
 
 import math
@@ -18,13 +18,20 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from corelane.artifacts.manifest import digest_file, find_artifact, model_name
-from corelane.cli.confidence import Asked, ask_precisions, calibration_error
-from corelane.cli.errors import exit_on_error, require
+from corelane.cli.errors import require
 from corelane.cli.evaluate import read_document
 from corelane.cli.folders import DataOption
 from corelane.cli.output import print_line
 from corelane.cli.service import JsonOption
-from corelane.cli.squad import Question, best_over, exact_match, read_questions
+from corelane.cli.squad import (
+    PrecisionPoint,
+    Question,
+    best_over,
+    calibration_error,
+    exact_match,
+    precision_curve,
+    read_questions,
+)
 from corelane.errors import InvalidInput, SetupError
 from corelane.settings import read_settings
 
@@ -33,22 +40,22 @@ if TYPE_CHECKING:
     from corelane.artifacts.manifest import Artifact
     from corelane.engine.calibrating.fitting import Observation
 
-#: Parts of the file that are judged by the others.
+#: Parts of the file, each scored with curves fitted on the others.
 FOLDS = 5
 
-#: A context, and the best span seen in it for one question.
+#: A context, and the best span in it for one question.
 Seen = tuple[str, "Observation"]
 
 #: Questions answered between two steps of the progress bar.
 STEP = 64
 
-#: Values of ``min_precision`` whose outcome is shown.
+#: Values of ``min_precision`` whose effect is shown.
 SHOWN = (0.5, 0.6, 0.7, 0.8, 0.9)
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """A question's best span under a calibration: how sure, and whether it was right, or there was nothing."""
+class CalibratedSpan:
+    """A question's best span with calibrated scores, and whether it was right, or the question has no answer."""
 
     score: float
     no_answer_score: float
@@ -57,12 +64,12 @@ class Judged:
 
     @property
     def is_given(self) -> bool:
-        """Whether the answer is likelier right than not there."""
+        """Whether the answer is likelier to be right than missing."""
         return self.score >= self.no_answer_score
 
     @property
     def response(self) -> tuple[float, float]:
-        """How sure what is then said is, and 1 if it is right."""
+        """The confidence in the response, and 1 if it is right."""
         if self.is_given:
             return self.score, float(self.right)
         return self.no_answer_score, float(not self.answerable)
@@ -70,13 +77,11 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """How a calibration does, each fifth judged by the rest: its ECE, the answers likelier right than not there, and
-    what some values of ``min_precision`` give.
-    """
+    """The cross-validated quality of a calibration: ECE, answers likelier right than missing, effects of precisions."""
 
     ece: float
     likelier_right: int
-    precisions: Sequence[Asked]
+    precisions: Sequence[PrecisionPoint]
 
 
 def calibrate(
@@ -89,48 +94,39 @@ def calibrate(
     as_json: JsonOption = False,
 ) -> None:
     """Make a model's scores probabilities: fit its calibration and keep it beside its artifact."""
-    with exit_on_error():
-        settings = read_settings(data_dir=data)
-        questions = read_questions(read_document(file)).questions[:limit]
-        name = model or settings.model
-        artifact = find_artifact(settings.artifact_root, name if "@" in name else model_name(name), settings.target)
-        require("all", "numpy", "torch", "tokenizers")
-        from corelane.engine.calibrating.fitting import check_kinds
-
-        seen = observe(artifact, questions)
-        check_kinds([observation for _, observation in seen])
-        calibration = calibrate_on(artifact, file, [each for _, each in seen])
-        console = Console(highlight=False, soft_wrap=True, stderr=as_json)
-        judged: Judgement | None = None
-        try:
-            judged = judge(seen)
-        except InvalidInput as error:
-            console.print(
-                f"fitted, but too few contexts to judge each fifth by the rest: {error.detail}", style="yellow"
-            )
-        version = artifact.manifest.version_id
-        if judged is not None and not as_json:
-            console.print(report(judged, f"{version}, calibrated on {len(seen):,} questions"))
-        path = _keep(artifact, calibration)
-        if as_json:
-            told = {"id": version, "path": str(path), "questions": len(seen)}
-            print_line(told | {"judged": None if judged is None else asdict(judged)})
-            return
-        console.print(f"kept in {path}; workers take it up when they load the model: `corelane models reload`")
-
-
-def _keep(artifact: "Artifact", calibration: "Calibration") -> Path:
-    """Write a calibration beside its artifact; raises SetupError where that cannot be written."""
+    settings = read_settings(data_dir=data)
+    questions = read_questions(read_document(file)).questions[:limit]
+    name = model or settings.model
+    artifact = find_artifact(settings.artifact_root, name if "@" in name else model_name(name), settings.target)
+    require("all", "numpy", "torch", "tokenizers")
     from corelane.artifacts.calibration import write_calibration
+    from corelane.engine.calibrating.fitting import check_kinds
 
+    seen = observe(artifact, questions)
+    check_kinds([observation for _, observation in seen])
+    calibration = calibrate_on(artifact, file, [each for _, each in seen])
+    console = Console(highlight=False, soft_wrap=True, stderr=as_json)
+    judged: Judgement | None = None
     try:
-        return write_calibration(artifact.path, calibration)
+        judged = judge(seen)
+    except InvalidInput as error:
+        console.print(f"fitted, but too few contexts to cross-validate: {error.detail}", style="yellow")
+    version = artifact.manifest.version_id
+    if judged is not None and not as_json:
+        console.print(report(judged, f"{version}, calibrated on {len(seen):,} questions"))
+    try:
+        path = write_calibration(artifact.path, calibration)
     except OSError as error:
         raise SetupError(f"{artifact.path} cannot be written: {error.strerror or error}") from None
+    if as_json:
+        result = {"id": version, "path": str(path), "questions": len(seen)}
+        print_line(result | {"judged": None if judged is None else asdict(judged)})
+    else:
+        console.print(f"kept in {path}; workers use it once they load the model: `corelane models reload`")
 
 
 def calibrate_on(artifact: "Artifact", file: Path, observations: Sequence["Observation"]) -> "Calibration":
-    """The calibration of an artifact, fitted on what was seen of a file."""
+    """Return the calibration of an artifact, fitted on observations of a file."""
     from corelane.artifacts.calibration import Calibration
     from corelane.engine.calibrating.fitting import fit_curves
 
@@ -148,7 +144,7 @@ def calibrate_on(artifact: "Artifact", file: Path, observations: Sequence["Obser
 
 
 def observe(artifact: "Artifact", questions: Sequence[Question]) -> list[Seen]:
-    """The best span of each question as the model sees it, uncalibrated; questions that have none are left out."""
+    """Return the best span of each question, uncalibrated; questions without a span are left out."""
     from compile.model.timing import one_thread
     from corelane.engine.backends.protocol import open_backend
     from corelane.engine.calibrating.evidence import WitnessRunner
@@ -174,19 +170,19 @@ def observe(artifact: "Artifact", questions: Sequence[Question]) -> list[Seen]:
 
 
 def judge(seen: Sequence[Seen]) -> Judgement:
-    """What the calibration does for questions it was not fitted on; raises InvalidInput as ``cross_validate`` does."""
+    """Return the quality of the calibration on unseen questions; raise InvalidInput as ``cross_validate`` does."""
     judged = list(cross_validate(seen))
     return Judgement(
         ece=calibration_error([each.response for each in judged]),
         likelier_right=sum(each.is_given for each in judged),
-        precisions=ask_precisions([(each.score, each.right) for each in judged], SHOWN),
+        precisions=precision_curve([(each.score, each.right) for each in judged], SHOWN),
     )
 
 
 def report(judged: Judgement, title: str) -> Table:
-    """A judgement for a reader."""
-    told = f"ECE {judged.ece:.3f} · {judged.likelier_right:,} answers likelier right than not there"
-    caption = f"each fifth judged by the rest · {told}"
+    """Return a judgement for readers."""
+    figures = f"ECE {judged.ece:.3f} · {judged.likelier_right:,} answers likelier right than missing"
+    caption = f"each fifth scored with curves of the rest · {figures}"
     table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
     for heading in ("min_precision", "answered", "of all", "exactly right"):
         table.add_column(heading, justify="right")
@@ -196,9 +192,10 @@ def report(judged: Judgement, title: str) -> Table:
     return table
 
 
-def cross_validate(seen: Sequence[Seen]) -> Iterator[Judged]:
-    """Each observation with the scores that curves give it which never saw its fifth; raises InvalidInput if what is
-    left without a fifth fits no curves.
+def cross_validate(seen: Sequence[Seen]) -> Iterator[CalibratedSpan]:
+    """Yield each observation with its scores by curves that never saw its fifth.
+
+    Raises InvalidInput if the observations outside a fifth are too few to fit curves.
     """
     from corelane.engine.calibrating.fitting import fit_curves
 
@@ -207,11 +204,11 @@ def cross_validate(seen: Sequence[Seen]) -> Iterator[Judged]:
         for _, each in seen[start:end]:
             known = answerable.log_chance(each.margin)
             score = math.exp(known + right.log_chance(each.log_share))
-            yield Judged(score, 1 - math.exp(known), each.right, each.answerable)
+            yield CalibratedSpan(score, 1 - math.exp(known), each.right, each.answerable)
 
 
 def cut_folds(groups: Sequence[str], folds: int) -> Iterator[tuple[int, int]]:
-    """Bounds of that many stretches, about equal; neighbours of one group stay together."""
+    """Yield the bounds of about equal folds; neighbours of one group stay together."""
     start = 0
     for number in range(1, folds + 1):
         end = max(start, len(groups) * number // folds)

@@ -1,5 +1,6 @@
-"""CSV in and out for ``corelane batch --csv``: rows become the lines of JSON that everything else works with, and
-results become rows. Both have a header; fields may hold commas, quotes and line breaks.
+"""CSV in and out for ``corelane batch --csv``: rows become lines of JSON, and results become rows.
+
+Both have a header; fields may hold commas, quotes and line breaks.
 """
 
 import csv
@@ -9,21 +10,21 @@ from typing import Any
 
 import orjson
 
-from corelane.cli.jsonl import BYTE_ORDER_MARK, Kept, RawLine, not_ours
+from corelane.cli.jsonl import BYTE_ORDER_MARK, NumberedLine, OutputState, not_ours
 from corelane.errors import InvalidInput
 
-#: Columns of a result; those of the best answer only.
+#: Columns of a result, with its best answer.
 COLUMNS = ("index", "id", "status", "answer", "start", "end", "score", "no_answer_score", "windows", "error")
 
 #: Columns that a question must have.
 NEEDED = ("question", "context")
 
-#: Longest field, in characters: a context may be long.
+#: Longest field, in characters.
 LONGEST_FIELD = 2**27
 
 
 class _Counted:
-    """Lines of a stream as text, and the bytes they took."""
+    """Lines of a stream as text, and their size in bytes."""
 
     def __init__(self, stream: Iterable[bytes]) -> None:
         self._lines = iter(stream)
@@ -41,10 +42,10 @@ class _Counted:
                 raise InvalidInput(f"line {number + 1} is not UTF-8 text: {error.reason}") from None
 
 
-def number_rows(stream: Iterable[bytes]) -> Iterator[RawLine]:
-    """The rows below the header that are not blank, as lines of JSON.
+def number_rows(stream: Iterable[bytes]) -> Iterator[NumberedLine]:
+    """Yield the rows below the header that are not blank, as lines of JSON.
 
-    Raises InvalidInput without the columns needed.
+    Raises InvalidInput if a column is missing.
     """
     lines = _Counted(stream)
     rows = _reader(lines)
@@ -56,31 +57,33 @@ def number_rows(stream: Iterable[bytes]) -> Iterator[RawLine]:
     for index, row in enumerate(rows):
         if row:
             fields = {name: text for name, text in zip(header, row, strict=False) if name in ("id", *NEEDED) and text}
-            yield RawLine(index, orjson.dumps(fields), lines.bytes)
+            yield NumberedLine(index, orjson.dumps(fields), lines.bytes)
 
 
 def write_header() -> bytes:
-    """The first row of results."""
+    """Return the first row of results."""
     return _row(COLUMNS)
 
 
 def write_row(result: dict[str, Any]) -> bytes:
-    """A result, as plain data, as a row."""
+    """Return a result, given as plain data, as a row."""
     answer, error = result["answer"] or {}, result["error"] or {}
     values = result | {"answer": answer.get("text"), "error": error.get("detail")}
     values |= {name: answer.get(name) for name in ("start", "end", "score")}
     return _row("" if values[name] is None else str(values[name]) for name in COLUMNS)
 
 
-def read_kept_rows(stream: Iterable[bytes]) -> Kept:
-    """What an existing output of rows holds; raises InvalidInput if it is not an output of ours."""
-    kept = Kept()
+def read_output_rows(stream: Iterable[bytes]) -> OutputState:
+    """Return the state of an existing output of rows; raise InvalidInput if `corelane batch` did not write it."""
+    kept = OutputState()
     lines = _Counted(stream)
     rows = _reader(lines)
     try:
         header = next(rows, None)
         if header is None or not lines.last.endswith(b"\n"):
-            return kept if write_header().startswith(lines.last) else _refuse(kept)
+            if not write_header().startswith(lines.last):
+                raise not_ours(0)
+            return kept
         if tuple(header) != COLUMNS:
             raise not_ours(0)
         kept.size_bytes = lines.bytes
@@ -90,20 +93,11 @@ def read_kept_rows(stream: Iterable[bytes]) -> Kept:
             values = dict(zip(COLUMNS, row, strict=True))
             if int(values["index"]) <= kept.index:
                 raise not_ours(kept.lines)
-            plain = {
-                "index": int(values["index"]),
-                "id": values["id"] or None,
-                "status": values["status"],
-                "answer": values["start"] or None,
-            }
-            kept.add(plain, lines.bytes - kept.size_bytes)
+            result = {"index": int(values["index"]), "id": values["id"] or None, "status": values["status"]}
+            kept.add(result | {"answer": values["start"] or None}, lines.bytes - kept.size_bytes)
     except (csv.Error, ValueError):
         raise not_ours(kept.lines) from None
     return kept
-
-
-def _refuse(kept: Kept) -> Kept:
-    raise not_ours(kept.lines)
 
 
 def _reader(lines: Iterable[str]) -> Iterator[list[str]]:

@@ -1,7 +1,7 @@
-"""``corelane doctor``: whether this machine can run Corelane, and what to do where it cannot.
+"""``corelane doctor``: whether this machine can run Corelane, and what to do if not.
 
-Looks only, changes nothing. Each check gives ✓ (fine), ! (will do, but read the advice) or ✗ (``corelane serve`` cannot
-work, or is not protected as it was meant to be); exit code 1 if there is any ✗.
+Changes nothing. Each check gives ✓ (fine), ! (works, but read the advice) or ✗ (``corelane serve`` cannot work, or its
+protection is not in force); exit code 1 if there is any ✗.
 """
 
 import os
@@ -24,12 +24,12 @@ from rich.text import Text
 
 from corelane.artifacts.calibration import read_calibration
 from corelane.artifacts.manifest import COMPILE_HERE, find_artifact, missing_instructions, model_name
-from corelane.cli.errors import exit_on_error
 from corelane.cli.folders import DataOption, nearest_existing
 from corelane.cli.output import print_line
 from corelane.cli.ports import port_is_free
 from corelane.cli.redis_server import find_server
 from corelane.cli.service import JsonOption
+from corelane.domain.addresses import local_url
 from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.cores import core_slots
 from corelane.errors import ArtifactRefused, InvalidInput, ServiceError, SetupError, StoreUnavailable, Unavailable
@@ -44,10 +44,10 @@ WANTED_DISK_BYTES = 2 * 1024**3
 #: Importing torch from a cold disk takes many seconds.
 TORCH_TIMEOUT_S = 120
 
-#: A service on this machine answers in milliseconds; whatever is silent longer is not ours, in seconds.
+#: Longest wait for a service on this machine, which answers in milliseconds, in seconds.
 PROBE_TIMEOUT_S = 3
 
-#: Run by another process: torch is slow to import, and a broken one may take its process down.
+#: Run by another process: torch is slow to import, and a broken one may crash its process.
 TORCH_PROBE = """
 import json, time, torch
 torch.set_num_threads(1)
@@ -62,7 +62,7 @@ def seconds(dtype):
 print(json.dumps([torch.__version__, seconds(torch.float32) / seconds(torch.bfloat16)]))
 """
 
-#: How a key is come by.
+#: Advice for callers without a key.
 MAKE_KEY = "`corelane keys create` makes one"
 
 SYMBOLS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red")}
@@ -70,7 +70,7 @@ SYMBOLS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing looked at: how it is, and what to do about it."""
+    """The result of one check, and what to do about it."""
 
     name: str
     state: Literal["ok", "warn", "fail"]
@@ -79,23 +79,21 @@ class Check:
 
 
 def doctor(data: DataOption = None, as_json: JsonOption = False) -> None:
-    """Check whether this machine can run Corelane, and say what to do where it cannot."""
-    console = Console(highlight=False)
-    with exit_on_error():
-        settings = read_settings(data_dir=data)
-        with Console(stderr=True).status("looking …"):
-            checks = [check(settings) for check in CHECKS]
+    """Check whether this machine can run Corelane, and say what to do if not."""
+    settings = read_settings(data_dir=data)
+    with Console(stderr=True).status("checking …"):
+        checks = [check(settings) for check in CHECKS]
     is_fit = all(check.state != "fail" for check in checks)
     if as_json:
         print_line({"ok": is_fit, "checks": [asdict(check) for check in checks]})
     else:
-        console.print(render(checks))
+        Console(highlight=False).print(render(checks))
     if not is_fit:
         raise typer.Exit(1)
 
 
 def render(checks: list[Check]) -> Table:
-    """The checks for a reader, advice below what it is about."""
+    """Return the checks for readers, each with its advice below."""
     table = Table.grid(padding=(0, 2))
     table.add_column()
     table.add_column(no_wrap=True)
@@ -110,18 +108,18 @@ def render(checks: list[Check]) -> Table:
 
 
 def check_python(_: Settings) -> Check:
-    """The interpreter."""
+    """Report the interpreter."""
     found = ".".join(str(part) for part in sys.version_info[:3])
     return Check("Python", "ok", f"{found} ({sys.executable})")
 
 
 def check_names(_: Settings) -> Check:
-    """Variables that look like settings and do nothing."""
+    """Find variables that resemble settings and have no effect."""
     return judge_names(unknown_names())
 
 
 def judge_names(unknown: list[UnknownName]) -> Check:
-    """A mistyped name is worth a warning; one that was meant to protect the service is a failure."""
+    """Warn of mistyped names; fail where one was meant to protect the service."""
     if not unknown:
         return Check("settings", "ok", "no variable is mistyped")
     found = f"without effect: {', '.join(each.name for each in unknown)}"
@@ -129,13 +127,8 @@ def judge_names(unknown: list[UnknownName]) -> Check:
     return Check("settings", "fail" if any(each.guards for each in unknown) else "warn", found, advice)
 
 
-def check_torch(_: Settings) -> Check:
-    """Torch, and which number format it multiplies faster here."""
-    return probe_torch(TORCH_PROBE)
-
-
-def probe_torch(code: str) -> Check:
-    """Run a probe that prints torch's version and a ratio as JSON."""
+def check_torch(_: Settings, code: str = TORCH_PROBE) -> Check:
+    """Find out which number format torch multiplies faster; ``code`` prints its version and a ratio as JSON."""
     import json
     import subprocess
 
@@ -151,29 +144,26 @@ def probe_torch(code: str) -> Check:
 
 
 def judge_torch(version: str, ratio: float) -> Check:
-    """``ratio`` is the speed of bf16 over that of fp32."""
+    """Name the faster format; ``ratio`` is the speed of bf16 over that of fp32."""
     faster = "bf16" if ratio > 1 else "fp32"
-    return Check(
-        "torch", "ok", f"{version}; bf16 multiplies {ratio:.1f} times as fast as fp32: {faster} suits this CPU"
-    )
+    found = f"{version}; bf16 multiplies {ratio:.1f} times as fast as fp32: {faster} suits this CPU"
+    return Check("torch", "ok", found)
 
 
 def judge_torch_failure(returncode: int, stderr: str) -> Check:
-    """A torch that is missing, or does not start."""
+    """Fail with the last line of torch's error."""
     last = (stderr.strip().splitlines() or [f"ended with status {returncode}"])[-1]
     return Check("torch", "fail", last, f"run `{install_command('worker')}`")
 
 
 def check_cores(settings: Settings) -> Check:
-    """The cores of the target: CPUs this process may use, or Neuron cores."""
+    """Count the cores of the target: CPUs that this process may use, or Neuron cores."""
     if settings.target in CHIPS:
         return _check_neuron(settings)
     allowed, present = len(os.sched_getaffinity(0)), os.cpu_count() or 1
     found = f"{allowed} CPU cores" + (f" of {present} may be used" if allowed < present else "")
     if allowed < 2:
-        return Check(
-            "cores", "warn", found, "the worker shares its core with the API and Redis; two or more are better"
-        )
+        return Check("cores", "warn", found, "the worker shares its core with the API and Redis; two are better")
     return Check("cores", "ok", found)
 
 
@@ -187,7 +177,7 @@ def _check_neuron(settings: Settings) -> Check:
 
 
 def check_redis(settings: Settings) -> Check:
-    """A Redis that answers, or one that ``corelane serve`` can start."""
+    """Find a Redis that answers, or one that ``corelane serve`` can start."""
     try:
         from corelane.store.link.blocking import Link
     except ImportError as error:
@@ -203,7 +193,7 @@ def check_redis(settings: Settings) -> Check:
 
 
 def check_overdue(settings: Settings) -> Check:
-    """Whether what could go on does, by the store of a service that runs."""
+    """Find webhooks, sweeps, feeding and batches that should run and do not, in a running service's store."""
     try:
         from corelane.store.link.blocking import Link
         from corelane.store.overdue import read_waits
@@ -217,31 +207,29 @@ def check_overdue(settings: Settings) -> Check:
 
 
 def judge_waits(waits: Mapping[str, float]) -> Check:
-    """Webhooks, sweeps, feeding or batches that have waited for too long, and what carries them on."""
+    """Warn of work that has waited for too long, and name the part that should do it."""
     from corelane.store.overdue import CARRIERS, only_overdue
 
     overdue = only_overdue(waits)
     if not overdue:
-        return Check("work", "ok", "webhooks, sweeps, feeding and batches go on")
+        return Check("work", "ok", "webhooks, sweeps, feeding and batches are on time")
     found = ", ".join(f"{name} for {waited_s:,.0f} s" for name, waited_s in overdue.items())
     carriers = " and ".join(dict.fromkeys(CARRIERS[name] for name in overdue))
-    return Check(
-        "work", "warn", f"waits: {found}", f"look whether {carriers} runs, and at its log; `serve` starts both"
-    )
+    return Check("work", "warn", f"waits: {found}", f"check that {carriers} runs, and its log; `serve` starts both")
 
 
 def read_info(info: bytes | str) -> dict[str, str]:
-    """The reply to INFO as a mapping."""
+    """Return the reply to INFO as a mapping."""
     text = info.decode() if isinstance(info, bytes) else info
     return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
 
 
 def judge_redis(where: str, info: dict[str, str]) -> Check:
-    """Whether a Redis that answers keeps what it accepts."""
+    """Warn if a Redis that answers may lose accepted jobs."""
     name = info.get("server_name", "redis")
     found = f"{name} {info.get(f'{name}_version', info.get('redis_version', ''))} answers at {where}"
     if info.get("maxmemory_policy", "noeviction") != "noeviction":
-        advice = "it throws jobs away when it is full: `CONFIG SET maxmemory-policy noeviction`"
+        advice = "it drops jobs when it is full: `CONFIG SET maxmemory-policy noeviction`"
         return Check("Redis", "warn", f"{found}, policy {info['maxmemory_policy']}", advice)
     if info.get("aof_enabled") == "0":
         advice = "a restart of it loses accepted jobs: `CONFIG SET appendonly yes`"
@@ -250,7 +238,7 @@ def judge_redis(where: str, info: dict[str, str]) -> Check:
 
 
 def judge_no_redis(where: str, error: StoreUnavailable, *, is_given: bool) -> Check:
-    """No Redis answers: one that was named must, else one may be started."""
+    """Fail if a Redis that was named does not answer, or if there is none to start."""
     if is_given:
         advice = "start it, or unset CORELANE_REDIS_URL: `corelane serve` then starts one of its own"
         return Check("Redis", "fail", f"none to use at {where}: {error.detail}", advice)
@@ -261,24 +249,21 @@ def judge_no_redis(where: str, error: StoreUnavailable, *, is_given: bool) -> Ch
 
 
 def check_api_port(settings: Settings) -> Check:
-    """The API's port: free, or Corelane's own."""
-    return judge_port(
-        "API port", settings.host, settings.port, "CORELANE_PORT", partial(find_corelane, settings.api_key)
-    )
+    """Check that the API's port is free or Corelane's."""
+    find = partial(find_corelane, settings.api_key)
+    return judge_port("API port", settings.host, settings.port, "CORELANE_PORT", find)
 
 
 def check_flower_port(settings: Settings) -> Check:
-    """Flower's port: free, or Flower's own."""
+    """Check that Flower's port is free or Flower's."""
     return judge_port("Flower port", settings.flower_host, settings.flower_port, "CORELANE_FLOWER_PORT", find_flower)
 
 
 def judge_port(name: str, host: str, port: int, variable: str, find: Callable[[str], tuple[str, str]]) -> Check:
-    """Free or ours is fine; another's is worth a warning, since ``serve`` then takes the next one.
+    """Warn if another program has the port, since ``serve`` then takes the next one.
 
-    ``find`` says what of ours answers at an address, or nothing, and what to do about it.
+    ``find`` names the part of Corelane that answers at an address, or nothing, and what to do about it.
     """
-    from corelane.client import local_url
-
     if port == 0 or port_is_free(host, port):
         return Check(name, "ok", f"{port} is free" if port else "any that is free")
     found, advice = find(local_url(host, port))
@@ -289,7 +274,7 @@ def judge_port(name: str, host: str, port: int, variable: str, find: Callable[[s
 
 
 def find_corelane(api_key: SecretStr | None, url: str) -> tuple[str, str]:
-    """What Corelane says at this address, nothing if it is not Corelane, and what to do about a refused key."""
+    """Return Corelane's answer at this address, empty for another server, and what to do about a refused key."""
     from corelane.client import FOREIGN, Client
 
     try:
@@ -302,14 +287,14 @@ def find_corelane(api_key: SecretStr | None, url: str) -> tuple[str, str]:
         if error.status != HTTPStatus.UNAUTHORIZED:
             return f"Corelane answers: {error.detail}", ""
         if api_key is None:
-            return "Corelane answers, and asks for an API key", f"set CORELANE_API_KEY to one; {MAKE_KEY}"
+            return "Corelane answers, and requires an API key", f"set CORELANE_API_KEY to one; {MAKE_KEY}"
         return "Corelane answers, and refuses the key in CORELANE_API_KEY", f"{error.detail}; {MAKE_KEY}"
     except (Unavailable, InvalidInput):
         return "", ""
 
 
 def find_flower(url: str) -> tuple[str, str]:
-    """Whether Flower listens at this address; there is nothing to do about it."""
+    """Return whether Flower listens at this address, and no advice."""
     import httpx2
 
     try:
@@ -320,7 +305,7 @@ def find_flower(url: str) -> tuple[str, str]:
 
 
 def check_disk(settings: Settings) -> Check:
-    """Room for, and the right to write, the data folder."""
+    """Check the free space for the data folder, and the right to write it."""
     folder = settings.data_dir.resolve()
     existing = nearest_existing(folder)
     can_write = existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
@@ -328,35 +313,29 @@ def check_disk(settings: Settings) -> Check:
 
 
 def judge_disk(folder: Path, free_bytes: int, is_writable: bool) -> Check:
-    """Fine if there is room; unfit if nothing can be written at all."""
+    """Warn if there is little space; fail if the folder cannot be written."""
     found = f"{free_bytes / 1024**3:,.1f} GiB free for {folder}"
+    other = "choose another folder with --data or CORELANE_DATA_DIR"
     if not is_writable:
-        return Check(
-            "disk", "fail", f"{folder} cannot be written", "choose another folder with --data or CORELANE_DATA_DIR"
-        )
+        return Check("disk", "fail", f"{folder} cannot be written", other)
     if free_bytes < WANTED_DISK_BYTES:
-        return Check(
-            "disk", "warn", found, "make room for 2 GiB, or choose another folder with --data or CORELANE_DATA_DIR"
-        )
+        return Check("disk", "warn", found, f"free 2 GiB, or {other}")
     return Check("disk", "ok", found)
 
 
 def check_artifact(settings: Settings) -> Check:
-    """The default model, compiled or not yet, and whether its scores are probabilities."""
+    """Check whether the default model is compiled, and whether its scores are probabilities."""
     try:
         artifact = find_artifact(settings.artifact_root, model_name(settings.model), settings.target)
     except ArtifactRefused:
         found = f"{settings.model} is not compiled for {settings.target} yet below {settings.artifact_root}"
-        advice = (
-            "`corelane serve` compiles it when it starts first, `corelane compile` does so now; --data looks elsewhere"
-        )
+        advice = "`corelane serve` compiles it at its first start, `corelane compile` now; --data names another folder"
         return Check("model", "warn", found, advice)
     manifest = artifact.manifest
     found = f"{manifest.version_id}, {manifest.dtype}, {len(manifest.buckets)} buckets"
     if manifest.format == "openvino" and find_spec("openvino") is None:
-        return Check(
-            "model", "fail", f"{found}, for OpenVINO, which is not installed", f"run `{install_command('openvino')}`"
-        )
+        found += ", for OpenVINO, which is not installed"
+        return Check("model", "fail", found, f"run `{install_command('openvino')}`")
     try:
         calibration = read_calibration(artifact.path, manifest.version)
     except ArtifactRefused as error:
@@ -371,15 +350,12 @@ def check_artifact(settings: Settings) -> Check:
 
 
 def check_openvino(_: Settings) -> Check:
-    """The optional library of the other format for CPUs."""
+    """Report the optional library of the other format for CPUs."""
     try:
         return Check("OpenVINO", "ok", f"{version('openvino')}, for artifacts of format openvino")
     except PackageNotFoundError:
-        return Check(
-            "OpenVINO",
-            "ok",
-            f"not installed; `{install_command('openvino')}` lets `corelane compile --questions` try its int8",
-        )
+        found = f"not installed; `{install_command('openvino')}` lets `corelane compile --questions` try its int8"
+        return Check("OpenVINO", "ok", found)
 
 
 CHECKS: tuple[Callable[[Settings], Check], ...] = (

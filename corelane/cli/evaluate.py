@@ -1,9 +1,9 @@
 """``corelane eval``: a SQuAD or XQuAD file through the running service, scored as the official evaluation does.
 
 Files without ``is_impossible`` (v1.1) are asked with ``no_answer`` off, so that every question gets an answer. ECE, the
-expected calibration error, compares how sure each response was (the answer's score, or the no-answer score where null
-was answered) with how often it was exactly right. Exit code 1 if any answer is not what its offsets say:
-``context[start:end] == text`` holds for all or the service is broken.
+expected calibration error, compares the confidence in each response (the answer's score, or the no-answer score of a
+null) with how often it was exactly right. Exit code 1 if any answer differs from the text at its offsets:
+``context[start:end] == text`` holds for all, or the service is broken.
 """
 
 import gzip
@@ -11,6 +11,7 @@ import time
 import zlib
 from collections.abc import Iterator
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,11 +20,11 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from corelane.cli.confidence import calibration_error, precision
-from corelane.cli.errors import exit_on_error
-from corelane.cli.output import print_line
-from corelane.cli.service import JsonOption, KeyOption, ModelOption, UrlOption, connect
-from corelane.cli.squad import Outcome, QuestionSet, judge, read_questions, summarise
+from corelane.cli.commands import Made
+from corelane.cli.options import PrecisionOption, StrideOption, ThresholdOption, answer_options
+from corelane.cli.output import error_console, print_line
+from corelane.cli.service import JsonOption, ModelOption, connect
+from corelane.cli.squad import QuestionSet, ScoredResult, calibration_error, judge, precision, read_questions, summarise
 from corelane.errors import CorelaneError, InvalidInput, SetupError
 
 if TYPE_CHECKING:
@@ -33,39 +34,31 @@ GZIP_MAGIC = b"\x1f\x8b"
 
 
 def evaluate(
+    client: Annotated["Client", Made(partial(connect, max_retries=4))],
     file: Annotated[Path, typer.Argument(metavar="FILE.json[.gz]", help="Questions in SQuAD's or XQuAD's layout.")],
-    url: UrlOption = None,
     model: ModelOption = "default",
-    api_key: KeyOption = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Ask only the first N questions.")] = None,
-    doc_stride: Annotated[int | None, typer.Option(min=0, max=400, help="Overlap of windows, in tokens.")] = None,
-    threshold: Annotated[
-        float | None, typer.Option(min=-1000, max=1000, help="Null margin above which there is no answer.")
-    ] = None,
-    min_precision: Annotated[
-        float | None, typer.Option(help="Give only answers whose score is at least this; the model must be calibrated.")
-    ] = None,
+    doc_stride: StrideOption = None,
+    threshold: ThresholdOption = None,
+    min_precision: PrecisionOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Measure exact match and F1 of the running service on a file of questions with known answers."""
-    with exit_on_error():
-        asked = read_questions(read_document(file))
-        asked = QuestionSet(asked.questions[:limit], asked.may_be_unanswerable)
-        given = {"doc_stride": doc_stride, "no_answer_threshold": threshold, "min_precision": min_precision}
-        options = {"no_answer": asked.may_be_unanswerable} | {k: v for k, v in given.items() if v is not None}
-        started = time.monotonic()
-        with connect(url, api_key, max_retries=4) as client:
-            outcomes = list(_ask(client, asked, model, options))
-        report = make_report(asked, outcomes, time.monotonic() - started)
-        if as_json:
-            print_line(report)
-        else:
-            Console().print(_table(file.name, report))
-        _complain(report, outcomes)
+    asked = read_questions(read_document(file))
+    asked = QuestionSet(asked.questions[:limit], asked.may_be_unanswerable)
+    options = answer_options(doc_stride=doc_stride, threshold=threshold, min_precision=min_precision)
+    started = time.monotonic()
+    outcomes = list(_ask(client, asked, model, {"no_answer": asked.may_be_unanswerable} | options))
+    report = make_report(asked, outcomes, time.monotonic() - started)
+    if as_json:
+        print_line(report)
+    else:
+        Console().print(_table(file.name, report))
+    _complain(report, outcomes)
 
 
 def read_document(path: Path) -> object:
-    """A JSON file, gzipped or not."""
+    """Return the content of a JSON file, gzipped or not."""
     import orjson
 
     try:
@@ -77,7 +70,7 @@ def read_document(path: Path) -> object:
         raise SetupError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
-def _ask(client: "Client", asked: QuestionSet, model: str, options: dict[str, Any]) -> Iterator[Outcome]:
+def _ask(client: "Client", asked: QuestionSet, model: str, options: dict[str, Any]) -> Iterator[ScoredResult]:
     from corelane.client.bulk import answer_all
 
     items = ({"id": each.id[:256], "question": each.question, "context": each.context} for each in asked.questions)
@@ -90,8 +83,8 @@ def _ask(client: "Client", asked: QuestionSet, model: str, options: dict[str, An
             progress.advance(task)
 
 
-def make_report(asked: QuestionSet, outcomes: list[Outcome], elapsed_s: float) -> dict[str, Any]:
-    """Everything measured, as plain data."""
+def make_report(asked: QuestionSet, outcomes: list[ScoredResult], elapsed_s: float) -> dict[str, Any]:
+    """Return all measurements as plain data."""
     answerable = [each for each in outcomes if each.question.references]
     unanswerable = [each for each in outcomes if not each.question.references]
     languages = sorted({each.question.language for each in outcomes if each.question.language})
@@ -114,7 +107,7 @@ def make_report(asked: QuestionSet, outcomes: list[Outcome], elapsed_s: float) -
     }
 
 
-def _confidences(outcomes: list[Outcome]) -> list[tuple[float, float]]:
+def _confidences(outcomes: list[ScoredResult]) -> list[tuple[float, float]]:
     return [(each.confidence, each.exact) for each in outcomes if each.confidence is not None]
 
 
@@ -143,15 +136,14 @@ def _caption(report: dict[str, Any]) -> str:
     return f"{rate} · offsets {report['offsets_right']:.2%} right{failed}\n{given}\nECE {report['ece']:.3f}"
 
 
-def _complain(report: dict[str, Any], outcomes: list[Outcome]) -> None:
-    """Name the first failure, and the first answer that is not where it says it is; raises for the latter."""
+def _complain(report: dict[str, Any], outcomes: list[ScoredResult]) -> None:
+    """Print the first failure; raise CorelaneError if an answer differs from the text at its offsets."""
     failed = next((each for each in outcomes if each.failure is not None), None)
     if failed is not None:
-        console = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
         text = f"{report['failed']} failed; first, question {failed.question.id}: {failed.failure}"
-        console.print(text, style="yellow")
+        error_console().print(text, style="yellow")
     wrong = next((each.question.id for each in outcomes if each.offsets_wrong), None)
     if wrong is not None:
         raise CorelaneError(
-            f"{report['offsets_wrong']} answers are not what stands at their offsets; the first is of question {wrong}"
+            f"{report['offsets_wrong']} answers differ from the text at their offsets; the first is of question {wrong}"
         )

@@ -1,4 +1,4 @@
-"""``corelane files``: upload, list, download and delete your own files, what batches read and write."""
+"""``corelane files``: upload, list, download and delete your own files, which batches read and write."""
 
 import shutil
 import sys
@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
-from corelane.cli.errors import exit_on_error
-from corelane.cli.jsonl import shape_of
-from corelane.cli.output import make_table, print_fields, print_line, print_table, short_time
-from corelane.cli.service import IdsOption, JsonOption, KeyOption, UrlOption, connect
+from corelane.cli.commands import CommandGroup
+from corelane.cli.jsonl import command_for
+from corelane.cli.output import print_line, print_list, print_one, short_time
+from corelane.cli.service import IdsOption, JsonOption, LimitOption, ServiceClient
 from corelane.domain.batches import FileObject
 from corelane.domain.ids import iso_time
 from corelane.errors import InvalidInput
@@ -22,88 +22,72 @@ STANDARD = Path("-")
 
 FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="A file's id.")]
 
-files = typer.Typer(help="Your files: upload, list, download, delete.", no_args_is_help=True)
+files = CommandGroup(help="Your files: upload, list, download, delete.", no_args_is_help=True)
 
 
 @files.command("list")
 def list_files(
-    limit: Annotated[int, typer.Option(min=1, help="Most files shown.")] = 20,
-    url: UrlOption = None,
-    api_key: KeyOption = None,
-    as_json: JsonOption = False,
-    ids: IdsOption = False,
+    client: ServiceClient, limit: LimitOption = 20, as_json: JsonOption = False, ids: IdsOption = False
 ) -> None:
     """List your files, newest first: those you uploaded and those your batches wrote."""
-    with exit_on_error(), connect(url, api_key) as client:
-        table = make_table("file", "purpose", "bytes", "created", "name", whole=("file", "created"))
-        for file in islice(client.iter_files(), limit):
-            if ids:
-                typer.echo(file.id)
-            elif as_json:
-                print_line(file)
-            else:
-                row = (file.id, file.purpose, f"{file.bytes:,}", short_time(file.created_at))
-                table.add_row(*row, file.filename)
-        if not (as_json or ids):
-            print_table(table)
+
+    def row(file: FileObject) -> tuple[str, ...]:
+        return file.id, file.purpose, f"{file.bytes:,}", short_time(file.created_at), file.filename
+
+    columns = ("file", "purpose", "bytes", "created", "name")
+    found = islice(client.iter_files(), limit)
+    print_list(found, columns, row, whole=("file", "created"), as_json=as_json, ids=ids)
 
 
 @files.command()
 def upload(
+    client: ServiceClient,
     path: Annotated[Path, typer.Argument(metavar="FILE.jsonl", help="Lines with custom_id, method, url and body.")],
-    url: UrlOption = None,
-    api_key: KeyOption = None,
     as_json: JsonOption = False,
     ids: IdsOption = False,
 ) -> None:
     """Upload a file of questions for a batch; then `corelane batches create`."""
-    with exit_on_error(), connect(url, api_key) as client:
-        if not path.is_file():
-            raise InvalidInput(f"there is no file {path}")
-        refuse_questions(path)
-        file = client.upload_file(path)
-        if ids:
-            typer.echo(file.id)
-        elif as_json:
-            print_line(file)
-        else:
-            print_fields(describe(file))
+    if not path.is_file():
+        raise InvalidInput(f"there is no file {path}")
+    refuse_questions(path)
+    file = client.upload_file(path)
+    if ids:
+        typer.echo(file.id)
+    else:
+        print_one(file, as_json, describe)
 
 
 @files.command()
 def download(
+    client: ServiceClient,
     file: FileArgument,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Where it goes, replacing what is there; - is standard output.")
+        Path, typer.Option("--output", "-o", help="Where it goes, replacing any file there; - is standard output.")
     ] = STANDARD,
-    url: UrlOption = None,
-    api_key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Fetch a file's content, whole or not at all."""
-    with exit_on_error(), connect(url, api_key) as client:
-        if output == STANDARD:
-            if as_json:
-                raise InvalidInput("--json says what was written where: name a file with --output")
-            with TemporaryDirectory() as folder:
-                whole = Path(folder) / "content"
-                client.download_file(file, whole)
-                with whole.open("rb") as content:
-                    shutil.copyfileobj(content, sys.stdout.buffer)
-                sys.stdout.buffer.flush()
-            return
+    if output != STANDARD:
         client.download_file(file, output)
         if as_json:
             print_line({"id": file, "path": str(output), "bytes": output.stat().st_size})
+        return
+    if as_json:
+        raise InvalidInput("--json prints the path of the written file: name a file with --output")
+    with TemporaryDirectory() as folder:
+        whole = Path(folder) / "content"
+        client.download_file(file, whole)
+        with whole.open("rb") as content:
+            shutil.copyfileobj(content, sys.stdout.buffer)
+        sys.stdout.buffer.flush()
 
 
 @files.command()
-def delete(file: FileArgument, url: UrlOption = None, api_key: KeyOption = None, as_json: JsonOption = False) -> None:
-    """Forget a file."""
-    with exit_on_error(), connect(url, api_key) as client:
-        client.delete_file(file)
-        if as_json:
-            print_line({"id": file, "deleted": True})
+def delete(client: ServiceClient, file: FileArgument, as_json: JsonOption = False) -> None:
+    """Delete a file."""
+    client.delete_file(file)
+    if as_json:
+        print_line({"id": file, "deleted": True})
 
 
 def refuse_questions(path: Path) -> None:
@@ -113,7 +97,7 @@ def refuse_questions(path: Path) -> None:
             first = next((line for line in lines if line.strip()), b"")
     except OSError as error:
         raise InvalidInput(f"{path} cannot be read: {error.strerror}") from None
-    if shape_of(first) == "batch":
+    if command_for(first) == "batch":
         raise InvalidInput(
             f"{path} is a file for `corelane batch {path} -o answers.jsonl`: its lines have question and context. "
             "Lines of a file to upload have custom_id, method, url, and these two in body"
@@ -121,7 +105,7 @@ def refuse_questions(path: Path) -> None:
 
 
 def describe(file: FileObject) -> dict[str, str | None]:
-    """What there is to say of a file."""
+    """Return the fields of a file for readers."""
     return {
         "file": file.id,
         "name": file.filename,

@@ -1,22 +1,22 @@
-"""``corelane cores`` and ``corelane models``: how the fleet is, and which versions it serves."""
+"""``corelane cores`` and ``corelane models``: the state of the fleet, and the versions it serves."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from corelane.cli.errors import exit_on_error
-from corelane.cli.output import make_table, print_line, print_table
-from corelane.cli.service import JsonOption, KeyOption, UrlOption, connect
+from corelane.cli.commands import CommandGroup
+from corelane.cli.output import print_line, print_list
+from corelane.cli.service import JsonOption, ServiceClient
 from corelane.domain.placement import MOST_REPLACED
 from corelane.errors import InvalidInput, LoadFailed, NotReady
 
 if TYPE_CHECKING:
     from corelane.client import Client
 
-#: Cores are asked how far they are this often, in seconds: half a heartbeat.
-LOOK_S = 0.5
+#: Time between two polls of the cores, in seconds: half a heartbeat.
+POLL_S = 0.5
 
 #: A version that no core has begun to load by then is wanted nowhere, in seconds: several heartbeats.
 BEGIN_S = 15
@@ -24,152 +24,138 @@ BEGIN_S = 15
 #: More versions than this that are ready on a core are counted, not named: `corelane models list` names them.
 MOST_NAMED = 4
 
-#: States of cores that nothing is to be expected of.
+#: States of cores that will load nothing.
 GONE = ("lost", "out_of_service")
 
 CoreOption = Annotated[str, typer.Option(help="A core, host/index, or `all`.")]
 WaitOption = Annotated[float, typer.Option("--wait", help="Seconds to wait until it is done; 0 returns at once.")]
+VersionArgument = Annotated[str, typer.Argument(help="The version, NAME@FINGERPRINT.")]
 
-models = typer.Typer(help="Versions of models: list, load, unload, move aliases.", no_args_is_help=True)
+#: How cores stand with a version: what each says of it.
+States = Mapping[str, Mapping[str, Any]]
+
+models = CommandGroup(help="Versions of models: list, load, unload, move aliases.", no_args_is_help=True)
 
 
-def cores(url: UrlOption = None, api_key: KeyOption = None, as_json: JsonOption = False) -> None:
-    """Show the cores, how busy they are and what they hold."""
-    with exit_on_error(), connect(url, api_key) as client:
-        if as_json:
-            for core in client.cores():
-                print_line(core)
-            return
-        table = make_table("core", "state", "busy", "memory", "items", "models", whole=("core", "state"))
-        for core in client.cores():
-            lines = core_lines(core["models"])
-            busy, memory = f"{core['busy_ratio']:.0%}", _size(core["memory_bytes"] or 0)
-            table.add_row(core["core"], core["state"], busy, memory, f"{core['items']:,}", "\n".join(lines) or "-")
-        print_table(table)
+def cores(client: ServiceClient, as_json: JsonOption = False) -> None:
+    """Show the cores, how busy they are and which models they hold."""
+
+    def row(core: Mapping[str, Any]) -> tuple[str, ...]:
+        lines = "\n".join(core_lines(core["models"])) or "-"
+        busy, memory = f"{core['busy_ratio']:.0%}", _size(core["memory_bytes"] or 0)
+        return core["core"], core["state"], busy, memory, f"{core['items']:,}", lines
+
+    columns = ("core", "state", "busy", "memory", "items", "models")
+    print_list(client.cores(), columns, row, whole=("core", "state"), as_json=as_json)
 
 
 @models.command("list")
-def list_models(url: UrlOption = None, api_key: KeyOption = None, as_json: JsonOption = False) -> None:
-    """Show the versions, what means them, and who holds them."""
-    with exit_on_error(), connect(url, api_key) as client:
-        if as_json:
-            for model in client.models():
-                print_line(model)
-            return
-        table = make_table("version", "state", "aliases", "dtype", "size", "cores", "open jobs", whole=("version",))
-        totals = {each["alias"]: sum(each["weights"].values()) for each in client.aliases()}
-        for model in client.models():
-            shares = [_share(alias, weight, totals.get(alias, 0)) for alias, weight in model["weights"].items()]
-            held = ", ".join(model["cores"]) or model.get("waiting_for") or "none"
-            row = (model["id"], model["state"], "\n".join(shares) or "-", model["dtype"], _size(model["bytes"]), held)
-            table.add_row(*row, str(model["unfinished_jobs"]))
-        print_table(table)
+def list_models(client: ServiceClient, as_json: JsonOption = False) -> None:
+    """Show the versions, their aliases, and the cores that hold them."""
+    totals = {} if as_json else {each["alias"]: sum(each["weights"].values()) for each in client.aliases()}
+
+    def row(model: Mapping[str, Any]) -> tuple[str, ...]:
+        shares = [_share(alias, weight, totals.get(alias, 0)) for alias, weight in model["weights"].items()]
+        held = ", ".join(model["cores"]) or model.get("waiting_for") or "none"
+        names = (model["id"], model["state"], "\n".join(shares) or "-", model["dtype"])
+        return *names, _size(model["bytes"]), held, str(model["unfinished_jobs"])
+
+    columns = ("version", "state", "aliases", "dtype", "size", "cores", "open jobs")
+    print_list(client.models(), columns, row, whole=("version",), as_json=as_json)
 
 
 @models.command()
 def load(
+    client: ServiceClient,
     model: Annotated[str, typer.Argument(help="A version, NAME@FINGERPRINT, or a name: its newest.")],
     core: CoreOption = "all",
-    count: Annotated[int | None, typer.Option(help="On so many cores only.")] = None,
+    count: Annotated[int | None, typer.Option(help="On this many cores only.")] = None,
     lazy: Annotated[bool, typer.Option("--lazy", help="Load it once work first waits for it.")] = False,
     manifest: Annotated[str | None, typer.Option(help="SHA-256 that its manifest.json must have.")] = None,
     wait: WaitOption = 300,
-    url: UrlOption = None,
-    api_key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Load a version on a core, or on all; what is served meanwhile goes on."""
-    with exit_on_error(), connect(url, api_key) as client:
-        placed = client.load_model(model, core, count=count, lazy=lazy, manifest_sha256=manifest)
-        if wait and not lazy:
-            held = _until_loaded(client, placed, core, wait, manifest)
-            _tell(as_json, placed, f"{placed['version']} is ready on {', '.join(held)}", ready_on=held)
-        else:
-            _tell(as_json, placed, f"{placed['version']} is wanted; `corelane cores` says how far it is")
+    """Load a version on a core, or on all; other versions are served meanwhile."""
+    placed = client.load_model(model, core, count=count, lazy=lazy, manifest_sha256=manifest)
+    if wait and not lazy:
+        held = _until_loaded(client, placed, core, wait, manifest)
+        _tell(as_json, placed, f"{placed['version']} is ready on {', '.join(held)}", ready_on=held)
+    else:
+        _tell(as_json, placed, f"{placed['version']} is wanted; `corelane cores` shows the progress")
 
 
 @models.command()
 def reload(
-    version: Annotated[str, typer.Argument(help="The version, NAME@FINGERPRINT.")],
+    client: ServiceClient,
+    version: VersionArgument,
     core: CoreOption = "all",
     manifest: Annotated[str | None, typer.Option(help="SHA-256 that its manifest.json must have from now on.")] = None,
     wait: WaitOption = 300,
-    url: UrlOption = None,
-    api_key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Load a version anew where it is held: compiled or calibrated again in place. It is served meanwhile."""
-    with exit_on_error(), connect(url, api_key) as client:
-        placed = client.reload_model(version, core, manifest_sha256=manifest)
-        if not wait:
-            _tell(as_json, placed, f"{version} is to be loaded anew; `corelane cores` says how far it is")
-            return
+    """Load a version again where it is held, after compiling or calibrating in place. It is served meanwhile."""
+    placed = client.reload_model(version, core, manifest_sha256=manifest)
+    if wait:
         held = _until_reloaded(client, placed, core, wait)
-        _tell(as_json, placed, f"{version} is loaded anew on {', '.join(held)}", ready_on=held)
+        _tell(as_json, placed, f"{version} is loaded again on {', '.join(held)}", ready_on=held)
+    else:
+        _tell(as_json, placed, f"{version} will be loaded again; `corelane cores` shows the progress")
 
 
 @models.command()
 def unload(
-    version: Annotated[str, typer.Argument(help="The version, NAME@FINGERPRINT.")],
+    client: ServiceClient,
+    version: VersionArgument,
     core: CoreOption = "all",
     force: Annotated[bool, typer.Option("--force", help="At once, even if an alias means it.")] = False,
     wait: WaitOption = 300,
-    url: UrlOption = None,
-    api_key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Drain a version and unload it from a core, or from all."""
-    with exit_on_error(), connect(url, api_key) as client:
-        placed = client.unload_model(version, core, force=force)
-        if not wait:
-            _tell(as_json, placed, f"{version} leaves; `corelane cores` says how far it is")
-            return
-        deadline = time.monotonic() + wait
-        while any(_states(client, version, core)):
-            if time.monotonic() > deadline:
-                raise NotReady(f"{version} still has work after {wait:g} s; it leaves once its last job is final")
-            time.sleep(LOOK_S)
-        _tell(as_json, placed, f"{version} is unloaded from {core}")
+    placed = client.unload_model(version, core, force=force)
+    if not wait:
+        _tell(as_json, placed, f"{version} will be unloaded; `corelane cores` shows the progress")
+        return
+    deadline = time.monotonic() + wait
+    while _states(_living(client, core), version):
+        if time.monotonic() > deadline:
+            raise NotReady(f"{version} still has work after {wait:g} s; it is unloaded once its last job is final")
+        time.sleep(POLL_S)
+    _tell(as_json, placed, f"{version} is unloaded from {core}")
 
 
 @models.command()
 def alias(
+    client: ServiceClient,
     name: Annotated[str, typer.Argument(help="The alias, as `default`.")],
     versions: Annotated[list[str] | None, typer.Argument(help="VERSION, or several as VERSION=WEIGHT.")] = None,
-    delete: Annotated[bool, typer.Option("--delete", help="Forget it: it means again what the settings mean.")] = False,
+    delete: Annotated[bool, typer.Option("--delete", help="Remove it: it means again what the settings mean.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Even if no living core holds a version yet.")] = False,
-    url: UrlOption = None,
-    api_key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make an alias mean a version, or several by weight; without versions say what it means."""
-    with exit_on_error(), connect(url, api_key) as client:
-        if delete:
-            found = client.unset_alias(name)
-        elif versions:
-            found = client.set_alias(name, read_weights(versions), force=force)
-        else:
-            nothing = {"object": "alias", "alias": name, "weights": {}, "is_set": False}
-            found = next((each for each in client.aliases() if each["alias"] == name), nothing)
-        if as_json:
-            print_line(found)
-            return
-        weights = found["weights"]
-        total = sum(weights.values())
-        shares = [f"{version} ({weight / total:.0%})" for version, weight in weights.items()]
-        typer.echo(f"{name} means {', '.join(shares) or 'nothing'}")
+    """Make an alias mean a version, or several by weight; without versions show what it means."""
+    if delete:
+        found = client.unset_alias(name)
+    elif versions:
+        found = client.set_alias(name, read_weights(versions), force=force)
+    else:
+        nothing = {"object": "alias", "alias": name, "weights": {}, "is_set": False}
+        found = next((each for each in client.aliases() if each["alias"] == name), nothing)
+    total = sum(found["weights"].values())
+    shares = [f"{version} ({weight / total:.0%})" for version, weight in found["weights"].items()]
+    _tell(as_json, found, f"{name} means {', '.join(shares) or 'nothing'}")
 
 
-def _tell(as_json: bool, placed: Mapping[str, Any], sentence: str, ready_on: Sequence[str] | None = None) -> None:
-    """What was asked for and has come of it: where the version is wanted now, as JSON, or a sentence."""
+def _tell(as_json: bool, found: Mapping[str, Any], sentence: str, **more: object) -> None:
+    """Print an answer of the service, with the outcome, as JSON; or a sentence."""
     if as_json:
-        print_line(dict(placed) | ({} if ready_on is None else {"ready_on": list(ready_on)}))
+        print_line({**found, **more})
     else:
         typer.echo(sentence)
 
 
 def read_weights(versions: Sequence[str]) -> dict[str, float]:
-    """Weights as they are typed; raises InvalidInput."""
+    """Return the weights in arguments; raise InvalidInput for a malformed one."""
     weights: dict[str, float] = {}
     for each in versions:
         version, equals, weight = each.partition("=")
@@ -183,55 +169,66 @@ def read_weights(versions: Sequence[str]) -> dict[str, float]:
 def _until_loaded(
     client: "Client", placed: Mapping[str, Any], core: str, wait_s: float, manifest: str | None
 ) -> list[str]:
-    """The cores that hold a version once all that are to do; raises LoadFailed or NotReady."""
-    began, version = time.monotonic(), placed["version"]
-    while True:
-        states = _states(client, version, core)
-        living = [
-            each["core"] for each in client.cores() if each["state"] not in GONE and core in ("all", each["core"])
-        ]
+    """Return the cores that hold a version once all that are to do; raise LoadFailed or NotReady."""
+
+    def progress(living: int, states: States) -> tuple[list[str], str]:
         failed = _failures(states, placed)
-        count = placed["count"] if core == "all" and placed["count"] else len(living)
-        # Of so many cores, others are tried in the place of those where it failed.
-        if failed and (count == len(living) or len(failed) > min(MOST_REPLACED, len(living) - count)):
-            raise _load_failed(version, failed)
-        ready = [
-            name
-            for name, model in states.items()
-            if model["state"] == "ready" and manifest in (None, model["manifest_sha256"])
-        ]
-        if ready and len(ready) >= min(count, len(living)):
-            return ready
-        waited = time.monotonic() - began
-        if waited > wait_s or (not states and waited > BEGIN_S):
-            raise NotReady(f"{version} is ready on {len(ready)} cores after {waited:.0f} s; `corelane cores` says more")
-        time.sleep(LOOK_S)
+        count = placed["count"] if core == "all" and placed["count"] else living
+        # With a count, other cores are tried in place of those where it failed.
+        if failed and (count == living or len(failed) > min(MOST_REPLACED, living - count)):
+            raise _load_failed(placed["version"], failed)
+        ready = [name for name, model in states.items() if model["state"] == "ready"]
+        ready = [name for name in ready if manifest in (None, states[name]["manifest_sha256"])]
+        return ready, "" if ready and len(ready) >= min(count, living) else f"is ready on {len(ready)} cores"
+
+    return _until(client, placed["version"], core, wait_s, progress)
 
 
 def _until_reloaded(client: "Client", placed: Mapping[str, Any], core: str, wait_s: float) -> list[str]:
-    """The cores that hold a version once all have loaded it anew; raises LoadFailed or NotReady."""
-    began, version = time.monotonic(), placed["version"]
-    while True:
-        states = {name: model for name, model in _states(client, version, core).items() if model["state"] != "lazy"}
+    """Return the cores that hold a version once all have loaded it again; raise LoadFailed or NotReady."""
+
+    def progress(_: int, states: States) -> tuple[list[str], str]:
         if failed := _failures(states, placed):
-            raise _load_failed(version, failed)
+            raise _load_failed(placed["version"], failed)
         left = [name for name, model in states.items() if model["state"] != "ready" or not _follows(model, placed)]
-        if states and not left:
-            return list(states)
+        missing = f"is not loaded again on {', '.join(left)}" if left else "is held nowhere"
+        return list(states), "" if states and not left else missing
+
+    return _until(client, placed["version"], core, wait_s, progress, ignored="lazy")
+
+
+def _until(
+    client: "Client",
+    version: str,
+    core: str,
+    wait_s: float,
+    progress: Callable[[int, States], tuple[list[str], str]],
+    ignored: str = "",
+) -> list[str]:
+    """Poll until ``progress``, of the count of living cores and their states, names nothing that is missing.
+
+    Return its cores; raise NotReady with what is missing once the time is over.
+    """
+    began = time.monotonic()
+    while True:
+        living = _living(client, core)
+        states = {name: model for name, model in _states(living, version).items() if model["state"] != ignored}
+        done, missing = progress(len(living), states)
+        if not missing:
+            return done
         waited = time.monotonic() - began
         if waited > wait_s or (not states and waited > BEGIN_S):
-            where = f"is not loaded anew on {', '.join(left)}" if left else "is held nowhere"
-            raise NotReady(f"{version} {where} after {waited:.0f} s; `corelane cores` says more")
-        time.sleep(LOOK_S)
+            raise NotReady(f"{version} {missing} after {waited:.0f} s; `corelane cores` says more")
+        time.sleep(POLL_S)
 
 
 def _follows(model: Mapping[str, Any], placed: Mapping[str, Any]) -> bool:
-    """Whether a core says this of what was asked for, and not of something before."""
+    """Return whether a core's report is about this request, and not about an earlier one."""
     return (model["asked_at"] or "") >= str(placed["asked_at"])
 
 
-def _failures(states: Mapping[str, Mapping[str, Any]], placed: Mapping[str, Any]) -> dict[str, str]:
-    """Why what was asked for failed, by core; one that goes on with what it had counts."""
+def _failures(states: States, placed: Mapping[str, Any]) -> dict[str, str]:
+    """Return why the request failed, by core; also where a core keeps the version it had."""
     return {name: model["reason"] for name, model in states.items() if model["reason"] and _follows(model, placed)}
 
 
@@ -239,24 +236,23 @@ def _load_failed(version: str, failed: Mapping[str, str]) -> LoadFailed:
     return LoadFailed(f"{version} does not load on {', '.join(failed)}: {'; '.join(dict.fromkeys(failed.values()))}")
 
 
-def _states(client: "Client", version: str, core: str) -> dict[str, dict[str, Any]]:
-    """How each core, or one, stands with a version."""
-    return {
-        each["core"]: model
-        for each in client.cores()
-        if each["state"] not in GONE and core in ("all", each["core"])
-        for model in each["models"]
-        if model["version"] == version
-    }
+def _living(client: "Client", core: str) -> list[dict[str, Any]]:
+    """Return the living cores, or the one of this name if it lives."""
+    return [each for each in client.cores() if each["state"] not in GONE and core in ("all", each["core"])]
+
+
+def _states(cores: Iterable[Mapping[str, Any]], version: str) -> dict[str, Mapping[str, Any]]:
+    """Return what each core says of a version, if it knows it."""
+    return {each["core"]: model for each in cores for model in each["models"] if model["version"] == version}
 
 
 def core_lines(models: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a line for each version on a core; of many that are ready and well only how many there are."""
-    well = [model for model in models if model["state"] == "ready" and not model["reason"]]
-    if len(well) <= MOST_NAMED:
+    """Return a line for each version on a core; many healthy ready versions are one line with their count."""
+    healthy = [model for model in models if model["state"] == "ready" and not model["reason"]]
+    if len(healthy) <= MOST_NAMED:
         return [_core_line(model) for model in models]
-    total = sum(model["bytes"] for model in well)
-    return [f"{len(well)} ready, {_size(total)}", *(_core_line(model) for model in models if model not in well)]
+    total = sum(model["bytes"] for model in healthy)
+    return [f"{len(healthy)} ready, {_size(total)}", *(_core_line(model) for model in models if model not in healthy)]
 
 
 def _core_line(model: Mapping[str, Any]) -> str:

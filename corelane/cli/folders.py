@@ -1,4 +1,4 @@
-"""The data folder at the command line: the option that names it, and the sentence where it cannot be used."""
+"""The data folder at the command line: the option that names it, and the error if it cannot be used."""
 
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +14,7 @@ DataOption = Annotated[
 
 
 def writable_folder(folder: Path) -> Path:
-    """Return the folder, made if need be; raises SetupError where nothing can be written."""
+    """Return the folder, made if needed; raise SetupError where it cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / ".corelane-probe"
@@ -26,7 +26,7 @@ def writable_folder(folder: Path) -> Path:
 
 
 def nearest_existing(folder: Path) -> Path:
-    """Return the folder, or the first above it that exists and may be looked at."""
+    """Return the folder, or the first above it that exists and can be read."""
     for path in (folder, *folder.parents):
         try:
             if path.exists():

@@ -1,8 +1,8 @@
-"""Lines of questions in, lines of results out, and where an interrupted output is to be gone on with. Mostly pure.
+"""Lines of questions in, lines of results out, and the point where an interrupted output resumes. Mostly pure.
 
 A question is a JSON object with ``question``, ``context`` and perhaps ``id``; other keys are ignored, blank lines are
-passed over. A line that cannot be asked becomes a failed result in its place. An output is ours if every whole line is
-a result and their indexes rise; a torn last line is dropped only if it begins as ours do.
+skipped. A line that cannot be asked becomes a failed result in its place. An output is ours if every whole line is a
+result and their indexes rise; a torn last line is dropped only if it begins as ours do.
 """
 
 from collections import deque
@@ -15,19 +15,18 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
-from corelane.cli.words import fault
 from corelane.domain.jobs import Item, JobStatus, Result, failed_result
 from corelane.errors import InvalidInput
 
-#: What every line of an output begins with.
+#: The beginning of every line of an output.
 LINE_HEAD = b'{"index":'
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
-class RawLine:
-    """One line of the input that is not blank: its position, its text, and the offset where it ends."""
+class NumberedLine:
+    """One line of the input that is not blank: its position among all lines, its text, and the offset of its end."""
 
     index: int
     text: bytes
@@ -35,8 +34,8 @@ class RawLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """A line as understood: an item to ask, or the reason why it cannot be asked."""
+class QuestionLine:
+    """A parsed line: an item to ask, or the reason why it cannot be asked."""
 
     index: int
     end_bytes: int
@@ -46,8 +45,8 @@ class Line:
 
 
 @dataclass(slots=True)
-class Kept:
-    """What an output holds: whole lines, failures and empty answers among them, the last line, the bytes of all."""
+class OutputState:
+    """The content of an output: counts of lines, failures and empty answers, the last line, and the size."""
 
     lines: int = 0
     failed: int = 0
@@ -67,42 +66,62 @@ class Kept:
         self.size_bytes += size_bytes
 
 
-def number_lines(stream: Iterable[bytes]) -> Iterator[RawLine]:
-    """The lines that are not blank, each with its position among all lines."""
+def number_lines(stream: Iterable[bytes]) -> Iterator[NumberedLine]:
+    """Yield the lines that are not blank."""
     end_bytes = 0
     for index, text in enumerate(stream):
         end_bytes += len(text)
         if index == 0:
             text = text.removeprefix(BYTE_ORDER_MARK)
         if not text.isspace() and text:
-            yield RawLine(index, text, end_bytes)
+            yield NumberedLine(index, text, end_bytes)
 
 
-def read_line(raw: RawLine) -> Line:
-    """Understand a line; what is wrong with it is told by line number, counted from 1."""
-    where = f"line {raw.index + 1}"
+def read_line(raw: NumberedLine) -> QuestionLine:
+    """Parse a line; a problem names its line, counted from 1."""
+
+    def problem(text: str, item_id: object = None) -> QuestionLine:
+        kept_id = item_id if isinstance(item_id, str) else None
+        return QuestionLine(raw.index, raw.end_bytes, kept_id, None, f"line {raw.index + 1}{text}")
+
     try:
         value = orjson.loads(raw.text)
     except orjson.JSONDecodeError as error:
-        return Line(raw.index, raw.end_bytes, None, None, f"{where} is not JSON: {error.msg} (column {error.colno})")
+        return problem(f" is not JSON: {error.msg} (column {error.colno})")
     if not isinstance(value, dict):
-        return Line(raw.index, raw.end_bytes, None, None, f"{where} is not a JSON object")
+        return problem(" is not a JSON object")
     fields = {name: value[name] for name in ("id", "question", "context") if value.get(name) is not None}
     if "context" not in fields and "question" in fields:
-        return Line(raw.index, raw.end_bytes, None, None, f"{where}: context is missing")
+        return problem(": context is missing")
     if type(fields.get("id")) is int:
         fields["id"] = str(fields["id"])
     try:
         item = Item.model_validate(fields)
     except ValidationError as error:
-        item_id = fields.get("id")
-        kept_id = item_id if isinstance(item_id, str) else None
-        return Line(raw.index, raw.end_bytes, kept_id, None, f"{where}: {fault(error)}")
-    return Line(raw.index, raw.end_bytes, item.id, item)
+        return problem(f": {fault(error)}", fields.get("id"))
+    return QuestionLine(raw.index, raw.end_bytes, item.id, item)
 
 
-def shape_of(text: bytes) -> str:
-    """Return whom a line of questions is for: `batch` (the command), `batches` (the service), or nobody's."""
+#: Faults of a field, by pydantic's name; `{}` is replaced by the limit.
+FAULTS = {
+    "missing": "is missing",
+    "string_type": "must be text",
+    "string_too_short": "is empty",
+    "string_too_long": "is longer than {} characters",
+}
+
+
+def fault(error: ValidationError) -> str:
+    """Return the first fault in words: the field and what to change."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    context = first.get("ctx") or {}
+    known = FAULTS.get(first["type"])
+    said = str(context.get("error") or first["msg"]) if known is None else known.format(context.get("max_length", ""))
+    return f"{first['loc'][0] if first['loc'] else 'it'} {said}"
+
+
+def command_for(text: bytes) -> str:
+    """Return the command that reads such a line of questions, `batch` or `batches`; empty for neither."""
     try:
         value = orjson.loads(text.removeprefix(BYTE_ORDER_MARK))
     except orjson.JSONDecodeError:
@@ -114,12 +133,12 @@ def shape_of(text: bytes) -> str:
     return "batch" if "question" in value and "custom_id" not in value else ""
 
 
-def refuse_batches(lines: Iterator[RawLine]) -> Iterator[RawLine]:
+def refuse_batches(lines: Iterator[NumberedLine]) -> Iterator[NumberedLine]:
     """Return the same lines; raise InvalidInput if the first is one for `corelane batches`."""
     first = next(lines, None)
     if first is None:
         return iter(())
-    if shape_of(first.text) == "batches":
+    if command_for(first.text) == "batches":
         raise InvalidInput(
             "this is a file for `corelane batches` (its lines have custom_id and body): `corelane files upload FILE`, "
             "then `corelane batches create ID`"
@@ -128,10 +147,10 @@ def refuse_batches(lines: Iterator[RawLine]) -> Iterator[RawLine]:
 
 
 def answer_lines(
-    lines: Iterable[Line], ask: Callable[[Iterator[Item]], Generator[Result, None, None]]
-) -> Generator[tuple[Line, Result], None, None]:
-    """Every line with its result, in order; only lines with an item are asked."""
-    pending: deque[Line] = deque()
+    lines: Iterable[QuestionLine], ask: Callable[[Iterator[Item]], Generator[Result, None, None]]
+) -> Generator[tuple[QuestionLine, Result], None, None]:
+    """Yield every line with its result, in order; only lines with an item are asked."""
+    pending: deque[QuestionLine] = deque()
 
     def items() -> Iterator[Item]:
         for line in lines:
@@ -142,26 +161,25 @@ def answer_lines(
     with closing(ask(items())) as results:
         for result in results:
             while pending[0].item is None:
-                yield pending[0], refuse(pending.popleft())
+                yield refused(pending.popleft())
             line = pending.popleft()
             yield line, result.model_copy(update={"index": line.index, "id": line.id})
-    for line in pending:
-        yield line, refuse(line)
+    yield from map(refused, pending)
 
 
-def refuse(line: Line) -> Result:
-    """The result of a line that cannot be asked."""
-    return Result.model_validate(failed_result(line.index, line.id, InvalidInput.code, line.problem))
+def refused(line: QuestionLine) -> tuple[QuestionLine, Result]:
+    """Return a line that cannot be asked, with its failed result."""
+    return line, Result.model_validate(failed_result(line.index, line.id, InvalidInput.code, line.problem))
 
 
 def write_line(result: dict[str, Any]) -> bytes:
-    """A result, as plain data, as a line of the output."""
+    """Return a result, given as plain data, as a line of the output."""
     return orjson.dumps(result, option=orjson.OPT_APPEND_NEWLINE)
 
 
-def read_kept(stream: Iterable[bytes]) -> Kept:
-    """What an existing output holds; raises InvalidInput if it is not an output of ours."""
-    kept = Kept()
+def read_output(stream: Iterable[bytes]) -> OutputState:
+    """Return the state of an existing output; raise InvalidInput if `corelane batch` did not write it."""
+    kept = OutputState()
     for text in stream:
         if not text.endswith(b"\n"):
             if not (text.startswith(LINE_HEAD) or LINE_HEAD.startswith(text)):
@@ -178,31 +196,29 @@ def read_kept(stream: Iterable[bytes]) -> Kept:
 
 
 def not_ours(lines: int) -> InvalidInput:
-    """The error for an output that something else has written."""
+    """Return the error for an output that something else has written."""
     return InvalidInput(
         f"the output exists and line {lines + 1} of it is not a result that `corelane batch` wrote; "
         "name another file, or drop it with --overwrite"
     )
 
 
-def skip_kept(lines: Iterator[RawLine], kept: Kept, first: int | None = None) -> list[RawLine]:
-    """Pass over the lines that are answered; those from the ``first``-th on, which are looked at again, come back.
+def skip_answered(lines: Iterator[NumberedLine], kept: OutputState, first: int | None = None) -> list[NumberedLine]:
+    """Skip the lines that are answered; return those from the ``first``-th on, which are asked again.
 
-    Raises InvalidInput if the last of them is not the one the output ends with.
+    Raises InvalidInput if the last of them is not the one that the output ends with.
     """
-    passed: list[RawLine] = []
-    count, last = 0, None
-    for raw in islice(lines, kept.lines):
+    again: list[NumberedLine] = []
+    count = 0
+    last: NumberedLine | None = None
+    for last in islice(lines, kept.lines):
         if first is not None and count >= first:
-            passed.append(raw)
-        count, last = count + 1, raw
-    if last is None:
-        fits = kept.lines == 0
-    else:
-        fits = (count, last.index, read_line(last).id) == (kept.lines, kept.index, kept.id)
-    if not fits:
+            again.append(last)
+        count += 1
+    end = (-1, None) if last is None else (last.index, read_line(last).id)
+    if (count, *end) != (kept.lines, kept.index, kept.id):
         raise InvalidInput(
             f"the output's last result (index {kept.index}, id {kept.id!r}) is not of line {kept.lines} of these "
             "questions; name another file, or drop it with --overwrite"
         )
-    return passed
+    return again

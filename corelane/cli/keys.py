@@ -1,44 +1,111 @@
-"""``corelane keys``: make, list and revoke API keys. Talks to Redis itself, as only the operator can.
+"""``corelane keys``: make, list and revoke API keys, in Redis itself, as only the operator can.
 
-A running service notices within two seconds.
+It works on the Redis that is named, else that of the `corelane serve` on the data folder, else the one at the default
+address, where any other Redis may listen. A running service notices changes within two seconds.
 """
 
+import fcntl
 import json
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
-from corelane.cli.errors import exit_on_error
-from corelane.cli.find_redis import FoundRedis, find_redis
+from corelane.cli.commands import CommandGroup, Made
+from corelane.cli.errors import require
 from corelane.cli.folders import DataOption
-from corelane.cli.output import make_table, print_table
+from corelane.cli.output import error_console, make_table, print_table
 from corelane.cli.service import JsonOption
 from corelane.domain.api_keys import KEY_FORM, OWNER_FORM, Key, Scope, key_digest, scope_names
 from corelane.domain.ids import is_id, iso_time
 from corelane.errors import InvalidInput, NotFound, SetupError
+from corelane.settings import read_settings
 from corelane.settings.rules import without_password
 
 if TYPE_CHECKING:
     from corelane.store.api_keys import ApiKeyStore
+    from corelane.store.link.blocking import Link
 
 #: Longest name of a key.
 NAME_CHARS = 100
 
 DAY_MS = 24 * 3600 * 1000
 
+#: The lock that a running `corelane serve` holds, and the file in which it names its parts.
+LOCK, PARTS = "serve.lock", "parts.json"
+
+
 RedisOption = Annotated[
     str | None,
     typer.Option(help="Redis URL of the service; CORELANE_REDIS_URL, or what `serve` runs on --data, if not given."),
 ]
 
-keys = typer.Typer(help="API keys: make, list, revoke. Works on the service's Redis.", no_args_is_help=True)
+keys = CommandGroup(help="API keys: make, list, revoke. Works on the service's Redis.", no_args_is_help=True)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRedis:
+    """A Redis, whether the operator named it, and a connection to it."""
+
+    url: str
+    is_named: bool
+    link: "Link"
+
+    def is_corelane(self) -> bool:
+        """Return whether a Corelane has used it: there are cores, models, placements or API keys."""
+        from corelane.store import keys
+
+        return bool(self.link("EXISTS", keys.CORES, keys.MODELS, keys.PLAN, keys.API_KEYS))
+
+    @property
+    def keys(self) -> "ApiKeyStore":
+        """The API keys it holds."""
+        from corelane.store.api_keys import ApiKeyStore
+
+        return ApiKeyStore(self.link)
+
+
+def find_redis(redis: RedisOption = None, data: DataOption = None) -> FoundRedis:
+    """Return the Redis that a command works on; raise SetupError where its URL is known only without the password."""
+    require("api", "redis")
+    from corelane.store.link.blocking import Link
+
+    settings = read_settings(redis_url=redis, data_dir=data)
+    is_named = "redis_url" in settings.model_fields_set
+    url = settings.redis_url
+    if not is_named and (running := running_redis(settings.data_dir)):
+        url, is_named = running, True
+        if url != without_password(url) or "***" in url:
+            raise SetupError(f"the service on {settings.data_dir} uses the Redis at {url}: give its URL with --redis")
+    return FoundRedis(url, is_named, Link(url))
+
+
+def running_redis(folder: Path) -> str | None:
+    """Return the Redis of the `corelane serve` that runs on this data folder; None if none runs or it names none."""
+    try:
+        with (folder / LOCK).open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return None
+    except BlockingIOError:
+        pass
+    except OSError:
+        return None
+    try:
+        noted = json.loads((folder / PARTS).read_bytes())
+    except (OSError, ValueError):
+        return None
+    url = noted.get("redis") if isinstance(noted, dict) else None
+    return url if isinstance(url, str) else None
+
+
+ServiceRedis = Annotated[FoundRedis, Made(find_redis)]
 
 
 @keys.command()
 def create(
+    found: ServiceRedis,
     name: Annotated[str, typer.Option(help="Whose key, or what for; shown by `list`.")],
     scope: Annotated[
         list[Scope] | None, typer.Option(help="What it allows, once for each; submit and read if not given.")
@@ -47,44 +114,40 @@ def create(
         str | None, typer.Option(help="Whose jobs it sees: keys of one owner see the same. A new owner if not given.")
     ] = None,
     expires_in_days: Annotated[float | None, typer.Option(min=0.0001, max=36_500, help="Days it can be used.")] = None,
-    redis: RedisOption = None,
-    data: DataOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a key and print it, this once: only its digest is kept. The key alone goes to standard output."""
-    with exit_on_error():
-        check_name(name)
-        check_owner(owner)
-        expires_ms = None if expires_in_days is None else int(time.time() * 1000 + expires_in_days * DAY_MS)
-        found, store = _open(redis, data)
-        check_is_corelane(found)
-        key, secret = store.create(name, scope or [Scope.SUBMIT, Scope.READ], owner, expires_ms)
+    """Make a key and print it, once: only its digest is kept. The key alone goes to standard output."""
+    if not 1 <= len(name) <= NAME_CHARS or not name.isprintable():
+        raise InvalidInput(f"--name takes 1 to {NAME_CHARS} printable characters")
+    if owner is not None and not OWNER_FORM.fullmatch(owner):
+        raise InvalidInput("--owner takes 1 to 64 letters, digits, `.`, `_` and `-`")
+    expires_ms = None if expires_in_days is None else int(time.time() * 1000 + expires_in_days * DAY_MS)
+    check_is_corelane(found)
+    key, secret = found.keys.create(name, scope or [Scope.SUBMIT, Scope.READ], owner, expires_ms)
     if as_json:
         _print_json(describe(key) | {"key": secret})
         return
     until = "" if key.expires_ms is None else f", until {iso_time(key.expires_ms)}"
     about = f"{key.id}, {key.name}: {' and '.join(scope_names(key.scopes))}, owner {key.owner}{until}"
-    _note(f"{about}\nStore it now, it is not shown again:")
+    error_console().print(f"{about}\nStore it now, it is not shown again:")
     typer.echo(secret)
 
 
 @keys.command("list")
 def list_keys(
-    redis: RedisOption = None,
-    data: DataOption = None,
-    show_all: Annotated[bool, typer.Option("--all", help="Those revoked and expired too.")] = False,
+    found: ServiceRedis,
+    show_all: Annotated[bool, typer.Option("--all", help="Revoked and expired keys too.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the keys: ids, names, owners, scopes, and when each was last used. Not the keys: nobody has them."""
-    with exit_on_error():
-        now_ms = time.time() * 1000
-        found = [key for key in _open(redis, data)[1].list() if show_all or key.state(now_ms) == "active"]
+    """Show the ids, names, owners, scopes and last uses of the keys; the keys themselves are stored nowhere."""
+    now_ms = time.time() * 1000
+    shown = [key for key in found.keys.list() if show_all or key.state(now_ms) == "active"]
     if as_json:
-        _print_json([describe(key) for key in found])
+        _print_json([describe(key) for key in shown])
         return
     columns = ("id", "name", "owner", "scopes", "created", "last used", "expires", "state")
     table = make_table(*columns, whole=("id", "owner", "created", "last used", "expires", "state"))
-    for key in found:
+    for key in shown:
         expires = "never" if key.expires_ms is None else iso_time(key.expires_ms)[:10]
         owner = "itself" if key.owner == key.id else key.owner
         created = iso_time(key.created_ms)[:10]
@@ -95,17 +158,14 @@ def list_keys(
 
 @keys.command()
 def revoke(
+    found: ServiceRedis,
     key_id: Annotated[str, typer.Argument(metavar="ID", help="A key's id, key_…; or the key itself, if it leaked.")],
-    redis: RedisOption = None,
-    data: DataOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Have a key refused from now on, for good. Jobs it brought go on, and stay with their owner."""
-    with exit_on_error():
-        _, store = _open(redis, data)
-        key = store.revoke(find_id(store, key_id))
-        if key is None:
-            raise NotFound(f"there is no key {key_id[:64]!r}; `corelane keys list --all` shows them")
+    """Have a key refused from now on, for good. Jobs it submitted continue, and stay with their owner."""
+    key = found.keys.revoke(find_id(found.keys, key_id))
+    if key is None:
+        raise NotFound(f"there is no key {key_id[:64]!r}; `corelane keys list --all` shows them")
     if as_json:
         _print_json(describe(key))
     else:
@@ -113,7 +173,7 @@ def revoke(
 
 
 def find_id(store: "ApiKeyStore", text: str) -> str:
-    """The id of a key given by its id or as itself; raises InvalidInput for anything else."""
+    """Return the id of a key that is given by its id or as itself; raise InvalidInput for anything else."""
     if is_id("key", text):
         return text
     if not KEY_FORM.fullmatch(text):
@@ -121,20 +181,8 @@ def find_id(store: "ApiKeyStore", text: str) -> str:
     return store.id_of(key_digest(text)) or "of this secret"
 
 
-def check_name(name: str) -> None:
-    """Refuse a name that could not be shown in a list; raises InvalidInput."""
-    if not 1 <= len(name) <= NAME_CHARS or not name.isprintable():
-        raise InvalidInput(f"--name takes 1 to {NAME_CHARS} printable characters")
-
-
-def check_owner(owner: str | None) -> None:
-    """Refuse an owner that could not stand in the store's keys; raises InvalidInput."""
-    if owner is not None and not OWNER_FORM.fullmatch(owner):
-        raise InvalidInput("--owner takes 1 to 64 letters, digits, `.`, `_` and `-`")
-
-
 def describe(key: Key) -> dict[str, Any]:
-    """A key as JSON."""
+    """Return a key as plain data."""
     return {
         "id": key.id,
         "name": key.name,
@@ -148,25 +196,14 @@ def describe(key: Key) -> dict[str, Any]:
     }
 
 
-def _open(redis: str | None, data: Path | None) -> tuple[FoundRedis, "ApiKeyStore"]:
-    found = find_redis(redis, data)
-    from corelane.store.api_keys import ApiKeyStore
-
-    return found, ApiKeyStore(found.link)
-
-
 def check_is_corelane(found: FoundRedis) -> None:
-    """Refuse a Redis that nobody named and no Corelane has used; say so of one that was named."""
+    """Raise SetupError for a Redis that was not named and that no Corelane has used; warn if it was named."""
     if found.is_corelane():
         return
     said = f"no Corelane has used the Redis at {without_password(found.url)} yet"
     if not found.is_named:
         raise SetupError(f"{said}: name the service's with --redis URL, or its data folder with --data FOLDER")
-    _note(f"{said}; the key counts there once one does")
-
-
-def _note(text: str) -> None:
-    Console(stderr=True, soft_wrap=True, markup=False, highlight=False).print(text)
+    error_console().print(f"{said}; the key counts there once one does")
 
 
 def _print_json(value: object) -> None:

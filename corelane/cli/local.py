@@ -1,10 +1,10 @@
-"""A whole service of one's own for a while, on free ports, stopped at the end: for the demo and the benchmarks."""
+"""A whole service for the length of a block, on free ports: for the demo and the benchmarks."""
 
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -14,12 +14,12 @@ from corelane.cli.supervisor import PARTS_FILE
 from corelane.client import Client
 from corelane.engine.cores import core_slots
 from corelane.errors import ServiceUnreachable, SetupError
-from corelane.settings import Settings, read_settings
+from corelane.settings import read_settings
 
 #: Compiling on a slow machine takes a minute or two, in seconds.
 READY_S = 600
 
-#: Workers finish their batch and everything is flushed well within this, in seconds.
+#: A service stops well within this, with its last batches finished and its data flushed, in seconds.
 STOP_S = 90
 
 LOG_NAME = "service.log"
@@ -27,9 +27,9 @@ LOG_NAME = "service.log"
 
 @contextmanager
 def running_service(data: Path, **changes: object) -> Iterator[str]:
-    """The URL of `corelane serve` on all cores, its log in ``data``; raises SetupError if it does not start.
+    """Run `corelane serve` on all cores and yield its URL; its log is in ``data``. Raises SetupError if it fails.
 
-    ``changes`` are settings that differ from this process's. It is ours alone, so it asks for no keys.
+    ``changes`` are settings that differ from this process's. The service requires no keys.
     """
     changes = {"auth": "off"} | changes
     data.mkdir(parents=True, exist_ok=True)
@@ -38,7 +38,9 @@ def running_service(data: Path, **changes: object) -> Iterator[str]:
     settings = read_settings()
     cores = settings.cores or len(core_slots(settings.model_copy(update=changes)))
     with log.open("wb") as out:
-        env = service_environment(settings, changes)
+        # Settings of this process, and the changes; the service's own defaults for all others.
+        given = {name: getattr(settings, name) for name in settings.model_fields_set} | changes
+        env = settings.environment(**dict.fromkeys(set(type(settings).model_fields) - set(given)) | given)
         service = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT, env=env)  # noqa: S603  # our own command
     try:
         yield _wait_until_ready(data / PARTS_FILE, service, log, cores)
@@ -47,15 +49,8 @@ def running_service(data: Path, **changes: object) -> Iterator[str]:
         service.wait(STOP_S)
 
 
-def service_environment(settings: Settings, changes: Mapping[str, object]) -> dict[str, str]:
-    """The environment for `serve`: what was set for this process, and the changes; its own defaults for the rest."""
-    given = {name: getattr(settings, name) for name in settings.model_fields_set} | dict(changes)
-    unset = dict.fromkeys(set(type(settings).model_fields) - set(given))
-    return settings.environment(**unset | given)
-
-
 def _wait_until_ready(parts: Path, service: "subprocess.Popen[bytes]", log: Path, cores: int) -> str:
-    """The URL of the service once all its cores are up."""
+    """Return the URL of the service once all its cores are up."""
     deadline = time.monotonic() + READY_S
     while time.monotonic() < deadline and service.poll() is None:
         with suppress(FileNotFoundError, ServiceUnreachable):

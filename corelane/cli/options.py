@@ -5,19 +5,18 @@ from typing import Annotated, Any
 
 import typer
 
+from corelane.cli.commands import Made
 from corelane.domain.jobs import Priority
 from corelane.errors import InvalidInput
 
 
 class OffsetUnits(StrEnum):
-    """What offsets may be counted in besides characters."""
+    """Units of offsets in addition to characters."""
 
     UTF16 = "utf16"
     BYTES = "bytes"
 
 
-TopKOption = Annotated[int | None, typer.Option(min=1, max=20, help="Answers per question, best first.")]
-MaxTokensOption = Annotated[int | None, typer.Option(min=1, max=128, help="Longest answer, in tokens.")]
 StrideOption = Annotated[int | None, typer.Option(min=0, max=400, help="Overlap of windows, in tokens.")]
 ThresholdOption = Annotated[
     float | None, typer.Option(min=-1000, max=1000, help="Null margin above which there is no answer.")
@@ -25,26 +24,24 @@ ThresholdOption = Annotated[
 PrecisionOption = Annotated[
     float | None, typer.Option(help="Give only answers whose score is at least this; the model must be calibrated.")
 ]
-OffsetsOption = Annotated[
-    list[OffsetUnits] | None, typer.Option(help="Units for offsets besides characters; may be repeated.")
-]
-AlwaysOption = Annotated[bool, typer.Option("--always-answer", help="Never answer with null.")]
 PriorityOption = Annotated[Priority, typer.Option(help="Jobs of higher priority are answered first.")]
 
 
 def answer_options(
     *,
-    top_k: int | None = None,
-    max_answer_tokens: int | None = None,
-    doc_stride: int | None = None,
-    threshold: float | None = None,
-    min_precision: float | None = None,
-    offsets: list[OffsetUnits] | None = None,
-    always_answer: bool = False,
+    top_k: Annotated[int | None, typer.Option(min=1, max=20, help="Answers per question, best first.")] = None,
+    max_answer_tokens: Annotated[int | None, typer.Option(min=1, max=128, help="Longest answer, in tokens.")] = None,
+    doc_stride: StrideOption = None,
+    threshold: ThresholdOption = None,
+    min_precision: PrecisionOption = None,
+    offsets: Annotated[
+        list[OffsetUnits] | None, typer.Option(help="Units for offsets in addition to characters; may be repeated.")
+    ] = None,
+    always_answer: Annotated[bool, typer.Option("--always-answer", help="Never answer with null.")] = False,
 ) -> dict[str, Any]:
     """Return the options of a job that were given; raise InvalidInput where they exclude each other."""
     if min_precision is not None and (always_answer or threshold is not None):
-        raise InvalidInput("--min-precision decides what has no answer: leave --threshold and --always-answer out")
+        raise InvalidInput("--min-precision decides what has an answer: leave --threshold and --always-answer out")
     if min_precision is not None and not 0 < min_precision < 1:
         raise InvalidInput("--min-precision is a share between 0 and 1, as 0.8")
     given = {
@@ -57,3 +54,6 @@ def answer_options(
         "offsets": [unit.value for unit in offsets] if offsets else None,
     }
     return {name: value for name, value in given.items() if value is not None}
+
+
+AnswerOptions = Annotated[dict[str, Any], Made(answer_options)]

@@ -1,13 +1,14 @@
 """How commands print: for programs one JSON value a line, never coloured; for readers tables and lines of fields.
 
-What a service says is shown as it is: none of it is taken for markup, and none can steer the terminal.
+A service's text is shown as it is: it is never read as markup, and cannot control the terminal.
 """
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import orjson
+import typer
 from pydantic import BaseModel
 from rich.cells import cell_len
 from rich.console import Console
@@ -15,38 +16,72 @@ from rich.table import Table
 
 from corelane.domain.ids import iso_time
 
-#: Control characters, line separators, and the marks that turn the direction of writing.
+#: Control characters, line separators, and the marks that change the direction of writing.
 CONTROLS = dict.fromkeys(
     [*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A)], " "
 )
 
-#: Columns that a table may take where it is no terminal's.
+#: Widest table where output is not a terminal, in columns.
 MOST_CHARS = 100_000
 
-#: Columns that a cell gets at least which may be broken.
+#: Least width of a cell whose text may be broken, in columns.
 FOLDED_CHARS = 12
 
-#: Columns that names of fields take.
+#: Width of the names of fields, in columns.
 NAME_CHARS = 9
 
 
+def error_console() -> Console:
+    """Return a console for sentences on standard error, which are never broken, coloured or read as markup."""
+    return Console(stderr=True, soft_wrap=True, markup=False, highlight=False, emoji=False)
+
+
 def print_line(value: object) -> None:
-    """A model or plain data as a line of JSON on standard output."""
-    write: Callable[[bytes], int] = sys.stdout.buffer.write
+    """Print a model or plain data as a line of JSON on standard output."""
     sys.stdout.flush()
-    write(orjson.dumps(value, default=_plain_data, option=orjson.OPT_APPEND_NEWLINE))
+    sys.stdout.buffer.write(orjson.dumps(value, default=_plain_data, option=orjson.OPT_APPEND_NEWLINE))
     sys.stdout.buffer.flush()
 
 
+def print_one(value: Any, as_json: bool, describe: Callable[[Any], Mapping[str, object]]) -> None:
+    """Print a model or plain data as a line of JSON, or for readers as the fields that describe it."""
+    if as_json:
+        print_line(value)
+    else:
+        print_fields(describe(value))
+
+
+def print_list(
+    found: Iterable[Any],
+    columns: Sequence[str],
+    row: Callable[[Any], Iterable[str]],
+    *,
+    whole: Sequence[str],
+    as_json: bool,
+    ids: bool = False,
+) -> None:
+    """Print each as a line of JSON, or its id alone; or all as a table with a row for each."""
+    table = make_table(*columns, whole=whole)
+    for each in found:
+        if ids:
+            typer.echo(each.id)
+        elif as_json:
+            print_line(each)
+        else:
+            table.add_row(*row(each))
+    if not (as_json or ids):
+        print_table(table)
+
+
 def print_fields(fields: Mapping[str, object]) -> None:
-    """A line for each field that says something."""
+    """Print a line for each field that has a value."""
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     for name, value in fields.items():
         if value not in (None, ""):
             console.print(f"{name:{NAME_CHARS}} {plain(str(value))}")
 
 
-def make_table(*columns: str, whole: tuple[str, ...] = ()) -> Table:
+def make_table(*columns: str, whole: Sequence[str] = ()) -> Table:
     """Make a table without lines; columns that are ``whole``, as ids are, are never broken."""
     table = Table(box=None, pad_edge=False)
     for column in columns:
@@ -55,7 +90,7 @@ def make_table(*columns: str, whole: tuple[str, ...] = ()) -> Table:
 
 
 def print_table(table: Table) -> None:
-    """Print a table on standard output, unbroken where that is no terminal.
+    """Print a table on standard output, unbroken where that is not a terminal.
 
     On a terminal too narrow for the columns that are whole each row becomes a few lines of fields.
     """
@@ -76,7 +111,7 @@ def print_table(table: Table) -> None:
 
 
 def needed_width(table: Table) -> int:
-    """Return the columns that a table takes if nothing is broken but what may be."""
+    """Return the columns that a table takes if only cells that may be broken are broken."""
     widths = []
     for column in table.columns:
         widest = max(cell_len(str(cell)) for cell in (column.header, *column.cells))
@@ -85,13 +120,13 @@ def needed_width(table: Table) -> int:
 
 
 def short_time(at: str | int | None) -> str:
-    """Return a time of the wire, in either of its forms, as a table shows it: to the minute; `-` for none."""
+    """Return a time of a response, in ISO form or in seconds, to the minute; `-` for None."""
     iso = iso_time(1000 * at) if isinstance(at, int) else at
     return "-" if iso is None else iso[:16].replace("T", " ")
 
 
 def plain(text: str) -> str:
-    """The text without what could move the cursor or forge the screen: control characters become spaces."""
+    """Return the text with spaces for control characters, which could move the cursor or forge the screen."""
     return text.translate(CONTROLS)
 
 

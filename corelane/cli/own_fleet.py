@@ -9,16 +9,15 @@ from functools import partial
 from socket import socket
 
 from corelane.artifacts.manifest import model_name
-from corelane.cli.addresses import http_url, reachable
 from corelane.cli.compile import is_compiled
-from corelane.cli.parts import Part
+from corelane.cli.parts import FleetPart
 from corelane.cli.ports import PortClaim, free_port, lock_file
 from corelane.cli.probes import core_probe, http_probe, redis_probe
-from corelane.cli.redis_files import comment_on, note_writer
-from corelane.cli.redis_server import choose_server, find_servers, server_argv
+from corelane.cli.redis_server import choose_server, comment_on, find_servers, note_writer, server_argv
 from corelane.cli.roles import deliveries_argv, flower_argv, flower_env, keeper_argv, worker_env
+from corelane.cli.serve_output import PrettyOutput
 from corelane.cli.supervisor import LINE_LIMIT, Supervisor
-from corelane.cli.voice import PrettyVoice
+from corelane.domain.addresses import local_url, reachable
 from corelane.domain.dispatch import Core
 from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.cores import core_slots
@@ -26,27 +25,27 @@ from corelane.errors import SetupError, Unavailable
 from corelane.settings import Settings
 from corelane.settings.rules import without_password
 
-#: Redis answers well within this once it is started, a large append-only file included, in seconds.
+#: A started Redis answers well within this, even with a large append-only file, in seconds.
 REDIS_S = 60
 
-#: A Redis that somebody else runs should answer at once; it is given this long, in seconds.
+#: A Redis that is already running should answer well within this, in seconds.
 GIVEN_REDIS_S = 5
 
 #: Workers of Neuron cores start this far apart, in seconds: longer than the runtime takes to claim its core.
 NEURON_STAGGER_S = 2
 
-#: Beyond the time of an attempt under way, the deliveries end within this, in seconds.
+#: Time in which the deliveries stop after an attempt in flight has ended, in seconds.
 DELIVERIES_GRACE_S = 5
 
-#: How often Redis or the API may fail at the start before the service gives up: what is wrong then seldom passes.
+#: Failures of Redis or the API at the start before the service gives up: they are seldom temporary.
 NEEDED_TRIES = 2
 
 STOP_ORDER = (("api",), ("core",), ("keeper", "deliveries", "flower"), ("redis",))
 
 
 @dataclass(frozen=True, slots=True)
-class Doors:
-    """What the service is reached by: the API's socket, Flower's port and password; ``flower`` is None without it."""
+class ServicePorts:
+    """The API's socket, Flower's port and its password; ``flower`` is None if it is not started."""
 
     api: socket
     flower: PortClaim | None
@@ -54,7 +53,7 @@ class Doors:
 
 
 async def start_redis(settings: Settings, supervisor: Supervisor) -> Settings:
-    """Settings with the URL of a Redis that answers: the one given, or one of our own."""
+    """Return settings with the URL of a Redis that answers: the one given, or one started here."""
     if "redis_url" in settings.model_fields_set:
         await _until_redis(settings.redis_url, supervisor, GIVEN_REDIS_S)
         return settings
@@ -62,11 +61,11 @@ async def start_redis(settings: Settings, supervisor: Supervisor) -> Settings:
     folder.mkdir(exist_ok=True)
     binary = await asyncio.to_thread(choose_server, folder, find_servers())
     with lock_file("redis").open("w") as lock:
-        # Two that start at once would find the same port free, and one would end up on the other's Redis.
+        # Two services that start at once would find the same port free, and one would use the other's Redis.
         await asyncio.to_thread(fcntl.flock, lock, fcntl.LOCK_EX)
         port = free_port("127.0.0.1", 6379)
         url = f"redis://127.0.0.1:{port}/0"
-        redis = Part(
+        redis = FleetPart(
             "redis",
             server_argv(binary.path, folder, port),
             settings.environment(),
@@ -112,8 +111,8 @@ async def compile_default(settings: Settings, supervisor: Supervisor) -> None:
         return
     supervisor.say(f"compiling {name}, once")
     argv = [sys.executable, "-m", "compile", settings.model, "--target", settings.target]
-    # On a terminal it shows its progress by itself.
-    piped = None if isinstance(supervisor.voice, PrettyVoice) else asyncio.subprocess.PIPE
+    # On a terminal it shows a progress bar of its own.
+    piped = None if isinstance(supervisor.output, PrettyOutput) else asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
         *argv, env=settings.environment(), stdout=piped, stderr=piped and asyncio.subprocess.STDOUT, limit=LINE_LIMIT
     )
@@ -132,52 +131,52 @@ async def _show_until_end(process: asyncio.subprocess.Process, supervisor: Super
     if process.stdout is not None:
         while line := await process.stdout.readline():
             if text := line.decode(errors="replace").rstrip():
-                supervisor.voice.show("compile", text)
+                supervisor.output.show("compile", text)
     await process.wait()
 
 
-async def start_fleet(settings: Settings, supervisor: Supervisor, doors: Doors) -> None:
+async def start_fleet(settings: Settings, supervisor: Supervisor, ports: ServicePorts) -> None:
     """Start all parts but Redis."""
     env = settings.environment(core=None)
     corelane = [sys.executable, "-m", "corelane"]
-    await supervisor.start(Part("keeper", keeper_argv(settings.core_host), env, needed=False))
+    await supervisor.start(FleetPart("keeper", keeper_argv(settings.core_host), env, needed=False))
     for place, slot in enumerate(core_slots(settings)[: settings.cores]):
         # Workers of one device that start at the same moment may find each other's cores busy.
         if place and await supervisor.wait(stagger_s(settings)):
             return
         argv = [*corelane, "worker", "--core", str(slot.index)]
         up = core_probe(settings.redis_url, Core(settings.core_host, slot.index))
-        await supervisor.start(Part(f"core{slot.index}", argv, worker_env(settings, slot), grace_s=30, is_up=up))
+        await supervisor.start(FleetPart(f"core{slot.index}", argv, worker_env(settings, slot), grace_s=30, is_up=up))
     grace_s = settings.webhook_timeout_s + DELIVERIES_GRACE_S
-    deliveries = Part("deliveries", deliveries_argv(settings.core_host), env, needed=False, grace_s=grace_s)
+    deliveries = FleetPart("deliveries", deliveries_argv(settings.core_host), env, needed=False, grace_s=grace_s)
     await supervisor.start(deliveries)
-    api = Part(
+    api = FleetPart(
         "api",
-        [*corelane, "api", "--fd", str(doors.api.fileno())],
+        [*corelane, "api", "--fd", str(ports.api.fileno())],
         env,
         grace_s=15,
         first_tries=NEEDED_TRIES,
         is_up=http_probe(reachable(settings.host), settings.port),
-        fds=(doors.api.fileno(),),
+        fds=(ports.api.fileno(),),
     )
     await supervisor.start(api)
-    if doors.flower is not None:
-        argv_now = partial(_flower_argv, settings, supervisor, doors.flower)
-        flower = Part("flower", argv_now, flower_env(settings, doors.password), needed=False)
+    if ports.flower is not None:
+        argv_now = partial(_flower_argv, settings, supervisor, ports.flower)
+        flower = FleetPart("flower", argv_now, flower_env(settings, ports.password), needed=False)
         await supervisor.start(flower)
 
 
 def _flower_argv(settings: Settings, supervisor: Supervisor, claim: PortClaim) -> Sequence[str]:
-    """Flower binds its port by itself, seconds after it was chosen; if it was taken meanwhile, another is chosen."""
+    """Return Flower's command, on another port if its port was taken between the choice and now."""
     before = claim.port
     if (port := claim.choose()) != before:
         supervisor.say(f"port {before} is busy: Flower listens on {port}", "warning")
-        supervisor.note(flower=http_url(settings.flower_host, port))
+        supervisor.note(flower=local_url(settings.flower_host, port))
     return flower_argv(settings.model_copy(update={"flower_port": port}))
 
 
 def stagger_s(settings: Settings) -> float:
-    """Time between the starts of two workers, in seconds."""
+    """Return the time between the starts of two workers, in seconds."""
     if settings.stagger_s is not None:
         return settings.stagger_s
     return NEURON_STAGGER_S if settings.target in CHIPS else 0

@@ -1,8 +1,8 @@
-"""What a part of a fleet is, and what its deaths mean: when it comes back, and when it is given up.
+"""A part of a fleet, and what its deaths mean: when it is relaunched, and when it is given up.
 
-A part is *up* once it does its work, not merely once its process runs. One that was up and is then killed comes back at
-once, however often. One that does not come up, or breaks down right after, comes back after growing pauses; if the
-service cannot do without it, it is given up after a few tries.
+A part is *up* once it does its work, not merely once its process runs. One that was up and is then killed is relaunched
+at once, however often. One that does not come up, or fails right after, is relaunched after growing pauses; if the
+service needs it, it is given up after a few tries.
 """
 
 import asyncio
@@ -14,28 +14,28 @@ from datetime import UTC, datetime
 #: Pauses before a part is relaunched, in seconds, after one death, two in a row, and so on; then always the last.
 RELAUNCH_PAUSES_S = (0.2, 1, 2, 5, 10, 30)
 
-#: A part that lived this long was well, in seconds: what cannot work dies sooner.
+#: A part that lived this long was healthy, in seconds: a broken one dies sooner.
 STABLE_S = 15
 
-#: A part that nobody can ask whether it is up counts as up after this time, in seconds.
+#: A part without a probe counts as up after this time, in seconds.
 PRESUMED_UP_S = 5
 
-#: A part that is killed before it is up is given up after this many kills in a row. There is a cause outside, such as a
-#: lack of memory, and it may pass.
+#: A part that is killed before it is up is given up after this many kills in a row. The cause is outside, such as a
+#: lack of memory, and may be temporary.
 MOST_KILLS = 30
 
-#: Ends that tell nothing about the part itself: asked to end, or killed by someone.
+#: Exit statuses whose cause is outside the part: it was asked to end, or killed.
 OUTSIDE_ENDS = (0, -signal.SIGTERM, -signal.SIGKILL)
 
 
 @dataclass(slots=True)
-class Part:
-    """One process to run: what it is called, how it starts, how long it may take to stop.
+class FleetPart:
+    """One process to run: its name, how it starts, how long it may take to stop.
 
-    The service ends when a ``needed`` part is given up; any other is tried for ever. ``is_up`` is asked with the
-    process id until it says yes. ``first_tries`` is how often a part that was never up may end by itself before it is
-    given up. ``argv`` may be a function that is called at each launch; ``fds`` are handed down. ``comment`` is what to
-    add to a line it writes, if anything.
+    The service ends when a ``needed`` part is given up; any other is relaunched for ever. ``is_up`` is called with the
+    process id until it returns True. ``first_tries`` is how often a part that was never up may end by itself before it
+    is given up. ``argv`` may be a function that is called at each launch; the process inherits ``fds``. ``comment``
+    returns what to add to a line that the part writes, if anything.
     """
 
     name: str
@@ -48,12 +48,12 @@ class Part:
     comment: Callable[[str], str | None] | None = None
     fds: Sequence[int] = ()
     process: asyncio.subprocess.Process | None = None
-    history: "History" = field(default_factory=lambda: History())
+    history: "PartHistory" = field(default_factory=lambda: PartHistory())
 
 
 @dataclass(slots=True)
-class History:
-    """How a part has fared."""
+class PartHistory:
+    """The lives and deaths of a part."""
 
     launches: int = 0
     launched_at: datetime = datetime.min
@@ -63,17 +63,17 @@ class History:
     deaths: list[int] = field(default_factory=list)
 
     def launched(self) -> None:
-        """A new life begins."""
+        """Record a launch."""
         self.launches += 1
         self.launched_at = datetime.now(UTC)
         self.is_up = False
 
     def came_up(self) -> None:
-        """It does its work."""
+        """Record that the part does its work."""
         self.is_up = self.was_ever_up = True
 
     def died(self, status: int, lived_s: float) -> None:
-        """A life ended unasked."""
+        """Record that the part ended without having been asked to."""
         is_trouble = not self.is_up or (status not in OUTSIDE_ENDS and lived_s < STABLE_S)
         self.deaths = [*self.deaths, status] if is_trouble else []
         self.is_up = False
@@ -84,14 +84,14 @@ class History:
         return RELAUNCH_PAUSES_S[min(max(len(self.deaths), 1), len(RELAUNCH_PAUSES_S)) - 1]
 
     def is_hopeless(self, first_tries: int) -> bool:
-        """Whether another launch would most likely end in the same way."""
+        """Return whether another launch would most likely end in the same way."""
         own = sum(status != -signal.SIGKILL for status in self.deaths)
         tries = len(RELAUNCH_PAUSES_S) if self.was_ever_up else first_tries
         return own >= tries or len(self.deaths) >= MOST_KILLS
 
 
 def describe_status(status: int) -> str:
-    """An exit status in words."""
+    """Return an exit status in words."""
     if status >= 0:
         return f"ended with status {status}"
     try:

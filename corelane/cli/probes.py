@@ -1,6 +1,6 @@
 """Whether a part of `corelane serve` is up: Redis answers, the API listens, a worker's child has reported its core.
 
-Each answers no where it cannot tell, and never raises.
+A probe returns False where it cannot find out, and never raises.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ Probe = Callable[[int], Awaitable[bool]]
 
 
 def redis_probe(url: str) -> Probe:
-    """Whether Redis has read its file and answers."""
+    """Return a probe: Redis has read its file and answers."""
 
     async def is_up(_: int) -> bool:
         return await _ask(url, "PING") is not None
@@ -28,7 +28,7 @@ def redis_probe(url: str) -> Probe:
 
 
 def core_probe(url: str, core: Core) -> Probe:
-    """Whether a child of this worker has reported the core, in whatever state."""
+    """Return a probe: a child of this worker has reported the core, in any state."""
 
     async def is_up(pid: int) -> bool:
         child = await _ask(url, "HGET", keys.core(core), "pid")
@@ -38,7 +38,7 @@ def core_probe(url: str, core: Core) -> Probe:
 
 
 def http_probe(host: str, port: int) -> Probe:
-    """Whether a server there answers requests, whatever it says."""
+    """Return a probe: a server there answers requests, with any status."""
 
     async def is_up(_: int) -> bool:
         with suppress(OSError, TimeoutError):
@@ -55,7 +55,7 @@ def http_probe(host: str, port: int) -> Probe:
 
 
 def parent_of(pid: int) -> int | None:
-    """The parent of a process; None if there is no such process."""
+    """Return the parent of a process; None if there is no such process."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

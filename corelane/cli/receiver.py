@@ -1,11 +1,9 @@
-"""What ``corelane webhooks listen`` runs: verifies each webhook that comes, prints it and answers 204.
+"""What ``corelane webhooks listen`` runs: verifies each webhook that arrives, prints it and answers 204.
 
-A delivery that comes again, with the same ``webhook-id``, is answered alike and marked; one whose signature does not
-fit is answered 401 and shown with the reason.
+A webhook that arrives again, with the same ``webhook-id``, gets the same answer and is marked; one with a wrong
+signature is answered 401 and shown with the reason.
 """
 
-import base64
-import secrets
 import threading
 from collections import OrderedDict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,31 +11,33 @@ from typing import Any
 
 from rich.console import Console
 
-from corelane.cli.output import plain, print_line
+from corelane.cli.output import error_console, plain, print_line
+from corelane.cli.webhook_secret import new_secret
 from corelane.client.webhooks import verify_webhook
 from corelane.errors import SetupError, SignatureRefused
 from corelane.settings import read_settings
 
-#: A body larger than this is no event of ours, in bytes: results ride along only where they are few.
+#: Largest body of an event, in bytes: only few results are included.
 MOST_BYTES = 8 * 1024 * 1024
 
-#: A sender who stops in the middle of a request is let go after this, in seconds.
+#: Longest silence in the middle of a request, in seconds.
 SILENCE_S = 15
 
-#: Ids remembered, to tell what comes again.
+#: Ids remembered, to mark webhooks that arrive again.
 REMEMBERED = 10_000
 
 
 def receive(host: str, port: int, secret: str | None, as_json: bool, count: int | None) -> None:
-    """Receive on this address until Ctrl-C, or until so many events came; raises SetupError if that cannot be."""
-    receiver = Receiver(find_secret(secret), Console(highlight=False, emoji=False, soft_wrap=True), as_json, count)
+    """Receive on this address until Ctrl-C or ``count`` events; raise SetupError if the address cannot be used."""
+    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+    receiver = WebhookReceiver(find_secret(secret), console, as_json, count)
     try:
         server = ThreadingHTTPServer((host, port), make_handler(receiver))
     except OSError as error:
         raise SetupError(f"cannot listen on {host}:{port}: {error.strerror}; choose another --port") from None
     with server:
         server.daemon_threads = True
-        Console(stderr=True, highlight=False, soft_wrap=True).print(
+        error_console().print(
             f"listening on http://{host}:{server.server_port}/; the service must allow this network: "
             "CORELANE_WEBHOOK_ALLOWED_NETWORKS=127.0.0.0/8"
         )
@@ -47,18 +47,17 @@ def receive(host: str, port: int, secret: str | None, as_json: bool, count: int 
 
 
 def find_secret(given: str | None) -> str:
-    """The secret to verify with; raises SetupError that offers a new one if there is none."""
+    """Return the secret to verify with; raise SetupError that offers a new one if there is none."""
     settings = read_settings()
     if given is not None:
         return given
     if settings.webhook_secret is not None:
         return settings.webhook_secret.get_secret_value()
-    fresh = "whsec_" + base64.b64encode(secrets.token_bytes(24)).decode()
-    raise SetupError(f"no secret: set the same for the service and here, as in CORELANE_WEBHOOK_SECRET={fresh}")
+    raise SetupError(f"no secret: set the same for the service and here, as in CORELANE_WEBHOOK_SECRET={new_secret()}")
 
 
-class Receiver:
-    """What has come so far, and how it is shown."""
+class WebhookReceiver:
+    """The webhooks received so far, and how they are shown."""
 
     def __init__(self, secret: str, console: Console, as_json: bool, count: int | None) -> None:
         self._secret = secret
@@ -70,47 +69,44 @@ class Receiver:
         self.is_done = threading.Event()
 
     def take(self, body: bytes, headers: dict[str, str]) -> int:
-        """One delivery; the status to answer with."""
+        """Verify and show one delivery; return the status to answer with."""
         with self._lock:
             try:
                 event = verify_webhook(body, headers, self._secret)
                 delivery = headers["webhook-id"]
             except SignatureRefused as error:
-                self._console.print(f"refused: {error.detail}", style="red", markup=False)
+                self._console.print(f"refused: {error.detail}", style="red")
                 return 401
             again = delivery in self._seen
             self._seen[delivery] = None
             if len(self._seen) > REMEMBERED:
                 self._seen.popitem(last=False)
-            self._show(delivery, event, again)
+            if self._as_json:
+                print_line({"webhook_id": delivery, "again": again} | event)
+            else:
+                self._console.print(describe(delivery, event, again))
             if self._left is not None and not again:
                 self._left -= 1
             return 204
 
     def answered(self) -> None:
-        """An answer is on its way: the end, if it was the last that was wanted."""
+        """End, if the answer that was just sent was the last one wanted."""
         if self._left == 0:
             self.is_done.set()
 
-    def _show(self, delivery: str, event: dict[str, Any], again: bool) -> None:
-        if self._as_json:
-            print_line({"webhook_id": delivery, "again": again} | event)
-            return
-        self._console.print(describe(delivery, event, again), markup=False)
-
 
 def describe(delivery: str, event: dict[str, Any], again: bool) -> str:
-    """An event in a line."""
+    """Return an event as a line."""
     data = event.get("data")
     about = data if isinstance(data, dict) else {}
     counts = about.get("counts") or about.get("request_counts") or {}
-    told = ", ".join(f"{number} {name}" for name, number in counts.items() if number)
-    parts = (event.get("type"), about.get("id"), about.get("status"), told, delivery, "again" if again else "")
+    totals = ", ".join(f"{number} {name}" for name, number in counts.items() if number)
+    parts = (event.get("type"), about.get("id"), about.get("status"), totals, delivery, "again" if again else "")
     return plain(" · ".join(str(part) for part in parts if part))
 
 
-def make_handler(receiver: Receiver) -> type[BaseHTTPRequestHandler]:
-    """Requests for a receiver; only POST is taken."""
+def make_handler(receiver: WebhookReceiver) -> type[BaseHTTPRequestHandler]:
+    """Return a handler of requests for a receiver; it accepts POST alone."""
 
     class Handler(BaseHTTPRequestHandler):
         timeout = SILENCE_S
@@ -130,6 +126,6 @@ def make_handler(receiver: Receiver) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
-            """Nothing: what matters is printed."""
+            """Log nothing: events are printed."""
 
     return Handler

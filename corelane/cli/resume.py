@@ -1,8 +1,8 @@
-"""Where an interrupted ``corelane batch`` is gone on with, in a small file beside its output.
+"""Where an interrupted ``corelane batch`` resumes, in a small file beside its output.
 
-The output says which lines are answered; this says which run asked them, so that jobs the service has under way, or has
-answered since, are found again and not asked twice. Without it, or for other options, what is not in the output is
-asked anew.
+The output holds the lines that are answered. This file holds the name of the run that asked them, so that jobs which
+the service still works on, or has answered since, are found again and not asked twice. Without it, or with other
+options, lines that are not in the output are asked again.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ SUFFIX = ".run"
 
 @dataclass(slots=True)
 class RunFile:
-    """A run's name, and where its oldest unfinished job begins: after so many lines and items of the whole."""
+    """A run's name, and the lines and items before its oldest unfinished job."""
 
     path: Path | None
     asks: str
@@ -28,7 +28,7 @@ class RunFile:
     items: int = 0
 
     def write(self) -> None:
-        """Put it on disk, whole or not at all."""
+        """Write it to disk, whole or not at all."""
         if self.path is None:
             return
         text = orjson.dumps({"asks": self.asks, "name": self.name, "lines": self.lines, "items": self.items})
@@ -37,15 +37,15 @@ class RunFile:
         temporary.replace(self.path)
 
     def remove(self) -> None:
-        """The run is over."""
+        """Remove the file: the run is over."""
         if self.path is not None:
             self.path.unlink(missing_ok=True)
 
 
 def open_run(output: Path | None, asks: object, kept_lines: int) -> RunFile:
-    """The run that an output belongs to, or a new one that begins after the lines it holds.
+    """Return the run that an output belongs to, or a new one that begins after the lines it holds.
 
-    ``asks`` is what every line is asked with: another model or other options make another run.
+    ``asks`` is the model and options that every line is asked with: others make another run.
     """
     path = None if output is None else output.with_name(output.name + SUFFIX)
     digest = hashlib.sha256(orjson.dumps(asks, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]

@@ -1,8 +1,9 @@
-"""``corelane serve``: a whole fleet on one machine. Finds or starts Redis, compiles the default model if need be,
-starts the parts (``own_fleet.py``), waits until a question would be answered, and says where everything is.
+"""``corelane serve``: a whole fleet on one machine.
 
-Stops in order too: the API first, so that nothing new comes in; then the workers, which finish their batch; then
-the keeper, the deliveries and Flower; Redis last, with everything on disk.
+Finds or starts Redis, compiles the default model if needed, starts the parts (``own_fleet.py``), waits until a question
+would be answered, and shows where everything is. Stops in order too: first the API, so that nothing new is accepted;
+then the workers, which finish their batch; then the keeper, the deliveries and Flower; Redis last, with all data on
+disk.
 """
 
 import asyncio
@@ -19,21 +20,20 @@ import typer
 from pydantic import SecretStr
 from rich.console import Console
 
-from corelane.cli.addresses import http_url
-from corelane.cli.banner import banner, commands, facts, flower_url
-from corelane.cli.errors import exit_on_error, require
-from corelane.cli.own_fleet import STOP_ORDER, Doors, compile_default, start_fleet, start_redis
+from corelane.cli.errors import require
+from corelane.cli.own_fleet import STOP_ORDER, ServicePorts, compile_default, start_fleet, start_redis
 from corelane.cli.ports import PortClaim, hold_port
+from corelane.cli.serve_output import JsonOutput, PrettyOutput, ServeOutput, as_json, entry, ready_page
 from corelane.cli.supervisor import PARTS_FILE, Supervisor
-from corelane.cli.voice import JsonVoice, Page, PrettyVoice, Voice, as_json, entry
 from corelane.cli.webhook_secret import kept_secret, make_secret
+from corelane.domain.addresses import local_url
 from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.cores import core_slots
 from corelane.errors import CorelaneError, SetupError, Unavailable
 from corelane.settings import Settings, is_loopback, read_settings
 from corelane.settings.rules import without_password
 
-#: A fleet of one machine is ready well within this, models included, in seconds.
+#: A fleet of one machine is ready well within this, with its models loaded, in seconds.
 READY_S = 300
 
 #: A ready API answers at once, in seconds.
@@ -54,40 +54,38 @@ def serve(
 ) -> None:
     """Start everything on this machine and keep it running until Ctrl-C."""
     console = Console(highlight=False, soft_wrap=True)
-    with exit_on_error():
-        require("all", "fastapi", "hypercorn", "redis", "celery", "flower", "torch", "tokenizers")
-        given = {"host": host, "port": port, "cores": cores, "data_dir": data, "redis_url": redis, "model": model}
-        settings = read_settings(**given, flower_port=flower_port)
-        is_pretty = settings.log_format == "pretty" or (settings.log_format == "auto" and console.is_terminal)
-        voice: Voice = PrettyVoice(console) if is_pretty else JsonVoice()
-        settings = settings.model_copy(
-            update={"data_dir": settings.data_dir.resolve(), "log_format": "pretty" if is_pretty else "json"}
-        )
-        try:
-            with _only_one(settings.data_dir):
-                failure = asyncio.run(_serve(settings, voice, has_flower=flower))
-        except CorelaneError as error:
-            if is_pretty:
-                raise
-            typer.echo(as_json(entry(error.detail, "error")), err=True)
-            raise typer.Exit(1) from None
+    require("all", "fastapi", "hypercorn", "redis", "celery", "flower", "torch", "tokenizers")
+    given = {"host": host, "port": port, "cores": cores, "data_dir": data, "redis_url": redis, "model": model}
+    settings = read_settings(**given, flower_port=flower_port)
+    is_pretty = settings.log_format == "pretty" or (settings.log_format == "auto" and console.is_terminal)
+    output: ServeOutput = PrettyOutput(console) if is_pretty else JsonOutput()
+    update = {"data_dir": settings.data_dir.resolve(), "log_format": "pretty" if is_pretty else "json"}
+    settings = settings.model_copy(update=update)
+    try:
+        with _only_one(settings.data_dir):
+            failure = asyncio.run(_serve(settings, output, has_flower=flower))
+    except CorelaneError as error:
+        if is_pretty:
+            raise
+        typer.echo(as_json(entry(error.detail, "error")), err=True)
+        raise typer.Exit(1) from None
     if failure is not None:
-        voice.say(f"stopped: {failure}", "error")
+        output.say(f"stopped: {failure}", "error")
         raise typer.Exit(1)
-    voice.say("stopped")
+    output.say("stopped")
 
 
-async def _serve(settings: Settings, voice: Voice, *, has_flower: bool) -> str | None:
-    """Run the fleet; why it failed, or None."""
-    supervisor = Supervisor(voice, settings.data_dir / PARTS_FILE)
+async def _serve(settings: Settings, output: ServeOutput, *, has_flower: bool) -> str | None:
+    """Run the fleet; return why it failed, or None."""
+    supervisor = Supervisor(output, settings.data_dir / PARTS_FILE)
     loop = asyncio.get_running_loop()
     for sign in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(sign, supervisor.request_stop)
     settings = _sign_webhooks(_count_cores(settings), supervisor)
     with closing(hold_port(settings.host, settings.port)) as listening:
-        settings, doors = _choose_doors(settings, supervisor, listening, has_flower=has_flower)
+        settings, ports = _choose_ports(settings, supervisor, listening, has_flower=has_flower)
         try:
-            await _run(settings, supervisor, doors)
+            await _run(settings, supervisor, ports)
         except SetupError as error:
             if not supervisor.has_begun:
                 raise
@@ -101,34 +99,28 @@ async def _serve(settings: Settings, voice: Voice, *, has_flower: bool) -> str |
     return supervisor.failure
 
 
-async def _run(settings: Settings, supervisor: Supervisor, doors: Doors) -> None:
-    """Start everything, say where it is, and wait for the end."""
+async def _run(settings: Settings, supervisor: Supervisor, ports: ServicePorts) -> None:
+    """Start everything, announce it, and wait for the end."""
     settings = await start_redis(settings, supervisor)
     if not supervisor.is_over:
         await compile_default(settings, supervisor)
     if not supervisor.is_over:
-        await start_fleet(settings, supervisor, doors)
+        await start_fleet(settings, supervisor, ports)
         await _until_ready(settings, supervisor)
     if supervisor.is_over:
         return
-    if doors.flower is not None:
-        settings = settings.model_copy(update={"flower_port": doors.flower.port})
+    if ports.flower is not None:
+        settings = settings.model_copy(update={"flower_port": ports.flower.port})
     redis = without_password(settings.redis_url)
     supervisor.note(is_ready=True, redis=redis)
-    if not await asyncio.to_thread(_has_key, settings):
+    if settings.requires_keys and not await asyncio.to_thread(_has_key, settings):
         supervisor.say(f"no API key yet; make one: corelane keys create --name NAME --redis {redis}", "warning")
-    has_flower = doors.flower is not None
-    page = Page(
-        banner(settings, doors.password, has_flower=has_flower),
-        commands(settings),
-        facts(settings, doors.password, has_flower=has_flower),
-    )
-    supervisor.voice.announce(page)
+    supervisor.output.announce(ready_page(settings, ports.password, has_flower=ports.flower is not None))
     await supervisor.wait()
 
 
 def _count_cores(settings: Settings) -> Settings:
-    """Settings with a number of cores that exists."""
+    """Return settings with the number of cores; raise SetupError if this machine has fewer."""
     slots = len(core_slots(settings))
     cores = settings.cores or slots
     if cores > slots:
@@ -139,9 +131,9 @@ def _count_cores(settings: Settings) -> Settings:
 
 
 def _sign_webhooks(settings: Settings, supervisor: Supervisor) -> Settings:
-    """Settings with a secret for webhooks: the one set, the one kept, or a new one.
+    """Return settings with a secret for webhooks: the one set, the one kept, or a new one.
 
-    None is made for a Redis that was given: others may share it, and all must sign with the same.
+    None is made for a Redis that was given: other services may share it, and all must sign with the same secret.
     """
     if settings.webhook_secret is not None:
         return settings
@@ -152,37 +144,37 @@ def _sign_webhooks(settings: Settings, supervisor: Supervisor) -> Settings:
     return settings.model_copy(update={"webhook_secret": secret})
 
 
-def _choose_doors(
+def _choose_ports(
     settings: Settings, supervisor: Supervisor, listening: socket, *, has_flower: bool
-) -> tuple[Settings, Doors]:
-    """The ports that are taken, and Flower's password."""
+) -> tuple[Settings, ServicePorts]:
+    """Return settings with the ports that were free, and Flower's password."""
     port = int(listening.getsockname()[1])
     if settings.port not in (0, port):
         supervisor.say(f"port {settings.port} is busy: the API listens on {port}", "warning")
     if settings.requires_keys:
-        supervisor.say("the API answers only to those with a key (CORELANE_AUTH)")
+        supervisor.say("the API requires a key (CORELANE_AUTH)")
     elif not is_loopback(settings.host):
         supervisor.say(
-            f"the API listens on {settings.host} and asks nobody for a key (CORELANE_AUTH=off): put a proxy before it",
+            f"the API listens on {settings.host} and requires no key (CORELANE_AUTH=off): put a proxy in front of it",
             "warning",
         )
     secret = settings.flower_password
     password = secrets.token_urlsafe(12) if secret is None else secret.get_secret_value()
     settings = settings.model_copy(update={"port": port})
-    supervisor.note(api=http_url(settings.host, port))
+    supervisor.note(api=local_url(settings.host, port))
     if not has_flower:
-        return settings, Doors(listening, None, password)
+        return settings, ServicePorts(listening, None, password)
     claim = PortClaim(settings.flower_host, settings.flower_port, "--flower-port")
     taken = claim.choose()
     if settings.flower_port not in (0, taken):
         supervisor.say(f"port {settings.flower_port} is busy: Flower listens on {taken}", "warning")
     settings = settings.model_copy(update={"flower_port": taken})
-    supervisor.note(flower=flower_url(settings))
-    return settings, Doors(listening, claim, password)
+    supervisor.note(flower=local_url(settings.flower_host, taken))
+    return settings, ServicePorts(listening, claim, password)
 
 
 async def _until_ready(settings: Settings, supervisor: Supervisor) -> None:
-    """Wait until a question would be answered and every core lives, but for those that are out of service."""
+    """Wait until a question would be answered and every core is up or out of service."""
     from corelane.client import Client
     from corelane.store.fleet import Fleet
     from corelane.store.link.aio import AsyncLink
@@ -192,7 +184,7 @@ async def _until_ready(settings: Settings, supervisor: Supervisor) -> None:
     waiting: list[str] = []
     # The cores are read from Redis: the API would ask for a key.
     link = AsyncLink(settings.redis_url)
-    with Client(http_url(settings.host, settings.port), max_retries=0, timeout_s=ASK_S) as client:
+    with Client(local_url(settings.host, settings.port), max_retries=0, timeout_s=ASK_S) as client:
         while not supervisor.is_over:
             with suppress(Unavailable):
                 cores = [core for core in await Fleet(link).cores() if "state" in core]
@@ -203,9 +195,9 @@ async def _until_ready(settings: Settings, supervisor: Supervisor) -> None:
                 if up and up + out >= (settings.cores or 1) and await asyncio.to_thread(client.ready):
                     break
                 if "failed" in states:
-                    supervisor.fail("a core could not load its model; its reason stands above")
+                    supervisor.fail("a core could not load its model; the reason is shown above")
                 elif out >= (settings.cores or 1):
-                    supervisor.fail("every core is out of service; the reasons stand above")
+                    supervisor.fail("every core is out of service; the reasons are shown above")
             if loop.time() > deadline:
                 supervisor.fail(f"not ready after {READY_S} s{''.join(f'; {reason}' for reason in waiting)}")
             await supervisor.wait(0.2)
@@ -213,31 +205,27 @@ async def _until_ready(settings: Settings, supervisor: Supervisor) -> None:
 
 
 def _has_key(settings: Settings) -> bool:
-    """Whether anybody could ask something: keys are not required, or there is one."""
+    """Return whether there is a key with which a caller could ask."""
     from corelane.store.api_keys import ApiKeyFinder
     from corelane.store.link.blocking import Link
 
-    if not settings.requires_keys:
-        return True
     with closing(Link(settings.redis_url)) as link:
         return link.read(lambda read: ApiKeyFinder(read).any_active())
 
 
 @contextmanager
 def _only_one(folder: Path) -> Iterator[None]:
-    """Hold the data folder; raises SetupError if another fleet does, or if nothing can be kept there."""
+    """Hold the data folder; raise SetupError if another fleet does, or if it cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / "serve.lock").open("w")
     except (FileExistsError, NotADirectoryError):
-        raise SetupError(f"--data {folder}: this is a file, or lies below one; give a folder") from None
+        raise SetupError(f"--data {folder}: this is a file, or is below one; give a folder") from None
     except OSError as error:
-        raise SetupError(f"--data {folder}: nothing can be kept there: {error.strerror}") from None
+        raise SetupError(f"--data {folder}: it cannot be written: {error.strerror}") from None
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise SetupError(
-                f"another `corelane serve` uses {folder}; stop it, or choose a folder with --data"
-            ) from None
+            raise SetupError(f"another `corelane serve` uses {folder}; stop it, or name a folder with --data") from None
         yield

@@ -1,10 +1,12 @@
 """How the commands that ask a running service find it: ``--url``, CORELANE_URL, else where settings would start one."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from corelane.cli.waiting import Waiting
+from corelane.cli.commands import Made
+from corelane.cli.waiting import WaitNotice
 
 if TYPE_CHECKING:
     from corelane.client import Client
@@ -16,17 +18,22 @@ ModelOption = Annotated[str, typer.Option(help="A model version, name or alias."
 KeyOption = Annotated[str | None, typer.Option("--api-key", help="Your API key; CORELANE_API_KEY if not given.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 IdsOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print ids alone, one a line.")]
+LimitOption = Annotated[int, typer.Option(min=1, help="Most entries shown.")]
 
-#: A service that is away is tried again this often while somebody waits for the command.
-RETRIES = 1
+#: Retries of a call while the service is away: somebody waits for the command; a watch outlives a restart.
+RETRIES, WATCH_RETRIES = 1, 12
 
 
 def connect(
-    url: str | None, api_key: str | None, *, max_retries: int = RETRIES, waiting: Waiting | None = None
+    url: UrlOption = None,
+    api_key: KeyOption = None,
+    *,
+    max_retries: int = RETRIES,
+    on_wait: WaitNotice | None = None,
 ) -> "Client":
-    """Make a client of that service, with the key given or set; nothing is sent yet.
+    """Return a client of that service, with the key given or set; nothing is sent yet.
 
-    ``waiting`` says why a call is sent again later; on standard error if not given.
+    ``on_wait`` says why a call is sent again later; by default it does so on standard error.
     """
     from corelane.client import Client, local_url
     from corelane.settings import read_settings
@@ -35,4 +42,8 @@ def connect(
     if api_key is None and settings.api_key is not None:
         api_key = settings.api_key.get_secret_value()
     where = url or settings.url or local_url(settings.host, settings.port)
-    return Client(where, api_key, max_retries=max_retries, on_wait=waiting or Waiting())
+    return Client(where, api_key, max_retries=max_retries, on_wait=on_wait or WaitNotice())
+
+
+ServiceClient = Annotated["Client", Made(connect)]
+PatientClient = Annotated["Client", Made(partial(connect, max_retries=WATCH_RETRIES))]

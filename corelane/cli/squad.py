@@ -1,4 +1,4 @@
-"""SQuAD: reading its files, and the scores of its official evaluation (EM and F1, best over the references). Pure.
+"""SQuAD: its files, and the scores of its official evaluation (EM and F1, best over the references). Pure.
 
 Two layouts are read: SQuAD v1.1/v2.0 (articles, paragraphs, questions) and XQuAD's flat one (a list of questions with
 their language). Scores agree with the official v2.0 script; an unanswerable question is right if it got no answer.
@@ -7,12 +7,15 @@ their language). Scores agree with the official v2.0 script; an unanswerable que
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from corelane.domain.jobs import JobStatus, Result
 from corelane.errors import InvalidInput
+
+#: Bins of equal width for confidences, as in Guo et al., 2017.
+BINS = 10
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -20,7 +23,7 @@ PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One question and the answers people gave; none if it cannot be answered from its context."""
+    """One question and its reference answers; none if it cannot be answered from its context."""
 
     id: str
     question: str
@@ -38,10 +41,10 @@ class QuestionSet:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """How one question went. ``prediction`` is empty where no answer was given.
+class ScoredResult:
+    """The scores of one question. ``prediction`` is empty where no answer was given.
 
-    ``confidence`` is the score of what was said: of the answer given, or of there being none; None if it failed.
+    ``confidence`` is the answer's score, or the no-answer score where none was given; None if the question failed.
     """
 
     question: Question
@@ -57,7 +60,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Means over some outcomes: EM and F1 in percent, counts of the rest."""
+    """Means over some results: EM and F1 in percent, counts of the rest."""
 
     questions: int
     exact: float
@@ -68,7 +71,7 @@ class Scores:
 
 
 def read_questions(document: object) -> QuestionSet:
-    """The questions of a parsed file; raises InvalidInput if it has neither layout."""
+    """Return the questions of a parsed file; raise InvalidInput if it has neither layout."""
     try:
         data = document["data"]  # type: ignore[index]
         is_flat = bool(data) and "paragraphs" not in data[0]
@@ -81,7 +84,7 @@ def read_questions(document: object) -> QuestionSet:
 
 
 def what_is_wrong(error: Exception) -> str:
-    """Return in words why a file could not be read as questions."""
+    """Return why a file could not be read as questions."""
     if isinstance(error, KeyError):
         return f"something in it has no {error.args[0]!r}"
     return "it is not an object with `data`, a list of articles or of questions"
@@ -103,17 +106,17 @@ def _read_flat(data: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Question, bo
 
 
 def normalise(text: str) -> str:
-    """SQuAD's: lower case, without ASCII punctuation and English articles, single spaces."""
+    """Return text in SQuAD's form: lower case, no ASCII punctuation, no English articles, single spaces."""
     return " ".join(ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split())
 
 
 def exact_match(prediction: str, reference: str) -> float:
-    """1 if both are the same once normalised, else 0."""
+    """Return 1 if both are the same once normalised, else 0."""
     return float(normalise(prediction) == normalise(reference))
 
 
 def token_f1(prediction: str, reference: str) -> float:
-    """Harmonic mean of precision and recall over words; where either has none, 1 only if both have none."""
+    """Return the F1 over words; where either text has none, 1 only if both have none."""
     predicted, expected = normalise(prediction).split(), normalise(reference).split()
     if not predicted or not expected:
         return float(predicted == expected)
@@ -122,20 +125,20 @@ def token_f1(prediction: str, reference: str) -> float:
 
 
 def best_over(measure: Callable[[str, str], float], prediction: str, references: Iterable[str]) -> float:
-    """The best score against any reference that says something; against the empty answer if none does."""
-    telling = [reference for reference in references if normalise(reference)] or [""]
-    return max(measure(prediction, reference) for reference in telling)
+    """Return the best score against any reference that is not empty; against the empty answer if all are."""
+    scorable = [reference for reference in references if normalise(reference)] or [""]
+    return max(measure(prediction, reference) for reference in scorable)
 
 
-def judge(question: Question, result: Result) -> Outcome:
-    """Score one result and check the offsets of every answer it holds."""
+def judge(question: Question, result: Result) -> ScoredResult:
+    """Score one result, and check the offsets of each of its answers."""
     prediction = result.answer.text if result.answer else ""
     candidates = (result.answer, *result.answers)
     given = {(answer.start, answer.end, answer.text) for answer in candidates if answer is not None}
     failure = None
     if result.status is not JobStatus.SUCCEEDED:
         failure = result.error.detail if result.error else f"it was {result.status}"
-    return Outcome(
+    return ScoredResult(
         question=question,
         prediction=prediction,
         exact=best_over(exact_match, prediction, question.references) if failure is None else 0.0,
@@ -148,8 +151,8 @@ def judge(question: Question, result: Result) -> Outcome:
     )
 
 
-def summarise(outcomes: Iterable[Outcome]) -> Scores:
-    """The means; zeros for nothing."""
+def summarise(outcomes: Iterable[ScoredResult]) -> Scores:
+    """Return the means; zeros for no results."""
     kept = list(outcomes)
     count = max(len(kept), 1)
     return Scores(
@@ -160,3 +163,37 @@ def summarise(outcomes: Iterable[Outcome]) -> Scores:
         offsets_given=sum(each.offsets_given for each in kept),
         offsets_wrong=sum(each.offsets_wrong for each in kept),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class PrecisionPoint:
+    """The effect of a ``min_precision`` on some questions: the share that is answered, and how much of it is right."""
+
+    min_precision: float
+    answered: int
+    coverage: float
+    precision: float | None
+
+
+def calibration_error(pairs: Sequence[tuple[float, float]], bins: int = BINS) -> float:
+    """Return the ECE of (confidence, 1 if right else 0): the mean distance of the two in each bin; 0 for no pairs."""
+    gaps = [0.0] * bins
+    for confidence, right in pairs:
+        gaps[min(int(confidence * bins), bins - 1)] += confidence - right
+    return sum(abs(gap) for gap in gaps) / max(len(pairs), 1)
+
+
+def precision(outcomes: Iterable[ScoredResult]) -> float | None:
+    """Return the share of given answers that are exactly right; None where none was given."""
+    given = [each.exact for each in outcomes if each.answered]
+    return sum(given) / len(given) if given else None
+
+
+def precision_curve(pairs: Sequence[tuple[float, bool]], asked: Iterable[float]) -> list[PrecisionPoint]:
+    """Return the effect of each ``min_precision`` on questions whose best answers have these scores, right or not."""
+    found = []
+    for least in asked:
+        given = [right for score, right in pairs if score >= least]
+        share = sum(given) / len(given) if given else None
+        found.append(PrecisionPoint(least, len(given), len(given) / max(len(pairs), 1), share))
+    return found

@@ -1,6 +1,6 @@
-"""What happens before every command: ``--version``, and a warning for each variable that only looks like a setting.
+"""What happens before every command: ``--version``, and a warning for each variable that only resembles a setting.
 
-A part that `corelane serve` started warns of nothing: its parent did. The warnings are log lines where logs are JSON.
+A part that `corelane serve` started prints no warnings: its parent did. The warnings are log lines where logs are JSON.
 """
 
 from typing import Annotated
@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from corelane import __version__
+from corelane.cli.output import error_console
 from corelane.settings import names_were_checked, read_settings, unknown_names
 from corelane.settings.names import UnknownName
 from corelane.settings.rules import SettingsError
@@ -31,8 +32,7 @@ def begin(
     ] = False,
 ) -> None:
     """Warn of mistyped settings before the command runs."""
-    # ``version`` has done its work by now.
-    del version
+    del version  # handled by its callback
     # The doctor lists them among its checks.
     unknown = [] if names_were_checked() or context.invoked_subcommand == "doctor" else unknown_names()
     if unknown:
@@ -40,7 +40,7 @@ def begin(
 
 
 def warn(unknown: list[UnknownName], *, as_log: bool) -> None:
-    """Write a warning for each name to standard error; louder where the service may be left open by it."""
+    """Write a warning for each name to standard error; an error where the name was meant to protect the service."""
     if as_log:
         from corelane.log import configure_logging, get_logger
 
@@ -50,14 +50,13 @@ def warn(unknown: list[UnknownName], *, as_log: bool) -> None:
             say = log.error if each.guards else log.warning
             say("unknown_setting", setting=each.name, nearest=each.nearest, detail=each.sentence)
         return
-    console = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
     for each in unknown:
-        console.print(each.sentence, style="bold red" if each.guards else "yellow")
+        error_console().print(each.sentence, style="bold red" if each.guards else "yellow")
 
 
 def _logs_json(command: str | None) -> bool:
     try:
         style = read_settings().log_format
     except SettingsError:
-        return False  # the command itself tells of the wrong value
+        return False  # the command itself refuses the wrong value
     return style == "json" or (style == "auto" and command in ROLES and not Console(stderr=True).is_terminal)

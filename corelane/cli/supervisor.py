@@ -1,9 +1,9 @@
 """Running the parts of one machine: started in order, watched, relaunched when they die, stopped in order.
 
-Each part is a process group of its own, so Ctrl-C reaches only the supervisor; each dies with it, so a killed
-supervisor leaves no orphans, and what a killed part leaves behind is killed too. Lines a part writes are shown with its
-name. Which part runs under which process id stands in ``parts.json``, with the addresses of the service. When a part is
-given up is said in ``parts.py``.
+Each part is a process group of its own, so Ctrl-C reaches only the supervisor. Each dies with the supervisor, so that a
+killed supervisor leaves no orphans; child processes of a killed part are killed too. Lines that a part writes are shown
+with its name. ``parts.json`` holds the process ids and the addresses of the service. ``parts.py`` says when a part is
+given up.
 """
 
 import asyncio
@@ -18,44 +18,44 @@ from typing import BinaryIO
 
 import orjson
 
-from corelane.cli.parts import PRESUMED_UP_S, Part, describe_status
-from corelane.cli.voice import Level, Voice
+from corelane.cli.parts import PRESUMED_UP_S, FleetPart, describe_status
+from corelane.cli.serve_output import Level, ServeOutput
 from corelane.errors import SetupError
 
-#: PR_SET_PDEATHSIG of prctl(2): the signal a process gets when its parent dies.
-PR_SET_PDEATHSIG = 1
+#: The C library, loaded before any fork; PR_SET_PDEATHSIG of prctl(2): the signal a process gets when its parent dies.
+LIBC, PR_SET_PDEATHSIG = ctypes.CDLL(None), 1
 
-#: Time between two looks whether a part is up, in seconds.
+#: Time between two probes of a part that is not up yet, in seconds.
 PROBE_S = 0.25
 
-#: What a part wrote last is read for at most this long after its end, in seconds.
+#: Longest time that a part's last lines are read after its end, in seconds.
 LAST_WORDS_S = 1
 
-#: Longest line shown of a part, in bytes; the rest of it follows as lines of its own.
+#: Longest line shown of a part, in bytes; a longer one is split.
 LINE_LIMIT = 1 << 20
 
 PARTS_FILE = "parts.json"
 
 
 class Supervisor:
-    """Runs parts until asked to stop or one that is needed is given up."""
+    """Runs parts until it is asked to stop or a needed part is given up."""
 
-    def __init__(self, voice: Voice, parts_file: Path) -> None:
-        self.voice = voice
+    def __init__(self, output: ServeOutput, parts_file: Path) -> None:
+        self.output = output
         self._parts_file = parts_file
         self._about: dict[str, object] = {"is_ready": False}
-        self._parts: list[Part] = []
+        self._parts: list[FleetPart] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._over = asyncio.Event()
         self._stopping = False
         self.failure: str | None = None
 
     def say(self, text: str, level: Level = "info") -> None:
-        """A line of the supervisor's own."""
-        self.voice.say(text, level)
+        """Say a sentence of the supervisor itself."""
+        self.output.say(text, level)
 
     def note(self, **about: object) -> None:
-        """Write something about the service into ``parts.json``."""
+        """Write facts about the service into ``parts.json``."""
         self._about |= about
         self._note_parts()
 
@@ -78,20 +78,20 @@ class Supervisor:
         """Whether a stop was asked for or a needed part was given up."""
         return self._over.is_set()
 
-    async def start(self, part: Part) -> None:
-        """Launch a part and watch it from now on."""
+    async def start(self, part: FleetPart) -> None:
+        """Launch a part, and watch it from then on."""
         self._parts.append(part)
         output = await self._launch(part)
         self._tasks.append(asyncio.create_task(self._watch(part, output), name=part.name))
 
     async def wait(self, timeout_s: float | None = None) -> bool:
-        """Until a stop is asked for or a part is given up; False after ``timeout_s`` without either."""
+        """Wait until a stop is asked for or a part is given up; return False after ``timeout_s`` without either."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._over.wait(), timeout_s)
         return self._over.is_set()
 
     async def stop(self, order: Sequence[Sequence[str]]) -> None:
-        """Stop the parts, group after group, by name prefixes; those in no group go first."""
+        """Stop the parts group by group, by the prefixes of their names; parts in no group stop first."""
         self._stopping = True
         self._over.set()
         named = [prefix for group in order for prefix in group]
@@ -102,24 +102,24 @@ class Supervisor:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._parts_file.unlink(missing_ok=True)
 
-    async def _stop_part(self, part: Part) -> None:
+    async def _stop_part(self, part: FleetPart) -> None:
         process = part.process
         if process is None or process.returncode is not None:
             return
         for sign, grace_s in ((signal.SIGTERM, part.grace_s), (signal.SIGQUIT, 3), (signal.SIGKILL, 3)):
             with suppress(ProcessLookupError):
                 process.send_signal(sign)
-                # One that was stopped with SIGSTOP could not obey.
+                # A part that was stopped with SIGSTOP could not obey.
                 process.send_signal(signal.SIGCONT)
             with suppress(TimeoutError):
                 await asyncio.wait_for(process.wait(), grace_s)
                 return
             self.say(f"{part.name} did not stop within {grace_s:g} s of {sign.name}", "warning")
 
-    async def _launch(self, part: Part) -> BinaryIO:
-        """Start its process; the end of a pipe from which to read what it writes.
+    async def _launch(self, part: FleetPart) -> BinaryIO:
+        """Start a part's process; return the end of a pipe from which its lines are read.
 
-        The pipe is ours: with asyncio's, a process has ended only when nobody holds the other end any more.
+        The pipe is made here: with one of asyncio's, a process counts as running while any child holds the other end.
         """
         argv = part.argv() if callable(part.argv) else part.argv
         reading, writing = os.pipe()
@@ -132,7 +132,7 @@ class Supervisor:
                 stderr=writing,
                 pass_fds=part.fds,
                 start_new_session=True,
-                preexec_fn=_die_with_parent,
+                preexec_fn=die_with_parent,
             )
         except BaseException:
             os.close(reading)
@@ -143,7 +143,7 @@ class Supervisor:
         self._note_parts()
         return os.fdopen(reading, "rb", 0)
 
-    async def _watch(self, part: Part, output: BinaryIO) -> None:
+    async def _watch(self, part: FleetPart, output: BinaryIO) -> None:
         """Relaunch the part each time it dies, until it is given up or everything stops."""
         history = part.history
         while True:
@@ -153,7 +153,7 @@ class Supervisor:
             history.died(status, lived_s)
             if part.needed and history.is_hopeless(part.first_tries):
                 times = f", {len(history.deaths)} times in a row" if len(history.deaths) > 1 else ""
-                self.fail(f"{part.name} keeps failing: it {describe_status(status)}{times}; its reason stands above")
+                self.fail(f"{part.name} keeps failing: it {describe_status(status)}{times}; the reason is shown above")
                 return
             self.say(f"{part.name} {describe_status(status)}; it comes back in {history.pause_s:g} s", "error")
             if await self.wait(history.pause_s):
@@ -163,8 +163,8 @@ class Supervisor:
                     return
             output = next_output
 
-    async def _relaunch(self, part: Part) -> BinaryIO | None:
-        """Launch it again; None where the machine has no process or memory to spare now."""
+    async def _relaunch(self, part: FleetPart) -> BinaryIO | None:
+        """Launch a part again; return None if the machine lacks a process or memory for it now."""
         try:
             output = await self._launch(part)
         except (OSError, SetupError) as error:
@@ -173,8 +173,8 @@ class Supervisor:
         self.say(f"{part.name} is launched again")
         return output
 
-    async def _live(self, part: Part, output: BinaryIO) -> tuple[int, float]:
-        """One life of a part: its exit status, and its length in seconds."""
+    async def _live(self, part: FleetPart, output: BinaryIO) -> tuple[int, float]:
+        """Wait for the end of a part's process; return its exit status and its life in seconds."""
         process = part.process
         if process is None:
             return -1, 0
@@ -188,7 +188,7 @@ class Supervisor:
             status = await process.wait()
             lived_s = time.monotonic() - began
             if not self._stopping:
-                # A killed worker's child may be frozen, and would hold its core.
+                # A killed worker's child may be frozen, and would keep its core.
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(process.pid, signal.SIGKILL)
             await asyncio.wait((showing,), timeout=LAST_WORDS_S)
@@ -198,8 +198,8 @@ class Supervisor:
             showing.cancel()
             pipe.close()
 
-    async def _probe(self, part: Part, pid: int) -> None:
-        """Ask until the part is up."""
+    async def _probe(self, part: FleetPart, pid: int) -> None:
+        """Probe the part until it is up."""
         if part.is_up is None:
             await asyncio.sleep(PRESUMED_UP_S)
         else:
@@ -208,8 +208,8 @@ class Supervisor:
         part.history.came_up()
         self._note_parts()
 
-    async def _show(self, part: Part, output: asyncio.StreamReader) -> None:
-        """Show what a part writes until nobody can write any more."""
+    async def _show(self, part: FleetPart, output: asyncio.StreamReader) -> None:
+        """Show the lines of a part until the pipe is closed."""
         while True:
             try:
                 line = await output.readline()
@@ -219,12 +219,12 @@ class Supervisor:
                 return
             text = line.decode(errors="replace").rstrip()
             if text:
-                self.voice.show(part.name, text)
+                self.output.show(part.name, text)
             if part.comment is not None and (comment := part.comment(text)):
                 self.say(comment, "error")
 
     def _note_parts(self) -> None:
-        """Write down which part runs under which process id. A full disk is no reason to end the service."""
+        """Write the process ids of the parts to disk. A full disk does not end the service."""
         known = {
             part.name: {
                 "pid": part.process.pid,
@@ -242,5 +242,6 @@ class Supervisor:
             beside.replace(self._parts_file)
 
 
-def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+def die_with_parent() -> None:
+    """Have this process get SIGTERM when its parent dies; for ``preexec_fn``."""
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -1,64 +1,59 @@
-"""What a command says on standard error while it waits: the reason and the time, at first and then now and then."""
+"""What a command says on standard error while it waits: the reason and the time, at once and then at intervals."""
 
 import threading
 import time
-from collections.abc import Callable
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from corelane.cli.words import in_words
+from corelane.cli.errors import sentence_of
+from corelane.cli.output import error_console
 
 if TYPE_CHECKING:
     from corelane.client import Wait
 
-#: Say nothing of a wait shorter than this, and say again after this long that a wait goes on; in seconds.
-TELL_S, TELL_AGAIN_S = 1.0, 30.0
+#: The shortest wait that is announced, and the time until an ongoing wait is announced again, in seconds.
+SAY_S, SAY_AGAIN_S = 1.0, 30.0
 
-#: A command that works through many questions says this often how far it is, in seconds.
-PULSE_S = 60.0
+#: Time between two reports of a command's progress, in seconds.
+REPORT_S = 60.0
 
 
-class Waiting:
-    """Tells why a call is sent again later. Made for one command; called by its client before each pause."""
+class WaitNotice:
+    """Says why a call is sent again later. Made for one command; called by its client before each pause."""
 
     def __init__(self, console: Console | None = None, quiet: bool = False) -> None:
-        self._console = console or Console(stderr=True, highlight=False, soft_wrap=True)
+        self._console = console or error_console()
         self._quiet = quiet
-        self._told: tuple[str, float] | None = None
+        self._said: tuple[str, float] | None = None
 
     def __call__(self, wait: "Wait") -> None:
         """Print a line, unless the same was said a moment ago."""
-        reason, now = in_words(wait.reason), time.monotonic()
-        same = self._told is not None and self._told[0] == reason and now - self._told[1] < TELL_AGAIN_S
-        if self._quiet or same or wait.seconds + wait.waited_s < TELL_S:
+        reason, now = sentence_of(wait.reason), time.monotonic()
+        same = self._said is not None and self._said[0] == reason and now - self._said[1] < SAY_AGAIN_S
+        if self._quiet or same or wait.seconds + wait.waited_s < SAY_S:
             return
-        self._told = reason, now
-        still = f"still waiting, for {wait.waited_s:.0f} s" if wait.waited_s >= TELL_S else "waiting"
+        self._said = reason, now
+        still = f"still waiting, for {wait.waited_s:.0f} s" if wait.waited_s >= SAY_S else "waiting"
         clock = time.strftime("%H:%M:%S")
-        self._console.print(f"{clock} {still}: {reason}; trying again in {wait.seconds:.0f} s", markup=False)
+        self._console.print(f"{clock} {still}: {reason}; trying again in {wait.seconds:.0f} s")
 
 
-class Pulse:
-    """Calls a function every ``PULSE_S`` in a thread of its own, as long as its ``with`` lasts."""
+@contextmanager
+def reporting(report: Callable[[], None]) -> Iterator[None]:
+    """Call a function every ``REPORT_S``, in a thread of its own, while the block runs."""
+    is_over = threading.Event()
 
-    def __init__(self, beat: Callable[[], None], every_s: float | None = None) -> None:
-        self._beat = beat
-        self._every_s = PULSE_S if every_s is None else every_s
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
+    def repeat() -> None:
+        while not is_over.wait(REPORT_S):
+            report()
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._over.wait(self._every_s):
-            self._beat()
+    thread = threading.Thread(target=repeat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()

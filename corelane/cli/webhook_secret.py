@@ -1,4 +1,4 @@
-"""The secret that `corelane serve` signs webhooks with where none is set: made once, kept in the data folder."""
+"""The secret with which `corelane serve` signs webhooks where none is set: made once, kept in the data folder."""
 
 import base64
 import os
@@ -17,7 +17,7 @@ SECRET_BYTES = 32
 
 
 def kept_secret(data_dir: Path) -> SecretStr | None:
-    """The secret in the data folder, if there is one."""
+    """Return the secret in the data folder, if there is one."""
     path = data_dir / FILE
     try:
         text = path.read_text().strip()
@@ -30,9 +30,14 @@ def kept_secret(data_dir: Path) -> SecretStr | None:
     return SecretStr(text)
 
 
+def new_secret() -> str:
+    """Return a new random secret."""
+    return "whsec_" + base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
+
+
 def make_secret(data_dir: Path) -> SecretStr:
-    """A new secret, readable by this user alone; the one that is there if another process was first."""
-    secret = "whsec_" + base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
+    """Keep a new secret, readable by this user alone, and return it; or the one of a process that was first."""
+    secret = new_secret()
     beside = data_dir / f"{FILE}.{os.getpid()}"
     try:
         with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:

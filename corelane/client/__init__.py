@@ -1,9 +1,9 @@
 """The Python client: one question or a million, answers as typed models. Needs neither torch nor a server's libraries.
 
-``Client`` blocks, ``AsyncClient`` is awaited; both have the same methods. What changes nothing is tried again, with
-back-off, while the service is away or overloaded; so is a job, which carries an idempotency key. Every failure is
-ServiceError (the service said why), ServiceUnreachable (nobody said anything) or InvalidInput. ``verify_webhook`` is
-for those who would rather be told.
+``Client`` blocks, ``AsyncClient`` is awaited; both have the same methods. A request that changes nothing is repeated,
+with back-off, while the service is away or overloaded; so is a job, which carries an idempotency key. Every failure is
+ServiceError (the service gave a reason), ServiceUnreachable (no answer came) or InvalidInput. ``verify_webhook`` is for
+callers who prefer webhooks to polling.
 """
 
 from corelane.client.aio import AsyncClient
@@ -11,7 +11,8 @@ from corelane.client.blocking import Client
 from corelane.client.endpoints import JobParts
 from corelane.client.protocol import AWAY, LONGEST_PAUSE_S, OVERLOADED, JobEvent, Wait, pause_s
 from corelane.client.webhooks import verify_webhook
-from corelane.client.wire import FOREIGN, PIECE_BYTES, JobItem, dump_body, dump_lines, local_url, read_problem
+from corelane.client.wire import FOREIGN, PIECE_BYTES, JobItem, dump_body, dump_lines, read_problem
+from corelane.domain.addresses import local_url
 
 __all__ = [
     "AWAY",

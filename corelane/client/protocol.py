@@ -1,55 +1,56 @@
-"""What the client says to a service, as steps that somebody else performs: ``Client`` with threads, ``AsyncClient``
-with asyncio. So every retry, wait and page is written once. No input or output here.
+"""What the client says to a service, as steps that a driver performs; no input or output here.
 
-A talk is a generator of steps; what a step brought is sent back into it. What changes nothing, or carries a key that
-makes a second time harmless, is tried again with back-off while the service is away or overloaded.
+``Client`` performs them with blocking calls, ``AsyncClient`` with asyncio: every retry, wait and page is written once.
+
+An exchange is a generator of steps; the driver sends the outcome of each step back into it. A call is repeated with
+back-off while the service is away or overloaded, if it changes nothing or carries a key that makes repeating it safe.
 """
 
 import random
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar, Unpack
 
 import httpx2
 
 from corelane.client import endpoints
-from corelane.client.endpoints import LONGEST_POLL_S, PAGE_ITEMS, Call, JobFilters
-from corelane.client.wire import FOREIGN, read_problem
-from corelane.domain.batches import FINAL, Batch
+from corelane.client.endpoints import LONGEST_POLL_S, PAGE_ITEMS, Call, JobFilters, JobParts, job_body, new_key
+from corelane.client.wire import FOREIGN, JobItem, read_problem, whole_file
+from corelane.domain.batches import FINAL, Batch, FileObject
 from corelane.domain.events import DATA, EventType, Partial, Progress
 from corelane.domain.jobs import Job, Result
 from corelane.errors import CorelaneError, ServiceError, ServiceUnreachable
 
-#: Results of a running job are looked for this often, in seconds; its end is noticed at once.
+#: Time between two requests for the results of a running job, in seconds; its end is noticed at once.
 FOLLOW_S = 2.0
 
-#: Least time between two looks at a job if the service does not honour `wait`, in seconds.
+#: Least time between two polls of a job if the service does not honour `wait`, in seconds.
 LEAST_POLL_S = 0.2
 
 #: Files asked for in one page.
 PAGE_FILES = 1000
 
-#: A batch is looked at this often in the end, in seconds.
-LOOK_AT_BATCH_S = 5.0
+#: Longest time between two polls of a batch, in seconds.
+POLL_BATCH_S = 5.0
 
-#: Jobs asked for in one page.
+#: Jobs or batches asked for in one page.
 PAGE_JOBS = 100
 
 #: First pause before a call is repeated, doubled each time; and the longest, whatever the service asks for. Seconds.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 60.0
 
-#: Refusals that pass: nothing was kept, try again.
+#: Temporary refusals: the service kept nothing, and a later try may succeed.
 OVERLOADED = frozenset({429, 503})
 
-#: A proxy's way of saying that the service is away: worth another try where trying twice does no harm.
+#: Statuses by which a proxy says that the service is away: worth another try where repeating is safe.
 AWAY = OVERLOADED | {502, 504}
 
 #: The refusal of a job that may fit if it is sent as lines, and codes that say that another body came before.
 TOO_LARGE, OTHER_BODY = 413, ("idempotency_key_reused", "name_taken")
 
-#: The answer to who has read a job's last event: do not come back.
+#: The answer to a reader who has seen a job's last event: do not come back.
 NOTHING_MORE = 204
 
 Answer = TypeVar("Answer")
@@ -57,14 +58,14 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send a call once; brings a Reply, or the httpx2.HTTPError that came in its place."""
+    """Send a call once; brings an HttpReply, or the httpx2.HTTPError that came in its place."""
 
     call: Call[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
-    """What a service answered, whole."""
+class HttpReply:
+    """A whole answer of the service."""
 
     status: int
     headers: Mapping[str, str]
@@ -86,38 +87,40 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Do nothing for a while; with a ``wait`` the caller is told why."""
+    """Do nothing for a while; a ``wait`` tells the caller why."""
 
     seconds: float
     wait: Wait | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Give:
+class Give(Generic[Answer]):
     """Hand the caller one thing of many, and go on when asked for the next."""
 
-    value: Any
+    value: Answer
 
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    """Open a stream of events, in place of one that is open; brings None, or what came in its place, as for Send."""
+    """Open a stream of events or bytes, in place of an open one; brings None, or the same as Send in its place."""
 
     call: Call[Any]
+    is_events: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Hear:
-    """Wait for the stream's next event; brings it, None at the end, or the httpx2.HTTPError that broke it off."""
+    """Wait for the stream's next part; brings it, None at the end, or the httpx2.HTTPError that broke the stream."""
 
 
-Step = Send | Pause | Give | Listen | Hear
-Talk = Generator[Step, Any, Answer]
+IoStep = Send | Pause | Listen | Hear
+Exchange = Generator[IoStep, Any, Answer]
+Giving = Generator[IoStep | Give[Answer], Any, None]
 
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
-    """One event of a job: its id, by which a stream is taken up again; its type; and what that type carries."""
+    """One event of a job: its id, from which a stream can be resumed; its type; and the data of that type."""
 
     id: str
     type: EventType
@@ -125,28 +128,28 @@ class JobEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
-    """Whom to talk to, and how patiently."""
+class ServiceProtocol:
+    """The exchanges with one service, and how patient they are."""
 
     base_url: str
     timeout_s: float
     max_retries: int
 
-    def call(self, call: Call[Answer]) -> Talk[Answer]:
-        """One call, repeated where that is safe and may help."""
+    def call(self, call: Call[Answer]) -> Exchange[Answer]:
+        """Make one call, repeated where that is safe and may help."""
         most = self.max_retries if call.max_retries is None else call.max_retries
         attempt, waited_s = 0, 0.0
         while True:
-            reply: Reply | httpx2.HTTPError = yield Send(call)
+            reply: HttpReply | httpx2.HTTPError = yield Send(call)
             retry_after = None
-            if isinstance(reply, Reply):
+            if isinstance(reply, HttpReply):
                 if 200 <= reply.status < 300:
                     return self._read(call, reply.content)
                 failure: CorelaneError = read_problem(reply.status, reply.content)
                 may_help = reply.status in (AWAY if call.repeatable else OVERLOADED)
                 retry_after = reply.headers.get("Retry-After")
             else:
-                failure = self.unreachable(reply, call.repeatable)
+                failure = self._unreachable(reply, call.repeatable)
                 may_help = call.repeatable or isinstance(reply, httpx2.ConnectError | httpx2.ConnectTimeout)
             if not may_help or attempt >= most:
                 raise failure
@@ -154,27 +157,47 @@ class Service:
             yield Pause(pause, Wait(failure, pause, waited_s, attempt))
             attempt, waited_s = attempt + 1, waited_s + pause
 
-    def submit(self, call: Call[Job], as_lines: Call[Job] | None) -> Talk[Job]:
-        """Hand in a job; one that is too large for a single request is sent as lines instead.
+    def submit(
+        self,
+        items: Iterable[JobItem],
+        *,
+        wait_s: float = 0.0,
+        idempotency_key: str | None = None,
+        name: str | None = None,
+        or_lines: bool = True,
+        **parts: Unpack[JobParts],
+    ) -> Exchange[Job]:
+        """Submit a job; the service keeps it once this returns, and it is final if it ended within ``wait_s``.
 
-        The same is tried where the key or name stands for another body: that of the lines sent an earlier time.
+        Sent again while the service is away: by its idempotency key, a new one if none is given, the job is accepted
+        once. With a ``name`` of your own the job is found by that name too, and submitting it again is harmless for as
+        long as it is kept. Items name those of ``contexts`` by ``context_id``. ``refuse_if_late`` raises ServiceError
+        (409) if the job is not expected to be done within ``expires_in_s``. A job that is too large for one request is
+        sent as lines instead, unless ``or_lines`` is false.
         """
+        given = list(items)
+        body = job_body(given, parts)
+        if name is not None:
+            call = endpoints.put_job(name, body, wait_s)
+        else:
+            call = endpoints.submit(body, idempotency_key or new_key(), wait_s)
         try:
             return (yield from self.call(call))
         except ServiceError as refusal:
-            if as_lines is None or not (refusal.status == TOO_LARGE or refusal.problem_code in OTHER_BODY):
+            # A key or name that stands for another body may stand for the lines that were sent an earlier time.
+            if not or_lines or not (refusal.status == TOO_LARGE or refusal.problem_code in OTHER_BODY):
                 raise
             refused = refusal
         try:
-            job = yield from self.call(as_lines)
+            job = yield from self.call(endpoints.same_as_lines(call, given, parts))
         except ServiceError:
             raise refused from None
         if call.wait_s >= 1 and not job.status.is_final:
             job = yield from self.call(endpoints.get_job(job.id, call.wait_s))
         return job
 
-    def wait(self, job_id: str, timeout_s: float | None) -> Talk[Job]:
-        """A job once it is final, or as it stands after ``timeout_s``."""
+    def wait(self, job_id: str, timeout_s: float | None = None) -> Exchange[Job]:
+        """Return a job once it is final, or as it stands after ``timeout_s``: check its status."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             left = LONGEST_POLL_S if deadline is None else max(0.0, deadline - time.monotonic())
@@ -182,20 +205,27 @@ class Service:
             if job.status.is_final or (deadline is not None and time.monotonic() >= deadline):
                 return job
 
-    def ask(self, call: Call[Job], as_lines: Call[Job]) -> Talk[Result]:
-        """Submit a job of one item and wait for its result."""
-        job = yield from self.submit(call, as_lines)
+    def ask(self, /, question: str, context: str, *, model: str = "default", **options: Any) -> Exchange[Result]:
+        """Ask one question and wait for its answer without limit; ``options`` are those of a job."""
+        items = [{"question": question, "context": context}]
+        job = yield from self.submit(items, wait_s=LONGEST_POLL_S, model=model, options=options)
         if not job.status.is_final:
-            job = yield from self.wait(job.id, None)
+            job = yield from self.wait(job.id)
         found = job.results
         if not found:
             found = (yield from self.call(endpoints.results(job.id, None))).data
         if not found:
-            raise self.strange(f"{job.id} has one item but no result")
+            raise self._not_corelane(f"{job.id} has one item but no result")
         return found[0]
 
-    def results(self, job_id: str, drop: bool) -> Talk[None]:
-        """Give each result, from the first that was not dropped; follow a running job to its end."""
+    def results(self, job_id: str, *, drop: bool = False) -> Giving[Result]:
+        """Iterate over results in item order, from the first that was not dropped; follow a running job to its end.
+
+        With ``drop`` the service forgets each page of results once the caller asks for the one after its last. So a
+        caller that has stored a result before it asks for the next loses none, whenever it stops; next time it reads
+        the page it stopped in again, and perhaps a few results before that. A job with a ``results_window`` is read to
+        its end only so.
+        """
         after: str | None = None
         is_final = False
         while True:
@@ -208,24 +238,27 @@ class Service:
                 return
             after = page.next
             if is_final and not page.data:
-                raise self.strange(f"{job_id} is final but its results end at item {after}")
+                raise self._not_corelane(f"{job_id} is final but its results end at item {after}")
             if len(page.data) < PAGE_ITEMS:
                 is_final = (yield from self._poll(job_id, FOLLOW_S)).status.is_final
 
-    def events(self, job_id: str, after: str | None) -> Talk[None]:
-        """Give each event of a job once, in order, to its end; a stream that breaks is taken up where it broke."""
+    def events(self, job_id: str, *, after: str | None = None) -> Giving[JobEvent]:
+        """Iterate over a job's events, from the first or from ``after`` an event's id, to the last, `job.completed`.
+
+        Each comes once and in order: a stream that breaks is resumed after the last event that was read.
+        """
         attempt = 0
         while True:
-            opened: Reply | httpx2.HTTPError | None = yield Listen(endpoints.events(job_id, after))
+            opened: HttpReply | httpx2.HTTPError | None = yield Listen(endpoints.events(job_id, after))
             pause_ms = None
-            if isinstance(opened, Reply):
+            if isinstance(opened, HttpReply):
                 if opened.status == NOTHING_MORE:
                     return
                 failure: CorelaneError = read_problem(opened.status, opened.content)
                 if opened.status not in AWAY:
                     raise failure
             elif opened is not None:
-                failure = self.unreachable(opened, True)
+                failure = self._unreachable(opened, True)
             else:
                 failure = ServiceUnreachable(f"{self.base_url} broke off its events")
                 while isinstance(heard := (yield Hear()), httpx2.ServerSentEvent):
@@ -238,7 +271,7 @@ class Service:
                         if event.type is EventType.COMPLETED:
                             return
                 if heard is not None:
-                    failure = self.unreachable(heard, True)
+                    failure = self._unreachable(heard, True)
             if attempt >= self.max_retries:
                 raise failure
             pause = pause_s(attempt, None, random.random()) if pause_ms is None else pause_ms / 1000
@@ -250,10 +283,10 @@ class Service:
         try:
             return JobEvent(heard.id, kind, DATA[kind].model_validate_json(heard.data, extra="ignore"))
         except ValueError:
-            raise self.strange(f"its event {heard.event} carries something else") from None
+            raise self._not_corelane(f"its event {heard.event} carries something else") from None
 
-    def jobs(self, filters: JobFilters, limit: int | None) -> Talk[None]:
-        """Give each job that fits, newest first, up to ``limit``."""
+    def jobs(self, *, limit: int | None = None, **filters: Unpack[JobFilters]) -> Giving[Job]:
+        """Iterate over your own jobs that match all filters, newest first, ``limit`` at most, read page by page."""
         after: str | None = None
         left = limit
         while left is None or left > 0:
@@ -265,16 +298,16 @@ class Service:
                 return
             after = page.next
 
-    def files(self) -> Talk[None]:
-        """Give each file, newest first."""
-        return self._each(lambda after: endpoints.list_files(after, PAGE_FILES))
+    def files(self) -> Giving[FileObject]:
+        """Iterate over your own files, newest first."""
+        return self._pages(lambda after: endpoints.list_files(after, PAGE_FILES))
 
-    def batches(self) -> Talk[None]:
-        """Give each batch, newest first."""
-        return self._each(lambda after: endpoints.list_batches(after, PAGE_JOBS))
+    def batches(self) -> Giving[Batch]:
+        """Iterate over your own batches, newest first."""
+        return self._pages(lambda after: endpoints.list_batches(after, PAGE_JOBS))
 
-    def _each(self, page_after: Callable[[str | None], Call[Any]]) -> Talk[None]:
-        """Give what stands in a list, page by page, by the last id of the page before."""
+    def _pages(self, page_after: Callable[[str | None], Call[Any]]) -> Giving[Any]:
+        """Give the entries of a list page by page; a page begins after the last id of the page before."""
         after: str | None = None
         while True:
             page = yield from self.call(page_after(after))
@@ -284,19 +317,53 @@ class Service:
             if not page.has_more or after is None:
                 return
 
-    def batch(self, path: Path, completion_window: str, metadata: Mapping[str, str] | None, key: str) -> Talk[Batch]:
-        """Upload a file, have its lines answered, and wait for the end."""
+    def batch(
+        self,
+        path: str | Path,
+        *,
+        completion_window: str = "24h",
+        metadata: Mapping[str, str] | None = None,
+        idempotency_key: str | None = None,
+    ) -> Exchange[Batch]:
+        """Upload a file of questions (a line: `custom_id`, `method`, `url`, `body`), and wait until all is answered.
+
+        ``download_file`` fetches its ``output_file_id`` and ``error_file_id``. Memory stays flat on both sides.
+        """
         file = yield from self.call(endpoints.upload_file(path))
-        batch = yield from self.call(endpoints.create_batch(file.id, completion_window, metadata, key))
+        create = endpoints.create_batch(
+            file.id, completion_window=completion_window, metadata=metadata, idempotency_key=idempotency_key
+        )
+        batch = yield from self.call(create)
         pause = FIRST_PAUSE_S
         while batch.status not in FINAL:
             yield Pause(pause)
-            pause = min(2 * pause, LOOK_AT_BATCH_S)
+            pause = min(2 * pause, POLL_BATCH_S)
             batch = yield from self.call(endpoints.get_batch(batch.id))
         return batch
 
-    def _poll(self, job_id: str, wait_s: float) -> Talk[Job]:
-        """A look at a job, but never a busy loop when repeated, even if the service answers early."""
+    def download(self, file_id: str, path: str | Path) -> Exchange[None]:
+        """Write a file's content to ``path``, which appears once it is whole."""
+        refused = yield Listen(endpoints.read_file(file_id), is_events=False)
+        if isinstance(refused, HttpReply):
+            raise read_problem(refused.status, refused.content)
+        if refused is not None:
+            raise self._unreachable(refused, True)
+        with whole_file(Path(path)) as file:
+            while isinstance(piece := (yield Hear()), bytes):
+                file.write(piece)
+            if piece is not None:
+                raise self._unreachable(piece, True)
+
+    def ready(self) -> Exchange[bool]:
+        """Return whether a question asked now would be answered; tries once and never raises."""
+        try:
+            yield from self.call(endpoints.ready())
+        except CorelaneError:
+            return False
+        return True
+
+    def _poll(self, job_id: str, wait_s: float) -> Exchange[Job]:
+        """Return a job; pause if the service answered early, so that repeated polls are never a busy loop."""
         started = time.monotonic()
         job = yield from self.call(endpoints.get_job(job_id, wait_s))
         if not job.status.is_final:
@@ -307,31 +374,25 @@ class Service:
         try:
             return call.read(body)
         except (ValueError, KeyError, TypeError):
-            raise self.strange(f"{call.method} {call.route} brought something else") from None
+            raise self._not_corelane(f"{call.method} {call.route} brought something else") from None
 
-    def failure(self, call: Call[Any], instead: Reply | httpx2.HTTPError | None) -> CorelaneError:
-        """The error for what came in place of a stream."""
-        if isinstance(instead, Reply):
-            return read_problem(instead.status, instead.content)
-        return self.strange(call.route) if instead is None else self.unreachable(instead, True)
-
-    def strange(self, what: str) -> ServiceError:
-        """The error for an answer no Corelane would give."""
+    def _not_corelane(self, what: str) -> ServiceError:
+        """Return the error for an answer that no Corelane would give."""
         detail = f"{self.base_url} does not answer as Corelane does: {what}"
         return ServiceError(detail, status=200, problem_code=FOREIGN)
 
-    def unreachable(self, error: httpx2.HTTPError, repeatable: bool) -> ServiceUnreachable:
-        """The error for no answer at all."""
+    def _unreachable(self, error: httpx2.HTTPError, repeatable: bool) -> ServiceUnreachable:
+        """Return the error for a missing answer."""
         if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
             return ServiceUnreachable(f"no Corelane answers at {self.base_url}; start one with `corelane serve`")
-        doubt = "" if repeatable else "; whether it took the job in is not known"
+        doubt = "" if repeatable else "; whether it accepted the job is not known"
         if isinstance(error, httpx2.TimeoutException):
             return ServiceUnreachable(f"{self.base_url} was silent for {self.timeout_s:g} s{doubt}")
         return ServiceUnreachable(f"{self.base_url} broke off: {error or type(error).__name__}{doubt}")
 
 
 def pause_s(attempt: int, retry_after: str | None, chance: float) -> float:
-    """Seconds before the next attempt: what the service asked for, else doubling; spread by ``chance`` in [0, 1)."""
+    """Return seconds until the next try: as the service asked, else doubling; spread by ``chance`` in [0, 1)."""
     if retry_after is not None and retry_after.isascii() and retry_after.isdigit():
         return min(float(retry_after) * (1 + chance / 4), LONGEST_PAUSE_S)
     return min(FIRST_PAUSE_S * 2.0 ** min(attempt, 16), LONGEST_PAUSE_S) * (1 + chance) / 2

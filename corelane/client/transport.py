@@ -1,43 +1,43 @@
-"""What both clients ask of their HTTP library, and of the log."""
+"""What both clients share: their settings, the arguments for their HTTP library, and how their methods are made."""
 
+import inspect
 import logging
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, BinaryIO
+from collections.abc import Callable
+from typing import Any, ClassVar, Generic, TypeVar
 
 import httpx2
 
 from corelane.client.endpoints import Call
-from corelane.client.protocol import Service, Wait
+from corelane.client.protocol import ServiceProtocol, Wait
 from corelane.client.wire import checked_key, host_of
 from corelane.errors import InvalidInput
 
-#: Idle connections are closed long before the service does so (after 75 s), or a proxy: a job must not go into a closed
-#: one. In seconds.
+#: Time after which an idle connection is closed, in seconds: long before the service (75 s) or a proxy closes it, so
+#: that no job is sent into a closed connection.
 KEEPALIVE_S = 2.0
 
 #: Connections one client holds at most.
 MAX_CONNECTIONS = 100
 
+Method = TypeVar("Method", bound=Callable[..., Any])
+Http = TypeVar("Http", httpx2.Client, httpx2.AsyncClient)
 
-#: Pauses shorter than this, in seconds, are not worth a line in the log.
-WORTH_TELLING_S = 1.0
+#: Shortest pause that is logged, in seconds.
+LOGGED_S = 1.0
 
 
 def log_wait(wait: Wait) -> None:
-    """Tell the log why a call waits: what a client does that was given no ``on_wait``."""
-    if wait.seconds + wait.waited_s >= WORTH_TELLING_S:
+    """Log why a call waits; the default of a client's ``on_wait``."""
+    if wait.seconds + wait.waited_s >= LOGGED_S:
         logging.getLogger("corelane.client").warning(
             "%s; waited %.0f s, trying again in %.0f s", wait.reason.detail, wait.waited_s, wait.seconds
         )
 
 
 def http_options(base_url: str, api_key: str | None) -> dict[str, Any]:
-    """Arguments for the library's client; raises InvalidInput for an address or key that is none.
+    """Return arguments for the library's client; raise InvalidInput for a malformed address or key.
 
-    A proxy from the environment is not asked for a service on this machine.
+    A service on this machine is asked directly, even if the environment names a proxy.
     """
     try:
         is_local = host_of(base_url) in ("localhost", "127.0.0.1", "::1")
@@ -52,25 +52,43 @@ def http_options(base_url: str, api_key: str | None) -> dict[str, Any]:
     }
 
 
-def timeout_of(call: Call[Any], service: Service) -> httpx2.Timeout:
-    """How long a call may take to connect, and each silence of it."""
-    return httpx2.Timeout(service.timeout_s, read=service.timeout_s + call.wait_s)
+class BaseClient(Generic[Http]):
+    """A client's settings, and its connections to one service."""
+
+    _make_http: ClassVar[Callable[..., Any]]
+
+    def __init__(
+        self,
+        base_url: str = "http://127.0.0.1:8000",
+        api_key: str | None = None,
+        *,
+        timeout_s: float = 30.0,
+        max_retries: int = 4,
+        on_wait: Callable[[Wait], None] = log_wait,
+    ) -> None:
+        """``timeout_s`` bounds connecting and each silence, on top of any time asked to wait.
+
+        ``on_wait`` is called before each pause after which a call is tried again; if not given, such a pause is a
+        warning of the logger ``corelane.client``.
+        """
+        self.base_url = base_url.rstrip("/")
+        self._protocol = ServiceProtocol(self.base_url, timeout_s, max_retries)
+        self._on_wait = on_wait
+        self._http: Http = self._make_http(**http_options(self.base_url, api_key))
 
 
-def new_key() -> str:
-    """An idempotency key nobody has used before."""
-    return uuid.uuid4().hex
+def request_arguments(call: Call[Any], protocol: ServiceProtocol) -> dict[str, Any]:
+    """Return the library's arguments for a call, except its content."""
+    timeout = httpx2.Timeout(protocol.timeout_s, read=protocol.timeout_s + call.wait_s)
+    return {"method": call.method, "url": call.url, "params": call.params, "headers": call.headers, "timeout": timeout}
 
 
-@contextmanager
-def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """A file that takes its place once it is written to its end; nothing is left of it otherwise."""
-    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
-    try:
-        with aside.open("wb") as file:
-            yield file
-        aside.replace(path)
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be written: {error.strerror}") from error
-    finally:
-        aside.unlink(missing_ok=True)
+def as_method(method: Method, source: Callable[..., Any]) -> Method:
+    """Return the method with the name, docstring and arguments of its source; ``self`` is added where it has none."""
+    signature = inspect.signature(source)
+    arguments = list(signature.parameters.values())
+    if not arguments or arguments[0].name != "self":
+        arguments.insert(0, inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD))
+    method.__name__, method.__doc__ = source.__name__, source.__doc__
+    method.__signature__ = signature.replace(parameters=arguments, return_annotation=signature.empty)  # type: ignore[attr-defined]
+    return method

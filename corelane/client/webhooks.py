@@ -1,4 +1,4 @@
-"""The receiver's side of a webhook: is it from our service, and what does it say."""
+"""The receiver's side of a webhook: check that the service signed it, and read its event."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,11 +9,11 @@ from corelane.errors import SignatureRefused
 
 
 def verify_webhook(body: bytes | str, headers: Mapping[str, str], *secrets: str) -> dict[str, Any]:
-    """The event of a webhook, ``{"type", "timestamp", "data"}``, if one of the secrets signed it (``whsec_…``).
+    """Return the event of a webhook, ``{"type", "timestamp", "data"}``, if one of the secrets signed it (``whsec_…``).
 
-    ``body`` is what came in, byte for byte: JSON that was parsed and written again has another signature. Raises
-    SignatureRefused if no secret fits, or if it was signed more than five minutes ago. The ``webhook-id`` header is the
-    same whenever an event comes again.
+    ``body`` is the request's body, byte for byte: JSON that was parsed and written again has another signature. Raises
+    SignatureRefused if no secret matches, or if the webhook was signed more than five minutes ago. The ``webhook-id``
+    header is the same each time an event is posted.
     """
     if not secrets:
         raise SignatureRefused("a webhook is verified with the service's secret, `whsec_…`: give at least one")
@@ -23,8 +23,8 @@ def verify_webhook(body: bytes | str, headers: Mapping[str, str], *secrets: str)
         try:
             event: dict[str, Any] = Webhook(secret).verify(body, names)
         except (WebhookVerificationError, EmptyWebhookSecretError, ValueError) as error:
-            # The library raises ValueError for headers, secrets and bodies it cannot even take apart.
+            # The library raises ValueError for headers, secrets and bodies that it cannot parse.
             reason = str(error)
         else:
             return event
-    raise SignatureRefused(f"this is no webhook of the service: {reason}")
+    raise SignatureRefused(f"this is not a webhook of the service: {reason}")

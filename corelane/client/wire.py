@@ -1,9 +1,10 @@
-"""What goes over the wire: bodies and lines as bytes, addresses, keys, and refusals as errors. Pure."""
+"""The bytes that are sent: bodies, lines and forms; addresses and keys; refusals as errors; files written whole."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+import uuid
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 import orjson
@@ -12,48 +13,58 @@ from pydantic import BaseModel
 from corelane.domain.jobs import Item
 from corelane.errors import InvalidInput, ServiceError
 
-#: A job's lines are sent in pieces of this size, in bytes.
+#: Size of the pieces in which lines and files are sent, in bytes.
 PIECE_BYTES = 64 * 1024
 
-#: Our own code for HTTP failures that carry no problem document: a proxy's, or not Corelane at all.
+#: Our own code for HTTP failures without a problem document: the answer is a proxy's, or not Corelane's at all.
 FOREIGN = "http_error"
 
-#: What a file's name in a form must not hold as it is (WHATWG, multipart/form-data).
+#: Escapes for characters that a file's name in a form must not hold (WHATWG, multipart/form-data).
 IN_FORMS = str.maketrans({'"': "%22", "\r": "%0D", "\n": "%0A"})
 
 JobItem = Item | Mapping[str, Any]
 
 
-class Lines:
-    """A job as lines, gathered in pieces of some ``PIECE_BYTES``; the head is the first."""
-
-    def __init__(self, head: object) -> None:
-        self._piece = bytearray(dump_body(head) + b"\n")
-
-    def add(self, item: JobItem) -> bytes | None:
-        """One more line; a piece once there is enough for one."""
-        self._piece += dump_body(item) + b"\n"
-        return self.take() if len(self._piece) >= PIECE_BYTES else None
-
-    def take(self) -> bytes:
-        """What was gathered since the last piece."""
-        piece = bytes(self._piece)
-        self._piece.clear()
-        return piece
-
-
 def dump_lines(head: object, items: Iterable[JobItem]) -> Iterator[bytes]:
-    """A job as lines, piece by piece, as its items come."""
-    lines = Lines(head)
+    """Yield a job as lines, in pieces of about ``PIECE_BYTES``, as its items come; the head is the first line."""
+    piece = bytearray(dump_body(head) + b"\n")
     for item in items:
-        if (piece := lines.add(item)) is not None:
-            yield piece
-    if rest := lines.take():
-        yield rest
+        piece += dump_body(item) + b"\n"
+        if len(piece) >= PIECE_BYTES:
+            yield bytes(piece)
+            piece.clear()
+    if piece:
+        yield bytes(piece)
+
+
+async def dump_lines_async(head: object, items: AsyncIterable[JobItem]) -> AsyncIterator[bytes]:
+    """Yield the same as ``dump_lines`` for items of an asynchronous iterator."""
+    piece = bytearray(dump_body(head) + b"\n")
+    async for item in items:
+        piece += dump_body(item) + b"\n"
+        if len(piece) >= PIECE_BYTES:
+            yield bytes(piece)
+            piece.clear()
+    if piece:
+        yield bytes(piece)
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a file that takes its place once it is written to its end; otherwise nothing of it is left."""
+    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        with aside.open("wb") as file:
+            yield file
+        aside.replace(path)
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be written: {error.strerror}") from error
+    finally:
+        aside.unlink(missing_ok=True)
 
 
 def dump_form(path: Path, boundary: str) -> Iterator[bytes]:
-    """A file for a batch as a form, piece by piece; raises InvalidInput if it cannot be read."""
+    """Yield a file for a batch as a form, piece by piece; raise InvalidInput if it cannot be read."""
     name = path.name.translate(IN_FORMS)
     head = f'Content-Disposition: form-data; name="file"; filename="{name}"\r\nContent-Type: application/jsonl'
     yield f'--{boundary}\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'.encode()
@@ -68,7 +79,7 @@ def dump_form(path: Path, boundary: str) -> Iterator[bytes]:
 
 
 def dump_body(value: object) -> bytes:
-    """JSON of plain data and models; raises InvalidInput for text that is not Unicode."""
+    """Return the JSON of plain data and models; raise InvalidInput for text that is not Unicode."""
     try:
         return orjson.dumps(value, default=_plain)
     except orjson.JSONEncodeError as error:
@@ -84,28 +95,22 @@ def _plain(value: object) -> dict[str, Any]:
 
 
 def checked_key(api_key: str) -> str:
-    """The key; raises InvalidInput, which does not show it, if no header can carry it."""
+    """Return the key; raise InvalidInput, which does not show it, if no header can carry it."""
     if not all("!" <= char <= "~" for char in api_key):
         raise InvalidInput("an API key is printable ASCII without spaces")
     return api_key
 
 
 def host_of(url: str) -> str:
-    """The host of an http or https address; raises ValueError if there is none, or no port can be read."""
+    """Return the host of an http or https address; raise ValueError if there is none or the port is invalid."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
         raise ValueError("it does not begin with http:// or https:// and a host")
     return parts.hostname
 
 
-def local_url(host: str, port: int) -> str:
-    """Where a service that listens on ``host`` is reached from its own machine."""
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104  looked for, not bound
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
 def read_problem(status: int, body: bytes) -> ServiceError:
-    """A refusal as an error: a problem document's own words, or that there are none."""
+    """Return a refusal as an error, with the words of the problem document if there is one."""
     with suppress(orjson.JSONDecodeError):
         problem = orjson.loads(body)
         if isinstance(problem, dict) and isinstance(problem.get("detail"), str):

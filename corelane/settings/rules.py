@@ -130,8 +130,9 @@ def check_secret(secret: SecretStr | None) -> SecretStr | None:
 
 def without_password(url: str) -> str:
     """Return a URL fit to be shown; a password may contain `@` and `/`."""
-    shown = re.sub(r"^([A-Za-z+]+://)?.*@", r"\1***@", url)
-    return re.sub(r"(?<=[?&])(username|password)=[^&#]*", r"\1=***", shown)
+    # The query first: an `@` in it would be taken for the end of a user's password.
+    shown = re.sub(r"(?<=[?&])(username|password)=[^&#]*", r"\1=***", url)
+    return re.sub(r"^([A-Za-z+]+://)?.*@", r"\1***@", shown)
 
 
 def refusals(error: ValidationError, fields: Mapping[str, FieldInfo], given: Collection[str]) -> Iterator[str]:

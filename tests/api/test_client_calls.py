@@ -38,6 +38,8 @@ ARGUMENTS: dict[str, Any] = {
     "input_file_id": "file_1",
     "items": [],
     "job_id": "job_1",
+    "head": {"model": "m"},
+    "idempotency_key": "k",
     "key": "k",
     "lazy": True,
     "limit": 1,
@@ -100,3 +102,12 @@ def test_both_clients_have_the_same_methods_and_arguments() -> None:
         }
 
     assert methods(Client) == methods(AsyncClient)
+
+
+@pytest.mark.parametrize("client", [Client, AsyncClient])
+def test_methods_show_their_arguments_and_a_docstring(client: type) -> None:
+    for name, method in inspect.getmembers(client, inspect.isfunction):
+        if not name.startswith("_"):
+            assert method.__doc__, name
+            assert next(iter(inspect.signature(method).parameters)) == "self", name
+    assert str(inspect.signature(client.get)) == "(self, job_id: str, wait_s: float = 0.0)"  # type: ignore[attr-defined]

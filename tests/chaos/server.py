@@ -6,7 +6,6 @@ sees a failed write either way. A server of that setting ends itself when a writ
 it runs at ``everysec``, and is not killed.
 """
 
-import ctypes
 import os
 import resource
 import signal
@@ -21,24 +20,16 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from corelane.cli.redis_server import find_server, server_argv
+from corelane.cli.supervisor import die_with_parent as die_with_parent
 
 #: A redis-py client that decodes. Its declared types mix bytes and text, so none is better than those.
 Raw = Any
-
-#: Loaded before any fork: between fork and exec nothing may be looked up.
-LIBC = ctypes.CDLL(None)
-
-PR_SET_PDEATHSIG = 1
 
 #: Bytes that fit on the full disk; less than a second of load.
 LAST_ROOM_BYTES = 16_384
 
 #: A server that starts reads its file well within this, in seconds.
 START_S = 30
-
-
-def die_with_parent() -> None:
-    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def plain_client(port: int) -> Raw:

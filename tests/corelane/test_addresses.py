@@ -5,8 +5,8 @@ from contextlib import closing
 
 import pytest
 
-from corelane.cli.addresses import http_url
 from corelane.cli.ports import PortClaim, check_host, free_port, hold_port
+from corelane.domain.addresses import local_url
 from corelane.errors import SetupError
 from corelane.settings.rules import without_password
 from tests.conftest import free_port as any_port
@@ -21,6 +21,8 @@ from tests.conftest import free_port as any_port
         ("redis://:p@ss/w@host/0", "redis://***@host/0"),
         ("me:p@ss@host", "***@host"),
         ("redis://host/0?password=secret&db=1", "redis://host/0?password=***&db=1"),
+        ("redis://host/0?password=p@ss&db=1", "redis://host/0?password=***&db=1"),
+        ("redis://me:p@ss@host/0?password=p@ss", "redis://***@host/0?password=***"),
     ],
 )
 def test_passwords_are_not_shown(url: str, shown: str) -> None:
@@ -69,5 +71,5 @@ def test_port_that_was_taken_after_all_is_chosen_again() -> None:
 
 
 def test_addresses_can_be_opened_from_here() -> None:
-    assert http_url("0.0.0.0", 80) == "http://127.0.0.1:80"
-    assert http_url("::", 80) == "http://[::1]:80"
+    assert local_url("0.0.0.0", 80) == "http://127.0.0.1:80"
+    assert local_url("::", 80) == "http://[::1]:80"

@@ -8,15 +8,14 @@ from pathlib import Path
 
 import orjson
 import pytest
-import typer
 from hypothesis import given
 from hypothesis import strategies as st
 from pytest_httpserver import HTTPServer
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-from corelane.cli.ask import ask, surroundings
-from corelane.cli.following import follow
+from corelane.cli.ask import ask, follow, surroundings
+from corelane.cli.commands import CommandGroup
 from corelane.cli.output import plain
 from corelane.client import Client
 from tests.corelane.stand_in import ITEM, StandIn
@@ -33,7 +32,7 @@ def service(httpserver: HTTPServer) -> StandIn:
 
 
 def run(*arguments: str, text: str | bytes | None = None) -> Result:
-    app = typer.Typer()
+    app = CommandGroup()
     app.command()(ask)
     return CliRunner().invoke(app, arguments, input=text)
 
@@ -173,7 +172,7 @@ def test_a_question_whose_version_no_core_holds_says_so(service: StandIn) -> Non
     assert (done.exit_code, "score 0.500" in done.stdout) == (0, True)
     [said] = done.stderr.splitlines()
     assert said.startswith(f"{service.waiting_for}; job_")
-    assert said.endswith(" waits, `corelane cores` says how the cores are")
+    assert said.endswith(" waits, `corelane cores` shows the cores' states")
 
 
 def test_a_long_passage_says_how_far_it_is_read(service: StandIn) -> None:
@@ -204,7 +203,7 @@ def test_a_service_that_goes_away_leaves_the_id_of_the_question(service: StandIn
     done = run("Who?", "-c", "Ada wrote it.", "--url", service.url)
     [job] = service.jobs
     assert done.exit_code == 1
-    assert f"the question is {job}; `corelane jobs results {job}` brings its answer" in done.stderr
+    assert f"the question is {job}; `corelane jobs results {job}` fetches its answer" in done.stderr
 
 
 @given(st.text(alphabet="ab \n…", max_size=60), st.integers(0, 60), st.integers(0, 60), st.integers(1, 20))

@@ -13,7 +13,6 @@ from typing import Any
 
 import orjson
 import pytest
-import typer
 from hypothesis import given
 from hypothesis import strategies as st
 from pytest_httpserver import HTTPServer
@@ -21,17 +20,18 @@ from typer.testing import CliRunner
 
 from corelane.cli import waiting as waiting_module
 from corelane.cli.batch import batch
+from corelane.cli.commands import CommandGroup
 from corelane.cli.jsonl import (
-    Line,
-    RawLine,
+    NumberedLine,
+    QuestionLine,
     answer_lines,
     number_lines,
-    read_kept,
     read_line,
-    skip_kept,
+    read_output,
+    skip_answered,
     write_line,
 )
-from corelane.cli.waiting import Waiting
+from corelane.cli.waiting import WaitNotice
 from corelane.client import Wait
 from corelane.domain.jobs import Item, Result, unanswered_result
 from corelane.errors import InvalidInput, ServiceError, ServiceUnreachable
@@ -58,7 +58,7 @@ CSV_QUESTIONS = (
 #: The command as a program; with Ctrl-C as a terminal has it, even where the tests run in a background that ignores it.
 COMMAND = (
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
-    "import typer; from corelane.cli.batch import batch; app = typer.Typer(); app.command()(batch); app()"
+    "from corelane.cli.app import make_cli; make_cli()(['batch', *__import__('sys').argv[1:]])"
 )
 
 
@@ -75,7 +75,7 @@ def questions(tmp_path: Path) -> Path:
 
 
 def run(*arguments: object) -> tuple[int, str]:
-    app = typer.Typer()
+    app = CommandGroup()
     app.command()(batch)
     done = CliRunner().invoke(app, [str(argument) for argument in arguments])
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
@@ -99,9 +99,9 @@ def locally(items: Iterable[Item]) -> Generator[Result, None, None]:
 
 def resume(written: bytes, text: bytes) -> bytes:
     """What an output that holds ``written`` holds after a run."""
-    kept = read_kept(io.BytesIO(written))
+    kept = read_output(io.BytesIO(written))
     lines = number_lines(io.BytesIO(text))
-    skip_kept(lines, kept)
+    skip_answered(lines, kept)
     rest = b"".join(
         write_line(result.model_dump(mode="json")) for _, result in answer_lines(map(read_line, lines), locally)
     )
@@ -116,7 +116,7 @@ def test_an_output_cut_at_any_byte_is_gone_on_with_to_the_same_end() -> None:
 
 
 def test_kept_counts_whole_lines_failures_and_empty_answers() -> None:
-    kept = read_kept(io.BytesIO(resume(b"", QUESTIONS)))
+    kept = read_output(io.BytesIO(resume(b"", QUESTIONS)))
     assert (kept.lines, kept.failed, kept.without_answer, kept.index, kept.id) == (6, 2, 4, 7, "z")
 
 
@@ -133,13 +133,13 @@ def test_kept_counts_whole_lines_failures_and_empty_answers() -> None:
 )
 def test_a_file_that_is_not_an_output_is_refused_not_cut(foreign: bytes) -> None:
     with pytest.raises(InvalidInput, match="--overwrite"):
-        read_kept(io.BytesIO(foreign))
+        read_output(io.BytesIO(foreign))
 
 
 def test_an_output_whose_indexes_do_not_rise_is_refused() -> None:
     line = resume(b"", QUESTIONS).splitlines(keepends=True)[0]
     with pytest.raises(InvalidInput, match="line 2 of it"):
-        read_kept(io.BytesIO(line + line))
+        read_output(io.BytesIO(line + line))
 
 
 @pytest.mark.parametrize(
@@ -153,9 +153,9 @@ def test_an_output_whose_indexes_do_not_rise_is_refused() -> None:
     ],
 )
 def test_an_output_of_other_questions_is_refused(other: bytes) -> None:
-    kept = read_kept(io.BytesIO(resume(b"", QUESTIONS)))
+    kept = read_output(io.BytesIO(resume(b"", QUESTIONS)))
     with pytest.raises(InvalidInput, match="is not of line 6 of these questions"):
-        skip_kept(number_lines(io.BytesIO(other)), kept)
+        skip_answered(number_lines(io.BytesIO(other)), kept)
 
 
 @pytest.mark.parametrize(
@@ -176,14 +176,14 @@ def test_an_output_of_other_questions_is_refused(other: bytes) -> None:
     ],
 )
 def test_a_line_that_cannot_be_asked_says_why(text: bytes, problem: str) -> None:
-    line = read_line(RawLine(2, text, 0))
+    line = read_line(NumberedLine(2, text, 0))
     assert line.item is None
     assert line.problem.startswith(problem)
 
 
 @given(st.binary(max_size=80))
 def test_any_bytes_can_be_read_as_a_line(text: bytes) -> None:
-    line = read_line(RawLine(0, text, len(text)))
+    line = read_line(NumberedLine(0, text, len(text)))
     assert (line.item is None) == bool(line.problem)
 
 
@@ -199,7 +199,7 @@ def test_a_byte_order_mark_carriage_returns_and_blank_lines_do_no_harm() -> None
 @given(st.lists(st.booleans(), max_size=30))
 def test_lines_that_cannot_be_asked_keep_their_place(good: list[bool]) -> None:
     item = Item(question="q", context="c")
-    lines = [Line(n, n, f"id{n}", item if ok else None, "" if ok else "bad") for n, ok in enumerate(good)]
+    lines = [QuestionLine(n, n, f"id{n}", item if ok else None, "" if ok else "bad") for n, ok in enumerate(good)]
     answered = list(answer_lines(iter(lines), locally))
     assert [(line.index, result.index, result.id) for line, result in answered] == [
         (n, n, f"id{n}") for n in range(len(good))
@@ -296,7 +296,7 @@ def test_an_error_keeps_what_is_answered_and_says_how_to_go_on(service: StandIn,
     stop = after_results(service, 1)
     code, said = run(questions, "-o", output, "--url", service.url, "--jobs", "1")
     assert code == 1
-    assert "run it again, without --overwrite, to go on" in said
+    assert "run it again, without --overwrite, to resume" in said
     assert 0 < len(read(output)) < 1500
     stop()
     assert run(questions, "-o", output, "--url", service.url)[0] == 0
@@ -319,7 +319,7 @@ def after_results(service: StandIn, pages: int) -> Callable[[], None]:
 def test_the_questions_are_never_overwritten_by_the_output(service: StandIn, questions: Path) -> None:
     code, said = run(questions, "-o", questions, "--url", service.url, "--overwrite")
     assert (code, questions.read_bytes()) == (1, QUESTIONS)
-    assert "another than the questions" in said
+    assert "not that of the questions" in said
 
 
 def test_missing_files_and_folders_are_one_sentence(service: StandIn, questions: Path, tmp_path: Path) -> None:
@@ -352,7 +352,7 @@ def test_an_interrupted_run_goes_on_and_nothing_is_asked_twice(
     assert b"Traceback" not in said
     if end == signal.SIGINT:
         assert process.returncode == 130
-        assert b"run it again, without --overwrite, to go on" in said
+        assert b"run it again, without --overwrite, to resume" in said
         assert output.read_bytes().endswith(b"}\n")
     assert not service.canceled
     for job in service.jobs.values():
@@ -485,7 +485,7 @@ def test_a_wait_is_told_where_output_is_no_terminal(service: StandIn, questions:
 
 def test_a_wait_that_goes_on_is_told_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
     refusal = ServiceError("too much waits", status=429, problem_code="overloaded")
-    waiting = Waiting()
+    waiting = WaitNotice()
     for attempt in range(3):
         waiting(Wait(refusal, 60, 60.0 * attempt, attempt))
     waiting(Wait(ServiceUnreachable("no Corelane answers"), 8, 180, 3))
@@ -498,7 +498,7 @@ def test_a_wait_that_goes_on_is_told_now_and_then(capsys: pytest.CaptureFixture[
 def test_a_run_in_which_nothing_is_answered_says_so(
     service: StandIn, questions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting_module, "PULSE_S", 0.05)
+    monkeypatch.setattr(waiting_module, "REPORT_S", 0.05)
     service.polls_until_final = 5
     _, said = run(questions, "-o", tmp_path / "out.jsonl", "--url", service.url)
-    assert "lines answered, none lately; `corelane cores` says how the cores are" in said
+    assert "lines answered, none lately; `corelane cores` shows the cores' states" in said

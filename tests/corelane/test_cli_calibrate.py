@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 from corelane.artifacts.calibration import CALIBRATION_NAME, read_calibration
 from corelane.artifacts.manifest import Artifact, read_artifact
 from corelane.cli.app import make_cli
-from corelane.cli.calibrate import Judged, cut_folds
+from corelane.cli.calibrate import CalibratedSpan, cut_folds
 from corelane.domain.jobs import Options
 from corelane.engine.backends.protocol import open_backend
 from corelane.engine.calibrating.evidence import WitnessRunner
@@ -147,6 +147,6 @@ def test_folds_are_cut_between_contexts() -> None:
 
 
 def test_response_is_the_likelier_of_answer_and_null() -> None:
-    assert Judged(0.6, 0.3, right=True, answerable=True).response == (0.6, 1)
-    assert Judged(0.3, 0.6, right=True, answerable=True).response == (0.6, 0)
-    assert Judged(0.3, 0.6, right=False, answerable=False).response == (0.6, 1)
+    assert CalibratedSpan(0.6, 0.3, right=True, answerable=True).response == (0.6, 1)
+    assert CalibratedSpan(0.3, 0.6, right=True, answerable=True).response == (0.6, 0)
+    assert CalibratedSpan(0.3, 0.6, right=False, answerable=False).response == (0.6, 1)

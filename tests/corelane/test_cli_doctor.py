@@ -8,13 +8,13 @@ from pathlib import Path
 
 import orjson
 import pytest
-import typer
 from pydantic import SecretStr
 from pytest_httpserver import HTTPServer
 from typer.testing import CliRunner
 
 from corelane.artifacts.calibration import write_calibration
 from corelane.artifacts.manifest import Artifact
+from corelane.cli.commands import CommandGroup
 from corelane.cli.doctor import (
     CHECKS,
     Check,
@@ -25,6 +25,7 @@ from corelane.cli.doctor import (
     check_flower_port,
     check_openvino,
     check_redis,
+    check_torch,
     doctor,
     judge_disk,
     judge_names,
@@ -32,7 +33,6 @@ from corelane.cli.doctor import (
     judge_redis,
     judge_torch,
     judge_torch_failure,
-    probe_torch,
     read_info,
     render,
 )
@@ -160,7 +160,7 @@ def test_the_api_key_is_sent_and_a_401_is_told_as_what_it_is(httpserver: HTTPSer
     assert service.keys == ["Bearer clk_1"]
     service.refusals.extend(problem(401, "unauthorized", "this key was revoked") for _ in range(2))
     check = check_api_port(settings)
-    assert (check.state, check.found) == ("warn", f"{httpserver.port}: Corelane answers, and asks for an API key")
+    assert (check.state, check.found) == ("warn", f"{httpserver.port}: Corelane answers, and requires an API key")
     assert check.advice == "set CORELANE_API_KEY to one; `corelane keys create` makes one"
     check = check_api_port(keyed)
     assert check.found == f"{httpserver.port}: Corelane answers, and refuses the key in CORELANE_API_KEY"
@@ -190,7 +190,7 @@ def test_model_is_said_to_be_calibrated_or_not_or_to_be_refused(tiny_artifact: A
     assert (check.state, "calibrated on 100 questions of made.json" in check.found) == ("ok", True)
     path.write_text("{}")
     check = check_artifact(settings)
-    assert (check.state, "make it anew" in check.advice) == ("fail", True)
+    assert (check.state, "make it again" in check.advice) == ("fail", True)
 
 
 def test_openvino_is_shown_as_what_it_is_for(tmp_path: Path) -> None:
@@ -209,14 +209,16 @@ def test_every_check_has_its_own_row() -> None:
 
 
 def test_a_torch_that_cannot_be_imported_is_reported() -> None:
-    assert probe_torch("import no_such_torch").found == "ModuleNotFoundError: No module named 'no_such_torch'"
+    assert (
+        check_torch(Settings(), "import no_such_torch").found == "ModuleNotFoundError: No module named 'no_such_torch'"
+    )
 
 
 def test_the_command_reports_everything_as_json_and_exits_by_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    app = typer.Typer()
+    app = CommandGroup()
     app.command()(doctor)
     done = CliRunner().invoke(app, ["--json", "--data", str(tmp_path / "here")])
     report = orjson.loads(done.stdout)

@@ -6,10 +6,10 @@ from typing import Any
 
 import orjson
 import pytest
-import typer
 from pytest_httpserver import HTTPServer
 from typer.testing import CliRunner, Result
 
+from corelane.cli.commands import CommandGroup
 from corelane.cli.evaluate import evaluate
 from tests.corelane.stand_in import StandIn
 
@@ -20,7 +20,7 @@ def service(httpserver: HTTPServer) -> StandIn:
 
 
 def run(*arguments: str) -> Result:
-    app = typer.Typer()
+    app = CommandGroup()
     app.command("eval")(evaluate)
     return CliRunner().invoke(app, arguments)
 

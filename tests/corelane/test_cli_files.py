@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from corelane.cli.app import make_cli
-from corelane.cli.batches import tell_faults
+from corelane.cli.batches import list_faults
 from corelane.client import Client
 from corelane.domain.batches import BatchError
 from tests.corelane.stand_in import DELIVERY, ITEM, StandIn
@@ -120,7 +120,7 @@ def test_the_same_fault_of_many_lines_is_told_once() -> None:
     faults = [BatchError(code="x", message="it is no JSON", line=n) for n in range(1, 21)]
     other = [BatchError(code="x", message="it is [bad]", line=1000), BatchError(code="x", message="no lines")]
     assert (
-        tell_faults(faults + other) == "it is no JSON (lines 1, 2, 3 and 17 more); it is [bad] (line 1,000); no lines"
+        list_faults(faults + other) == "it is no JSON (lines 1, 2, 3 and 17 more); it is [bad] (line 1,000); no lines"
     )
 
 

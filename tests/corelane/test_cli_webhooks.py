@@ -46,7 +46,7 @@ def test_events_are_verified_shown_and_counted_once(listening: tuple[str, "subpr
     first, again, *refused, last = shown.decode().splitlines()
     assert first == "job.completed · job_1 · succeeded · 3 total · evt_1"
     assert (again, last) == (f"{first} · again", first.replace("evt_1", "evt_2"))
-    assert [line.startswith("refused: this is no webhook of the service") for line in refused] == [True, True]
+    assert [line.startswith("refused: this is not a webhook of the service") for line in refused] == [True, True]
     assert process.returncode == 0
 
 

@@ -14,8 +14,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from corelane.cli.app import make_cli
-from corelane.cli.find_redis import FoundRedis, running_redis
-from corelane.cli.keys import check_is_corelane, keys
+from corelane.cli.keys import FoundRedis, check_is_corelane, keys, running_redis
 from corelane.domain.api_keys import KEY_FORM, Scope, key_digest, new_key
 from corelane.errors import SetupError
 from corelane.settings import Settings

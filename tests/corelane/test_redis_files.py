@@ -5,8 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from corelane.cli.redis_files import Server, can_read, comment_on, find_writer, note_writer, read_head
-from corelane.cli.redis_server import choose_server, find_server, identify, server_argv
+from corelane.cli.redis_server import (
+    Server,
+    can_read,
+    choose_server,
+    comment_on,
+    find_server,
+    find_writer,
+    identify,
+    note_writer,
+    read_head,
+    server_argv,
+)
 from corelane.errors import SetupError
 from tests.conftest import free_port
 from tests.fakes import save_server_stand_in

@@ -12,9 +12,9 @@ import orjson
 import pytest
 from rich.console import Console
 
-from corelane.cli.parts import MOST_KILLS, RELAUNCH_PAUSES_S, STABLE_S, History, Part
+from corelane.cli.parts import MOST_KILLS, RELAUNCH_PAUSES_S, STABLE_S, FleetPart, PartHistory
+from corelane.cli.serve_output import PrettyOutput
 from corelane.cli.supervisor import PARTS_FILE, Supervisor
-from corelane.cli.voice import PrettyVoice
 
 pytestmark = pytest.mark.anyio
 
@@ -33,9 +33,9 @@ time.sleep(600)
 KILLED, BROKE = -signal.SIGKILL, 1
 
 
-def lived(*lives: tuple[bool, int, float]) -> History:
+def lived(*lives: tuple[bool, int, float]) -> PartHistory:
     """A part after some lives: whether it came up, its status, its length in seconds."""
-    history = History()
+    history = PartHistory()
     for came_up, status, seconds in lives:
         history.launched()
         if came_up:
@@ -95,7 +95,7 @@ def told() -> io.StringIO:
 
 @pytest.fixture
 def supervisor(told: io.StringIO, tmp_path: Path) -> Supervisor:
-    return Supervisor(PrettyVoice(Console(file=told, soft_wrap=True)), tmp_path / PARTS_FILE)
+    return Supervisor(PrettyOutput(Console(file=told, soft_wrap=True)), tmp_path / PARTS_FILE)
 
 
 def found(folder: Path, name: str) -> dict:
@@ -105,7 +105,7 @@ def found(folder: Path, name: str) -> dict:
 async def test_killed_part_runs_again_under_a_process_id_that_can_be_found(
     supervisor: Supervisor, told: io.StringIO, tmp_path: Path
 ) -> None:
-    await supervisor.start(Part("redis", SLEEPER, os.environ, first_tries=1, is_up=always))
+    await supervisor.start(FleetPart("redis", SLEEPER, os.environ, first_tries=1, is_up=always))
     pids: set[int] = set()
     for _ in range(4):
         await until(lambda: found(tmp_path, "redis")["pid"] not in pids and found(tmp_path, "redis")["is_up"])
@@ -120,7 +120,7 @@ async def test_killed_part_runs_again_under_a_process_id_that_can_be_found(
 
 async def test_needed_part_that_cannot_start_ends_the_service_with_its_reason(supervisor: Supervisor) -> None:
     broken = (sys.executable, "-c", "raise SystemExit(3)")
-    await supervisor.start(Part("api", broken, os.environ, first_tries=2))
+    await supervisor.start(FleetPart("api", broken, os.environ, first_tries=2))
     assert await supervisor.wait(30)
     assert supervisor.failure is not None
     assert supervisor.failure.startswith("api keeps failing: it ended with status 3, 2 times in a row")
@@ -129,7 +129,7 @@ async def test_needed_part_that_cannot_start_ends_the_service_with_its_reason(su
 
 async def test_part_that_is_not_needed_is_tried_on(supervisor: Supervisor, told: io.StringIO, tmp_path: Path) -> None:
     broken = (sys.executable, "-c", "raise SystemExit(3)")
-    await supervisor.start(Part("flower", broken, os.environ, needed=False, first_tries=1))
+    await supervisor.start(FleetPart("flower", broken, os.environ, needed=False, first_tries=1))
     await until(lambda: found(tmp_path, "flower")["launches"] == 3)
     assert not supervisor.is_over
     assert "flower ended with status 3; it comes back in 1 s" in told.getvalue()
@@ -141,7 +141,7 @@ async def test_what_a_killed_part_leaves_behind_is_killed_and_holds_up_nothing(
 ) -> None:
     """A worker's child that is frozen holds its core, and the pipe for its lines."""
     note = tmp_path / "child"
-    await supervisor.start(Part("core0", (sys.executable, "-c", PARENT, str(note)), os.environ, is_up=always))
+    await supervisor.start(FleetPart("core0", (sys.executable, "-c", PARENT, str(note)), os.environ, is_up=always))
     await until(lambda: note.exists() and note.read_text().endswith("."))
     left = int(note.read_text()[:-1])
     os.kill(left, signal.SIGSTOP)
@@ -155,7 +155,7 @@ async def test_what_a_killed_part_leaves_behind_is_killed_and_holds_up_nothing(
 async def test_stopped_part_is_ended_in_an_orderly_way(
     supervisor: Supervisor, told: io.StringIO, tmp_path: Path
 ) -> None:
-    await supervisor.start(Part("keeper", SLEEPER, os.environ, needed=False))
+    await supervisor.start(FleetPart("keeper", SLEEPER, os.environ, needed=False))
     os.kill(found(tmp_path, "keeper")["pid"], signal.SIGSTOP)
     await supervisor.stop([("keeper",)])
     assert "did not stop" not in told.getvalue()

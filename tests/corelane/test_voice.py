@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from corelane.cli.banner import banner, commands, own_command
-from corelane.cli.voice import Page, PrettyVoice, as_object
+from corelane.cli.serve_output import PrettyOutput, as_object, own_command, ready_page
 from corelane.cli.webhook_secret import make_secret
 from corelane.settings import Settings
 
@@ -37,8 +36,8 @@ def test_line_of_a_part_becomes_an_object(part: str, line: str, event: str, leve
 def test_command_to_try_is_whole_on_a_narrow_terminal(tmp_path: Path) -> None:
     settings = Settings(data_dir=tmp_path, cores=2, port=18100, webhook_secret=make_secret(tmp_path))
     out = io.StringIO()
-    page = Page(banner(settings, "secret", has_flower=True), commands(settings), {})
-    PrettyVoice(Console(file=out, width=80, highlight=False, soft_wrap=True)).announce(page)
+    voice = PrettyOutput(Console(file=out, width=80, highlight=False, soft_wrap=True))
+    voice.announce(ready_page(settings, "secret", has_flower=True))
     [line] = [line for line in out.getvalue().splitlines() if line.startswith("Try")]
     assert (
         line == f'Try      {own_command()} ask "Who wrote it?" --context "Ada wrote it." --url http://127.0.0.1:18100'

@@ -280,7 +280,7 @@ def test_commands_show_and_change_the_fleet(rolling: Fleet, first: Artifact, sec
     assert old in listed
     assert "blue (75%)" in listed
     assert f"{new} ready fp32" in corelane("cores").stdout
-    assert corelane("models", "reload", new).stdout.startswith(f"{new} is loaded anew on testhost/0")
+    assert corelane("models", "reload", new).stdout.startswith(f"{new} is loaded again on testhost/0")
     unlike = corelane("models", "reload", new, "--manifest", "0" * 64)
     assert (unlike.exit_code, "is not the one asked for" in unlike.stderr) == (1, True)
     assert corelane("models", "reload", new, "--core", "testhost/0").exit_code == 1

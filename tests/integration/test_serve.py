@@ -237,7 +237,7 @@ def test_second_fleet_on_the_same_folder_is_refused(pair: list[Fleet]) -> None:
     ("option", "value", "told"),
     [
         ("--data", __file__, "this is a file"),
-        ("--data", "/proc/nowhere", "nothing can be kept there"),
+        ("--data", "/proc/nowhere", "it cannot be written"),
         ("--redis", "NINETY_NINE", "DB index is out of range"),
         ("--host", "192.0.2.1", "no address of this machine"),
     ],

@@ -1,0 +1,166 @@
+"""What `serve` prints: lines behind coloured names for people, or one JSON object a line; the page once it is ready.
+
+The parts write text of their own to one pipe each. Where JSON is wanted, every line becomes an object with the part's
+name: our own lines are JSON already, those of Redis, Flower and a crashing interpreter are not.
+"""
+
+import json
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import orjson
+from rich.console import Console
+from rich.markup import escape
+from rich.panel import Panel
+from rich.text import Text
+
+from corelane.cli.webhook_secret import kept_secret
+from corelane.domain.addresses import local_url
+from corelane.settings import Settings
+from corelane.settings.rules import without_password
+
+Level = Literal["debug", "info", "warning", "error"]
+
+#: The name of `serve` itself as a part.
+SELF = "serve"
+
+STYLES: Mapping[str, str] = {"debug": "dim", "info": "bold", "warning": "yellow", "error": "bold red"}
+
+COLOURS = ("cyan", "green", "magenta", "yellow", "blue", "bright_cyan", "bright_green", "bright_magenta")
+
+#: Redis: process id and role, time, a mark for the severity, text.
+REDIS_LINE = re.compile(r"\d+:[A-Za-z] \d+ \w+ \d+ [\d:.]+ ([.*#-]) (.*)")
+REDIS_LEVELS: Mapping[str, Level] = {".": "debug", "-": "debug", "*": "info", "#": "warning"}
+
+#: Tornado (Flower): severity, date, time and place, text.
+TORNADO_LINE = re.compile(r"\[([DIWEC]) \d+ [\d:]+ [^\]]*\] (.*)")
+TORNADO_LEVELS: Mapping[str, Level] = {"D": "debug", "I": "info", "W": "warning", "E": "error", "C": "error"}
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyPage:
+    """Where everything is: a panel, and lines that are never cut, for people; facts for programs."""
+
+    panel: str
+    below: str
+    facts: Mapping[str, object]
+
+
+class PrettyOutput:
+    """For people."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._colours: dict[str, str] = {}
+
+    def say(self, text: str, level: Level = "info") -> None:
+        """Print a sentence of `serve` itself, in the colour of its severity."""
+        style = STYLES[level]
+        self._console.print(Text(f"{'corelane':10}", style=style).append(" │ ", style="dim").append(text, style=style))
+
+    def show(self, part: str, line: str) -> None:
+        """Print a line of a part, behind the part's name."""
+        colour = self._colours.setdefault(part, COLOURS[len(self._colours) % len(COLOURS)])
+        name = Text(f"{part:10}", style=colour)
+        self._console.print(name.append(" │ ", style="dim").append_text(Text.from_ansi(line)))
+
+    def announce(self, page: ReadyPage) -> None:
+        """Print the panel, and the lines below it."""
+        self._console.print(Panel.fit(page.panel, title="Corelane"))
+        self._console.print(page.below, markup=False)
+
+
+class JsonOutput:
+    """For programs; on standard output."""
+
+    def say(self, text: str, level: Level = "info") -> None:
+        """Write a sentence of `serve` itself as an event."""
+        self._write(entry(text, level))
+
+    def show(self, part: str, line: str) -> None:
+        """Write a line of a part as an object with the part's name."""
+        self._write(as_object(part, line))
+
+    def announce(self, page: ReadyPage) -> None:
+        """Write the event ``ready`` with the facts."""
+        self._write({**entry("ready"), **page.facts})
+
+    def _write(self, line: Mapping[str, object]) -> None:
+        sys.stdout.write(f"{as_json(line)}\n")
+        sys.stdout.flush()
+
+
+ServeOutput = PrettyOutput | JsonOutput
+
+
+def as_object(part: str, line: str) -> dict[str, Any]:
+    """Return a part's line as an object with its name."""
+    if line.startswith("{"):
+        try:
+            found = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            pass
+        else:
+            return {**found, "part": part}
+    text = Text.from_ansi(line).plain
+    level: Level = "info"
+    for pattern, levels in ((REDIS_LINE, REDIS_LEVELS), (TORNADO_LINE, TORNADO_LEVELS)):
+        if match := pattern.fullmatch(text):
+            level, text = levels[match[1]], match[2]
+    return entry(text, level, part)
+
+
+def as_json(line: Mapping[str, object]) -> str:
+    """Return the object as the logs of a single part write it."""
+    return json.dumps(line, default=str)
+
+
+def entry(text: str, level: Level = "info", part: str = SELF) -> dict[str, Any]:
+    """Return a line as an object, with the fields of our logs."""
+    timestamp = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+    return {"event": text, "level": level, "part": part, "timestamp": timestamp}
+
+
+def ready_page(settings: Settings, password: str, *, has_flower: bool) -> ReadyPage:
+    """Return the addresses and commands, with rich's markup for people; a password that was set is not repeated."""
+    api, redis = local_url(settings.host, settings.port), without_password(settings.redis_url)
+    key = " --api-key clk_…" if settings.requires_keys else ""
+    first = f'{own_command()} ask "Who wrote it?" --context "Ada wrote it." --url {api}{key}'
+    facts = {"cores": settings.cores, "model": settings.model, "redis": redis, "api": api, "try": first}
+    cores = f"{settings.cores} core{'s' if settings.cores != 1 else ''}"
+    lines = [f"[bold green]ready[/]: {cores}, {escape(settings.model)}", "", f"API      {api}", f"Docs     {api}/docs"]
+    if has_flower:
+        flower = local_url(settings.flower_host, settings.flower_port)
+        user = f"user [bold]{escape(settings.flower_user)}[/], password [bold]{escape(password)}[/]"
+        lines.append(f"Flower   {flower}   {user}")
+        facts |= {"flower": flower, "flower_user": settings.flower_user}
+        if settings.flower_password is None:
+            facts["flower_password"] = password
+    below = f"Try      {first}"
+    signed = "signed with CORELANE_WEBHOOK_SECRET"
+    if settings.webhook_secret is None:
+        signed = "refused: set CORELANE_WEBHOOK_SECRET"
+    elif settings.webhook_secret == kept_secret(settings.data_dir):
+        signed = "signed with the secret made here"
+        show = f"{own_command()} webhooks secret --data {shlex.quote(str(settings.data_dir))}"
+        facts["webhook_secret"] = show
+        below += f"\nSecret   {show}"
+    panel = "\n".join([*lines, f"Redis    {redis}", f"Webhooks {signed}", "", "Stop     Ctrl-C"])
+    return ReadyPage(panel, below, facts)
+
+
+def own_command() -> str:
+    """Return this command as any shell here can call it: by its name only where that finds it."""
+    own = Path(sys.argv[0]).absolute()
+    found = shutil.which("corelane")
+    if found and (Path(found).resolve() == own.resolve() or Path(found).parent == Path(sys.executable).parent):
+        return "corelane"
+    script = Path(sys.executable).parent / "corelane"
+    return str(script) if script.exists() else f"{sys.executable} -m corelane"

@@ -35,7 +35,7 @@ PRUNE_S, PRUNED_AT_ONCE = 30, 1000
 #: Ends of jobs read at a time.
 ENDED_AT_A_TIME = 500
 
-#: The fields of a job's end, in the order of ``take_ended``; numbers, unless they are in ENDED_TEXTS.
+#: The fields of a job's end; ``take_ended`` adds the first two. Numbers, unless they are in ENDED_TEXTS.
 ENDED_FIELDS = (
     *("job_id", "status", "owner", "version"),
     *("total", "succeeded", "failed", "canceled", "expired", "created_ms", "started_ms", "finished_ms", "request_id"),
@@ -103,7 +103,7 @@ class Upkeep:
     def ended(self) -> list[dict[str, str | int]]:
         """Return jobs that became final since any keeper last asked, each once; a deleted job lacks fields."""
         ends = []
-        while replies := self._link.run("take_ended", most=ENDED_AT_A_TIME):
+        while replies := self._link.run("take_ended", most=ENDED_AT_A_TIME, fields=ENDED_FIELDS[2:]):
             ends += [_parse_end(reply) for reply in replies]
             if len(replies) < ENDED_AT_A_TIME:
                 break

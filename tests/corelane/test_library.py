@@ -66,6 +66,13 @@ def test_a_call_after_the_library_was_lost_takes_effect_once(link: Link, raw: re
     assert raw.hexists(keys.ROUNDS, "sweeps")
 
 
+def test_named_text_and_payloads_arrive_as_they_were_given(link: Link) -> None:
+    version, summary = 'é"\\\x00\n\u2028', b"\xff\x00\r\n"
+    link.run("announce", summary, version=version, aliases=["a", b"b"])
+    assert link("HGETALL", keys.MODELS) == [version.encode(), summary]
+    assert link("HMGET", keys.ALIASES, "a", "b") == [version.encode()] * 2
+
+
 def test_library_survives_a_flush_of_the_data(link: Link, raw: redis.Redis) -> None:
     link(*ASK)
     raw.flushall()

@@ -160,7 +160,7 @@ end)
 
 -- report{id, outcome, well, pause_ms, host_pause_ms, ttl, dead_ttl, window_ms, most, failures, circuit_ms}, entry → its state
 -- One attempt is over: `delivered`, `gone` or `failed`. A failed one is due again after `pause_ms`, or dead if that is
--- negative or its `window_ms` is over. `well` says that the host answers as it should; after so many `failures` in a row
+-- negative or its `window_ms` is over. `well` says that the host answers as it should; after `failures` bad ones in a row
 -- it is left alone for `circuit_ms`, longer each time, and then tried with one delivery. A delivery that is delivered
 -- stays so: a late report is only noted.
 local LOG_ENTRIES, DOUBLINGS, REAP_AT_ONCE = 50, 5, 200

@@ -1,6 +1,6 @@
 -- Jobs: submitted, fed, answered, ended once, and forgotten.
 
--- A job reports its progress at most this often, in milliseconds, and keeps about so many of its last events.
+-- A job reports its progress at most this often, in milliseconds, and keeps about this many of its last events.
 local PROGRESS_MS, KEPT_EVENTS = 500, 1000
 
 -- Add an event to a job's events; its id is a time, but greater than those before it even if the clock was set back. The

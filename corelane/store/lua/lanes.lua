@@ -20,7 +20,7 @@ local function ring(core, envelope)
   call('LPUSH', queue, message)
 end
 
--- Ring at most so many cores that hold a version and are not rung yet, the least laden first.
+-- Ring at most `most` cores that hold a version and are not rung yet, the least laden first.
 local function ring_some(version, most, envelope)
   local cores = holders_of(version)
   if #cores == 0 then return end

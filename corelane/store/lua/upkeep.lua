@@ -53,17 +53,15 @@ define('forget', function(ask)
   return forgotten
 end, 'allow-oom')
 
--- take_ended{most} → {per job that became final since the last time: job, status, then the fields of ENDED_FIELDS}
+-- take_ended{most, fields} → {per job that became final since the last time: job, status, then these fields of its hash}
 -- Each end is reported once, to the keeper that asks first, and counted. The first call ever reports the last minute.
 local FIRST_MS = 60000
-local ENDED_FIELDS = { 'owner', 'version', 'total', 'succeeded', 'failed', 'canceled', 'expired', 'created_ms',
-  'started_ms', 'finished_ms', 'request_id' }
 define('take_ended', function(ask)
   local last = call('GET', keys.LAST_END) or now_ms() - FIRST_MS .. '-0'
   local ended, counts = {}, {}
   for _, entry in ipairs(call('XRANGE', keys.ENDS, '(' .. last, '+', 'COUNT', ask.most)) do
     local job, status = entry[2][2], entry[2][4]
-    ended[#ended + 1] = { job, status, unpack(call('HMGET', keys.job(job), unpack(ENDED_FIELDS))) }
+    ended[#ended + 1] = { job, status, unpack(call('HMGET', keys.job(job), unpack(ask.fields))) }
     counts[status] = (counts[status] or 0) + 1
     last = entry[1]
   end

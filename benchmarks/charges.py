@@ -22,13 +22,12 @@ from tokenizers import Tokenizer
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-from benchmarks.tokenise import MODEL, Table, TableModel  # noqa: E402
+from benchmarks.tokenise import MODEL, make_runner  # noqa: E402
 from corelane.domain.costs import CHARS_PER_TOKEN, LEAST_TOKENS, SPECIAL_TOKENS, estimate_tokens  # noqa: E402
 from corelane.domain.dispatch import PUBLIC, Ref  # noqa: E402
 from corelane.domain.jobs import Options  # noqa: E402
-from corelane.engine.runner import Runner  # noqa: E402
 from corelane.store.dispatch import Claim, Stretch  # noqa: E402
-from workers.core.in_flight import Docket  # noqa: E402
+from workers.core.in_flight import InFlight  # noqa: E402
 
 #: Characters of each text; with ``--quick`` the second.
 CHARS, QUICK_CHARS = 200_000, 8_000
@@ -54,15 +53,15 @@ KINDS = (
 
 def measure(name: str, question: str, context: str, stride: int, tokenizer: Tokenizer) -> dict[str, Any]:
     """Run one item as a worker does; what it was charged and what it cost."""
-    runner = Runner(Table(), TableModel(), tokenizer)
+    runner = make_runner(tokenizer)
     estimated = estimate_tokens(question, context, stride)
     ref = Ref("job", PUBLIC, 1, 0, 0, 1, estimated)
     stretch = Stretch(ref, runner.version, [(None, question, context)], Options(doc_stride=stride))
-    docket = Docket({runner.version: runner})
-    docket.open(Claim("lease", ((ref, runner.version),)), [stretch])
-    while not docket.is_empty:
-        docket.step()
-    [outcome] = docket.done["lease"]
+    in_flight = InFlight({runner.version: runner})
+    in_flight.add(Claim("lease", ((ref, runner.version),)), [stretch])
+    while not in_flight.is_empty:
+        in_flight.finish(in_flight.start())
+    [outcome] = in_flight.done["lease"]
     chars = len(question) + len(context)
     extra = len((question + context).encode()) - chars
     before = max(LEAST_TOKENS, SPECIAL_TOKENS + math.ceil(chars / CHARS_PER_TOKEN + extra / 2))

@@ -19,6 +19,7 @@ import torch
 
 from benchmarks.questions import questions_of
 from benchmarks.runs import is_quick
+from compile.model import probes
 from compile.model.loading import SourceModel, load_model, quiet_transformers
 from compile.model.reference import QuestionAnswering, runner_of, tensors, wrap
 from compile.model.source import find_source
@@ -30,10 +31,11 @@ from corelane.domain.jobs import Options
 from corelane.engine.backends.cpu import torchscript_warnings_silenced
 from corelane.engine.backends.packing import settle
 from corelane.engine.backends.protocol import Batch, Logits, open_backend
-from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket, parse_buckets, smallest_fit
-from corelane.engine.decode.spans import find_spans
-from corelane.engine.text.tokenize import Query, Reader, Reading
-from corelane.engine.text.windows import Window
+from corelane.engine.batching import smallest_fit
+from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket, parse_buckets
+from corelane.engine.question_answering.spans import find_spans
+from corelane.engine.question_answering.task import QuestionAnsweringTask, TokenizedQuery
+from corelane.engine.task import Query, Window
 
 HERE = Path(__file__).parent
 DEFAULT_FILE = HERE.parent.parent / "shared" / "data" / "squad-dev-v1.1.json.gz"
@@ -225,7 +227,7 @@ def run_all(run: Run, batches: Sequence[Batch]) -> None:
         run(batch)
 
 
-Row = tuple[int, Reading, Window]
+Row = tuple[int, TokenizedQuery, Window]
 
 
 def mix_tasks(arguments: list[str]) -> tuple[Tasks, dict[str, Any]]:
@@ -288,18 +290,16 @@ def serving(folder: Path) -> Run:
 
 def read_rows(model: SourceModel, questions: Sequence[Question]) -> list[Row]:
     """All windows of up to 384 tokens, the shortest first."""
-    reader = Reader(model.tokenizer, model.spec, 384)
+    task = QuestionAnsweringTask(model.tokenizer, model.spec, 384)
     queries = [Query(question.question, question.context, Options(no_answer=False)) for question in questions]
-    readings = enumerate(reader.read(queries))
-    rows = [(item, read, window) for item, read in readings if isinstance(read, Reading) for window in read.windows]
-    return sorted(rows, key=lambda row: row[2].length)
+    return sorted(probes.read_rows(task, queries), key=lambda row: row[2].length)
 
 
 def fill(model: SourceModel, rows: Sequence[Row], length: int) -> tuple[Sequence[Row], Batch]:
     """A batch of these rows at a length."""
-    reader = Reader(model.tokenizer, model.spec, 384)
+    task = QuestionAnsweringTask(model.tokenizer, model.spec, 384)
     bucket = Bucket(length=length, rows=len(rows))
-    return rows, reader.fill(bucket, [(read, window) for _, read, window in rows], len(rows))
+    return rows, task.fill(bucket, [(read, window) for _, read, window in rows], len(rows))
 
 
 def free_batches(model: SourceModel, rows: list[Row]) -> list[tuple[Sequence[Row], Batch]]:

@@ -112,7 +112,7 @@ def run_engine(index: int, data: Path, model: str, questions: list[Question]) ->
 
     from corelane.engine.backends.protocol import open_backend
     from corelane.engine.runner import Runner, RunnerLimits
-    from corelane.engine.text.tokenize import Query
+    from corelane.engine.task import Query
 
     torch.set_num_threads(1)
     settings = Settings(data_dir=data)

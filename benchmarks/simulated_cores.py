@@ -1,4 +1,4 @@
-"""Simulated cores: the worker's own drain, docket, heartbeat and dispatch, with a runner that sleeps and has no model.
+"""Simulated cores: the worker's own drain, heartbeat, dispatch and runner, with a model that only sleeps.
 
 Many cores to a process, in threads, on a Redis of their own; Celery is left out, as cores linger for ever.
 ``scaling.py`` is built on it.
@@ -12,13 +12,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import numpy as np
 import redis
 
 from corelane.artifacts.manifest import model_name
@@ -29,14 +30,13 @@ from corelane.domain.costs import CHARS_PER_TOKEN
 from corelane.domain.dispatch import Core
 from corelane.domain.ids import new_job_id
 from corelane.domain.jobs import Item, Options
-from corelane.engine.batching.choose import Share, Waiting, next_batch
-from corelane.engine.batching.previews import SoFar
-from corelane.engine.buckets import DEFAULT_BUCKETS, parse_buckets
+from corelane.engine.backends.protocol import Batch, Logits
+from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket, parse_buckets
 from corelane.engine.loader import Loader
-from corelane.engine.null import NULL_RESULT, NullRunner
-from corelane.engine.runner import Answered, Charge, QueryRunner, Work, nothing
-from corelane.engine.text.tokenize import Query
-from corelane.engine.text.windows import Window, cut_windows
+from corelane.engine.null import NO_LOGITS, NullRunner, NullTask
+from corelane.engine.runner import Charge, Runner, ServedModel
+from corelane.engine.task import Query, Window
+from corelane.engine.text.tokenize import cut_windows
 from corelane.settings import Settings
 from corelane.store.fleet import Announcer
 from corelane.store.jobs.store import JobStore, Submission
@@ -106,72 +106,50 @@ def windows_of(true: int) -> list[Window]:
     return list(cut_windows(QUESTION_TOKENS, true, max_length=LADDER[-1].length, specials=SPECIALS, doc_stride=OVERLAP))
 
 
-class PacedRunner:
-    """The scheduling of the real runner, over sleep: next_batch chooses among windows, and a batch takes its cost."""
+@dataclass(frozen=True, slots=True)
+class SimulatedItem:
+    """A query and the windows that it says it has."""
 
-    overlaps = False
+    query: Query
+    windows: Sequence[Window]
+
+
+class SimulatedTask(NullTask):
+    """Items of as many tokens as their question says, with empty answers."""
+
+    def tokenize(self, queries: Sequence[tuple[Hashable, Query]]) -> list[Any]:
+        """Return the items."""
+        return [
+            (key, SimulatedItem(query, windows_of(int(query.question.partition(" ")[0])))) for key, query in queries
+        ]
+
+    def fill(self, bucket: Bucket, rows: Sequence[tuple[Any, Window]], height: int) -> Batch:  # noqa: ARG002
+        """Return a batch of as many rows."""
+        shape = np.broadcast_to(np.int64(0), (len(rows), bucket.length))
+        return Batch(bucket, shape, shape, shape)
+
+
+class PacedRunner(Runner):
+    """The real runner over sleep: a batch takes its cost."""
 
     def __init__(self, version: str, cost: Cost) -> None:
-        self.name, self.version, self.work = version.partition("@")[0], version, Work()
-        self.summary: dict[str, object] = {"name": self.name, "target": "simulated"}
-        self._cost = cost
-        self._shares: dict[str, Share] = {}
-        self._progress: dict[Hashable, Waiting] = {}
-        self._arrivals: dict[int, Hashable] = {}
-        self._count = 0
+        def run(batch: Batch) -> Logits:
+            time.sleep(cost.of(batch.rows, batch.bucket.length))
+            return NO_LOGITS
 
-    def look(self) -> list[SoFar]:
-        """Nothing is looked at here."""
-        return []
+        name = version.partition("@")[0]
+        served = ServedModel(name, version, {"name": name, "target": "simulated"}, LADDER)
+        super().__init__(SimulatedTask(needs_batches=True), served, run)
 
-    def found(self) -> list[Charge]:
+    def charges(self) -> list[Charge]:
         """Charges stay as they were estimated, so that runs compare."""
         return []
-
-    def waiting_tokens(self, most_per_item: int) -> int:
-        """Tokens admitted and not yet run, an item counting for ``most_per_item`` at most."""
-        return sum(min(waiting.tokens, most_per_item) for waiting in self._progress.values())
-
-    def admit(self, queries: Sequence[tuple[Hashable, Query]]) -> None:
-        """Take queries in."""
-        for key, query in queries:
-            self._count += 1
-            windows = windows_of(int(query.question.partition(" ")[0]))
-            self._progress[key] = Waiting.of(self._count, windows, LADDER, query.owner, query.priority, query.job)
-            self._arrivals[self._count] = key
-
-    def step(self, meanwhile: Callable[[], None] = nothing) -> list[Answered]:  # noqa: ARG002  # nothing overlaps
-        """Sleep for one batch; the queries that are answered now."""
-        chosen = next_batch(self._progress.values(), self._shares)
-        if chosen is None:
-            return []
-        bucket, rows = chosen
-        time.sleep(self._cost.of(len(rows), bucket.length))
-        ended = {item.arrival for item, _ in rows if not item.left}
-        keys = [self._arrivals.pop(arrival) for arrival in sorted(ended)]
-        for key in keys:
-            del self._progress[key]
-        self.work.batches += 1
-        self.work.items += len(keys)
-        return [(key, NULL_RESULT) for key in keys]
-
-    def drop(self, keys: Iterable[Hashable]) -> None:
-        """Forget queries."""
-        for key in set(keys) & self._progress.keys():
-            del self._arrivals[self._progress.pop(key).arrival]
-
-    def reset(self) -> None:
-        """Forget all queries."""
-        self._progress, self._arrivals, self._shares = {}, {}, {}
-
-    def close(self) -> None:
-        """Nothing to unload."""
 
 
 class GivenRunners(Loader):
     """Loads what it was given."""
 
-    def __init__(self, runners: Mapping[str, QueryRunner]) -> None:
+    def __init__(self, runners: Mapping[str, Runner]) -> None:
         super().__init__("null", Path())
         self._runners = dict(runners)
 
@@ -179,7 +157,7 @@ class GivenRunners(Loader):
         """The version whose name the settings hold."""
         return next(version for version in self._runners if model_name(version) == name)
 
-    def load(self, version: str, manifest: str = "", *, renew: bool = False) -> QueryRunner:  # noqa: ARG002  # it has none
+    def load(self, version: str, manifest: str = "", *, renew: bool = False) -> Runner:  # noqa: ARG002  # it has none
         """The runner given."""
         return self._runners[version]
 
@@ -187,7 +165,7 @@ class GivenRunners(Loader):
 class SimulatedCore(CoreProcess):
     """A worker's core whose runners are given, not loaded."""
 
-    def __init__(self, settings: Settings, core: Core, bell: str, runners: Mapping[str, QueryRunner]) -> None:
+    def __init__(self, settings: Settings, core: Core, bell: str, runners: Mapping[str, Runner]) -> None:
         first, *others = runners
         settings = settings.model_copy(update={"model": first, "models": tuple(others)})
         super().__init__(settings, core, bell, loader=GivenRunners(runners))
@@ -199,11 +177,11 @@ class SimulatedCore(CoreProcess):
             self.take_up(lambda _: False)
             time.sleep(0.01)
 
-    def reading(self) -> "Reading":
+    def reading(self) -> "CoreReading":
         """What it has done until now."""
         since = self.vitals.running_since
         busy_s = self.vitals.busy_s + (time.monotonic() - since if since is not None else 0.0)
-        return Reading(
+        return CoreReading(
             busy_s,
             sum(runner.work.batches for runner in self.runners.values()),
             sum(runner.work.items for runner in self.runners.values()),
@@ -211,7 +189,7 @@ class SimulatedCore(CoreProcess):
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class CoreReading:
     """Time in batches so far, batches and items."""
 
     busy_s: float
@@ -235,7 +213,7 @@ class Plan:
             max_outstanding_tokens=10**9, max_owner_tokens=10**9,
         )  # fmt: skip
 
-    def runners(self, core: int) -> dict[str, QueryRunner]:
+    def runners(self, core: int) -> dict[str, Runner]:
         """What a core holds."""
         if self.cost is None:
             return {NullRunner.version: NullRunner()}
@@ -266,9 +244,9 @@ class Squad:
         for pipe in self._pipes:
             pipe.send("go")
 
-    def readings(self) -> dict[int, Reading]:
+    def readings(self) -> dict[int, CoreReading]:
         """What each core has done."""
-        found: dict[int, Reading] = {}
+        found: dict[int, CoreReading] = {}
         for pipe in self._pipes:
             pipe.send("read")
             found |= pipe.recv()

@@ -32,14 +32,14 @@ sys.path.insert(0, str(HERE.parent))
 
 from benchmarks.questions import DEFAULT_FILE, questions_of  # noqa: E402
 from benchmarks.runs import QUICK, is_quick, keep  # noqa: E402
-from corelane.artifacts.manifest import Artifact, BucketFile, Manifest, TokenizerSpec  # noqa: E402
+from corelane.artifacts.manifest import TokenizerSpec  # noqa: E402
 from corelane.domain.jobs import Options  # noqa: E402
-from corelane.engine.backends.protocol import Batch, Logits, Model  # noqa: E402
-from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket, parse_buckets, smallest_fit  # noqa: E402
-from corelane.engine.decode.answers import compose_result, search_rows  # noqa: E402
-from corelane.engine.runner import Runner, RunnerLimits  # noqa: E402
-from corelane.engine.text.tokenize import Query, Reader, Reading  # noqa: E402
-from corelane.engine.text.windows import Window  # noqa: E402
+from corelane.engine.backends.protocol import Batch, Logits  # noqa: E402
+from corelane.engine.batching import smallest_fit  # noqa: E402
+from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket, parse_buckets  # noqa: E402
+from corelane.engine.question_answering.task import QuestionAnsweringTask, TokenizedQuery  # noqa: E402
+from corelane.engine.runner import Runner, ServedModel  # noqa: E402
+from corelane.engine.task import Query, Window  # noqa: E402
 
 MODEL = HERE.parent / "models" / "qa-minilm"
 LEARN = DEFAULT_FILE.parent / "squad-train-v2.json.gz"
@@ -63,59 +63,26 @@ SPEC = TokenizerSpec(cls_id=101, sep_id=102, pad_id=0, sep_count=1, uses_token_t
 
 
 class Table:
-    """A backend whose logits lie ready: of a likely span here and there, the same for every batch of a shape."""
-
-    overlaps = False
+    """Logits that lie ready: of a likely span here and there, the same for every batch of a shape."""
 
     def __init__(self) -> None:
         noise = np.random.default_rng(5).normal(scale=3.0, size=(2, 64, LENGTH))
         self._start, self._end = noise.astype(np.float32)
 
-    def load(self, artifact: Artifact) -> Model:
-        """Nothing to load."""
-        raise NotImplementedError
-
-    def run(self, model: Model, batch: Batch) -> Logits:  # noqa: ARG002  # every model is the same table
-        """A corner of the table."""
+    def run(self, batch: Batch) -> Logits:
+        """Return a corner of the table."""
         return Logits(self._start[: batch.rows, : batch.bucket.length], self._end[: batch.rows, : batch.bucket.length])
 
-    def settle(self) -> None:
-        """Nothing to settle."""
 
-    def unload(self, model: Model) -> None:
-        """Nothing to unload."""
-
-    def held_bytes(self) -> int:
-        """Nothing is held."""
-        return 0
-
-    def health(self) -> None:
-        """Always well."""
+def make_task(tokenizer: Tokenizer, cache_tokens: int = 0) -> QuestionAnsweringTask:
+    """Return the built-in model's task."""
+    return QuestionAnsweringTask(tokenizer, SPEC, LENGTH, cache_tokens=cache_tokens)
 
 
-class TableModel:
-    """The built-in model's manifest, as far as a runner reads it."""
-
-    def __init__(self) -> None:
-        nothing = {"file": "none", "bytes": 0, "compile_s": 0, "batch_ms": 0, "max_logit_error": 0}
-        buckets = [BucketFile(rows=bucket.rows, length=bucket.length, **nothing) for bucket in LADDER]
-        manifest = Manifest(
-            name="table",
-            version="0",
-            source="table",
-            source_digest="",
-            target="cpu",
-            dtype="fp32",
-            compiler="none",
-            tools={},
-            created_at="1970-01-01T00:00:00Z",
-            max_length=LENGTH,
-            flexible_rows=True,
-            tokenizer=SPEC,
-            buckets=buckets,
-            files={},
-        )
-        self.artifact = Artifact(path=HERE, manifest=manifest)
+def make_runner(tokenizer: Tokenizer, cache_tokens: int = 0) -> Runner:
+    """Return a runner of the table in place of a model."""
+    served = ServedModel("table", "table@0", {}, LADDER, flexible_rows=True)
+    return Runner(make_task(tokenizer, cache_tokens), served, Table().run)
 
 
 class Stopwatch:
@@ -152,12 +119,12 @@ def pieces_of(queries: Sequence[Query]) -> Iterator[Sequence[Query]]:
     return (queries[at : at + TOGETHER] for at in range(0, len(queries), TOGETHER))
 
 
-def by_bucket(readings: Sequence[Reading]) -> list[tuple[Bucket, list[tuple[Reading, Window]]]]:
-    """Batches of the windows of some readings, each in the shortest bucket that fits."""
-    rows: dict[Bucket, list[tuple[Reading, Window]]] = {}
-    for reading in readings:
-        for window in reading.windows:
-            rows.setdefault(smallest_fit(window.length, LADDER), []).append((reading, window))
+def by_bucket(items: Sequence[TokenizedQuery]) -> list[tuple[Bucket, list[tuple[TokenizedQuery, Window]]]]:
+    """Batches of the windows of some items, each in the shortest bucket that fits."""
+    rows: dict[Bucket, list[tuple[TokenizedQuery, Window]]] = {}
+    for item in items:
+        for window in item.windows:
+            rows.setdefault(smallest_fit(window.length, LADDER), []).append((item, window))
     return [
         (bucket, found[at : at + bucket.rows])
         for bucket, found in rows.items()
@@ -165,30 +132,25 @@ def by_bucket(readings: Sequence[Reading]) -> list[tuple[Bucket, list[tuple[Read
     ]
 
 
-def run_stages(reader: Reader, queries: Sequence[Query], watch: Stopwatch) -> None:
+def run_stages(task: QuestionAnsweringTask, queries: Sequence[Query], watch: Stopwatch) -> None:
     """The parts of the engine one after the other, without its batching."""
-    table, model = Table(), TableModel()
+    table = Table()
     for part in pieces_of(queries):
         with watch.part("read"):
-            read = reader.read(part)
-        readings = [reading for reading in read if isinstance(reading, Reading)]
+            read = task.tokenize_all(part)
+        items = [item for item in read if isinstance(item, TokenizedQuery)]
         found: dict[int, list[Any]] = {}
-        for bucket, rows in by_bucket(readings):
+        for bucket, rows in by_bucket(items):
             with watch.part("fill"):
-                batch = reader.fill(bucket, rows, len(rows))
-            logits = table.run(model, batch)
+                batch = task.fill(bucket, rows, len(rows))
+            logits = table.run(batch)
             with watch.part("search"):
-                spans = search_rows(
-                    logits,
-                    [window for _, window in rows],
-                    [reading.context_at for reading, _ in rows],
-                    [reading.query.options for reading, _ in rows],
-                )
-            for (reading, _), span in zip(rows, spans, strict=True):
-                found.setdefault(id(reading), []).append(span)
+                spans = task.decode(logits, rows)
+            for (item, _), span in zip(rows, spans, strict=True):
+                found.setdefault(id(item), []).append(span)
         with watch.part("compose"):
-            for reading in readings:
-                compose_result(reading.query, reading.context, found[id(reading)], 0.0)
+            for item in items:
+                task.compose(item, found[id(item)])
 
 
 def run_engine(runner: Runner, queries: Sequence[Query], watch: Stopwatch, name: str) -> list[dict[str, Any]]:
@@ -221,11 +183,10 @@ def measure_round(
 ) -> tuple[dict[str, float], list[dict[str, Any]]]:
     """One turn of each, in seconds a name, and the answers."""
     watch = Stopwatch()
-    limits = RunnerLimits(context_cache_tokens=CACHE_TOKENS)
-    first, later = (Runner(Table(), TableModel(), tokenizer, limits) for _ in range(2))
-    staged = Reader(tokenizer, SPEC, LENGTH, CACHE_TOKENS)
+    first, later = (make_runner(tokenizer, CACHE_TOKENS) for _ in range(2))
+    staged = make_task(tokenizer, CACHE_TOKENS)
     run_engine(later, learned, Stopwatch(), "learning")
-    staged.read(learned)
+    staged.tokenize_all(learned)
     gc.collect()
     gc.disable()
     run_usual(usual, queries, watch)

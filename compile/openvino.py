@@ -26,7 +26,8 @@ from corelane.engine.backends.cpu import torchscript_warnings_silenced
 from corelane.engine.backends.openvino import forward_of, options_for, require_openvino, weights_of
 from corelane.engine.backends.protocol import Batch, Logits
 from corelane.engine.buckets import Bucket
-from corelane.engine.text.tokenize import Query, Reader
+from corelane.engine.question_answering.task import QuestionAnsweringTask
+from corelane.engine.task import Query
 from corelane.errors import CompileFailed
 
 GRAPH_COMPILER = "openvino.convert_model"
@@ -103,12 +104,12 @@ def make_graph(
 
 def calibrate(model: SourceModel, run_eager: Run, queries: Sequence[Query], longest: int) -> CalibrationBatches:
     """Return windows of the questions, each a batch of its own; raises CompileFailed if no question fits."""
-    reader = Reader(model.tokenizer, model.spec, longest)
-    rows = read_rows(reader, queries[:: max(1, len(queries) // WINDOWS)])
+    task = QuestionAnsweringTask(model.tokenizer, model.spec, longest)
+    rows = read_rows(task, queries[:: max(1, len(queries) // WINDOWS)])
     if not rows:
         raise CompileFailed(f"no question to calibrate by fits into {longest} tokens")
     rows = rows[:: max(1, len(rows) // WINDOWS)][:WINDOWS]
-    batches = [reader.fill(Bucket(length=window.length, rows=1), [(read, window)], 1) for _, read, window in rows]
+    batches = [task.fill(Bucket(length=window.length, rows=1), [(read, window)], 1) for _, read, window in rows]
     return CalibrationBatches(batches, [run_eager(batch) for batch in batches])
 
 

@@ -12,8 +12,10 @@ from compile.model.loading import SourceModel
 from compile.model.probes import Answer, Probe, Row, fill_batches, find_answers, read_rows, run_unpadded
 from compile.model.reference import Run
 from compile.model.samples import sample_queries
-from corelane.engine.buckets import Bucket, smallest_fit
-from corelane.engine.text.tokenize import Query, Reader
+from corelane.engine.batching import smallest_fit
+from corelane.engine.buckets import Bucket
+from corelane.engine.question_answering.task import QuestionAnsweringTask
+from corelane.engine.task import Query
 from corelane.errors import CompileFailed
 
 
@@ -49,13 +51,13 @@ class Evaluation:
 
 def prepare(model: SourceModel, ladder: Sequence[Bucket], run_eager: Run, eval_set: EvalSet | None) -> Evaluation:
     """Cut the questions for a ladder and have the eager model answer them; CompileFailed if no question fits."""
-    reader = Reader(model.tokenizer, model.spec, ladder[-1].length)
+    task = QuestionAnsweringTask(model.tokenizer, model.spec, ladder[-1].length)
     by_bucket: dict[Bucket, list[Row]] = {}
-    for row in read_rows(reader, sample_queries() if eval_set is None else eval_set.queries):
+    for row in read_rows(task, sample_queries() if eval_set is None else eval_set.queries):
         by_bucket.setdefault(smallest_fit(row[2].length, ladder), []).append(row)
     if not by_bucket:
         raise CompileFailed(f"no question of {eval_set.label if eval_set else 'the samples'} fits the longest bucket")
-    filled = [fill_batches(reader, bucket, rows) for bucket, rows in by_bucket.items()]
+    filled = [fill_batches(task, bucket, rows) for bucket, rows in by_bucket.items()]
     parts = [part for some, _ in filled for part in some]
     batches = [batch for _, some in filled for batch in some]
     probe = Probe(parts, batches, [run_unpadded(run_eager, batch) for batch in batches])

@@ -13,16 +13,16 @@ from compile.model.samples import sample_queries
 from corelane.artifacts.manifest import TokenizerSpec
 from corelane.engine.backends.protocol import Batch, Logits
 from corelane.engine.buckets import Bucket
-from corelane.engine.decode.spans import find_spans
-from corelane.engine.text.tokenize import Query, Reader, Reading
-from corelane.engine.text.windows import Window
+from corelane.engine.question_answering.spans import find_spans
+from corelane.engine.question_answering.task import QuestionAnsweringTask, TokenizedQuery
+from corelane.engine.task import Query, Window
 from corelane.errors import CompileFailed, ModelRefused
 
 #: First and last context token of an answer, counted within its item.
 Answer = tuple[int, int]
 
 #: A row of a batch: the number of its query, the query as it was read, and the window of it in this row.
-Row = tuple[int, Reading, Window]
+Row = tuple[int, TokenizedQuery, Window]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,23 +45,29 @@ def make_probe(model: SourceModel, bucket: Bucket, run_eager: Run) -> Probe:
 
 def fill_probe(tokenizer: Tokenizer, spec: TokenizerSpec, bucket: Bucket) -> tuple[list[list[Row]], list[Batch]]:
     """Return the samples as rows and batches of a bucket; raises CompileFailed if no question fits."""
-    reader = Reader(tokenizer, spec, bucket.length)
-    rows = read_rows(reader, sample_queries())
+    task = QuestionAnsweringTask(tokenizer, spec, bucket.length)
+    rows = read_rows(task, sample_queries())
     if not rows:
         raise CompileFailed(f"bucket {bucket} is too short for even a short question; take a longer one")
-    return fill_batches(reader, bucket, sorted(rows, key=lambda row: row[2].length))
+    return fill_batches(task, bucket, sorted(rows, key=lambda row: row[2].length))
 
 
-def read_rows(reader: Reader, queries: Sequence[Query]) -> list[Row]:
+def read_rows(task: QuestionAnsweringTask, queries: Sequence[Query]) -> list[Row]:
     """Return every window of the queries that fit."""
-    readings = enumerate(reader.read(queries))
-    return [(item, read, window) for item, read in readings if isinstance(read, Reading) for window in read.windows]
+    return [
+        (number, item, window)
+        for number, item in enumerate(task.tokenize_all(queries))
+        if isinstance(item, TokenizedQuery)
+        for window in item.windows
+    ]
 
 
-def fill_batches(reader: Reader, bucket: Bucket, rows: Sequence[Row]) -> tuple[list[list[Row]], list[Batch]]:
+def fill_batches(
+    task: QuestionAnsweringTask, bucket: Bucket, rows: Sequence[Row]
+) -> tuple[list[list[Row]], list[Batch]]:
     """Return the rows of each batch of a bucket, and the batches."""
     parts = [list(rows[at : at + bucket.rows]) for at in range(0, len(rows), bucket.rows)]
-    return parts, [reader.fill(bucket, [(read, window) for _, read, window in part], bucket.rows) for part in parts]
+    return parts, [task.fill(bucket, [(read, window) for _, read, window in part], bucket.rows) for part in parts]
 
 
 def check_runs(model: SourceModel, run_eager: Run, bucket: Bucket) -> None:

@@ -5,7 +5,7 @@ buckets get full rows.
 """
 
 from corelane.domain.jobs import Options
-from corelane.engine.text.tokenize import Query
+from corelane.engine.task import Query
 
 #: Overlap of the windows, in tokens: it holds every answer below, and makes few windows in short buckets.
 DOC_STRIDE = 16

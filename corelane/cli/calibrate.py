@@ -149,7 +149,7 @@ def observe(artifact: "Artifact", questions: Sequence[Question]) -> list[Seen]:
     from corelane.engine.backends.protocol import open_backend
     from corelane.engine.calibrating.evidence import WitnessRunner
     from corelane.engine.calibrating.fitting import Observation
-    from corelane.engine.text.tokenize import Query
+    from corelane.engine.task import Query
 
     seen: list[Seen] = []
     bar = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

@@ -215,7 +215,7 @@ def is_compiled(settings: Settings, name: str, target: str) -> bool:
 def read_eval_set(path: Path) -> "EvalSet":
     """Return the questions of a SQuAD-format file that have an answer; raises InvalidInput if none has."""
     from compile.model.evaluation import EvalSet
-    from corelane.engine.text.tokenize import Query
+    from corelane.engine.task import Query
 
     asked = [question for question in read_questions(read_document(path)).questions if question.references]
     if not asked:

@@ -1,7 +1,6 @@
 """Buckets: the fixed shapes, rows × length, that an artifact is compiled for. Pure."""
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from corelane.errors import CompileFailed
@@ -50,11 +49,3 @@ def fitting_buckets(most: int | None) -> tuple[Bucket, ...]:
     ladder = parse_buckets(DEFAULT_BUCKETS)
     fitting = tuple(bucket for bucket in ladder if most is None or bucket.length <= most)
     return fitting or (Bucket(length=most or MIN_LENGTH, rows=ladder[0].rows),)
-
-
-def smallest_fit(length: int, ladder: Sequence[Bucket]) -> Bucket:
-    """The shortest bucket that holds ``length`` tokens; ValueError if none does. The ladder grows in length."""
-    for bucket in ladder:
-        if bucket.length >= length:
-            return bucket
-    raise ValueError(f"{length} tokens fit no bucket; the longest has {ladder[-1].length}")

@@ -17,7 +17,7 @@ from corelane.artifacts.remote import RemoteRoot
 from corelane.engine.backends.protocol import Backend, open_backend
 from corelane.engine.memory import resident_bytes
 from corelane.engine.null import NullRunner
-from corelane.engine.runner import UNLIMITED, QueryRunner, Runner, RunnerLimits
+from corelane.engine.runner import UNLIMITED, Runner, RunnerLimits
 from corelane.errors import ArtifactRefused, CorelaneError
 from corelane.log import get_logger
 
@@ -60,12 +60,12 @@ class Loader:
     def describe(self, version: str) -> dict[str, Any]:
         """What the API shows of a version, without loading it; raises ArtifactRefused."""
         if self.target == "null":
-            return NullRunner(version).summary
+            return dict(NullRunner(version).summary)
         artifact = self._find(version)
         calibration = read_calibration(artifact.path, artifact.manifest.version)
         return artifact.summary(calibrated=calibration is not None)
 
-    def load(self, version: str, manifest: str = "", *, renew: bool = False) -> QueryRunner:
+    def load(self, version: str, manifest: str = "", *, renew: bool = False) -> Runner:
         """A runner, healthy and warm in every bucket; raises ArtifactRefused or LoadFailed, SetupError if there is no
         such backend here, RuntimeLost or CoreLost if it can do no more.
 
@@ -88,7 +88,7 @@ class Loader:
             gc.freeze()
         runner = Runner.open(self._backend, artifact, self.limits)
         try:
-            runner.health()
+            self._backend.health()
             runner.warm_up()
         except BaseException:
             with suppress(CorelaneError):

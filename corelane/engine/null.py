@@ -1,20 +1,25 @@
 """The null engine: every query gets the same empty answer, at no cost.
 
 For measuring and testing everything around the engine (``CORELANE_TARGET=null``): the queue plane's own speed, and
-chaos runs that are not bound by a model.
+chaos runs that are not bound by a model. It is a task like any other, for the same runner.
 """
 
 import time
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from corelane.domain.jobs import JobStatus
-from corelane.engine.batching.previews import SoFar
-from corelane.engine.runner import Answered, Charge, Work, nothing
-from corelane.engine.text.tokenize import Query
+import numpy as np
 
-#: What every item is answered with; shared, never changed.
-NULL_RESULT: dict[str, Any] = {
+from corelane.domain.costs import estimate_tokens
+from corelane.domain.jobs import JobStatus
+from corelane.engine.backends.protocol import Batch, Logits
+from corelane.engine.buckets import Bucket
+from corelane.engine.runner import Runner, ServedModel
+from corelane.engine.task import Query, Ready, Result, Window, Work
+
+#: The result of every item; shared, never changed.
+NULL_RESULT: Result = {
     "status": str(JobStatus.SUCCEEDED),
     "answer": None,
     "answers": [],
@@ -23,77 +28,87 @@ NULL_RESULT: dict[str, Any] = {
     "error": None,
 }
 
+#: What the API shows of any version, but for its name.
+SUMMARY: dict[str, object] = {
+    "target": "null",
+    "dtype": "none",
+    "buckets": [],
+    "bytes": 0,
+    "max_length": 0,
+    "no_answer_threshold": 0.0,
+    "calibrated": False,
+    "verified": True,
+    "created_at": "1970-01-01T00:00:00Z",
+}
 
-class NullRunner:
+#: Holds all items that wait, however long they are.
+EVERYTHING = Bucket(length=1 << 62, rows=1 << 30)
+
+NO_LOGITS = Logits(*np.zeros((2, 0, 0), dtype=np.float32))
+
+
+@dataclass(frozen=True, slots=True)
+class NullItem:
+    """A query as one window of the length that it was estimated at."""
+
+    query: Query
+    windows: Sequence[Window]
+
+
+class NullTask:
+    """Answers at once, or with the next batch where batches take time."""
+
+    def __init__(self, *, needs_batches: bool) -> None:
+        self.work = Work()
+        self._needs_batches = needs_batches
+
+    def tokenize(self, queries: Sequence[tuple[Hashable, Query]]) -> list[Ready[NullItem]]:
+        """Return the answer, or an item that waits for a batch."""
+        if not self._needs_batches:
+            return [(key, NULL_RESULT) for key, _ in queries]
+        lengths = [estimate_tokens(query.question, query.context, query.options.doc_stride) for _, query in queries]
+        return [
+            (key, NullItem(query, [Window(0, length, length)]))
+            for (key, query), length in zip(queries, lengths, strict=True)
+        ]
+
+    def read_on(self) -> list[Ready[NullItem]]:
+        """Return nothing: no context is long here."""
+        return []
+
+    def unread_tokens(self, most_per_item: int) -> int:  # noqa: ARG002  # the signature is the protocol's
+        """Return 0: no context is long here."""
+        return 0
+
+    def forget(self, keys: Collection[Hashable] | None = None) -> None:
+        """Do nothing: no context is long here."""
+
+    def fill(self, bucket: Bucket, rows: Sequence[tuple[NullItem, Window]], height: int) -> Batch:  # noqa: ARG002
+        """Return a batch without padding, at the cost of its shape alone."""
+        used = np.broadcast_to(np.int64(0), (1, sum(window.length for _, window in rows)))
+        return Batch(bucket, used, used, used)
+
+    def decode(self, logits: Logits, rows: Sequence[tuple[NullItem, Window]]) -> list[None]:  # noqa: ARG002
+        """Return nothing for each row."""
+        return [None] * len(rows)
+
+    def compose(self, item: NullItem, decoded: Sequence[Any]) -> Result:  # noqa: ARG002
+        """Return the empty answer."""
+        return NULL_RESULT
+
+
+class NullRunner(Runner):
     """A runner without a model. It answers for any version: there is nothing to load."""
 
     version = "null@0"
 
     def __init__(self, version: str = version, batch_s: float = 0.0) -> None:
-        """``batch_s`` is the time each step takes, as on a device: the CPU is free meanwhile."""
-        self.version = version
-        self.name = version.partition("@")[0]
-        self._batch_s = batch_s
-        self.overlaps = batch_s > 0
-        self.work = Work()
-        self._admitted: list[Hashable] = []
-        self._running: set[Hashable] = set()
+        """``batch_s`` is the time of a batch, as on a device: the CPU is free meanwhile."""
 
-    @property
-    def summary(self) -> dict[str, object]:
-        """What the API shows of it."""
-        return {
-            "name": self.name,
-            "target": "null",
-            "dtype": "none",
-            "buckets": [],
-            "bytes": 0,
-            "max_length": 0,
-            "no_answer_threshold": 0.0,
-            "calibrated": False,
-            "verified": True,
-            "created_at": "1970-01-01T00:00:00Z",
-        }
+        def run(_: Batch) -> Logits:
+            time.sleep(batch_s)
+            return NO_LOGITS
 
-    def waiting_tokens(self, most_per_item: int) -> int:  # noqa: ARG002  # nothing waits: the next step answers all
-        """Nothing waits here."""
-        return 0
-
-    def admit(self, queries: Sequence[tuple[Hashable, Query]]) -> None:
-        """Take queries in."""
-        self._admitted += [key for key, _ in queries]
-
-    def found(self) -> list[Charge]:
-        """Nothing is read here: what was estimated stands."""
-        return []
-
-    def step(self, meanwhile: Callable[[], None] = nothing) -> list[Answered]:
-        """All that was admitted before, with one empty result each."""
-        running, self._admitted = self._admitted, []
-        if self._batch_s:
-            until = time.monotonic() + self._batch_s
-            self._running = set(running)
-            meanwhile()
-            running = [key for key in running if key in self._running]
-            time.sleep(max(0.0, until - time.monotonic()))
-        answered: list[Answered] = [(key, NULL_RESULT) for key in running]
-        self.work.items += len(answered)
-        self.work.batches += 1
-        return answered
-
-    def look(self) -> list[SoFar]:
-        """Nothing takes long here."""
-        return []
-
-    def drop(self, keys: Iterable[Hashable]) -> None:
-        """Forget queries."""
-        dropped = set(keys)
-        self._admitted = [key for key in self._admitted if key not in dropped]
-        self._running -= dropped
-
-    def reset(self) -> None:
-        """Forget all queries."""
-        self._admitted = []
-
-    def close(self) -> None:
-        """Nothing to unload."""
+        name = version.partition("@")[0]
+        served = ServedModel(name, version, SUMMARY | {"name": name}, (EVERYTHING,))
+        super().__init__(NullTask(needs_batches=batch_s > 0), served, run, overlaps=batch_s > 0)

@@ -1,67 +1,52 @@
-"""One artifact on one core: loaded, warmed up, fed with queries, asked for health.
+"""One model on one core: loaded, warmed up, fed with queries.
 
-Queries are admitted under a key and answered window by window, one batch at a step: windows of all items in progress
-share batches, and long contexts are tokenised between them. Every query gets its result whatever happens to its
-neighbours: a batch that fails is run again row by row, so that only the item at fault fails. RuntimeLost and CoreLost
-alone are passed on: then the process, or the core, has to go. On a device that leaves the CPU free a step has something
-else done while the batch runs, on a thread of its own.
+Queries are admitted under a key and answered window by window, one batch at a time: windows of all items in progress
+share batches, and long contexts are tokenized between them. ``start`` begins a batch, ``finish`` waits for it and
+returns the queries that it answers. On a device that leaves the CPU free the batch runs in between, and queries may be
+admitted and dropped meanwhile. How an item becomes rows, and logits a result, is known to the task (``task``).
+
+Every query gets its result whatever happens to its neighbours: a batch that fails is run again row by row, so that only
+the item at fault fails. RuntimeLost and CoreLost alone are passed on: then the process, or the core, has to go.
 """
 
 import math
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self
+from functools import partial
+from typing import Any, Self
 
 import numpy as np
-from tokenizers import Tokenizer
 
-from corelane.artifacts.calibration import Calibration, read_calibration
+from corelane.artifacts.calibration import read_calibration
 from corelane.artifacts.manifest import Artifact
 from corelane.domain.costs import LEAST_TOKENS
-from corelane.engine.backends.protocol import Backend, Batch, Logits, Model, check_finite
-from corelane.engine.batching.choose import Share, Waiting, next_batch
-from corelane.engine.batching.pace import Pace
-from corelane.engine.batching.previews import LongReads, SoFar
+from corelane.engine.backends.protocol import Backend, Batch, Logits
+from corelane.engine.batching import Pace, Share, WaitingItem, next_batch
 from corelane.engine.buckets import Bucket
-from corelane.engine.decode.answers import ReadWindow, compose_failure, compose_result, search_rows
-from corelane.engine.text.cache import Context
-from corelane.engine.text.chunks import Unread
-from corelane.engine.text.tokenize import Query, Reader, Reading
+from corelane.engine.previews import LONG_WINDOWS, Preview, PreviewTimes
+from corelane.engine.question_answering.task import QuestionAnsweringTask
+from corelane.engine.task import Query, Ready, Result, Task, Tokenized, Window, failure
 from corelane.engine.text.tokenizer import open_tokenizer
-from corelane.engine.text.windows import Window
-from corelane.errors import CorelaneError, NotCalibrated, RunFailed
+from corelane.errors import RunFailed
 
 #: TorchScript profiles a graph for two passes and runs at full speed from the third.
 WARM_UP_PASSES = 3
 
-#: A job with no more than this waiting (three questions) is answered by itself, where short batches are quick.
+#: A job with no more tokens than this waiting (three questions) is answered by itself, where short batches are quick.
 LITTLE_TOKENS = 512
 
-#: A query's key and its result in stored form, less index and id.
-Answered = tuple[Any, dict[str, Any]]
+#: A query's key and its result.
+Answered = tuple[Any, Result]
 
-#: The key of a query that was read, and the tokens of its windows.
+#: The key of a query that was tokenized, and the tokens of its windows.
 Charge = tuple[Any, int]
-
-
-@dataclass(slots=True)
-class Work:
-    """What a runner has done so far; only ever grows."""
-
-    items: int = 0
-    batches: int = 0
-    windows: int = 0
-    tokens: int = 0
-    padding: int = 0
-    contexts_hit: int = 0
-    contexts_read: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class RunnerLimits:
-    """What a runner keeps to: the time of one batch, tokens of contexts kept for later queries, windows of a query."""
+    """Limits of a runner: the time of one batch, tokens of contexts kept for later queries, windows of a query."""
 
     latency_target_s: float = math.inf
     context_cache_tokens: int = 0
@@ -71,118 +56,93 @@ class RunnerLimits:
 UNLIMITED = RunnerLimits()
 
 
-def nothing() -> None:
-    """What is done while a batch runs, by default."""
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """What a runner knows of its model: ``summary`` is for the API, the ladder's buckets grow in length.
 
+    Where rows are flexible a batch may have fewer than its bucket.
+    """
 
-class QueryRunner(Protocol):
-    """What a worker needs of an engine. Not thread-safe."""
+    name: str
+    version: str
+    summary: Mapping[str, object]
+    ladder: Sequence[Bucket]
+    flexible_rows: bool = False
 
-    @property
-    def version(self) -> str:
-        """The model version it answers with."""
-        ...
-
-    @property
-    def name(self) -> str:
-        """The model's name."""
-        ...
-
-    @property
-    def summary(self) -> dict[str, object]:
-        """What the API shows of the version."""
-        ...
-
-    @property
-    def work(self) -> Work:
-        """What it has done."""
-        ...
-
-    def waiting_tokens(self, most_per_item: int) -> int:
-        """Tokens admitted and not yet run, an item counting for ``most_per_item`` at most."""
-        ...
-
-    def admit(self, queries: Sequence[tuple[Hashable, Query]]) -> None:
-        """Take queries in, each under a key of its own."""
-        ...
-
-    def found(self) -> list[Charge]:
-        """Return what was read since the last call."""
-        ...
-
-    @property
-    def overlaps(self) -> bool:
-        """Whether a step has something else done while its batch runs."""
-        ...
-
-    def step(self, meanwhile: Callable[[], None] = nothing) -> list[Answered]:
-        """Run one batch; the queries that are answered now. Nothing left to do is no error.
-
-        ``meanwhile`` is called once where the runner overlaps, while the batch runs if there is one; it may admit and
-        drop queries, and must not raise, or what the batch found is lost.
-        """
-        ...
-
-    def look(self) -> list[SoFar]:
-        """What was found so far of queries that take long, each about once a second."""
-        ...
-
-    def drop(self, keys: Iterable[Hashable]) -> None:
-        """Forget queries; keys that are not in progress are no error."""
-        ...
-
-    def reset(self) -> None:
-        """Forget all queries, as after an error that left some behind."""
-        ...
-
-    def close(self) -> None:
-        """Unload the model."""
-        ...
+    @classmethod
+    def of(cls, artifact: Artifact, *, calibrated: bool) -> Self:
+        """Describe an artifact."""
+        manifest = artifact.manifest
+        ladder = sorted(Bucket(length=bucket.length, rows=bucket.rows) for bucket in manifest.buckets)
+        summary = artifact.summary(calibrated=calibrated)
+        return cls(manifest.name, manifest.version_id, summary, ladder, manifest.flexible_rows)
 
 
 @dataclass(slots=True)
-class Progress:
-    """One query on its way: its windows that wait, what was found in the others, and why it failed if it did."""
+class ItemInProgress:
+    """One query on its way: its windows that wait, what was decoded of the others, and why it failed if it did."""
 
-    reading: Reading
-    waiting: Waiting
-    found: list[ReadWindow] = field(default_factory=list)
-    error: CorelaneError | None = None
+    item: Tokenized
+    waiting: WaitingItem
+    decoded: list[Any] = field(default_factory=list)
+    error: RunFailed | None = None
+
+
+#: A row of a batch: the key of its query, the query in tokens, and the window.
+BatchRow = tuple[Hashable, Tokenized, Window]
+
+
+@dataclass(slots=True)
+class RunningBatch:
+    """A batch that was started; without rows where nothing waited."""
+
+    runner: "Runner"
+    rows: Sequence[BatchRow] = ()
+    batch: Batch | None = None
+    logits: "Future[Logits] | None" = None
+    began: float = 0.0
+
+    def finish(self) -> list[Answered]:
+        """Wait for the batch, or run it here, and return the queries that are answered now."""
+        return self.runner._finish(self)
 
 
 class Runner:
     """Answers queries with one loaded model. Not thread-safe."""
 
+    #: The task of the models that ``open`` loads.
+    task_type: type[QuestionAnsweringTask] = QuestionAnsweringTask
+
     def __init__(
         self,
-        backend: Backend,
-        model: Model,
-        tokenizer: Tokenizer,
+        task: Task[Any],
+        served: ServedModel,
+        run: Callable[[Batch], Logits],
+        *,
+        overlaps: bool = False,
         limits: RunnerLimits = UNLIMITED,
-        calibration: Calibration | None = None,
+        unload: Callable[[], None] | None = None,
     ) -> None:
-        manifest = model.artifact.manifest
-        self.name = manifest.name
-        self.version = manifest.version_id
-        self.work = Work()
-        self._backend = backend
-        self._model = model
-        self._threshold = manifest.no_answer_threshold
-        self._calibration = calibration
-        self._flexible_rows = manifest.flexible_rows
-        self._ladder = sorted(Bucket(length=bucket.length, rows=bucket.rows) for bucket in manifest.buckets)
-        bounds = (manifest.max_length, limits.context_cache_tokens, limits.max_windows)
-        self._reader = Reader(tokenizer, manifest.tokenizer, *bounds)
-        self._unread = Unread(tokenizer)
+        """``run`` is the model's forward pass; where it ``overlaps`` it leaves the CPU free."""
+        self.name = served.name
+        self.version = served.version
+        self.summary = served.summary
+        self.work = task.work
+        self.overlaps = overlaps
+        self._task = task
+        self._run = run
+        self._unload = unload
+        self._flexible_rows = served.flexible_rows
+        self._ladder = served.ladder
         self._pace = Pace(limits.latency_target_s)
         self._shares: dict[str, Share] = {}
         self._arrivals = 0
-        self._progress: dict[Hashable, Progress] = {}
+        self._progress: dict[Hashable, ItemInProgress] = {}
         self._by_arrival: dict[int, Hashable] = {}
-        self._refused: list[Answered] = []
-        self._found: list[Charge] = []
-        self._long = LongReads()
-        self._device = ThreadPoolExecutor(1, "device") if backend.overlaps else None
+        self._answered: list[Answered] = []
+        self._charges: list[Charge] = []
+        self._previews = PreviewTimes()
+        self._device = ThreadPoolExecutor(1, "device") if overlaps else None
 
     @classmethod
     def open(
@@ -191,14 +151,21 @@ class Runner:
         """Load an artifact and, if ``calibrated``, its calibration where it has one; raises ArtifactRefused or
         LoadFailed.
         """
-        calibration = read_calibration(artifact.path, artifact.manifest.version) if calibrated else None
-        tokenizer = open_tokenizer(artifact)
-        return cls(backend, backend.load(artifact), tokenizer, limits, calibration)
-
-    @property
-    def summary(self) -> dict[str, object]:
-        """What the API shows of the version."""
-        return self._model.artifact.summary(calibrated=self._calibration is not None)
+        manifest = artifact.manifest
+        calibration = read_calibration(artifact.path, manifest.version) if calibrated else None
+        task = cls.task_type(
+            open_tokenizer(artifact),
+            manifest.tokenizer,
+            manifest.max_length,
+            cache_tokens=limits.context_cache_tokens,
+            max_windows=limits.max_windows,
+            threshold=manifest.no_answer_threshold,
+            calibration=calibration,
+        )
+        model = backend.load(artifact)
+        served = ServedModel.of(artifact, calibrated=calibration is not None)
+        run, unload = partial(backend.run, model), partial(backend.unload, model)
+        return cls(task, served, run, overlaps=backend.overlaps, limits=limits, unload=unload)
 
     def warm_up(self) -> None:
         """Run every bucket, with a single row and full, until it is at speed; the last pass tells its pace."""
@@ -207,188 +174,152 @@ class Runner:
                 ones = np.ones((rows, bucket.length), dtype=np.int64)
                 for _ in range(WARM_UP_PASSES):
                     began = time.perf_counter()
-                    self._backend.run(self._model, Batch(bucket, ones, ones, np.zeros_like(ones)))
+                    self._run(Batch(bucket, ones, ones, np.zeros_like(ones)))
             self._pace.note(bucket, bucket.rows, time.perf_counter() - began)
-
-    def health(self) -> None:
-        """Raise CoreLost if the core can do no work."""
-        self._backend.health()
-
-    @property
-    def overlaps(self) -> bool:
-        """Whether the backend leaves the CPU free."""
-        return self._device is not None
 
     def close(self) -> None:
         """Unload the model."""
         if self._device is not None:
             self._device.shutdown()
-        self._backend.unload(self._model)
+        if self._unload is not None:
+            self._unload()
 
-    def answer(self, queries: Sequence[Query]) -> list[dict[str, Any]]:
-        """One result per query, in order: all of them admitted, and steps until they are done."""
+    def answer(self, queries: Sequence[Query]) -> list[Result]:
+        """Admit queries and run batches until all are answered; return their results, in order."""
         self.admit(list(enumerate(queries)))
-        results: dict[Hashable, dict[str, Any]] = {}
+        results: dict[Hashable, Result] = {}
         while len(results) < len(queries):
-            results.update(self.step())
+            results.update(self.start().finish())
         return [results[number] for number in range(len(queries))]
 
     def admit(self, queries: Sequence[tuple[Hashable, Query]]) -> None:
-        """Take queries in, each under a key of its own; one that cannot be answered fails with the next step."""
-        at_once = []
-        for key, query in queries:
-            if query.options.min_precision is not None and self._calibration is None:
-                self._refused.append((key, compose_failure(self._no_probabilities())))
-            elif self._unread.takes(query) and not self._reader.keeps(query.context):
-                self._unread.add(key, query)
-            else:
-                at_once.append((key, query))
-        self._take_in(at_once)
+        """Take queries in, each under a key of its own; one that cannot be answered fails with the next batch."""
+        self._take_in(self._task.tokenize(queries))
 
-    def _take_in(self, queries: Sequence[tuple[Hashable, Query]], known: Mapping[str, Context] | None = None) -> None:
-        readings = self._reader.read([query for _, query in queries], known)
-        self.work.contexts_hit, self.work.contexts_read = self._reader.contexts_hit, self._reader.contexts_read
-        for (key, _), reading in zip(queries, readings, strict=True):
-            if isinstance(reading, CorelaneError):
-                self._refused.append((key, compose_failure(reading)))
+    def _take_in(self, ready: Sequence[Ready[Any]]) -> None:
+        for key, item in ready:
+            if isinstance(item, dict):
+                self._answered.append((key, item))
                 continue
             self._arrivals += 1
-            query = reading.query
+            query = item.query
             self._pace.heard(f"{query.owner}:{query.job}")
-            waiting = Waiting.of(self._arrivals, reading.windows, self._ladder, query.owner, query.priority, query.job)
-            self._progress[key] = Progress(reading, waiting)
-            self._found.append((key, max(LEAST_TOKENS, waiting.tokens)))
-            self._long.add(key, len(reading.windows))
+            waiting = WaitingItem.of(self._arrivals, item.windows, self._ladder, query.owner, query.priority, query.job)
+            self._progress[key] = ItemInProgress(item, waiting)
+            self._charges.append((key, max(LEAST_TOKENS, waiting.tokens)))
             self._by_arrival[self._arrivals] = key
+            if len(item.windows) >= LONG_WINDOWS:
+                self._previews.add(key)
 
-    def _no_probabilities(self) -> NotCalibrated:
-        return NotCalibrated(
-            f"{self.version} is not calibrated, so `min_precision` means nothing to it; leave it out, or calibrate the "
-            "model with `corelane calibrate`"
-        )
-
-    def found(self) -> list[Charge]:
-        """Return what was read since the last call."""
-        found, self._found = self._found, []
-        return found
+    def charges(self) -> list[Charge]:
+        """Return the tokens of the queries that were tokenized since the last call."""
+        charges, self._charges = self._charges, []
+        return charges
 
     def waiting_tokens(self, most_per_item: int) -> int:
-        """Tokens admitted and not yet run, an item counting for ``most_per_item`` at most."""
-        unread = self._unread.tokens(most_per_item)
+        """Return the tokens admitted and not yet run, counting at most ``most_per_item`` for an item."""
+        unread = self._task.unread_tokens(most_per_item)
         return unread + sum(min(progress.waiting.tokens, most_per_item) for progress in self._progress.values())
 
-    def look(self) -> list[SoFar]:
-        """What was found so far of queries that take long, each about once a second."""
-        return self._long.look(self._look_at)
+    def previews(self) -> list[Preview]:
+        """Return the results so far of queries that take long, each about once a second."""
+        found = []
+        for key in self._previews.due() if self._previews.next else ():
+            began, progress = time.perf_counter(), self._progress[key]
+            if progress.error is None and progress.decoded:
+                result = self._task.compose(progress.item, progress.decoded)
+                found.append(Preview(key, len(progress.decoded), len(progress.item.windows), result))
+            self._previews.note(key, time.perf_counter() - began)
+        return found
 
-    def _look_at(self, key: Hashable) -> SoFar | None:
-        progress = self._progress[key]
-        if progress.error is not None or not progress.found:
-            return None
-        result = self._respond(progress.reading, progress.found)
-        return SoFar(key, len(progress.found), len(progress.reading.windows), result)
-
-    def drop(self, keys: Iterable[Hashable]) -> None:
+    def drop(self, keys: Collection[Hashable]) -> None:
         """Forget queries; keys that are not in progress are no error."""
         keys = set(keys)
-        self._refused = [answered for answered in self._refused if answered[0] not in keys]
-        self._unread.drop(keys)
+        self._answered = [answered for answered in self._answered if answered[0] not in keys]
+        self._task.forget(keys)
         for key in keys & self._progress.keys():
-            self._finish(key)
+            self._take_out(key)
 
     def reset(self) -> None:
         """Forget all queries, as after an error that left some behind."""
-        self._progress, self._by_arrival, self._refused, self._found, self._shares = {}, {}, [], [], {}
-        self._unread.clear()
-        self._long.clear()
+        self._progress, self._by_arrival, self._answered, self._charges, self._shares = {}, {}, [], [], {}
+        self._task.forget()
+        self._previews.next.clear()
 
-    def step(self, meanwhile: Callable[[], None] = nothing) -> list[Answered]:
-        """Read on in one long context, if any, and run one batch; the queries that are answered now."""
-        if (read := self._unread.read_on()) is not None:
-            text, context, queries = read
-            self._take_in(queries, {text: context})
-        answered, self._refused = self._refused, []
+    def start(self) -> RunningBatch:
+        """Read on in one long context, if any, and start one batch of what waits."""
+        self._take_in(self._task.read_on())
         waiting = (progress.waiting for progress in self._progress.values())
         if self._flexible_rows:
             chosen = next_batch(waiting, self._shares, self._pace.rows, LITTLE_TOKENS)
         else:
             chosen = next_batch(waiting, self._shares)
         if chosen is None:
-            if self.overlaps:
-                meanwhile()
-        else:
-            bucket, windows = chosen
-            rows = [(self._by_arrival[item.arrival], window) for item, window in windows]
-            self._run_isolated(bucket, rows, meanwhile)
-            for key in dict.fromkeys(key for key, _ in rows):
-                progress = self._progress.get(key)
-                if progress is not None and (progress.error is not None or not progress.waiting.left):
-                    answered.append((key, self._compose(self._finish(key))))
+            return RunningBatch(self)
+        bucket, windows = chosen
+        keys = [self._by_arrival[item.arrival] for item, _ in windows]
+        rows = [(key, self._progress[key].item, window) for key, (_, window) in zip(keys, windows, strict=True)]
+        return self._launch(bucket, rows)
+
+    def _launch(self, bucket: Bucket, rows: Sequence[BatchRow]) -> RunningBatch:
+        began = time.perf_counter()
+        height = len(rows) if self._flexible_rows else bucket.rows
+        batch = self._task.fill(bucket, [(item, window) for _, item, window in rows], height)
+        logits = None if self._device is None else self._device.submit(self._run, batch)
+        return RunningBatch(self, rows, batch, logits, began)
+
+    def _finish(self, running: RunningBatch) -> list[Answered]:
+        if running.batch is not None:
+            self._collect(running, running.batch)
+        answered, self._answered = self._answered, []
+        for key in dict.fromkeys(key for key, *_ in running.rows):
+            progress = self._progress.get(key)
+            if progress is not None and (progress.error is not None or not progress.waiting.left):
+                self._take_out(key)
+                answered.append((key, self._compose(progress)))
         self.work.items += len(answered)
         return answered
 
-    def _finish(self, key: Hashable) -> Progress:
-        """Take a query out of progress, with whatever of it still waited."""
+    def _take_out(self, key: Hashable) -> None:
+        """Take a query out of progress, with all of it that still waited."""
         progress = self._progress.pop(key)
-        self._long.drop([key])
+        self._previews.next.pop(key, None)
         del self._by_arrival[progress.waiting.arrival]
-        return progress
 
-    def _compose(self, progress: Progress) -> dict[str, Any]:
+    def _compose(self, progress: ItemInProgress) -> Result:
         if progress.error is not None:
-            return compose_failure(progress.error)
-        reading = progress.reading
-        return self._respond(reading, progress.found)
+            return failure(progress.error)
+        return self._task.compose(progress.item, progress.decoded)
 
-    def _respond(self, reading: Reading, found: Sequence[ReadWindow]) -> dict[str, Any]:
-        """The result of what was found; for calibrating, something else may be made of it."""
-        return compose_result(reading.query, reading.context, found, self._threshold, self._calibration)
-
-    def _run_isolated(
-        self, bucket: Bucket, rows: list[tuple[Hashable, Window]], meanwhile: Callable[[], None] = nothing
-    ) -> None:
-        """Run rows, and one by one if that fails; a row that fails alone fails its query. Queries may go meanwhile."""
+    def _collect(self, running: RunningBatch, batch: Batch) -> None:
+        """Decode a batch, or run its rows one by one if it fails; a row that fails alone fails its query."""
         try:
-            found = self._run(bucket, rows, meanwhile)
+            decoded = self._decode(running, batch)
         except RunFailed as error:
-            left = [row for row in rows if row[0] in self._progress]
-            if len(rows) == 1:
-                for key, _ in left:
+            left = [row for row in running.rows if row[0] in self._progress]
+            if len(running.rows) == 1:
+                for key, *_ in left:
                     self._progress[key].error = error
                 return
             for row in left:
-                self._run_isolated(bucket, [row])
+                alone = self._launch(batch.bucket, [row])
+                self._collect(alone, alone.batch or batch)
             return
-        for (key, _), read in zip(rows, found, strict=True):
+        for (key, *_), found in zip(running.rows, decoded, strict=True):
+            # Queries may have been dropped meanwhile.
             if key in self._progress:
-                self._progress[key].found.append(read)
+                self._progress[key].decoded.append(found)
 
-    def _run(
-        self, bucket: Bucket, rows: list[tuple[Hashable, Window]], meanwhile: Callable[[], None]
-    ) -> list[ReadWindow]:
-        pairs = [(self._progress[key].reading, window) for key, window in rows]
-        windows = [window for _, window in pairs]
-        height = len(rows) if self._flexible_rows else bucket.rows
-        began = time.perf_counter()
-        logits = self._compute(self._reader.fill(bucket, pairs, height), meanwhile)
-        check_finite(logits, len(rows))
-        used = sum(window.length for window in windows)
+    def _decode(self, running: RunningBatch, batch: Batch) -> list[Any]:
+        rows = [(item, window) for _, item, window in running.rows]
+        logits = self._run(batch) if running.logits is None else running.logits.result()
+        if not (np.isfinite(logits.start[: len(rows)]).all() and np.isfinite(logits.end[: len(rows)]).all()):
+            raise RunFailed("the model returned logits that are not numbers")
+        used = sum(window.length for _, window in rows)
         self.work.batches += 1
         self.work.windows += len(rows)
         self.work.tokens += used
-        self.work.padding += height * bucket.length - used
-        found = search_rows(
-            logits,
-            windows,
-            [reading.context_at for reading, _ in pairs],
-            [reading.query.options for reading, _ in pairs],
-        )
-        self._pace.note(bucket, height, time.perf_counter() - began)
-        return found
-
-    def _compute(self, batch: Batch, meanwhile: Callable[[], None]) -> Logits:
-        if self._device is None:
-            return self._backend.run(self._model, batch)
-        running = self._device.submit(self._backend.run, self._model, batch)
-        meanwhile()
-        return running.result()
+        self.work.padding += batch.input_ids.size - used
+        decoded = self._task.decode(logits, rows)
+        self._pace.note(batch.bucket, len(batch.input_ids), time.perf_counter() - running.began)
+        return decoded

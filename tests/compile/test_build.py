@@ -28,7 +28,7 @@ from corelane.artifacts.manifest import (
 from corelane.engine.backends.protocol import Batch, open_backend
 from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket, fitting_buckets, parse_buckets
 from corelane.engine.runner import Runner
-from corelane.engine.text.tokenize import Query
+from corelane.engine.task import Query
 from corelane.errors import ArtifactRefused, CompileFailed, ModelRefused
 from corelane.settings import Settings
 from tests.compile.conftest import Edit

@@ -17,7 +17,7 @@ from corelane.cli.app import make_cli
 from corelane.cli.compile import read_eval_set
 from corelane.engine.backends.protocol import Batch, Logits
 from corelane.engine.buckets import Bucket
-from corelane.engine.text.tokenize import Query
+from corelane.engine.task import Query
 from corelane.errors import CompileFailed, InvalidInput
 from corelane.settings import Settings
 

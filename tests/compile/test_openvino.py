@@ -34,7 +34,7 @@ from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, check_files, di
 from corelane.engine.backends.openvino import options_for
 from corelane.engine.backends.protocol import Batch, Logits, open_backend
 from corelane.engine.buckets import Bucket
-from corelane.engine.text.tokenize import Query
+from corelane.engine.task import Query
 from corelane.errors import ArtifactRefused, CompileFailed, LoadFailed
 from corelane.settings import Settings
 from tests.compile.tiny_models import save_tiny_distilbert, save_tiny_roberta

@@ -16,7 +16,7 @@ from compile.verify import holds
 from corelane.engine.backends.protocol import open_backend
 from corelane.engine.buckets import Bucket
 from corelane.engine.runner import Runner
-from corelane.engine.text.tokenize import Query
+from corelane.engine.task import Query
 from corelane.settings import Settings
 
 SHORT, LONG = Bucket(length=32, rows=4), Bucket(length=64, rows=2)

@@ -4,9 +4,9 @@ from hypothesis import strategies as st
 
 from corelane.domain.dispatch import PUBLIC
 from corelane.domain.jobs import Priority
-from corelane.engine.batching.choose import OLDEST_TURN, Share, Waiting, next_batch
-from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket, parse_buckets, smallest_fit
-from corelane.engine.text.windows import Window
+from corelane.engine.batching import OLDEST_TURN, Share, WaitingItem, next_batch, smallest_fit
+from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket, parse_buckets
+from corelane.engine.task import Window
 from corelane.errors import CompileFailed
 
 LADDER = parse_buckets("16x64,8x128,8x256,4x384")
@@ -18,18 +18,18 @@ OWNERS = st.sampled_from("abc")
 ITEMS = st.lists(st.tuples(LENGTHS, OWNERS), max_size=20)
 
 
-def waiting_items(lengths: list[list[int]], owner: str = PUBLIC, first: int = 0, job: str = "") -> list[Waiting]:
+def waiting_items(lengths: list[list[int]], owner: str = PUBLIC, first: int = 0, job: str = "") -> list[WaitingItem]:
     return [
-        Waiting.of(arrival, [Window(n, n + 1, length) for n, length in enumerate(item)], LADDER, owner, job=job)
+        WaitingItem.of(arrival, [Window(n, n + 1, length) for n, length in enumerate(item)], LADDER, owner, job=job)
         for arrival, item in enumerate(lengths, first)
     ]
 
 
-def owned_items(items: list[tuple[list[int], str]]) -> list[Waiting]:
+def owned_items(items: list[tuple[list[int], str]]) -> list[WaitingItem]:
     return [waiting for arrival, (item, owner) in enumerate(items) for waiting in waiting_items([item], owner, arrival)]
 
 
-def run_batch(items: list[Waiting], shares: dict[str, Share]) -> list[Waiting]:
+def run_batch(items: list[WaitingItem], shares: dict[str, Share]) -> list[WaitingItem]:
     """The items of the next batch, a row each."""
     chosen = next_batch(items, shares)
     assert chosen is not None
@@ -154,7 +154,7 @@ def test_batch_is_not_starved_by_its_owners_questions_and_they_leave_no_trace() 
 
 def test_higher_priority_goes_before_what_came_first_and_is_shorter() -> None:
     items, shares = waiting_items([[64], [64]]), dict[str, Share]()
-    high = Waiting.of(2, [Window(n, n + 1, 64) for n in range(2)], LADDER, priority=Priority.HIGH.rank)
+    high = WaitingItem.of(2, [Window(n, n + 1, 64) for n in range(2)], LADDER, priority=Priority.HIGH.rank)
     assert run_batch([*items, high], shares) == [high, high, *items]
 
 
@@ -259,7 +259,7 @@ def test_nothing_waiting_is_no_batch_and_clears_all_scores() -> None:
 
 def test_window_longer_than_every_bucket_is_an_error() -> None:
     with pytest.raises(ValueError, match="385 tokens fit no bucket"):
-        Waiting.of(0, [Window(0, 1, 385)], LADDER)
+        WaitingItem.of(0, [Window(0, 1, 385)], LADDER)
 
 
 def test_ladder_is_read_in_any_order() -> None:

@@ -16,12 +16,11 @@ from corelane.artifacts.manifest import Artifact, check_files, read_artifact
 from corelane.cli.calibrate import cross_validate
 from corelane.domain.jobs import Options
 from corelane.engine.calibrating.fitting import Observation, check_kinds, fit_curves
-from corelane.engine.decode.answers import ReadWindow, compose_result, gives_answer
-from corelane.engine.decode.spans import WindowSpans
+from corelane.engine.question_answering.spans import WindowSpans
+from corelane.engine.question_answering.task import ReadWindow, compose_result, gives_answer
 from corelane.engine.runner import Runner
-from corelane.engine.text.cache import Context
-from corelane.engine.text.tokenize import Query
-from corelane.engine.text.windows import Window
+from corelane.engine.task import Query, Window
+from corelane.engine.text.tokenize import Context
 from corelane.errors import ArtifactRefused, InvalidInput, SetupError
 from tests.artifacts_for_tests import CALIBRATION
 from tests.fakes import FixedBackend

@@ -17,7 +17,7 @@ from corelane.domain.jobs import Options
 from corelane.engine.backends.protocol import open_backend
 from corelane.engine.calibrating.evidence import WitnessRunner
 from corelane.engine.runner import Runner
-from corelane.engine.text.tokenize import Query
+from corelane.engine.task import Query
 from tests.artifacts_for_tests import WORDS
 
 QUESTIONS = ("who wrote first", "where is the tower", "what city", "when")

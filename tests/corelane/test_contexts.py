@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.engine.text.cache import CHARS_PER_TOKEN, LEAST_TOKENS, Context, Contexts
+from corelane.engine.text.tokenize import CHARS_PER_TOKEN, LEAST_TOKENS, Context, ContextCache
 
 
 def make_context(tokens: int) -> Context:
@@ -10,14 +10,14 @@ def make_context(tokens: int) -> Context:
 
 
 def test_what_was_kept_is_found_again() -> None:
-    contexts, context = Contexts(100), make_context(40)
+    contexts, context = ContextCache(100), make_context(40)
     assert contexts.find("a") is None
     contexts.keep("a", context)
     assert contexts.find("a") is context
 
 
 def test_least_lately_used_makes_way() -> None:
-    contexts = Contexts(100)
+    contexts = ContextCache(100)
     for text in "ab":
         contexts.keep(text, make_context(50))
     contexts.find("a")
@@ -26,7 +26,7 @@ def test_least_lately_used_makes_way() -> None:
 
 
 def test_one_large_context_makes_several_small_ones_go() -> None:
-    contexts = Contexts(100)
+    contexts = ContextCache(100)
     for text in "abcd":
         contexts.keep(text, make_context(25))
     contexts.keep("large", make_context(60))
@@ -34,7 +34,7 @@ def test_one_large_context_makes_several_small_ones_go() -> None:
 
 
 def test_context_larger_than_the_bound_is_not_kept_and_pushes_nothing_out() -> None:
-    contexts = Contexts(100)
+    contexts = ContextCache(100)
     contexts.keep("a", make_context(50))
     contexts.keep("huge", make_context(101))
     assert contexts.find("huge") is None
@@ -42,13 +42,13 @@ def test_context_larger_than_the_bound_is_not_kept_and_pushes_nothing_out() -> N
 
 
 def test_bound_of_zero_keeps_nothing() -> None:
-    contexts = Contexts(0)
+    contexts = ContextCache(0)
     contexts.keep("", make_context(0))
     assert contexts.find("") is None
 
 
 def test_text_without_tokens_counts_by_its_length() -> None:
-    contexts = Contexts(100)
+    contexts = ContextCache(100)
     blank = [("\u200b" * n) * CHARS_PER_TOKEN for n in (50, 60)]
     for text in blank:
         contexts.keep(text, make_context(0))
@@ -57,7 +57,7 @@ def test_text_without_tokens_counts_by_its_length() -> None:
 
 @given(st.lists(st.tuples(st.text(max_size=3), st.integers(0, 60)), max_size=60), st.integers(0, 200))
 def test_never_more_is_kept_than_the_bound(texts: list[tuple[str, int]], bound: int) -> None:
-    contexts = Contexts(bound)
+    contexts = ContextCache(bound)
     for text, tokens in texts:
         contexts.keep(text, make_context(tokens))
         kept = {other: found for other, _ in texts if (found := contexts.find(other)) is not None}

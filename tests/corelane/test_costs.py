@@ -17,7 +17,7 @@ from corelane.domain.costs import (
     measure,
 )
 from corelane.domain.jobs import Item
-from corelane.engine.text.windows import cut_windows
+from corelane.engine.text.tokenize import cut_windows
 from corelane.settings import Settings
 
 ROOM = WINDOW_TOKENS - SPECIAL_TOKENS

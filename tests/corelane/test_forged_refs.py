@@ -5,7 +5,7 @@ import pytest
 
 from corelane.store.dispatch import Room
 from tests.corelane.store_bench import VERSION, Bench, answer_all, claimed
-from workers.core.in_flight import Docket
+from workers.core.in_flight import InFlight
 
 LANE, LINE = f"cl:lane:{VERSION}:1:public", f"cl:returned:{VERSION}"
 
@@ -83,9 +83,9 @@ def test_payload_that_cannot_be_read_fails_its_items_alone(bench: Bench, payload
     claim = claimed(core)
     stretches = core.fetch(claim)
     assert [stretch.ref.job for stretch in stretches] == [good]
-    docket = Docket({})
-    docket.open(claim, [])
-    core.commit(claim.lease, docket.done[claim.lease])
+    in_flight = InFlight({})
+    in_flight.add(claim, [])
+    core.commit(claim.lease, in_flight.done[claim.lease])
     assert bench.get(bad).status == "failed"
     [result] = bench.results(bad)
     assert "lost from the store" in result["error"]["detail"]

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.engine.batching.pace import ALONE_AFTER_S, RECENT_BATCHES, Pace
+from corelane.engine.batching import ALONE_AFTER_S, RECENT_BATCHES, Pace
 from corelane.engine.buckets import Bucket
 
 BUCKET = Bucket(length=128, rows=8)

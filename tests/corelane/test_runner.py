@@ -12,8 +12,8 @@ from tokenizers import Tokenizer
 from corelane.artifacts.manifest import TOKENIZER_NAME, Artifact
 from corelane.domain.jobs import Options
 from corelane.engine.runner import Runner, RunnerLimits
-from corelane.engine.text import chunks as pieces
-from corelane.engine.text.tokenize import Query
+from corelane.engine.task import Query
+from corelane.engine.text import chunks
 from tests.fakes import POISON_ID, FixedBackend
 
 TEXTS = st.text(
@@ -129,9 +129,9 @@ def test_rows_of_a_batch_keep_to_the_time_they_may_take(tiny_artifact: Artifact)
 def test_question_of_another_owner_is_answered_by_the_next_batch(tiny_artifact: Artifact) -> None:
     runner = Runner.open(FixedBackend(), tiny_artifact)
     runner.admit([(n, Query("who", "the river was red", owner="a")) for n in range(40)])
-    runner.step()
+    runner.start().finish()
     runner.admit([("late", Query("who", "ada " * 40, owner="b"))])
-    assert "late" in [key for key, _ in runner.step()]
+    assert "late" in [key for key, _ in runner.start().finish()]
 
 
 def test_contexts_found_again_are_counted(tiny_artifact: Artifact) -> None:
@@ -144,17 +144,17 @@ def test_contexts_found_again_are_counted(tiny_artifact: Artifact) -> None:
 def test_question_is_answered_while_a_document_is_still_being_tokenised(
     tiny_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pieces, "PIECE_CHARS", 200)
+    monkeypatch.setattr(chunks, "CHUNK_CHARS", 200)
     document = Query("who", "the river was red . " * 200 + "ada wrote", Options(no_answer=False))
     runner = Runner.open(FixedBackend(), tiny_artifact, RunnerLimits(context_cache_tokens=10_000))
     runner.admit([("document", document), ("question", Query("who", "ada"))])
     assert runner.waiting_tokens(500) > 500
-    assert [key for key, _ in runner.step()] == ["question"]
+    assert [key for key, _ in runner.start().finish()] == ["question"]
     whole = Runner.open(FixedBackend(), tiny_artifact)
     monkeypatch.undo()
     answered: list[Any] = []
     while not answered:
-        answered = runner.step()
+        answered = runner.start().finish()
     assert answered == [("document", whole.answer([document])[0])]
     assert runner.answer([document]) == [answered[0][1]]
     assert (runner.work.contexts_read, runner.work.contexts_hit) == (2, 1)
@@ -163,11 +163,11 @@ def test_question_is_answered_while_a_document_is_still_being_tokenised(
 def test_document_that_nobody_wants_any_more_is_not_read(
     tiny_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pieces, "PIECE_CHARS", 200)
+    monkeypatch.setattr(chunks, "CHUNK_CHARS", 200)
     runner = Runner.open(FixedBackend(), tiny_artifact)
     for forget in (lambda: runner.drop(["document"]), runner.reset):
         runner.admit([("document", Query("who", "the river was red . " * 200))])
-        runner.step()
+        runner.start().finish()
         forget()
         assert runner.waiting_tokens(10**9) == 0
-        assert runner.step() == []
+        assert runner.start().finish() == []

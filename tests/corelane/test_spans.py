@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.engine.decode.spans import find_spans, scores
+from corelane.engine.question_answering.spans import find_spans, scores
 
 LENGTH = 24
 

@@ -11,8 +11,8 @@ import pytest
 from corelane.artifacts.manifest import MANIFEST_NAME, TOKENIZER_NAME, Artifact, digest_file, read_artifact
 from corelane.engine.backends.protocol import open_backend
 from corelane.engine.runner import Runner
+from corelane.engine.task import Query
 from corelane.engine.text import tokenizer
-from corelane.engine.text.tokenize import Query
 from corelane.errors import ArtifactRefused
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.engine.text.windows import cut_windows
+from corelane.engine.text.tokenize import cut_windows
 from corelane.errors import QuestionTooLong, TooManyWindows
 
 SPECIALS = 3

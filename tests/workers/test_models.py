@@ -61,10 +61,7 @@ class ShelfRunner(NullRunner):
     def __init__(self, version: str, manifest: str) -> None:
         super().__init__(version)
         self.manifest, self.is_closed = manifest, False
-
-    @property
-    def summary(self) -> dict[str, object]:
-        return super().summary | {"manifest_sha256": self.manifest}
+        self.summary = dict(self.summary) | {"manifest_sha256": manifest}
 
     def close(self) -> None:
         self.is_closed = True
@@ -72,9 +69,9 @@ class ShelfRunner(NullRunner):
 
 
 class HeavyRunner(NullRunner):
-    @property
-    def summary(self) -> dict[str, object]:
-        return super().summary | {"bytes": 10**9}
+    def __init__(self, version: str) -> None:
+        super().__init__(version)
+        self.summary = dict(self.summary) | {"bytes": 10**9}
 
 
 class World:

@@ -1,13 +1,13 @@
 """The process of one core: its models, a heartbeat, and the connection it claims work on.
 
-Start order: leave the core alone for as long as its errors ask; take back what a dead predecessor held, look at what is
-wanted; then, for each model, load, health check, warm up, announce, ring, claim. Stop order: finish the batch, say
-good-bye (another core is rung for what waits), close. A model that does not load leaves the process up, with its reason
-in the heartbeat: others keep serving.
+Start order: leave the core alone for as long as its errors ask; take back what a dead predecessor held, and read which
+models are wanted; then, for each model, load, health check, warm up, announce, ring, claim. Stop order: finish the
+batch, leave the fleet (another core is rung for what waits), close. A model that does not load leaves the process up,
+with its reason in the heartbeat: others keep serving.
 
 An accelerator's error that this process cannot outlive, in a batch or while a model loads, ends it, with a note for the
-one that Celery starts instead: that one goes on, waits and tries again, or stays up without touching the core, and says
-that it is out of service.
+process that Celery starts instead. That one goes on, waits and tries again, or stays up without touching the core and
+reports it out of service.
 """
 
 import os
@@ -22,7 +22,7 @@ import orjson
 from corelane.artifacts.remote import RemoteRoot
 from corelane.domain.dispatch import Core
 from corelane.engine.loader import Loader
-from corelane.engine.runner import QueryRunner, RunnerLimits
+from corelane.engine.runner import Runner, RunnerLimits
 from corelane.errors import CoreBusy, CoreLost, RuntimeLost, Unavailable
 from corelane.log import Outage, get_logger
 from corelane.settings import Settings
@@ -31,15 +31,14 @@ from corelane.store.fleet import Announcer, BeatReply
 from corelane.store.plans import Plans
 from corelane.store.upkeep import Upkeep
 from workers.core.faults import FaultRecord, after_fault, after_start
-from workers.core.heartbeat import Vitals
-from workers.core.speed import SpeedMeter
+from workers.core.vitals import Vitals
 from workers.models.life import ModelState
 from workers.models.serving import CoreModels
 
 log = get_logger(__name__)
 
-#: How often a process that waits for its core looks whether it has to stop, in seconds.
-LOOK_S = 0.2
+#: How often a process that waits for its core checks whether it has to stop, in seconds.
+STOP_CHECK_S = 0.2
 
 #: The exit status of a process that its core's errors ended.
 FAULT_STATUS = 70
@@ -60,8 +59,10 @@ class CoreProcess:
         self.settings = settings
         self.core = core
         self.bell = bell
-        #: What the log is told of Redis being away, by the heartbeat, the drain and the loader together.
+        #: Logs that Redis is away, for the heartbeat, the drain and the loader together.
         self.outage = Outage(log, "store")
+        #: Whether the drain's last trip to Redis failed.
+        self.is_cut_off = False
         plans = partial(Plans, settings, str(core), bell)
         self.models = CoreModels(settings, loader or make_loader(settings), plans, str(core), self.lose, self.outage)
         self.dispatch = Dispatch(settings, str(core))
@@ -71,11 +72,10 @@ class CoreProcess:
         self.retired = False
         #: Why this process has to end, once a load has found out.
         self.lost: CoreLost | RuntimeLost | None = None
-        self._on_shift = False
-        self._shift_lock = threading.Lock()
+        self._is_draining = False
+        self._drain_lock = threading.Lock()
         self._record = record or FaultRecord()
         self._history = self._record.load()
-        self.meter = SpeedMeter()
         #: State and reason that go before what the models say.
         self._standing: tuple[str, str] | None = None
         self._has_looked = False
@@ -86,19 +86,19 @@ class CoreProcess:
         self._thread = threading.Thread(target=self._beat_on, name="heartbeat", daemon=True)
 
     @property
-    def runners(self) -> dict[str, QueryRunner]:
-        """What answers here, by version; the drain's thread alone touches it."""
+    def runners(self) -> dict[str, Runner]:
+        """Return the runners by version; the drain's thread alone touches them."""
         return self.models.runners
 
     @property
     def versions(self) -> list[str]:
-        """The versions this core answers for."""
+        """Return the versions this core answers for."""
         return self.models.served()
 
     @property
     def state(self) -> str:
-        """starting, idle, busy or failed: the last only where nothing that is wanted could be loaded. After errors of
-        the core waiting, restarting or out_of_service.
+        """Return ``starting``, ``idle``, ``busy`` or ``failed``, the last only where no wanted model could be loaded;
+        after errors of the core ``waiting``, ``restarting`` or ``out_of_service``.
         """
         if self._standing is not None:
             return self._standing[0]
@@ -112,9 +112,7 @@ class CoreProcess:
         return "failed" if ModelState.FAILED in states else "idle"
 
     def start(self, should_stop: Callable[[], bool]) -> None:
-        """Begin to live in public, and to load what is wanted, in its time if the core had errors; models that are
-        ready are rung for.
-        """
+        """Start heartbeats, then load the wanted models; after errors of the core, wait out the back-off first."""
         if self._history.out:
             self._stand("out_of_service", self._history.reason)
         self._thread.start()
@@ -125,7 +123,7 @@ class CoreProcess:
         self._join(should_stop)
 
     def _stand(self, state: str, reason: str) -> None:
-        """Say this of the core, whatever its models are."""
+        """Report this state of the core, whatever its models are."""
         self._standing = (state, reason)
 
     def _wait_out(self, should_stop: Callable[[], bool]) -> None:
@@ -136,11 +134,11 @@ class CoreProcess:
         self._stand("waiting", self._history.reason)
         log.warning("core_waits", core=str(self.core), seconds=self._history.pause_s, reason=self._history.reason)
         while time.monotonic() < until and not should_stop():
-            time.sleep(LOOK_S)
+            time.sleep(STOP_CHECK_S)
         self._standing = None
 
     def _join(self, should_stop: Callable[[], bool]) -> None:
-        """Take back what a predecessor held, ring, begin to load; again until Redis has taken it, or it has to stop."""
+        """Take back what a predecessor held, ring, begin to load; repeat until Redis takes it, or it has to stop."""
         while not self._closing.is_set() and not should_stop():
             try:
                 self.return_claims()
@@ -154,7 +152,7 @@ class CoreProcess:
                 self._closing.wait(self.settings.heartbeat_s)
 
     def take_up(self, is_busy: Callable[[str], bool]) -> None:
-        """Between two batches: begin to serve what is loaded by now, let go of what is to leave."""
+        """Serve the models that are loaded by now, let go of those that leave; called between two batches."""
         if not self.models.take_up(is_busy):
             return
         if self.runners and not self._has_served:
@@ -163,29 +161,29 @@ class CoreProcess:
             self._record.save(self._history)
         self._beat()
 
-    def begin_shift(self) -> bool:
-        """Note that a drain begins; False if it must not, as the process is about to end."""
-        with self._shift_lock:
-            self._on_shift = self.lost is None
-            return self._on_shift
+    def begin_drain(self) -> bool:
+        """Note that a drain begins; return False if it must not, as the process is about to end."""
+        with self._drain_lock:
+            self._is_draining = self.lost is None
+            return self._is_draining
 
-    def end_shift(self) -> None:
-        """Note that it is over; what a load found meanwhile ends the process now."""
-        with self._shift_lock:
-            self._on_shift = False
+    def end_drain(self) -> None:
+        """Note that it is over; an error that a load met meanwhile ends the process now."""
+        with self._drain_lock:
+            self._is_draining = False
         if self.lost is not None:
             self.end_process(self.lost)
 
     def lose(self, error: CoreLost | RuntimeLost) -> None:
-        """A load has found that this process can do no more: a drain at work gives up what it holds, then ends it."""
-        with self._shift_lock:
+        """End this process after an error of a load; a drain at work gives up what it holds first."""
+        with self._drain_lock:
             self.lost = error
-            if self._on_shift:
+            if self._is_draining:
                 return
         self.end_process(error)
 
     def end_process(self, error: CoreLost | RuntimeLost) -> NoReturn:
-        """Note what happened for the process that follows, say so, and end this one at once: only that frees a core."""
+        """Note the error for the process that follows, report it, and end this one at once: only that frees a core."""
         now = time.monotonic()
         history = self._history = after_fault(self._history, error, now, self.settings.core_restarts)
         self._record.save(history)
@@ -204,17 +202,13 @@ class CoreProcess:
         finally:
             os._exit(FAULT_STATUS)
 
-    def hold(self, leases: Sequence[str]) -> None:
-        """The leases that are being worked on; the heartbeat renews them."""
-        self.leases = list(leases)
-
     def retire(self) -> None:
-        """Take no more: others are rung from now on."""
+        """Take no more work: other cores are rung from now on."""
         self.retired = True
         self.dispatch.leave(self.versions, self.bell)
 
     def return_claims(self) -> None:
-        """Put back all that this core has claimed and not answered, with one attempt more."""
+        """Put back all that this core has claimed and not answered, with one more attempt counted."""
         Upkeep(self.settings, self.bell).return_own(str(self.core))
 
     def close(self) -> None:
@@ -243,7 +237,7 @@ class CoreProcess:
                 log.exception("heartbeat_failed")
 
     def _beat(self) -> BeatReply:
-        """Send one heartbeat; return what it hears back."""
+        """Send one heartbeat; return the reply."""
         stuck = self.vitals.is_stuck(self.settings.stuck_s)
         versions = [] if self.retired else self.versions
         with self._lock:
@@ -251,7 +245,7 @@ class CoreProcess:
                 self._fields(),
                 versions,
                 [] if stuck else self.leases,
-                self.meter.speed(),
+                self.vitals.speed(),
                 is_out=self.state == "out_of_service",
             )
 
@@ -273,7 +267,7 @@ class CoreProcess:
 
 
 def make_loader(settings: Settings) -> Loader:
-    """What loads a core's models, by the settings."""
+    """Return what loads a core's models, by the settings."""
     remote = None if settings.artifacts_url is None else RemoteRoot(settings.artifacts_url, settings.fetched_root)
     limits = RunnerLimits(settings.latency_target_s, settings.context_cache_tokens, settings.max_windows)
     return Loader(

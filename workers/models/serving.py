@@ -12,7 +12,7 @@ from typing import Any
 from corelane.domain.aliases import DEFAULT_ALIAS
 from corelane.artifacts.manifest import model_name
 from corelane.engine.loader import Loader
-from corelane.engine.runner import QueryRunner
+from corelane.engine.runner import Runner
 from corelane.errors import CorelaneError, CoreLost, RuntimeLost, Unavailable
 from corelane.log import Outage, get_logger
 from corelane.domain.placement import load_places
@@ -50,7 +50,7 @@ class CoreModels:
         self._revision: str | None = None
         self._is_settled = False
         #: Runners by version; only the drain's thread uses them.
-        self.runners: dict[str, QueryRunner] = self._table.runners
+        self.runners: dict[str, Runner] = self._table.runners
         #: The versions this core claims work for; those it answers for, which are more while one is replaced.
         self.claimable, self.served = self._table.claimable, self._table.served
         #: Note that the load in progress does not end this process, so that it does not count against the model.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from corelane.engine.runner import QueryRunner
+from corelane.engine.runner import Runner
 from corelane.log import get_logger
 from workers.models.desired import VersionStatus, Wish
 from workers.models.life import CLAIMING, SERVING, TO_LOAD, TO_TAKE_UP, ModelEvent, ModelState, next_state
@@ -30,7 +30,7 @@ class ModelEntry:
     wish: Wish
     state: ModelState
     reason: str | None = None
-    loaded: QueryRunner | None = None
+    loaded: Runner | None = None
     summary: Mapping[str, Any] | None = None
 
     @property
@@ -63,7 +63,7 @@ class Retired:
     """A runner that answers no more, and what its files weigh."""
 
     version: str
-    runner: QueryRunner
+    runner: Runner
     bytes: int
 
 
@@ -72,7 +72,7 @@ class ModelTable:
 
     def __init__(self) -> None:
         #: Runners by version; only the drain's thread uses them, or changes which there are.
-        self.runners: dict[str, QueryRunner] = {}
+        self.runners: dict[str, Runner] = {}
         self._entries: dict[str, ModelEntry] = {}
         self._lock = threading.Lock()
 
@@ -82,7 +82,7 @@ class ModelTable:
         wish: Wish,
         *,
         reason: str | None = None,
-        runner: QueryRunner | None = None,
+        runner: Runner | None = None,
         summary: Mapping[str, Any] | None = None,
     ) -> bool:
         """Move a version to the state that follows the event; False if the event comes too late and is refused.

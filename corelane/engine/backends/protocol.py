@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from corelane.artifacts.manifest import Artifact
 from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.buckets import Bucket
-from corelane.errors import RunFailed, SetupError
+from corelane.errors import SetupError
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
@@ -89,12 +89,6 @@ class Backend(Protocol):
     def health(self) -> None:
         """Raise CoreLost if the core can do no work."""
         ...
-
-
-def check_finite(logits: Logits, rows: int) -> None:
-    """Raise RunFailed if a logit of the first rows is no number."""
-    if not (np.isfinite(logits.start[:rows]).all() and np.isfinite(logits.end[:rows]).all()):
-        raise RunFailed("the model returned logits that are not numbers")
 
 
 def open_backend(target: str, memory_bytes: int | None = None) -> Backend:

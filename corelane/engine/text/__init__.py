@@ -1,1 +1,1 @@
-"""From text to arrays: tokenize, cut windows, read long contexts in chunks, cache contexts."""
+"""Text as tokens, for any task: tokenize, keep contexts, cut windows, read long contexts in chunks."""

@@ -7,20 +7,21 @@ from tokenizers import Tokenizer
 
 from corelane.artifacts.manifest import TOKENIZER_NAME, Artifact
 from corelane.engine.buckets import Bucket
-from corelane.engine.text.tokenize import Query, Reader, Reading
-from corelane.errors import QuestionTooLong
+from corelane.engine.question_answering.task import QuestionAnsweringTask, TokenizedQuery
+from corelane.engine.task import Query
 
 RIVER = "the river was red . the tower was blue ."
 
 
 class CountingTokenizer:
-    """A tokenizer that remembers what it was given; of a kind that is given whole texts."""
-
-    pre_tokenizer = None
+    """A tokenizer that remembers the texts it was given whole."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
         self.read: list[str] = []
+
+    def encode(self, text: str, **options: Any) -> Any:
+        return self.tokenizer.encode(text, **options)
 
     def encode_batch(self, texts: Sequence[str], **options: Any) -> list[Any]:
         self.read += texts
@@ -32,69 +33,75 @@ def tokenizer(tiny_artifact: Artifact) -> CountingTokenizer:
     return CountingTokenizer(Tokenizer.from_file(str(tiny_artifact.file(TOKENIZER_NAME))))
 
 
-def make_reader(tokenizer: CountingTokenizer, artifact: Artifact, cache_tokens: int) -> Reader:
-    return Reader(tokenizer, artifact.manifest.tokenizer, artifact.manifest.max_length, cache_tokens)  # type: ignore[arg-type]
+def make_task(tokenizer: CountingTokenizer, artifact: Artifact, cache_tokens: int) -> QuestionAnsweringTask:
+    return QuestionAnsweringTask(
+        tokenizer,  # type: ignore[arg-type]
+        artifact.manifest.tokenizer,
+        artifact.manifest.max_length,
+        cache_tokens=cache_tokens,
+    )
 
 
-def read_one(reader: Reader, query: Query) -> Reading:
-    [reading] = reader.read([query])
-    assert isinstance(reading, Reading)
-    return reading
+def read_one(task: QuestionAnsweringTask, query: Query) -> TokenizedQuery:
+    [item] = task.tokenize_all([query])
+    assert isinstance(item, TokenizedQuery)
+    return item
 
 
 def test_context_of_several_questions_is_tokenised_once(tokenizer: CountingTokenizer, tiny_artifact: Artifact) -> None:
-    reader = make_reader(tokenizer, tiny_artifact, 0)
-    reader.read([Query("who", RIVER), Query("what", RIVER), Query("what", "paris")])
+    task = make_task(tokenizer, tiny_artifact, 0)
+    task.tokenize_all([Query("who", RIVER), Query("what", RIVER), Query("what", "paris")])
     assert tokenizer.read == ["who", "what", "what", RIVER, "paris"]
-    assert (reader.contexts_hit, reader.contexts_read) == (0, 2)
+    assert (task.work.contexts_hit, task.work.contexts_read) == (0, 2)
 
 
 def test_context_of_a_later_call_is_not_tokenised_again(tokenizer: CountingTokenizer, tiny_artifact: Artifact) -> None:
-    reader = make_reader(tokenizer, tiny_artifact, 100)
-    first = read_one(reader, Query("who", RIVER))
-    again = read_one(reader, Query("what", RIVER))
+    task = make_task(tokenizer, tiny_artifact, 100)
+    first = read_one(task, Query("who", RIVER))
+    again = read_one(task, Query("what", RIVER))
     assert tokenizer.read == ["who", RIVER, "what"]
     assert again.context is first.context
-    assert (reader.contexts_hit, reader.contexts_read) == (1, 1)
+    assert (task.work.contexts_hit, task.work.contexts_read) == (1, 1)
 
 
 def test_context_larger_than_the_cache_is_read_all_the_same(
     tokenizer: CountingTokenizer, tiny_artifact: Artifact
 ) -> None:
-    reader = make_reader(tokenizer, tiny_artifact, 20)
+    task = make_task(tokenizer, tiny_artifact, 20)
     document = RIVER * 50
     for _ in range(2):
-        assert read_one(reader, Query("who", document)).windows[-1].end == 50 * len(RIVER.split())
+        assert read_one(task, Query("who", document)).windows[-1].end == 50 * len(RIVER.split())
     assert tokenizer.read.count(document) == 2
 
 
 def test_places_are_those_the_tokenizer_says(tokenizer: CountingTokenizer, tiny_artifact: Artifact) -> None:
     text = "Ada wrote e\u0301 東京\u200b\u0007 (1889)."
-    context = read_one(make_reader(tokenizer, tiny_artifact, 0), Query("who", text)).context
+    context = read_one(make_task(tokenizer, tiny_artifact, 0), Query("who", text)).context
     encoding = tokenizer.tokenizer.encode(text, add_special_tokens=False)
     assert context.ids.tolist() == encoding.ids
     assert [tuple(place) for place in context.places.tolist()] == encoding.offsets
 
 
 def test_context_without_tokens_has_one_empty_window(tokenizer: CountingTokenizer, tiny_artifact: Artifact) -> None:
-    reading = read_one(make_reader(tokenizer, tiny_artifact, 100), Query("who", "\u200b\u0007"))
-    assert (len(reading.context), reading.context.places.shape, len(reading.windows)) == (0, (0, 2), 1)
+    item = read_one(make_task(tokenizer, tiny_artifact, 100), Query("who", "\u200b\u0007"))
+    assert (len(item.context), item.context.places.shape, len(item.windows)) == (0, (0, 2), 1)
 
 
 def test_question_too_long_is_refused_alone(tokenizer: CountingTokenizer, tiny_artifact: Artifact) -> None:
-    readings = make_reader(tokenizer, tiny_artifact, 100).read([Query("who " * 100, RIVER), Query("who", RIVER)])
-    assert [type(reading) for reading in readings] == [QuestionTooLong, Reading]
+    items = make_task(tokenizer, tiny_artifact, 100).tokenize_all([Query("who " * 100, RIVER), Query("who", RIVER)])
+    assert [type(item) for item in items] == [dict, TokenizedQuery]
+    assert items[0]["error"]["code"] == "question_too_long"  # type: ignore[index]
 
 
 def test_batch_holds_each_window_once_and_padding_sees_one_token(
     tokenizer: CountingTokenizer, tiny_artifact: Artifact
 ) -> None:
-    reader = make_reader(tokenizer, tiny_artifact, 100)
-    reading = read_one(reader, Query("who", RIVER))
-    [window] = reading.windows
-    batch = reader.fill(Bucket(length=32, rows=4), [(reading, window)], height=2)
+    task = make_task(tokenizer, tiny_artifact, 100)
+    item = read_one(task, Query("who", RIVER))
+    [window] = item.windows
+    batch = task.fill(Bucket(length=32, rows=4), [(item, window)], height=2)
     spec = tiny_artifact.manifest.tokenizer
-    row = [spec.cls_id, *reading.question, spec.sep_id, *reading.context.ids, spec.sep_id]
+    row = [spec.cls_id, *item.question, spec.sep_id, *item.context.ids, spec.sep_id]
     assert batch.input_ids[0, : window.length].tolist() == row
     assert batch.attention_mask.sum(axis=1).tolist() == [window.length, 1]
-    assert np.flatnonzero(batch.token_type_ids[0]).tolist() == list(range(reading.context_at, window.length))
+    assert np.flatnonzero(batch.token_type_ids[0]).tolist() == list(range(item.context_at, window.length))

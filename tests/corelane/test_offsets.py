@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from corelane.artifacts.manifest import Artifact
 from corelane.domain.jobs import Answer, Options
-from corelane.engine.decode.offsets import convert_offsets
+from corelane.engine.question_answering.offsets import convert_offsets
 from corelane.engine.runner import Runner
-from corelane.engine.text.tokenize import Query
+from corelane.engine.task import Query
 from tests.fakes import FixedBackend
 from tests.javascript import run_javascript
 from tests.passages import PASSAGES

@@ -1,1 +1,0 @@
-"""Choose what runs next, and how many rows of it."""

@@ -1,1 +1,0 @@
-"""From logits to answers: spans, candidates, whole characters, offsets."""

@@ -1,0 +1,1 @@
+"""Extractive question answering: from questions and passages to answers with exact offsets."""

@@ -1,0 +1,291 @@
+"""Question answering as a task: questions and passages to rows of tokens, logits to answers in the caller's own string.
+
+Questions and contexts are tokenized apart, without special tokens, and put together row by row: a context that several
+questions share is tokenized once, and kept for those that come later. A candidate is ranked by its own window alone,
+calibrated or not: the best answer of a document is the best of the answers of its windows.
+"""
+
+import math
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from corelane.artifacts.calibration import Calibration
+from corelane.artifacts.manifest import TokenizerSpec
+from corelane.domain.jobs import JobStatus, Options
+from corelane.engine.backends.protocol import Batch, Logits
+from corelane.engine.buckets import Bucket
+from corelane.engine.question_answering.offsets import convert_offsets
+from corelane.engine.question_answering.spans import (
+    Candidate,
+    SpanSource,
+    WindowSpans,
+    choose_candidates,
+    find_spans,
+    scores,
+)
+from corelane.engine.task import Query, Ready, Result, Window, Work, failure
+from corelane.engine.text.chunks import ChunkReader
+from corelane.engine.text.tokenize import Context, ContextCache, cut_windows, tokenize
+from corelane.errors import NotCalibrated, QuestionTooLong, TooManyWindows
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizedQuery:
+    """A query in tokens, cut into windows; ``context_at`` is where the context starts in each of its rows."""
+
+    query: Query
+    question: NDArray[np.int32]
+    context: Context
+    windows: list[Window]
+    context_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadWindow:
+    """A window, where its context starts in its row, and the spans found there."""
+
+    window: Window
+    context_at: int
+    spans: WindowSpans
+
+
+Row = tuple[TokenizedQuery, Window]
+
+
+#: The reason for refusing ``min_precision`` where scores are no probabilities.
+NO_PROBABILITIES = (
+    "this version is not calibrated, so `min_precision` means nothing to it; leave it out, or calibrate the model with "
+    "`corelane calibrate`"
+)
+
+
+class QuestionAnsweringTask:
+    """Extractive question answering with one model. Not thread-safe."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        spec: TokenizerSpec,
+        max_length: int,
+        *,
+        cache_tokens: int = 0,
+        max_windows: float = math.inf,
+        threshold: float = 0.0,
+        calibration: Calibration | None = None,
+    ) -> None:
+        """Keep contexts of up to ``cache_tokens`` in all; refuse a query of more than ``max_windows``.
+
+        ``threshold`` is the model's own for giving no answer.
+        """
+        self.work = Work()
+        self._tokenizer = tokenizer
+        self._spec = spec
+        self._max_length = max_length
+        self._max_windows = max_windows
+        self._threshold = threshold
+        self._calibration = calibration
+        self._cache = ContextCache(cache_tokens)
+        self._long = ChunkReader(tokenizer)
+
+    def tokenize(self, queries: Sequence[tuple[Hashable, Query]]) -> list[Ready[TokenizedQuery]]:
+        """Tokenize queries; those with long contexts that are not kept are read in chunks by ``read_on``."""
+        ready: list[Ready[TokenizedQuery]] = []
+        at_once, short_chars = [], self._long.short_chars or math.inf
+        for key, query in queries:
+            if query.options.min_precision is not None and self._calibration is None:
+                ready.append((key, failure(NotCalibrated(NO_PROBABILITIES))))
+            elif len(query.context) > short_chars and self._cache.find(query.context) is None:
+                self._long.add(key, query)
+            else:
+                at_once.append((key, query))
+        return ready + self._tokenize(at_once) if at_once else ready
+
+    def read_on(self) -> list[Ready[TokenizedQuery]]:
+        """Tokenize one chunk of one long context; return the queries that are ready with it."""
+        if not self._long.documents or (read := self._long.read_on()) is None:
+            return []
+        text, context, queries = read
+        return self._tokenize(queries, {text: context})
+
+    def tokenize_all(self, queries: Sequence[Query]) -> list[TokenizedQuery | Result]:
+        """Tokenize queries, in order, their long contexts too."""
+        ready = dict(self.tokenize(list(enumerate(queries))))
+        while len(ready) < len(queries):
+            ready.update(self.read_on())
+        return [ready[number] for number in range(len(queries))]
+
+    def unread_tokens(self, most_per_item: int) -> int:
+        """Estimate the tokens yet to be read in chunks, counting at most ``most_per_item`` for an item."""
+        return self._long.tokens(most_per_item) if self._long.documents else 0
+
+    def forget(self, keys: Collection[Hashable] | None = None) -> None:
+        """Stop reading for these queries, or for all."""
+        if keys is None:
+            self._long.documents.clear()
+        elif self._long.documents:
+            self._long.drop(keys)
+
+    def _tokenize(
+        self, queries: Sequence[tuple[Hashable, Query]], known: Mapping[str, Context] | None = None
+    ) -> list[Ready[TokenizedQuery]]:
+        """Tokenize and cut, in order; ``known`` are contexts that were tokenized elsewhere, by their text."""
+        texts = dict.fromkeys(query.context for _, query in queries)
+        kept = {text: context for text in texts if (context := self._cache.find(text)) is not None}
+        missing = [text for text in texts if text not in kept and not (known and text in known)]
+        tokens = tokenize(self._tokenizer, [*(query.question for _, query in queries), *missing])
+        fresh = dict(zip(missing, tokens[len(queries) :], strict=True)) | dict(known or {})
+        for text, context in fresh.items():
+            self._cache.keep(text, context)
+        self.work.contexts_hit += len(kept)
+        self.work.contexts_read += len(fresh)
+        contexts = kept | fresh
+        return [
+            (key, self._cut(query, question.ids, contexts[query.context]))
+            for (key, query), question in zip(queries, tokens, strict=False)
+        ]
+
+    def _cut(self, query: Query, question: NDArray[np.int32], context: Context) -> TokenizedQuery | Result:
+        try:
+            windows = cut_windows(
+                len(question),
+                len(context.ids),
+                max_length=self._max_length,
+                specials=2 + self._spec.sep_count,
+                doc_stride=query.options.doc_stride,
+                most=self._max_windows,
+            )
+        except (QuestionTooLong, TooManyWindows) as error:
+            return failure(error)
+        return TokenizedQuery(query, question, context, windows, 1 + len(question) + self._spec.sep_count)
+
+    def fill(self, bucket: Bucket, rows: Sequence[Row], height: int) -> Batch:
+        """Return the arrays of a batch; rows beyond ``rows`` hold padding with one visible token, so that none is
+        NaN.
+        """
+        shape = (height, bucket.length)
+        input_ids = np.full(shape, self._spec.pad_id, dtype=np.int64)
+        attention_mask = np.zeros(shape, dtype=np.int64)
+        token_type_ids = np.zeros(shape, dtype=np.int64)
+        attention_mask[len(rows) :, 0] = 1
+        for row, (item, window) in enumerate(rows):
+            question_end = 1 + len(item.question)
+            input_ids[row, 0] = self._spec.cls_id
+            input_ids[row, 1:question_end] = item.question
+            input_ids[row, question_end : item.context_at] = self._spec.sep_id
+            input_ids[row, item.context_at : window.length - 1] = item.context.ids[window.start : window.end]
+            input_ids[row, window.length - 1] = self._spec.sep_id
+            attention_mask[row, : window.length] = 1
+            if self._spec.uses_token_types:
+                token_type_ids[row, item.context_at : window.length] = 1
+        return Batch(bucket, input_ids, attention_mask, token_type_ids)
+
+    def decode(self, logits: Logits, rows: Sequence[Row]) -> list[ReadWindow]:
+        """Return the best spans of every row."""
+        return search_rows(logits, rows)
+
+    def compose(self, item: TokenizedQuery, decoded: Sequence[ReadWindow]) -> Result:
+        """Return an item's answers from the spans of its windows."""
+        return compose_result(item.query, item.context, decoded, self._threshold, self._calibration)
+
+
+def search_rows(logits: Logits, rows: Sequence[Row]) -> list[ReadWindow]:
+    """Search every row by its own item's options; rows that share them are searched together."""
+    groups: dict[tuple[int, bool], list[int]] = {}
+    for row, (item, _) in enumerate(rows):
+        options = item.query.options
+        groups.setdefault((options.max_answer_tokens, options.top_k > 1), []).append(row)
+    found: dict[int, ReadWindow] = {}
+    for (max_answer_tokens, several), numbers in groups.items():
+        picked = slice(len(numbers)) if len(numbers) == len(rows) else numbers
+        last = [rows[row][1].length - 1 for row in numbers]
+        width = max(last)
+        spans = find_spans(
+            logits.start[picked, :width],
+            logits.end[picked, :width],
+            np.array([rows[row][0].context_at for row in numbers]),
+            np.array(last),
+            max_answer_tokens=max_answer_tokens,
+            with_logits=several,
+        )
+        for row, best in zip(numbers, spans, strict=True):
+            item, window = rows[row]
+            found[row] = ReadWindow(window, item.context_at, best)
+    return [found[row] for row in range(len(rows))]
+
+
+def compose_result(
+    query: Query,
+    context: Context,
+    windows: Sequence[ReadWindow],
+    default_threshold: float,
+    calibration: Calibration | None = None,
+) -> Result:
+    """Return the stored form of one item's result, without its index and id."""
+    options = query.options
+    best = best_candidates(query, context, windows, calibration)
+    shares, null_share = _weigh(best, windows, calibration)
+    answers: list[Result] = [
+        {"text": query.context[c.start : c.end], "start": c.start, "end": c.end, "score": round(share, 6)}
+        for c, share in zip(best, shares, strict=True)
+    ]
+    if options.offsets:
+        for answer, offsets in zip(answers, convert_offsets(query.context, best, options.offsets), strict=True):
+            answer["offsets"] = offsets
+    likelier = None if calibration is None or not best else shares[0] >= null_share
+    has_answer = bool(best) and gives_answer(options, best[0].margin, shares[0], default_threshold, likelier)
+    return {
+        "status": str(JobStatus.SUCCEEDED),
+        "answer": answers[0] if has_answer else None,
+        "answers": answers,
+        "no_answer_score": round(null_share, 6),
+        "windows": len(windows),
+        "error": None,
+    }
+
+
+def gives_answer(
+    options: Options, margin: float, score: float, default_threshold: float, likelier: bool | None
+) -> bool:
+    """Return whether the best candidate is given as the answer.
+
+    What the job asks for decides; else, where scores are calibrated, whether the candidate is ``likelier`` to be right
+    than the null; else the model's own threshold.
+    """
+    if not options.no_answer:
+        return True
+    if options.min_precision is not None:
+        return score >= options.min_precision
+    if options.no_answer_threshold is None and likelier is not None:
+        return likelier
+    threshold = default_threshold if options.no_answer_threshold is None else options.no_answer_threshold
+    return -margin <= threshold
+
+
+def best_candidates(
+    query: Query, context: Context, windows: Sequence[ReadWindow], calibration: Calibration | None
+) -> list[Candidate]:
+    """Return the ``top_k`` best candidates over all windows, best first; none overlaps a better one."""
+    sources = [
+        SpanSource(query.context, context, read.spans, read.window.start - read.context_at, calibration)
+        for read in windows
+    ]
+    return choose_candidates(sources, query.options.top_k)
+
+
+def _weigh(
+    best: Sequence[Candidate], windows: Sequence[ReadWindow], calibration: Calibration | None
+) -> tuple[list[float], float]:
+    """Return each candidate's score and the null's; together at most 1."""
+    if calibration is None:
+        return scores([c.margin for c in best], [w.spans.mass for w in windows])
+    margins = [float(w.spans.margins[0]) for w in windows if len(w.spans.margins)]
+    null = calibration.no_answer_score(max(margins, default=-math.inf))
+    left, shares = 1.0 - null, []
+    for candidate in best:
+        shares.append(max(0.0, min(math.exp(candidate.strength), left)))
+        left -= shares[-1]
+    return shares, null

@@ -1,0 +1,125 @@
+"""The task seam: what a model is for. A task knows the way from an item's text to its result; the runner schedules it.
+
+Question answering is one folder (``question_answering``), the null engine one file (``null``). Another task, such as
+classification, implements ``Task`` and is chosen in ``Runner.open``.
+"""
+
+from collections.abc import Collection, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from corelane.domain.dispatch import PUBLIC
+from corelane.domain.jobs import JobStatus, Options, Priority
+from corelane.engine.backends.protocol import Batch, Logits
+from corelane.engine.buckets import Bucket
+from corelane.errors import CorelaneError
+
+#: An item's result in stored form, without its index and id.
+Result = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One item, as the engine sees it; owners share batches, and so do the jobs of an owner.
+
+    Of an owner's items those of the least ``priority`` are answered first.
+    """
+
+    question: str
+    context: str
+    options: Options = field(default_factory=Options)
+    owner: str = PUBLIC
+    priority: int = Priority.NORMAL.rank
+    job: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Context tokens ``start`` to ``end`` (exclusive) of an item; ``length`` counts all tokens of the row."""
+
+    start: int
+    end: int
+    length: int
+
+
+@dataclass(slots=True)
+class Work:
+    """What a runner has done so far; counters only grow."""
+
+    items: int = 0
+    batches: int = 0
+    windows: int = 0
+    tokens: int = 0
+    padding: int = 0
+    contexts_hit: int = 0
+    contexts_read: int = 0
+
+
+class Tokenized(Protocol):
+    """A query in tokens, cut into windows; each window is one row of a batch."""
+
+    @property
+    def query(self) -> Query:
+        """Return the query."""
+        ...
+
+    @property
+    def windows(self) -> Sequence[Window]:
+        """Return its windows, in order."""
+        ...
+
+
+Item = TypeVar("Item", bound=Tokenized)
+
+#: A query's key, with the query in tokens, or with its result where it needs no batch.
+Ready = tuple[Any, Item | Result]
+
+
+class Task(Protocol[Item]):
+    """The way from queries to results around the forward pass. Not thread-safe.
+
+    Results never raise: a query that cannot be answered has a result that says why.
+    """
+
+    #: The counters of its runner; the task counts the contexts in it.
+    work: Work
+
+    def tokenize(self, queries: Sequence[tuple[Hashable, Query]]) -> list[Ready[Item]]:
+        """Tokenize queries, each under a key of its own; ``read_on`` returns those with long contexts later."""
+        ...
+
+    def read_on(self) -> list[Ready[Item]]:
+        """Tokenize one chunk of one long context; return the queries that are ready with it."""
+        ...
+
+    def unread_tokens(self, most_per_item: int) -> int:
+        """Estimate the tokens that ``read_on`` has yet to read, counting at most ``most_per_item`` for an item."""
+        ...
+
+    def forget(self, keys: Collection[Hashable] | None = None) -> None:
+        """Stop reading for these queries, or for all; other keys are ignored."""
+        ...
+
+    def fill(self, bucket: Bucket, rows: Sequence[tuple[Item, Window]], height: int) -> Batch:
+        """Return the arrays of a batch of ``height`` rows; those beyond ``rows`` are padding."""
+        ...
+
+    def decode(self, logits: Logits, rows: Sequence[tuple[Item, Window]]) -> list[Any]:
+        """Return what the logits say of each row."""
+        ...
+
+    def compose(self, item: Item, decoded: Sequence[Any]) -> Result:
+        """Return an item's result from what was decoded of its windows."""
+        ...
+
+
+def failure(error: CorelaneError) -> Result:
+    """Return the result of a query that could not be answered."""
+    return {
+        "status": str(JobStatus.FAILED),
+        "answer": None,
+        "answers": [],
+        "no_answer_score": None,
+        "windows": 0,
+        "error": {"code": error.code, "detail": error.detail},
+    }

@@ -1,0 +1,299 @@
+"""What is in progress on a core: claims opened, batches run, outcomes collected, whatever happens in between."""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from corelane.artifacts.manifest import Artifact
+from corelane.domain.dispatch import SMALL_TOKENS, Ref
+from corelane.domain.jobs import Options
+from corelane.engine.backends.protocol import Batch, Logits, Model
+from corelane.engine.null import NullRunner
+from corelane.engine.runner import Runner, RunnerLimits
+from corelane.store.dispatch import Claim, Stretch
+from tests.fakes import FixedBackend
+from workers.core.in_flight import InFlight
+
+
+@pytest.fixture
+def runner(tiny_artifact: Artifact) -> Iterator[Runner]:
+    runner = Runner.open(FixedBackend(), tiny_artifact)
+    yield runner
+    runner.close()
+
+
+def make_claim(lease: str, version: str, contexts: list[list[str]]) -> tuple[Claim, list[Stretch]]:
+    """One ref per list of contexts, each of a job of its own."""
+    refs = [Ref(f"job_{lease}{n}", "public", 1, 0, 0, len(texts), 64 * len(texts)) for n, texts in enumerate(contexts)]
+    stretches = [
+        Stretch(ref, version, [(f"i{i}", "who", text) for i, text in enumerate(texts)], Options(no_answer=False))
+        for ref, texts in zip(refs, contexts, strict=True)
+    ]
+    return Claim(lease, tuple((ref, version) for ref in refs)), stretches
+
+
+def run_batch(in_flight: InFlight) -> int:
+    """The number of items answered."""
+    return in_flight.finish(in_flight.start())[0]
+
+
+def run_out(in_flight: InFlight) -> None:
+    while not in_flight.is_empty:
+        run_batch(in_flight)
+
+
+def test_every_item_of_every_claim_is_answered_in_its_place(runner: Runner) -> None:
+    in_flight = InFlight({runner.version: runner})
+    in_flight.add(*make_claim("a", runner.version, [["ada wrote", "the river " * 200], ["paris"]]))
+    in_flight.add(*make_claim("b", runner.version, [["berlin " * 300]]))
+    assert in_flight.leases == ["a", "b"]
+    run_out(in_flight)
+    assert {lease: len(outcomes) for lease, outcomes in in_flight.done.items()} == {"a": 2, "b": 1}
+    for outcomes in in_flight.done.values():
+        for outcome in outcomes:
+            assert [result["index"] for result in outcome.results] == list(range(outcome.ref.count))
+            assert [result["id"] for result in outcome.results] == [f"i{n}" for n in range(outcome.ref.count)]
+    assert runner.waiting_tokens(10**9) == 0
+
+
+def test_question_claimed_later_is_done_before_a_document(runner: Runner) -> None:
+    in_flight = InFlight({runner.version: runner})
+    in_flight.add(*make_claim("document", runner.version, [["the river was red " * 500]]))
+    run_batch(in_flight)
+    in_flight.add(*make_claim("question", runner.version, [["ada"]]))
+    for _ in range(2):
+        run_batch(in_flight)
+    assert list(in_flight.done) == ["question"]
+    run_out(in_flight)
+    assert set(in_flight.done) == {"question", "document"}
+
+
+def test_document_counts_for_its_share_only(runner: Runner) -> None:
+    in_flight = InFlight({runner.version: runner})
+    in_flight.add(*make_claim("document", runner.version, [["the river was red " * 500]]))
+    assert in_flight.waiting_tokens(512) == 512
+    assert in_flight.waiting_tokens(10**9) > 2000
+
+
+def test_job_nobody_waits_for_stops_and_frees_its_claim(runner: Runner) -> None:
+    in_flight = InFlight({runner.version: runner})
+    in_flight.add(*make_claim("a", runner.version, [["the river " * 500], ["ada"]]))
+    in_flight.drop_jobs({"job_a0"})
+    assert [outcome.results for outcome in in_flight.done["a"]] == [[]]
+    run_out(in_flight)
+    assert [len(outcome.results) for outcome in in_flight.done["a"]] == [0, 1]
+
+
+def test_lost_lease_takes_its_open_work_along(runner: Runner) -> None:
+    in_flight = InFlight({runner.version: runner})
+    in_flight.add(*make_claim("a", runner.version, [["ada"], ["the river " * 500]]))
+    run_batch(in_flight)
+    committed = in_flight.done
+    assert in_flight.settle(committed, {"a": 1}) == 1
+    assert in_flight.is_empty
+    assert (in_flight.done, in_flight.leases) == ({}, [])
+    assert runner.waiting_tokens(10**9) == 0
+
+
+def test_what_is_unfinished_is_told_and_no_longer_in_progress(runner: Runner) -> None:
+    in_flight = InFlight({runner.version: runner})
+    claim, stretches = make_claim("a", runner.version, [["ada"], ["the river " * 500]])
+    in_flight.add(claim, stretches)
+    run_batch(in_flight)
+    [(ref, version)] = in_flight.take_unfinished()["a"]
+    assert (ref.key, version) == (claim.refs[1][0].key, runner.version)
+    assert ref.tokens > 1000
+    assert in_flight.is_empty
+
+
+def test_best_answer_so_far_is_told_of_items_in_progress_by_their_place_and_lease(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("corelane.engine.previews.PREVIEW_S", 0.0)
+    context = "the river was red " * 500
+    in_flight = InFlight({runner.version: runner})
+    claim, stretches = make_claim("a", runner.version, [["ada"], ["paris", context]])
+    in_flight.add(claim, stretches)
+    run_batch(in_flight)
+    while not (previews := in_flight.previews()):
+        run_batch(in_flight)
+    [preview] = previews
+    assert (preview.lease, preview.ref.key) == ("a", claim.refs[1][0].key)
+    answer = preview.data.pop("answer")
+    assert context[answer["start"] : answer["end"]] == answer["text"]
+    assert (preview.data["index"], preview.data["id"]) == (1, "i1")
+    assert 0 < preview.data["windows_done"] < preview.data["windows_total"]
+    run_out(in_flight)
+    assert in_flight.previews() == []
+
+
+def test_charge_follows_what_was_read_and_is_told_once_where_it_is_far_off(runner: Runner) -> None:
+    in_flight = InFlight({runner.version: runner})
+    in_flight.add(*make_claim("a", runner.version, [["ada", "paris"], ["x?! " * 2000, "ada"]]))
+    [(lease, ref)] = in_flight.corrections()
+    windows = in_flight.waiting_tokens(10**9)
+    assert (lease, ref.job) == ("a", "job_a1")
+    assert ref.tokens > 6000
+    assert in_flight.corrections() == []
+    run_out(in_flight)
+    charged = {outcome.ref.job: outcome.ref.tokens for outcome in in_flight.done["a"]}
+    assert charged == {"job_a0": 128, "job_a1": ref.tokens}
+    assert sum(charged.values()) >= windows
+
+
+def test_item_that_is_refused_is_charged_what_was_estimated(tiny_artifact: Artifact) -> None:
+    runner = Runner.open(FixedBackend(), tiny_artifact, RunnerLimits(max_windows=10))
+    in_flight = InFlight({runner.version: runner})
+    in_flight.add(*make_claim("a", runner.version, [["the river " * 500, "ada"]]))
+    run_out(in_flight)
+    [outcome] = in_flight.done["a"]
+    assert [result["error"] and result["error"]["code"] for result in outcome.results] == ["too_many_windows", None]
+    assert outcome.ref.tokens == 128
+
+
+def test_ref_without_payload_fails_so_that_its_job_ends(runner: Runner) -> None:
+    in_flight = InFlight({runner.version: runner})
+    claim, stretches = make_claim("a", runner.version, [["ada"], ["paris"]])
+    in_flight.add(claim, stretches[1:])
+    [outcome] = in_flight.done["a"]
+    assert outcome.ref == claim.refs[0][0]
+    assert [(result["index"], result["error"]["code"]) for result in outcome.results] == [(0, "internal")]
+
+
+def test_models_take_turns(runner: Runner) -> None:
+    null = NullRunner()
+    in_flight = InFlight({runner.version: runner, null.version: null})
+    in_flight.add(*make_claim("a", runner.version, [["the river " * 500]]))
+    in_flight.add(*make_claim("b", null.version, [["ada"]]))
+    run_batch(in_flight)
+    run_batch(in_flight)
+    assert "b" in in_flight.done
+
+
+def test_next_one_begins_empty_whatever_the_last_one_left(runner: Runner) -> None:
+    InFlight({runner.version: runner}).add(*make_claim("a", runner.version, [["the river " * 500]]))
+    in_flight = InFlight({runner.version: runner})
+    assert in_flight.waiting_tokens(10**9) == 0
+    in_flight.add(*make_claim("b", runner.version, [["ada"]]))
+    assert run_batch(in_flight) == 1
+
+
+class DeviceBackend(FixedBackend):
+    """Leaves the CPU free, and is done with a batch only once something else was."""
+
+    overlaps = True
+
+    def __init__(self) -> None:
+        self.something_else = threading.Event()
+        self.batches = 0
+
+    def run(self, model: Model, batch: Batch) -> Logits:
+        self.batches += 1
+        assert self.something_else.wait(30)
+        return super().run(model, batch)
+
+
+@pytest.fixture
+def device(tiny_artifact: Artifact) -> Iterator[tuple[Runner, DeviceBackend]]:
+    backend = DeviceBackend()
+    runner = Runner.open(backend, tiny_artifact)
+    yield runner, backend
+    runner.close()
+
+
+def test_claims_are_opened_and_tokenised_while_a_device_runs_a_batch(device: tuple[Runner, DeviceBackend]) -> None:
+    runner, backend = device
+    in_flight = InFlight({runner.version: runner})
+    in_flight.add(*make_claim("a", runner.version, [["ada wrote"]]))
+    assert in_flight.overlaps
+
+    running = in_flight.start()
+    in_flight.add(*make_claim("b", runner.version, [["paris"]]))
+    assert in_flight.waiting_tokens(10**9) > 0
+    backend.something_else.set()
+    in_flight.finish(running)
+    assert list(in_flight.done) == ["a"]
+    run_out(in_flight)
+    assert list(in_flight.done) == ["a", "b"]
+
+
+def test_job_dropped_while_its_batch_runs_is_committed_empty_and_its_neighbour_answered(
+    device: tuple[Runner, DeviceBackend],
+) -> None:
+    runner, backend = device
+    in_flight = InFlight({runner.version: runner})
+    in_flight.add(*make_claim("a", runner.version, [["ada wrote"], ["ada"]]))
+
+    running = in_flight.start()
+    in_flight.drop_jobs({"job_a0"})
+    backend.something_else.set()
+    in_flight.finish(running)
+    run_out(in_flight)
+    assert [(outcome.ref.job, len(outcome.results)) for outcome in in_flight.done["a"]] == [
+        ("job_a0", 0),
+        ("job_a1", 1),
+    ]
+    assert backend.batches == 1
+
+
+def test_document_that_is_being_tokenised_runs_no_batch_and_holds_up_nothing(
+    device: tuple[Runner, DeviceBackend],
+) -> None:
+    runner, backend = device
+    in_flight = InFlight({runner.version: runner})
+    in_flight.add(*make_claim("a", runner.version, [["the river was red " * 2500]]))
+    running = in_flight.start()
+    in_flight.add(*make_claim("b", runner.version, [["paris"]]))
+    assert in_flight.finish(running) == (0, 0)
+    assert backend.batches == 0
+
+
+def test_refused_query_is_answered_with_the_batch_that_runs_when_it_comes(
+    device: tuple[Runner, DeviceBackend],
+) -> None:
+    runner, backend = device
+    in_flight = InFlight({runner.version: runner})
+    in_flight.add(*make_claim("a", runner.version, [["ada wrote"]]))
+    running = in_flight.start()
+    claim, [stretch] = make_claim("b", runner.version, [["paris"]])
+    in_flight.add(claim, [replace(stretch, items=[("i0", "who " * 100, "paris")])])
+    backend.something_else.set()
+    assert in_flight.finish(running)[0] == 2
+    assert in_flight.done["b"][0].results[0]["error"]["code"] == "question_too_long"
+
+
+def test_null_engine_that_takes_time_answers_what_was_there_when_it_began() -> None:
+    in_flight = InFlight({NullRunner.version: NullRunner(batch_s=0.01)})
+    in_flight.add(*make_claim("a", NullRunner.version, [["ada"], ["paris"]]))
+
+    running = in_flight.start()
+    in_flight.drop_jobs({"job_a0"})
+    in_flight.add(*make_claim("b", NullRunner.version, [["berlin"]]))
+    in_flight.finish(running)
+    assert [len(outcome.results) for outcome in in_flight.done["a"]] == [0, 1]
+    assert "b" not in in_flight.done
+    run_out(in_flight)
+    assert "b" in in_flight.done
+
+
+def test_owner_of_few_small_stretches_is_not_met_yet_and_one_of_a_batchs_worth_is(runner: Runner) -> None:
+    in_flight = InFlight({runner.version: runner})
+    in_flight.add(*make_claim("few", runner.version, [["ada"]] * 3))
+    assert in_flight.met == []
+    in_flight.add(*make_claim("slice", runner.version, [["ada"] * 32]))
+    assert in_flight.met == ["public:1"]
+    in_flight.add(*make_claim("many", runner.version, [["ada"]] * (SMALL_TOKENS // 64)))
+    assert in_flight.met == ["public:1", "public:1:small"]
+
+
+def test_lone_question_claimed_beside_its_owners_batch_is_done_by_the_next_batch(runner: Runner) -> None:
+    in_flight = InFlight({runner.version: runner})
+    in_flight.add(*make_claim("batch", runner.version, [["ada wrote it"] * 60]))
+    run_batch(in_flight)
+    in_flight.add(*make_claim("lone", runner.version, [["ada wrote it"]]))
+    assert "lone" not in in_flight.done
+    run_batch(in_flight)
+    assert "lone" in in_flight.done
+    assert "batch" not in in_flight.done

@@ -1,0 +1,108 @@
+"""What a core has done, how busy it is and how fast. Written by the drain, read by the heartbeat."""
+
+import os
+import time
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from corelane.domain.dispatch import Core
+from corelane.domain.forecast import Speed
+from corelane.engine.memory import resident_bytes
+from corelane.engine.runner import Runner
+from corelane.engine.task import Work
+from corelane.metrics import CORE_COUNTERS
+
+#: The busy ratio is taken over this many heartbeats.
+BUSY_BEATS = 10
+
+#: A speed sample is taken once the core has worked this long since the last one and answered something, in seconds.
+SAMPLE_S = 0.5
+
+#: Samples that count: the last half minute of work.
+SAMPLES = 60
+
+
+@dataclass(slots=True)
+class SpeedSample:
+    """Tokens answered, and seconds of work that it took."""
+
+    tokens: int = 0
+    seconds: float = 0.0
+
+
+class Vitals:
+    """Batches and their time, the core's speed, and the work of all runners it ever had.
+
+    A core that is given less than it asks for runs small batches, and on a device these take as long as full ones. So
+    speed samples of a core with enough to do are kept apart, and the others count only while there are none.
+    """
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        #: When the batch in progress began, by the monotonic clock; None between batches.
+        self.running_since: float | None = None
+        #: Seconds spent on batches that are over.
+        self.busy_s = 0.0
+        #: What runners have done, those that left included: a core's counters only grow.
+        self._work: dict[int, Work] = {}
+        self._beats: deque[tuple[float, float]] = deque(maxlen=BUSY_BEATS)
+        self._counting = {True: SpeedSample(), False: SpeedSample()}
+        self._samples: dict[bool, deque[SpeedSample]] = {full: deque(maxlen=SAMPLES) for full in self._counting}
+
+    def begin_batch(self) -> float:
+        """Note that a batch begins; return the time."""
+        self.running_since = time.monotonic()
+        return self.running_since
+
+    def end_batch(self) -> float:
+        """Note that it is over, well or not; return the time."""
+        now = time.monotonic()
+        self.busy_s += now - (self.running_since or now)
+        self.running_since = None
+        return now
+
+    def is_stuck(self, longest_s: float) -> bool:
+        """Return whether the batch in progress takes longer than it may."""
+        since = self.running_since
+        return since is not None and time.monotonic() - since > longest_s
+
+    def add(self, tokens: int, seconds: float, *, full: bool = True) -> None:
+        """Count estimated tokens answered and the time worked; ``full`` if the core had as much as it asked for."""
+        counting = self._counting[full]
+        counting.tokens += tokens
+        counting.seconds += seconds
+        if counting.seconds >= SAMPLE_S and counting.tokens:
+            self._samples[full].append(counting)
+            self._counting[full] = SpeedSample()
+
+    def speed(self) -> Speed | None:
+        """Return the recent speed, or None before the first sample."""
+        samples = list(self._samples[True]) or list(self._samples[False])
+        if not samples:
+            return None
+        rates = sorted(sample.tokens / sample.seconds for sample in samples)
+        mean = sum(sample.tokens for sample in samples) / sum(sample.seconds for sample in samples)
+        return Speed(mean, min(mean, rates[len(rates) // 20]), max(mean, rates[-1 - len(rates) // 20]))
+
+    def fields(self, runners: Iterable[Runner]) -> dict[str, object]:
+        """Return the fields of one heartbeat; ``runners`` are those that answer now."""
+        for runner in runners:
+            self._work[id(runner.work)] = runner.work
+        work = list(self._work.values())
+        return {
+            "pid": os.getpid(),
+            "node": self._core.node,
+            "queue": self._core.queue,
+            "cpus": ",".join(map(str, sorted(os.sched_getaffinity(0)))),
+            "memory": resident_bytes(),
+            "busy": round(self._busy_ratio(), 3),
+            **{name: sum(getattr(w, name) for w in work) for name in CORE_COUNTERS},
+        }
+
+    def _busy_ratio(self) -> float:
+        since, now = self.running_since, time.monotonic()
+        busy = self.busy_s + (now - since if since is not None else 0.0)
+        self._beats.append((now, busy))
+        then, before = self._beats[0]
+        return min(1.0, max(0.0, (busy - before) / (now - then))) if now > then else 0.0

@@ -220,7 +220,8 @@ class Pace:
 
     Short batches cost little: a core of an AMD EPYC with AVX-512 runs the built-in model in bf16, with 1, 2, 4, 8 rows,
     at 158, 209, 240, 250 rows/s of 64 tokens, at 92, 108, 113, 116 of 128, at 45, 47, 48, 47 of 256, at 27, 28, 28, 27
-    of 384. SQuAD ran in batches of 60 ms at the speed of full ones, of 40 ms at 96 % of it, of 30 ms at 89 %. So a job that is alone gets batches half as long again, but for rows that take long by themselves: those gain
+    of 384. SQuAD ran in batches of 60 ms at the speed of full ones, of 40 ms at 96 % of it, of 30 ms at 89 %. So a job
+    that is alone gets batches half as long again, but for rows that take long by themselves: those gain
     nothing by company, and are mostly a document's, beside which others may have questions.
     """
 

@@ -83,7 +83,7 @@ def _add_drain(celery: Celery, settings: Settings, core: Core) -> None:
 
         core = held["core"]
         report = drain(core, celery.stop_flag.is_set)
-        if core.models.must_restart:
+        if core.models.loads.must_restart:
             threading.Timer(RESTART_PAUSE_S, end_process, (core,)).start()
         return report
 

@@ -249,7 +249,7 @@ class Runner:
     def start(self) -> RunningBatch:
         """Read on in one long context, if any, and start one batch of what waits."""
         self._take_in(self._task.read_on())
-        waiting = (progress.waiting for progress in self._progress.values())
+        waiting = [progress.waiting for progress in self._progress.values()]
         if self._flexible_rows:
             chosen = next_batch(waiting, self._shares, self._pace.rows, LITTLE_TOKENS)
         else:

@@ -6,6 +6,7 @@ on with its next claim, and claimed work comes back when its lease lapses.
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -24,6 +25,9 @@ log = get_logger(__name__)
 
 #: Longest time of one blocking pop, in seconds, so that the stop flag is seen and the bell does not expire.
 POP_S = 1
+
+#: Options kept parsed: jobs mostly share the same few.
+KEPT_OPTIONS = 256
 
 OPEN_STATUSES = (b"queued", b"running")
 
@@ -164,20 +168,17 @@ class Dispatch:
         Large payloads take one trip for all jobs, contexts that a job's items share take another.
         """
         payloads = {**claim.small, **self._payloads([ref for ref, _ in claim.refs if ref.key not in claim.small])}
-        read: dict[bytes, Options] = {}
         found = []
         for ref, version in claim.refs:
             if ref.key not in payloads:
                 continue
             payload, options = payloads[ref.key]
             try:
-                rows = decode_slice(payload)[ref.offset :][: ref.count]
-                if options not in read:
-                    read[options] = Options.model_validate_json(options)
+                rows, its_options = decode_slice(payload)[ref.offset :][: ref.count], parse_options(options)
             except ValueError as error:
                 log.error("payload_unreadable", ref=ref.encode(), reason=str(error)[:200])
                 continue
-            found.append((ref, version, rows, read[options]))
+            found.append((ref, version, rows, its_options))
         contexts = self._contexts([ref for ref, *_ in found], [rows for _, _, rows, _ in found])
         stretches = []
         for ref, version, rows, its_options in found:
@@ -255,6 +256,12 @@ class Dispatch:
         results = [orjson.dumps(outcome.results) for outcome in outcomes]
         ttl = self._settings.results_ttl_s
         return call("commit", *results, lease=lease, core=self._core, ttl=ttl, stretches=stretches)
+
+
+@lru_cache(maxsize=KEPT_OPTIONS)
+def parse_options(text: bytes) -> Options:
+    """Return a job's options; raises ValueError where these are none."""
+    return Options.model_validate_json(text)
 
 
 def _tellings(looks: Sequence[Look]) -> Iterator[Command]:

@@ -131,7 +131,8 @@ class World:
 
     def step(self, busy: str = "") -> None:
         self.models.follow(str(self.now))
-        self.models.take_up(lambda version: version == busy)
+        _, retired = self.models.table.take_up(lambda version: version == busy)
+        self.models.loads.unload(retired)
 
     def states(self) -> dict[str, str]:
         return {model["version"]: model["state"] for model in self.models.describe()}
@@ -173,7 +174,7 @@ def test_version_wanted_later_comes_and_one_not_wanted_leaves_after_its_batch(wo
     assert "qa-minilm@1" in world.models.runners
     world.until(lambda: world.states() == {"qa-minilm@2": "ready"})
     assert list(world.models.runners) == ["qa-minilm@2"]
-    assert not world.models.must_restart
+    assert not world.models.loads.must_restart
 
 
 def test_model_that_does_not_load_says_why_and_others_go_on(world: World) -> None:
@@ -216,7 +217,7 @@ def test_memory_that_is_not_given_back_is_noticed(world: World) -> None:
     world.until(lambda: world.states().get("qa@heavy") == "ready")
     world.drop("qa@heavy")
     world.until(lambda: "qa@heavy" not in world.states())
-    assert world.models.must_restart
+    assert world.models.loads.must_restart
 
 
 def test_restarted_core_holds_what_is_wanted_and_what_its_settings_meant_before(world: World) -> None:
@@ -243,7 +244,7 @@ def test_version_is_loaded_anew_beside_what_serves_and_taken_up_between_batches(
     assert world.models.runners["qa-minilm@1"] is before
     world.until(lambda: world.states() == {"qa-minilm@1": "ready"} and before.is_closed)
     assert world.manifest("qa-minilm@1") == world.models.describe()[0]["manifest_sha256"] == "second"
-    assert not world.models.must_restart
+    assert not world.models.loads.must_restart
 
 
 def test_version_that_does_not_load_anew_goes_on_as_it_was_and_says_why(world: World) -> None:

@@ -115,7 +115,7 @@ class DrainLoop:
         self._core.end_process(error)
 
     def _should_stop(self) -> bool:
-        return bool(self._asked_to_stop()) or self._core.models.must_restart
+        return bool(self._asked_to_stop()) or self._core.models.loads.must_restart
 
     def _lose_store(self, error: Unavailable) -> None:
         self._core.is_cut_off = True
@@ -151,15 +151,17 @@ class DrainLoop:
             if was_idle and core.settings.batch_wait_s:
                 self._gather()
         is_full = self._is_full
-        batch_began = core.vitals.begin_batch()
+        core.vitals.running_since = batch_began = time.monotonic()
         try:
             running = in_flight.start()
             if ahead:
                 self._exchange_ahead(overtime=overtime)
             items, tokens = in_flight.finish(running)
         finally:
-            self._useful = core.vitals.end_batch()
-        core.vitals.add(tokens, self._useful - began, full=is_full)
+            self._useful = time.monotonic()
+            core.vitals.busy_s += self._useful - batch_began
+            core.vitals.running_since = None
+        core.vitals.worked.append((tokens, self._useful - began, is_full))
         self._report.items += items
         self._report.batches += 1
         self._report.busy_s += self._useful - batch_began

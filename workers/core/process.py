@@ -31,7 +31,7 @@ from corelane.store.fleet import Announcer, BeatReply
 from corelane.store.plans import Plans
 from corelane.store.upkeep import Upkeep
 from workers.core.faults import FaultRecord, after_fault, after_start
-from workers.core.vitals import Vitals
+from workers.core.heartbeat import Vitals
 from workers.models.life import ModelState
 from workers.models.serving import CoreModels
 
@@ -153,7 +153,10 @@ class CoreProcess:
 
     def take_up(self, is_busy: Callable[[str], bool]) -> None:
         """Serve the models that are loaded by now, let go of those that leave; called between two batches."""
-        if not self.models.take_up(is_busy):
+        changed, retired = self.models.table.take_up(is_busy)
+        if retired:
+            self.models.loads.unload(retired)
+        if not changed:
             return
         if self.runners and not self._has_served:
             self._has_served = True

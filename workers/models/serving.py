@@ -43,23 +43,20 @@ class CoreModels:
         self._loader = loader
         self._core = core
         self._plans = make_plans()
-        self._table = ModelTable()
-        self._loads = ModelLoader(self._table, loader, make_plans, self._names, lose, outage, settings.heartbeat_s)
+        #: The versions and their runners; the drain takes up and puts down there.
+        self.table = ModelTable()
+        #: Loads and unloads; knows whether this process must end to free memory.
+        self.loads = ModelLoader(self.table, loader, make_plans, self._names, lose, outage, settings.heartbeat_s)
         self._own: dict[str, str] = {}
         self._unresolved: dict[str, str] = {}
         self._revision: str | None = None
         self._is_settled = False
         #: Runners by version; only the drain's thread uses them.
-        self.runners: dict[str, Runner] = self._table.runners
+        self.runners: dict[str, Runner] = self.table.runners
         #: The versions this core claims work for; those it answers for, which are more while one is replaced.
-        self.claimable, self.served = self._table.claimable, self._table.served
+        self.claimable, self.served = self.table.claimable, self.table.served
         #: Note that the load in progress does not end this process, so that it does not count against the model.
-        self.absolve = self._loads.absolve
-
-    @property
-    def must_restart(self) -> bool:
-        """Set once a model was unloaded whose memory only the end of this process frees."""
-        return self._loads.must_restart
+        self.absolve = self.loads.absolve
 
     def start(self) -> None:
         """Resolve the models of the settings, and begin to load, all at once; raises Unavailable."""
@@ -71,34 +68,34 @@ class CoreModels:
             except CorelaneError as error:
                 self._unresolved[name] = log_failure(name, error)
         self._follow("", at_once=True)
-        self._loads.start()
+        self.loads.start()
 
     def follow(self, revision: str) -> None:
         """Read the plan if it has changed or depends on other cores, and take the next steps; raises Unavailable."""
         self._follow(revision, at_once=False)
 
     def _follow(self, revision: str, *, at_once: bool) -> None:
-        self._loads.renew_turn(self._plans)
+        self.loads.renew_turn(self._plans)
         if revision == self._revision and self._is_settled:
             return
-        before = self._table.statuses()
+        before = self.table.statuses()
         failed = [version for version, status in before.items() if status.state is ModelState.FAILED]
         plan = self._plans.read(sorted(before), failed)
-        self._loads.places = load_places(self._core, plan.living, self._settings.load_share)
+        self.loads.places = load_places(self._core, plan.living, self._settings.load_share)
         for event, wish in decide(plan, self._core, list(self._own.values()), before):
             self._take_step(event, wish, plan, at_once=at_once)
         # A load that ended since the decision was not decided about yet.
         self._revision = revision
-        self._is_settled = is_settled(plan, before) and is_settled(plan, self._table.statuses())
-        if self._table.has_to_take_up():
+        self._is_settled = is_settled(plan, before) and is_settled(plan, self.table.statuses())
+        if self.table.has_to_take_up():
             self._plans.ring()
 
     def _take_step(self, event: ModelEvent, wish: Wish, plan: Plan, *, at_once: bool) -> None:
         if event is ModelEvent.OFFER:
             self._offer(wish)
-        elif self._table.handle(event, wish):
+        elif self.table.handle(event, wish):
             if event in (ModelEvent.ASK, ModelEvent.RELOAD):
-                self._loads.add(wish, at_once=at_once)
+                self.loads.add(wish, at_once=at_once)
             elif event in (ModelEvent.DRAIN, ModelEvent.LEAVE):
                 log.info("model_leaves", version=wish.version, open_jobs=plan.open_jobs.get(wish.version, 0))
         if event is ModelEvent.LEAVE:
@@ -109,15 +106,15 @@ class CoreModels:
         try:
             summary = self._loader.describe(wish.version)
         except CorelaneError as error:
-            self._table.handle(ModelEvent.REJECT, wish, reason=log_failure(wish.version, error))
+            self.table.handle(ModelEvent.REJECT, wish, reason=log_failure(wish.version, error))
             return
         self._plans.announce(wish.version, summary, [])
-        self._table.handle(ModelEvent.OFFER, wish, summary=summary)
+        self.table.handle(ModelEvent.OFFER, wish, summary=summary)
 
     def announce_again(self, versions: Iterable[str]) -> None:
         """Announce versions that this core holds and Redis has lost, and ring the core; raises Unavailable."""
         for version in versions:
-            summary = self._table.summary(version)
+            summary = self.table.summary(version)
             if summary is not None:
                 log.warning("model_announced_again", version=version)
                 self._plans.announce(version, summary, self._names(version))
@@ -126,21 +123,12 @@ class CoreModels:
     def describe(self) -> list[dict[str, Any]]:
         """Return each version with its state, for the heartbeat."""
         unresolved = [ModelEntry(Wish(name), ModelState.FAILED, reason) for name, reason in self._unresolved.items()]
-        return [*(entry.describe() for entry in unresolved), *self._table.describe()]
-
-    def take_up(self, is_busy: Callable[[str], bool]) -> bool:
-        """Serve loaded versions, put down leaving ones that are not busy; return whether there were any.
-
-        Called by the drain's thread alone, between two batches.
-        """
-        changed, retired = self._table.take_up(is_busy)
-        self._loads.unload(retired)
-        return changed
+        return [*(entry.describe() for entry in unresolved), *self.table.describe()]
 
     def close(self) -> None:
         """Stop loading and unload everything; a load in progress ends with the process."""
-        self._loads.close()
-        self._table.close()
+        self.loads.close()
+        self.table.close()
         self._plans.close()
 
     def _names(self, version: str) -> list[str]:

@@ -2,16 +2,16 @@
 
 from corelane.domain.dispatch import Core
 from corelane.domain.forecast import Speed
-from workers.core.vitals import Vitals
+from workers.core.heartbeat import Vitals
 
 
 def test_small_batches_do_not_slow_a_core_that_was_seen_at_full_speed() -> None:
     vitals = Vitals(Core("test", 0))
     assert vitals.speed() is None
     for _ in range(10):
-        vitals.add(64, 0.5, full=False)
+        vitals.worked.append((64, 0.5, False))
     assert vitals.speed() == Speed(128, 128, 128)
-    vitals.add(4096, 0.5, full=True)
+    vitals.worked.append((4096, 0.5, True))
     for _ in range(10):
-        vitals.add(64, 0.5, full=False)
+        vitals.worked.append((64, 0.5, False))
     assert vitals.speed() == Speed(8192, 8192, 8192)

@@ -16,6 +16,9 @@ from corelane.metrics import CORE_COUNTERS
 #: The busy ratio is taken over this many heartbeats.
 BUSY_BEATS = 10
 
+#: Rounds kept for the next heartbeat: more than any core does between two, and a bound should none come.
+MOST_ROUNDS = 100_000
+
 #: A speed sample is taken once the core has worked this long since the last one and answered something, in seconds.
 SAMPLE_S = 0.5
 
@@ -44,40 +47,30 @@ class Vitals:
         self.running_since: float | None = None
         #: Seconds spent on batches that are over.
         self.busy_s = 0.0
+        #: Estimated tokens that a round answered, the seconds it took, and whether the core had as much work as it asked
+        #: for. One heartbeat reads what the rounds since the last one wrote.
+        self.worked: deque[tuple[int, float, bool]] = deque(maxlen=MOST_ROUNDS)
         #: What runners have done, those that left included: a core's counters only grow.
         self._work: dict[int, Work] = {}
         self._beats: deque[tuple[float, float]] = deque(maxlen=BUSY_BEATS)
         self._counting = {True: SpeedSample(), False: SpeedSample()}
         self._samples: dict[bool, deque[SpeedSample]] = {full: deque(maxlen=SAMPLES) for full in self._counting}
 
-    def begin_batch(self) -> float:
-        """Note that a batch begins; return the time."""
-        self.running_since = time.monotonic()
-        return self.running_since
-
-    def end_batch(self) -> float:
-        """Note that it is over, well or not; return the time."""
-        now = time.monotonic()
-        self.busy_s += now - (self.running_since or now)
-        self.running_since = None
-        return now
-
     def is_stuck(self, longest_s: float) -> bool:
         """Return whether the batch in progress takes longer than it may."""
         since = self.running_since
         return since is not None and time.monotonic() - since > longest_s
 
-    def add(self, tokens: int, seconds: float, *, full: bool = True) -> None:
-        """Count estimated tokens answered and the time worked; ``full`` if the core had as much as it asked for."""
-        counting = self._counting[full]
-        counting.tokens += tokens
-        counting.seconds += seconds
-        if counting.seconds >= SAMPLE_S and counting.tokens:
-            self._samples[full].append(counting)
-            self._counting[full] = SpeedSample()
-
     def speed(self) -> Speed | None:
         """Return the recent speed, or None before the first sample."""
+        while self.worked:
+            tokens, seconds, full = self.worked.popleft()
+            counting = self._counting[full]
+            counting.tokens += tokens
+            counting.seconds += seconds
+            if counting.seconds >= SAMPLE_S and counting.tokens:
+                self._samples[full].append(counting)
+                self._counting[full] = SpeedSample()
         samples = list(self._samples[True]) or list(self._samples[False])
         if not samples:
             return None

@@ -1,7 +1,7 @@
 """The Celery app of the worker processes: ``celery -A workers.app worker …``, an entry point.
 
-All tasks are registered here, in one place, and call plain functions. Which role a process plays is said by its queues,
-and so is which loops it runs (``workers.loops.roles``); one that serves a core has ``CORELANE_CORE`` set.
+All tasks are registered here, in one place, and call plain functions. The queues of a process say which role it plays
+and which loops it runs (``workers.loops.roles``); one that serves a core has ``CORELANE_CORE`` set.
 """
 
 import os
@@ -12,13 +12,13 @@ from typing import Any
 from celery import Celery, signals
 
 from corelane.broker.app import bell_envelope, make_celery
+from corelane.broker.bootsteps import add_steps
 from corelane.domain.dispatch import DRAIN_TASK, FORMER_TASKS, Core
 from corelane.errors import SetupError
 from corelane.log import configure_logging, get_logger
 from corelane.settings import Settings
 from corelane.store.link.blocking import Link
 from corelane.store.schema import require_schema
-from workers.bootsteps import add_steps
 from workers.core.faults import FaultRecord
 from workers.loops.loop import add_loops
 from workers.loops.roles import loops_by_queue
@@ -33,7 +33,7 @@ SCHEMA_TIMEOUT_S = 2
 
 
 def create_app(settings: Settings) -> Celery:
-    """The app with its tasks, steps and signals, for one process tree."""
+    """Make the app with its tasks, steps and signals, for one process tree."""
     celery = make_celery(settings)
     add_steps(celery)
     if settings.core is not None:
@@ -56,19 +56,22 @@ def _require_schema(settings: Settings) -> None:
 
 
 def pass_over() -> None:
-    """Do nothing: a message of the version before asks for what a loop does anyway."""
+    """Do nothing: a message of the version before asks for work that a loop does anyway."""
 
 
 def _add_drain(celery: Celery, settings: Settings, core: Core) -> None:
-    """The drain, and the core's process around it; torch is imported in the child that uses it and nowhere else."""
+    """Add the drain, and the core's process around it; torch is imported in the child that uses it and nowhere else."""
     held: dict[str, Any] = {}
     record = FaultRecord()
+
+    def should_stop() -> bool:
+        return bool(celery.stop_flag[0])
 
     def start_core(**_: object) -> None:
         from workers.core.process import CoreProcess
 
         process = held["core"] = CoreProcess(settings, core, bell_envelope(celery), record)
-        process.start(celery.stop_flag.is_set)
+        process.start(should_stop)
 
     def stop_core(**_: object) -> None:
         if "core" in held:
@@ -82,14 +85,14 @@ def _add_drain(celery: Celery, settings: Settings, core: Core) -> None:
         from workers.core.drain import drain
 
         core = held["core"]
-        report = drain(core, celery.stop_flag.is_set)
+        report = drain(core, should_stop)
         if core.models.loads.must_restart:
             threading.Timer(RESTART_PAUSE_S, end_process, (core,)).start()
         return report
 
 
 def end_process(core: Any) -> None:
-    """End this child, so that a fresh one holds what is wanted and nothing else; the parent replaces it at once."""
+    """End this child, so that a fresh one holds the wanted models and nothing else; the parent replaces it at once."""
     log.info("process_ends_to_free_memory")
     core.close()
     os._exit(0)

@@ -2,8 +2,12 @@
 
 Celery carries doorbells and runs the workers; what a job is stands in the store, and what goes on by itself (sweeps,
 webhooks, feeding, batches) needs no message. The settings are those that recovered from every fault measured (half-open
-connections, Redis restarts, dead children): bells are acknowledged early and within the worker, because an
-acknowledgement that fails in Redis wedges it for good, and nothing would be won by one: a lost bell is rung again.
+connections, Redis restarts, dead children). Bells are acknowledged early and within the worker: a lost bell is rung
+again, and an acknowledgement that fails in Redis wedges the worker for good
+(https://github.com/celery/celery/issues/10302).
+
+All that works around Celery 5.7 and kombu 5.7 stands in this folder: connections and settings here, messages that
+cannot be read in ``transport``, stop flag and dead children in ``bootsteps``.
 """
 
 import json
@@ -29,11 +33,12 @@ BROKER_TIMEOUT_S = 2
 #: core sleeps on after Redis is back.
 FIRST_RECONNECT_S, LONGEST_RECONNECT_S = 0.5, 2.0
 
-#: Longer than any model takes to load: Celery kills a child that takes longer to start, for ever.
+#: Longer than any model takes to load: Celery kills a child that takes longer to start, again and again
+#: (https://github.com/celery/celery/issues/4323).
 CHILD_START_S = 600
 
-#: Attempts to connect before a message is given up, and the pauses between them, in seconds.
-#: By itself Kombu tries for ever, with pauses of up to 30 s, and the sender is stuck meanwhile.
+#: Attempts to connect before a message is given up, and the pauses between them, in seconds. By itself kombu tries for
+#: ever, and the sender is stuck meanwhile (https://github.com/celery/celery/issues/4296).
 SEND_RETRIES, SEND_PAUSE_S = 2, 0.2
 
 #: Places in the envelope that the ring function of ``lanes.lua`` fills in.
@@ -61,7 +66,7 @@ class SteadyConnection(Connection):
 
 
 class SteadyAMQP(AMQP):
-    """What makes Celery use such connections."""
+    """Makes Celery use such connections."""
 
     Connection = SteadyConnection
 

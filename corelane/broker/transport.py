@@ -1,8 +1,8 @@
 """A Redis transport for Celery that survives whatever stands in a queue.
 
-kombu reads a message as JSON, and its fields, where nothing catches an error: one text in a queue that is no message
-ends the worker that pops it. Here such a text is logged and discarded. Contents are never unpickled: only JSON is
-accepted (see ``corelane.broker.app``).
+kombu 5.7 reads a message as JSON, and its fields, where nothing catches an error: one text in a queue that is not a
+message ends the worker that pops it (https://github.com/celery/kombu/issues/2421 says so of another transport). Here
+such a text is logged and discarded. Contents are never unpickled: only JSON is accepted (see ``corelane.broker.app``).
 """
 
 from typing import Any

@@ -1,5 +1,5 @@
 """The engine: from questions and passages to answers with exact offsets, on one core.
 
-Windows, packing, span search and merging are pure functions over arrays; a Backend runs compiled artifacts. No
-Redis, Celery or FastAPI in here.
+A task knows the way from text to rows and from logits to results; a backend runs compiled artifacts; a runner schedules
+windows between them. No Redis, Celery or FastAPI in here.
 """

@@ -1,4 +1,4 @@
-"""The cores of this machine, and what a process must have in its environment before it serves one.
+"""The cores of this machine, and the environment of a process that serves one.
 
 Affinity, thread counts and device visibility are fixed before torch is imported: a library that counts CPUs at
 import never sees more than its own, and the Neuron runtime reads which cores are its own once.
@@ -42,7 +42,7 @@ class CoreSlot:
 
 
 def cpu_slots(allowed: set[int] | None = None) -> list[CoreSlot]:
-    """One slot per CPU this process may run on, in order."""
+    """Return one slot per CPU this process may run on, in order."""
     cpus = sorted(os.sched_getaffinity(0) if allowed is None else allowed)
     return [CoreSlot(index, frozenset({cpu}), _process_environment()) for index, cpu in enumerate(cpus)]
 
@@ -59,9 +59,9 @@ def neuron_slots(
     environment: Mapping[str, str],
     allowed: frozenset[int],
 ) -> list[CoreSlot]:
-    """One slot per group of ``size`` neighbouring cores, named by its first core's number over ``size``.
+    """Return one slot per group of ``size`` neighbouring cores, named by its first core's number over ``size``.
 
-    Cores that ``environment`` (what NEURON_* says here) does not leave visible are not used. A worker is pinned to the
+    Cores that ``environment`` (the NEURON_* variables) does not leave visible are not used. A worker is pinned to the
     CPUs near its device, not to fewer: the runtime's own threads poll.
     """
     device_of = {core: device for device in devices for core in device.cores}
@@ -76,7 +76,7 @@ def neuron_slots(
             "NEURON_RT_VISIBLE_CORES": show_cores(group),
             "NEURON_RT_EXEC_TIMEOUT": str(settings.exec_timeout_s),
             "NEURON_PROCESS_TAG": tag,
-            # Never write what users asked to disk, whatever fails.
+            # Never write users' questions to disk, whatever fails.
             "NEURON_RT_DBG_DUMP_INPUTS_ON_ERR": "0",
             "CORELANE_DEVICE_MEMORY_BYTES": str(settings.device_memory_bytes or memory),
         }
@@ -87,7 +87,7 @@ def neuron_slots(
 
 
 def gpu_slots() -> list[CoreSlot]:
-    """One slot a GPU, which its worker sees alone; the worker may use every CPU."""
+    """Return one slot a GPU, which its worker sees alone; the worker may use every CPU."""
     cpus = frozenset(os.sched_getaffinity(0))
     return [
         CoreSlot(index, cpus, _process_environment() | {"CUDA_VISIBLE_DEVICES": uuid})
@@ -96,7 +96,7 @@ def gpu_slots() -> list[CoreSlot]:
 
 
 def core_slots(settings: Settings) -> list[CoreSlot]:
-    """What workers can be started for here; raises SetupError if there are no cores of the target."""
+    """Return the slots of the settings' target here; raises SetupError if there are none."""
     if settings.target == "cuda":
         return gpu_slots()
     if settings.target not in CHIPS:
@@ -115,7 +115,7 @@ def core_slots(settings: Settings) -> list[CoreSlot]:
 
 
 def cores_of_models(settings: Settings) -> int:
-    """Cores that the models of the settings need each; 1 for those that are not compiled yet."""
+    """Return the most cores that a model of the settings needs; 1 for those that are not compiled yet."""
     needed = [1]
     for model in (settings.model, *settings.models):
         try:
@@ -126,7 +126,7 @@ def cores_of_models(settings: Settings) -> int:
 
 
 def core_slot(index: int, settings: Settings) -> CoreSlot:
-    """The slot a worker of this index claims; raises SetupError if the machine has no such core."""
+    """Return the slot a worker of this index claims; raises SetupError if the machine has no such core."""
     slots = {slot.index: slot for slot in core_slots(settings)}
     if index in slots:
         return slots[index]
@@ -136,12 +136,12 @@ def core_slot(index: int, settings: Settings) -> CoreSlot:
 
 
 def pin(slot: CoreSlot) -> None:
-    """Bind this process, and all it starts, to the slot's CPUs."""
+    """Bind this process, and its children, to the slot's CPUs."""
     os.sched_setaffinity(0, slot.cpus)
 
 
 def keep_memory() -> None:
-    """Set this process' allocator as a worker's is at its start; elsewhere than on glibc nothing happens."""
+    """Set this process' allocator as a worker's is at its start; without glibc nothing happens."""
     with suppress(OSError, AttributeError):
         library = ctypes.CDLL(None)
         library.mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES)

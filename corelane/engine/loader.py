@@ -1,7 +1,7 @@
 """From names of models to runners that are loaded, healthy and warm, all on one backend of one core.
 
-TorchScript runs code as it is loaded. So nothing is loaded but artifacts below the artifact root, or fetched from the
-remote root into its cache, whose files have the digests of their manifest.
+TorchScript runs code as it is loaded. So only artifacts below the artifact root, or fetched from the remote root into
+its cache, are loaded, and only where their files have the digests of their manifest.
 """
 
 import gc
@@ -26,7 +26,7 @@ log = get_logger(__name__)
 
 @dataclass(slots=True)
 class Loader:
-    """Loads models for one core. ``remote`` is asked for what is not below ``root``.
+    """Loads models for one core. ``remote`` is asked for artifacts that are not below ``root``.
 
     ``memory_bytes`` is the device memory that models may take, where the device has its own.
     """
@@ -40,7 +40,7 @@ class Loader:
     _backend: Backend | None = field(default=None, init=False)
 
     def resolve(self, name: str, known: str | None = None) -> str:
-        """The version that a model's name means here: the one known if it is here, else the newest.
+        """Return the version that a model's name means here: the known one if it is here, else the newest.
 
         Raises ArtifactRefused if there is none.
         """
@@ -58,7 +58,7 @@ class Loader:
             return newest
 
     def describe(self, version: str) -> dict[str, Any]:
-        """What the API shows of a version, without loading it; raises ArtifactRefused."""
+        """Return the API's summary of a version, without loading it; raises ArtifactRefused."""
         if self.target == "null":
             return dict(NullRunner(version).summary)
         artifact = self._find(version)
@@ -66,11 +66,11 @@ class Loader:
         return artifact.summary(calibrated=calibration is not None)
 
     def load(self, version: str, manifest: str = "", *, renew: bool = False) -> Runner:
-        """A runner, healthy and warm in every bucket; raises ArtifactRefused or LoadFailed, SetupError if there is no
-        such backend here, RuntimeLost or CoreLost if it can do no more.
+        """Return a runner, healthy and warm in every bucket; a failed load leaves nothing behind.
 
         ``manifest`` is the digest its manifest must have, any if empty; ``renew`` asks the remote root whether it has
-        another by now. What does not load leaves nothing behind.
+        another by now. Raises ArtifactRefused or LoadFailed, SetupError if there is no such backend here, RuntimeLost
+        or CoreLost if it can do no more.
         """
         started = time.monotonic()
         if self.target == "null":
@@ -99,12 +99,12 @@ class Loader:
         return runner
 
     def settle(self) -> None:
-        """Give memory that is no longer used back to the system."""
+        """Give unused memory back to the system."""
         if self._backend is not None:
             self._backend.settle()
 
     def held_bytes(self) -> int | None:
-        """Memory held where models lie, in bytes; None says that unloading gives none of it back for sure."""
+        """Return the bytes held where models lie; None where unloading may give none of it back."""
         return resident_bytes() if self._backend is None else self._backend.held_bytes()
 
     def _find(self, version: str, manifest: str = "", *, renew: bool = False) -> Artifact:

@@ -1,4 +1,4 @@
-"""Memory of this process, and of this machine as far as the process may use it."""
+"""Memory of this process, and the part of the machine's that it may use."""
 
 import resource
 from pathlib import Path
@@ -7,13 +7,13 @@ from corelane.errors import LoadFailed
 
 PAGE_BYTES = resource.getpagesize()
 
-#: What a load takes at its height: the weights twice, as read and as packed, and what the first passes use besides.
-#: Measured of MiniLM, ten buckets: 212 MB for 90 MB of files in fp32, 188 for 45 in bf16, 201 for 59 in int8.
+#: Memory of a load at its height: the weights twice, as read and as packed, and a margin for the first passes.
+#: Measured with MiniLM, ten buckets: 212 MB for 90 MB of files in fp32, 188 for 45 in bf16, 201 for 59 in int8.
 LOAD_COPIES = 2
 LOAD_MARGIN_BYTES = 128 * 1000**2
 
-#: Where a control group's limit, its use, and the part of that which are files that can be dropped are found: version 2
-#: and version 1, whose limit is a huge number where there is none.
+#: Files with a control group's limit, its use, and (in memory.stat) its droppable file cache: of version 2, and of
+#: version 1, whose limit is a huge number where there is none.
 CGROUP_FILES = {
     2: ("memory.max", "memory.current", "inactive_file"),
     1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
@@ -21,12 +21,12 @@ CGROUP_FILES = {
 
 
 def resident_bytes() -> int:
-    """Bytes of memory this process holds now."""
+    """Return the bytes of memory this process holds now."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE_BYTES
 
 
 def check_room(version: str, files_bytes: int, left_bytes: int | None) -> None:
-    """Raise LoadFailed if a version, by the bytes of its files, does not fit into what is left; None says no limit."""
+    """Raise LoadFailed if a version, by the bytes of its files, does not fit into ``left_bytes``; None is no limit."""
     needed = LOAD_COPIES * files_bytes + LOAD_MARGIN_BYTES
     if left_bytes is not None and needed > left_bytes:
         raise LoadFailed(
@@ -37,9 +37,7 @@ def check_room(version: str, files_bytes: int, left_bytes: int | None) -> None:
 
 
 def available_bytes(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Memory that can still be had: what the machine has, or what is left below a control group's limit if that is
-    less. None where nothing says.
-    """
+    """Return the free memory of the machine, or below a control group's limit if that is less; None if unknown."""
     left = [room for path, version in _groups(proc, cgroups) if (room := _room(path, version)) is not None]
     if (free := _free(proc / "meminfo")) is not None:
         left.append(free)
@@ -47,7 +45,7 @@ def available_bytes(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cg
 
 
 def _groups(proc: Path, cgroups: Path) -> list[tuple[Path, int]]:
-    """The control groups this process is in, and those around them, each with the version of its kind."""
+    """Return the control groups this process is in, and those around them, each with its version."""
     found = []
     try:
         lines = (proc / "self" / "cgroup").read_text().splitlines()
@@ -65,7 +63,7 @@ def _groups(proc: Path, cgroups: Path) -> list[tuple[Path, int]]:
 
 
 def _room(group: Path, version: int) -> int | None:
-    """What is left below a group's limit; None if it has none."""
+    """Return the bytes left below a group's limit; None if it has none."""
     limit_name, used_name, droppable_name = CGROUP_FILES[version]
     try:
         limit = (group / limit_name).read_text().strip()

@@ -10,15 +10,15 @@ from workers.core.faults import (
     BUSY_PAUSES_S,
     MOST_REASON_CHARS,
     RESTART_WINDOW_S,
+    FaultHistory,
     FaultRecord,
-    History,
     after_fault,
     after_start,
 )
 
 
-def after(*errors: EngineError, every_s: float = 1, most: int = 5) -> History:
-    history = History()
+def after(*errors: EngineError, every_s: float = 1, most: int = 5) -> FaultHistory:
+    history = FaultHistory()
     for number, error in enumerate(errors):
         history = after_fault(history, error, 1000 + number * every_s, most)
     return history
@@ -77,7 +77,7 @@ def test_next_process_gets_the_environment_that_every_error_asked_for() -> None:
 @given(st.text(max_size=3 * MOST_REASON_CHARS), st.floats(0, 1e9))
 def test_history_is_read_as_it_was_saved(reason: str, now: float) -> None:
     record = FaultRecord()
-    history = after_fault(History(), RuntimeLost(reason.encode(errors="replace").decode(), {"A": "ü"}), now, 5)
+    history = after_fault(FaultHistory(), RuntimeLost(reason.encode(errors="replace").decode(), {"A": "ü"}), now, 5)
     record.save(history)
     assert record.load() == history
 

@@ -1,8 +1,8 @@
-"""What becomes of a core whose process had to end: a new process at once, later, or never again.
+"""The next step after a core's process had to end: a new process at once, later, or never again.
 
-The history lies in memory that the worker shares with its children, of which the pool keeps one: what a child notes
-before it ends, its successor reads. It goes with the worker: who restarts a worker gives its core another chance. The
-decision is a pure function of the history.
+The history lies in memory that the worker shares with its children; the pool keeps one child. A child notes its error
+before it ends, and its successor reads it. The history ends with the worker: restarting a worker gives its core another
+chance. The decision is a pure function of the history.
 """
 
 import mmap
@@ -13,12 +13,12 @@ import orjson
 
 from corelane.errors import CoreBusy, CoreLost, EngineError
 
-#: Restarts count against a core for so long, in seconds: what fails every few minutes is broken, what fails once a day
-#: is not.
+#: Restarts count against a core for this long, in seconds: a core that fails every few minutes is broken, one that
+#: fails once a day is not.
 RESTART_WINDOW_S = 600
 
-#: Pauses before a core is tried again, in seconds: after restarts of late, and after finding it busy. The first restart
-#: is at once, as most errors pass; a busy core is asked for again for ever, as it is somebody's to give back.
+#: Pauses before a core is tried again, in seconds: after recent restarts, and after finding it busy. The first restart
+#: is at once, as most errors pass; a busy core is tried for ever, as another process may give it back.
 RESTART_PAUSES_S = (0, 1, 2, 5, 10)
 BUSY_PAUSES_S = (1, 2, 5, 10, 30)
 
@@ -28,8 +28,8 @@ MOST_REASON_CHARS = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class History:
-    """What has happened to a core under this worker; times are of the monotonic clock, in seconds."""
+class FaultHistory:
+    """The faults of a core under this worker; times are of the monotonic clock, in seconds."""
 
     restarts: int = 0
     recent: tuple[float, ...] = ()
@@ -40,14 +40,14 @@ class History:
 
     @property
     def pause_s(self) -> float:
-        """How long a new process waits before it touches the core."""
+        """Return how long a new process waits before it touches the core."""
         if self.busy:
             return BUSY_PAUSES_S[min(self.busy, len(BUSY_PAUSES_S)) - 1]
         return RESTART_PAUSES_S[min(len(self.recent), len(RESTART_PAUSES_S)) - 1] if self.recent else 0
 
 
-def after_fault(history: History, error: EngineError, now: float, most_restarts: int) -> History:
-    """The history with one more error in it; ``out`` says that the core takes no more work."""
+def after_fault(history: FaultHistory, error: EngineError, now: float, most_restarts: int) -> FaultHistory:
+    """Add one error to the history; ``out`` then says whether the core takes no more work."""
     reason = error.detail[:MOST_REASON_CHARS]
     if isinstance(error, CoreLost):
         return replace(history, restarts=history.restarts + 1, out=True, reason=reason)
@@ -66,8 +66,8 @@ def after_fault(history: History, error: EngineError, now: float, most_restarts:
     )
 
 
-def after_start(history: History) -> History:
-    """The history once the core is served again."""
+def after_start(history: FaultHistory) -> FaultHistory:
+    """Return the history once the core is served again."""
     return replace(history, busy=0, reason="")
 
 
@@ -76,14 +76,14 @@ class FaultRecord:
 
     def __init__(self) -> None:
         self._shared = mmap.mmap(-1, SHARED_BYTES)
-        self.save(History())
+        self.save(FaultHistory())
 
-    def load(self) -> History:
-        """The history as last saved."""
+    def load(self) -> FaultHistory:
+        """Return the history as last saved."""
         raw = orjson.loads(self._shared[:].rstrip(b"\0"))
-        return History(**{**raw, "recent": tuple(raw["recent"])})
+        return FaultHistory(**{**raw, "recent": tuple(raw["recent"])})
 
-    def save(self, history: History) -> None:
+    def save(self, history: FaultHistory) -> None:
         """Keep a history for the process that follows."""
         content = orjson.dumps(asdict(history))
         self._shared[:] = content.ljust(SHARED_BYTES, b"\0")

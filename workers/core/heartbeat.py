@@ -47,8 +47,8 @@ class Vitals:
         self.running_since: float | None = None
         #: Seconds spent on batches that are over.
         self.busy_s = 0.0
-        #: Estimated tokens that a round answered, the seconds it took, and whether the core had as much work as it asked
-        #: for. One heartbeat reads what the rounds since the last one wrote.
+        #: Estimated tokens that a round answered, the seconds it took, and whether the core had as much work as it
+        #: could claim; each heartbeat reads the rounds since the last one.
         self.worked: deque[tuple[int, float, bool]] = deque(maxlen=MOST_ROUNDS)
         #: What runners have done, those that left included: a core's counters only grow.
         self._work: dict[int, Work] = {}

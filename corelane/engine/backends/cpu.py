@@ -37,7 +37,7 @@ Pass = Callable[[Batch], Logits]
 
 @dataclass(slots=True)
 class CpuModel:
-    """What runs a batch, by bucket length; buckets that share a file share a module."""
+    """Forward passes by bucket length; buckets that share a file share a module."""
 
     artifact: Artifact
     passes: dict[int, Pass]
@@ -49,7 +49,7 @@ class CpuBackend:
     overlaps = False
 
     def load(self, artifact: Artifact) -> CpuModel:
-        """Load every bucket, the largest first; what cannot fit into memory is refused before any is taken."""
+        """Load every bucket, the largest first; a model that cannot fit into memory is refused before any is taken."""
         manifest = artifact.manifest
         if manifest.target != "cpu":
             raise ArtifactRefused(f"{artifact.path} is for {manifest.target}, not for cpu")
@@ -93,18 +93,18 @@ class CpuBackend:
         cast(CpuModel, model).passes.clear()
 
     def held_bytes(self) -> int:
-        """What this process holds."""
+        """Return the memory this process holds."""
         return resident_bytes()
 
     def health(self) -> None:
-        """Multiply two small matrices and look at the product."""
+        """Multiply two small matrices and check the product."""
         product = (torch.ones(4, 4) @ torch.ones(4, 4)).numpy()
         if not np.array_equal(product, np.full((4, 4), 4, dtype=np.float32)):
             raise CoreLost("this CPU multiplies wrongly; take the machine out of service")
 
 
 def open_trace(path: Path) -> Pass:
-    """Load a file of TorchScript and pack its weights; raises what torch raises."""
+    """Load a file of TorchScript and pack its weights; errors are torch's own."""
     with torchscript_warnings_silenced():
         module = settle(torch.jit.load(path, map_location="cpu").eval())
 

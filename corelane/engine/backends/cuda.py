@@ -1,8 +1,8 @@
 """Backend for TorchScript artifacts on one NVIDIA GPU, the first that this process sees.
 
 Every bucket is captured as a CUDA graph when it is loaded: a batch is then one copy in, one launch and one copy out,
-without Python between kernels. Batches travel through two sets of pinned buffers in turn, so that one can be filled and
-sent while the other computes: ``submit`` starts a batch, ``collect`` waits for it, ``run`` does both.
+without Python between kernels. Batches use two sets of pinned buffers alternately, so that one can be filled and sent
+while the other computes: ``submit`` starts a batch, ``collect`` waits for it, ``run`` does both.
 
 While a graph is captured no thread may do anything else on the GPU: captures and batches take turns, a bucket at a
 time. Loading weights goes on beside batches.
@@ -58,7 +58,7 @@ OUT_OF_MEMORY = ("out of memory", "cublas_status_alloc_failed", "memory allocati
 
 
 def classify(error: BaseException, what: str, otherwise: type[EngineError]) -> EngineError:
-    """What a failure on the GPU means: RuntimeLost where this process can do no more there, else ``otherwise``."""
+    """Classify a failure on the GPU: RuntimeLost where this process can do no more there, else ``otherwise``."""
     text = str(error).strip() or type(error).__name__
     lowered = text.lower()
     reason = text.splitlines()[0]
@@ -78,7 +78,7 @@ class Buffers:
     device_in: Any
     device_out: Any
     done: Any
-    #: Whose batch is in here; None once it was collected.
+    #: The batch in here; None once it was collected.
     ticket: "Ticket | None" = None
 
 
@@ -94,7 +94,7 @@ class Ticket:
 
 @dataclass(slots=True)
 class Captured:
-    """A bucket's graph, between its fixed tensors, and its buffers by turns."""
+    """A bucket's graph, between its fixed tensors, and its buffers, used alternately."""
 
     graph: Any
     inputs: Any
@@ -147,7 +147,7 @@ class CudaBackend:
         return model
 
     def run(self, model: Model, batch: Batch) -> Logits:
-        """One forward pass of a captured bucket, from submission to logits."""
+        """Run one forward pass of a captured bucket, from submission to logits."""
         return self.collect(self.submit(model, batch))
 
     def submit(self, model: Model, batch: Batch) -> Ticket:
@@ -179,7 +179,7 @@ class CudaBackend:
         return ticket.logits
 
     def settle(self) -> None:
-        """Give what capturing left behind back to the GPU."""
+        """Give memory that capturing left behind back to the GPU."""
         self._empty_cache()
 
     def unload(self, model: Model) -> None:
@@ -189,7 +189,7 @@ class CudaBackend:
             self._empty_cache()
 
     def held_bytes(self) -> int:
-        """Memory of the GPU that this process has taken."""
+        """Return the memory of the GPU that this process has taken."""
         return int(torch.cuda.memory_reserved(self._device))
 
     def _empty_cache(self) -> None:
@@ -200,7 +200,7 @@ class CudaBackend:
             raise classify(error, "giving memory back failed", RunFailed) from error
 
     def health(self) -> None:
-        """Multiply two small matrices there and look at the product."""
+        """Multiply two small matrices there and check the product."""
         try:
             with self._turn:
                 product = (torch.ones(4, 4, device=self._device) @ torch.ones(4, 4, device=self._device)).cpu().numpy()
@@ -230,7 +230,7 @@ class CudaBackend:
         return Buffers(host_in, host_out, torch.empty_like(inputs), torch.empty_like(outputs), torch.cuda.Event())
 
     def _enqueue(self, captured: Captured, buffers: Buffers) -> None:
-        """In, compute, out: three streams, each waiting for the one before, none for the other buffers' batch."""
+        """Queue copy in, compute, copy out on three streams; each waits for the one before only."""
         with torch.cuda.stream(self._sending):
             buffers.device_in.copy_(buffers.host_in, non_blocking=True)
         self._compute.wait_stream(self._sending)
@@ -258,7 +258,7 @@ class CudaBackend:
 
 
 def forward(module: Callable[..., Any], inputs: Any) -> Any:
-    """One pass over ids, mask and types as one tensor; start and end logits as one, fp32."""
+    """Run one pass over ids, mask and types as one tensor; return start and end logits as one, fp32."""
     start, end = module(inputs[0], inputs[1], inputs[2])
     return torch.stack((start.float(), end.float()))
 

@@ -1,4 +1,4 @@
-"""The NVIDIA GPUs of this machine, as its driver lists them; asked without CUDA, which belongs in a worker's child."""
+"""The NVIDIA GPUs of this machine, as its driver lists them; found without CUDA, which belongs in a worker's child."""
 
 import re
 import subprocess
@@ -12,7 +12,7 @@ GPU_LINE = re.compile(r"^GPU \d+: .+ \(UUID: (GPU-[0-9a-fA-F-]+)\)\s*$", re.MULT
 
 
 def find_gpus() -> list[str]:
-    """Their UUIDs, in the driver's order; raises SetupError if there is none.
+    """List their UUIDs, in the driver's order; raises SetupError if there is none.
 
     A UUID means the same GPU whatever order CUDA counts in.
     """
@@ -29,5 +29,5 @@ def find_gpus() -> list[str]:
 
 
 def read_listing(text: str) -> list[str]:
-    """The UUIDs in what ``nvidia-smi -L`` printed; a GPU's slices (MIG) are not told apart."""
+    """Return the UUIDs in the output of ``nvidia-smi -L``; a GPU's slices (MIG) are not told apart."""
     return GPU_LINE.findall(text)

@@ -1,7 +1,7 @@
 """OpenVINO models on one CPU core: the other format of target `cpu`.
 
-The only file that loads OpenVINO. A model is a graph (`.xml`) and its weights (`.bin`) beside it. Everything the plugin
-would choose by the machine's load or size is fixed: one stream, one thread, where the worker's process is pinned.
+The only file that loads OpenVINO. A model is a graph (`.xml`) and its weights (`.bin`) beside it. All that the plugin
+would choose by the machine's load or size is fixed: one stream, one thread, on the CPU that the process is pinned to.
 """
 
 from collections.abc import Callable
@@ -15,14 +15,14 @@ from corelane.engine.backends.protocol import Batch, Logits
 from corelane.errors import ArtifactRefused, SetupError
 from corelane.errors.extras import install_command
 
-#: What the graph's file ends in, and that of its weights.
+#: Endings of the graph's file, and of its weights'.
 GRAPH, WEIGHTS = ".xml", ".bin"
 
 Pass = Callable[[Batch], Logits]
 
 
 def require_openvino() -> Any:
-    """The library; raises SetupError saying how to install it."""
+    """Return the library; raises SetupError saying how to install it."""
     try:
         import openvino
     except ImportError as error:
@@ -31,9 +31,9 @@ def require_openvino() -> Any:
 
 
 def options_for(capabilities: list[str]) -> dict[str, Any]:
-    """How a model runs on a CPU of these capabilities: what is not in int8, in bf16 if the CPU has it.
+    """Choose how a model runs on a CPU of these capabilities: layers that are not in int8 in bf16, if the CPU has it.
 
-    Nothing is quantised but what was at compile time. The plugin's own pinning is off: the process is pinned.
+    Layers are quantised at compile time alone. The plugin's own pinning is off: the process is pinned.
     """
     return {
         "INFERENCE_NUM_THREADS": 1,
@@ -45,18 +45,18 @@ def options_for(capabilities: list[str]) -> dict[str, Any]:
 
 
 def weights_of(graph: str) -> str:
-    """The name of the file of weights beside a graph's."""
+    """Return the name of the file of weights beside a graph's."""
     return Path(graph).stem + WEIGHTS
 
 
 def open_graph(path: Path) -> Pass:
-    """Load a graph and its weights; raises SetupError where OpenVINO is not installed, else what it raises."""
+    """Load a graph and its weights; raises SetupError where OpenVINO is not installed, else its own errors."""
     core = require_openvino().Core()
     return forward_of(core, core.read_model(path, path.with_suffix(WEIGHTS)))
 
 
 def forward_of(core: Any, model: Any) -> Pass:
-    """Compile a model for this CPU; what comes of it takes any rows and lengths."""
+    """Compile a model for this CPU; the forward pass takes any rows and lengths."""
     options = options_for(core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"))
     request = core.compile_model(model, "CPU", options).create_infer_request()
 

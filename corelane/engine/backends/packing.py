@@ -1,8 +1,8 @@
 """Weights laid out for this CPU's matrix kernels, once at load.
 
-A file holds plain weights and, before each linear layer, the operation that packs them: how they are packed is a
-matter of the CPU and the library, and packed weights cannot be written to a file. ``settle`` runs those operations and
-puts their results in place of them; a module that was not settled gives the same logits and packs on every pass.
+A file holds plain weights and, before each linear layer, the operation that packs them: the packed form depends on the
+CPU and the library, and cannot be written to a file. ``settle`` runs those operations and puts their results in place
+of them; a module that was not settled gives the same logits and packs on every pass.
 """
 
 from typing import Any

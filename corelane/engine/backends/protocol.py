@@ -29,7 +29,7 @@ class Batch:
 
     @property
     def rows(self) -> int:
-        """Rows of this batch."""
+        """Return the rows of this batch."""
         return int(self.input_ids.shape[0])
 
 
@@ -42,11 +42,11 @@ class Logits:
 
 
 class Model(Protocol):
-    """A loaded artifact; what is in it is the backend's matter."""
+    """A loaded artifact; its contents are known to its backend alone."""
 
     @property
     def artifact(self) -> Artifact:
-        """What it was loaded from."""
+        """Return the artifact it was loaded from."""
         ...
 
 
@@ -68,22 +68,22 @@ class Backend(Protocol):
         ...
 
     def run(self, model: Model, batch: Batch) -> Logits:
-        """One forward pass, one row of logits per row of the batch; raises RunFailed if it is at fault."""
+        """Run one forward pass; return one row of logits per row of the batch. Raises RunFailed."""
         ...
 
     def settle(self) -> None:
-        """Give back to the system what loading and unloading left behind; called after each of them."""
+        """Give memory that loading or unloading left behind back to the system; called after each of them."""
         ...
 
     def unload(self, model: Model) -> None:
         """Give the model's memory back; a model unloaded twice is no error, one run afterwards raises RunFailed.
 
-        Where the runtime keeps it all the same, the core's process is replaced.
+        Where the runtime keeps it nevertheless, the core's process is replaced.
         """
         ...
 
     def held_bytes(self) -> int | None:
-        """Memory held where models lie, in bytes, to tell whether an unloaded one was given back; None says never."""
+        """Return the bytes held where models lie, to tell whether an unloaded one was given back; None says never."""
         ...
 
     def health(self) -> None:
@@ -92,7 +92,7 @@ class Backend(Protocol):
 
 
 def open_backend(target: str, memory_bytes: int | None = None) -> Backend:
-    """The backend for a target; its heavy imports happen here and nowhere else. Raises SetupError if it cannot be had.
+    """Open the backend for a target, with its heavy imports; raises SetupError if it is not available here.
 
     ``memory_bytes`` is the device memory that models may take, where the device has its own.
     """

@@ -12,7 +12,7 @@ from corelane.errors import InvalidInput
 #: Fewer questions of a kind (answerable or not, answered right or wrong) tell too little.
 LEAST_OF_A_KIND = 30
 
-#: Penalty on a curve's slope, for a feature of unit variance: what one or two questions weigh against it.
+#: Penalty on a curve's slope, for a feature of unit variance: as much as one or two questions weigh.
 RIDGE = 1.0
 
 #: Newton's steps; these problems have one feature and settle within ten.
@@ -48,7 +48,7 @@ def check_kinds(observations: Sequence[Observation]) -> None:
 
 
 def fit_curves(observations: Sequence[Observation]) -> tuple[Curve, Curve]:
-    """Curves of (answerable, right); raises InvalidInput if one does not rise. Deterministic."""
+    """Fit the curves of (answerable, right); raises InvalidInput if one does not rise. Deterministic."""
     known = [each for each in observations if each.answerable]
     margins = np.array([each.margin for each in observations])
     shares = np.array([each.log_share for each in known])
@@ -58,8 +58,9 @@ def fit_curves(observations: Sequence[Observation]) -> tuple[Curve, Curve]:
 
 
 def fit_curve(x: NDArray[np.float64], outcomes: NDArray[np.float64], what: str) -> Curve:
-    """The likeliest logistic curve of outcomes (0 or 1) by ``x``; raises InvalidInput if it does not rise, or they are
-    all alike.
+    """Fit the likeliest logistic curve of outcomes (0 or 1) by ``x``.
+
+    Raises InvalidInput if it does not rise, or all outcomes are equal.
     """
     if not 0 < outcomes.sum() < len(outcomes):
         raise InvalidInput(f"outcomes that are all alike fit no curve of {what}")

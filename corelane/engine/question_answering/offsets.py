@@ -5,34 +5,34 @@ from typing import Protocol
 
 from corelane.domain.jobs import OffsetUnit
 
-#: How a text is written in each unit, and how many bytes one of it takes.
+#: The encoding of each unit, and the bytes that one takes.
 ENCODINGS: dict[OffsetUnit, tuple[str, int]] = {"utf16": ("utf-16-le", 2), "bytes": ("utf-8", 1)}
 
 
-class Stretch(Protocol):
-    """From where to where in the text, in code points."""
+class TextSpan(Protocol):
+    """A start and an end in a text, in code points."""
 
     @property
     def start(self) -> int:
-        """The first code point."""
+        """Return the first code point."""
         ...
 
     @property
     def end(self) -> int:
-        """One past the last."""
+        """Return one past the last."""
         ...
 
 
 def convert_offsets(
-    text: str, stretches: Sequence[Stretch], units: Iterable[OffsetUnit]
+    text: str, spans: Sequence[TextSpan], units: Iterable[OffsetUnit]
 ) -> list[dict[str, tuple[int, int]]]:
-    """The start and end of each stretch in each unit; the text is gone through once a unit, whatever its length."""
-    found: list[dict[str, tuple[int, int]]] = [{} for _ in stretches]
-    places = sorted({place for stretch in stretches for place in (stretch.start, stretch.end)})
+    """Return the start and end of each span in each unit; the text is read once per unit."""
+    found: list[dict[str, tuple[int, int]]] = [{} for _ in spans]
+    places = sorted({place for span in spans for place in (span.start, span.end)})
     for unit in units:
         at = _positions(text, places, *ENCODINGS[unit])
-        for stretch, offsets in zip(stretches, found, strict=True):
-            offsets[unit] = (at[stretch.start], at[stretch.end])
+        for span, offsets in zip(spans, found, strict=True):
+            offsets[unit] = (at[span.start], at[span.end])
     return found
 
 

@@ -1,8 +1,8 @@
-"""Open an artifact's tokenizer, once it has shown in a process of its own that it reads texts in little time.
+"""Open an artifact's tokenizer, after a process of its own has shown that it reads texts in little time.
 
 A tokenizer is data that steers code: a pattern of a few characters can keep a thread busy for minutes, and nothing
 ends it there. So its file is checked against the manifest's digest first, then tried on awkward texts under a time
-limit, and only then loaded where questions are answered. Nothing of the artifact has run by then.
+limit, and only then loaded where questions are answered. Until then no part of the artifact has run.
 """
 
 import subprocess
@@ -41,7 +41,7 @@ def open_tokenizer(artifact: Artifact) -> Tokenizer:
 
 @cache
 def _fault(path: Path, digest: str, limit_s: float) -> str | None:  # noqa: ARG001  # one trial for each content
-    """Return what is wrong with a tokenizer, found out in another process; None if nothing is."""
+    """Try a tokenizer in another process; return the fault, or None."""
     try:
         done = subprocess.run(  # noqa: S603  # this interpreter, a module of ours
             [sys.executable, "-m", TRIAL, str(path)],

@@ -1,4 +1,4 @@
-"""Load a tokenizer and have it read awkward texts: what ``tokenizer`` runs in another process, under a time limit."""
+"""Load a tokenizer and have it read awkward texts; ``tokenizer`` runs this in another process, under a time limit."""
 
 import sys
 
@@ -7,7 +7,7 @@ from tokenizers import Tokenizer
 #: Lengths of the texts, in characters: a pattern may take long over one and give up over a longer one.
 LENGTHS = (200, 1500, 4000)
 
-#: What the texts repeat.
+#: Parts that the texts repeat.
 REPEATED = ("a", "A", "0", " ", "\n", ".", "-", "é", "中", "\u0301", "👍", "ab", "a ", "1,", "a.", "\r\n", "://")
 
 #: Texts that patterns with several ways to match take longest over: long runs, and an end that fits none.
@@ -15,7 +15,7 @@ AWKWARD = tuple(part * (length // len(part)) + "\x00" for part in REPEATED for l
 
 
 def read_awkward_texts(path: str) -> None:
-    """Load a tokenizer and have it read; raises what the library raises."""
+    """Load a tokenizer and have it read; errors are the library's own."""
     tokenizer = Tokenizer.from_file(path)
     tokenizer.no_truncation()
     for text in AWKWARD:

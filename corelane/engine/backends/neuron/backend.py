@@ -1,12 +1,11 @@
 """Backend for artifacts on AWS Neuron cores: torch_neuronx (inf2, trn1, trn2) and torch_neuron (inf1).
 
-One process has one core, or the neighbouring cores of one pipeline; which they are stands in NEURON_RT_VISIBLE_CORES
-since the process was started, and the runtime reads it once. Models are loaded whole, the largest bucket first. One
-that is unloaded gives its device memory back, but coming and going breaks that memory up, and only a new process has it
-whole again. What an error means is said by ``neuron_errors``; a core that an error has made useless is given up by
-ending the process, as nothing else frees it.
+One process has one core, or the neighbouring cores of one pipeline; NEURON_RT_VISIBLE_CORES names them when the process
+starts, and the runtime reads it once. Models are loaded whole, the largest bucket first. An unloaded one gives its
+device memory back, but coming and going fragments that memory, and only a new process has it whole again. ``errors``
+classifies errors; a core that an error has made useless is given up by ending the process, as nothing else frees it.
 
-Forward passes of several threads may share a core; that loading beside them is safe stands nowhere, so buckets are
+Forward passes of several threads may share a core. No document says that loading beside them is safe, so buckets are
 loaded, run and dropped one at a time.
 """
 
@@ -47,7 +46,7 @@ from corelane.errors import (
 )
 from corelane.settings import neuron_environment
 
-#: What PyPI has under the name torch-neuron is a stub that refuses to be imported, and says this.
+#: PyPI's package torch-neuron is a stub that refuses to be imported, and says this.
 STUB = "WRONG PACKAGE"
 
 #: Pauses before a call that the runtime was too busy for is made again, in seconds; then the process is replaced.
@@ -76,7 +75,7 @@ class NeuronBackend:
     overlaps = True
 
     def __init__(self, target: str, memory_bytes: int | None = None) -> None:
-        """``memory_bytes`` is what the models may take in all; by the table of chips if None. Raises SetupError."""
+        """``memory_bytes`` is the most the models may take in all; by the table of chips if None. Raises SetupError."""
         environment = neuron_environment()
         self._target = target
         self._logical = logical_size(target, environment)
@@ -90,7 +89,7 @@ class NeuronBackend:
         torch.set_num_threads(1)
 
     def load(self, artifact: Artifact) -> NeuronModel:
-        """Load every bucket, the largest first; what cannot fit is refused before the device is touched."""
+        """Load every bucket, the largest first; a model that cannot fit is refused before the device is touched."""
         self._check(artifact)
         manifest = artifact.manifest
         model = NeuronModel(artifact, sum(bucket.bytes for bucket in manifest.buckets))
@@ -139,7 +138,7 @@ class NeuronBackend:
         return self._call(load, LoadFailed, f"{path.name} of {manifest.version_id} does not load")
 
     def _placed(self, manifest: Manifest) -> AbstractContextManager[Any]:
-        """On the first core, for a model of one core in a process of several: by default buckets go round them all."""
+        """Place a model of one core on the first of several: by default buckets go round them all."""
         if manifest.cores == len(self._cores):
             return nullcontext()
         context = getattr(self._family, "neuron_cores_context", None) or self._family.experimental.neuron_cores_context
@@ -197,7 +196,7 @@ class NeuronBackend:
                 raise RuntimeLost(f"{cores}: {what}: {reason}", verdict.environment) from cause
 
     def _who_holds_it(self, reason: str) -> str:
-        """The reason, with the processes that use the device by ``neuron-ls``; CoreLost if there is no such core."""
+        """Add the processes that use the device, by ``neuron-ls``, to the reason; CoreLost if there is no such core."""
         try:
             devices = find_devices(self._target, neuron_environment())
         except NoDevice as error:
@@ -213,7 +212,7 @@ class NeuronBackend:
         return not set(cores).isdisjoint(self._cores)
 
     def settle(self) -> None:
-        """Drop what loading left behind on the host."""
+        """Free host memory that loading left behind."""
         gc.collect()
 
     def unload(self, model: Model) -> None:
@@ -225,11 +224,11 @@ class NeuronBackend:
         self._loaded = [other for other in self._loaded if other is not loaded]
 
     def held_bytes(self) -> None:
-        """Nobody knows how much of the device's memory is left in one piece."""
+        """Return None: the runtime does not say how much of the device's memory is left in one piece."""
         return
 
     def health(self) -> None:
-        """Look whether the driver has counted damaged memory on our devices since this process began."""
+        """Raise CoreLost if the driver has counted damaged memory on our devices since this process began."""
         if (errors := self._ecc_errors()) > self._ecc:
             raise CoreLost(
                 f"core {show_cores(self._cores)}: its device has counted {errors - self._ecc} uncorrectable memory "
@@ -237,7 +236,7 @@ class NeuronBackend:
             )
 
     def _ecc_errors(self) -> int:
-        """Uncorrectable errors so far on the devices of our cores; 0 where the driver does not say."""
+        """Count uncorrectable errors so far on the devices of our cores; 0 where the driver does not say."""
         per_device = CHIPS[self._target].cores // self._logical
         folders = {SYSFS / f"neuron{core // per_device}" / "stats" / "hardware" for core in self._cores}
         counts = [_read_count(folder / name) for folder in folders for name in ECC_COUNTERS]
@@ -255,8 +254,9 @@ def _visible_cores(environment: dict[str, str]) -> tuple[int, ...]:
 
 
 def import_family(target: str) -> Any:
-    """The Neuron package for a target, which must be imported before its artifacts are loaded: it registers what they
-    are made of. Raises SetupError saying how to get it.
+    """Import the Neuron package for a target, before its artifacts are loaded: it registers their operations.
+
+    Raises SetupError saying how to get it.
     """
     name = CHIPS[target].package
     package = name.replace("_", "-")
@@ -270,7 +270,7 @@ def import_family(target: str) -> Any:
     except ImportError as error:
         if STUB in str(error):
             raise SetupError(
-                f"what is installed as {package} is PyPI's stub of that name, not AWS' package: "
+                f"the installed {package} is PyPI's stub of that name, not AWS' package: "
                 f"pip uninstall {package}, then {advice}"
             ) from None
         raise SetupError(f"{package} is installed but does not import: {last_line(str(error))}") from error

@@ -1,4 +1,4 @@
-"""The Neuron chips there are targets for: what a device has, and what the two families call things. Pure."""
+"""The Neuron chips there are targets for: what a device has, and the names that the two families use. Pure."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -12,7 +12,7 @@ CORE_OVERHEAD_BYTES = 96 * 1000**2
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """One target: the package that traces for it, its compiler, and what one device has.
+    """One target: the package that traces for it, its compiler, and the cores and memory of one device.
 
     ``cores`` are physical, ``logical`` is how many of them by default make one logical core.
     """
@@ -26,11 +26,11 @@ class Chip:
 
     @property
     def logical_cores(self) -> int:
-        """Cores of a device as it comes: what a worker, or a compiled file, takes one of."""
+        """Return the cores of a device by default: a worker, or a compiled file, takes one of them."""
         return self.cores // self.logical
 
     def core_bytes(self, logical: int) -> int:
-        """Memory that models may take of a core made of ``logical`` physical ones."""
+        """Return the memory that models may take of a core made of ``logical`` physical ones."""
         return self.memory_bytes * logical // self.cores - logical * CORE_OVERHEAD_BYTES
 
 

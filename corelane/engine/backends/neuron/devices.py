@@ -1,4 +1,4 @@
-"""The Neuron devices of this machine: what ``neuron-ls`` says, or the device files and a table of chips without it.
+"""The Neuron devices of this machine, by ``neuron-ls``, or by the device files and a table of chips without it.
 
 A core's number is global: device × cores per device + core. The tool counts logical cores (LNC), as everything here.
 """
@@ -42,12 +42,12 @@ class Device:
 
     @property
     def core_bytes(self) -> int:
-        """Memory of one of its cores that models may take."""
+        """Return the memory of one of its cores that models may take."""
         return self.memory_bytes // len(self.cores) - self.logical * CORE_OVERHEAD_BYTES
 
 
 def find_devices(target: str, environment: Mapping[str, str], numbering: str = "global") -> list[Device]:
-    """The devices of this machine, in order; raises NoDevice, or SetupError if that cannot be found out."""
+    """Find the devices of this machine, in order; raises NoDevice, or SetupError if it cannot tell."""
     chip = CHIPS[target]
     logical = logical_size(target, environment)
     tool = shutil.which("neuron-ls") or shutil.which("neuron-ls", path=TOOLS)
@@ -64,7 +64,7 @@ def find_devices(target: str, environment: Mapping[str, str], numbering: str = "
 
 
 def logical_size(target: str, environment: Mapping[str, str]) -> int:
-    """Physical cores that make one logical core: NEURON_LOGICAL_NC_CONFIG, or what is usual for the chip."""
+    """Return the physical cores of one logical core: NEURON_LOGICAL_NC_CONFIG, or the default of the chip."""
     text = environment.get("NEURON_LOGICAL_NC_CONFIG", "")
     if text not in ("", "1", "2"):
         raise SetupError(f"NEURON_LOGICAL_NC_CONFIG is {text!r}; it must be 1 or 2")
@@ -72,7 +72,7 @@ def logical_size(target: str, environment: Mapping[str, str]) -> int:
 
 
 def _run(tool: str) -> str:
-    """What ``neuron-ls -j`` prints."""
+    """Return the output of ``neuron-ls -j``."""
     try:
         done = subprocess.run([tool, "-j"], capture_output=True, text=True, timeout=TOOL_TIMEOUT_S, check=False)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -86,11 +86,11 @@ def _run(tool: str) -> str:
 
 
 def parse_devices(text: str, chip: Chip, logical: int) -> list[Device]:
-    """Read the JSON of ``neuron-ls``; keys that older tools lack are worked out. Raises SetupError if it is none."""
+    """Read the JSON of ``neuron-ls``; keys that older tools lack are derived. Raises SetupError if it fails."""
     try:
         devices = sorted((_device(raw, chip, logical) for raw in json.loads(text)), key=lambda device: device.number)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise SetupError(f"neuron-ls -j gave something that is no list of devices: {error!r}") from None
+        raise SetupError(f"neuron-ls -j did not give a list of devices: {error!r}") from None
     if not devices:
         raise NoDevice("no Neuron device: neuron-ls lists none; is the driver loaded?")
     return devices
@@ -119,7 +119,7 @@ def _from_files(chip: Chip, logical: int) -> Iterator[Device]:
 
 
 def renumber(devices: Sequence[Device]) -> list[Device]:
-    """The same devices with cores counted from 0, as a runtime does that sees only these."""
+    """Return the same devices with cores counted from 0, as a runtime does that sees only these."""
     renumbered, first = [], 0
     for device in devices:
         cores = tuple(range(first, first + len(device.cores)))
@@ -129,7 +129,7 @@ def renumber(devices: Sequence[Device]) -> list[Device]:
 
 
 def parse_cpus(text: str) -> frozenset[int]:
-    """CPUs of a list such as ``0-7,16``; none if it is unreadable: then nothing is known of them."""
+    """Read a list of CPUs such as ``0-7,16``; none if it is unreadable."""
     cpus: set[int] = set()
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
@@ -140,7 +140,7 @@ def parse_cpus(text: str) -> frozenset[int]:
 
 
 def parse_cores(text: str) -> tuple[int, ...]:
-    """The cores of NEURON_RT_VISIBLE_CORES (``2``, ``0-3``, ``4,5``), which must be neighbours, in ascending order."""
+    """Read NEURON_RT_VISIBLE_CORES (``2``, ``0-3``, ``4,5``); the cores must be neighbours, in ascending order."""
     cores: list[int] = []
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
@@ -153,7 +153,7 @@ def parse_cores(text: str) -> tuple[int, ...]:
 
 
 def show_cores(cores: Sequence[int]) -> str:
-    """Neighbouring cores as NEURON_RT_VISIBLE_CORES takes them."""
+    """Write neighbouring cores as NEURON_RT_VISIBLE_CORES takes them."""
     return str(cores[0]) if len(cores) == 1 else f"{cores[0]}-{cores[-1]}"
 
 

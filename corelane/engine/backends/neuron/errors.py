@@ -1,7 +1,7 @@
-"""What an error text of the Neuron runtime means, and what has to be done about it. Pure.
+"""Errors of the Neuron runtime, and the remedy for each. Pure.
 
-The texts and status codes are those of AWS' documents (NRT_STATUS) and of public issues; what follows from each is our
-reading of them. A RuntimeError without a known text is the fault of what was asked for, not of the core.
+The texts and status codes are those of AWS' documents (NRT_STATUS) and of public issues; the remedies are our reading
+of them. A RuntimeError without a known text is the fault of the request, not of the core.
 """
 
 import re
@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class Remedy(StrEnum):
-    """What has to be done about an error."""
+    """The action that an error calls for."""
 
     REFUSE = "refuse"  #: this request or this artifact can never work here: it fails, and all else goes on
     RETRY = "retry"  #: the same call will do, in a moment, in this process
@@ -21,7 +21,7 @@ class Remedy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What an error comes to: the remedy, a sentence for whoever must act, and variables for the next process."""
+    """The remedy for an error, a sentence for the operator, and variables for the next process."""
 
     remedy: Remedy
     reason: str
@@ -30,7 +30,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """One NRT_STATUS: its name, what follows where a model is loaded and where it runs, and advice."""
+    """One NRT_STATUS: its name, its remedies while a model is loaded and while it runs, and advice."""
 
     name: str
     load: Remedy
@@ -41,7 +41,7 @@ class Status:
 REPLACE_IF_REPEATED = "if it comes back, replace the instance"
 REPLACE = "terminate the instance, or stop and start it"
 
-#: Every NRT_STATUS that is an error. Those of collectives do not occur on a single core; they are read like their kin.
+#: Every NRT_STATUS that is an error. Those of collectives do not occur on a single core; they are treated like others.
 STATUSES: dict[int, Status] = {
     1: Status("FAILURE", Remedy.RESTART, Remedy.RESTART),
     2: Status(
@@ -78,7 +78,7 @@ STATUSES: dict[int, Status] = {
     1206: Status("NETWORK_PROXY_FAILURE", Remedy.RESTART, Remedy.RESTART),
 }
 
-#: What the next process needs after a status, before it loads the runtime.
+#: Variables that the next process needs after a status, before it loads the runtime.
 ENVIRONMENTS = {1204: {"NEURON_RT_ENABLE_DGE_NOTIFICATIONS": "0"}}
 
 #: A status of this family is one our table lacks: the process is not trusted any more.
@@ -112,7 +112,7 @@ TEXTS: tuple[tuple[str, Remedy, str], ...] = (
 
 
 def classify(text: str) -> Verdict:
-    """What an error's text comes to."""
+    """Return the verdict on an error's text."""
     if (found := STATUS.search(text)) is not None:
         return _of_status(found[1] == "Could not load", int(found[2]), (found[3] or "").strip())
     for part, remedy, reason in TEXTS:
@@ -129,5 +129,5 @@ def _of_status(loading: bool, code: int, message: str) -> Verdict:
 
 
 def last_line(text: str) -> str:
-    """The line of a traceback that says what happened."""
+    """Return the last line of a traceback that is not blank."""
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "no reason given")

@@ -13,7 +13,7 @@ from corelane.log import get_logger
 
 log = get_logger(__name__)
 
-#: What kombu raises where a message lacks a field, has one of another type, or is no JSON.
+#: Errors that kombu raises where a message lacks a field, has one of another type, or is no JSON.
 UNREADABLE = (ValueError, TypeError, AttributeError, LookupError, RecursionError)
 
 

@@ -87,8 +87,8 @@ class WaitingItem:
 
 @dataclass(slots=True)
 class Share:
-    """What an owner has had: tokens beyond those of the waiting owner that has had least, the same by job within the
-    owner, and how often in a row batches that it began passed over its oldest item.
+    """The service an owner has had: tokens beyond those of the waiting owner that has had least, the same by job, and
+    how often in a row batches that it began passed over its oldest item.
     """
 
     ahead: int = 0

@@ -10,7 +10,7 @@ from corelane.errors import CompileFailed
 #: batch near 1,000 tokens; a CPU core is within 2 % of its full speed from half of that.
 DEFAULT_BUCKETS = "16x64,10x96,8x128,6x160,5x192,4x224,4x256,3x288,3x320,3x384"
 
-#: What is asked for where the default ladder is to be cut to what a model can read.
+#: Asks for the default ladder, cut to the longest text that a model can read.
 AUTO_BUCKETS = "auto"
 
 #: Shorter rows leave no room for a question and a word of context.

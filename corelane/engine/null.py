@@ -28,7 +28,7 @@ NULL_RESULT: Result = {
     "error": None,
 }
 
-#: What the API shows of any version, but for its name.
+#: The API's summary of any version, but for its name.
 SUMMARY: dict[str, object] = {
     "target": "null",
     "dtype": "none",

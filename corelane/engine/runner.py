@@ -58,7 +58,7 @@ UNLIMITED = RunnerLimits()
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """What a runner knows of its model: ``summary`` is for the API, the ladder's buckets grow in length.
+    """A runner's view of its model: ``summary`` is for the API, the ladder's buckets grow in length.
 
     Where rows are flexible a batch may have fewer than its bucket.
     """
@@ -80,7 +80,7 @@ class ServedModel:
 
 @dataclass(slots=True)
 class ItemInProgress:
-    """One query on its way: its windows that wait, what was decoded of the others, and why it failed if it did."""
+    """One query in progress: its windows that wait, the evidence of the others, and the error of a row that failed."""
 
     item: Tokenized
     waiting: WaitingItem
@@ -247,7 +247,7 @@ class Runner:
         self._previews.next.clear()
 
     def start(self) -> RunningBatch:
-        """Read on in one long context, if any, and start one batch of what waits."""
+        """Read on in one long context, if any, and start one batch of waiting windows."""
         self._take_in(self._task.read_on())
         waiting = [progress.waiting for progress in self._progress.values()]
         if self._flexible_rows:

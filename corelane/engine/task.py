@@ -1,4 +1,4 @@
-"""The task seam: what a model is for. A task knows the way from an item's text to its result; the runner schedules it.
+"""The task seam: a task knows the way from an item's text to its result, around a model's forward pass.
 
 Question answering is one folder (``question_answering``), the null engine one file (``null``). Another task, such as
 classification, implements ``Task`` and is chosen in ``Runner.open``.
@@ -44,7 +44,7 @@ class Window:
 
 @dataclass(slots=True)
 class Work:
-    """What a runner has done so far; counters only grow."""
+    """Counters of a runner's work; they only grow."""
 
     items: int = 0
     batches: int = 0
@@ -105,11 +105,11 @@ class Task(Protocol[Item]):
         ...
 
     def decode(self, logits: Logits, rows: Sequence[tuple[Item, Window]]) -> list[Any]:
-        """Return what the logits say of each row."""
+        """Return the evidence in the logits of each row."""
         ...
 
     def compose(self, item: Item, decoded: Sequence[Any]) -> Result:
-        """Return an item's result from what was decoded of its windows."""
+        """Return an item's result from the evidence of its windows."""
         ...
 
 

@@ -41,10 +41,10 @@ TEXTS = {
     ("remedy", "code"), [(remedy, code) for remedy, codes in RUN.items() for code in sorted(codes)]
 )
 def test_status_of_an_execution(remedy: Remedy, code: int) -> None:
-    verdict = classify(f"RuntimeError: Failed to execute the model status={code} message=Words")
-    assert verdict.remedy is remedy
-    assert f"status {code} (" in verdict.reason
-    assert "Words" in verdict.reason
+    diagnosis = classify(f"RuntimeError: Failed to execute the model status={code} message=Words")
+    assert diagnosis.remedy is remedy
+    assert f"status {code} (" in diagnosis.reason
+    assert "Words" in diagnosis.reason
 
 
 def test_every_status_is_tried() -> None:
@@ -62,8 +62,8 @@ def test_text(text: str, remedy: Remedy) -> None:
 
 
 def test_queue_overflow_leaves_the_next_process_what_the_documents_ask_for() -> None:
-    verdict = classify("Failed to execute the model status=1204 message=x")
-    assert verdict.environment == {"NEURON_RT_ENABLE_DGE_NOTIFICATIONS": "0"}
+    diagnosis = classify("Failed to execute the model status=1204 message=x")
+    assert diagnosis.environment == {"NEURON_RT_ENABLE_DGE_NOTIFICATIONS": "0"}
 
 
 @given(st.text())

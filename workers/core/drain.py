@@ -38,7 +38,7 @@ GATHER_CLAIMS = 4
 
 @dataclass(slots=True)
 class DrainReport:
-    """What one drain did; shown by Flower as the task's result."""
+    """Figures of one drain; Flower shows them as the task's result."""
 
     items: int = 0
     batches: int = 0
@@ -53,7 +53,7 @@ class DrainReport:
 
 
 def drain(core: CoreProcess, should_stop: Callable[[], object]) -> str:
-    """Serve what this core can do until told to stop or out of work; return one line on what was done."""
+    """Serve this core's lanes until told to stop or out of work; return one line of figures."""
     report = DrainReport(began=time.monotonic())
     if not core.begin_drain():
         return "the core's process ends"
@@ -71,7 +71,7 @@ def drain(core: CoreProcess, should_stop: Callable[[], object]) -> str:
 
 
 class DrainLoop:
-    """One run of the drain: what is in flight, and the time it was last useful."""
+    """One run of the drain, with the work in flight and the time it was last useful."""
 
     def __init__(self, core: CoreProcess, should_stop: Callable[[], object], report: DrainReport) -> None:
         self._core = core
@@ -95,7 +95,7 @@ class DrainLoop:
                 time.sleep(STORE_PAUSE_S)
 
     def give_up(self, error: CoreLost | RuntimeLost) -> NoReturn:
-        """End this process, as the core can do no more: commit what is done, return the rest to other cores.
+        """End this process, as the core can do no more: commit outcomes, return the rest to other cores.
 
         The items that a process held count as tried where the process must be replaced, as one of them may be the
         cause, and not where the core is broken. Without Redis the leases lapse, and the keeper returns them.
@@ -177,7 +177,7 @@ class DrainLoop:
             self._exchange(room, linger=True)
 
     def _room(self) -> Room:
-        """Return what may be claimed now. A document counts for an eighth of the budget at most: others join it.
+        """Return the room for new claims. A document counts for an eighth of the budget at most: others join it.
 
         Slices overshoot the budget, so there is as much again for owners that have nothing here, and for small jobs.
         """
@@ -186,7 +186,7 @@ class DrainLoop:
         return Room(max(0, budget - waiting), max(0, 2 * budget - waiting), self._in_flight.met)
 
     def _exchange(self, room: Room | None, *, linger: bool) -> None:
-        """Commit what is done, drop jobs that are final, claim what there is room for: one trip."""
+        """Commit outcomes, drop jobs that are final, claim into the room there is: one trip."""
         core, in_flight = self._core, self._in_flight
         # A version that was loaded again is not claimed for until what is in progress is done: here nothing is.
         versions = core.versions if in_flight.is_empty else core.models.claimable()
@@ -215,14 +215,14 @@ class DrainLoop:
         self._log_jobs(done, exchanged.claim)
 
     def _exchange_ahead(self, *, overtime: bool) -> None:
-        """Exchange while a batch runs on a device: a store error must not lose what the batch finds."""
+        """Exchange while a batch runs on a device: a store error must not lose its results."""
         try:
             self._exchange(None if overtime else self._room(), linger=True)
         except Unavailable as error:
             self._lose_store(error)
 
     def _hand_over(self) -> None:
-        """Commit what is done, and put the rest back into the lanes as it was, for other cores."""
+        """Commit outcomes, and put the rest back into the lanes as it was, for other cores."""
         self._core.retire()
         self._exchange(None, linger=True)
         for lease, refs in self._in_flight.take_unfinished().items():

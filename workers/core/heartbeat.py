@@ -1,4 +1,4 @@
-"""What a core has done, how busy it is and how fast. Written by the drain, read by the heartbeat."""
+"""Vital signs of a core: its work, how busy it is and how fast. The drain writes them, the heartbeat reads them."""
 
 import os
 import time
@@ -50,7 +50,7 @@ class Vitals:
         #: Estimated tokens that a round answered, the seconds it took, and whether the core had as much work as it
         #: could claim; each heartbeat reads the rounds since the last one.
         self.worked: deque[tuple[int, float, bool]] = deque(maxlen=MOST_ROUNDS)
-        #: What runners have done, those that left included: a core's counters only grow.
+        #: The work of all runners, those that left included: a core's counters only grow.
         self._work: dict[int, Work] = {}
         self._beats: deque[tuple[float, float]] = deque(maxlen=BUSY_BEATS)
         self._counting = {True: SpeedSample(), False: SpeedSample()}

@@ -1,4 +1,4 @@
-"""What one core has claimed and not yet committed: slices of several claims, pending until their items are answered."""
+"""Work that one core has claimed and not yet committed: slices of several claims, pending until all is answered."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -24,7 +24,7 @@ class PendingSlice:
     """A claimed slice, or part of one; ``results`` fills up in any order.
 
     ``ref`` carries the tokens found in the items that were tokenized, and the estimate of the ``unread`` others;
-    ``charged`` is what the store was told.
+    ``charged`` are the tokens that the store counts.
     """
 
     lease: str
@@ -175,7 +175,7 @@ class InFlight:
         return previews
 
     def settle(self, committed: Mapping[str, Sequence[Outcome]], refused: Mapping[str, int]) -> int:
-        """Forget what was committed; a lease that was refused anything is lost, and its pending slices with it."""
+        """Forget committed outcomes; a lease that was refused any is lost, and its pending slices with it."""
         self.done = {lease: outcomes for lease, outcomes in self.done.items() if lease not in committed}
         lost = {lease for lease, count in refused.items() if count}
         self._drop([key for key, pending in self._pending.items() if pending.lease in lost])
@@ -189,7 +189,7 @@ class InFlight:
         self._drop([key for key, _ in closing])
 
     def take_unfinished(self) -> dict[str, list[tuple[Ref, str]]]:
-        """Return what is still pending, with its version, by lease; it is no longer in progress here."""
+        """Take out all pending slices; return them with their versions, by lease."""
         refs: dict[str, list[tuple[Ref, str]]] = {}
         for pending in self._pending.values():
             refs.setdefault(pending.lease, []).append((pending.ref, pending.version))

@@ -45,7 +45,7 @@ FAULT_STATUS = 70
 
 
 class CoreProcess:
-    """What one worker child holds. The drain uses it from the main thread, the heartbeat from its own."""
+    """All that one worker child holds. The drain uses it from the main thread, the heartbeat from its own."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class CoreProcess:
         self._drain_lock = threading.Lock()
         self._record = record or FaultRecord()
         self._history = self._record.load()
-        #: State and reason that go before what the models say.
+        #: State and reason that hold whatever the states of the models are.
         self._standing: tuple[str, str] | None = None
         self._has_looked = False
         self._has_served = False
@@ -270,7 +270,7 @@ class CoreProcess:
 
 
 def make_loader(settings: Settings) -> Loader:
-    """Return what loads a core's models, by the settings."""
+    """Return the loader of a core's models, by the settings."""
     remote = None if settings.artifacts_url is None else RemoteRoot(settings.artifacts_url, settings.fetched_root)
     limits = RunnerLimits(settings.latency_target_s, settings.context_cache_tokens, settings.max_windows)
     return Loader(

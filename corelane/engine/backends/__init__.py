@@ -1,1 +1,1 @@
-"""What runs compiled artifacts on one core: a protocol and one file per backend."""
+"""Run compiled artifacts on one core: a protocol and one file per backend."""

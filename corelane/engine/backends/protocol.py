@@ -1,4 +1,4 @@
-"""The Backend protocol: what runs compiled artifacts on one core. Plain arrays in and out; one file per backend."""
+"""The Backend protocol: run compiled artifacts on one core. Plain arrays in and out; one file per backend."""
 
 from dataclasses import dataclass
 from typing import Protocol

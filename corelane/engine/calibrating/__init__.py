@@ -1,1 +1,1 @@
-"""Fit a calibration on what a model answers to a file's questions."""
+"""Fit a calibration on a model's answers to a file's questions."""

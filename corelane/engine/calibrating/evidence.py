@@ -1,4 +1,4 @@
-"""What a calibration is fitted on: the best candidate of each query, before any calibration."""
+"""The evidence that a calibration is fitted on: the best candidate of each query, before any calibration."""
 
 from collections.abc import Sequence
 

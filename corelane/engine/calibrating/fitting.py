@@ -63,7 +63,7 @@ def fit_curve(x: NDArray[np.float64], outcomes: NDArray[np.float64], what: str) 
     Raises InvalidInput if it does not rise, or all outcomes are equal.
     """
     if not 0 < outcomes.sum() < len(outcomes):
-        raise InvalidInput(f"outcomes that are all alike fit no curve of {what}")
+        raise InvalidInput(f"all outcomes are equal: no curve of {what} fits them")
     mean, spread = float(x.mean()), float(x.std()) or 1.0
     design = np.column_stack([np.ones_like(x), (x - mean) / spread])
     penalty = np.array([0.0, RIDGE])

@@ -98,7 +98,7 @@ def find_spans(
     with_logits: bool = False,
 ) -> list[WindowSpans]:
     """Return the ``keep`` best spans of each row, from token ``first`` to before ``last``, each at most
-    ``max_answer_tokens`` long; ``with_logits`` also what the others are found from.
+    ``max_answer_tokens`` long; ``with_logits`` adds the logits, in which the others are found.
 
     Logits are rows × length, with [CLS] at 0; ``first`` and ``last`` hold one position a row. Ends are inclusive. Among
     equals the earlier text wins, so that a row's answer never depends on the width of its batch.
@@ -188,8 +188,8 @@ def scores(margins: Sequence[float], masses: Sequence[float]) -> tuple[list[floa
 
 
 class Candidate(NamedTuple):
-    """A span as characters of the caller's context: its margin, its log share among all spans of its window, and what
-    it is ranked by, comparable over windows.
+    """A span as characters of the caller's context: its margin, its log share among all spans of its window, and its
+    strength: candidates of all windows are ranked by it.
     """
 
     start: int
@@ -214,7 +214,7 @@ class SpanSource:
         self._listed = 0
 
     def best(self, chosen: Sequence[Candidate]) -> Candidate | None:
-        """Return the best candidate that overlaps none chosen; what was chosen before must be in ``chosen`` again."""
+        """Return the best candidate that overlaps none chosen; ``chosen`` only grows from call to call."""
         spans = self._spans
         while self._listed < len(spans.margins):
             at = self._listed

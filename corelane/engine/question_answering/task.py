@@ -252,7 +252,7 @@ def gives_answer(
 ) -> bool:
     """Return whether the best candidate is given as the answer.
 
-    What the job asks for decides; else, where scores are calibrated, whether the candidate is ``likelier`` to be right
+    The job's own options decide; else, where scores are calibrated, whether the candidate is ``likelier`` to be right
     than the null; else the model's own threshold.
     """
     if not options.no_answer:

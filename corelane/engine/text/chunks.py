@@ -48,7 +48,7 @@ def read_chunks(tokenizer: Tokenizer, chunks: Iterable[str]) -> Context:
 
 
 def reads_in_chunks(tokenizer: Tokenizer) -> bool:
-    """Return whether a tokenizer makes of the sample's chunks what it makes of the sample."""
+    """Return whether a tokenizer reads the sample in chunks as it reads the whole."""
     chunks, whole = (read_chunks(tokenizer, parts) for parts in (cut_text(SAMPLE, 1), [SAMPLE]))
     return np.array_equal(chunks.ids, whole.ids) and np.array_equal(chunks.places, whole.places)
 

@@ -34,7 +34,7 @@ class Context:
 
     @classmethod
     def of(cls, encoding: Encoding) -> Self:
-        """Keep what is needed of an encoding, in a quarter of its memory."""
+        """Keep the ids and places of an encoding, in a quarter of its memory."""
         count = len(encoding)
         places = np.fromiter(chain.from_iterable(encoding.offsets), dtype=np.int32, count=2 * count)
         return cls(np.array(encoding.ids, dtype=np.int32), places.reshape(count, 2))

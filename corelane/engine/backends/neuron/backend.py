@@ -32,7 +32,7 @@ from corelane.engine.backends.neuron.devices import (
     parse_cores,
     show_cores,
 )
-from corelane.engine.backends.neuron.errors import Remedy, Verdict, classify, last_line
+from corelane.engine.backends.neuron.errors import Remedy, Diagnosis, classify, last_line
 from corelane.engine.backends.protocol import Batch, Logits, Model
 from corelane.errors import (
     ArtifactRefused,
@@ -176,16 +176,16 @@ class NeuronBackend:
                 with self._turn:
                     return action()
             except (RuntimeError, ValueError, OSError, MemoryError) as error:
-                verdict = classify(str(error))
-                pause_s = next(pauses, None) if verdict.remedy is Remedy.RETRY else None
+                diagnosis = classify(str(error))
+                pause_s = next(pauses, None) if diagnosis.remedy is Remedy.RETRY else None
                 if pause_s is None:
-                    self._fail(verdict, refused, what, error)
+                    self._fail(diagnosis, refused, what, error)
             time.sleep(pause_s)
 
-    def _fail(self, verdict: Verdict, refused: type[EngineError], what: str, cause: Exception) -> NoReturn:
+    def _fail(self, diagnosis: Diagnosis, refused: type[EngineError], what: str, cause: Exception) -> NoReturn:
         cores = f"core {show_cores(self._cores)}"
-        reason = verdict.reason
-        match verdict.remedy:
+        reason = diagnosis.reason
+        match diagnosis.remedy:
             case Remedy.REFUSE:
                 raise refused(f"{what}: {reason}") from cause
             case Remedy.RETIRE:
@@ -193,7 +193,7 @@ class NeuronBackend:
             case Remedy.WAIT:
                 raise CoreBusy(f"{cores}: {self._who_holds_it(reason)}") from cause
             case Remedy.RESTART | Remedy.RETRY:
-                raise RuntimeLost(f"{cores}: {what}: {reason}", verdict.environment) from cause
+                raise RuntimeLost(f"{cores}: {what}: {reason}", diagnosis.environment) from cause
 
     def _who_holds_it(self, reason: str) -> str:
         """Add the processes that use the device, by ``neuron-ls``, to the reason; CoreLost if there is no such core."""

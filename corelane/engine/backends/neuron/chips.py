@@ -1,4 +1,4 @@
-"""The Neuron chips there are targets for: what a device has, and the names that the two families use. Pure."""
+"""The Neuron chips with a target of their own: cores and memory of a device, names of the two families. Pure."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -20,7 +20,7 @@ class Remedy(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Diagnosis:
     """The remedy for an error, a sentence for the operator, and variables for the next process."""
 
     remedy: Remedy
@@ -111,21 +111,21 @@ TEXTS: tuple[tuple[str, Remedy, str], ...] = (
 )  # fmt: skip
 
 
-def classify(text: str) -> Verdict:
-    """Return the verdict on an error's text."""
+def classify(text: str) -> Diagnosis:
+    """Return the diagnosis on an error's text."""
     if (found := STATUS.search(text)) is not None:
         return _of_status(found[1] == "Could not load", int(found[2]), (found[3] or "").strip())
     for part, remedy, reason in TEXTS:
         if part in text:
-            return Verdict(remedy, reason)
-    return Verdict(Remedy.REFUSE, last_line(text))
+            return Diagnosis(remedy, reason)
+    return Diagnosis(Remedy.REFUSE, last_line(text))
 
 
-def _of_status(loading: bool, code: int, message: str) -> Verdict:
+def _of_status(loading: bool, code: int, message: str) -> Diagnosis:
     status = STATUSES.get(code, UNKNOWN)
     what = f"status {code} ({status.name}{f': {message}' if message else ''})"
     reason = f"{what}; {status.advice}" if status.advice else what
-    return Verdict(status.load if loading else status.run, reason, dict(ENVIRONMENTS.get(code, {})))
+    return Diagnosis(status.load if loading else status.run, reason, dict(ENVIRONMENTS.get(code, {})))
 
 
 def last_line(text: str) -> str:

@@ -32,7 +32,7 @@ from corelane.engine.backends.neuron.devices import (
     parse_cores,
     show_cores,
 )
-from corelane.engine.backends.neuron.errors import Remedy, Diagnosis, classify, last_line
+from corelane.engine.backends.neuron.errors import Diagnosis, Remedy, classify, last_line
 from corelane.engine.backends.protocol import Batch, Logits, Model
 from corelane.errors import (
     ArtifactRefused,

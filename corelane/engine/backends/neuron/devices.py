@@ -31,7 +31,7 @@ class NoDevice(SetupError):
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One device: the global numbers of its cores, its memory, the CPUs near it, and the processes that use it (pid, command)."""
+    """One device: the global numbers of its cores, its memory, the CPUs near it, its users as (pid, command)."""
 
     number: int
     cores: tuple[int, ...]

@@ -124,3 +124,13 @@ def test_dropped_item_is_previewed_no_more(tiny_artifact: Artifact) -> None:
     runner.reset()
     assert runner.previews() == []
     runner.close()
+
+
+@pytest.mark.usefixtures("many_previews")
+def test_item_without_a_window_read_is_previewed_once_it_has_one(tiny_artifact: Artifact) -> None:
+    runner = Runner.open(FixedBackend(), tiny_artifact)
+    runner.admit([("a", Query("who wrote", "the river was red " * 300, Options()))])
+    assert runner.previews() == []
+    runner.start().finish()
+    assert [preview.key for preview in runner.previews()] == ["a"]
+    runner.close()

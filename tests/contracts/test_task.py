@@ -7,7 +7,7 @@ import pytest
 from corelane.artifacts.manifest import Artifact
 from corelane.domain.costs import estimate_tokens
 from corelane.engine.null import NullRunner
-from corelane.engine.runner import Runner
+from corelane.engine.runner import Answered, Runner
 from corelane.engine.task import Query
 from tests.fakes import FixedBackend
 
@@ -26,7 +26,7 @@ def runner(request: pytest.FixtureRequest, tiny_artifact: Artifact) -> Iterator[
 
 def test_every_query_is_answered_once_under_its_key(runner: Runner) -> None:
     runner.admit([(key, Query("who", context)) for key, context in enumerate(CONTEXTS)])
-    answered = []
+    answered: list[Answered] = []
     while len(answered) < len(CONTEXTS):
         answered += runner.start().finish()
     assert sorted(key for key, _ in answered) == [0, 1, 2]

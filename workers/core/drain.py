@@ -144,13 +144,18 @@ class DrainLoop:
         ahead = in_flight.overlaps and not was_idle
         if not ahead:
             self._exchange(None if overtime else self._room(), linger=linger)
+            if was_idle and not in_flight.is_empty and core.settings.batch_wait_s:
+                self._gather()
             if in_flight.is_empty:
                 if linger:
                     core.dispatch.wait()
                 return not linger
-            if was_idle and core.settings.batch_wait_s:
-                self._gather()
-        is_full = self._is_full
+        self._run_batch(began, ahead=ahead, overtime=overtime)
+        return False
+
+    def _run_batch(self, began: float, *, ahead: bool, overtime: bool) -> None:
+        """Start a batch, exchange while it runs if it is ``ahead`` of that, finish it."""
+        core, in_flight, is_full = self._core, self._in_flight, self._is_full
         core.vitals.running_since = batch_began = time.monotonic()
         try:
             running = in_flight.start()
@@ -165,7 +170,6 @@ class DrainLoop:
         self._report.items += items
         self._report.batches += 1
         self._report.busy_s += self._useful - batch_began
-        return False
 
     def _gather(self) -> None:
         """Let a batch fill: only a core that was idle waits, so that no work in progress is held up."""

@@ -269,8 +269,7 @@ class Runner:
         return RunningBatch(self, rows, batch, logits, began)
 
     def _finish(self, running: RunningBatch) -> list[Answered]:
-        if running.batch is not None:
-            self._collect(running, running.batch)
+        self._collect(running)
         answered, self._answered = self._answered, []
         for key in dict.fromkeys(key for key, *_ in running.rows):
             progress = self._progress.get(key)
@@ -291,8 +290,10 @@ class Runner:
             return failure(progress.error)
         return self._task.compose(progress.item, progress.decoded)
 
-    def _collect(self, running: RunningBatch, batch: Batch) -> None:
+    def _collect(self, running: RunningBatch) -> None:
         """Decode a batch, or run its rows one by one if it fails; a row that fails alone fails its query."""
+        if (batch := running.batch) is None:
+            return
         try:
             decoded = self._decode(running, batch)
         except RunFailed as error:
@@ -302,8 +303,7 @@ class Runner:
                     self._progress[key].error = error
                 return
             for row in left:
-                alone = self._launch(batch.bucket, [row])
-                self._collect(alone, alone.batch or batch)
+                self._collect(self._launch(batch.bucket, [row]))
             return
         for (key, *_), found in zip(running.rows, decoded, strict=True):
             # Queries may have been dropped meanwhile.

@@ -32,7 +32,6 @@ from corelane.domain.ids import new_job_id
 from corelane.domain.jobs import Item, Options
 from corelane.engine.backends.protocol import Batch, Logits
 from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket, parse_buckets
-from corelane.engine.loader import Loader
 from corelane.engine.null import NO_LOGITS, NullRunner, NullTask
 from corelane.engine.runner import Charge, Runner, ServedModel
 from corelane.engine.task import Query, Window
@@ -44,6 +43,7 @@ from corelane.store.link.aio import AsyncLink
 from corelane.store.plans import Plans
 from workers.core.drain import drain
 from workers.core.process import CoreProcess
+from workers.models.runners import Loader
 
 #: Longer than any run: a drain neither ends nor is its core taken for dead when the machine is busy, in seconds.
 RUN_S = 3600

@@ -9,8 +9,8 @@ import structlog
 from corelane.artifacts.instructions import instruction_sets, lacking
 from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, missing_instructions
 from corelane.cli.doctor import check_artifact
-from corelane.engine.loader import Loader
 from corelane.settings import Settings
+from workers.models.runners import Loader
 
 SAPPHIRE_RAPIDS = "processor\t: 0\nflags\t\t: fpu avx2 avx512f avx512_vnni avx512_bf16 amx_bf16 amx_tile amx_int8\n"
 

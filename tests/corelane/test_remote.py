@@ -11,9 +11,9 @@ from corelane.artifacts import remote
 from corelane.artifacts.calibration import CALIBRATION_NAME, read_calibration, write_calibration
 from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, check_files
 from corelane.artifacts.remote import RemoteRoot
-from corelane.engine.loader import Loader
 from corelane.errors import ArtifactRefused, LoadFailed, SetupError
 from tests.artifacts_for_tests import CALIBRATION
+from workers.models.runners import Loader
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from corelane.domain.placement import ALL_CORES, UNPLACED, chosen, displace, place, reload
-from corelane.engine.loader import Loader
 from corelane.engine.null import NullRunner
 from corelane.errors import ArtifactRefused, CoreBusy, CoreLost, RuntimeLost
 from corelane.log import Outage, get_logger
@@ -16,6 +15,7 @@ from corelane.settings import Settings
 from corelane.store.fleet import Announcer
 from corelane.store.link.blocking import Link
 from corelane.store.plans import Plans
+from workers.models.runners import Loader
 from workers.models.serving import CoreModels
 
 CORE = "test/0"

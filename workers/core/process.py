@@ -21,7 +21,6 @@ import orjson
 
 from corelane.artifacts.remote import RemoteRoot
 from corelane.domain.dispatch import Core
-from corelane.engine.loader import Loader
 from corelane.engine.runner import Runner, RunnerLimits
 from corelane.errors import CoreBusy, CoreLost, RuntimeLost, Unavailable
 from corelane.log import Outage, get_logger
@@ -33,6 +32,7 @@ from corelane.store.upkeep import Upkeep
 from workers.core.faults import FaultRecord, after_fault, after_start
 from workers.core.heartbeat import Vitals
 from workers.models.life import ModelState
+from workers.models.runners import Loader
 from workers.models.serving import CoreModels
 
 log = get_logger(__name__)

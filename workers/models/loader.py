@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing, suppress
 
-from corelane.engine.loader import Loader
+from workers.models.runners import Loader
 from corelane.errors import CoreBusy, CorelaneError, CoreLost, LoadFailed, RuntimeLost, Unavailable
 from corelane.log import Outage, get_logger
 from corelane.store.plans import Plans

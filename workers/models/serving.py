@@ -11,7 +11,7 @@ from typing import Any
 
 from corelane.domain.aliases import DEFAULT_ALIAS
 from corelane.artifacts.manifest import model_name
-from corelane.engine.loader import Loader
+from workers.models.runners import Loader
 from corelane.engine.runner import Runner
 from corelane.errors import CorelaneError, CoreLost, RuntimeLost, Unavailable
 from corelane.log import Outage, get_logger

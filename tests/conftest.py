@@ -3,6 +3,7 @@
 Nothing is mocked; what cannot start is an error, not a skip.
 """
 
+import os
 import shutil
 import socket
 import subprocess
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import redis
@@ -75,6 +77,13 @@ def free_port() -> int:
     with closing(socket.socket()) as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_telemetry() -> Iterator[None]:
+    """Keep OpenVINO's converter from calling home: it forks this process at each call, unless it runs in CI."""
+    with mock.patch.dict(os.environ, {"CI": "true"}):
+        yield
 
 
 @pytest.fixture(scope="session")

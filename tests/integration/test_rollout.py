@@ -94,13 +94,13 @@ def wait_ready(fleet: Fleet, version: str) -> None:
 
 @contextmanager
 def constant_load(fleet: Fleet) -> Iterator[list[Job]]:
-    """Questions to `default`, one after the other from four callers; each job as it ended."""
+    """Ask `default` one question after the other from four callers; each job as it ended."""
     jobs: list[Job] = []
     stop = threading.Event()
 
     def ask() -> None:
         with fleet.client() as client:
-            while not stop.is_set():
+            while not stop.wait(0.05):
                 jobs.append(client.submit([{"question": "who wrote", "context": "ada wrote it . " * 8}], wait_s=30))
 
     callers = [threading.Thread(target=ask) for _ in range(4)]

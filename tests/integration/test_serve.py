@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx2
@@ -25,8 +26,8 @@ from tests.snippets import snippets
 
 
 @pytest.fixture
-def own_fleet(built_in_data: Path, tmp_path: Path) -> Iterator[Fleet]:
-    fleet = start_fleet(tmp_path, built_in_data / "artifacts", "--cores", "1")
+def own_fleet(tmp_path: Path) -> Iterator[Fleet]:
+    fleet = start_fleet(tmp_path, tmp_path, "--cores", "1", CORELANE_TARGET="null")
     yield fleet
     fleet.api.close()
     fleet.process.kill()
@@ -119,27 +120,27 @@ def jobs_in(backup: Path) -> set[str]:
         process.wait(10)
 
 
-def test_work_that_waits_is_done_after_a_restart(built_in_data: Path, tmp_path: Path) -> None:
-    first = start_fleet(tmp_path, built_in_data / "artifacts", "--cores", "1")
+def test_work_that_waits_is_done_after_a_restart(tmp_path: Path) -> None:
+    slow = {"CORELANE_TARGET": "null", "CORELANE_NULL_BATCH_S": "0.5", "CORELANE_CLAIM_TOKENS": "4000"}
+    first = start_fleet(tmp_path, tmp_path, "--cores", "1", **slow)
     with first.client() as client:
-        items = [
-            Item(
-                id=f"r{n}", question="What is the number?", context=f"The number is {n}. " + "The rest is noise. " * 20
-            )
-            for n in range(400)
-        ]
+        items = [Item(id=f"r{n}", question="What is the number?", context=f"The number is {n}.") for n in range(400)]
         job, lines = client.submit(items), client.submit_lines(items)
         wait_for(lambda: client.get(job.id).counts.succeeded > 0)
     back_up(first, tmp_path / "backup")
     assert stop_fleet(first) == 0
     assert jobs_in(tmp_path / "backup") >= {job.id, lines.id}
     assert (tmp_path / "backup" / "files" / f"{lines.id}.jsonl").read_bytes().count(b"\n") == 400
-    second = start_fleet(tmp_path, built_in_data / "artifacts", "--cores", "1")
+    restarted = datetime.now(UTC)
+    second = start_fleet(tmp_path, tmp_path, "--cores", "1", **slow)
     try:
         with second.client() as client:
-            assert client.get(job.id).counts.succeeded < 400
-            assert [result.id for result in client.iter_results(job.id)] == [item.id for item in items]
-            assert client.get(job.id).counts.succeeded == 400
+            for each in (job.id, lines.id):
+                assert [result.id for result in client.iter_results(each)] == [item.id for item in items]
+                final = client.get(each)
+                assert final.counts.succeeded == 400
+                assert final.finished_at is not None
+                assert datetime.fromisoformat(final.finished_at) > restarted
     finally:
         assert stop_fleet(second) == 0
 

@@ -27,12 +27,16 @@ from tests.neuron_for_tests import save_neuron_artifact
 #: For a test whose fixtures may have to compile the built-in model first: 40 s, on a busy machine several times that.
 COMPILE_TIMEOUT_S = 600
 
-#: Files whose tests share the one fleet of a run, and folders whose tests mostly wait for processes.
-SHARE_THE_FLEET = (
-    *("integration/test_bad_input.py", "integration/test_big_jobs.py", "integration/test_cores.py"),
-    *("integration/test_main_job.py", "integration/test_readme.py", "integration/test_webhooks.py"),
-    "chaos/test_killed_workers.py",
-)
+#: Files whose tests share what a run has one of, by the fixture that starts it; and folders whose tests mostly wait for
+#: processes.
+SHARED = {
+    "fleet": (
+        *("integration/test_bad_input.py", "integration/test_batches.py", "integration/test_big_jobs.py"),
+        *("integration/test_cores.py", "integration/test_jobs.py", "integration/test_main_job.py"),
+        *("integration/test_readme.py", "integration/test_webhooks.py", "chaos/test_killed_workers.py"),
+    ),
+    "one_core": ("chaos/test_batches.py", "chaos/test_forged.py", "chaos/test_resumption.py"),
+}
 SLOW = ("chaos", "integration")
 
 
@@ -46,29 +50,40 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--chaos-report", metavar="FILE", help="write the chaos report there, as JSON")
 
 
+def is_in(item: pytest.Item, files: tuple[str, ...]) -> bool:
+    return item.path.as_posix().endswith(files)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Give tests of the built-in model the time to compile it. With ``-n`` what waits for processes comes first: the
     rest fills the time that leaves free.
     """
     for item in items:
+        fixtures = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
+        for shared, files in SHARED.items():
+            if shared in fixtures and fixtures[shared][-1].scope == "session" and not is_in(item, files):
+                raise pytest.UsageError(f"{item.path} shares the fixture {shared}: name it in SHARED")
         if "built_in_data" in getattr(item, "fixturenames", ()) and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(COMPILE_TIMEOUT_S))
     if hasattr(config, "workerinput"):
         items.sort(
-            key=lambda item: (not item.path.as_posix().endswith(SHARE_THE_FLEET), item.path.parent.name not in SLOW)
+            key=lambda item: (
+                [not is_in(item, files) for files in SHARED.values()],
+                item.path.parent.name not in SLOW,
+            )
         )
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With ``-n`` a file stays in one process, as do all files that share the fleet: there is one of it."""
+    """With ``-n`` a file stays in one process, as do all files that share a fleet: there is one of it."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
-            return "the fleet" if file.endswith(SHARE_THE_FLEET) else file
+            return next((shared for shared, files in SHARED.items() if file.endswith(files)), file)
 
     return ByFile(config, log)
 

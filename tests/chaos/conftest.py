@@ -1,15 +1,37 @@
-"""The report of a chaos session, shown after the tests."""
+"""The fleet of one core that gentle tests share; the report of a chaos session, shown after the tests."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.chaos.fleet import ChaosFleet
 from tests.chaos.report import Report
+from tests.chaos.server import Raw
 
 HERE = Path(__file__).parent
 
 REPORT = pytest.StashKey[Report]()
+
+
+@pytest.fixture(scope="session")
+def one_core(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChaosFleet]:
+    """Start a fleet of one core whose engine takes no time; tests leave it whole, or on its way there."""
+    settings = {"CORELANE_NULL_BATCH_S": "0", "CORELANE_FEED_TOKENS": "20000"}
+    fleet = ChaosFleet(tmp_path_factory.mktemp("one-core") / "fleet", 1, settings)
+    try:
+        fleet.start()
+        yield fleet
+    finally:
+        fleet.stop()
+
+
+@pytest.fixture
+def one_core_redis(one_core: ChaosFleet) -> Iterator[Raw]:
+    """Yield a client of its Redis, past the proxies, once it is whole."""
+    one_core.wait_whole(60)
+    with one_core.redis.client() as client:
+        yield client
 
 
 @pytest.fixture

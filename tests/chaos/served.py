@@ -5,11 +5,9 @@ disk can be full and whose connections can be broken. The wall clock of each par
 """
 
 import contextlib
-import mmap
 import os
 import re
 import signal
-import struct
 import subprocess
 import sys
 import threading
@@ -26,9 +24,19 @@ import redis
 from corelane.client import Client
 from corelane.domain.dispatch import Core
 from corelane.errors import CorelaneError
-from tests.chaos.fleet import HOST, PRELOAD, SETTINGS, parent_of, processes_with
+from tests.chaos.processes import (
+    HOST,
+    SETTINGS,
+    Clock,
+    child_of,
+    environment,
+    kill_all_with,
+    launch,
+    made,
+    parent_of,
+)
 from tests.chaos.proxy import Network, Proxy
-from tests.chaos.server import Raw, RedisServer, die_with_parent, plain_client
+from tests.chaos.server import Raw, RedisServer, plain_client
 from tests.chaos.sockets import descendants, ports_of
 from tests.conftest import free_port
 
@@ -138,7 +146,7 @@ class ServedFleet:
         self.names = ["keeper", "deliveries", "api", "flower", *(f"core{index}" for index in range(cores))]
         self._settings = SETTINGS | SERVED | dict(settings or {})
         self._proxied = proxied
-        self._clocks: dict[str, mmap.mmap] = {}
+        self._clocks: dict[str, Clock] = {}
         self._over = threading.Event()
         self._follower = threading.Thread(target=self._follow, name="follower", daemon=True)
 
@@ -147,28 +155,15 @@ class ServedFleet:
         argv = [sys.executable, "-m", "corelane", "serve", "--port", str(self.port), "--cores", str(self.cores)]
         argv += ["--data", str(self.folder / "data")]
         if self._proxied:
-            self.redis = RedisServer(_made(self.folder / "redis"), free_port())
+            self.redis = RedisServer(made(self.folder / "redis"), free_port())
             self.redis.start()
             self.network = Network()
             self.proxy = self.network.proxy(self.redis.port)
             argv += ["--redis", f"redis://127.0.0.1:{self.proxy.port}/0"]
         for name in self.names:
-            self._clocks[name] = _clock(self.folder / f"{name}.clock")
-        path = os.pathsep.join(filter(None, [str(PRELOAD), os.environ.get("PYTHONPATH", "")]))
-        clean = {key: value for key, value in os.environ.items() if not key.startswith("CORELANE_")}
-        env = clean | self._settings | {"PYTHONPATH": path, "CHAOS_FOLDER": str(self.folder)}
-        env["CORELANE_FLOWER_PORT"] = str(free_port())
-        with self.log.open("ab") as out:
-            self.process = subprocess.Popen(
-                argv,
-                env=env,
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                start_new_session=True,
-                preexec_fn=die_with_parent,
-            )
+            self._clocks[name] = Clock(self.folder / f"{name}.clock")
+        own = {"CHAOS_FOLDER": str(self.folder), "CORELANE_FLOWER_PORT": str(free_port())}
+        self.process = launch(argv, environment(self._settings | own), self.log)
         deadline = time.monotonic() + READY_S
         while not self.known().get("is_ready"):
             if self.process.poll() is not None or time.monotonic() > deadline:
@@ -190,9 +185,7 @@ class ServedFleet:
                 status = self.process.wait(90)
             except subprocess.TimeoutExpired:
                 self.process.kill()
-        for orphan in processes_with(f"CHAOS_FOLDER={self.folder}"):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(orphan, signal.SIGKILL)
+        kill_all_with(f"CHAOS_FOLDER={self.folder}")
         for clock in self._clocks.values():
             clock.close()
         if isinstance(self.redis, RedisServer):
@@ -246,15 +239,8 @@ class ServedFleet:
         return [name for name in self.names if name.startswith("core")]
 
     def child_of(self, name: str) -> int | None:
-        """The process that serves the part's core now, if it is up; asks Redis, not the proxy."""
-        try:
-            with self.redis.client() as raw:
-                state, pid = raw.hmget(f"cl:core:{self.core_of(name)}", "state", "pid")
-        except redis.RedisError:
-            return None
-        if state not in ("idle", "busy") or pid is None or parent_of(int(pid)) != self.pid_of(name):
-            return None
-        return int(pid)
+        """Return the process that serves the part's core now, if it is up; asks Redis, not the proxy."""
+        return child_of(self.redis.client(), self.core_of(name), self.pid_of(name))
 
     def is_back(self, name: str) -> bool:
         """Whether a part does its work, as far as can be told from outside."""
@@ -289,7 +275,7 @@ class ServedFleet:
 
     def move_clock(self, name: str, seconds: float) -> None:
         """The time of day of a part's processes is off by so much from now on."""
-        self._clocks[name][:8] = struct.pack("d", seconds)
+        self._clocks[name].move(seconds)
 
     def arm(self, name: str, points: str) -> None:
         """Fault points of the part's next life."""
@@ -325,14 +311,3 @@ class ServedFleet:
         while not self._over.wait(FOLLOW_S):
             if isinstance(self.redis, ServedRedis):
                 self.redis.follow()
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir(parents=True)
-    return folder
-
-
-def _clock(file: Path) -> mmap.mmap:
-    file.write_bytes(struct.pack("d", 0.0))
-    with file.open("r+b") as opened:
-        return mmap.mmap(opened.fileno(), 8)

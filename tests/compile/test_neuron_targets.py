@@ -278,7 +278,7 @@ def test_terminated_command_takes_its_compilers_with_it(tiny_model: Path, tmp_pa
     env = stand_in_environment(
         CORELANE_DATA_DIR=str(tmp_path), NEURON_STAND_IN_LOG=str(log), NEURON_STAND_IN_FAULT="compiler-hangs"
     )
-    argv = [str(tiny_model), "--target", "trn1", "--buckets", "4x32", "--cpu-backend"]
+    argv = [str(tiny_model), "--target", "trn1", "--buckets", "4x32", "--dtype", "fp32", "--cpu-backend"]
     command = subprocess.Popen([sys.executable, "-m", "corelane", "compile", *argv], env=env, stderr=subprocess.DEVNULL)
     wait_for(lambda: log.exists() and log.read_text().endswith("\n"))
     compiler = int(log.read_text().split()[0])

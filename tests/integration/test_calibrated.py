@@ -32,7 +32,7 @@ def calibrated(built_in_data: Path, tmp_path_factory: pytest.TempPathFactory) ->
         created_at="2026-01-01T00:00:00Z",
     )
     write_calibration(artifact.path, calibration)
-    fleet = start_fleet(folder, artifacts, "--cores", "1")
+    fleet = start_fleet(folder, artifacts, "--cores", "1", "--no-flower")
     yield fleet
     assert stop_fleet(fleet) == 0
 

@@ -34,7 +34,7 @@ def guarded(tiny_artifact: Artifact, tmp_path_factory: pytest.TempPathFactory) -
         "CORELANE_LOG_FORMAT": "json",
         "CORELANE_MODEL": "tiny-qa",
     }
-    fleet = start_fleet(folder, tiny_artifact.path.parents[2], "--cores", "1", **settings)
+    fleet = start_fleet(folder, tiny_artifact.path.parents[2], "--cores", "1", "--no-flower", **settings)
     yield fleet
     stop_fleet(fleet)
 

@@ -74,7 +74,7 @@ def neuron_fleet(
         "CORELANE_MAX_ATTEMPTS": "2",
     }
     env = settings | neuron_environment(machine)
-    fleet = start_fleet(folder, artifact.path.parent.parent.parent, "--cores", "2", **env)
+    fleet = start_fleet(folder, artifact.path.parent.parent.parent, "--cores", "2", "--no-flower", **env)
     fleet.cores = 2
     freeing.join()
     yield fleet

@@ -42,7 +42,7 @@ def root(first: Artifact) -> Path:
 @pytest.fixture(scope="module")
 def rolling(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """A fleet that serves the first version; what is compiled later it is told of."""
-    fleet = start_fleet(tmp_path_factory.mktemp("rolling"), root, CORELANE_MODEL="tiny-qa")
+    fleet = start_fleet(tmp_path_factory.mktemp("rolling"), root, "--no-flower", CORELANE_MODEL="tiny-qa")
     yield fleet
     assert stop_fleet(fleet) == 0
 

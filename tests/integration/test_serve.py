@@ -25,18 +25,9 @@ from tests.integration.test_bad_input import children
 from tests.snippets import snippets
 
 
-@pytest.fixture
-def own_fleet(tmp_path: Path) -> Iterator[Fleet]:
-    fleet = start_fleet(tmp_path, tmp_path, "--cores", "1", CORELANE_TARGET="null")
-    yield fleet
-    fleet.api.close()
-    fleet.process.kill()
-    fleet.process.wait()
-
-
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Fleet]]:
-    """Two that were started at once, without a model, where a Redis of the distribution is installed."""
+    """Start two at once, without a model, where a Redis of the distribution is installed; tests may end them last."""
     folders = [tmp_path_factory.mktemp("pair") for _ in range(2)]
     installed = save_server_stand_in(tmp_path_factory.mktemp("bin"), "Redis server v=7.0.15 sha=00000000:0").parent
     path = os.pathsep.join((str(installed), os.environ["PATH"]))
@@ -46,7 +37,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Fleet]]:
         starts = [pool.submit(start_fleet, folder, folder, "--cores", "1", *ports, **common) for folder in folders]
     fleets = [start.result() for start in starts]
     yield fleets
-    assert [stop_fleet(fleet) for fleet in fleets] == [0, 0]
+    assert not any(stop_fleet(fleet) for fleet in fleets if fleet.process.poll() is None)
 
 
 def alive(pid: int) -> bool:
@@ -67,22 +58,6 @@ def is_listening(url: str) -> bool:
         return httpx2.get(f"{url}/healthcheck").is_success
     except httpx2.TransportError:
         return False
-
-
-def test_ctrl_c_stops_every_part_in_order_and_leaves_nobody(own_fleet: Fleet) -> None:
-    parts = children(own_fleet.process.pid)
-    assert len(parts) == 6
-    assert stop_fleet(own_fleet) == 0
-    assert not any(alive(pid) for pid in parts)
-    assert b"stopped" in own_fleet.log.read_bytes()
-    assert "keep" not in own_fleet.log.read_text(errors="replace").rpartition("stopping:")[2].replace("keeper", "")
-
-
-def test_killed_supervisor_leaves_no_orphans(own_fleet: Fleet) -> None:
-    parts = children(own_fleet.process.pid)
-    own_fleet.process.kill()
-    own_fleet.process.wait()
-    wait_for(lambda: not any(alive(pid) for pid in parts))
 
 
 def back_up(fleet: Fleet, target: Path) -> None:
@@ -122,7 +97,7 @@ def jobs_in(backup: Path) -> set[str]:
 
 def test_work_that_waits_is_done_after_a_restart(tmp_path: Path) -> None:
     slow = {"CORELANE_TARGET": "null", "CORELANE_NULL_BATCH_S": "0.5", "CORELANE_CLAIM_TOKENS": "4000"}
-    first = start_fleet(tmp_path, tmp_path, "--cores", "1", **slow)
+    first = start_fleet(tmp_path, tmp_path, "--cores", "1", "--no-flower", **slow)
     with first.client() as client:
         items = [Item(id=f"r{n}", question="What is the number?", context=f"The number is {n}.") for n in range(400)]
         job, lines = client.submit(items), client.submit_lines(items)
@@ -132,7 +107,7 @@ def test_work_that_waits_is_done_after_a_restart(tmp_path: Path) -> None:
     assert jobs_in(tmp_path / "backup") >= {job.id, lines.id}
     assert (tmp_path / "backup" / "files" / f"{lines.id}.jsonl").read_bytes().count(b"\n") == 400
     restarted = datetime.now(UTC)
-    second = start_fleet(tmp_path, tmp_path, "--cores", "1", **slow)
+    second = start_fleet(tmp_path, tmp_path, "--cores", "1", "--no-flower", **slow)
     try:
         with second.client() as client:
             for each in (job.id, lines.id):
@@ -232,6 +207,26 @@ def test_second_fleet_on_the_same_folder_is_refused(pair: list[Fleet]) -> None:
     done = run("serve", "--data", str(pair[0].data))
     assert done.returncode == 1
     assert "another" in done.stderr
+
+
+def test_ctrl_c_stops_every_part_in_order_and_leaves_nobody(pair: list[Fleet]) -> None:
+    fleet = pair[0]
+    parts = children(fleet.process.pid)
+    assert len(parts) == 6
+    assert stop_fleet(fleet) == 0
+    assert not any(alive(pid) for pid in parts)
+    assert b"stopped" in fleet.log.read_bytes()
+    assert "keep" not in fleet.log.read_text(errors="replace").rpartition("stopping:")[2].replace("keeper", "")
+
+
+def test_killed_supervisor_leaves_no_orphans(pair: list[Fleet]) -> None:
+    fleet = pair[1]
+    parts = children(fleet.process.pid)
+    assert len(parts) == 6
+    fleet.api.close()
+    fleet.process.kill()
+    fleet.process.wait()
+    wait_for(lambda: not any(alive(pid) for pid in parts))
 
 
 @pytest.mark.parametrize(

@@ -307,9 +307,8 @@ def move_trace_to_device(trace: Any, device_id: int) -> None:
     set_neuron_cores(trace, device_id, 1)
 
 
-def install(family: str = "") -> None:
+def install(family: str) -> None:
     """Called by a Neuron package as it is imported: torch.jit.load now knows its models, and it has its functions."""
-    family = family or str(sys._getframe(1).f_globals["__name__"])
     runtime.families.add(family)
     torch.jit.load = load
     package = sys.modules[family]
@@ -325,6 +324,6 @@ def uninstall() -> None:
     """Undo it, as far as this process goes on without Neuron."""
     torch.jit.load = stock_load
     for family in runtime.families:
-        sys.modules.pop(family, None)
-        sys.modules.pop(f"{family}.experimental", None)
+        for name in (family, f"{family}.tracing", f"{family}.experimental"):
+            sys.modules.pop(name, None)
     runtime.end()

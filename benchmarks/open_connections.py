@@ -48,8 +48,8 @@ SETTLE_S = 5.0
 #: Seconds, polls, streams and time to settle of a quick run.
 QUICKLY = (1.0, 8, 4, 0.2)
 
-#: Jobs shared, and the window of each, in a quick run.
-QUICK_HELD = (2, 1000)
+#: The same two numbers, of jobs and of results, in a quick run.
+QUICK_HELD = (1, 1000)
 
 ITEM = {"question": "What is the number?", "context": "The number is 7. " * 8}
 

@@ -1,8 +1,6 @@
 """CPU time of a service's processes, by role, from /proc."""
 
 import os
-import re
-import time
 from pathlib import Path
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -42,13 +40,3 @@ def cpu_seconds(pids: list[int]) -> dict[str, float]:
         role = role_of(pid)
         used[role] = used.get(role, 0.0) + (int(fields[11]) + int(fields[12])) / TICKS_PER_S
     return used
-
-
-def redis_url_of(log: Path) -> str:
-    """The Redis that `serve` started, as it says in the log once it is ready."""
-    for _ in range(100):
-        found = re.search(r'(?:Redis +|"redis": ")(redis://[^\s"]+)', log.read_text())
-        if found:
-            return found[1]
-        time.sleep(0.1)
-    raise RuntimeError(f"{log} names no Redis")

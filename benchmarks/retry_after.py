@@ -45,7 +45,7 @@ BEFORE_S = {"idle": 11, "lone": 8, "at once": 0}
 #: Bounds, in tokens: half a minute's work of two cores, and half of that for each caller.
 MOST, OWN_MOST = 480_000, 240_000
 
-BOUNDS = {"max_outstanding_tokens": MOST, "max_owner_tokens": OWN_MOST}
+BOUNDS: dict[str, Any] = {"max_outstanding_tokens": MOST, "max_owner_tokens": OWN_MOST}
 
 #: The cost of the shortest item.
 ITEM_TOKENS = 64

@@ -14,7 +14,7 @@ import pytest
 import redis
 from pytest_httpserver import HTTPServer
 
-from corelane.artifacts import Artifact
+from corelane.artifacts.manifest import Artifact
 from corelane.client import Client
 from corelane.errors import ServiceError
 from tests.integration.conftest import Fleet, start_fleet, stop_fleet, wait_for

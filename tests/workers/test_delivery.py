@@ -340,11 +340,11 @@ def test_failure_of_an_attempt_that_was_not_held_all_the_time_counts_for_nothing
     with receiver(lambda n: (500 if n == 0 else 204, {}, b"")) as found:
         delivery = announce(store, found.url)
         assert store.take(1) == [delivery]
-        deliver(hooked, store, delivery, hold)
+        store.run(lambda real: deliver(hooked, real, delivery, hold))
         assert (len(found.posts), attempts(raw, delivery), raw.exists("cl:failures")) == (1, [], 0)
         age(raw, LEASE_S)
         assert store.take(1) == [delivery]
-        deliver(hooked, store, delivery, hold)
+        store.run(lambda real: deliver(hooked, real, delivery, hold))
     assert (found.ids, state(store, delivery)) == ([delivery] * 2, "delivered")
 
 

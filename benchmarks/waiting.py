@@ -10,13 +10,11 @@ import argparse
 import json
 import os
 import queue
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.queue_plane import Connection, job_body
 from benchmarks.runs import QUICK, is_quick, keep
+from corelane.cli.ports import free_port
 from corelane.cli.redis_server import find_server, server_argv
 from corelane.settings import Settings
 from corelane.store.dispatch import Dispatch, Outcome
@@ -41,13 +40,6 @@ WORK_S, PAUSE_S = 0.01, 0.02
 
 #: Requests before those that are measured, and in a quick run.
 WARM_UP, QUICK_WARM_UP = 20, 3
-
-
-def free_port() -> int:
-    """A port nobody listens on."""
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def await_answer(url: str, redis_url: str, path: str = "/livez") -> None:
@@ -113,7 +105,7 @@ def main() -> int:
     parser.add_argument(QUICK, action="store_true", help="few jobs, and no figures kept")
     jobs = parser.parse_args().jobs
     with tempfile.TemporaryDirectory() as folder:
-        redis_port, port = free_port(), free_port()
+        redis_port, port = free_port("127.0.0.1", 0), free_port("127.0.0.1", 0)
         settings = Settings(redis_url=f"redis://127.0.0.1:{redis_port}/0", data_dir=Path(folder), log_level="warning")
         store = subprocess.Popen(server_argv(find_server(), Path(folder), redis_port), stdout=subprocess.DEVNULL)
         command = [sys.executable, "-m", "corelane", "api", "--port", str(port)]

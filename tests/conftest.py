@@ -4,12 +4,13 @@ Nothing is mocked; what cannot start is an error, not a skip.
 """
 
 import os
+import random
 import shutil
 import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -37,6 +38,9 @@ SHARED = {
     ),
     "one_core": ("chaos/test_batches.py", "chaos/test_forged.py", "chaos/test_resumption.py"),
 }
+#: Linux gives connections without a port of their own one from here on.
+LOWEST_EPHEMERAL = 32_768
+
 SLOW = ("chaos", "integration")
 
 
@@ -89,9 +93,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def free_port() -> int:
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a port that nobody listens on, and that no connection is given soon."""
+    for _ in range(100):
+        port = random.SystemRandom().randint(10_000, LOWEST_EPHEMERAL - 1)
+        with closing(socket.socket()) as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise RuntimeError("no port is free")
 
 
 @pytest.fixture(scope="session", autouse=True)

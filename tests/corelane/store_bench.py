@@ -42,9 +42,9 @@ def age(raw: Any, seconds: float) -> None:
         for member, score in raw.zrange(key, 0, -1, withscores=True):
             if score > LEAST_TIME_MS:
                 raw.zincrby(key, -ms, member)
-    for job in raw.scan_iter("cl:job:*"):
-        if raw.hexists(job, "expires_ms"):
-            raw.hincrby(job, "expires_ms", -ms)
+    for key in (*raw.scan_iter("cl:job:*"), *raw.scan_iter("cl:batch:*", _type="hash")):
+        if raw.hexists(key, "expires_ms"):
+            raw.hincrby(key, "expires_ms", -ms)
     for core in raw.hkeys("cl:claimed"):
         raw.hincrby("cl:claimed", core, -ms)
     for key in (*raw.scan_iter("cl:core:*"), *raw.scan_iter("cl:loads:*"), *raw.scan_iter("cl:failed:*")):

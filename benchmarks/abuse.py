@@ -80,7 +80,7 @@ class Process:
         return len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
 
     def half_closed(self) -> int:
-        """Connections whose caller has left and that are still held."""
+        """Count connections whose caller has left and that are still held."""
         return sum(row[3] == CLOSE_WAIT for row in self._sockets())
 
     def resident_mb(self) -> float:
@@ -120,14 +120,14 @@ class Target:
         self.job = ""
 
     def request(self, method: str, path: str, body: bytes = b"", length: int | None = None) -> bytes:
-        """A request's bytes."""
+        """Return a request's bytes."""
         size = len(body) if length is None else length
         head = f"{method} {path} HTTP/1.1\r\nHost: {self.host}\r\nContent-Type: application/json\r\n"
         return f"{head}Content-Length: {size}\r\n\r\n".encode() + body
 
     @asynccontextmanager
     async def wire(self, *, reset: bool = False) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-        """A connection, closed or reset at the end, whatever is unread."""
+        """Open a connection; close or reset it at the end, whatever is unread."""
         reader, writer = await asyncio.open_connection(self.host, self.port)
         try:
             yield reader, writer
@@ -322,7 +322,7 @@ async def measure(target: Target, process: Process, abuse: Abuse, connections: i
 
 
 async def open_job(url: str) -> str:
-    """A job that stays open while this runs: its results wait to be dropped."""
+    """Submit a job that stays open while this runs: its results wait to be dropped. Return its id."""
     lines = [b'{"results_window": 1000}', *[QUESTION] * 3000]
     async with httpx2.AsyncClient(base_url=url, timeout=30) as client:
         kind = {"Content-Type": "application/x-ndjson"}

@@ -45,7 +45,7 @@ JOB_QUESTIONS = 20
 
 
 def item(question: Question) -> dict[str, str]:
-    """A question as the API takes it."""
+    """Return a question as the API takes it."""
     return {"question": question.question, "context": question.context}
 
 

@@ -16,7 +16,7 @@ ROLES = (
 
 
 def children(pid: int) -> list[int]:
-    """The processes that a process started, from any of its threads."""
+    """Return the processes that a process started, from any of its threads."""
     lists = Path(f"/proc/{pid}/task").glob("*/children")
     return [int(child) for found in lists for child in found.read_text().split()]
 
@@ -27,7 +27,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def role_of(pid: int) -> str:
-    """The role of one process of a service."""
+    """Return the role of one process of a service."""
     command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     return next((role for role, words in ROLES if any(word in command for word in words)), "other")
 

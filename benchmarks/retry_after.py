@@ -133,7 +133,7 @@ def lone_questions(url: str, wanted: bool) -> Iterator[None]:
 
 
 def owner_of(raw: Any, caller: Caller) -> str:
-    """The name by which the service knows a caller who has nothing outstanding."""
+    """Return the name by which the service knows a caller who has nothing outstanding."""
     before = owed_by(raw)
     caller.submit(32 * ITEM_TOKENS)
     return next(iter((owed_by(raw) - before).keys()))
@@ -204,7 +204,7 @@ def measure(url: str, raw: Any, count: int) -> list[Situation]:
 
 
 def recorded(situation: Situation) -> dict[str, Any]:
-    """What the service knew and what was true, with made-up names."""
+    """Return the knowledge of the service and the true times, with made-up names."""
     names: dict[str, str] = {}
     owed = []
     for place, tokens in situation.owed.items():

@@ -111,7 +111,7 @@ def _no_telemetry() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A Redis of our own, with its append-only file, for the whole run."""
+    """Start a Redis of our own, with its append-only file, for the whole run."""
     port = free_port()
     argv = server_argv(find_server(), tmp_path_factory.mktemp("redis"), port)
     server = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
@@ -133,7 +133,7 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def raw(redis_url: str) -> Iterator[redis.Redis]:
-    """A plain client on an empty Redis; looks where no product code should."""
+    """Yield a plain client on an empty Redis; it looks where no product code should."""
     client = redis.Redis.from_url(redis_url, decode_responses=True)
     client.flushall()
     yield client
@@ -142,7 +142,7 @@ def raw(redis_url: str) -> Iterator[redis.Redis]:
 
 @pytest.fixture
 def settings(raw: redis.Redis, redis_url: str, tmp_path: Path) -> Settings:
-    """Settings on an empty Redis, with short times, and claims of several slices."""
+    """Return settings on an empty Redis, with short times, and claims of several slices."""
     return Settings(
         redis_url=redis_url, data_dir=tmp_path, core_host="test", lease_s=1.5, bell_grace_s=0.2, claim_tokens=16_384
     )
@@ -150,25 +150,25 @@ def settings(raw: redis.Redis, redis_url: str, tmp_path: Path) -> Settings:
 
 @pytest.fixture(scope="session")
 def bell() -> str:
-    """The envelope of a doorbell."""
+    """Return the envelope of a doorbell."""
     return bell_envelope(make_celery(Settings()))
 
 
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random QA model in Hugging Face layout."""
+    """Save a random QA model in Hugging Face layout."""
     return save_tiny_model(tmp_path_factory.mktemp("models") / "tiny-qa")
 
 
 @pytest.fixture(scope="session")
 def tiny_artifact(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Artifact:
-    """The random model, compiled."""
+    """Compile the random model."""
     return compile_model(str(tiny_model), tmp_path_factory.mktemp("tiny"), "4x32,2x64")
 
 
 @pytest.fixture(scope="session")
 def neuron_artifacts(tiny_artifact: Artifact, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
-    """The random model for Neuron, one of each family, as the stand-in runs it; and in a pipeline of four cores."""
+    """Save the random model for Neuron, one of each family, as the stand-in runs it, and for a pipeline of four."""
     root = tmp_path_factory.mktemp("neuron") / "artifacts"
     made = {target: save_neuron_artifact(tiny_artifact, root, target) for target in ("inf2", "inf1")}
     return made | {"pipeline": save_neuron_artifact(tiny_artifact, root.parent / "pipelines", "inf1", cores=4)}
@@ -176,5 +176,5 @@ def neuron_artifacts(tiny_artifact: Artifact, tmp_path_factory: pytest.TempPathF
 
 @pytest.fixture(scope="session")
 def built_in_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data folder in which the built-in model is compiled as `serve` would; kept until what makes it changes."""
+    """Copy a data folder in which the built-in model is compiled as `serve` would; kept until its makers change."""
     return Path(shutil.copytree(keep_built_in(), tmp_path_factory.mktemp("built-in"), dirs_exist_ok=True))

@@ -30,7 +30,7 @@ NOT_OURS = re.compile(r"_kombu\.|unacked|core\.|keeper|deliveries|celery")
 
 
 def keys_that_stay() -> list[re.Pattern[str]]:
-    """What the store's table says of keys that are left when nothing else is, as patterns."""
+    """Return the patterns of keys that may be left when all times are over, from the store's table."""
     names = re.findall(r"^    (cl:.+?)  .* stays\b", store.__doc__ or "", re.MULTILINE)
     return [re.compile(re.sub(r"[A-Z]{2,}", ".+", re.escape(name))) for row in names for name in row.split(", ")]
 
@@ -57,7 +57,7 @@ def api(bench: BatchBench) -> Iterator[TestClient]:
 
 
 def keep(bench: BatchBench) -> None:
-    """What keepers do, round after round."""
+    """Do the work of keepers, round after round."""
     for _ in range(3):
         bench.upkeep.return_lapsed()
         bench.upkeep.tend()

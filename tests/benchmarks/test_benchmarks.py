@@ -41,7 +41,7 @@ def service(tiny_artifact: Artifact, tmp_path_factory: pytest.TempPathFactory, o
 
 
 def load(path: Path) -> ModuleType:
-    """A benchmark's module, as it is when it is run."""
+    """Load a benchmark's module as a run of it does."""
     spec = importlib.util.spec_from_file_location(f"benchmarks.{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None

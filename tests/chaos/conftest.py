@@ -36,7 +36,7 @@ def one_core_redis(one_core: ChaosFleet) -> Iterator[Raw]:
 
 @pytest.fixture
 def report(pytestconfig: pytest.Config) -> Iterator[Report]:
-    """What this session has to report so far; written after each test where ``--chaos-report`` says."""
+    """Yield the report of this session; write it after each test where ``--chaos-report`` says."""
     report = pytestconfig.stash.setdefault(REPORT, Report())
     yield report
     if path := pytestconfig.getoption("--chaos-report"):
@@ -63,7 +63,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test that takes a ``seed`` runs once for each of ``--rounds``."""
+    """Run a test that takes a ``seed`` once for each of ``--rounds``."""
     if "seed" in metafunc.fixturenames:
         first, rounds = metafunc.config.getoption("--seed"), metafunc.config.getoption("--rounds")
         metafunc.parametrize("seed", range(first, first + rounds))

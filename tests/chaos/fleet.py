@@ -104,7 +104,7 @@ class ChaosFleet:
         self.network.close()
 
     def client(self, key: str | None = None) -> Client:
-        """A client of this fleet that repeats nothing."""
+        """Return a client of this fleet that repeats nothing."""
         return Client(self.url, key, max_retries=0, timeout_s=10)
 
     @property
@@ -143,7 +143,7 @@ class ChaosFleet:
         return found
 
     def last_words(self, most: int = 1500) -> str:
-        """The end of every part's log."""
+        """Return the end of every part's log."""
         logs = [part.log for part in self.parts.values()]
         return "\n".join(f"--- {log.name}\n{log.read_text(errors='replace')[-most:]}" for log in logs)
 

@@ -79,7 +79,7 @@ class ServedRedis:
         return f"redis://127.0.0.1:{self.port}/0"
 
     def client(self) -> Raw:
-        """A plain client that repeats nothing and waits for nothing long."""
+        """Return a plain client that repeats nothing and waits for nothing long."""
         return plain_client(self.port)
 
     def kill(self) -> None:
@@ -87,7 +87,7 @@ class ServedRedis:
         self._signal(signal.SIGKILL)
 
     def shut_down(self) -> None:
-        """An orderly end, everything on disk."""
+        """Ask it to end in order, everything on disk."""
         self._signal(signal.SIGTERM)
 
     def start(self) -> None:
@@ -195,22 +195,22 @@ class ServedFleet:
         return status
 
     def client(self, key: str | None = None) -> Client:
-        """A client of this service that repeats nothing."""
+        """Return a client of this service that repeats nothing."""
         return Client(self.url, key, max_retries=0, timeout_s=10)
 
     def known(self) -> dict[str, Any]:
-        """What `serve` says of itself and its parts; empty before it begins."""
+        """Return the notes of `serve` on itself and its parts; empty before it begins."""
         try:
             return dict(orjson.loads((self.folder / "data" / "parts.json").read_bytes()))
         except FileNotFoundError:
             return {}
 
     def part(self, name: str) -> dict[str, Any]:
-        """What `serve` says of a part; empty while it says nothing."""
+        """Return the notes of `serve` on a part; empty while there are none."""
         return dict(self.known().get("parts", {}).get(name, {}))
 
     def pid_of(self, name: str) -> int:
-        """The process of a part; it may just have ended."""
+        """Return the process of a part; it may just have ended."""
         return int(self.part(name).get("pid", 0))
 
     def is_up(self, name: str) -> bool:
@@ -225,12 +225,12 @@ class ServedFleet:
                 os.kill(pid, sign)
 
     def ports_of(self, name: str) -> set[int]:
-        """The local ports of a part's connections."""
+        """Return the local ports of a part's connections."""
         pid = self.pid_of(name)
         return ports_of([pid, *descendants(pid)])
 
     def core_of(self, name: str) -> Core:
-        """The core that a worker serves."""
+        """Return the core that a worker serves."""
         return Core(HOST, int(name.removeprefix("core")))
 
     @property
@@ -274,7 +274,7 @@ class ServedFleet:
             time.sleep(0.1)
 
     def move_clock(self, name: str, seconds: float) -> None:
-        """The time of day of a part's processes is off by so much from now on."""
+        """Move the time of day of a part's processes by so much from now on."""
         self._clocks[name].move(seconds)
 
     def arm(self, name: str, points: str) -> None:
@@ -304,7 +304,7 @@ class ServedFleet:
         return found
 
     def last_words(self, most: int = 4000) -> str:
-        """The end of the log."""
+        """Return the end of the log."""
         return self.log.read_text(errors="replace")[-most:]
 
     def _follow(self) -> None:

@@ -52,7 +52,7 @@ def running(fleet: ServedFleet) -> Iterator[ServedFleet]:
 
 
 def settings_for(request: pytest.FixtureRequest) -> dict[str, str]:
-    """The engine of the fleet: none by default, the built-in model with ``--chaos-model``."""
+    """Return the settings for the engine: none by default, the built-in model with ``--chaos-model``."""
     if not request.config.getoption("--chaos-model"):
         return {}
     built_in: Path = request.getfixturevalue("built_in_data")

@@ -34,7 +34,7 @@ def is_empty(raw: Raw, queue: str) -> bool:
 def message(
     body: bytes, content_type: str, task: Any = "corelane.drain", encoding: str = "utf-8", **headers: Any
 ) -> str:
-    """A message as kombu puts it on a queue."""
+    """Return a message as kombu puts it on a queue."""
     return json.dumps(
         {
             "body": base64.b64encode(body).decode(),

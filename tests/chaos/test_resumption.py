@@ -61,13 +61,13 @@ def answered_after(fleet: ChaosFleet, began: float) -> float:
 
 
 def make_lingering(fleet: ChaosFleet) -> None:
-    """The drain has just answered, and waits for more."""
+    """Leave the drain waiting for more, right after it has answered."""
     with Client(fleet.url) as client:
         client.ask("What is the number?", "The number is 1.")
 
 
 def make_asleep(raw: Raw) -> None:
-    """The drain has ended: only a message on its queue wakes the core."""
+    """Wait until the drain has ended: only a message on its queue wakes the core."""
     wait_for(lambda: not raw.exists("cl:bell:chaos/0") and not raw.llen("core.chaos.0"), 30)
 
 

@@ -54,7 +54,7 @@ def spans(results: list[Result]) -> list[tuple[str, int, int] | None]:
 
 @pytest.fixture
 def backlog(fleet: Fleet) -> Iterator[Job]:
-    """A job of one key that keeps every core busy until the test is over; their speed was measured before."""
+    """Submit a job of one key that keeps every core busy until the test is over; their speed was measured before."""
     with Client(fleet.url, "backlog") as client:
 
         def is_measured() -> bool:

@@ -58,7 +58,7 @@ def corelane(fleet: Fleet, *arguments: str, **env: str) -> str:
 
 
 def lines(fleet: Fleet) -> list[dict]:
-    """What the parts logged as JSON; each line comes after the name of its part."""
+    """Return the lines that the parts logged as JSON; each line comes after the name of its part."""
     found = []
     for line in fleet.log.read_text(errors="replace").splitlines():
         text = line[line.find("{") :]

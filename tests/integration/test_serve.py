@@ -76,7 +76,7 @@ def back_up(fleet: Fleet, target: Path) -> None:
 
 
 def jobs_in(backup: Path) -> set[str]:
-    """The jobs that a Redis finds in a copy."""
+    """Return the jobs that a Redis finds in a copy."""
     port = free_port()
     process = subprocess.Popen(server_argv(find_server(), backup / "redis", port), stdout=subprocess.DEVNULL)
     try:

@@ -38,7 +38,7 @@ DAY_MS = 24 * 3600 * 1000
 
 @pytest.fixture
 def hooked(settings: Settings) -> Settings:
-    """Settings under which receivers on loopback are tried again at once."""
+    """Return settings under which receivers on loopback are tried again at once."""
     changes = {
         "webhook_secret": SecretStr(SECRET),
         "webhook_allowed_networks": (ip_network("127.0.0.0/8"),),

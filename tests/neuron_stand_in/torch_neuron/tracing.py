@@ -82,7 +82,7 @@ def trace(model: Any, example_inputs: Any, **keywords: Any) -> Any:
 
 
 def _log_operators(traced: Any, kind: str) -> None:
-    """The lines of the real log, with this model's counts."""
+    """Log the lines of the real package, with this model's counts."""
     counts: dict[str, int] = {}
     for node in traced.inlined_graph.nodes():
         if node.kind().startswith("aten::"):

@@ -105,7 +105,7 @@ def trap() -> Iterator[Listener]:
 
 
 def answers(*lists: Sequence[str]) -> Any:
-    """Return a resolver that answers each question with the next list, and the last one for ever; count the questions."""
+    """Return a resolver that answers each question with the next list, the last one for ever; count the questions."""
     asked = []
 
     def resolve(host: str, port: int, *_: object) -> list[tuple[Any, ...]]:

@@ -24,7 +24,7 @@ CHECKS = (
 
 @pytest.fixture
 def null_fleet(tmp_path: Path) -> Iterator[Fleet]:
-    """Start a service of its own, as requests may move aliases and unload versions; its cores answer nothing, at once."""
+    """Start a service of its own, as requests may move aliases and unload versions; its core answers at once."""
     fleet = start_fleet(tmp_path, tmp_path, "--cores", "1", "--no-flower", CORELANE_TARGET="null")
     yield fleet
     assert stop_fleet(fleet) == 0

@@ -265,7 +265,7 @@ def test_missing_library_is_one_sentence_that_says_what_to_install(
     done = CliRunner().invoke(make_cli(), ["compile", str(tiny_model), "--format", "openvino"], env=env)
     assert done.exit_code == 1
     with pytest.raises(SetupError) as refused:
-        open_graph(str(artifact.path / "model.xml"))
+        open_graph(artifact.path / "model.xml")
     for told in (done.stderr.splitlines()[-1], refused.value.detail):
         assert "install -e " in told
         assert "[openvino]" in told

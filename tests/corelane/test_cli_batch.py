@@ -98,7 +98,7 @@ def locally(items: Iterable[Item]) -> Generator[Result, None, None]:
 
 
 def resume(written: bytes, text: bytes) -> bytes:
-    """What an output that holds ``written`` holds after a run."""
+    """Return the content, after a run, of an output that holds ``written``."""
     kept = read_output(io.BytesIO(written))
     lines = number_lines(io.BytesIO(text))
     skip_answered(lines, kept)

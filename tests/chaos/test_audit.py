@@ -13,8 +13,8 @@ import orjson
 import pytest
 import redis
 
-from corelane import store
 from corelane.domain.jobs import Result
+from corelane.store.link import scripts
 from tests.chaos.audit import Findings, audit, examine_events, examine_hooks, examine_writes, look_for_leftovers
 from tests.chaos.fleet import ChaosFleet
 from tests.chaos.hooks import Hooks
@@ -30,8 +30,7 @@ SLOW = {"CORELANE_LEASE_S": "2", "CORELANE_HEARTBEAT_S": "0.5", "CORELANE_NULL_B
 
 def without_fence(folder: Path) -> Path:
     """Copy the store's scripts, with a commit that counts items its claim no longer holds."""
-    assert store.__file__
-    shutil.copytree(Path(store.__file__).parent, folder, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    shutil.copytree(scripts.FOLDER, folder)
     common = folder / "common.lua"
     text, broken = re.subn(
         r"if not held then return nil end", "if not held then return ref.tokens end", common.read_text()

@@ -76,7 +76,7 @@ class Table:
         raise NotImplementedError
 
     def run(self, model: Model, batch: Batch) -> Logits:  # noqa: ARG002  # every model is the same table
-        """A corner of the table."""
+        """Return the axis heading of the table."""
         return Logits(self._start[: batch.rows, : batch.bucket.length], self._end[: batch.rows, : batch.bucket.length])
 
     def settle(self) -> None:
@@ -90,7 +90,7 @@ class Table:
         return 0
 
     def health(self) -> None:
-        """Always well."""
+        """Return True: it is always well."""
 
 
 class TableModel:
@@ -166,7 +166,7 @@ def by_bucket(readings: Sequence[Reading]) -> list[tuple[Bucket, list[tuple[Read
 
 
 def run_stages(reader: Reader, queries: Sequence[Query], watch: Stopwatch) -> None:
-    """The parts of the engine one after the other, without its batching."""
+    """Run the parts of the engine one after the other, without its batching."""
     table, model = Table(), TableModel()
     for part in pieces_of(queries):
         with watch.part("read"):
@@ -192,7 +192,7 @@ def run_stages(reader: Reader, queries: Sequence[Query], watch: Stopwatch) -> No
 
 
 def run_engine(runner: Runner, queries: Sequence[Query], watch: Stopwatch, name: str) -> list[dict[str, Any]]:
-    """A whole runner, its backend for nothing."""
+    """Run a whole runner with a backend that takes no time."""
     results = []
     for part in pieces_of(queries):
         with watch.part(name):
@@ -201,7 +201,7 @@ def run_engine(runner: Runner, queries: Sequence[Query], watch: Stopwatch, name:
 
 
 def run_usual(call: Callable[..., Any], queries: Sequence[Query], watch: Stopwatch) -> None:
-    """The usual call, an item at a time."""
+    """Make the usual call, an item at a time."""
     for part in pieces_of(queries):
         with watch.part("usual"):
             for query in part:

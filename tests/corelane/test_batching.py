@@ -30,7 +30,7 @@ def owned_items(items: list[tuple[list[int], str]]) -> list[Waiting]:
 
 
 def run_batch(items: list[Waiting], shares: dict[str, Share]) -> list[Waiting]:
-    """The items of the next batch, a row each."""
+    """Return the items of the next batch, a row each."""
     chosen = next_batch(items, shares)
     assert chosen is not None
     return [item for item, _ in chosen[1]]

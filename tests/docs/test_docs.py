@@ -17,7 +17,7 @@ OPERATIONS = ROOT / "docs" / "02-operations.md"
 
 
 def error_classes(base: type[errors.CorelaneError] = errors.CorelaneError) -> list[type[errors.CorelaneError]]:
-    """The public tree; a package may refine a class for itself, under the same code."""
+    """Return the public tree; a package may refine a class for itself, under the same code."""
     children = [child for child in base.__subclasses__() if child.__module__ == errors.__name__]
     return [base, *(found for child in children for found in error_classes(child))]
 

@@ -10,14 +10,11 @@ from corelane import errors
 from corelane.cli.app import make_cli
 from corelane.metrics import ApiMetrics
 from corelane.settings import Settings
-from tests.snippets import FENCE, ROOT
+from tests.snippets import FENCE, ROOT, pages
 
 OPERATIONS = ROOT / "docs" / "02-operations.md"
 
-PAGES = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md")),
-    *sorted((ROOT / "docs").rglob("*.md")),
-]
+PAGES = [*pages(), ROOT / "CHANGELOG.md", ROOT / "benchmarks" / "README.md"]
 
 #: A file of the code, with its folder: `corelane/log.py`, `corelane/store/lua/*.lua`.
 CODE_FILE = re.compile(r"`((?:[\w.-]+/)+[\w.*-]+\.(?:py|lua))`")

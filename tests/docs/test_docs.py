@@ -21,7 +21,7 @@ CODE_FILE = re.compile(r"`((?:[\w.-]+/)+[\w.*-]+\.(?:py|lua))`")
 
 
 def error_classes(base: type[errors.CorelaneError] = errors.CorelaneError) -> list[type[errors.CorelaneError]]:
-    """The public tree; a package may refine a class for itself, under the same code."""
+    """Return the public tree. A package may refine a class for itself, under the same code."""
     children = [child for child in base.__subclasses__() if child.__module__ == errors.__name__]
     return [base, *(found for child in children for found in error_classes(child))]
 

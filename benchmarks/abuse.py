@@ -42,8 +42,11 @@ LIVEZ_P99_MS, REST_S = 200.0, 10.0
 #: /livez is asked this often, in seconds.
 PROBE_S = 0.05
 
-#: The process that asks has begun after this, in seconds; its connections to the service.
-PROBE_START_S, PROBES = 2.0, 1
+#: Connections to the service of the process that asks.
+PROBES = 1
+
+#: The service is left alone for this long, and in a quick run, in seconds.
+ALONE_S, QUICK_ALONE_S = 5.0, 0.5
 
 #: A kind of abuse ends after this at the latest, and this many connections are at it at a time.
 MOST_S, AT_A_TIME = 30.0, 50
@@ -77,7 +80,7 @@ class Process:
         return len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
 
     def half_closed(self) -> int:
-        """Connections whose caller has left and that are still held."""
+        """Count connections whose caller has left and that are still held."""
         return sum(row[3] == CLOSE_WAIT for row in self._sockets())
 
     def resident_mb(self) -> float:
@@ -117,14 +120,14 @@ class Target:
         self.job = ""
 
     def request(self, method: str, path: str, body: bytes = b"", length: int | None = None) -> bytes:
-        """A request's bytes."""
+        """Return a request's bytes."""
         size = len(body) if length is None else length
         head = f"{method} {path} HTTP/1.1\r\nHost: {self.host}\r\nContent-Type: application/json\r\n"
         return f"{head}Content-Length: {size}\r\n\r\n".encode() + body
 
     @asynccontextmanager
     async def wire(self, *, reset: bool = False) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-        """A connection, closed or reset at the end, whatever is unread."""
+        """Open a connection; close or reset it at the end, whatever is unread."""
         reader, writer = await asyncio.open_connection(self.host, self.port)
         try:
             yield reader, writer
@@ -214,7 +217,7 @@ async def streams(target: Target, number: int) -> None:
 
 async def nothing(target: Target, number: int) -> None:  # noqa: ARG001
     """Leave the service alone: what /livez takes by itself on this machine."""
-    await asyncio.sleep(5)
+    await asyncio.sleep(QUICK_ALONE_S if is_quick() else ALONE_S)
 
 
 Abuse = Callable[[Target, int], Awaitable[None]]
@@ -241,6 +244,8 @@ def probe(url: str, pipe: Connection) -> None:
     """Ask /livez at a steady rate from a process of its own until told to stop; each counts from when it was due."""
     taken = []
     with httpx2.Client(base_url=url, timeout=30) as client:
+        client.get("/livez").raise_for_status()
+        pipe.send("begun")
         due = time.monotonic()
         while not pipe.poll(max(0.0, due - time.monotonic())):
             client.get("/livez").raise_for_status()
@@ -257,7 +262,7 @@ def probing(url: str) -> Iterator[list[float]]:
     ours, theirs = spawning.Pipe()
     process = spawning.Process(target=probe, args=(url, theirs), daemon=True)
     process.start()
-    time.sleep(PROBE_START_S)
+    ours.recv()
     yield taken
     ours.send("stop")
     if ours.poll(60):
@@ -317,8 +322,8 @@ async def measure(target: Target, process: Process, abuse: Abuse, connections: i
 
 
 async def open_job(url: str) -> str:
-    """A job that stays open while this runs: its results wait to be dropped."""
-    lines = [b'{"results_window": 1000}', *[QUESTION] * 6000]
+    """Submit a job that stays open while this runs: its results wait to be dropped. Return its id."""
+    lines = [b'{"results_window": 1000}', *[QUESTION] * 3000]
     async with httpx2.AsyncClient(base_url=url, timeout=30) as client:
         kind = {"Content-Type": "application/x-ndjson"}
         response = await client.post("/v1/jobs", content=b"\n".join(lines), headers=kind)

@@ -39,7 +39,7 @@ SAMPLE_S = 0.25
 
 
 def make_lines(items: int) -> Iterator[bytes]:
-    """The body: the head, then items, a thousand lines at a time."""
+    """Yield the body: the head, then items, a thousand lines at a time."""
     yield orjson.dumps({"results_window": RESULTS_WINDOW}, option=orjson.OPT_APPEND_NEWLINE)
     for start in range(0, items, 1000):
         yield b"".join(
@@ -80,7 +80,7 @@ class Memory:
 
 
 def connect(url: str) -> http.client.HTTPConnection:
-    """A connection to the service."""
+    """Open a connection to the service."""
     parts = urlsplit(url)
     return http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=600)
 

@@ -25,7 +25,7 @@ LENGTH, STRIDE, LONGEST = 384, 128, 30
 
 
 def best_answer(model: Any, tokenizer: Any, question: Question) -> str:
-    """The text of the best span over all windows, found by trying every span."""
+    """Return the text of the best span over all windows, found by trying every span."""
     encoded = tokenizer(
         question.question,
         question.context,

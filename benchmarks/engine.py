@@ -57,7 +57,7 @@ class Core:
         )
 
     def hear(self) -> Any:
-        """What it says next."""
+        """Return its next line."""
         line = self.process.stdout.readline() if self.process.stdout else ""
         if not line:
             raise SystemExit("a core's process died")
@@ -93,7 +93,7 @@ def measure(part: str, arguments: list[str]) -> dict[str, Any]:
 
 
 def in_whole(figures: dict[str, Any]) -> dict[str, Any]:
-    """The times of each way's slices, added up."""
+    """Add up the times of each way's slices."""
     for name in [name for name in figures if name.endswith("_s")]:
         ways: dict[str, float] = {}
         for task, seconds in figures[name].items():
@@ -104,7 +104,7 @@ def in_whole(figures: dict[str, Any]) -> dict[str, Any]:
 
 
 def medians(times: dict[str, list[float]]) -> dict[str, float]:
-    """The median of each; of a slice, which is short, the best."""
+    """Return the median of each; of a slice, which is short, the best."""
     return {task: min(taken) if SLICE in task else statistics.median(taken) for task, taken in times.items()}
 
 
@@ -132,7 +132,7 @@ def be_a_core(cpu: int, part: str, arguments: list[str]) -> None:
 
 
 def name_cpu() -> str:
-    """The CPU and what of its instructions matters here."""
+    """Name the CPU and the instructions that matter here."""
     text = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     names = [line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("model name")]
     kinds = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8")

@@ -64,14 +64,14 @@ LOOP_ROWS = 8
 
 
 def ours(reference: QuestionAnswering, dtype: Any, example: Batch) -> Run:
-    """What an artifact of this dtype runs."""
+    """Return the run of an artifact of this dtype."""
     with torchscript_warnings_silenced():
         written = serialise(compile_trace(trace(cast(reference, dtype), example), dtype))
         return runner_of(settle(torch.jit.load(io.BytesIO(written)).eval()))
 
 
 def seeds(reference: QuestionAnswering, example: Batch) -> Run:
-    """An fp32 trace, one row a pass."""
+    """Return the run of an fp32 trace, one row a pass."""
     with torchscript_warnings_silenced():
         traced = trace(reference, example)
 
@@ -86,7 +86,7 @@ def seeds(reference: QuestionAnswering, example: Batch) -> Run:
 
 
 def loop(reference: QuestionAnswering) -> Run:
-    """transformers' own network in bf16, eager mode."""
+    """Return the run of transformers' own network in bf16, eager mode."""
     network = copy.deepcopy(reference.network).to(torch.bfloat16)
     network.set_attn_implementation("sdpa")
     return runner_of(QuestionAnswering(network, reference.passes_token_types).eval())
@@ -144,17 +144,17 @@ def onnx_runtime(reference: QuestionAnswering, example: Batch) -> Run | None:
 
 
 def arrays_of(batch: Batch) -> tuple[Any, Any, Any]:
-    """The batch as arguments, in order."""
+    """Return the batch as arguments, in order."""
     return batch.input_ids, batch.attention_mask, batch.token_type_ids
 
 
 def dtypes() -> tuple[str, ...]:
-    """What the network is compiled in."""
+    """Return the dtypes that the network is compiled in."""
     return ("fp32",) if is_quick() else ("fp32", "bf16", "int8")
 
 
 def others(reference: QuestionAnswering, example: Batch) -> dict[str, Run]:
-    """The yardsticks that are installed; none in a quick run, as converting takes long."""
+    """Return the yardsticks that are installed; none in a quick run, as converting takes long."""
     if is_quick():
         return {}
     found = {
@@ -172,7 +172,7 @@ def random_batch(bucket: Bucket) -> Batch:
 
 
 def all_tasks(arguments: list[str]) -> tuple[Tasks, dict[str, Any]]:
-    """The tasks of all parts, and what each part has to note."""
+    """Return the tasks of all parts, and the notes of each part."""
     tasks: Tasks = {}
     notes: dict[str, Any] = {}
     for name, make in (("rates", rate_tasks), ("base", base_tasks), ("mix", mix_tasks)):
@@ -182,7 +182,7 @@ def all_tasks(arguments: list[str]) -> tuple[Tasks, dict[str, Any]]:
 
 
 def rate_tasks(_: list[str]) -> tuple[Tasks, dict[str, Any]]:
-    """A product of 1,024 tokens with BERT-base's 768 × 3,072 weights, in each dtype and way."""
+    """Multiply 1,024 tokens with BERT-base's 768 × 3,072 weights, in each dtype and way."""
     tokens, inputs, outputs = (64, 64, 256) if is_quick() else (1024, 768, 3072)
     rows, weight, bias = torch.randn(tokens, inputs), torch.randn(outputs, inputs), torch.randn(outputs)
     tasks: Tasks = {}
@@ -231,7 +231,7 @@ Row = tuple[int, TokenizedQuery, Window]
 
 
 def mix_tasks(arguments: list[str]) -> tuple[Tasks, dict[str, Any]]:
-    """The built-in model over the windows of a file's questions; and what each way answers.
+    """Run the built-in model over the windows of a file's questions; note the answers of each way.
 
     "seeds" runs a tenth of the windows, being slow and as fast on any part of them.
     """
@@ -283,7 +283,7 @@ def mix_tasks(arguments: list[str]) -> tuple[Tasks, dict[str, Any]]:
 
 
 def serving(folder: Path) -> Run:
-    """What a worker runs of an artifact."""
+    """Return the run that a worker makes of an artifact."""
     backend = open_backend("cpu")
     return partial(backend.run, backend.load(read_artifact(folder)))
 
@@ -296,7 +296,7 @@ def read_rows(model: SourceModel, questions: Sequence[Question]) -> list[Row]:
 
 
 def fill(model: SourceModel, rows: Sequence[Row], length: int) -> tuple[Sequence[Row], Batch]:
-    """A batch of these rows at a length."""
+    """Return a batch of these rows at a length."""
     task = QuestionAnsweringTask(model.tokenizer, model.spec, 384)
     bucket = Bucket(length=length, rows=len(rows))
     return rows, task.fill(bucket, [(read, window) for _, read, window in rows], len(rows))
@@ -327,7 +327,7 @@ def one_row_batches(model: SourceModel, rows: list[Row]) -> list[tuple[Sequence[
 
 
 def answer(run: Run, batches: Sequence[tuple[Sequence[Row], Batch]], questions: Sequence[Question]) -> list[str]:
-    """The best span of each question over its windows, as text."""
+    """Return the best span of each question over its windows, as text."""
     best: dict[int, tuple[float, str]] = {}
     for rows, batch in batches:
         logits = run(batch)
@@ -344,5 +344,5 @@ def answer(run: Run, batches: Sequence[tuple[Sequence[Row], Batch]], questions: 
 
 
 def f1_of(questions: Sequence[Question], answers: Sequence[str]) -> list[float]:
-    """The F1 of each answer, 0 to 1."""
+    """Return the F1 of each answer, 0 to 1."""
     return [best_over(token_f1, given, question.references) for question, given in zip(questions, answers, strict=True)]

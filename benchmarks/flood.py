@@ -45,7 +45,7 @@ JOB_QUESTIONS = 20
 
 
 def item(question: Question) -> dict[str, str]:
-    """A question as the API takes it."""
+    """Return a question as the API takes it."""
     return {"question": question.question, "context": question.context}
 
 
@@ -113,7 +113,7 @@ def main() -> int:
             taken["lone flooded"] += ask(url, lone)
             taken["job flooded"] += ask(url, jobs)
             Connection(url).call("POST", f"/v1/jobs/{flood}/cancel", Authorization=FLOOD)
-            time.sleep(1)
+            time.sleep(0 if is_quick() else 1)
     figures = {
         "flood_items": flood_items,
         "lone_question": describe(taken["lone idle"], taken["lone flooded"]),

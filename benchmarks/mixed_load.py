@@ -69,7 +69,7 @@ def capacity(client: Client, questions: Sequence[Question]) -> float:
 
 
 def ask_steadily(client: Client, questions: Sequence[Question], rate_per_s: float) -> list[float]:
-    """The latency of each question, in seconds from when it was due."""
+    """Return the latency of each question, in seconds from when it was due."""
     began = time.perf_counter() + 0.1
 
     def ask(number: int) -> float:
@@ -105,7 +105,7 @@ class Reader:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """A document is under way from the beginning of the block to its end at least."""
+        """Keep a document under way from the beginning of the block to its end at least."""
         stop = threading.Event()
         with ThreadPoolExecutor(1) as pool:
             done = pool.submit(self._read_until, stop)
@@ -124,7 +124,7 @@ class Reader:
 
 
 def percentile_ms(latencies: Sequence[float], percent: int) -> float:
-    """A percentile, in milliseconds."""
+    """Return a percentile, in milliseconds."""
     return round(1000 * statistics.quantiles(latencies, n=100, method="inclusive")[percent - 1], 1)
 
 

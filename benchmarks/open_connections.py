@@ -48,8 +48,8 @@ SETTLE_S = 5.0
 #: Seconds, polls, streams and time to settle of a quick run.
 QUICKLY = (1.0, 8, 4, 0.2)
 
-#: Jobs shared, and the window of each, in a quick run.
-QUICK_HELD = (2, 1000)
+#: The same two numbers, of jobs and of results, in a quick run.
+QUICK_HELD = (1, 1000)
 
 ITEM = {"question": "What is the number?", "context": "The number is 7. " * 8}
 
@@ -81,13 +81,13 @@ def summary(taken: list[float]) -> dict[str, float]:
 
 
 def resident_mb(pid: int) -> float:
-    """What a process holds in memory."""
+    """Return the memory of a process."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return round(pages * os.sysconf("SC_PAGE_SIZE") / 1e6, 1)
 
 
 def api_pid(running: Service) -> int:
-    """The API process of a service."""
+    """Return the API process of a service."""
     [pid] = [pid for pid in descendants(running.pid) if role_of(pid) == "api"]
     return pid
 
@@ -109,7 +109,7 @@ async def at_a_rate(rate: float, seconds: float, figures: Figures, act: Callable
 
 
 async def keep_polling(client: httpx2.AsyncClient, job: str, counts: dict[str, int]) -> None:
-    """A caller who waits for a job, again and again."""
+    """Wait for a job, again and again."""
     while True:
         response = await client.get(f"/v1/jobs/{job}", params={"wait": 20})
         response.raise_for_status()
@@ -117,7 +117,7 @@ async def keep_polling(client: httpx2.AsyncClient, job: str, counts: dict[str, i
 
 
 async def keep_following(client: httpx2.AsyncClient, job: str, counts: dict[str, int]) -> None:
-    """A caller who follows a job's events."""
+    """Follow a job's events, again and again."""
     while True:
         async with client.stream("GET", f"/v1/jobs/{job}/events") as response:
             response.raise_for_status()
@@ -189,7 +189,7 @@ async def hold_jobs(client: httpx2.AsyncClient, seconds: float) -> list[str]:
 
 
 async def keep_dropping(client: httpx2.AsyncClient, jobs: list[str]) -> None:
-    """A reader of results, who lets one job after the other go on for a little, so that streams have news."""
+    """Drop results of one job after the other, so that each goes on for a little and streams have news."""
     for number in itertools.count():
         job, before = jobs[number % len(jobs)], (number // len(jobs) + 1) * DROP_ITEMS
         (await client.delete(f"/v1/jobs/{job}/results", params={"before": before})).raise_for_status()

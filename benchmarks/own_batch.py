@@ -5,7 +5,7 @@
 One caller asks 15 lone questions, one by one, while nothing else runs; then submits 2,500 questions as one job,
 asks the 15 again, and cancels the job. Without a file the questions are made up. CPU that other programs take makes
 questions wait: rounds in which they took much are left out if there were quiet ones. Writes `results/own_batch.json`;
-with `--quick` there is one round of a batch of 300, and nothing is written.
+with `--quick` there is one round of a batch of 100, and nothing is written.
 """
 
 import argparse
@@ -30,7 +30,10 @@ DATA = HERE.parent / ".corelane"
 OPTIONS = Options(no_answer=False)
 
 #: Lone questions of a phase, and questions of the batch.
-LONE, BATCH, QUICK_BATCH = 15, 2_500, 300
+LONE, BATCH = 15, 2_500
+
+#: Both in a quick run.
+QUICKLY = (4, 100)
 
 ROUNDS = 4
 
@@ -55,9 +58,9 @@ def ask_one_by_one(client: Client, items: list[Item]) -> list[float]:
     return taken
 
 
-def measure_round(client: Client, items: list[Item], number: int, size: int) -> dict[str, Any]:
+def measure_round(client: Client, items: list[Item], number: int, lone: int, size: int) -> dict[str, Any]:
     """Ask lone questions without and with a batch of one's own."""
-    asked = [items[(number * LONE + n) % len(items)] for n in range(LONE)]
+    asked = [items[(number * lone + n) % len(items)] for n in range(lone)]
     used, began = foreign_cpu_s(), time.perf_counter()
     alone = ask_one_by_one(client, asked)
     batch = client.submit((items * (size // len(items) + 1))[:size], options=OPTIONS)
@@ -91,14 +94,15 @@ def main() -> int:
         questions = read_questions(read_document(arguments.file)).questions[:BATCH]
         items = [Item(question=question.question, context=question.context) for question in questions]
     with service(DATA, log_level="warning") as running, Client(running.url) as client:
-        ask_one_by_one(client, items[:5])
-        size = QUICK_BATCH if arguments.quick else BATCH
-        rounds = [measure_round(client, items, number, size) for number in range(1 if arguments.quick else ROUNDS)]
+        lone, size = QUICKLY if arguments.quick else (LONE, BATCH)
+        ask_one_by_one(client, items[: min(5, lone)])
+        count = 1 if arguments.quick else ROUNDS
+        rounds = [measure_round(client, items, number, lone, size) for number in range(count)]
     quiet = [each for each in rounds if each["foreign_cpus"] <= QUIET_CPUS]
     figures = {
         "ratio_of_slowest": statistics.median(each["ratio_of_slowest"] for each in quiet or rounds),
         "quiet_rounds": len(quiet),
-        "lone_questions": LONE,
+        "lone_questions": lone,
         "batch_questions": size,
         "rounds": rounds,
     }

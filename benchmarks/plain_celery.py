@@ -10,7 +10,7 @@ RESULT_DB = 1
 
 
 def make_app(redis_url: str) -> Celery:
-    """An app with one task that does nothing."""
+    """Return an app with one task that does nothing."""
     app = Celery("plain", broker=redis_url, backend=redis_url.rpartition("/")[0] + f"/{RESULT_DB}")
     app.conf.update(task_default_queue="plain", worker_hijack_root_logger=False)
 

@@ -1,8 +1,6 @@
 """CPU time of a service's processes, by role, from /proc."""
 
 import os
-import re
-import time
 from pathlib import Path
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -18,7 +16,7 @@ ROLES = (
 
 
 def children(pid: int) -> list[int]:
-    """The processes that a process started, from any of its threads."""
+    """Return the processes that a process started, from any of its threads."""
     lists = Path(f"/proc/{pid}/task").glob("*/children")
     return [int(child) for found in lists for child in found.read_text().split()]
 
@@ -29,7 +27,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def role_of(pid: int) -> str:
-    """The role of one process of a service."""
+    """Return the role of one process of a service."""
     command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     return next((role for role, words in ROLES if any(word in command for word in words)), "other")
 
@@ -42,13 +40,3 @@ def cpu_seconds(pids: list[int]) -> dict[str, float]:
         role = role_of(pid)
         used[role] = used.get(role, 0.0) + (int(fields[11]) + int(fields[12])) / TICKS_PER_S
     return used
-
-
-def redis_url_of(log: Path) -> str:
-    """The Redis that `serve` started, as it says in the log once it is ready."""
-    for _ in range(100):
-        found = re.search(r'(?:Redis +|"redis": ")(redis://[^\s"]+)', log.read_text())
-        if found:
-            return found[1]
-        time.sleep(0.1)
-    raise RuntimeError(f"{log} names no Redis")

@@ -19,7 +19,7 @@ SHORT_CONTEXT = 600
 
 
 def read_arguments(description: str | None) -> list[Question]:
-    """The questions asked for; raises SystemExit saying so if the file is absent."""
+    """Return the questions asked for; raise SystemExit if the file is absent."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", nargs="?", type=Path)
     parser.add_argument("--limit", type=int)
@@ -29,7 +29,7 @@ def read_arguments(description: str | None) -> list[Question]:
 
 
 def questions_of(file: Path | None) -> list[Question]:
-    """The questions of a file, or of the default one; raises SystemExit saying so if it is absent."""
+    """Return the questions of a file, or of the default one; raise SystemExit if it is absent."""
     if file is None and is_quick():
         return examples()
     path = file or DEFAULT_FILE
@@ -39,7 +39,7 @@ def questions_of(file: Path | None) -> list[Question]:
 
 
 def examples() -> list[Question]:
-    """The examples of this repository that are answered in the beginning of their passage; nothing but that is kept."""
+    """Return the examples of this repository that are answered at the beginning of their passage, cut to that part."""
     expected = json.loads((ROOT / "examples" / "expected.json").read_text())
     items = [json.loads(line) for line in (ROOT / "examples" / "questions.jsonl").read_text().splitlines()]
     short = [(item, item["context"][:SHORT_CONTEXT], expected[item["id"]]) for item in items]

@@ -40,7 +40,7 @@ PLAIN_ITEMS = 1_500
 
 
 def job_body(items: int, payload_bytes: int) -> bytes:
-    """A request of ``items`` items with contexts of about ``payload_bytes``."""
+    """Return a request of ``items`` items with contexts of about ``payload_bytes``."""
     context = ("The number is 7. " * (payload_bytes // 17 + 1))[: max(payload_bytes - 60, 20)]
     return orjson.dumps(
         {"items": [{"id": str(n), "question": "What is it?", "context": context} for n in range(items)]}
@@ -55,7 +55,7 @@ class Connection:
         self._connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=120)
 
     def call(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Any:
-        """The answer's JSON; raises RuntimeError for a problem."""
+        """Return the answer's JSON; raise RuntimeError for a problem."""
         sent = {
             "Content-Type": "application/json",
             **{name.replace("_", "-"): value for name, value in headers.items()},

@@ -31,8 +31,7 @@ import redis
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from benchmarks.processes import redis_url_of
-from corelane.cli.local import running_service
+from benchmarks.runs import is_quick, keep, service
 from corelane.domain.forecast import Speed
 from corelane.store.link.library import call
 
@@ -40,8 +39,13 @@ HERE = Path(__file__).parent
 
 BATCH_S, QUICK_BATCH_S = 0.5, 0.02
 
+#: Seconds before a situation, by what goes before it; none in a quick run.
+BEFORE_S = {"idle": 11, "lone": 8, "at once": 0}
+
 #: Bounds, in tokens: half a minute's work of two cores, and half of that for each caller.
 MOST, OWN_MOST = 480_000, 240_000
+
+BOUNDS: dict[str, Any] = {"max_outstanding_tokens": MOST, "max_owner_tokens": OWN_MOST}
 
 #: The cost of the shortest item.
 ITEM_TOKENS = 64
@@ -129,7 +133,7 @@ def lone_questions(url: str, wanted: bool) -> Iterator[None]:
 
 
 def owner_of(raw: Any, caller: Caller) -> str:
-    """The name by which the service knows a caller who has nothing outstanding."""
+    """Return the name by which the service knows a caller who has nothing outstanding."""
     before = owed_by(raw)
     caller.submit(32 * ITEM_TOKENS)
     return next(iter((owed_by(raw) - before).keys()))
@@ -185,7 +189,7 @@ def measure(url: str, raw: Any, count: int) -> list[Situation]:
         chosen = dict(rng.sample(list(callers.items()), rng.randint(1, len(callers))))
         before = rng.choice(("idle", "lone", "at once"))
         with lone_questions(url, before == "lone"):
-            time.sleep({"idle": 11, "lone": 8, "at once": 0}[before])
+            time.sleep(0 if is_quick() else BEFORE_S[before])
             fill(raw, chosen, rng)
             situations.append(refuse(raw, chosen, rng))
             watch(raw, situations[-1])
@@ -200,7 +204,7 @@ def measure(url: str, raw: Any, count: int) -> list[Situation]:
 
 
 def recorded(situation: Situation) -> dict[str, Any]:
-    """What the service knew and what was true, with made-up names."""
+    """Return the knowledge of the service and the true times, with made-up names."""
     names: dict[str, str] = {}
     owed = []
     for place, tokens in situation.owed.items():
@@ -217,14 +221,12 @@ def main() -> int:
     parser.add_argument("--situations", type=Path, help="keep what the service knew, and what was true")
     arguments = parser.parse_args()
     batch_s = QUICK_BATCH_S if arguments.quick else BATCH_S
-    with tempfile.TemporaryDirectory() as folder:
-        data = Path(folder)
-        with running_service(
-            data, target="null", model="null", log_level="warning", cores=2, null_batch_s=batch_s,
-            max_outstanding_tokens=MOST, max_owner_tokens=OWN_MOST,
-        ) as url:  # fmt: skip
-            raw = redis.Redis.from_url(redis_url_of(data / "service.log"), decode_responses=True)
-            situations = measure(url, raw, QUICK_SITUATIONS if arguments.quick else SITUATIONS)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        service(Path(folder), target="null", log_level="warning", cores=2, null_batch_s=batch_s, **BOUNDS) as running,
+        redis.Redis.from_url(running.redis_url, decode_responses=True) as raw,
+    ):
+        situations = measure(running.url, raw, QUICK_SITUATIONS if arguments.quick else SITUATIONS)
     refusals = [refusal for situation in situations for refusal in situation.refusals if refusal.took_s]
     errors = sorted(abs(refusal.told_s / (refusal.took_s or 1) - 1) for refusal in refusals)
     figures = {
@@ -237,8 +239,7 @@ def main() -> int:
     print(json.dumps(figures, indent=2))
     if arguments.situations:
         arguments.situations.write_bytes(orjson.dumps([recorded(situation) for situation in situations]))
-    if not arguments.quick:
-        (HERE / "results" / "retry_after.json").write_text(json.dumps(figures, indent=2) + "\n")
+    keep("retry_after", figures)
     return 0
 
 

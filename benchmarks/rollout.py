@@ -101,7 +101,7 @@ def steady_load(client: Client, questions: Sequence[Question], rate_per_s: float
 
 
 def copy_version(artifact: Artifact, fingerprint: str) -> str:
-    """The same artifact under another fingerprint, older than the original; its version."""
+    """Copy the artifact under another fingerprint, older than the original; return its version."""
     folder = artifact.path.parent.parent / fingerprint / artifact.path.name
     shutil.copytree(artifact.path, folder)
     manifest = artifact.manifest.model_copy(update={"version": fingerprint, "created_at": "2020-01-01T00:00:00Z"})
@@ -110,7 +110,7 @@ def copy_version(artifact: Artifact, fingerprint: str) -> str:
 
 
 def versions_of(artifact: Artifact) -> tuple[str, str]:
-    """An artifact's version, and that of its copy under the next fingerprint."""
+    """Return an artifact's version, and that of its copy under the next fingerprint."""
     manifest = artifact.manifest
     return manifest.version_id, manifest.model_copy(update={"version": NEXT}).version_id
 
@@ -128,7 +128,7 @@ def until(condition: Callable[[], bool]) -> float:
 
 
 def memory_mb(client: Client) -> list[int]:
-    """What each core's process holds."""
+    """Return the memory of each core's process."""
     return [round((core["memory_bytes"] or 0) / 1e6) for core in client.cores()]
 
 
@@ -224,7 +224,7 @@ def copy_artifact(data: Path) -> None:
 
 
 def artifact_of(running: Service) -> Artifact:
-    """The artifact that a service began with."""
+    """Return the artifact that a service began with."""
     return find_artifact(Settings(data_dir=running.data).artifact_root, model_name(running.model), "cpu")
 
 

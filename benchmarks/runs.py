@@ -44,7 +44,7 @@ def is_quick() -> bool:
 
 @contextmanager
 def service(data: Path, prepare: Callable[[Path], object] | None = None, **changes: object) -> Iterator[Service]:
-    """The service that was lent, or one of this run's own with these settings, its folder prepared before."""
+    """Yield the service that was lent, or start one with these settings after preparing its folder."""
     if (lent := _LENT.get()) is not None:
         yield lent
         return
@@ -58,7 +58,7 @@ def service(data: Path, prepare: Callable[[Path], object] | None = None, **chang
 
 @contextmanager
 def lend(data: Path, **changes: object) -> Iterator[Service]:
-    """A service for every benchmark that is called inside."""
+    """Lend a service to every benchmark that is called inside."""
     with service(data, None, **changes) as lent:
         token = _LENT.set(lent)
         try:

@@ -180,7 +180,7 @@ def claim_us(raw: redis.Redis, settings: Settings, version: str, *, finds: bool)
 
 
 def idle_claims(url: str, owners: int) -> dict[str, float]:
-    """The claim of an idle core beside 64 others, with so many owners waiting."""
+    """Time the claim of an idle core beside 64 others, with so many owners waiting."""
     plan = Plan(url, held_by(64, "waits@1"))
     with redis.Redis.from_url(url) as raw:
         raw.flushall()
@@ -198,12 +198,12 @@ def idle_claims(url: str, owners: int) -> dict[str, float]:
 
 
 def medians(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The median of every figure."""
+    """Return the median of every figure."""
     return {name: statistics.median(run[name] for run in runs) for name in runs[0]}
 
 
 def show(title: str, rows: Mapping[Any, Mapping[str, Any]]) -> None:
-    """A table."""
+    """Print a table."""
     columns = list(next(iter(rows.values())))
     print(f"\n{title}\n{'':>12}" + " ".join(f"{name:>19}" for name in columns))
     for name, row in rows.items():

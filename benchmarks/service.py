@@ -98,7 +98,7 @@ def ask_engines(processes: list[Engine]) -> tuple[float, list[dict[str, Any]]]:
 
 
 def hear(process: Engine) -> dict[str, Any]:
-    """What an engine says next."""
+    """Return an engine's next line."""
     line = process.stdout.readline() if process.stdout else ""
     return dict(json.loads(line or '{"gone": true}'))
 

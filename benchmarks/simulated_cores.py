@@ -62,7 +62,7 @@ Found = TypeVar("Found")
 
 @contextmanager
 def own_redis() -> Iterator[str]:
-    """The URL of a Redis with the product's settings, gone afterwards."""
+    """Start a Redis with the product's settings and yield its URL."""
     port = free_port("127.0.0.1", 0)
     with tempfile.TemporaryDirectory() as folder:
         server = subprocess.Popen(server_argv(find_server(), Path(folder), port), stdout=subprocess.DEVNULL)
@@ -94,13 +94,13 @@ class Cost:
 
 
 def simulated_item(estimated: int, true: int) -> Item:
-    """An item that is estimated at so many tokens; a simulated core finds that it has ``true``."""
+    """Return an item that is estimated at so many tokens; a simulated core finds that it has ``true``."""
     question = f"{true} tokens?"
     return Item(question=question, context="x" * max(1, CHARS_PER_TOKEN * (estimated - SPECIALS) - len(question)))
 
 
 def windows_of(true: int) -> list[Window]:
-    """The windows of an item of so many tokens."""
+    """Return the windows of an item of so many tokens."""
     if true <= LADDER[-1].length:
         return [Window(0, true, true)]
     return list(cut_windows(QUESTION_TOKENS, true, max_length=LADDER[-1].length, specials=SPECIALS, doc_stride=OVERLAP))
@@ -154,11 +154,11 @@ class GivenRunners(Loader):
         self._runners = dict(runners)
 
     def resolve(self, name: str, known: str | None = None) -> str:  # noqa: ARG002  # what is given is known
-        """The version whose name the settings hold."""
+        """Return the version whose name the settings hold."""
         return next(version for version in self._runners if model_name(version) == name)
 
     def load(self, version: str, manifest: str = "", *, renew: bool = False) -> Runner:  # noqa: ARG002  # it has none
-        """The runner given."""
+        """Return the runner given."""
         return self._runners[version]
 
 
@@ -178,7 +178,7 @@ class SimulatedCore(CoreProcess):
             time.sleep(0.01)
 
     def reading(self) -> "CoreReading":
-        """What it has done until now."""
+        """Return its work until now."""
         since = self.vitals.running_since
         busy_s = self.vitals.busy_s + (time.monotonic() - since if since is not None else 0.0)
         return CoreReading(
@@ -214,7 +214,7 @@ class Plan:
         )  # fmt: skip
 
     def runners(self, core: int) -> dict[str, Runner]:
-        """What a core holds."""
+        """Return the versions of a core."""
         if self.cost is None:
             return {NullRunner.version: NullRunner()}
         return {version: PacedRunner(version, self.cost) for version in self.cores[core]}
@@ -245,7 +245,7 @@ class Squad:
             pipe.send("go")
 
     def readings(self) -> dict[int, CoreReading]:
-        """What each core has done."""
+        """Return the work of each core."""
         found: dict[int, CoreReading] = {}
         for pipe in self._pipes:
             pipe.send("read")
@@ -263,7 +263,7 @@ class Squad:
 
 @contextmanager
 def running_squad(plan: Plan) -> Iterator[Squad]:
-    """A squad, announced and not yet at work."""
+    """Announce a squad that is not yet at work."""
     squad = Squad(plan)
     try:
         yield squad
@@ -320,7 +320,7 @@ async def submit(store: JobStore, version: str, items: Sequence[Item], owner: st
 
 
 def announce(settings: Settings, core: str, version: str) -> None:
-    """A core that only stands there: work for it waits."""
+    """Announce a core that never claims: work for it waits."""
     Plans(settings, core, "").announce(version, {}, [])
     Announcer(settings, core).beat({"state": "idle"}, [version], [])
 

@@ -154,7 +154,7 @@ def run_stages(task: QuestionAnsweringTask, queries: Sequence[Query], watch: Sto
 
 
 def run_engine(runner: Runner, queries: Sequence[Query], watch: Stopwatch, name: str) -> list[dict[str, Any]]:
-    """A whole runner, its backend for nothing."""
+    """Run a whole runner with a backend that takes no time."""
     results = []
     for part in pieces_of(queries):
         with watch.part(name):
@@ -163,7 +163,7 @@ def run_engine(runner: Runner, queries: Sequence[Query], watch: Stopwatch, name:
 
 
 def run_usual(call: Callable[..., Any], queries: Sequence[Query], watch: Stopwatch) -> None:
-    """The usual call, an item at a time."""
+    """Make the usual call, an item at a time."""
     for part in pieces_of(queries):
         with watch.part("usual"):
             for query in part:

@@ -10,13 +10,11 @@ import argparse
 import json
 import os
 import queue
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.queue_plane import Connection, job_body
 from benchmarks.runs import QUICK, is_quick, keep
+from corelane.cli.ports import free_port
 from corelane.cli.redis_server import find_server, server_argv
 from corelane.settings import Settings
 from corelane.store.dispatch import Dispatch, Outcome, Room
@@ -39,24 +38,17 @@ VERSION = "waiting@1"
 #: Time the core takes for a job, and the pause between two jobs, in seconds.
 WORK_S, PAUSE_S = 0.01, 0.02
 
-#: Requests before those that are measured.
-WARM_UP = 20
+#: Requests before those that are measured, and in a quick run.
+WARM_UP, QUICK_WARM_UP = 20, 3
 
 
-def free_port() -> int:
-    """A port nobody listens on."""
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def await_answer(url: str, redis_url: str) -> None:
-    """Until Redis and the API answer."""
+def await_answer(url: str, redis_url: str, path: str = "/livez") -> None:
+    """Wait until Redis answers, and the API does so well."""
     for _ in range(300):
         try:
             redis.Redis.from_url(redis_url).ping()
-            Connection(url).call("GET", "/livez")
-        except (redis.ConnectionError, OSError):
+            Connection(url).call("GET", path)
+        except (redis.ConnectionError, OSError, RuntimeError):  # RuntimeError: it answers that it is not ready
             time.sleep(0.1)
         else:
             return
@@ -88,7 +80,8 @@ def work(settings: Settings, commits: queue.SimpleQueue[float], stop: threading.
 def measure(url: str, commits: queue.SimpleQueue[float], jobs: int, by: str) -> list[float]:
     """Milliseconds from each commit to its answer, sorted."""
     connection, body, taken = Connection(url), job_body(1, 200), []
-    for number in range(WARM_UP + jobs):
+    warm_up = QUICK_WARM_UP if is_quick() else WARM_UP
+    for number in range(warm_up + jobs):
         if by == "Prefer":
             job = connection.call("POST", "/v1/jobs", body, Prefer="wait=10")
         else:
@@ -97,7 +90,7 @@ def measure(url: str, commits: queue.SimpleQueue[float], jobs: int, by: str) -> 
         answered = time.perf_counter()
         if job["status"] != "succeeded":
             raise RuntimeError(job)
-        if number >= WARM_UP:
+        if number >= warm_up:
             taken.append(1000 * (answered - commits.get()))
         else:
             commits.get()
@@ -112,7 +105,7 @@ def main() -> int:
     parser.add_argument(QUICK, action="store_true", help="few jobs, and no figures kept")
     jobs = parser.parse_args().jobs
     with tempfile.TemporaryDirectory() as folder:
-        redis_port, port = free_port(), free_port()
+        redis_port, port = free_port("127.0.0.1", 0), free_port("127.0.0.1", 0)
         settings = Settings(redis_url=f"redis://127.0.0.1:{redis_port}/0", data_dir=Path(folder), log_level="warning")
         store = subprocess.Popen(server_argv(find_server(), Path(folder), redis_port), stdout=subprocess.DEVNULL)
         command = [sys.executable, "-m", "corelane", "api", "--port", str(port)]
@@ -122,7 +115,7 @@ def main() -> int:
         try:
             await_answer(url := f"http://127.0.0.1:{port}", settings.redis_url)
             worker.start()
-            time.sleep(1)
+            await_answer(url, settings.redis_url, "/readyz")
             figures: dict[str, Any] = {"jobs": jobs, "work_ms": 1000 * WORK_S, "cpus": os.cpu_count()}
             for by in ("Prefer", "wait"):
                 taken = measure(url, commits, jobs, by)

@@ -1,5 +1,6 @@
-# Compiling for inf1: AWS' last image with torch-neuron, whose Python 3.10 traces, and a newer one beside it for Corelane.
-# Not run on a device by us; AWS has archived inf1 (last driver: aws-neuronx-dkms 2.24). Build from the repository's root:
+# Compiles for inf1. AWS' last image with torch-neuron traces in its Python 3.10. Corelane runs in a newer Python beside it.
+# We have not run this on a device. AWS has archived inf1 (last driver: aws-neuronx-dkms 2.24).
+# Build from the repository's root:
 #   docker build -f deploy/inf1.Dockerfile -t corelane-inf1 .
 #   docker run -v data:/data corelane-inf1 compile qa-minilm --target inf1 --neuron-python neuron-python --cpu-backend
 FROM ghcr.io/astral-sh/uv:0.9 AS uv
@@ -8,7 +9,8 @@ FROM public.ecr.aws/neuron/pytorch-inference-neuron:1.13.1-neuron-py310-sdk2.20.
 ENV PYTHONUNBUFFERED=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /app
 
-# The image's own Python keeps to what inf1 needs; Corelane finds it under a name that does not depend on the image.
+# The image's own Python holds only the packages that inf1 needs. Corelane finds it by a name that does not depend on the
+# image.
 COPY constraints ./constraints
 RUN python -m pip install --extra-index-url https://pip.repos.neuron.amazonaws.com -c constraints/inf1.txt \
         "neuron-cc[tensorflow]" torch-neuron transformers "protobuf<3.20" "numpy<2" \

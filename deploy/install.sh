@@ -1,7 +1,8 @@
 #!/bin/sh
-# install.sh FOLDER EXTRA [PYTHON]: a virtual environment in FOLDER with Corelane and the pinned versions of
-# constraints/cpu.txt. PyTorch comes as its CPU build: from pip's own sources if they have it, else from PyTorch's own
-# CPU index; where no such build exists (macOS), the plain one. Never the CUDA build, which is gigabytes.
+# install.sh FOLDER EXTRA [PYTHON]: makes a virtual environment in FOLDER with Corelane and the pinned versions of
+# constraints/cpu.txt. It installs the CPU build of PyTorch, from pip's own sources if they have it, else from PyTorch's
+# own CPU index. Where no CPU build exists (macOS) it installs the plain one. It never installs the CUDA build, which is
+# gigabytes.
 set -eu
 folder=$1 extra=$2 python=${3:-python3}
 torch=$(sed -n 's/^torch==\([0-9.]*\).*/\1/p' constraints/cpu.txt)

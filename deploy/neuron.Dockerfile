@@ -1,7 +1,9 @@
 # Corelane on inf2, trn1 and trn2: AWS' last image with the tracing torch-neuronx (SDK 2.31.1), and Corelane in its Python.
-# Not run on a device by us. Build from the repository's root: docker build -f deploy/neuron.Dockerfile -t corelane-neuron .
-# Compile where there is no device:  docker run -v data:/data corelane-neuron compile qa-minilm --target inf2 --cpu-backend
-# With one, name it (and every further one): docker run --device=/dev/neuron0 …; the host needs the driver, aws-neuronx-dkms 2.29.
+# We have not run this on a device.
+# Build from the repository's root:   docker build -f deploy/neuron.Dockerfile -t corelane-neuron .
+# To compile without a device:        docker run -v data:/data corelane-neuron compile qa-minilm --target inf2 --cpu-backend
+# With devices, name each of them:    docker run --device=/dev/neuron0 …
+# The host needs the driver, aws-neuronx-dkms 2.29.
 FROM public.ecr.aws/neuron/pytorch-inference-neuronx:2.9.0-neuronx-py312-sdk2.31.1-ubuntu24.04
 
 ENV PYTHONUNBUFFERED=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1

@@ -38,7 +38,7 @@ CALIBRATION = Calibration(
 
 
 def save_tiny_model(folder: Path, seed: int = 7) -> Path:
-    """A random two-layer BERT with a question-answering head, in Hugging Face layout; each seed is another version."""
+    """Save a random two-layer BERT with a question-answering head, in Hugging Face layout; each seed is a version."""
     from tokenizers import Tokenizer
     from tokenizers.models import WordPiece
     from tokenizers.normalizers import BertNormalizer
@@ -82,8 +82,8 @@ def save_tiny_model(folder: Path, seed: int = 7) -> Path:
 
 
 def keep_built_in() -> Path:
-    """A data folder with the built-in model, compiled unless an earlier run, or another process of this one, did so
-    with the same code, model, PyTorch and kind of CPU. Not to be written to.
+    """Return a data folder with the built-in model, not to be written to. Compile it unless an earlier run, or another
+    process of this one, did so with the same code, model, PyTorch and kind of CPU.
     """
     import torch
     import transformers
@@ -109,7 +109,7 @@ def keep_built_in() -> Path:
 
 
 def compile_model(source: str, data: Path, buckets: str, dtype: str = "fp32") -> Artifact:
-    """An artifact of ``source`` below ``data``."""
+    """Compile ``source`` below ``data``."""
     from compile.build import build
 
     return build(source, settings=Settings(data_dir=data), buckets=buckets, dtype=dtype)

@@ -3,14 +3,17 @@
 Nothing is mocked; what cannot start is an error, not a skip.
 """
 
+import os
+import random
 import shutil
 import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import redis
@@ -25,12 +28,19 @@ from tests.neuron_for_tests import save_neuron_artifact
 #: For a test whose fixtures may have to compile the built-in model first: 40 s, on a busy machine several times that.
 COMPILE_TIMEOUT_S = 600
 
-#: Files whose tests share the one fleet of a run, and folders whose tests mostly wait for processes.
-SHARE_THE_FLEET = (
-    *("integration/test_bad_input.py", "integration/test_big_jobs.py", "integration/test_cores.py"),
-    *("integration/test_main_job.py", "integration/test_readme.py", "integration/test_webhooks.py"),
-    "chaos/test_killed_workers.py",
-)
+#: Files whose tests share what a run has one of, by the fixture that starts it; and folders whose tests mostly wait for
+#: processes.
+SHARED = {
+    "fleet": (
+        *("integration/test_bad_input.py", "integration/test_batches.py", "integration/test_big_jobs.py"),
+        *("integration/test_cores.py", "integration/test_jobs.py", "integration/test_main_job.py"),
+        *("integration/test_readme.py", "integration/test_webhooks.py", "chaos/test_killed_workers.py"),
+    ),
+    "one_core": ("chaos/test_batches.py", "chaos/test_forged.py", "chaos/test_resumption.py"),
+}
+#: Linux gives connections without a port of their own one from here on.
+LOWEST_EPHEMERAL = 32_768
+
 SLOW = ("chaos", "integration")
 
 
@@ -44,42 +54,64 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--chaos-report", metavar="FILE", help="write the chaos report there, as JSON")
 
 
+def is_in(item: pytest.Item, files: tuple[str, ...]) -> bool:
+    return item.path.as_posix().endswith(files)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Give tests of the built-in model the time to compile it. With ``-n`` what waits for processes comes first: the
     rest fills the time that leaves free.
     """
     for item in items:
+        fixtures = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
+        for shared, files in SHARED.items():
+            if shared in fixtures and fixtures[shared][-1].scope == "session" and not is_in(item, files):
+                raise pytest.UsageError(f"{item.path} shares the fixture {shared}: name it in SHARED")
         if "built_in_data" in getattr(item, "fixturenames", ()) and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(COMPILE_TIMEOUT_S))
     if hasattr(config, "workerinput"):
         items.sort(
-            key=lambda item: (not item.path.as_posix().endswith(SHARE_THE_FLEET), item.path.parent.name not in SLOW)
+            key=lambda item: (
+                [not is_in(item, files) for files in SHARED.values()],
+                item.path.parent.name not in SLOW,
+            )
         )
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With ``-n`` a file stays in one process, as do all files that share the fleet: there is one of it."""
+    """With ``-n`` a file stays in one process, as do all files that share a fleet: there is one of it."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
-            return "the fleet" if file.endswith(SHARE_THE_FLEET) else file
+            return next((shared for shared, files in SHARED.items() if file.endswith(files)), file)
 
     return ByFile(config, log)
 
 
 def free_port() -> int:
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a port that nobody listens on, and that no connection is given soon."""
+    for _ in range(100):
+        port = random.SystemRandom().randint(10_000, LOWEST_EPHEMERAL - 1)
+        with closing(socket.socket()) as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise RuntimeError("no port is free")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_telemetry() -> Iterator[None]:
+    """Keep OpenVINO's converter from calling home: it forks this process at each call, unless it runs in CI."""
+    with mock.patch.dict(os.environ, {"CI": "true"}):
+        yield
 
 
 @pytest.fixture(scope="session")
 def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A Redis of our own, with its append-only file, for the whole run."""
+    """Start a Redis of our own, with its append-only file, for the whole run."""
     port = free_port()
     argv = server_argv(find_server(), tmp_path_factory.mktemp("redis"), port)
     server = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
@@ -101,7 +133,7 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def raw(redis_url: str) -> Iterator[redis.Redis]:
-    """A plain client on an empty Redis; looks where no product code should."""
+    """Yield a plain client on an empty Redis; it looks where no product code should."""
     client = redis.Redis.from_url(redis_url, decode_responses=True)
     client.flushall()
     yield client
@@ -110,33 +142,33 @@ def raw(redis_url: str) -> Iterator[redis.Redis]:
 
 @pytest.fixture
 def settings(raw: redis.Redis, redis_url: str, tmp_path: Path) -> Settings:
-    """Settings on an empty Redis, with short times, and claims of several slices."""
+    """Return settings on an empty Redis: leases that no busy machine outlasts, and claims of several slices."""
     return Settings(
-        redis_url=redis_url, data_dir=tmp_path, core_host="test", lease_s=1.5, bell_grace_s=0.2, claim_tokens=16_384
+        redis_url=redis_url, data_dir=tmp_path, core_host="test", lease_s=60, bell_grace_s=0.2, claim_tokens=16_384
     )
 
 
 @pytest.fixture(scope="session")
 def bell() -> str:
-    """The envelope of a doorbell."""
+    """Return the envelope of a doorbell."""
     return bell_envelope(make_celery(Settings()))
 
 
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random QA model in Hugging Face layout."""
+    """Save a random QA model in Hugging Face layout."""
     return save_tiny_model(tmp_path_factory.mktemp("models") / "tiny-qa")
 
 
 @pytest.fixture(scope="session")
 def tiny_artifact(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Artifact:
-    """The random model, compiled."""
+    """Compile the random model."""
     return compile_model(str(tiny_model), tmp_path_factory.mktemp("tiny"), "4x32,2x64")
 
 
 @pytest.fixture(scope="session")
 def neuron_artifacts(tiny_artifact: Artifact, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
-    """The random model for Neuron, one of each family, as the stand-in runs it; and in a pipeline of four cores."""
+    """Save the random model for Neuron, one of each family, as the stand-in runs it, and for a pipeline of four."""
     root = tmp_path_factory.mktemp("neuron") / "artifacts"
     made = {target: save_neuron_artifact(tiny_artifact, root, target) for target in ("inf2", "inf1")}
     return made | {"pipeline": save_neuron_artifact(tiny_artifact, root.parent / "pipelines", "inf1", cores=4)}
@@ -144,5 +176,5 @@ def neuron_artifacts(tiny_artifact: Artifact, tmp_path_factory: pytest.TempPathF
 
 @pytest.fixture(scope="session")
 def built_in_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data folder in which the built-in model is compiled as `serve` would; kept until what makes it changes."""
+    """Copy a data folder in which the built-in model is compiled as `serve` would; kept until its makers change."""
     return Path(shutil.copytree(keep_built_in(), tmp_path_factory.mktemp("built-in"), dirs_exist_ok=True))

@@ -58,7 +58,7 @@ class FixedBackend:
 
 
 def save_server_stand_in(folder: Path, version: str) -> Path:
-    """An executable that says it is some Redis, and cannot read what it is given."""
+    """Write an executable that says it is some Redis, and cannot read the file it is given."""
     path = folder / "redis-server"
     path.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo "{version}" && exit 0\necho "Bad file format"\nexit 1\n')
     path.chmod(0o755)

@@ -7,7 +7,7 @@ import quickjs
 
 
 def run_javascript(function: str, argument: Any) -> Any:
-    """What a JavaScript function, given as source, returns for a JSON value."""
+    """Return the value that a JavaScript function, given as source, has for a JSON value."""
     context = quickjs.Context()
     context.set("text", json.dumps(argument))
     return json.loads(context.eval(f"JSON.stringify(({function})(JSON.parse(text)))"))

@@ -27,7 +27,7 @@ else:
 
 
 def save_neuron_artifact(source: Artifact, root: Path, target: str, cores: int = 1, **changes: Any) -> Artifact:
-    """What was compiled for CPUs as if for a Neuron chip: one file a bucket, fixed shapes."""
+    """Save an artifact for CPUs as if it were compiled for a Neuron chip: one file a bucket, fixed shapes."""
     import torch
 
     from corelane.engine.backends.cpu import torchscript_warnings_silenced
@@ -61,7 +61,7 @@ def save_neuron_artifact(source: Artifact, root: Path, target: str, cores: int =
 
 
 def neuron_environment(machine: Path) -> dict[str, str]:
-    """What a process needs to be on a machine of the stand-in."""
+    """Return the environment of a process on a machine of the stand-in."""
     paths = {"PYTHONPATH": str(STAND_IN), "PATH": str(STAND_IN / "bin")}
     joined = {name: os.pathsep.join([path, *filter(None, [os.environ.get(name)])]) for name, path in paths.items()}
     return {**joined, "NEURON_STAND_IN": str(machine)}
@@ -69,7 +69,7 @@ def neuron_environment(machine: Path) -> dict[str, str]:
 
 @contextmanager
 def neuron_process(folder: Path, machine: Machine, visible: str | None, **env: str) -> Iterator[Path]:
-    """This process, for a while, as one on such a machine that was started for these cores; the machine's folder."""
+    """Play a process on such a machine that was started for these cores; yield the machine's folder."""
     place = machine.save(folder / "machine")
     changes = neuron_environment(place) | env | ({} if visible is None else {"NEURON_RT_VISIBLE_CORES": visible})
     with mock.patch.dict(os.environ, changes), mock.patch.object(sys, "path", [str(STAND_IN), *sys.path]):

@@ -38,7 +38,7 @@ class Receiver:
 
 @contextmanager
 def receiver(answers: Answers = lambda _: (204, {}, b"")) -> Iterator[Receiver]:
-    """A receiver that takes many requests at a time."""
+    """Start a receiver that takes many requests at a time."""
     lock = threading.Lock()
 
     class Handler(BaseHTTPRequestHandler):
@@ -77,7 +77,7 @@ class Listener:
 
 @contextmanager
 def listener(pieces: Callable[[], Iterator[bytes]] = lambda: iter(())) -> Iterator[Listener]:
-    """Counts connections, and sends what it is told to whatever comes in; then holds them open."""
+    """Count connections, and send each the bytes it is told to; then hold them open."""
     server = socket.create_server(("127.0.0.1", 0))
     found, taken = Listener(server.getsockname()[1]), []
 
@@ -105,7 +105,7 @@ def listener(pieces: Callable[[], Iterator[bytes]] = lambda: iter(())) -> Iterat
 
 
 def dripping(text: bytes, pause_s: float = 0.05) -> Callable[[], Iterator[bytes]]:
-    """A text, a byte at a time, and its last one for ever."""
+    """Yield a text, a byte at a time, and its last one for ever."""
 
     def pieces() -> Iterator[bytes]:
         for byte in text:

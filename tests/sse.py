@@ -19,7 +19,7 @@ class Told:
 
 
 def parse_blocks(pieces: Iterable[bytes]) -> Iterator[Told]:
-    """The blocks that are complete; what was cut off is no event."""
+    """Parse the blocks that are complete; a block that was cut off is no event."""
     buffer = b""
     for piece in pieces:
         *blocks, buffer = (buffer + piece).split(b"\n\n")
@@ -32,7 +32,7 @@ def parse_blocks(pieces: Iterable[bytes]) -> Iterator[Told]:
 
 
 def read_story(api: httpx2.Client, path: str, last: str = "") -> list[Told]:
-    """A stream's events to its proper end."""
+    """Read a stream's events to its proper end."""
     with api.stream("GET", path, headers={"Last-Event-ID": last} if last else {}) as response:
         assert response.status_code == 200, response.read()
         assert response.headers["content-type"].startswith("text/event-stream")

@@ -52,12 +52,12 @@ def service(settings: Settings, raw: redis.Redis, bell: str) -> Iterator[Service
 
 @pytest.fixture
 def app_settings(settings: Settings) -> Settings:
-    """Settings of the app under test."""
+    """Return the settings of the app under test."""
     return settings
 
 
 @pytest.fixture
 def api(app_settings: Settings) -> Iterator[TestClient]:
-    """A client of the app."""
+    """Yield a client of the app."""
     with TestClient(create_app(app_settings), raise_server_exceptions=False) as client:
         yield client

@@ -30,7 +30,7 @@ NOT_OURS = re.compile(r"_kombu\.|unacked|core\.|keeper|deliveries|celery")
 
 
 def keys_that_stay() -> list[re.Pattern[str]]:
-    """The patterns of keys that are left when nothing else is."""
+    """Return the patterns of keys that are left when nothing else is."""
     return [re.compile(re.escape(key).replace("%s", ".+")) for key in keys.ALL.values() if key.stays]
 
 
@@ -56,7 +56,7 @@ def api(bench: BatchBench) -> Iterator[TestClient]:
 
 
 def keep(bench: BatchBench) -> None:
-    """What keepers do, round after round."""
+    """Do the work of keepers, round after round."""
     for _ in range(3):
         bench.upkeep.return_lapsed()
         bench.upkeep.tend()

@@ -9,7 +9,7 @@ from tests.corelane.test_overdue import announce_late
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    """A core that was announced once stays for the test."""
+    """Give a core that was announced once a lease for the whole test."""
     return settings.model_copy(update={"lease_s": 60})
 
 

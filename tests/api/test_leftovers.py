@@ -23,7 +23,7 @@ def settings(settings: Settings) -> Settings:
 
 
 def job_of(size: int) -> bytes:
-    """The body of a job, so many bytes long."""
+    """Return the body of a job, so many bytes long."""
     body = orjson.dumps({"question": "q", "context": "c"})
     return body[:-2] + b"c" * (size - len(body)) + body[-2:]
 

@@ -13,13 +13,13 @@ ESTABLISHED, LISTEN = "01", "0A"
 
 
 def connect(service: Service) -> socket.socket:
-    """A connection."""
+    """Open a connection."""
     host, port = service.url.removeprefix("http://").split(":")
     return socket.create_connection((host, int(port)), 20)
 
 
 def request(method: str, path: str, body: Any = None, *headers: str) -> bytes:
-    """A request's bytes."""
+    """Return a request's bytes."""
     content = b"" if body is None else orjson.dumps(body)
     head = (f"{method} {path} HTTP/1.1", "Host: here", "Content-Type: application/json", *headers)
     return "\r\n".join((*head, f"Content-Length: {len(content)}", "", "")).encode() + content
@@ -33,7 +33,7 @@ def send(service: Service, method: str, path: str, body: Any = None, *headers: s
 
 
 def connections(service: Service) -> Counter[str]:
-    """The service's ends of connections by their state, as the kernel numbers them."""
+    """Count the service's ends of connections by their state, as the kernel numbers them."""
     port = f":{int(service.url.rpartition(':')[2]):04X}"
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return Counter(row[3] for row in rows if row[1].endswith(port) and row[9] != "0" and row[3] != LISTEN)

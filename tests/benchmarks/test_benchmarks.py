@@ -3,14 +3,17 @@ run is touched.
 """
 
 import importlib.util
+import os
 import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from unittest import mock
 
 import pytest
 
+from benchmarks.retry_after import BOUNDS
 from benchmarks.runs import QUICK, RESULTS, Service, lend
 from corelane.artifacts.manifest import Artifact
 
@@ -21,17 +24,24 @@ BENCHMARKS = sorted(path for path in FOLDER.glob("*.py") if '__name__ == "__main
 
 
 @pytest.fixture(scope="module")
-def service(tiny_artifact: Artifact, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service of the tiny model, in a folder of its own as versions are added there."""
+def one_core() -> Iterator[None]:
+    """Have services that are started here run one core."""
+    with mock.patch.dict(os.environ, {"CORELANE_CORES": "1"}):
+        yield
+
+
+@pytest.fixture(scope="module")
+def service(tiny_artifact: Artifact, tmp_path_factory: pytest.TempPathFactory, one_core: None) -> Iterator[Service]:
+    """Lend a service of the tiny model with narrow bounds, in a folder of its own as versions are added there."""
     data = tmp_path_factory.mktemp("benchmarks")
     root = next(parent for parent in tiny_artifact.path.parents if parent.name == "artifacts")
     shutil.copytree(root, data / "artifacts")
-    with lend(data, model=tiny_artifact.manifest.name, log_level="warning") as lent:
+    with lend(data, model=tiny_artifact.manifest.name, log_level="warning", **BOUNDS) as lent:
         yield lent
 
 
 def load(path: Path) -> ModuleType:
-    """A benchmark's module, as it is when it is run."""
+    """Load a benchmark's module as a run of it does."""
     spec = importlib.util.spec_from_file_location(f"benchmarks.{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None

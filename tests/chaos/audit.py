@@ -88,7 +88,7 @@ class Audited(Protocol):
         """Its Redis, past any proxy."""
 
     def client(self, key: str | None = None) -> Client:
-        """A client that repeats nothing."""
+        """Return a client that repeats nothing."""
 
 
 def audit(
@@ -151,7 +151,7 @@ def wait_for_hooks(raw: Raw, hooks: Hooks, seconds: float) -> None:
 
 
 def hooked_jobs(raw: Raw) -> dict[str, str]:
-    """Final jobs whose end is told to a webhook, and their status."""
+    """Return final jobs whose end is told to a webhook, and their status."""
     found = {}
     for key in raw.scan_iter("cl:job:*", count=1000):
         status, webhook = raw.hmget(key, "status", "webhook_url")
@@ -190,7 +190,7 @@ def examine_hooks(findings: Findings, raw: Raw, hooks: Hooks) -> None:
 
 
 def wait_until_tidy(raw: Raw, seconds: float) -> list[str]:
-    """What is left over in Redis though no work is, once that no longer changes or time is up."""
+    """Return the keys that are left over in Redis without work, once they no longer change or time is up."""
     deadline = time.monotonic() + seconds
     while left_over := look_for_leftovers(raw):
         if time.monotonic() > deadline:
@@ -226,7 +226,7 @@ def is_meant_to_stay(raw: Raw, key: str) -> bool:
 
 
 def show(raw: Raw, key: str) -> str:
-    """A key's content, shortly."""
+    """Describe a key's content in a few words."""
     readers = {"hash": raw.hgetall, "set": raw.smembers, "string": raw.get}
     ranges = {"list": raw.lrange, "zset": raw.zrange}
     kind = str(raw.type(key))
@@ -284,7 +284,7 @@ def describe(raw: Raw, job: str) -> str:
 
 
 def faults_of_status(job: Job, submitted: Submitted) -> list[str]:
-    """What does not fit in a final job's status and counts."""
+    """List contradictions in a final job's status and counts."""
     counts = job.counts
     found = []
     allowed = {
@@ -302,7 +302,7 @@ def faults_of_status(job: Job, submitted: Submitted) -> list[str]:
 
 
 def faults_of_results(job: Job, results: list[Result], submitted: Submitted) -> list[str]:
-    """What does not fit in the results of a final job."""
+    """List contradictions in the results of a final job."""
     found = []
     if len(results) > submitted.total:
         found.append(f"{len(results)} results for {submitted.total} items")

@@ -1,20 +1,42 @@
-"""The report of a chaos session, shown after the tests."""
+"""The fleet of one core that gentle tests share; the report of a chaos session, shown after the tests."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.chaos.fleet import ChaosFleet
 from tests.chaos.report import Report
+from tests.chaos.server import Raw
 
 HERE = Path(__file__).parent
 
 REPORT = pytest.StashKey[Report]()
 
 
+@pytest.fixture(scope="session")
+def one_core(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChaosFleet]:
+    """Start a fleet of one core whose engine takes no time; tests leave it whole, or on its way there."""
+    settings = {"CORELANE_NULL_BATCH_S": "0", "CORELANE_FEED_TOKENS": "20000"}
+    fleet = ChaosFleet(tmp_path_factory.mktemp("one-core") / "fleet", 1, settings)
+    try:
+        fleet.start()
+        yield fleet
+    finally:
+        fleet.stop()
+
+
+@pytest.fixture
+def one_core_redis(one_core: ChaosFleet) -> Iterator[Raw]:
+    """Yield a client of its Redis, past the proxies, once it is whole."""
+    one_core.wait_whole(60)
+    with one_core.redis.client() as client:
+        yield client
+
+
 @pytest.fixture
 def report(pytestconfig: pytest.Config) -> Iterator[Report]:
-    """What this session has to report so far; written after each test where ``--chaos-report`` says."""
+    """Yield the report of this session; write it after each test where ``--chaos-report`` says."""
     report = pytestconfig.stash.setdefault(REPORT, Report())
     yield report
     if path := pytestconfig.getoption("--chaos-report"):
@@ -41,7 +63,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test that takes a ``seed`` runs once for each of ``--rounds``."""
+    """Run a test that takes a ``seed`` once for each of ``--rounds``."""
     if "seed" in metafunc.fixturenames:
         first, rounds = metafunc.config.getoption("--seed"), metafunc.config.getoption("--rounds")
         metafunc.parametrize("seed", range(first, first + rounds))

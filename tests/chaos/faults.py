@@ -64,7 +64,7 @@ def _kill_worker(scene: Scene, name: str, child: int, victim: int) -> None:
 
 
 def freeze_child(scene: Scene) -> None:
-    """Stopped for longer than its lease: it wakes up to commit what others have answered."""
+    """Stop a child for longer than its lease: it wakes up to commit items that others have answered."""
     name, child = scene.worker()
     os.kill(child, signal.SIGSTOP)
     scene.last("freeze_child", scene.rng.uniform(*FREEZE_S), lambda: _wake(child), name)
@@ -125,7 +125,7 @@ def shut_redis_down(scene: Scene) -> None:
 
 
 def freeze_redis(scene: Scene) -> None:
-    """What was sent meanwhile is done when it wakes up, though nobody waits for the reply any more."""
+    """Freeze Redis: commands sent meanwhile are done when it wakes up, though nobody waits for the reply any more."""
     scene.take("redis")
     scene.fleet.redis.freeze()
     scene.last("freeze_redis", scene.rng.uniform(3, 10), scene.fleet.redis.thaw, "redis")
@@ -185,7 +185,7 @@ def _kill(scene: Scene, fault: str, name: str) -> None:
 
 
 def kill_all_but_the_api(scene: Scene) -> None:
-    """The keeper, the sender and a worker at the same moment."""
+    """Kill the keeper, the sender and a worker at the same moment."""
     names = ["keeper", "deliveries", scene.rng.choice(scene.fleet.workers)]
     if not all(map(scene.fleet.is_up, names)):
         raise NoVictim
@@ -275,7 +275,7 @@ def double_bells(scene: Scene) -> None:
 
 
 def lose_bells(scene: Scene) -> None:
-    """The messages on a core's queue vanish, and so does the push that would wake its drain."""
+    """Delete the messages on a core's queue, and the push that would wake its drain."""
     scene.redis_is_up()
     core = _some_core(scene)
     with scene.fleet.redis.client() as raw, contextlib.suppress(redis.RedisError):
@@ -287,7 +287,7 @@ def _some_core(scene: Scene) -> Core:
 
 
 def move_clock(scene: Scene) -> None:
-    """The wall clock of one part's host jumps by hours, and stays there."""
+    """Move the wall clock of one part's host by hours; it stays there."""
     name = scene.part()
     scene.fleet.move_clock(name, scene.rng.uniform(600, 80_000) * scene.rng.choice((-1, 1)))
     scene.over("move_clock", name)
@@ -326,7 +326,7 @@ PROXIED: dict[Fault, int] = {fill_disk: 1, half_open: 3, delay: 2, stall: 2}
 
 
 def deck(*, proxied: bool) -> dict[Fault, int]:
-    """The faults there are, with or without a proxy before Redis."""
+    """Return the faults there are, with or without a proxy before Redis."""
     return DECK | PROXIED if proxied else DECK
 
 

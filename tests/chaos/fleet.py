@@ -3,10 +3,8 @@ that can be moved, and a relauncher. Killed parts come back as they would under 
 """
 
 import contextlib
-import mmap
 import os
 import signal
-import struct
 import subprocess
 import sys
 import threading
@@ -21,31 +19,16 @@ import redis
 from corelane.client import Client
 from corelane.domain.dispatch import Core
 from corelane.errors import CorelaneError
+from tests.chaos.processes import HOST, SETTINGS, Clock, child_of, environment, kill_all_with, launch, made
 from tests.chaos.proxy import Network, Proxy
-from tests.chaos.server import RedisServer, die_with_parent
+from tests.chaos.server import RedisServer
 from tests.conftest import free_port
-
-PRELOAD = Path(__file__).parent / "preload"
-
-#: Host part of the cores' names.
-HOST = "chaos"
 
 #: A part that ended comes back after this pause, in seconds: what `serve` waits at first.
 RELAUNCH_S = 0.2
 
 #: A fleet is ready well within this, in seconds.
 READY_S = 120
-
-#: So that work is in flight when a fault strikes, the null engine takes its time, and jobs sent as lines are fed in
-#: pieces.
-SETTINGS = {
-    "CORELANE_TARGET": "null",
-    "CORELANE_MODEL": "null",
-    "CORELANE_NULL_BATCH_S": "0.1",
-    "CORELANE_FEED_TOKENS": "4000",
-    "CORELANE_CORE_HOST": HOST,
-    "CORELANE_LOG_FORMAT": "json",
-}
 
 
 @dataclass
@@ -57,7 +40,7 @@ class Part:
     env: dict[str, str]
     proxy: Proxy
     log: Path
-    clock: mmap.mmap
+    clock: Clock
     process: subprocess.Popen[bytes]
     #: Environment of its next life only: fault points.
     armed: dict[str, str] = field(default_factory=dict)
@@ -80,17 +63,13 @@ class Part:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, sign)
 
-    def move_clock(self, seconds: float) -> None:
-        """Its time of day is off by so much from now on, for all its processes."""
-        self.clock[:8] = struct.pack("d", seconds)
-
 
 class ChaosFleet:
     """Started whole; ``stop`` ends everything."""
 
     def __init__(self, folder: Path, cores: int, settings: Mapping[str, str] | None = None) -> None:
         self.folder = folder
-        self.redis = RedisServer(_made(folder / "redis"), free_port())
+        self.redis = RedisServer(made(folder / "redis"), free_port())
         self.network = Network()
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
@@ -119,15 +98,13 @@ class ChaosFleet:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(part.pid, signal.SIGKILL)
             part.process.wait(10)
-            for orphan in processes_with(f"CHAOS_CLOCK={self.folder / part.name}.clock"):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(orphan, signal.SIGKILL)
+            kill_all_with(f"CHAOS_CLOCK={part.clock.file}")
             part.clock.close()
         self.redis.stop()
         self.network.close()
 
     def client(self, key: str | None = None) -> Client:
-        """A client of this fleet that repeats nothing."""
+        """Return a client of this fleet that repeats nothing."""
         return Client(self.url, key, max_retries=0, timeout_s=10)
 
     @property
@@ -136,15 +113,8 @@ class ChaosFleet:
         return [part for part in self.parts.values() if part.core is not None]
 
     def child_of(self, part: Part) -> int | None:
-        """The process that serves the part's core now, if it is up; asks Redis, not the proxy."""
-        try:
-            with self.redis.client() as raw:
-                state, pid = raw.hmget(f"cl:core:{part.core}", "state", "pid")
-        except redis.RedisError:
-            return None
-        if state not in ("idle", "busy") or pid is None or parent_of(int(pid)) != part.pid:
-            return None
-        return int(pid)
+        """Return the process that serves the part's core now, if it is up; asks Redis, not the proxy."""
+        return child_of(self.redis.client(), part.core, part.pid)
 
     def is_whole(self) -> bool:
         """Whether every core is up and a question would be answered."""
@@ -173,35 +143,16 @@ class ChaosFleet:
         return found
 
     def last_words(self, most: int = 1500) -> str:
-        """The end of every part's log."""
+        """Return the end of every part's log."""
         logs = [part.log for part in self.parts.values()]
         return "\n".join(f"--- {log.name}\n{log.read_text(errors='replace')[-most:]}" for log in logs)
 
     def _add(self, name: str, argv: list[str]) -> None:
-        proxy = self.network.proxy(self.redis.port)
-        clock = self.folder / f"{name}.clock"
-        clock.write_bytes(struct.pack("d", 0.0))
-        with clock.open("r+b") as file:
-            shift = mmap.mmap(file.fileno(), 8)
-        path = os.pathsep.join(filter(None, [str(PRELOAD), os.environ.get("PYTHONPATH", "")]))
-        clean = {key: value for key, value in os.environ.items() if not key.startswith("CORELANE_")}
-        env = clean | self._settings | {"PYTHONPATH": path, "CHAOS_CLOCK": str(clock)}
-        env["CORELANE_REDIS_URL"] = f"redis://127.0.0.1:{proxy.port}/0"
+        proxy, clock = self.network.proxy(self.redis.port), Clock(self.folder / f"{name}.clock")
+        redis_url = f"redis://127.0.0.1:{proxy.port}/0"
+        env = environment(self._settings | {"CORELANE_REDIS_URL": redis_url, "CHAOS_CLOCK": str(clock.file)})
         log = self.folder / f"{name}.log"
-        self.parts[name] = Part(name, argv, env, proxy, log, shift, self._launch(argv, env, log))
-
-    def _launch(self, argv: list[str], env: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
-        with log.open("ab") as out:
-            return subprocess.Popen(
-                argv,
-                env=env,
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                start_new_session=True,
-                preexec_fn=die_with_parent,
-            )
+        self.parts[name] = Part(name, argv, env, proxy, log, clock, launch(argv, env, log))
 
     def _relaunch(self) -> None:
         due: dict[str, float] = {}
@@ -217,29 +168,4 @@ class ChaosFleet:
                 elif time.monotonic() >= due[part.name]:
                     del due[part.name]
                     armed, part.armed, part.asked = part.armed, {}, False
-                    part.process = self._launch(part.argv, part.env | armed, part.log)
-
-
-def parent_of(pid: int) -> int | None:
-    """The parent of a process, or None if there is no such process (any more)."""
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    state, parent = status.rpartition(")")[2].split()[:2]
-    return None if state == "Z" else int(parent)
-
-
-def processes_with(setting: str) -> list[int]:
-    """Processes that have ``NAME=value`` in their environment."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if setting.encode() in (folder / "environ").read_bytes().split(b"\0"):
-                found.append(int(folder.name))
-    return found
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir(parents=True)
-    return folder
+                    part.process = launch(part.argv, part.env | armed, part.log)

@@ -45,7 +45,7 @@ class Hooks:
         return stretches
 
     def longest_silence(self, begin: float, end: float) -> float:
-        """The longest time without a request between two moments."""
+        """Return the longest time without a request between two moments."""
         times = [begin, *(at for at in list(self.at) if begin < at < end), end]
         return max(after - before for before, after in pairwise(times))
 
@@ -78,7 +78,7 @@ class Event:
 
 @contextmanager
 def hooks(seed: int) -> Iterator[Hooks]:
-    """A receiver that fails some by a seeded choice."""
+    """Start a receiver that refuses some requests by a seeded choice."""
     rng = random.Random(f"{seed}/hooks")
     kept: list[Hooks] = []
 

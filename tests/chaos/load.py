@@ -84,7 +84,7 @@ class Submitted:
         return f"{self.token}/{index}"
 
     def context(self, index: int) -> str:
-        """The passage of an item; a few for all where they are shared."""
+        """Return the passage of an item; a few for all where they are shared."""
         number = index % SHARED if self.form == "shared" else index
         return f"The number of parcel {self.token} is {number}."
 
@@ -106,12 +106,12 @@ class Submitted:
 
 
 def make(token: str, total: int, fate: str = "plain", form: str = "json", **head: Any) -> Submitted:
-    """A job of so many items, not sent yet."""
+    """Make a job of so many items, not sent yet."""
     return Submitted(token, total, fate, form, {"metadata": {"token": token}, **head})
 
 
 def draw(rng: random.Random, token: str, most_items: int) -> Submitted:
-    """A job: mostly plain, some to be canceled, some that expire; half of them small."""
+    """Make a job: mostly plain, some to be canceled, some that expire; half of them small."""
     total = rng.randint(1, 20) if rng.random() < 0.5 else rng.randint(1, most_items)
     fate = rng.choices(["plain", "canceled", "expiring"], [8, 1, 1])[0]
     form = rng.choices(["json", "shared", "lines"], [4, 1, 1])[0]

@@ -61,7 +61,7 @@ class Posting:
             process.wait(10)
 
     def log(self, name: str) -> str:
-        """What a part wrote."""
+        """Return a part's log."""
         return (self._folder / f"{name}.log").read_text()
 
     def announce(self, count: int) -> list[str]:

@@ -32,7 +32,7 @@ class Network:
         self._proxies: list[Proxy] = []
 
     def proxy(self, port: int) -> "Proxy":
-        """A proxy on a port of its own, before ``port`` of this machine."""
+        """Start a proxy on a port of its own, before ``port`` of this machine."""
         proxy = Proxy(self, port)
         self.do(proxy.listen)
         self._proxies.append(proxy)

@@ -91,20 +91,20 @@ class Report:
         return done
 
     def lines(self) -> list[str]:
-        """The report as text."""
+        """Return the report as text."""
         found = [line for each in self.rounds for line in lines_of(each)]
         if len(self.rounds) > 1:
             found += total_lines(self.rounds)
         return [*found, *(f"{what}: {seconds:.2f} s" for what, seconds in self.measured.items())]
 
     def write(self, path: Path) -> None:
-        """The report as JSON."""
+        """Return the report as JSON."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(asdict(self), indent=2) + "\n")
 
 
 def by_kind(times: Iterable[tuple[str, float | None]]) -> dict[str, list[float]]:
-    """Times by what they were measured for, sorted; without those that were never over."""
+    """Group times by what they were measured for, sorted; leave out those that were never over."""
     found: dict[str, list[float]] = {}
     for what, seconds in times:
         if seconds is not None:
@@ -170,7 +170,7 @@ def total_lines(rounds: list[Round]) -> list[str]:
 
 
 def times_line(times: dict[str, list[float]]) -> str:
-    """What half and nineteen in twenty stay below, by what was measured."""
+    """Return the times that half and nineteen in twenty stay below, by what was measured."""
     parts = []
     for what, some in times.items():
         ranked = sorted(some)
@@ -180,5 +180,5 @@ def times_line(times: dict[str, list[float]]) -> str:
 
 
 def listed(counts: dict[str, Any]) -> str:
-    """A mapping as ``name count`` pairs."""
+    """Return a mapping as ``name count`` pairs."""
     return ", ".join(f"{name} {count}" for name, count in counts.items()) or "none"

@@ -73,7 +73,7 @@ class Scene:
             self._taken.difference_update(victims)
 
     def over(self, fault: str, *victims: str) -> None:
-        """A fault has ended: give its victims back, and measure how long they take to be back."""
+        """End a fault: give its victims back, and measure how long they take to be back."""
         self.returns.append(Return(fault, time.monotonic(), set(victims)))
         self.leave(*victims)
 
@@ -101,13 +101,13 @@ class Scene:
             raise self._failures[0]
 
     def redis_is_up(self) -> None:
-        """Raises NoVictim while a fault holds Redis."""
+        """Raise NoVictim while a fault holds Redis."""
         with self._lock:
             if "redis" in self._taken:
                 raise NoVictim
 
     def worker(self) -> tuple[str, int]:
-        """A worker that is up, and its child; taken."""
+        """Take a worker that is up, and its child."""
         workers = self.fleet.workers
         self.rng.shuffle(workers)
         for name in workers:

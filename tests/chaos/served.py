@@ -5,11 +5,9 @@ disk can be full and whose connections can be broken. The wall clock of each par
 """
 
 import contextlib
-import mmap
 import os
 import re
 import signal
-import struct
 import subprocess
 import sys
 import threading
@@ -26,9 +24,19 @@ import redis
 from corelane.client import Client
 from corelane.domain.dispatch import Core
 from corelane.errors import CorelaneError
-from tests.chaos.fleet import HOST, PRELOAD, SETTINGS, parent_of, processes_with
+from tests.chaos.processes import (
+    HOST,
+    SETTINGS,
+    Clock,
+    child_of,
+    environment,
+    kill_all_with,
+    launch,
+    made,
+    parent_of,
+)
 from tests.chaos.proxy import Network, Proxy
-from tests.chaos.server import Raw, RedisServer, die_with_parent, plain_client
+from tests.chaos.server import Raw, RedisServer, plain_client
 from tests.chaos.sockets import descendants, ports_of
 from tests.conftest import free_port
 
@@ -71,7 +79,7 @@ class ServedRedis:
         return f"redis://127.0.0.1:{self.port}/0"
 
     def client(self) -> Raw:
-        """A plain client that repeats nothing and waits for nothing long."""
+        """Return a plain client that repeats nothing and waits for nothing long."""
         return plain_client(self.port)
 
     def kill(self) -> None:
@@ -79,7 +87,7 @@ class ServedRedis:
         self._signal(signal.SIGKILL)
 
     def shut_down(self) -> None:
-        """An orderly end, everything on disk."""
+        """Ask it to end in order, everything on disk."""
         self._signal(signal.SIGTERM)
 
     def start(self) -> None:
@@ -138,7 +146,7 @@ class ServedFleet:
         self.names = ["keeper", "deliveries", "api", "flower", *(f"core{index}" for index in range(cores))]
         self._settings = SETTINGS | SERVED | dict(settings or {})
         self._proxied = proxied
-        self._clocks: dict[str, mmap.mmap] = {}
+        self._clocks: dict[str, Clock] = {}
         self._over = threading.Event()
         self._follower = threading.Thread(target=self._follow, name="follower", daemon=True)
 
@@ -147,28 +155,15 @@ class ServedFleet:
         argv = [sys.executable, "-m", "corelane", "serve", "--port", str(self.port), "--cores", str(self.cores)]
         argv += ["--data", str(self.folder / "data")]
         if self._proxied:
-            self.redis = RedisServer(_made(self.folder / "redis"), free_port())
+            self.redis = RedisServer(made(self.folder / "redis"), free_port())
             self.redis.start()
             self.network = Network()
             self.proxy = self.network.proxy(self.redis.port)
             argv += ["--redis", f"redis://127.0.0.1:{self.proxy.port}/0"]
         for name in self.names:
-            self._clocks[name] = _clock(self.folder / f"{name}.clock")
-        path = os.pathsep.join(filter(None, [str(PRELOAD), os.environ.get("PYTHONPATH", "")]))
-        clean = {key: value for key, value in os.environ.items() if not key.startswith("CORELANE_")}
-        env = clean | self._settings | {"PYTHONPATH": path, "CHAOS_FOLDER": str(self.folder)}
-        env["CORELANE_FLOWER_PORT"] = str(free_port())
-        with self.log.open("ab") as out:
-            self.process = subprocess.Popen(
-                argv,
-                env=env,
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                start_new_session=True,
-                preexec_fn=die_with_parent,
-            )
+            self._clocks[name] = Clock(self.folder / f"{name}.clock")
+        own = {"CHAOS_FOLDER": str(self.folder), "CORELANE_FLOWER_PORT": str(free_port())}
+        self.process = launch(argv, environment(self._settings | own), self.log)
         deadline = time.monotonic() + READY_S
         while not self.known().get("is_ready"):
             if self.process.poll() is not None or time.monotonic() > deadline:
@@ -190,9 +185,7 @@ class ServedFleet:
                 status = self.process.wait(90)
             except subprocess.TimeoutExpired:
                 self.process.kill()
-        for orphan in processes_with(f"CHAOS_FOLDER={self.folder}"):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(orphan, signal.SIGKILL)
+        kill_all_with(f"CHAOS_FOLDER={self.folder}")
         for clock in self._clocks.values():
             clock.close()
         if isinstance(self.redis, RedisServer):
@@ -202,22 +195,22 @@ class ServedFleet:
         return status
 
     def client(self, key: str | None = None) -> Client:
-        """A client of this service that repeats nothing."""
+        """Return a client of this service that repeats nothing."""
         return Client(self.url, key, max_retries=0, timeout_s=10)
 
     def known(self) -> dict[str, Any]:
-        """What `serve` says of itself and its parts; empty before it begins."""
+        """Return the notes of `serve` on itself and its parts; empty before it begins."""
         try:
             return dict(orjson.loads((self.folder / "data" / "parts.json").read_bytes()))
         except FileNotFoundError:
             return {}
 
     def part(self, name: str) -> dict[str, Any]:
-        """What `serve` says of a part; empty while it says nothing."""
+        """Return the notes of `serve` on a part; empty while there are none."""
         return dict(self.known().get("parts", {}).get(name, {}))
 
     def pid_of(self, name: str) -> int:
-        """The process of a part; it may just have ended."""
+        """Return the process of a part; it may just have ended."""
         return int(self.part(name).get("pid", 0))
 
     def is_up(self, name: str) -> bool:
@@ -232,12 +225,12 @@ class ServedFleet:
                 os.kill(pid, sign)
 
     def ports_of(self, name: str) -> set[int]:
-        """The local ports of a part's connections."""
+        """Return the local ports of a part's connections."""
         pid = self.pid_of(name)
         return ports_of([pid, *descendants(pid)])
 
     def core_of(self, name: str) -> Core:
-        """The core that a worker serves."""
+        """Return the core that a worker serves."""
         return Core(HOST, int(name.removeprefix("core")))
 
     @property
@@ -246,15 +239,8 @@ class ServedFleet:
         return [name for name in self.names if name.startswith("core")]
 
     def child_of(self, name: str) -> int | None:
-        """The process that serves the part's core now, if it is up; asks Redis, not the proxy."""
-        try:
-            with self.redis.client() as raw:
-                state, pid = raw.hmget(f"cl:core:{self.core_of(name)}", "state", "pid")
-        except redis.RedisError:
-            return None
-        if state not in ("idle", "busy") or pid is None or parent_of(int(pid)) != self.pid_of(name):
-            return None
-        return int(pid)
+        """Return the process that serves the part's core now, if it is up; asks Redis, not the proxy."""
+        return child_of(self.redis.client(), self.core_of(name), self.pid_of(name))
 
     def is_back(self, name: str) -> bool:
         """Whether a part does its work, as far as can be told from outside."""
@@ -288,8 +274,8 @@ class ServedFleet:
             time.sleep(0.1)
 
     def move_clock(self, name: str, seconds: float) -> None:
-        """The time of day of a part's processes is off by so much from now on."""
-        self._clocks[name][:8] = struct.pack("d", seconds)
+        """Move the time of day of a part's processes by so much from now on."""
+        self._clocks[name].move(seconds)
 
     def arm(self, name: str, points: str) -> None:
         """Fault points of the part's next life."""
@@ -318,21 +304,10 @@ class ServedFleet:
         return found
 
     def last_words(self, most: int = 4000) -> str:
-        """The end of the log."""
+        """Return the end of the log."""
         return self.log.read_text(errors="replace")[-most:]
 
     def _follow(self) -> None:
         while not self._over.wait(FOLLOW_S):
             if isinstance(self.redis, ServedRedis):
                 self.redis.follow()
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir(parents=True)
-    return folder
-
-
-def _clock(file: Path) -> mmap.mmap:
-    file.write_bytes(struct.pack("d", 0.0))
-    with file.open("r+b") as opened:
-        return mmap.mmap(opened.fileno(), 8)

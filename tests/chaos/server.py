@@ -33,7 +33,7 @@ START_S = 30
 
 
 def plain_client(port: int) -> Raw:
-    """A client that repeats nothing and waits for nothing long."""
+    """Return a client that repeats nothing and waits for nothing long."""
     return redis.Redis(
         host="127.0.0.1",
         port=port,
@@ -58,7 +58,7 @@ class RedisServer:
         self._launcher = ThreadPoolExecutor(1)
 
     def client(self) -> Raw:
-        """A plain client that repeats nothing and waits for nothing long."""
+        """Return a plain client that repeats nothing and waits for nothing long."""
         return plain_client(self.port)
 
     def start(self) -> None:
@@ -81,7 +81,7 @@ class RedisServer:
         self._running().wait(10)
 
     def shut_down(self) -> None:
-        """An orderly end, everything on disk."""
+        """Ask it to end in order, everything on disk."""
         self._signal(signal.SIGTERM)
         self._running().wait(30)
 

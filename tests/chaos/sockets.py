@@ -16,7 +16,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def ports_of(pids: Iterable[int]) -> set[int]:
-    """The local ports of the TCP connections that these processes hold."""
+    """Return the local ports of the TCP connections that these processes hold."""
     inodes = set()
     for pid in pids:
         for link in Path(f"/proc/{pid}/fd").glob("*"):

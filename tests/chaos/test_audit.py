@@ -29,7 +29,7 @@ SLOW = {"CORELANE_LEASE_S": "2", "CORELANE_HEARTBEAT_S": "0.5", "CORELANE_NULL_B
 
 
 def without_fence(folder: Path) -> Path:
-    """A copy of the store's library whose commit counts what its claim no longer holds."""
+    """Copy the store's library, with a commit that counts items its claim no longer holds."""
     shutil.copytree(library.FOLDER, folder)
     claims = folder / "claims.lua"
     text, broken = re.subn(
@@ -84,7 +84,7 @@ def test_audit_sees_an_end_that_was_told_twice_or_never(raw: redis.Redis) -> Non
 
 
 def hooks_with(*posts: tuple[str, str, str, int]) -> Hooks:
-    """A receiver that got an event of an id, about a job with a status, and answered with another."""
+    """Make a receiver that got an event of an id, about a job with a status, and answered with another."""
     found = Hooks(Receiver("http://127.0.0.1:1/hook"))
     for number, (event, job, status, answer) in enumerate(posts):
         body = orjson.dumps({"type": "job.completed", "data": {"id": job, "status": status}})

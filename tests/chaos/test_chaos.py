@@ -35,8 +35,9 @@ NEVER_S = 90
 #: Most items of a job when a model answers them.
 MODEL_ITEMS = 60
 
-#: Threads that follow the jobs they submit, and that only submit small ones: some 600 jobs a minute.
-FOLLOWING, STEADY = 6, 4
+#: Threads that follow the jobs they submit, and that only submit small ones: some 600 jobs a minute. Where each kind of
+#: fault strikes once, half as many.
+THREADS, FEW_THREADS = (6, 4), (3, 2)
 
 
 @contextmanager
@@ -51,7 +52,7 @@ def running(fleet: ServedFleet) -> Iterator[ServedFleet]:
 
 
 def settings_for(request: pytest.FixtureRequest) -> dict[str, str]:
-    """The engine of the fleet: none by default, the built-in model with ``--chaos-model``."""
+    """Return the settings for the engine: none by default, the built-in model with ``--chaos-model``."""
     if not request.config.getoption("--chaos-model"):
         return {}
     built_in: Path = request.getfixturevalue("built_in_data")
@@ -87,12 +88,14 @@ def strike_and_audit(
     seed: int,
     faults: list[Fault],
     pause_s: tuple[float, float],
+    threads: tuple[int, int],
 ) -> Findings:
     rng, began = random.Random(seed), time.monotonic()
+    following, steady = threads
     most = {"most_items": MODEL_ITEMS} if settings else {}
     sending_s: dict[str, float] = {}
     with hooks(seed) as found, Watch(fleet.redis) as watch, Scene(fleet, watch, rng) as scene:
-        with Load(fleet.url, seed, FOLLOWING, steady=STEADY, hook=found.url, **most) as load:
+        with Load(fleet.url, seed, following, steady=steady, hook=found.url, **most) as load:
             told_again(load, found, f"{seed}-first")
             fleet.redis.kill()
             scene.killed["redis"] += 1
@@ -127,9 +130,10 @@ def test_every_item_is_answered_once_whatever_fails(
     settings, proxied = settings_for(request), seed % 2 == 0
     only = [name for name in request.config.getoption("--only").split(",") if name]
     wanted = request.config.getoption("--faults")
-    count, pause_s = wanted or len(only or deck(proxied=proxied)), PAUSE_S if wanted else SHORT_PAUSE_S
+    count = wanted or len(only or deck(proxied=proxied))
+    pause_s, threads = (PAUSE_S, THREADS) if wanted else (SHORT_PAUSE_S, FEW_THREADS)
     faults = schedule(random.Random(seed), count, only, proxied=proxied)
     with running(ServedFleet(tmp_path / "fleet", min(2, len(cpu_slots())), settings, proxied)) as fleet:
-        findings = strike_and_audit(fleet, report, settings, seed, faults, pause_s)
+        findings = strike_and_audit(fleet, report, settings, seed, faults, pause_s, threads)
     assert findings.jobs > 0
     assert not findings.problems, "\n".join(findings.problems)

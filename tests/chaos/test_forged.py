@@ -3,7 +3,6 @@
 import base64
 import json
 import pickle
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -16,22 +15,6 @@ from tests.integration.conftest import wait_for
 pytestmark = pytest.mark.chaos
 
 QUEUES = ("core.chaos.0", "keeper")
-
-
-@pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChaosFleet]:
-    fleet = ChaosFleet(tmp_path_factory.mktemp("forged") / "fleet", 1, {"CORELANE_NULL_BATCH_S": "0"})
-    try:
-        fleet.start()
-        yield fleet
-    finally:
-        fleet.stop()
-
-
-@pytest.fixture
-def raw(fleet: ChaosFleet) -> Iterator[Raw]:
-    with fleet.redis.client() as client:
-        yield client
 
 
 class Exploit:
@@ -51,7 +34,7 @@ def is_empty(raw: Raw, queue: str) -> bool:
 def message(
     body: bytes, content_type: str, task: Any = "corelane.drain", encoding: str = "utf-8", **headers: Any
 ) -> str:
-    """A message as kombu puts it on a queue."""
+    """Return a message as kombu puts it on a queue."""
     return json.dumps(
         {
             "body": base64.b64encode(body).decode(),
@@ -71,7 +54,7 @@ def message(
 
 
 def test_forged_messages_are_thrown_away_and_run_nothing(
-    fleet: ChaosFleet, raw: Raw, tmp_path_factory: pytest.TempPathFactory
+    one_core: ChaosFleet, one_core_redis: Raw, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     trap = tmp_path_factory.mktemp("trap") / "ran"
     pickled = pickle.dumps(((Exploit(str(trap)),), {}, {}))
@@ -92,12 +75,13 @@ def test_forged_messages_are_thrown_away_and_run_nothing(
     ]
     for queue in QUEUES:
         for text in forged:
-            raw.lpush(queue, text)
-    with fleet.client() as client:
+            one_core_redis.lpush(queue, text)
+    before = {name: list(part.unasked) for name, part in one_core.parts.items()}
+    with one_core.client() as client:
         for _ in range(3):
             assert client.ask("What is the number?", "The number is 1.").status == "succeeded"
     for queue in QUEUES:
-        wait_for(partial(is_empty, raw, queue), 30)
-    fleet.wait_whole(60)
-    assert {name: part.unasked for name, part in fleet.parts.items() if part.unasked} == {}
+        wait_for(partial(is_empty, one_core_redis, queue), 30)
+    one_core.wait_whole(60)
+    assert {name: part.unasked for name, part in one_core.parts.items()} == before
     assert not trap.exists()

@@ -20,7 +20,7 @@ from tests.integration.conftest import Fleet, fleet, parent_of, wait_for
 
 __all__ = ["fleet"]
 
-JOB_ITEMS = 150
+JOB_ITEMS = 80
 
 FAULTS = 4
 

@@ -1,7 +1,6 @@
 """Webhooks go on after Redis, their sender and the keeper were killed and stopped, in a mix; nothing is lost."""
 
 import signal
-import time
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +9,7 @@ import pytest
 
 from corelane.store.deliveries.sending import LEASE_S
 from tests.chaos.posting import Posting, posting, until
+from tests.corelane.store_bench import age
 
 #: What takes longer has not come back by itself, whatever else runs on this machine; seconds.
 NEVER_S = 60
@@ -33,7 +33,8 @@ def test_all_events_arrive_though_redis_and_the_sender_are_killed_again_and_agai
     parts.redis.kill()
     parts.redis.start()
     parts.announce(50)
-    time.sleep(LEASE_S)
+    with parts.redis.client() as raw:
+        age(raw, LEASE_S)
     parts.signal("sender", signal.SIGCONT)
     parts.posted_after(NEVER_S)
     parts.announce(100)

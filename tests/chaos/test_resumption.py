@@ -7,7 +7,6 @@ the report, beside what is promised.
 import os
 import signal
 import time
-from collections.abc import Iterator
 
 import httpx2
 import pytest
@@ -37,22 +36,15 @@ NEVER_S = 30
 pytestmark = pytest.mark.chaos
 
 
-@pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChaosFleet]:
+@pytest.fixture
+def fleet(one_core: ChaosFleet) -> ChaosFleet:
     """One core, and an engine that takes no time."""
-    fleet = ChaosFleet(tmp_path_factory.mktemp("resumption") / "fleet", 1, {"CORELANE_NULL_BATCH_S": "0"})
-    try:
-        fleet.start()
-        yield fleet
-    finally:
-        fleet.stop()
+    return one_core
 
 
 @pytest.fixture
-def raw(fleet: ChaosFleet) -> Iterator[Raw]:
-    fleet.wait_whole(60)
-    with fleet.redis.client() as client:
-        yield client
+def raw(one_core_redis: Raw) -> Raw:
+    return one_core_redis
 
 
 def answered_after(fleet: ChaosFleet, began: float) -> float:
@@ -69,13 +61,13 @@ def answered_after(fleet: ChaosFleet, began: float) -> float:
 
 
 def make_lingering(fleet: ChaosFleet) -> None:
-    """The drain has just answered, and waits for more."""
+    """Leave the drain waiting for more, right after it has answered."""
     with Client(fleet.url) as client:
         client.ask("What is the number?", "The number is 1.")
 
 
 def make_asleep(raw: Raw) -> None:
-    """The drain has ended: only a message on its queue wakes the core."""
+    """Wait until the drain has ended: only a message on its queue wakes the core."""
     wait_for(lambda: not raw.exists("cl:bell:chaos/0") and not raw.llen("core.chaos.0"), 30)
 
 
@@ -161,7 +153,7 @@ def test_keeper_whose_clock_was_put_back(fleet: ChaosFleet, raw: Raw, report: Re
     wait_for(lambda: fleet.child_of(part) is not None)
     child = fleet.child_of(part)
     assert child is not None
-    fleet.parts["keeper"].move_clock(-6 * 3600)
+    fleet.parts["keeper"].clock.move(-6 * 3600)
     os.kill(part.pid, signal.SIGSTOP)
     os.kill(child, signal.SIGSTOP)
     try:

@@ -50,7 +50,7 @@ class Connectable(Protocol):
     """A Redis to look at."""
 
     def client(self) -> Raw:
-        """A plain client that repeats nothing."""
+        """Return a plain client that repeats nothing."""
 
 
 class Watch:
@@ -118,12 +118,12 @@ class Watch:
 
 
 def job_of(key: str) -> str:
-    """The job in the name of one of its keys."""
+    """Return the job in the name of one of its keys."""
     return key.partition("{")[2].partition("}")[0]
 
 
 def held_by(raw: Raw, core: str) -> dict[str, set[int]]:
-    """The items under a core's leases, by job."""
+    """Return the items under a core's leases, by job."""
     held: dict[str, set[int]] = defaultdict(set)
     for lease in raw.zrange("cl:leases", 0, -1):
         if lease.rpartition("#")[0] == core:
@@ -140,6 +140,6 @@ def is_answered(raw: Raw, job: str, items: set[int]) -> bool:
 
 
 def stored_indexes(raw: Raw, job: str) -> list[int]:
-    """The index of every stored result of a job; one that is stored twice is there twice."""
+    """Return the index of every stored result of a job; one that is stored twice is there twice."""
     blobs = raw.hvals(f"cl:out:{{{job}}}")
     return [result["index"] for blob in blobs for result in orjson.loads(blob)]

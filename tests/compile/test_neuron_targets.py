@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from typer.testing import CliRunner
 
 from compile.build import build
 from compile.model.loading import SourceModel, load_model, quiet_transformers
@@ -29,6 +30,7 @@ from compile.neuron.session import open_session
 from compile.plan import BuildPlan
 from compile.verify import Disagreement
 from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, check_files, find_artifact
+from corelane.cli.app import make_cli
 from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.backends.protocol import Batch
 from corelane.engine.buckets import Bucket
@@ -51,14 +53,9 @@ def compiled(tiny_model: Path, machine: Path, tmp_path_factory: pytest.TempPathF
     """Compile the tiny model for inf2 by the real command, with a device; return the artifact and the output."""
     data = tmp_path_factory.mktemp("inf2")
     argv = [str(tiny_model), "--target", "inf2", "--buckets", "4x32,2x64", "--dtype", "fp32", "--jobs", "2"]
-    done = subprocess.run(
-        [sys.executable, "-m", "corelane", "compile", *argv],
-        env=stand_in_environment(machine, CORELANE_DATA_DIR=str(data), NEURON_STAND_IN_LOG=str(data / "compilers")),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    env = stand_in_environment(machine, CORELANE_DATA_DIR=str(data), NEURON_STAND_IN_LOG=str(data / "compilers"))
+    done = CliRunner().invoke(make_cli(), ["compile", *argv], env=env)
+    assert done.exit_code == 0, done.stderr
     return find_artifact(data / "artifacts", "tiny-qa", "inf2"), done.stdout
 
 
@@ -278,7 +275,7 @@ def test_terminated_command_takes_its_compilers_with_it(tiny_model: Path, tmp_pa
     env = stand_in_environment(
         CORELANE_DATA_DIR=str(tmp_path), NEURON_STAND_IN_LOG=str(log), NEURON_STAND_IN_FAULT="compiler-hangs"
     )
-    argv = [str(tiny_model), "--target", "trn1", "--buckets", "4x32", "--cpu-backend"]
+    argv = [str(tiny_model), "--target", "trn1", "--buckets", "4x32", "--dtype", "fp32", "--cpu-backend"]
     command = subprocess.Popen([sys.executable, "-m", "corelane", "compile", *argv], env=env, stderr=subprocess.DEVNULL)
     wait_for(lambda: log.exists() and log.read_text().endswith("\n"))
     compiler = int(log.read_text().split()[0])

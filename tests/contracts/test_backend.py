@@ -39,7 +39,7 @@ def openvino_artifact(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture(params=TARGETS)
 def case(request: pytest.FixtureRequest) -> Iterator[tuple[Backend, Artifact]]:
-    """A backend and what it runs."""
+    """Yield a backend and the artifact it runs."""
     if request.param in ("cpu", "fixed"):
         backend = open_backend("cpu") if request.param == "cpu" else FixedBackend()
         yield backend, request.getfixturevalue("tiny_artifact")

@@ -141,7 +141,7 @@ class StandIn:
         return answer(describe_batch(batch_id, self.batches[batch_id]))
 
     def place(self, request: Request) -> dict[str, Any]:
-        """A version that is on one core at once, or off it."""
+        """Load a version on one core at once, or unload it."""
         held = {"version": "words@1", "state": "ready", "dtype": "fp32", "bytes": 1, "buckets": ["1x8"]}
         held |= {"reason": "", "manifest_sha256": "0", "asked_at": "2026-01-01T00:00:00.000Z"}
         self.placed = {
@@ -182,7 +182,7 @@ class StandIn:
         return Response(text, content_type="text/event-stream")
 
     def partials(self, job_id: str) -> list[tuple[str, Any]]:
-        """What is told of a long passage while it is read; ends the job."""
+        """Tell partial answers of a long passage while it is read; end the job."""
         if self.windows == 0:
             return []
         self.jobs[job_id]["polls"] = 0
@@ -237,7 +237,7 @@ class StandIn:
         }
 
     def page(self, job: dict[str, Any], after: int, limit: int) -> dict[str, Any]:
-        """A final job's results; of a running one only the first half."""
+        """Return a final job's results; of a running one only the first half."""
         total = len(job["body"]["items"])
         end = min(after + limit, total if job["polls"] == 0 else max(after, total // 2))
         job["read"] = end
@@ -266,7 +266,7 @@ class StandIn:
 
 
 def page_after(request: Request, objects: list[dict[str, Any]]) -> Response:
-    """A page of a list in OpenAI's shape."""
+    """Return a page of a list in OpenAI's shape."""
     at = next((i + 1 for i, each in enumerate(objects) if each["id"] == request.args.get("after")), 0)
     end = at + int(request.args["limit"])
     data, ends = objects[at:end], {"first_id": None, "last_id": None}
@@ -318,7 +318,7 @@ DELIVERY = {
 
 
 def read_job(request: Request) -> dict[str, Any]:
-    """A job's body; one sent as lines as its head and its items."""
+    """Return a job's body; one sent as lines as its head and its items."""
     if request.content_type != "application/x-ndjson":
         return dict(orjson.loads(request.data))
     head, *items = [orjson.loads(line) for line in request.data.splitlines()]

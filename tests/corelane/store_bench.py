@@ -1,6 +1,7 @@
 """A store with its three sides at hand, on a real Redis, and cores that live only as far as they are told to."""
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 from typing import Any, TypeVar
@@ -21,6 +22,9 @@ from corelane.store.plans import Plans
 from corelane.store.upkeep import Upkeep
 
 VERSION = "tiny@1"
+
+#: A score above this is a time in milliseconds; tokens and other scores are far below.
+LEAST_TIME_MS = 10**12
 
 Found = TypeVar("Found")
 
@@ -44,6 +48,22 @@ class LoneCore(Dispatch):
     def commit(self, lease: str, outcomes: Sequence[Outcome]) -> int:
         """Commit, and return how many were refused."""
         return self.exchange({lease: outcomes}, [], [], room=self._room, linger=False, idle=False).refused[lease]
+
+
+def age(raw: Any, seconds: float) -> None:
+    """Move every deadline in Redis into the past, as if so many seconds had gone by."""
+    ms = math.ceil(1000 * seconds)
+    for key in raw.scan_iter("cl:*", _type="zset"):
+        for member, score in raw.zrange(key, 0, -1, withscores=True):
+            if score > LEAST_TIME_MS:
+                raw.zincrby(key, -ms, member)
+    for key in (*raw.scan_iter("cl:job:*"), *raw.scan_iter("cl:batch:*", _type="hash")):
+        if raw.hexists(key, "expires_ms"):
+            raw.hincrby(key, "expires_ms", -ms)
+    for core in raw.hkeys("cl:claimed"):
+        raw.hincrby("cl:claimed", core, -ms)
+    for key in (*raw.scan_iter("cl:core:*"), *raw.scan_iter("cl:loads:*"), *raw.scan_iter("cl:failed:*")):
+        raw.pexpire(key, raw.pttl(key) - ms)
 
 
 class Bench:
@@ -111,6 +131,10 @@ class Bench:
 
     def cancel(self, job: str) -> bool | None:
         return self.with_store(lambda store: store.cancel(job))
+
+    def age(self, seconds: float) -> None:
+        """Act as if so many seconds had gone by: see ``age``."""
+        age(self.raw, seconds)
 
     def waiting(self) -> dict[str, int]:
         """Outstanding tokens, by version while they wait and by core while claimed; empty once all is answered."""

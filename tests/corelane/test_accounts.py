@@ -29,7 +29,7 @@ time.sleep(600)
 
 
 def tell_found(core: LoneCore, claim: Claim, tokens: int) -> list[Ref]:
-    """What a core says that all refs of a claim cost."""
+    """Tell the store that all refs of a claim cost so many tokens."""
     refs = [replace(ref, tokens=tokens) for ref, _ in claim.refs]
     found = [(claim.lease, ref) for ref in refs]
     core.exchange({}, [], [], room=Room(0), linger=True, idle=False, found=found)

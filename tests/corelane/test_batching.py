@@ -30,7 +30,7 @@ def owned_items(items: list[tuple[list[int], str]]) -> list[WaitingItem]:
 
 
 def run_batch(items: list[WaitingItem], shares: dict[str, Share]) -> list[WaitingItem]:
-    """The items of the next batch, a row each."""
+    """Return the items of the next batch, a row each."""
     chosen = next_batch(items, shares)
     assert chosen is not None
     return [item for item, _ in chosen[1]]

@@ -174,7 +174,7 @@ def test_what_the_job_asks_for_decides_before_the_models_own_rule(
 
 @st.composite
 def documents(draw: st.DrawFn) -> list[ReadWindow]:
-    """A text of one-letter tokens, cut in windows, with any margins in each."""
+    """Draw a text of one-letter tokens, cut in windows, with any margins in each."""
     windows = []
     for number in range(draw(st.integers(1, 5))):
         drawn = draw(st.lists(st.floats(-30, 30, width=32), min_size=1, max_size=6))

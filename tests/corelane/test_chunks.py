@@ -77,9 +77,13 @@ def test_chunks_are_the_text_and_each_is_long_enough(text: str, size: int) -> No
     assert all(part[0].isspace() for part in parts[1:])
 
 
+@pytest.fixture(scope="module")
+def built_in() -> Tokenizer:
+    return Tokenizer.from_file(str(MODELS / "qa-minilm" / TOKENIZER_NAME))
+
+
 @given(TEXTS, st.integers(1, 50))
-def test_chunks_are_read_as_the_whole_is(tokenizer: Tokenizer, text: str, size: int) -> None:
-    built_in = Tokenizer.from_file(str(MODELS / "qa-minilm" / TOKENIZER_NAME))
+def test_chunks_are_read_as_the_whole_is(tokenizer: Tokenizer, built_in: Tokenizer, text: str, size: int) -> None:
     for each in (tokenizer, built_in):
         context = read_chunks(each, cut_text(text, size))
         encoding = each.encode(text, add_special_tokens=False)

@@ -98,7 +98,7 @@ def locally(items: Iterable[Item]) -> Generator[Result, None, None]:
 
 
 def resume(written: bytes, text: bytes) -> bytes:
-    """What an output that holds ``written`` holds after a run."""
+    """Return the content, after a run, of an output that holds ``written``."""
     kept = read_output(io.BytesIO(written))
     lines = number_lines(io.BytesIO(text))
     skip_answered(lines, kept)
@@ -330,7 +330,7 @@ def test_missing_files_and_folders_are_one_sentence(service: StandIn, questions:
 
 @pytest.fixture
 def interrupted(service: StandIn, tmp_path: Path) -> Iterator[tuple[Path, Path, "subprocess.Popen[bytes]"]]:
-    """A run of its own process over 3,000 lines that has answered some while the service keeps it waiting."""
+    """Start a run over 3,000 lines that has answered some while the service keeps it waiting."""
     questions, output = write_questions(tmp_path / "q.jsonl", 3000), tmp_path / "a.jsonl"
     service.polls_until_final = 10_000
     command = [sys.executable, "-c", COMMAND, str(questions), "-o", str(output), "--url", service.url]

@@ -30,7 +30,7 @@ def contexts() -> Iterator[str]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _one_thread() -> Iterator[None]:
-    """Tests share the machine: threads that wait for each other take many times as long as one."""
+    """Use one thread: tests share the machine, and threads that wait for each other take many times as long."""
     from compile.model.timing import one_thread
 
     with one_thread():
@@ -39,7 +39,7 @@ def _one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def squad(tiny_artifact: Artifact) -> dict[str, Any]:
-    """A file in which large margins mean answerable and large shares mean right, with some noise."""
+    """Write a file in which large margins mean answerable and large shares mean right, with some noise."""
     runner = WitnessRunner.open(open_backend("cpu"), tiny_artifact)
     queries = [Query(question, context) for context in contexts() for question in QUESTIONS]
     seen = [best for best in runner.testify(queries) if best is not None]
@@ -62,7 +62,7 @@ def squad(tiny_artifact: Artifact) -> dict[str, Any]:
 
 @pytest.fixture
 def home(tiny_artifact: Artifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of a copied artifact, which the settings lead to."""
+    """Return the folder of a copied artifact, which the settings lead to."""
     folder = tmp_path / "artifacts" / "tiny-qa" / tiny_artifact.manifest.version / "cpu"
     shutil.copytree(tiny_artifact.path, folder)
     monkeypatch.setenv("CORELANE_DATA_DIR", str(tmp_path))

@@ -47,7 +47,7 @@ from tests.neuron_for_tests import Machine, neuron_process
 
 @pytest.fixture
 def busy_port() -> Iterator[int]:
-    """A port where something listens and hangs up."""
+    """Yield a port where something listens and hangs up."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         threading.Thread(target=hang_up, args=(server,), daemon=True).start()
         yield server.getsockname()[1]

@@ -22,7 +22,7 @@ def run(*arguments: str, **env: str) -> Result:
 
 
 def line_of(done: Result) -> dict[str, Any]:
-    """The one line that was printed."""
+    """Return the one line that was printed."""
     [line] = done.stdout.splitlines()
     found: dict[str, Any] = orjson.loads(line)
     return found

@@ -43,7 +43,7 @@ def run(
 
 
 def imported(done: "subprocess.CompletedProcess[str]") -> set[str]:
-    """The top-level packages that a process run with ``-X importtime`` imported."""
+    """Return the top-level packages that a process run with ``-X importtime`` imported."""
     assert done.returncode == 0, done.stderr
     return {name.split(".")[0] for name in re.findall(r"^import time:.*\| +(\S+)$", done.stderr, re.MULTILINE)}
 

@@ -394,8 +394,9 @@ def test_lines_that_were_sent_are_never_sent_again(service: StandIn) -> None:
     service.delays.append(0.6)
     with Client(service.url, timeout_s=0.2) as client, pytest.raises(ServiceUnreachable, match="is not known"):
         client.submit_lines([ITEM])
-    time.sleep(0.7)
-    assert service.requests == ["POST /v1/jobs"]
+    with Client(service.url) as client:
+        client.cores()
+    assert service.requests == ["POST /v1/jobs", "GET /v1/cores"]
 
 
 def test_a_read_that_timed_out_is_tried_again(service: StandIn) -> None:

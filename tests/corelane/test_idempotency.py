@@ -36,7 +36,7 @@ def once_of(run: int, request: Request) -> Once:
 
 
 async def make(store: JobStore, once: Once, owner: str) -> str:
-    """The job of a request: made now or before; raises what speaks against it."""
+    """Return the job of a request, made now or before; raise the error that rejects it."""
     submission = Submission(new_job_id(), VERSION, Options(), items=[Item(question="q", context="c")], owner=owner)
     try:
         return (await store.submit(replace(submission, once=once), await store.admit(VERSION))).id

@@ -24,7 +24,7 @@ def test_version_that_does_not_fit_is_refused_with_figures_and_what_to_do() -> N
 
 
 def machine(folder: Path, groups: str, available: int = 8 * GIB) -> tuple[Path, Path]:
-    """The files of a machine: those of processes, and of control groups."""
+    """Write the files of a machine: those of processes, and of control groups."""
     (folder / "proc" / "self").mkdir(parents=True)
     (folder / "proc" / "self" / "cgroup").write_text(groups)
     (folder / "proc" / "meminfo").write_text(f"MemTotal: 1 kB\nMemAvailable:  {available // 1024} kB\n")

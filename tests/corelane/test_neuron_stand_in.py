@@ -22,7 +22,7 @@ pytestmark = pytest.mark.neuron
 
 @contextmanager
 def process(folder: Path, machine: Machine, visible: str | None = "0", **env: str) -> Iterator[Any]:
-    """A process that has imported its package; the runtime in it."""
+    """Play a process that has imported its package; yield the runtime in it."""
     with neuron_process(folder, machine, visible, **env):
         importlib.import_module(CHIPS[machine.chip].package)
         yield importlib.import_module("neuron_runtime").runtime

@@ -21,7 +21,7 @@ def waits(settings: Settings) -> dict[str, float]:
 
 
 def announce_late(raw: redis.Redis, settings: Settings, host: str) -> str:
-    """An event that has been due for a minute."""
+    """Return an event that has been due for a minute."""
     store = Deliveries(settings)
     delivery = schedule(store.settings, "batch.completed", new_id("batch"), "public", f"https://{host}/", {})
     for line, member in ((f"cl:due:{host}", delivery), ("cl:due", host)):

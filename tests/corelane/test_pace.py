@@ -8,7 +8,7 @@ BUCKET = Bucket(length=128, rows=8)
 
 
 def shared_pace(target_s: float) -> Pace:
-    """The pace of a core that two owners share."""
+    """Return the pace of a core that two owners share."""
     pace = Pace(target_s, lambda: 1000.0)
     pace.heard("a")
     pace.heard("b")

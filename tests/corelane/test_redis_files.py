@@ -25,7 +25,7 @@ DEBIAN, VALKEY_8, VALKEY_9 = Server("redis", (7, 0, 15)), Server("valkey", (8, 1
 
 
 def written_by(folder: Path, head: bytes) -> Path:
-    """A folder as a server leaves it that writes no note."""
+    """Make a folder as a server leaves it that writes no note."""
     (folder / "appendonlydir").mkdir(parents=True)
     (folder / "appendonlydir" / "appendonly.aof.1.base.rdb").write_bytes(head + b"\xfa\x0aredis-bits\xc0\x40")
     return folder
@@ -33,7 +33,7 @@ def written_by(folder: Path, head: bytes) -> Path:
 
 @pytest.fixture(scope="module")
 def valkey_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder the bundled server wrote, killed so that nothing is tidied up."""
+    """Make a folder that the bundled server wrote, killed so that nothing is tidied up."""
     folder = tmp_path_factory.mktemp("valkey")
     server = subprocess.Popen(server_argv(find_server(), folder, free_port()), stdout=subprocess.PIPE)
     while not list(folder.glob("appendonlydir/*.manifest")):

@@ -18,7 +18,7 @@ from workers.models.runners import Loader
 
 @pytest.fixture
 def far(tiny_artifact: Artifact, tmp_path: Path) -> Path:
-    """A folder that stands for a bucket, with one artifact."""
+    """Make a folder that stands for a bucket, with one artifact."""
     manifest = tiny_artifact.manifest
     folder = tmp_path / "far" / manifest.name / manifest.version / "cpu"
     shutil.copytree(tiny_artifact.path, folder)

@@ -42,7 +42,7 @@ def test_artifacts_lie_in_the_data_folder_unless_told_otherwise(tmp_path: Path) 
 
 
 def refused(**values: str) -> list[str]:
-    """The sentences that refuse settings of the environment."""
+    """Return the sentences that refuse settings of the environment."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in values.items():
             patch.setenv(f"CORELANE_{name.upper()}", value)

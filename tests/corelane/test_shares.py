@@ -182,7 +182,7 @@ def test_canceled_batch_frees_the_tokens_that_wait_at_once(bench: Bench) -> None
 
 
 def put_as_before(bench: Bench, owner: str = "public") -> str:
-    """A job of four slices as the version before puts it: all its refs in one lane."""
+    """Put a job of four slices as the version before did: all its refs in one lane."""
     job = bench.submit(128, owner=owner)
     refs = bench.raw.lrange(f"cl:refs:{{{job}}}", 0, -1)
     bench.raw.delete(f"cl:refs:{{{job}}}", f"cl:line:{VERSION}:1:{owner}", f"cl:lanes:1:{owner}")

@@ -34,7 +34,7 @@ KILLED, BROKE = -signal.SIGKILL, 1
 
 
 def lived(*lives: tuple[bool, int, float]) -> PartHistory:
-    """A part after some lives: whether it came up, its status, its length in seconds."""
+    """Play a part after some lives: whether it came up, its status, its length in seconds."""
     history = PartHistory()
     for came_up, status, seconds in lives:
         history.launched()

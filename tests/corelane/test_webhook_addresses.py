@@ -105,7 +105,7 @@ def trap() -> Iterator[Listener]:
 
 
 def answers(*lists: Sequence[str]) -> Any:
-    """A resolver that answers each question with the next list, and the last one for ever; it counts the questions."""
+    """Return a resolver that answers each question with the next list, the last one for ever; count the questions."""
     asked = []
 
     def resolve(host: str, port: int, *_: object) -> list[tuple[Any, ...]]:
@@ -127,7 +127,7 @@ def answers(*lists: Sequence[str]) -> Any:
 
 
 def to_loopback_at_worst(*question: Any) -> Any:
-    """The system's resolver; what it does not know is here, as it would be on another machine."""
+    """Replace the system's resolver; names it does not know are here, as they would be on another machine."""
     try:
         return socket.getaddrinfo(*question)
     except socket.gaierror:

@@ -89,7 +89,7 @@ def test_path_and_query_arrive_as_they_were_given_and_escaped_where_they_must_be
 
 @pytest.fixture
 def proxy() -> Iterator[tuple[str, list[str], list[int]]]:
-    """A proxy that connects to loopback for everyone; the first line it was sent, each time, and what it answers."""
+    """Start a proxy that connects to loopback for everyone; yield the first line of each request, and its answer."""
     lines: list[str] = []
     refuse: list[int] = []
     opened: list[socket.socket] = []

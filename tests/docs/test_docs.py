@@ -1,7 +1,6 @@
 """The documents keep up with the code."""
 
 import re
-from pathlib import Path
 
 import typer.main
 from prometheus_client import generate_latest
@@ -11,13 +10,18 @@ from corelane import errors
 from corelane.cli.app import make_cli
 from corelane.metrics import ApiMetrics
 from corelane.settings import Settings
+from tests.snippets import FENCE, ROOT, pages
 
-ROOT = Path(__file__).parent.parent.parent
 OPERATIONS = ROOT / "docs" / "02-operations.md"
+
+PAGES = [*pages(), ROOT / "CHANGELOG.md", ROOT / "benchmarks" / "README.md"]
+
+#: A file of the code, with its folder: `corelane/log.py`, `corelane/store/lua/*.lua`.
+CODE_FILE = re.compile(r"`((?:[\w.-]+/)+[\w.*-]+\.(?:py|lua))`")
 
 
 def error_classes(base: type[errors.CorelaneError] = errors.CorelaneError) -> list[type[errors.CorelaneError]]:
-    """The public tree; a package may refine a class for itself, under the same code."""
+    """Return the public tree. A package may refine a class for itself, under the same code."""
     children = [child for child in base.__subclasses__() if child.__module__ == errors.__name__]
     return [base, *(found for child in children for found in error_classes(child))]
 
@@ -78,9 +82,26 @@ def test_commands_named_in_the_documents_exist() -> None:
 
 
 def test_links_between_documents_lead_somewhere() -> None:
-    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]:
+    for page in PAGES:
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
             assert (page.parent / target).exists(), f"{page}: {target}"
+
+
+def test_code_files_named_in_the_documents_exist() -> None:
+    named = [(page.name, path) for page in PAGES for path in CODE_FILE.findall(page.read_text())]
+    assert not [(page, path) for page, path in named if not any(ROOT.glob(path))]
+
+
+def test_prose_is_wrapped_at_100_columns() -> None:
+    """Tables, headings and fences may be wider, and so may a line that has no space to break at."""
+    wide = []
+    for page in PAGES:
+        text = FENCE.sub(lambda block: "\n" * block[0].count("\n"), page.read_text())
+        for number, line in enumerate(text.splitlines(), 1):
+            prose = "" if line.startswith(("|", "#")) else line.strip().removeprefix("- ")
+            if len(line) > 100 and " " in prose:
+                wide.append(f"{page.relative_to(ROOT)}:{number}")
+    assert not wide
 
 
 def test_every_command_stands_in_the_client_guide() -> None:

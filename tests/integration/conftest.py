@@ -49,11 +49,11 @@ class Fleet:
         return {core["core"]: core for core in self.api.get("/v1/cores").json()["data"]}
 
     def noted(self) -> dict:
-        """What operators find about it in the data folder while it runs."""
+        """Return the notes for operators in the data folder while it runs."""
         return json.loads((self.data / "parts.json").read_bytes())
 
     def redis_url(self) -> str:
-        """The Redis it started."""
+        """Return the Redis it started."""
         return self.noted()["redis"]
 
     def wait_whole(self) -> None:
@@ -122,7 +122,7 @@ def stop_fleet(fleet: Fleet) -> int:
 
 @pytest.fixture(scope="session")
 def fleet(built_in_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """The fleet of this run."""
+    """Start the fleet of this run."""
     fleet = start_fleet(tmp_path_factory.mktemp("fleet"), built_in_data / "artifacts")
     yield fleet
     status = stop_fleet(fleet)

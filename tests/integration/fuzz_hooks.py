@@ -9,7 +9,7 @@ import schemathesis
 
 @schemathesis.serializer("application/x-ndjson")
 def lines(context: Any, value: Any) -> bytes:
-    """A body of lines: each element of a list is one; anything else is a line of its own."""
+    """Write a body of lines: each element of a list is one; anything else is a line of its own."""
     if isinstance(value, bytes | str):
         return value if isinstance(value, bytes) else value.encode(errors="replace")
     values = value if isinstance(value, list) else [value]

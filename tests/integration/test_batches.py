@@ -1,102 +1,12 @@
 """Files and batches as OpenAI's own client drives them, unmodified; one question alone; the old pipeline's payload."""
 
-import random
-import time
-from collections.abc import Iterator
-from typing import Any
-
 import openai
-import orjson
 import pytest
-from openai import OpenAI
 
-from tests.chaos.fleet import ChaosFleet
+from tests.batches_for_tests import client_of, create, finished, line, lines_of, numbers
 from tests.integration.conftest import Fleet, wait_for
 
 TOWER = "The Eiffel Tower was completed in March 1889 and is 330 metres tall. Gustave Eiffel's company built it."
-FINAL = ("completed", "failed", "expired", "cancelled")
-
-
-def line(custom_id: str, question: str, context: str, **body: Any) -> bytes:
-    body = {"question": question, "context": context} | body
-    return orjson.dumps({"custom_id": custom_id, "method": "POST", "url": "/v1/answers", "body": body}) + b"\n"
-
-
-def numbers(first: int, count: int, **body: Any) -> list[bytes]:
-    context = "The number is {}. The rest is noise."
-    return [line(f"n{n}", "What is the number?", context.format(n), **body) for n in range(first, first + count)]
-
-
-def client_of(fleet: Fleet | ChaosFleet, key: str = "batches") -> OpenAI:
-    return OpenAI(base_url=f"{fleet.url}/v1", api_key=key, max_retries=0)
-
-
-def create(client: OpenAI, content: bytes, window: str = "24h", **more: Any) -> Any:
-    file = client.files.create(file=("in.jsonl", content), purpose="batch")
-    given: Any = {"endpoint": "/v1/answers", "completion_window": window} | more
-    return client.batches.create(input_file_id=file.id, **given)
-
-
-def finished(client: OpenAI, batch: str, seconds: float = 60) -> Any:
-    wait_for(lambda: client.batches.retrieve(batch).status in FINAL, seconds)
-    return client.batches.retrieve(batch)
-
-
-def lines_of(client: OpenAI, file: str | None) -> list[dict[str, Any]]:
-    assert file is not None
-    return [orjson.loads(each) for each in client.files.content(file).content.splitlines()]
-
-
-@pytest.fixture(scope="module")
-def empty_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChaosFleet]:
-    """A fleet whose core answers nothing, in no time, and whose keeper comes back when it is killed."""
-    settings = {"CORELANE_NULL_BATCH_S": "0", "CORELANE_FEED_TOKENS": "20000"}
-    fleet = ChaosFleet(tmp_path_factory.mktemp("null-fleet"), 1, settings)
-    try:
-        fleet.start()
-        yield fleet
-    finally:
-        fleet.stop()
-
-
-def test_stock_client_sends_5000_lines_of_which_10_are_bad(empty_fleet: ChaosFleet) -> None:
-    content = numbers(0, 5000)
-    for place in range(10):
-        content[place * 500 + 7] = (b"{torn\n", b"\xff\n", line("n0", "?", "twice"), line("x", " ", "blank"))[place % 4]
-    content[4507] = content[4000]
-    with client_of(empty_fleet) as client:
-        batch = create(client, b"".join(content), metadata={"run": "7"})
-        assert (batch.object, batch.status) == ("batch", "validating")
-        done = finished(client, batch.id)
-        assert done.request_counts is not None
-        assert (done.status, done.metadata) == ("completed", {"run": "7"})
-        assert done.request_counts.to_dict() == {"total": 5000, "completed": 4990, "failed": 10}
-        output, errors = lines_of(client, done.output_file_id), lines_of(client, done.error_file_id)
-        assert [each["line"] for each in errors] == [place * 500 + 8 for place in range(10)]
-        assert len({each["custom_id"] for each in output}) == len(output) == 4990
-        assert [each["line"] for each in output] == sorted(each["line"] for each in output)
-        assert [each.id for each in client.batches.list(limit=1)][:1] == [batch.id]
-        assert {each.purpose for each in client.files.list()} == {"batch", "batch_output"}
-        for each in client.files.list():
-            assert client.files.delete(each.id).deleted
-        assert list(client.files.list()) == []
-
-
-@pytest.mark.chaos
-def test_keeper_killed_again_and_again_answers_each_line_once(empty_fleet: ChaosFleet) -> None:
-    keeper, killed = empty_fleet.parts["keeper"], set[int]()
-    with client_of(empty_fleet, "chaos") as client:
-        made = [create(client, b"".join(numbers(0, 3000)) + b"bad\n").id for _ in range(2)]
-        for _ in range(2):
-            killed.add(keeper.pid)
-            keeper.end()
-            wait_for(lambda: keeper.pid not in killed)
-            time.sleep(random.uniform(1, 2))
-        for batch in made:
-            done = finished(client, batch, 90)
-            assert done.request_counts.to_dict() == {"total": 3001, "completed": 3000, "failed": 1}
-            output = lines_of(client, done.output_file_id)
-            assert [each["custom_id"] for each in output] == [f"n{n}" for n in range(3000)]
 
 
 def test_answers_are_right_under_each_lines_own_options(fleet: Fleet) -> None:

@@ -17,7 +17,7 @@ OTHER = "Otters, which had vanished from the valley by the 1970s, returned after
 
 @pytest.fixture(scope="module")
 def calibrated(built_in_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """A service of its own, with the built-in model and curves as fitted on questions partly asked elsewhere."""
+    """Start a service with the built-in model and curves as fitted on questions partly asked elsewhere."""
     folder = tmp_path_factory.mktemp("calibrated")
     artifacts = Path(shutil.copytree(built_in_data / "artifacts", folder / "artifacts"))
     artifact = find_artifact(artifacts, "qa-minilm", "cpu")
@@ -32,7 +32,7 @@ def calibrated(built_in_data: Path, tmp_path_factory: pytest.TempPathFactory) ->
         created_at="2026-01-01T00:00:00Z",
     )
     write_calibration(artifact.path, calibration)
-    fleet = start_fleet(folder, artifacts)
+    fleet = start_fleet(folder, artifacts, "--cores", "1", "--no-flower")
     yield fleet
     assert stop_fleet(fleet) == 0
 

@@ -12,6 +12,9 @@ from corelane.domain.jobs import Item
 from corelane.settings import Settings
 from tests.integration.conftest import FLOWER, Fleet, parent_of, wait_for
 
+#: Items of a job whose core is taken away: some seconds of work for two cores.
+RUN_ITEMS = 400
+
 
 def test_each_worker_is_pinned_to_a_cpu_of_its_own(fleet: Fleet) -> None:
     fleet.wait_whole()
@@ -48,7 +51,7 @@ def test_models_show_the_default_and_who_holds_it(fleet: Fleet) -> None:
 def run_and_kill(fleet: Fleet, victim_of: str) -> None:
     items = [
         Item(id=f"k{n}", question="What is the number?", context=f"The number is {n}. " + "All else is noise. " * 20)
-        for n in range(1000)
+        for n in range(RUN_ITEMS)
     ]
     fleet.wait_whole()
     with fleet.client() as client:
@@ -60,8 +63,8 @@ def run_and_kill(fleet: Fleet, victim_of: str) -> None:
         killed_at = datetime.now(UTC)
         results = list(client.iter_results(job.id))
         final = client.get(job.id)
-    assert (final.status, final.counts.succeeded) == ("succeeded", 1000)
-    assert [result.id for result in results] == [f"k{n}" for n in range(1000)]
+    assert (final.status, final.counts.succeeded) == ("succeeded", RUN_ITEMS)
+    assert [result.id for result in results] == [f"k{n}" for n in range(RUN_ITEMS)]
     assert final.finished_at is not None
     assert datetime.fromisoformat(final.finished_at) > killed_at
     fleet.wait_whole()
@@ -83,7 +86,7 @@ def test_remote_shutdown_under_load_hands_everything_over_and_costs_no_attempt(f
     celery = make_celery(Settings(redis_url=fleet.redis_url()))
     items = [
         Item(id=f"s{n}", question="What is the number?", context=f"The number is {n}. " + "All else is noise. " * 20)
-        for n in range(600)
+        for n in range(RUN_ITEMS)
     ]
     with fleet.client() as client:
         job = client.submit(items)
@@ -99,7 +102,7 @@ def test_question_does_not_wait_for_documents_on_every_core(fleet: Fleet) -> Non
     filler = "The committee met again in the spring and talked for hours about roads, bridges and the price of bread. "
     fleet.wait_whole()
     with fleet.client() as client:
-        documents = [client.submit([Item(question="Who spoke?", context=filler * 900)]) for _ in range(fleet.cores)]
+        documents = [client.submit([Item(question="Who spoke?", context=filler * 500)]) for _ in range(fleet.cores)]
         wait_for(lambda: all(core["state"] == "busy" for core in fleet.states().values()))
         for n in range(5):
             assert client.ask("What is the number?", f"The number is {n}.").answer is not None

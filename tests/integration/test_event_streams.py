@@ -112,7 +112,7 @@ def looks_of(claim: Claim) -> Iterator[Look]:
 
 
 def answer_slowly(bench: Bench) -> None:
-    """A core that tells, answers a slice, and rests for a moment, until all is answered."""
+    """Tell, answer a slice, and rest for a moment, until all is answered."""
     core = bench.core("a/0")
     while (claim := core.claim([VERSION], linger=False)) is not None:
         looks, outcomes = list(looks_of(claim)), answered(claim)
@@ -124,7 +124,7 @@ def answer_slowly(bench: Bench) -> None:
 
 
 def read_a_little(api: Api, job: str, last: str, most_bytes: int) -> list[Told]:
-    """What a reader has of a stream whose connection breaks after so many bytes, wherever that is."""
+    """Return the part of a stream that a reader has if its connection breaks after so many bytes."""
     with api.http.stream("GET", events_path(job), headers={"Last-Event-ID": last} if last else {}) as response:
         assert response.status_code == 200
         return [told for told in parse_blocks(first_bytes(response, most_bytes)) if told.type]
@@ -291,7 +291,7 @@ def test_whoever_waits_is_let_go_at_once_when_the_server_stops(own_api: Api, ben
 
 
 def open_requests(api: Api) -> int:
-    """Connections to the API besides the one that asks."""
+    """Count connections to the API other than the one that asks."""
     port = int(api.url.rpartition(":")[2])
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return sum(row[1].endswith(f":{port:04X}") and row[3] == "01" for row in rows) - 1

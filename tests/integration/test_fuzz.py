@@ -24,8 +24,8 @@ CHECKS = (
 
 @pytest.fixture
 def null_fleet(tmp_path: Path) -> Iterator[Fleet]:
-    """A service of its own, for requests may move aliases and unload versions; its cores answer nothing, at once."""
-    fleet = start_fleet(tmp_path, tmp_path / "artifacts", CORELANE_TARGET="null")
+    """Start a service of its own, as requests may move aliases and unload versions; its core answers at once."""
+    fleet = start_fleet(tmp_path, tmp_path, "--cores", "1", "--no-flower", CORELANE_TARGET="null")
     yield fleet
     assert stop_fleet(fleet) == 0
 

@@ -8,13 +8,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import orjson
 import pytest
 import redis
 from pytest_httpserver import HTTPServer
 
+from corelane.artifacts.manifest import Artifact
 from corelane.client import Client
 from corelane.errors import ServiceError
 from tests.integration.conftest import Fleet, start_fleet, stop_fleet, wait_for
@@ -26,10 +26,15 @@ TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 
 
 @pytest.fixture(scope="module")
-def guarded(built_in_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+def guarded(tiny_artifact: Artifact, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     folder = tmp_path_factory.mktemp("guarded")
-    settings = {"CORELANE_AUTH": "required", "CORELANE_LOG_LEVEL": "debug", "CORELANE_LOG_FORMAT": "json"}
-    fleet = start_fleet(folder, built_in_data / "artifacts", "--cores", "1", **settings)
+    settings = {
+        "CORELANE_AUTH": "required",
+        "CORELANE_LOG_LEVEL": "debug",
+        "CORELANE_LOG_FORMAT": "json",
+        "CORELANE_MODEL": "tiny-qa",
+    }
+    fleet = start_fleet(folder, tiny_artifact.path.parents[2], "--cores", "1", "--no-flower", **settings)
     yield fleet
     stop_fleet(fleet)
 
@@ -53,7 +58,7 @@ def corelane(fleet: Fleet, *arguments: str, **env: str) -> str:
 
 
 def lines(fleet: Fleet) -> list[dict]:
-    """What the parts logged as JSON; each line comes after the name of its part."""
+    """Return the lines that the parts logged as JSON; each line comes after the name of its part."""
     found = []
     for line in fleet.log.read_text(errors="replace").splitlines():
         text = line[line.find("{") :]

@@ -32,13 +32,13 @@ HOLD_A_CORE = "import neuron_machine as m, time; print(m.take_core(m.folder(), 1
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An inf2 with one device."""
+    """Save an inf2 with one device."""
     return Machine("inf2").save(tmp_path_factory.mktemp("neuron") / "machine")
 
 
 @pytest.fixture(scope="module")
 def holder(machine: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    """A process of somebody else that has the second core."""
+    """Start a process of somebody else that has the second core."""
     env = dict(os.environ) | neuron_environment(machine)
     process = subprocess.Popen([sys.executable, "-c", HOLD_A_CORE], env=env, stdout=subprocess.PIPE)
     assert process.stdout is not None
@@ -74,7 +74,7 @@ def neuron_fleet(
         "CORELANE_MAX_ATTEMPTS": "2",
     }
     env = settings | neuron_environment(machine)
-    fleet = start_fleet(folder, artifact.path.parent.parent.parent, "--cores", "2", **env)
+    fleet = start_fleet(folder, artifact.path.parent.parent.parent, "--cores", "2", "--no-flower", **env)
     fleet.cores = 2
     freeing.join()
     yield fleet
@@ -83,7 +83,7 @@ def neuron_fleet(
 
 @pytest.fixture(autouse=True)
 def no_faults(machine: Path) -> Iterator[None]:
-    """What a test has injected ends with it."""
+    """End the faults that a test has injected."""
     yield
     for fault in (machine / "faults").iterdir():
         fault.unlink()

@@ -35,14 +35,14 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
 
 @pytest.fixture(scope="module")
 def root(first: Artifact) -> Path:
-    """The artifact root of the fleet."""
+    """Return the artifact root of the fleet."""
     return first.path.parent.parent.parent
 
 
 @pytest.fixture(scope="module")
 def rolling(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """A fleet that serves the first version; what is compiled later it is told of."""
-    fleet = start_fleet(tmp_path_factory.mktemp("rolling"), root, CORELANE_MODEL="tiny-qa")
+    """Start a fleet that serves the first version; it is told of versions compiled later."""
+    fleet = start_fleet(tmp_path_factory.mktemp("rolling"), root, "--no-flower", CORELANE_MODEL="tiny-qa")
     yield fleet
     assert stop_fleet(fleet) == 0
 
@@ -54,7 +54,7 @@ def second(rolling: Fleet, root: Path) -> Artifact:
 
 @pytest.fixture(scope="module")
 def corrupt(second: Artifact) -> str:
-    """A third version with a file that was cut off after it was compiled."""
+    """Make a third version with a file that was cut off after it was compiled."""
     third = copy_version(second, "0123456789ab")
     file = third / second.manifest.buckets[0].file
     file.write_bytes(file.read_bytes()[:1000])
@@ -63,14 +63,14 @@ def corrupt(second: Artifact) -> str:
 
 @pytest.fixture(scope="module")
 def heavy(second: Artifact) -> str:
-    """A version that says it weighs far more than it gives back."""
+    """Make a version that says it weighs far more than it gives back."""
     buckets = [bucket.model_dump() | {"bytes": 10**9} for bucket in second.manifest.buckets]
     copy_version(second, "cafecafecafe", buckets=buckets)
     return "tiny-qa@cafecafecafe"
 
 
 def copy_version(artifact: Artifact, version: str, **changes: object) -> Path:
-    """The same artifact under another version; the newest it is not."""
+    """Copy an artifact under another version, which is not the newest."""
     folder = artifact.path.parent.parent / version / "cpu"
     shutil.copytree(artifact.path, folder)
     manifest = artifact.manifest.model_dump() | {"version": version, "created_at": "2020-01-01T00:00:00Z", **changes}
@@ -94,13 +94,13 @@ def wait_ready(fleet: Fleet, version: str) -> None:
 
 @contextmanager
 def constant_load(fleet: Fleet) -> Iterator[list[Job]]:
-    """Questions to `default`, one after the other from four callers; each job as it ended."""
+    """Ask `default` one question after the other from four callers; each job as it ended."""
     jobs: list[Job] = []
     stop = threading.Event()
 
     def ask() -> None:
         with fleet.client() as client:
-            while not stop.is_set():
+            while not stop.wait(0.05):
                 jobs.append(client.submit([{"question": "who wrote", "context": "ada wrote it . " * 8}], wait_s=30))
 
     callers = [threading.Thread(target=ask) for _ in range(4)]
@@ -220,7 +220,7 @@ def test_version_is_held_where_it_is_wanted_and_loaded_when_it_is_first_asked(ro
 
 
 def recompile(artifact: Artifact, **changes: object) -> str:
-    """The artifact as if it were compiled again in place, with other figures; the digest of its manifest."""
+    """Write the artifact as if it were compiled again in place, with other figures; return its manifest's digest."""
     path = artifact.path / MANIFEST_NAME
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
     return digest_file(path)
@@ -263,7 +263,7 @@ def test_version_compiled_again_in_place_is_loaded_anew_under_load_and_nothing_f
 
 
 def models_of(fleet: Fleet, version: str) -> list[dict]:
-    """What each core says of a version."""
+    """Return the report of each core on a version."""
     return [model for core in fleet.states().values() for model in core["models"] if model["version"] == version]
 
 

@@ -44,7 +44,7 @@ def tracer() -> Iterator[Tracer]:
 
 @pytest.fixture
 def world(settings: Settings, raw: redis.Redis, tiny_artifact: Artifact) -> Settings:
-    """Settings of a service whose one core serves the tiny model, and whose webhooks may go to loopback."""
+    """Return settings of a service whose one core serves the tiny model, and whose webhooks may go to loopback."""
     root = next(parent for parent in tiny_artifact.path.parents if parent.name == "artifacts")
     changes = {
         "artifacts_dir": root,

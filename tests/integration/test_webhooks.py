@@ -26,7 +26,7 @@ def deliveries(fleet: Fleet, job: dict) -> list[dict]:
 
 
 def sender(fleet: Fleet) -> int:
-    """The process that posts webhooks."""
+    """Return the process that posts webhooks."""
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             status, line = (folder / "status").read_text(), (folder / "cmdline").read_text()

@@ -20,7 +20,7 @@ import httpx2
 import pytest
 import redis
 
-from tests.chaos.fleet import parent_of
+from tests.chaos.processes import parent_of
 from tests.chaos.server import die_with_parent
 from tests.conftest import free_port
 

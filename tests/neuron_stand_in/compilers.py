@@ -22,7 +22,7 @@ _save = torch.jit.save
 
 
 def fault(shapes: Sequence[Sequence[int]]) -> str:
-    """The fault asked for, if it is for this bucket."""
+    """Return the fault asked for, if it is for this bucket."""
     length = os.environ.get("NEURON_STAND_IN_FAULT_BUCKET")
     return os.environ.get("NEURON_STAND_IN_FAULT", "") if length in (None, str(shapes[0][-1])) else ""
 
@@ -36,7 +36,7 @@ def read_arguments(arguments: str | Sequence[str] | None) -> list[str]:
 
 
 def value_of(arguments: Sequence[str], name: str) -> str | None:
-    """The last value given for an argument."""
+    """Return the last value given for an argument."""
     found = None
     for position, argument in enumerate(arguments):
         if argument == name and position + 1 < len(arguments):
@@ -82,6 +82,6 @@ def install_marks() -> None:
 
 
 def die_if_asked() -> None:
-    """The fault `tracer-killed`: as if the kernel took this process for its memory."""
+    """Play the fault `tracer-killed`: as if the kernel took this process for its memory."""
     if os.environ.get("NEURON_STAND_IN_FAULT") == "tracer-killed":
         os.kill(os.getpid(), signal.SIGKILL)

@@ -69,13 +69,13 @@ class Machine:
 
 
 def folder() -> Path | None:
-    """The machine this process is on."""
+    """Return the machine this process is on."""
     name = os.environ.get(FOLDER_VARIABLE)
     return Path(name) if name else None
 
 
 def find_machine() -> Machine | None:
-    """The machine this process is on; None where there is no device."""
+    """Return the machine this process is on; None where there is no device."""
     place = folder()
     if place is None or not (place / "machine.json").exists():
         return None
@@ -97,7 +97,7 @@ def take_core(place: Path, core: int) -> int | None:
 
 
 def holder(place: Path, core: int) -> int | None:
-    """The living process that holds a core."""
+    """Return the living process that holds a core."""
     try:
         pid = int((place / "cores" / str(core)).read_text() or 0)
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -117,7 +117,7 @@ def inject(place: Path, **fault: Any) -> None:
 
 
 def next_fault(place: Path, on: str, cores: tuple[int, ...], tokens: set[int] | None = None) -> dict[str, Any] | None:
-    """The first fault that is due here; one of its times is used up."""
+    """Take the first fault that is due here; one of its times is used up."""
     if not (paths := sorted((place / "faults").glob("*.json"))):
         return None
     with (place / "faults.lock").open("w") as lock:
@@ -133,7 +133,7 @@ def next_fault(place: Path, on: str, cores: tuple[int, ...], tokens: set[int] | 
 
 
 def list_devices(machine: Machine, place: Path) -> list[dict[str, Any]]:
-    """What ``neuron-ls -j`` says."""
+    """Return the output of ``neuron-ls -j``."""
     cpus = sorted(os.sched_getaffinity(0))
     devices: list[dict[str, Any]] = []
     for number in machine.devices:

@@ -68,7 +68,7 @@ stock_load = torch.jit.load
 
 
 def log(part: str, text: str) -> None:
-    """A line as the runtime writes it to standard error."""
+    """Write a line as the runtime writes it to standard error."""
     if os.environ.get("NEURON_RT_LOG_LEVEL", "ERROR").upper() != "QUIET":
         sys.stderr.write(
             f"{time.strftime('%Y-%b-%d %H:%M:%S')}.000000 {os.getpid()}:{os.getpid()} ERROR {part} {text}\n"
@@ -174,7 +174,7 @@ class Runtime:
             used[core] -= size // len(cores)
 
     def end(self) -> None:
-        """What the end of the process does; for tests that play several processes in one."""
+        """Do the end of the process; for tests that play several processes in one."""
         while self._held:
             os.close(self._held.pop())
         self.__init__()  # type: ignore[misc]
@@ -237,12 +237,12 @@ class LoadedModel:
 
 
 def execution_error(status: int) -> RuntimeError:
-    """What a forward pass raises."""
+    """Raise the error of a forward pass."""
     return interpreter_error(f"Failed to execute the model status={status} message={MESSAGES.get(status, 'Unknown')}")
 
 
 def interpreter_error(text: str) -> RuntimeError:
-    """An error as the TorchScript interpreter hands it on, inside a longer text."""
+    """Return an error as the TorchScript interpreter hands it on, inside a longer text."""
     return RuntimeError(
         "The following operation failed in the TorchScript interpreter.\n"
         "Traceback of TorchScript (most recent call last):\n"
@@ -303,13 +303,12 @@ def set_neuron_cores(trace: Any, start_nc: int = -1, nc_count: int = -1) -> None
 
 
 def move_trace_to_device(trace: Any, device_id: int) -> None:
-    """The older name for it."""
+    """Set cores by the older name for it."""
     set_neuron_cores(trace, device_id, 1)
 
 
-def install(family: str = "") -> None:
-    """Called by a Neuron package as it is imported: torch.jit.load now knows its models, and it has its functions."""
-    family = family or str(sys._getframe(1).f_globals["__name__"])
+def install(family: str) -> None:
+    """Let torch.jit.load know a package's models, and give the package its functions, as it is imported."""
     runtime.families.add(family)
     torch.jit.load = load
     package = sys.modules[family]
@@ -325,6 +324,6 @@ def uninstall() -> None:
     """Undo it, as far as this process goes on without Neuron."""
     torch.jit.load = stock_load
     for family in runtime.families:
-        sys.modules.pop(family, None)
-        sys.modules.pop(f"{family}.experimental", None)
+        for name in (family, f"{family}.tracing", f"{family}.experimental"):
+            sys.modules.pop(name, None)
     runtime.end()

@@ -32,7 +32,7 @@ class Shell(nn.Module):
 
 
 def make_shell(traced: Any, example: tuple[Tensor, ...]) -> Any:
-    """The traced module behind checks of every input."""
+    """Put the traced module behind checks of every input."""
     shell = torch.jit.script(Shell(traced))
     names = [f"input_{index}" for index in range(len(example))]
     checks = "".join(

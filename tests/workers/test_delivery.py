@@ -25,7 +25,7 @@ from corelane.store.deliveries.log import DeliveryLog, LoggedDelivery
 from corelane.store.deliveries.sending import LEASE_S, Attempt, Delivery
 from corelane.store.link.aio import AsyncLink
 from corelane.store.link.blocking import Link
-from tests.corelane.store_bench import Bench, answered, claimed
+from tests.corelane.store_bench import Bench, age, answered, claimed
 from tests.deliveries_for_tests import Deliveries, schedule
 from tests.receivers import dripping, listener, receiver
 from workers.loops.roles import sending
@@ -38,7 +38,7 @@ DAY_MS = 24 * 3600 * 1000
 
 @pytest.fixture
 def hooked(settings: Settings) -> Settings:
-    """Settings under which receivers on loopback are tried again at once."""
+    """Return settings under which receivers on loopback are tried again at once."""
     changes = {
         "webhook_secret": SecretStr(SECRET),
         "webhook_allowed_networks": (ip_network("127.0.0.0/8"),),
@@ -304,11 +304,13 @@ def test_host_that_asks_for_a_pause_gets_it(raw: redis.Redis, hooked: Settings, 
 
 
 def test_attempt_whose_sender_died_is_made_again_and_a_late_report_changes_nothing(
-    store: Deliveries,
+    raw: redis.Redis, store: Deliveries
 ) -> None:
     delivery = announce(store, "https://a.example/x")
-    assert store.take(1, lease_s=0.1) == [delivery]
-    until(lambda: store.take(1) == [delivery])
+    assert store.take(1) == [delivery]
+    assert store.take(1) == []
+    age(raw, LEASE_S)
+    assert store.take(1) == [delivery]
     done = Attempt(0, 204, 1, None, "")
     report = {"is_host_well": True, "pause_s": None, "rest_s": 0.0, "window_s": 1e6}
     assert store.report(delivery, "delivered", done, **report) == "delivered"
@@ -316,11 +318,13 @@ def test_attempt_whose_sender_died_is_made_again_and_a_late_report_changes_nothi
     assert store.take(1) == []
 
 
-def test_attempt_that_is_held_is_made_by_nobody_else(store: Deliveries) -> None:
+def test_attempt_that_is_held_is_made_by_nobody_else(raw: redis.Redis, store: Deliveries) -> None:
     held, left = announce(store, "https://a.example/x"), announce(store, "https://a.example/x")
-    assert sorted(store.take(2, lease_s=0.3)) == sorted([held, left])
+    assert sorted(store.take(2)) == sorted([held, left])
+    age(raw, LEASE_S / 2)
     store.hold([held])
-    until(lambda: store.take(2) == [left])
+    age(raw, LEASE_S / 2)
+    assert store.take(2) == [left]
     assert store.report(
         left, "delivered", Attempt(0, 204, 1, None, ""), is_host_well=True, pause_s=None, rest_s=0, window_s=1e6
     )
@@ -335,10 +339,11 @@ def test_failure_of_an_attempt_that_was_not_held_all_the_time_counts_for_nothing
     hold.renew(time.monotonic())
     with receiver(lambda n: (500 if n == 0 else 204, {}, b"")) as found:
         delivery = announce(store, found.url)
-        assert store.take(1, lease_s=0.1) == [delivery]
+        assert store.take(1) == [delivery]
         store.run(lambda real: deliver(hooked, real, delivery, hold))
         assert (len(found.posts), attempts(raw, delivery), raw.exists("cl:failures")) == (1, [], 0)
-        until(lambda: store.take(1) == [delivery])
+        age(raw, LEASE_S)
+        assert store.take(1) == [delivery]
         store.run(lambda real: deliver(hooked, real, delivery, hold))
     assert (found.ids, state(store, delivery)) == ([delivery] * 2, "delivered")
 

@@ -79,7 +79,7 @@ class World:
 
     def __init__(self, settings: Settings, bell: str, core: str = CORE) -> None:
         self.core = core
-        self.settings, self.bell = settings.model_copy(update={"heartbeat_s": 0.05}), bell
+        self.settings, self.bell = settings.model_copy(update={"heartbeat_s": 0.05, "lease_s": 1.5}), bell
         self.link = Link(settings.redis_url)
         self.now = 0
         self.shelf = Shelf()

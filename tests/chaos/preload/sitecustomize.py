@@ -50,7 +50,7 @@ PARTS = {"keeper": "keeper@", "deliveries": "deliveries@", "flower": "flower", "
 
 
 def part_of(command: list[str]) -> str:
-    """The part of `serve` that a command line belongs to; empty for all others."""
+    """Return the part of `serve` that a command line belongs to; empty for all others."""
     if "worker" in command and "--core" in command:
         return f"core{command[command.index('--core') + 1]}"
     for word in command:

@@ -1,0 +1,50 @@
+"""Batches of thousands of lines through a fleet whose engine takes no time, and whose keeper is killed."""
+
+import random
+import time
+
+import pytest
+
+from tests.batches_for_tests import client_of, create, finished, line, lines_of, numbers
+from tests.chaos.fleet import ChaosFleet
+from tests.integration.conftest import wait_for
+
+
+def test_stock_client_sends_5000_lines_of_which_10_are_bad(one_core: ChaosFleet) -> None:
+    content = numbers(0, 5000)
+    for place in range(10):
+        content[place * 500 + 7] = (b"{torn\n", b"\xff\n", line("n0", "?", "twice"), line("x", " ", "blank"))[place % 4]
+    content[4507] = content[4000]
+    with client_of(one_core) as client:
+        batch = create(client, b"".join(content), metadata={"run": "7"})
+        assert (batch.object, batch.status) == ("batch", "validating")
+        done = finished(client, batch.id)
+        assert done.request_counts is not None
+        assert (done.status, done.metadata) == ("completed", {"run": "7"})
+        assert done.request_counts.to_dict() == {"total": 5000, "completed": 4990, "failed": 10}
+        output, errors = lines_of(client, done.output_file_id), lines_of(client, done.error_file_id)
+        assert [each["line"] for each in errors] == [place * 500 + 8 for place in range(10)]
+        assert len({each["custom_id"] for each in output}) == len(output) == 4990
+        assert [each["line"] for each in output] == sorted(each["line"] for each in output)
+        assert [each.id for each in client.batches.list(limit=1)][:1] == [batch.id]
+        assert {each.purpose for each in client.files.list()} == {"batch", "batch_output"}
+        for each in client.files.list():
+            assert client.files.delete(each.id).deleted
+        assert list(client.files.list()) == []
+
+
+@pytest.mark.chaos
+def test_keeper_killed_again_and_again_answers_each_line_once(one_core: ChaosFleet) -> None:
+    keeper, killed = one_core.parts["keeper"], set[int]()
+    with client_of(one_core, "chaos") as client:
+        made = [create(client, b"".join(numbers(0, 3000)) + b"bad\n").id for _ in range(2)]
+        for _ in range(2):
+            killed.add(keeper.pid)
+            keeper.end()
+            wait_for(lambda: keeper.pid not in killed)
+            time.sleep(random.uniform(1, 2))
+        for batch in made:
+            done = finished(client, batch, 90)
+            assert done.request_counts.to_dict() == {"total": 3001, "completed": 3000, "failed": 1}
+            output = lines_of(client, done.output_file_id)
+            assert [each["custom_id"] for each in output] == [f"n{n}" for n in range(3000)]

@@ -133,7 +133,7 @@ def by_bucket(items: Sequence[TokenizedQuery]) -> list[tuple[Bucket, list[tuple[
 
 
 def run_stages(task: QuestionAnsweringTask, queries: Sequence[Query], watch: Stopwatch) -> None:
-    """The parts of the engine one after the other, without its batching."""
+    """Run the parts of the engine one after the other, without its batching."""
     table = Table()
     for part in pieces_of(queries):
         with watch.part("read"):

@@ -35,7 +35,7 @@ def make_claim(lease: str, version: str, contexts: list[list[str]]) -> tuple[Cla
 
 
 def run_batch(in_flight: InFlight) -> int:
-    """The number of items answered."""
+    """Run one batch; return the number of items answered."""
     return in_flight.finish(in_flight.start())[0]
 
 

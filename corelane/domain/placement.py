@@ -1,9 +1,9 @@
-"""Where a model version is wanted: the rules of placement, pure.
+"""Placement: where a model version should run. Pure.
 
-A version without a placement is wanted where a worker's settings name its model. With one, the placement decides: on
-all cores, on so many of them, on named ones, or nowhere; on ``cores`` besides, and never on those ``without``. So many
-cores are chosen by hashing version and core: every worker comes to the same choice by itself, and when a core dies,
-joins or fails to load the version, at most one other changes.
+A version without a placement runs where a worker's settings name its model. A placement decides otherwise: all cores, a
+number of them, or none; always on ``cores``, and never on those ``without``. A number of cores is chosen by hashing
+version and core. So every worker makes the same choice by itself, and when a core dies, joins or fails to load the
+version, at most one other core changes.
 """
 
 import hashlib
@@ -13,14 +13,14 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, Field
 
-#: The word that stands for every core.
+#: The word for every core.
 ALL_CORES = "all"
 
 #: A core that has been silent for longer than this gives its place to another, in seconds: longer than a restart.
 PLACE_KEPT_S = 60
 
-#: So many cores that failed to load a version give their places to others. Where those fail too it is the version's
-#: fault, and going on would only try it on every core of the fleet.
+#: Cores that failed to load a version and give their places to others, at most. If those fail too, the version is at
+#: fault, and more attempts would only try it on every core of the fleet.
 MOST_REPLACED = 2
 
 
@@ -42,27 +42,27 @@ class Placement(BaseModel):
     count: int = Field(0, ge=0, description="Cores, with scope `count`.")
     cores: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
-    lazy: bool = Field(False, description="Loaded when work first waits for it.")
-    force: bool = Field(False, description="Left at once, whatever waits for it.")
+    lazy: bool = Field(False, description="Loaded when a job first waits for it.")
+    force: bool = Field(False, description="Unloaded at once, even if jobs wait for it.")
     manifest: str = Field("", description="SHA-256 that an artifact's manifest must have; any if empty.")
     since_ms: int = Field(0, description="When this was asked for; asking again tries again what failed.")
-    reloads: Mapping[str, int] = Field({}, description="By core, or `all`: when loading it anew was last asked for.")
+    reloads: Mapping[str, int] = Field({}, description="By core, or `all`: when loading it again was last asked for.")
 
     @property
     def is_nowhere(self) -> bool:
-        """Whether no core is to hold the version."""
+        """Whether no core should hold the version."""
         return self.scope is Scope.NONE and not self.cores
 
     def allows(self, core: str) -> bool:
-        """Whether a core may be among those that hold it, as far as the placement alone says."""
+        """Whether the placement lets a core hold the version."""
         return core in self.cores or (self.scope is not Scope.NONE and core not in self.without)
 
     def reload_ms(self, core: str) -> int:
-        """When a core was last asked to load the version anew; 0 for never."""
+        """When a core was last asked to load the version again; 0 for never."""
         return max(self.reloads.get(core, 0), self.reloads.get(ALL_CORES, 0))
 
 
-#: A version nobody has placed.
+#: The placement of a version that has none.
 UNPLACED = Placement()
 
 
@@ -75,8 +75,9 @@ def is_wanted(
     is_own: bool,
     failed: Collection[str] = (),
 ) -> bool:
-    """Whether a core is to hold a version; ``is_own`` says that the core's settings name its model, ``failed`` are the
-    cores where it did not load.
+    """Whether a core should hold a version.
+
+    ``is_own``: the core's settings name its model. ``failed``: the cores where it did not load.
     """
     if not placement.allows(core):
         return False
@@ -88,19 +89,19 @@ def is_wanted(
 
 
 def counted(placement: Placement, version: str, living: Collection[str], failed: Collection[str]) -> list[str]:
-    """The cores that a placement on so many cores chooses."""
+    """Return the cores that a placement on a number of cores chooses."""
     candidates = set(living) - set(placement.without)
     replaced = chosen(version, candidates & set(failed), MOST_REPLACED)
     return chosen(version, candidates - set(replaced), placement.count)
 
 
 def chosen(version: str, cores: Collection[str], count: int) -> list[str]:
-    """So many of the cores, the same for whoever asks."""
+    """Choose ``count`` of the cores; the choice is the same in every process."""
     return sorted(cores, key=lambda core: hashlib.sha256(f"{version} {core}".encode()).digest())[:count]
 
 
 def load_places(core: str, living: Collection[str], share: float) -> int:
-    """How many of the cores of a core's host may load at a time: a share of those that live, at least one."""
+    """Return how many cores of a core's host may load at a time: a share of the living ones, at least one."""
     host = core.rpartition("/")[0]
     return max(1, int(share * sum(other.rpartition("/")[0] == host for other in {*living, core})))
 
@@ -108,7 +109,7 @@ def load_places(core: str, living: Collection[str], share: float) -> int:
 def place(
     before: Placement, core: str, now_ms: int, *, count: int | None = None, lazy: bool = False, manifest: str = ""
 ) -> Placement:
-    """The placement once a version is wanted on ``core``, which may be ``all``, then on ``count`` cores if given."""
+    """Return the placement that adds ``core``, or ``all`` cores, or ``count`` of them."""
     how = {"lazy": lazy, "manifest": manifest, "since_ms": now_ms, "reloads": before.reloads}
     if core != ALL_CORES:
         cores = tuple(dict.fromkeys((*before.cores, core)))
@@ -120,8 +121,9 @@ def place(
 
 
 def reload(before: Placement, core: str, now_ms: int, *, manifest: str | None = None) -> Placement:
-    """The placement once a version is to be loaded anew where it is held, on ``core`` or on ``all``; with another
-    manifest than before if one is given.
+    """Return the placement that loads a version again where it is held, on ``core`` or on ``all``.
+
+    ``manifest`` replaces the one before.
     """
     reloads = {core: now_ms} if core == ALL_CORES else {**before.reloads, core: now_ms}
     changes = {"reloads": reloads, "since_ms": now_ms}
@@ -129,7 +131,7 @@ def reload(before: Placement, core: str, now_ms: int, *, manifest: str | None = 
 
 
 def displace(before: Placement, core: str, now_ms: int, *, force: bool = False) -> Placement:
-    """The placement once a version is no longer wanted on ``core``, or on ``all``."""
+    """Return the placement that removes ``core``, or ``all`` cores."""
     how = {"force": force, "since_ms": now_ms}
     if core == ALL_CORES:
         return Placement(scope=Scope.NONE, **how)
@@ -138,7 +140,7 @@ def displace(before: Placement, core: str, now_ms: int, *, force: bool = False) 
     return before.model_copy(update={"cores": cores, "without": without, **how})
 
 
-#: States of a version on a core from which it does not come to be held there by itself.
+#: States of a version on a core that do not lead to serving without help.
 NOT_COMING = frozenset({"failed", "draining", "leaving"})
 
 #: States of a core whose models are not known yet.
@@ -147,8 +149,8 @@ UNSETTLED_CORES = frozenset({"starting", "waiting", "restarting"})
 
 @dataclass(frozen=True, slots=True)
 class CoreSight:
-    """What is known of a core: how long it has been silent, and, while it lives, its state, that of each version, and
-    why versions failed.
+    """What is known of a core: how long it has been silent; while it lives, its state and the state of each version,
+    and why versions failed.
     """
 
     name: str
@@ -160,17 +162,17 @@ class CoreSight:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """Whether a core is expected to hold a version that none holds now, and a sentence that says why."""
+    """Whether a core is expected to hold a version that none holds now, and why."""
 
     is_expected: bool
     reason: str
 
 
-def look_out(version: str, placement: Placement, cores: Sequence[CoreSight]) -> Outlook:
-    """Decide whether a version that no living core holds will be held by one, without anybody's help.
+def predict(version: str, placement: Placement, cores: Sequence[CoreSight]) -> Outlook:
+    """Predict whether a core will hold a version that none holds now, without help.
 
-    It will where a core loads it or is told to, and where a core may come back that was there a minute ago: an outage
-    of a minute, or of all cores, is no reason to refuse work.
+    One will if it loads the version or should, or if it was there a minute ago and may come back: an outage of a
+    minute, or of all cores, is no reason to refuse work.
     """
     living = [core for core in cores if core.state is not None]
     for core in living:
@@ -192,6 +194,6 @@ def look_out(version: str, placement: Placement, cores: Sequence[CoreSight]) -> 
 
 
 def _sure(placement: Placement, version: str, living: Sequence[CoreSight]) -> set[str]:
-    """Return the living cores that a placement names: those on which it is wanted whatever their settings say."""
+    """Return the living cores that a placement chooses, whatever their settings say."""
     names = [core.name for core in living]
     return {name for name in names if is_wanted(placement, version, name, names, is_own=False)}

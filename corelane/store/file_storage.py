@@ -23,7 +23,7 @@ READ_BYTES = 256 * 1024
 WITH_FOLDERS = frozenset(("file", "local", "sftp", "ssh", "smb"))
 
 
-class Place(Protocol):
+class FileBackend(Protocol):
     """What a kind of storage can do. Errors are its own, except FileNotFoundError for a missing file."""
 
     def create(self, name: str) -> BinaryIO:
@@ -42,7 +42,7 @@ class Place(Protocol):
 class Storage:
     """Files by name."""
 
-    def __init__(self, place: Place, where: str) -> None:
+    def __init__(self, place: FileBackend, where: str) -> None:
         """``where`` is how the place is called in errors."""
         self._place = place
         self._where = where
@@ -141,7 +141,7 @@ class SyncedFile(FileIO):
                 super().close()
 
 
-class DiskPlace:
+class DiskFiles:
     """A folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -165,7 +165,7 @@ class DiskPlace:
         return [path.name for path in self._folder.iterdir()]
 
 
-class RemotePlace:
+class RemoteFiles:
     """A folder at an fsspec URL; nothing is reached for before something is asked."""
 
     def __init__(self, url: str) -> None:
@@ -213,4 +213,4 @@ class RemotePlace:
 def open_storage(url: str | None, root: Path) -> Storage:
     """Open the storage of files: at a URL, or without one a folder under ``root``."""
     folder = root / "kept"
-    return Storage(DiskPlace(folder), str(folder)) if url is None else Storage(RemotePlace(url), url)
+    return Storage(DiskFiles(folder), str(folder)) if url is None else Storage(RemoteFiles(url), url)

@@ -8,7 +8,7 @@ import orjson
 
 from corelane.domain.aliases import DEFAULT_ALIAS, decode_weights
 from corelane.domain.forecast import Speed
-from corelane.domain.placement import UNPLACED, CoreSight, Outlook, Placement, look_out
+from corelane.domain.placement import UNPLACED, CoreSight, Outlook, Placement, predict
 from corelane.errors import NotReady, VersionNotReady
 from corelane.settings import Settings
 from corelane.store import keys
@@ -134,7 +134,7 @@ class Fleet:
             return None
         raw = await self._link("HGET", keys.PLACEMENTS, version)
         placement = UNPLACED if raw is None else Placement.model_validate_json(raw)
-        return look_out(version, placement, [_sight(core, now_ms) for core in await self.cores()])
+        return predict(version, placement, [_sight(core, now_ms) for core in await self.cores()])
 
     async def default_cores(self) -> int:
         """Count living cores that hold the default model: of several versions, the fewest."""

@@ -15,8 +15,8 @@ from corelane.domain.placement import (
     displace,
     is_wanted,
     load_places,
-    look_out,
     place,
+    predict,
     reload,
 )
 
@@ -121,6 +121,6 @@ def sight(name: str = "host/0", silent_s: float = 0.5, state: str | None = "idle
 def test_version_that_no_core_holds_is_expected_only_where_one_will(
     placement: Placement, cores: list[CoreSight], is_expected: bool, word: str
 ) -> None:
-    outlook = look_out("qa@1", placement, cores)
+    outlook = predict("qa@1", placement, cores)
     assert outlook.is_expected == is_expected
     assert word in outlook.reason

@@ -1,7 +1,8 @@
 -- The fleet: heartbeats, bells, models, and what operators decide about them.
 
--- Ring one core for a version that this one no longer serves, if work waits for it.
-local function ring_elsewhere(version, envelope)
+-- This core claims for a version no more; what waits is rung for elsewhere.
+local function let_go(core, version, envelope)
+  call('ZREM', keys.holders(version), core)
   if call('HEXISTS', keys.WAITING, version) == 1 then ring_some(version, 1, envelope) end
 end
 
@@ -32,19 +33,15 @@ define('wake', function(ask)
   ring(ask.core, ask.envelope)
 end)
 
--- release{core, envelope, version}: this core claims for the version no more; what waits is rung for elsewhere.
-define('release', function(ask)
-  call('ZREM', keys.holders(ask.version), ask.core)
-  ring_elsewhere(ask.version, ask.envelope)
-end, 'allow-oom')
+-- release{core, envelope, version}: see let_go
+define('release', function(ask) let_go(ask.core, ask.version, ask.envelope) end, 'allow-oom')
 
--- leave{core, envelope, versions}: nothing more is claimed here; what waits is rung for elsewhere.
+-- leave{core, envelope, versions}: nothing more is claimed here, and the core is forgotten
 define('leave', function(ask)
-  for _, version in ipairs(ask.versions) do call('ZREM', keys.holders(version), ask.core) end
+  for _, version in ipairs(ask.versions) do let_go(ask.core, version, ask.envelope) end
   call('DEL', keys.core(ask.core), keys.bell(ask.core), keys.wake(ask.core))
   call('HDEL', keys.CLAIMED, ask.core)
   call('HDEL', keys.SPEEDS, ask.core)
-  for _, version in ipairs(ask.versions) do ring_elsewhere(version, ask.envelope) end
 end, 'allow-oom')
 
 -- take_load_turn{core, host, places, lease_ms} → 1 if the core may load a model while it serves, or go on with it; else 0

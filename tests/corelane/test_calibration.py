@@ -87,7 +87,7 @@ def test_file_of_which_no_part_can_be_judged_by_the_rest_says_so(contexts: list[
     rows = sorted(draw_observations(500, seed=4), key=lambda each: not each.answerable)
     seen = [(contexts[0] if each.answerable else contexts[-1], each) for each in rows]
     fit_curves(rows)
-    with pytest.raises(InvalidInput, match="all alike"):
+    with pytest.raises(InvalidInput, match="all outcomes are equal"):
         list(cross_validate(seen))
 
 

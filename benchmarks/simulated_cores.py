@@ -27,8 +27,7 @@ from corelane.cli.ports import free_port
 from corelane.cli.redis_server import find_server, server_argv
 from corelane.domain.costs import CHARS_PER_TOKEN
 from corelane.domain.dispatch import Core
-from corelane.domain.ids import new_job_id
-from corelane.domain.jobs import Item, Options
+from corelane.domain.jobs import Item, JobHead
 from corelane.engine.batching.choose import Share, Waiting, next_batch
 from corelane.engine.batching.previews import SoFar
 from corelane.engine.buckets import DEFAULT_BUCKETS, parse_buckets
@@ -38,10 +37,12 @@ from corelane.engine.runner import Answered, Charge, QueryRunner, Work, nothing
 from corelane.engine.text.tokenize import Query
 from corelane.engine.text.windows import Window, cut_windows
 from corelane.settings import Settings
-from corelane.store.fleet import Announcer
-from corelane.store.jobs.store import JobStore, Submission
+from corelane.store.fleet import Announcer, Fleet
+from corelane.store.jobs.store import JobStore
+from corelane.store.jobs.submission import Submission
 from corelane.store.link.aio import AsyncLink
 from corelane.store.plans import Plans
+from corelane.submitting.submitter import Submitter
 from workers.core.drain import drain
 from workers.core.process import CoreProcess
 
@@ -319,26 +320,23 @@ def _serve(plan: Plan, numbers: Sequence[int], pipe: Connection) -> None:
         core.close()
 
 
-def with_store(settings: Settings, action: Callable[[JobStore], Awaitable[Found]]) -> Found:
-    """Run ``action`` with the API's side of the store."""
+def with_submitter(settings: Settings, action: Callable[[Submitter], Awaitable[Found]]) -> Found:
+    """Run ``action`` with a submitter, as the API has one."""
 
     async def run() -> Found:
         link = AsyncLink(settings.redis_url)
         try:
-            return await action(JobStore(link, settings, bell_envelope(make_celery(settings))))
+            store = JobStore(link, settings, bell_envelope(make_celery(settings)))
+            return await action(Submitter(store, Fleet(link), settings))
         finally:
             await link.close()
 
     return asyncio.run(run())
 
 
-async def submit(store: JobStore, version: str, items: Sequence[Item], owner: str) -> str:
-    """Admit and submit one job, as the API does; its id."""
-    job = new_job_id()
-    await store.submit(
-        Submission(job, version, Options(), owner=owner, items=items), await store.admit(version, owner=owner)
-    )
-    return job
+async def submit(submitter: Submitter, version: str, items: Sequence[Item], owner: str) -> str:
+    """Admit and submit one job, as the API does; return its id."""
+    return (await submitter.submit(Submission(JobHead(model=version), owner, items))).record.id
 
 
 def announce(settings: Settings, core: str, version: str) -> None:

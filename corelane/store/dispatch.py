@@ -12,7 +12,7 @@ import orjson
 
 from corelane.domain.dispatch import Ref
 from corelane.domain.jobs import Options
-from corelane.domain.request_context import Origin
+from corelane.domain.request_context import RequestContext
 from corelane.log import get_logger
 from corelane.settings import Settings
 from corelane.store import keys
@@ -220,11 +220,12 @@ class Dispatch:
             if text is not None
         }
 
-    def origins(self, jobs: Sequence[str]) -> dict[str, Origin]:
+    def origins(self, jobs: Sequence[str]) -> dict[str, RequestContext]:
         """Read the request ids and traces that jobs came with, in one trip."""
         replies = self._link.many([("HMGET", keys.job(job), "request_id", "traceparent") for job in jobs])
         return {
-            job: Origin(*((value or b"").decode() for value in reply)) for job, reply in zip(jobs, replies, strict=True)
+            job: RequestContext(*((value or b"").decode() for value in reply))
+            for job, reply in zip(jobs, replies, strict=True)
         }
 
     def wait(self) -> bool:

@@ -10,7 +10,6 @@ from corelane.domain.dispatch import PUBLIC
 from corelane.domain.ids import iso_time
 from corelane.domain.jobs import Counts, ItemError, Job, JobStatus, JobUrls, Options, Priority
 from corelane.domain.jobs import Promise as PromiseOnTheWire
-from corelane.store.jobs.admission import Promise
 
 #: Fields of a job's hash that may be missing, and need no conversion but to text or number.
 TEXTS = ("name", "retry_of", "asked", "webhook_url", "webhook_events", "file")
@@ -26,14 +25,6 @@ class PromiseRecord:
     expected_ms: int | None = None
     earliest_ms: int | None = None
     latest_ms: int | None = None
-
-    @classmethod
-    def of(cls, promise: Promise) -> "PromiseRecord":
-        """Write a promise that was just made."""
-        if promise.forecast is None:
-            return cls(promise.position, promise.tokens_ahead)
-        times = (promise.forecast.expected_s, promise.forecast.earliest_s, promise.forecast.latest_s)
-        return cls(promise.position, promise.tokens_ahead, *(round(1000 * seconds) for seconds in times))
 
     @classmethod
     def decode(cls, text: str | bytes) -> "PromiseRecord":

@@ -5,8 +5,8 @@ import pytest
 from corelane.domain.forecast import Speed
 from corelane.domain.jobs import Priority
 from corelane.errors import DeadlineInfeasible, Overloaded
-from corelane.store.jobs.admission import MAX_RETRY_AFTER_S, seconds_until
-from corelane.store.jobs.store import Upload
+from corelane.store.jobs.submission import ItemFile
+from corelane.submitting.submitter import MAX_RETRY_AFTER_S, seconds_until
 from tests.corelane.store_bench import VERSION, Bench, answered, claimed
 
 
@@ -103,7 +103,7 @@ def test_promise_has_no_time_before_any_speed_was_measured(bench: Bench) -> None
 
 def test_what_stands_in_files_goes_first_too(bench: Bench) -> None:
     bench.core("a/0")
-    bench.submit(0, upload=Upload("large.jsonl", 10_000, 640_000))
+    bench.submit(0, file=ItemFile("large.jsonl", 10_000, 640_000))
     promise = bench.get(bench.submit(10)).describe().promise
     assert promise is not None
     assert promise.tokens_ahead == 640

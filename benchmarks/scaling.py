@@ -35,7 +35,7 @@ from benchmarks.simulated_cores import (  # noqa: E402
     wait_until_final,
     with_submitter,
 )
-from corelane.domain.costs import LEAST_TOKENS  # noqa: E402
+from corelane.domain.dispatch import LEAST_TOKENS  # noqa: E402
 from corelane.engine.null import NullRunner  # noqa: E402
 from corelane.settings import Settings  # noqa: E402
 from corelane.store.dispatch import Dispatch, Room  # noqa: E402

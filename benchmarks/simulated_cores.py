@@ -25,8 +25,7 @@ from corelane.artifacts.manifest import model_name
 from corelane.broker.app import bell_envelope, make_celery
 from corelane.cli.ports import free_port
 from corelane.cli.redis_server import find_server, server_argv
-from corelane.domain.costs import CHARS_PER_TOKEN
-from corelane.domain.dispatch import Core
+from corelane.domain.dispatch import CHARS_PER_TOKEN, Core
 from corelane.domain.jobs import Item, JobHead
 from corelane.engine.batching.choose import Share, Waiting, next_batch
 from corelane.engine.batching.previews import SoFar

@@ -19,7 +19,7 @@ from tokenizers import Tokenizer
 
 from corelane.artifacts.calibration import Calibration, read_calibration
 from corelane.artifacts.manifest import Artifact
-from corelane.domain.costs import LEAST_TOKENS
+from corelane.domain.dispatch import LEAST_TOKENS
 from corelane.engine.backends.protocol import Backend, Batch, Logits, Model, check_finite
 from corelane.engine.batching.choose import Share, Waiting, next_batch
 from corelane.engine.batching.pace import Pace

@@ -16,9 +16,10 @@ from corelane.domain.request_context import RequestContext
 from corelane.log import get_logger
 from corelane.settings import Settings
 from corelane.store import keys
-from corelane.store.jobs.payloads import Row, decode_slice
+from corelane.store.jobs.records import Row, decode_slice
 from corelane.store.link.blocking import Link
-from corelane.store.link.library import Command, call
+from corelane.store.link.library import Command
+from corelane.store.link.surface import call
 
 log = get_logger(__name__)
 

@@ -11,8 +11,7 @@ from corelane.domain.request_context import RequestContext
 from corelane.errors import NotFinal, NothingToRetry
 from corelane.settings import Settings
 from corelane.store.jobs.idempotency import by_retry
-from corelane.store.jobs.payloads import Row
-from corelane.store.jobs.records import JobRecord
+from corelane.store.jobs.records import JobRecord, Row
 from corelane.store.jobs.retries import copy_lines, items_lost
 from corelane.store.jobs.store import JobStore
 from corelane.store.jobs.submission import ItemFile, Submission

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from corelane.domain.aliases import DEFAULT_ALIAS
-from corelane.domain.costs import Estimator
-from corelane.domain.dispatch import cut_slices
+from corelane.domain.dispatch import Estimator, cut_slices
 from corelane.domain.forecast import Size, forecast, tokens_ahead, tokens_until
 from corelane.domain.jobs import Item, JobHead
 from corelane.errors import (

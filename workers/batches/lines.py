@@ -13,7 +13,7 @@ import orjson
 from pydantic import ValidationError
 
 from corelane.domain.batches import MAX_CUSTOM_ID, BatchLine
-from corelane.domain.costs import estimate_tokens
+from corelane.domain.dispatch import estimate_tokens
 from corelane.errors import TooLarge
 from corelane.errors.sentences import place_of, sentence
 from corelane.settings import Settings

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from corelane.domain.costs import MIN_CONTEXT_SHARE, count_windows, overlap
+from corelane.domain.dispatch import MIN_CONTEXT_SHARE, count_windows, overlap
 from corelane.errors import QuestionTooLong, TooManyWindows
 
 

@@ -12,8 +12,7 @@ import orjson
 from corelane.domain.jobs import JobStatus
 from corelane.errors import ItemsLost
 from corelane.store import keys
-from corelane.store.jobs.payloads import Row, decode_slice
-from corelane.store.jobs.records import JobRecord
+from corelane.store.jobs.records import JobRecord, Row, decode_slice
 from corelane.store.jobs.results import PAGE_ITEMS, read_results
 from corelane.store.link.surface import CommonLink, pairs
 

@@ -19,13 +19,12 @@ from corelane.settings.faults import reach
 from corelane.store import keys
 from corelane.store.jobs.idempotency import Held, Holder, by_name, find_holder
 from corelane.store.jobs.listing import Filters, JobPage, list_jobs
-from corelane.store.jobs.payloads import Row, encode_slice, item_row
-from corelane.store.jobs.records import JobRecord, PromiseRecord
+from corelane.store.jobs.records import JobRecord, PromiseRecord, Row, encode_slice, item_row
 from corelane.store.jobs.results import drop_final, drop_results, read_results
 from corelane.store.jobs.retries import read_contexts, read_rows, unanswered
 from corelane.store.jobs.submission import Admission, Submission
-from corelane.store.link.library import Command, call
-from corelane.store.link.surface import CommonLink, flatten, pairs
+from corelane.store.link.library import Command
+from corelane.store.link.surface import CommonLink, call, flatten, pairs
 
 #: Payloads written before their job is submitted live this long, in seconds.
 PAYLOAD_TTL_S = 60
@@ -138,7 +137,7 @@ class JobStore:
         texts = dict(enumerate((submission.head.contexts or {}).values()))
         for pattern, values in ((keys.payloads, payloads), (keys.contexts, texts)):
             if values:
-                key = pattern(submission.id)
+                key = pattern % submission.id
                 written += [("HSET", key, *flatten(values)), ("EXPIRE", key, PAYLOAD_TTL_S)]
         if self._settings.armed_faults:
             await self._link.many(written)

@@ -173,9 +173,9 @@ class JobStore:
 
         The results of its first items, ``ahead`` at most, are read in the same trip, for a later call of ``results``.
         """
-        commands: list[Command] = [("HGETALL", keys.job(job))]
+        commands: list[Command] = [("HGETALL", keys.job % job)]
         if ahead:
-            commands.append(("HMGET", keys.results(job), *range(ahead)))
+            commands.append(("HMGET", keys.results % job, *range(ahead)))
         raw, *outs = await self._link.many(commands)
         return JobRecord.parse(job, dict(pairs(raw)), outs[0] if outs else ()) if raw else None
 

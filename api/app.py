@@ -1,6 +1,4 @@
-"""The API application: routes, error table, limits, lifespan. Made anew by ``create_app``; nothing happens at
-import.
-"""
+"""The API application: routes, error handlers, layers, lifespan. Importing this module creates nothing."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,22 +7,17 @@ from fastapi import Depends, FastAPI
 from prometheus_fastapi_instrumentator import Instrumentator
 from starlette.middleware.cors import CORSMiddleware
 
-from api.deps import Parts
-from api.docs.openapi import describe_gate
+from api.context import REQUEST_ID
+from api.deps import Parts, refuse_unknown_parameters
+from api.docs.openapi import describe_common_responses
 from api.docs.swagger import add_pages
 from api.errors import add_error_handlers
-from api.jobs.wait import Completions
-from api.middleware.auth import Gate
-from api.middleware.body_limit import BodyLimit
-from api.middleware.key_cache import Keyring
-from api.middleware.parameters import refuse_unknown
-from api.middleware.presence import Presences
-from api.middleware.proxies import TrustedProxies
-from api.middleware.rate_limit import Rates
-from api.middleware.request_id import REQUEST_ID, Origins
-from api.middleware.security_headers import SafeHeaders
-from api.middleware.unread_body import Leftovers
-from api.routes import answers, batches, deliveries, events, files, fleet, health, jobs, ndjson_jobs, results, rollout
+from api.jobs import Jobs
+from api.middleware.edge import InnerLayer, OuterLayer
+from api.middleware.key_cache import KeyCache
+from api.middleware.rate_limit import RateLimiter
+from api.routes import answers, batches, deliveries, events, files, health, jobs, results, rollout
+from api.routes import fleet as fleet_routes
 from corelane import __version__
 from corelane.broker.app import bell_envelope, make_celery
 from corelane.errors import Unavailable
@@ -47,7 +40,7 @@ SUMMARY = "Questions with their passages go in, answers with exact offsets come 
 
 log = get_logger(__name__)
 
-#: What web pages of the origins allowed may send and read.
+#: The methods and headers that web pages of the allowed origins may send, and the headers they may read.
 CORS_METHODS = ("GET", "POST", "PUT", "DELETE")
 CORS_SENT = (
     *("Authorization", "X-API-Key", "Content-Type", "Prefer", "Idempotency-Key", "If-None-Match", "Last-Event-ID"),
@@ -60,85 +53,59 @@ CORS_READ = (
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
-    """The ASGI app; reads the settings itself where a server calls it without."""
+    """Make the ASGI app; without settings, as when a server calls it, it reads them itself."""
     settings = settings or Settings()
     configure_logging(settings.log_level, settings.log_format)
+    link, metrics = AsyncLink(settings.redis_url), ApiMetrics()
+    store, fleet = JobStore(link, settings, bell_envelope(make_celery(settings))), Fleet(link)
+    finder, rate_limiter = ApiKeyFinder(link), RateLimiter(settings)
+    keys, own_jobs = KeyCache(finder), Jobs(store, fleet, settings, metrics)
 
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        parts: Parts = app.state.parts
-        parts.completions.start()
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        own_jobs.completions.start()
         if settings.requires_keys:
-            keyring.start()
-            await _say_how_to_make_a_key(finder)
+            keys.start()
+            await _warn_if_no_key(finder)
         yield
-        await parts.completions.close()
-        await keyring.close()
-        await rates.close()
+        await own_jobs.completions.close()
+        await keys.close()
+        await rate_limiter.close()
         await link.close()
 
-    link = AsyncLink(settings.redis_url)
-    store, finder, rates = (
-        JobStore(link, settings, bell_envelope(make_celery(settings))),
-        ApiKeyFinder(link),
-        Rates(settings),
-    )
-    keyring = Keyring(finder)
     app = FastAPI(
         title="Corelane",
         version=__version__,
         summary=SUMMARY,
         lifespan=lifespan,
-        dependencies=[Depends(refuse_unknown)],
+        dependencies=[Depends(refuse_unknown_parameters)],
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
         webhooks=deliveries.posted,
     )
-    completions = Completions(store, settings)
     app.state.parts = Parts(
         settings,
         store,
         JobEvents(link),
-        Fleet(link),
+        fleet,
         Rollout(link),
         DeliveryLog(link),
-        completions,
-        ApiMetrics(),
+        own_jobs,
+        metrics,
         FileStore(link),
         BatchStore(link),
         open_storage(settings.files_url, settings.files_root),
     )
-    app.include_router(ndjson_jobs.router)
-    app.include_router(jobs.router)
-    app.include_router(results.router)
-    app.include_router(events.router)
-    app.include_router(deliveries.router)
-    app.include_router(fleet.router)
-    app.include_router(rollout.router)
-    app.include_router(health.router)
-    app.include_router(files.router)
-    app.include_router(batches.router)
-    app.include_router(answers.router)
+    for each in (jobs, results, events, deliveries, fleet_routes, rollout, health, files, batches, answers):
+        app.include_router(each.router)
     add_pages(app)
     add_error_handlers(app)
-    describe_gate(app, requires_keys=settings.requires_keys)
-    _add_layers(app, settings, keyring, Owners(link, settings.max_owners), rates)
-    return app
-
-
-def _add_layers(app: FastAPI, settings: Settings, keyring: Keyring, owners: Owners, rates: Rates) -> None:
-    """What a request passes before its route, the innermost first."""
-    app.add_middleware(Presences)
-    app.add_middleware(
-        BodyLimit,
-        max_bytes=settings.max_body_bytes,
-        max_upload_bytes=settings.max_upload_bytes,
-        max_file_bytes=settings.max_file_bytes,
-        timeout_s=settings.body_timeout_s,
-    )
-    app.add_middleware(Gate, settings=settings, keyring=keyring, owners=owners, rates=rates)
-    Instrumentator(registry=app.state.parts.metrics.registry, excluded_handlers=["/metrics"]).instrument(app)
+    describe_common_responses(app, requires_keys=settings.requires_keys)
+    # The innermost layer comes first.
+    owners = Owners(link, settings.max_owners)
+    app.add_middleware(InnerLayer, settings=settings, keys=keys, owners=owners, rate_limiter=rate_limiter)
+    Instrumentator(registry=metrics.registry, excluded_handlers=["/metrics"]).instrument(app)
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -148,15 +115,12 @@ def _add_layers(app: FastAPI, settings: Settings, keyring: Keyring, owners: Owne
             expose_headers=CORS_READ,
             max_age=3600,
         )
-    app.add_middleware(SafeHeaders, allowed_hosts=settings.allowed_hosts)
-    if settings.trusted_hops:
-        app.add_middleware(TrustedProxies, hops=settings.trusted_hops)
-    app.add_middleware(Leftovers)
-    app.add_middleware(Origins)
+    app.add_middleware(OuterLayer, settings=settings)
+    return app
 
 
-async def _say_how_to_make_a_key(finder: ApiKeyFinder) -> None:
-    """Tell whoever reads the log, if nobody could ask anything yet."""
+async def _warn_if_no_key(finder: ApiKeyFinder) -> None:
+    """Say in the log how to make the first key, if there is none."""
     try:
         if not await finder.any_active():
             log.warning(

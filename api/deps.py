@@ -1,19 +1,22 @@
-"""What routes need, as Annotated dependencies: the shared parts, who asks, and how long they want to wait.
+"""The dependencies of routes, as Annotated types: the shared parts, the caller, and how long the caller waits.
 
-All are coroutines, though none awaits: FastAPI sends plain functions to a thread, which costs more than they do.
+All are coroutines, though few await: FastAPI runs plain functions in a thread, which costs more than they do.
 """
 
+import difflib
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Annotated, cast
 
 from fastapi import Depends, Header, Path, Query, Request
+from fastapi.dependencies.models import Dependant
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 
-from api.jobs.wait import Completions
-from api.middleware.auth import CALLER
-from corelane.domain.api_keys import Caller as Caller
-from corelane.domain.api_keys import Scope as Scope
+from api.context import CALLER
+from api.jobs import CallerWait, Jobs
+from corelane.domain.api_keys import Caller, Scope
 from corelane.domain.ids import is_job_id
 from corelane.errors import Forbidden, InvalidInput, NotFound
 from corelane.metrics import ApiMetrics
@@ -27,13 +30,16 @@ from corelane.store.jobs.events import JobEvents
 from corelane.store.jobs.store import JobStore
 from corelane.store.rollout import Rollout
 
-#: Names that callers may give their jobs: nothing that is an id, and nothing that addresses cut short.
+#: The form of a caller's own name of a job: no id's, and no part of an address that proxies cut out.
 JOB_NAME = re.compile(r"(?!job_)(?!\.+$)[A-Za-z0-9._~-]{1,128}")
+
+#: The preference `wait=N` in a Prefer header (RFC 7240).
+WAIT_PREFERENCE = re.compile(r"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,6})\"?(?:$|[,;\s])", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What one API process is made of."""
+    """The parts of one API process."""
 
     settings: Settings
     store: JobStore
@@ -41,7 +47,7 @@ class Parts:
     fleet: Fleet
     rollout: Rollout
     deliveries: DeliveryLog
-    completions: Completions
+    jobs: Jobs
     metrics: ApiMetrics
     files: FileStore
     batches: BatchStore
@@ -49,19 +55,18 @@ class Parts:
 
 
 async def get_parts(request: Request) -> Parts:
-    """The parts of the app that serves this request."""
+    """Return the parts of the app that serves this request."""
     return cast(Parts, request.app.state.parts)
 
 
-def preferred_wait(header: str | None) -> float | None:
-    """The seconds of ``Prefer: wait=N`` (RFC 7240), or None; a preference that cannot be read is ignored, as it
-    asks.
-    """
-    match = re.search(r"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,6})\"?(?:$|[,;\s])", header or "", re.IGNORECASE)
+def preferred_wait(header: str) -> float | None:
+    """Return the seconds of ``Prefer: wait=N``, or None; an unreadable preference is ignored, as RFC 7240 asks."""
+    match = WAIT_PREFERENCE.search(header)
     return float(match[1]) if match else None
 
 
 async def get_wait(
+    request: Request,
     parts: Annotated[Parts, Depends(get_parts)],
     prefer: Annotated[
         str | None, Header(description="`wait=N`: answer when the job is final, or after N seconds.")
@@ -69,14 +74,14 @@ async def get_wait(
     wait: Annotated[
         float | None, Query(ge=0, le=86_400, allow_inf_nan=False, description="The same as `Prefer: wait`, in seconds.")
     ] = None,
-) -> float | None:
-    """Seconds to wait, cut to the longest allowed; None if the caller did not ask."""
-    asked = wait if wait is not None else preferred_wait(prefer)
-    return None if asked is None else min(asked, parts.settings.max_wait_s)
+) -> CallerWait:
+    """Return how long the caller waits, cut to the longest time allowed."""
+    seconds = preferred_wait(prefer or "") if wait is None else wait
+    return CallerWait(None if seconds is None else min(seconds, parts.settings.max_wait_s), request.receive)
 
 
 async def get_caller(request: Request) -> Caller:
-    """Who asks, as the gate found out."""
+    """Return the caller that the outer layers identified."""
     return cast(Caller, request.scope[CALLER])
 
 
@@ -85,7 +90,7 @@ async def get_job_id(
     parts: Annotated[Parts, Depends(get_parts)],
     caller: Annotated[Caller, Depends(get_caller)],
 ) -> str:
-    """A path's job id, given itself or by the caller's own name; anything that cannot be either is not found."""
+    """Return a path's job id, given itself or by the caller's own name; raise NotFound if it is neither."""
     if is_job_id(job_id):
         return job_id
     named = await parts.store.named(caller.owner, job_id) if JOB_NAME.fullmatch(job_id) else None
@@ -97,7 +102,7 @@ async def get_job_id(
 async def get_job_name(
     job_id: Annotated[str, Path(max_length=200, description="Your own name of the job: letters, digits and `._~-`.")],
 ) -> str:
-    """A name that a caller gives a job; raises InvalidInput for what cannot be one."""
+    """Return a new name for a job; raise InvalidInput if it is malformed."""
     if not JOB_NAME.fullmatch(job_id):
         raise InvalidInput(
             "a job's name has 1 to 128 letters, digits and `._~-`, not only dots, and does not begin with `job_`"
@@ -106,7 +111,7 @@ async def get_job_name(
 
 
 def allow(scope: Scope) -> Callable[[Caller], Awaitable[Caller]]:
-    """A dependency: the caller, if they may do what the scope names; raises Forbidden."""
+    """Return a dependency: the caller if the key has a scope; it raises Forbidden otherwise."""
 
     async def allowed(caller: Annotated[Caller, Depends(get_caller)]) -> Caller:
         if scope not in caller.scopes:
@@ -116,12 +121,45 @@ def allow(scope: Scope) -> Callable[[Caller], Awaitable[Caller]]:
     return allowed
 
 
+async def refuse_unknown_parameters(request: Request) -> None:
+    """Refuse query parameters that the route does not take, because a misspelt one would silently do nothing."""
+    route = request.scope.get("route")
+    if not request.scope["query_string"] or not isinstance(route, APIRoute) or not route.path.startswith("/v1/"):
+        return
+    known = parameters_of(route)
+    unknown = [name for name in dict.fromkeys(request.query_params.keys()) if name not in known]
+    if unknown:
+        raise RequestValidationError(
+            [{"type": "unknown_parameter", "loc": ("query", name), "msg": _suggest(name, known)} for name in unknown]
+        )
+
+
+def parameters_of(route: APIRoute) -> tuple[str, ...]:
+    """Return the query parameters of a route and of its dependencies, in order."""
+    return tuple(dict.fromkeys(_walk(route.dependant)))
+
+
+def _walk(dependant: Dependant) -> list[str]:
+    own = [field.alias for field in dependant.query_params]
+    return own + [name for each in dependant.dependencies for name in _walk(each)]
+
+
+def _suggest(name: str, known: tuple[str, ...]) -> str:
+    """Name the nearest parameter, and list all of them."""
+    if not known:
+        return "this route takes no query parameters"
+    listed = ", ".join(f"`{each}`" for each in known)
+    [nearest] = difflib.get_close_matches(name, known, n=1) or [""]
+    hint = f", did you mean `{nearest}`?" if nearest else ""
+    return f"there is no such query parameter{hint} (this route takes {listed})"
+
+
 PartsDep = Annotated[Parts, Depends(get_parts)]
 JobId = Annotated[str, Depends(get_job_id)]
 JobName = Annotated[str, Depends(get_job_name)]
-Wait = Annotated[float | None, Depends(get_wait)]
+WaitDep = Annotated[CallerWait, Depends(get_wait)]
 
-#: What makes a request that is sent again the same request.
+#: Marks requests that are the same when they are sent again.
 IdempotencyKey = Annotated[
     str | None,
     Header(
@@ -133,11 +171,10 @@ IdempotencyKey = Annotated[
     ),
 ]
 
-#: For routes that only certain callers may use, and that need not know which.
+#: For routes that need the scope but not the caller.
 AS_READER, AS_ADMIN = Depends(allow(Scope.READ)), Depends(allow(Scope.ADMIN))
 
-#: The caller of a route that takes in work or changes it, of one that shows what is the caller's own, and of one for
-#: operators.
-Submitter = Annotated[Caller, Depends(allow(Scope.SUBMIT))]
-Reader = Annotated[Caller, Depends(allow(Scope.READ))]
-Admin = Annotated[Caller, Depends(allow(Scope.ADMIN))]
+#: The caller of a route that takes in or changes work, of one that shows the caller's own, and of one for operators.
+SubmitCaller = Annotated[Caller, Depends(allow(Scope.SUBMIT))]
+ReadCaller = Annotated[Caller, Depends(allow(Scope.READ))]
+AdminCaller = Annotated[Caller, Depends(allow(Scope.ADMIN))]

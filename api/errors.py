@@ -1,7 +1,7 @@
 """Problems (RFC 9457): the one table from error classes to HTTP status, and the handlers that apply it.
 
-``type`` and ``code`` are stable per error class. A problem never repeats the caller's documents, and an unforeseen
-error says nothing of its insides.
+``type`` and ``code`` are stable per error class. A problem never repeats the caller's documents, and the problem of an
+unforeseen error tells no details.
 """
 
 import re
@@ -17,8 +17,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
-from api.header_policies import STRICT
-from api.middleware.request_id import ORIGIN, REQUEST_ID
+from api.context import REQUEST_CONTEXT, REQUEST_ID, STRICT
 from corelane import errors
 from corelane.errors.sentences import place_of, relevant, sentence
 from corelane.log import get_logger
@@ -52,7 +51,7 @@ STATUS: dict[type[errors.CorelaneError], int] = {
 #: Codes of failures that happen before any of our own code runs.
 HTTP_CODES = {400: "bad_request", 404: "not_found", 405: "method_not_allowed", 413: "too_large", 415: "bad_request"}
 
-#: Sentences for what the framework leaves unsaid.
+#: Sentences for problems that the framework gives none.
 HTTP_DETAILS = {
     400: "the request body cannot be read: send one JSON object in UTF-8",
     404: "there is nothing at this path; /docs lists what there is",
@@ -62,13 +61,12 @@ HTTP_DETAILS = {
 #: A retryable problem asks the caller to come back after this many seconds.
 RETRY_AFTER_S = 1
 
-#: Validation errors listed in one problem; a body of 10,000 bad items is told of the first few.
+#: Validation errors listed in one problem: of 10,000 bad items the first few.
 MAX_ERRORS = 20
 
 PROBLEM_TYPE = "application/problem+json"
 
-
-#: Where OpenAI's stock client is used: problems there carry its form as the member ``error``, too.
+#: Paths that OpenAI's stock client uses: their problems have its form of an error as the member ``error``.
 OPENAI_PATHS = re.compile(r"^/v1/(files|batches|answers|models)(/|$)")
 
 #: What OpenAI's clients call the kinds of errors.
@@ -99,7 +97,7 @@ class Problem(BaseModel):
     status: int
     detail: str = Field(description="What is wrong and what to do.")
     code: str = Field(description="Stable; docs/03-problems.md has a section for each.")
-    request_id: str | None = Field(None, description="What `X-Request-ID` says: name it to whoever runs the service.")
+    request_id: str | None = Field(None, description="The `X-Request-ID`: name it to the operator of the service.")
     errors: list[FieldError] | None = None
     earliest_feasible_s: int | None = Field(
         None, description="With `deadline_infeasible`: the smallest `expires_in_s` that can be met now."
@@ -110,7 +108,7 @@ class Problem(BaseModel):
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The problems a route may answer with, for the OpenAPI document."""
+    """Return the problems a route may answer with, for the OpenAPI document."""
     schema = {"schema": {"$ref": "#/components/schemas/Problem"}}
     return {
         status: {"model": Problem, "description": HTTPStatus(status).phrase, "content": {PROBLEM_TYPE: schema}}
@@ -119,7 +117,7 @@ def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def problem(status: int, code: str, detail: str, retry_after_s: int = RETRY_AFTER_S, **more: Any) -> JSONResponse:
-    """A problem document as a response; ``retry_after_s`` is told where coming back can help."""
+    """Make a problem response; statuses that a retry can help tell ``retry_after_s``."""
     body = {
         "type": f"urn:corelane:problem:{code}",
         "title": code.replace("_", " ").capitalize(),
@@ -128,7 +126,7 @@ def problem(status: int, code: str, detail: str, retry_after_s: int = RETRY_AFTE
         "code": code,
     }
     headers = {}
-    if request_id := ORIGIN.get().request_id:
+    if request_id := REQUEST_CONTEXT.get().request_id:
         body["request_id"] = headers[REQUEST_ID] = request_id
     if status in (429, 503):
         headers["Retry-After"] = str(retry_after_s)
@@ -138,7 +136,7 @@ def problem(status: int, code: str, detail: str, retry_after_s: int = RETRY_AFTE
 
 
 def for_openai(path: str, status: int, code: str, detail: str, param: str | None = None) -> dict[str, Any]:
-    """The member ``error`` of a problem where OpenAI's client is used, nothing elsewhere."""
+    """Return the member ``error`` of a problem on paths that OpenAI's client uses; nothing on others."""
     if not OPENAI_PATHS.match(path):
         return {}
     kind = OPENAI_TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
@@ -146,12 +144,12 @@ def for_openai(path: str, status: int, code: str, detail: str, param: str | None
 
 
 def status_of(error: errors.CorelaneError) -> int:
-    """The HTTP status of an error."""
+    """Return the HTTP status of an error."""
     return next(STATUS[ancestor] for ancestor in type(error).__mro__ if ancestor in STATUS)
 
 
 async def refuse(scope: Scope, receive: Receive, send: Send, error: errors.CorelaneError) -> None:
-    """Answer a request with an error's problem, from a place that no route's error handlers reach."""
+    """Answer a request with an error's problem, outside the reach of the routes' error handlers."""
     response = await _foreseen(Request(scope), error)
     await response(scope, receive, send)
 
@@ -194,7 +192,7 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
 
 
 def _place(found: Mapping[str, Any]) -> str:
-    """Where in a request: in its body, unless another part is named."""
+    """Name the place in a request: in its body, unless another part is named."""
     if found["type"] == "json_invalid":
         return "body"
     return place_of(found).removeprefix("body.")
@@ -202,7 +200,7 @@ def _place(found: Mapping[str, Any]) -> str:
 
 async def _http(request: Request, error: Exception) -> JSONResponse:
     if isinstance(error.__cause__, errors.CorelaneError):
-        # What went wrong while the body came in; FastAPI makes a 400 of it.
+        # An error while the body came in, which FastAPI turns into a 400.
         return await _foreseen(request, error.__cause__)
     status = error.status_code if isinstance(error, HTTPException) else 500
     code = HTTP_CODES.get(status, "http_error")
@@ -212,7 +210,7 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _gone(request: Request, error: Exception) -> JSONResponse:  # noqa: ARG001  # the signature is Starlette's
-    """Nobody reads this: the sender broke off, and nothing was kept."""
+    """Answer a caller who broke off: nothing was kept, and nobody reads this."""
     log.info("sender_broke_off", path=request.url.path)
     return problem(400, HTTP_CODES[400], "the body broke off before its end")
 
@@ -222,6 +220,6 @@ async def _unforeseen(request: Request, error: Exception) -> JSONResponse:
     log.error("unforeseen_error", path=request.url.path, exc_info=error)
     detail = "something broke that should not; the service's log says what"
     response = problem(500, "internal", detail, **for_openai(request.url.path, 500, "internal", detail))
-    # Sent from further out than the layer that adds these.
+    # Sent from outside the layer that adds these.
     response.headers.update(STRICT)
     return response

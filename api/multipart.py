@@ -1,4 +1,4 @@
-"""Uploads (multipart/form-data): the file goes to the storage as it comes in and is never whole in memory."""
+"""Forms (multipart/form-data): the file is written to the storage as it comes in and is never whole in memory."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,36 +11,36 @@ from corelane.errors import InvalidInput, TooLarge
 from corelane.settings import Settings
 from corelane.store.file_storage import Storage, Writer
 
-#: The file is gathered to this size before it is written, in bytes.
+#: The file is buffered up to this size before it is written, in bytes.
 WRITE_BYTES = 1024 * 1024
 
 #: Most bytes of one field, and most fields, of a form.
 MAX_FIELD_BYTES, MAX_FIELDS = 1024, 16
 
-#: The form's field that is the file.
+#: The form's field with the file.
 FILE_FIELD = "file"
 
 
 @dataclass
-class Upload:
-    """What came in with a form. ``filename`` is None while there was no file."""
+class Form:
+    """The fields and the file of a form. ``filename`` is None until a file has come."""
 
     fields: dict[str, str] = field(default_factory=dict)
     filename: str | None = None
     bytes: int = 0
-    #: Lines that hold something and have ended.
+    #: Complete lines that are not blank.
     lines: int = 0
 
 
 class FormReader:
-    """One form on its way in; reads once."""
+    """Reads one form, once."""
 
     def __init__(self, settings: Settings, storage: Storage, name: str) -> None:
-        """The file is written to the storage under ``name``; it must be deleted there if it is not wanted."""
+        """Write the file to the storage under ``name``; the caller deletes it there if it is not needed."""
         self._settings = settings
         self._storage = storage
         self._name = name
-        self._upload = Upload()
+        self._form = Form()
         self._part = ""
         self._is_file = False
         self._header = (b"", b"")
@@ -50,9 +50,10 @@ class FormReader:
         self._in_line = False
         self._is_whole = False
 
-    async def read(self, content_type: str, body: AsyncIterator[bytes]) -> Upload:
-        """The form, its file whole in the storage; raises InvalidInput, TooLarge or StorageFailed, having left
-        nothing there.
+    async def read(self, content_type: str, body: AsyncIterator[bytes]) -> Form:
+        """Return the form once its file is whole in the storage.
+
+        Raise InvalidInput, TooLarge or StorageFailed, with nothing left in the storage.
         """
         parser = self._parser(content_type)
         writer = await asyncio.to_thread(self._storage.create, self._name)
@@ -70,7 +71,7 @@ class FormReader:
         except BaseException:
             await asyncio.shield(asyncio.to_thread(writer.discard))
             raise
-        return self._upload
+        return self._form
 
     def _parser(self, content_type: str) -> MultipartParser:
         kind, options = parse_options_header(content_type)
@@ -94,13 +95,13 @@ class FormReader:
     def _require_whole(self) -> None:
         if not self._is_whole:
             raise InvalidInput("the form broke off before its end")
-        if self._upload.filename is None:
+        if self._form.filename is None:
             raise InvalidInput("the form has no `file`; send the lines as a file of that name")
 
     async def _flush(self, writer: Writer) -> None:
         data, self._pending = bytes(self._pending), bytearray()
         await asyncio.to_thread(self._write, writer, data)
-        if self._upload.lines + self._in_line > self._settings.max_file_lines:
+        if self._form.lines + self._in_line > self._settings.max_file_lines:
             raise TooLarge(
                 f"the file has more than {self._settings.max_file_lines:,} lines; "
                 "send several files, or raise CORELANE_MAX_FILE_LINES"
@@ -110,7 +111,7 @@ class FormReader:
         writer.write(data)
         *lines, rest = data.split(b"\n")
         for line in lines:
-            self._upload.lines += self._in_line or bool(line.strip())
+            self._form.lines += self._in_line or bool(line.strip())
             self._in_line = False
         self._in_line = self._in_line or bool(rest.strip())
 
@@ -135,10 +136,10 @@ class FormReader:
         self._is_file = self._part == FILE_FIELD
         if not self._is_file:
             return
-        if self._upload.filename is not None:
+        if self._form.filename is not None:
             raise InvalidInput("the form has more than one `file`; send one at a time")
         name = options.get(b"filename", b"").decode(errors="replace").rpartition("/")[2]
-        self._upload.filename = name[:255] or "file.jsonl"
+        self._form.filename = name[:255] or "file.jsonl"
 
     def _data(self, data: bytes, start: int, end: int) -> None:
         if not self._is_file:
@@ -147,8 +148,8 @@ class FormReader:
                 raise InvalidInput(f"the form's field {self._part[:64]!r} has more than {MAX_FIELD_BYTES:,} bytes")
             return
         self._pending += data[start:end]
-        self._upload.bytes += end - start
-        if self._upload.bytes > self._settings.max_file_bytes:
+        self._form.bytes += end - start
+        if self._form.bytes > self._settings.max_file_bytes:
             raise TooLarge(
                 f"the file has more than {self._settings.max_file_bytes:,} bytes; "
                 "send several files, or raise CORELANE_MAX_FILE_BYTES"
@@ -157,11 +158,11 @@ class FormReader:
     def _end(self) -> None:
         if self._is_file:
             return
-        if self._part in self._upload.fields:
+        if self._part in self._form.fields:
             raise InvalidInput(f"the form has more than one field {self._part[:64]!r}")
-        if len(self._upload.fields) >= MAX_FIELDS:
+        if len(self._form.fields) >= MAX_FIELDS:
             raise InvalidInput(f"the form has more than {MAX_FIELDS} fields")
-        self._upload.fields[self._part] = self._field.decode(errors="replace")
+        self._form.fields[self._part] = self._field.decode(errors="replace")
 
     def _end_form(self) -> None:
         self._is_whole = True

@@ -23,8 +23,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
 from benchmarks.tokenise import MODEL, make_runner  # noqa: E402
-from corelane.domain.costs import CHARS_PER_TOKEN, LEAST_TOKENS, SPECIAL_TOKENS, estimate_tokens  # noqa: E402
-from corelane.domain.dispatch import PUBLIC, Ref  # noqa: E402
+from corelane.domain.dispatch import CHARS_PER_TOKEN, LEAST_TOKENS, PUBLIC, SPECIAL_TOKENS, Ref, estimate_tokens  # noqa: E402  # noqa: E402
 from corelane.domain.jobs import Options  # noqa: E402
 from corelane.store.dispatch import Claim, Stretch  # noqa: E402
 from workers.core.in_flight import InFlight  # noqa: E402

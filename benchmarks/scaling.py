@@ -33,14 +33,14 @@ from benchmarks.simulated_cores import (  # noqa: E402
     simulated_item,
     submit,
     wait_until_final,
-    with_store,
+    with_submitter,
 )
-from corelane.domain.costs import LEAST_TOKENS  # noqa: E402
+from corelane.domain.dispatch import LEAST_TOKENS  # noqa: E402
 from corelane.engine.null import NullRunner  # noqa: E402
 from corelane.settings import Settings  # noqa: E402
 from corelane.store.dispatch import Dispatch, Room  # noqa: E402
-from corelane.store.jobs.store import JobStore  # noqa: E402
 from corelane.store.link.library import read_library  # noqa: E402
+from corelane.submitting.submitter import Submitter  # noqa: E402
 
 CORES = (1, 4, 16, 64)
 PER_JOB = 1_000
@@ -76,11 +76,11 @@ def load_up(settings: Settings, version: str, jobs: int, owners: int = 1, per_jo
     """Submit jobs of tiny items, one after another."""
     items = [simulated_item(LEAST_TOKENS, LEAST_TOKENS)] * per_job
 
-    async def send(store: JobStore) -> None:
+    async def send(submitter: Submitter) -> None:
         for n in range(jobs):
-            await submit(store, version, items, f"owner-{n % owners}")
+            await submit(submitter, version, items, f"owner-{n % owners}")
 
-    with_store(settings, send)
+    with_submitter(settings, send)
 
 
 def redis_cpu_s(raw: redis.Redis) -> float:

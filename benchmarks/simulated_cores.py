@@ -26,10 +26,8 @@ from corelane.artifacts.manifest import model_name
 from corelane.broker.app import bell_envelope, make_celery
 from corelane.cli.ports import free_port
 from corelane.cli.redis_server import find_server, server_argv
-from corelane.domain.costs import CHARS_PER_TOKEN
-from corelane.domain.dispatch import Core
-from corelane.domain.ids import new_job_id
-from corelane.domain.jobs import Item, Options
+from corelane.domain.dispatch import CHARS_PER_TOKEN, Core
+from corelane.domain.jobs import Item, JobHead
 from corelane.engine.backends.protocol import Batch, Logits
 from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket, parse_buckets
 from corelane.engine.null import NO_LOGITS, NullRunner, NullTask
@@ -37,10 +35,12 @@ from corelane.engine.runner import Charge, Runner, ServedModel
 from corelane.engine.task import Query, Window
 from corelane.engine.text.tokenize import cut_windows
 from corelane.settings import Settings
-from corelane.store.fleet import Announcer
-from corelane.store.jobs.store import JobStore, Submission
+from corelane.store.fleet import Announcer, Fleet
+from corelane.store.jobs.store import JobStore
+from corelane.store.jobs.submission import Submission
 from corelane.store.link.aio import AsyncLink
 from corelane.store.plans import Plans
+from corelane.submitting.submitter import Submitter
 from workers.core.drain import drain
 from workers.core.process import CoreProcess
 from workers.models.runners import Loader
@@ -297,26 +297,23 @@ def _serve(plan: Plan, numbers: Sequence[int], pipe: Connection) -> None:
         core.close()
 
 
-def with_store(settings: Settings, action: Callable[[JobStore], Awaitable[Found]]) -> Found:
-    """Run ``action`` with the API's side of the store."""
+def with_submitter(settings: Settings, action: Callable[[Submitter], Awaitable[Found]]) -> Found:
+    """Run ``action`` with a submitter, as the API has one."""
 
     async def run() -> Found:
         link = AsyncLink(settings.redis_url)
         try:
-            return await action(JobStore(link, settings, bell_envelope(make_celery(settings))))
+            store = JobStore(link, settings, bell_envelope(make_celery(settings)))
+            return await action(Submitter(store, Fleet(link), settings))
         finally:
             await link.close()
 
     return asyncio.run(run())
 
 
-async def submit(store: JobStore, version: str, items: Sequence[Item], owner: str) -> str:
-    """Admit and submit one job, as the API does; its id."""
-    job = new_job_id()
-    await store.submit(
-        Submission(job, version, Options(), owner=owner, items=items), await store.admit(version, owner=owner)
-    )
-    return job
+async def submit(submitter: Submitter, version: str, items: Sequence[Item], owner: str) -> str:
+    """Admit and submit one job, as the API does; return its id."""
+    return (await submitter.submit(Submission(JobHead(model=version), owner, items))).record.id
 
 
 def announce(settings: Settings, core: str, version: str) -> None:

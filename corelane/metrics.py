@@ -57,7 +57,7 @@ class ApiMetrics:
             "corelane_problems_total", "Problem documents sent, by code", ["code"], registry=self.registry
         )
         self.submit_seconds = Histogram(
-            "corelane_submit_seconds", "Time to keep a job and ring for it", registry=self.registry
+            "corelane_submit_seconds", "Time to admit a job, keep it and ring for it", registry=self.registry
         )
         self.event_streams = Gauge(
             "corelane_event_streams", "Streams of events that are open in this API process", registry=self.registry

@@ -1,1 +1,1 @@
-"""The request and answer formats of other services, translated."""
+"""Translations of other services' request and answer formats."""

@@ -1,7 +1,7 @@
-"""The payload and the answers of Hugging Face's question-answering pipeline, removed in transformers 5. Pure.
+"""The format of Hugging Face's question-answering pipeline, which transformers 5 removed. Pure.
 
 ``{"inputs": {"question", "context"}, "parameters": {…}}`` gives ``{"score", "start", "end", "answer"}``; several
-answers, or several inputs, give lists. Where the question may have no answer, that is an answer with an empty text.
+answers, or several inputs, give lists. "No answer", where it is allowed, is an answer with an empty text.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, model_validator
 from corelane import errors
 from corelane.domain.jobs import JobStatus, Options, Priority, Result, Text, Wire
 
-#: Parameters of the pipeline that mean nothing here, and why.
+#: Parameters of the pipeline that have no meaning here, and why.
 WITHOUT_MEANING = {
     "max_seq_len": "windows are as long as the model takes, and all of the context is read",
     "max_question_len": "questions are never cut",
@@ -50,7 +50,7 @@ class HfParameters(Wire):
 
     @property
     def options(self) -> Options:
-        """The same as a job's options."""
+        """Return the parameters as a job's options."""
         return Options(
             top_k=self.top_k,
             max_answer_tokens=self.max_answer_len,
@@ -74,7 +74,7 @@ class HfRequest(Wire):
 
     @property
     def asked(self) -> list[HfInput]:
-        """The inputs as a list."""
+        """Return the inputs as a list."""
         return self.inputs if isinstance(self.inputs, list) else [self.inputs]
 
 
@@ -88,11 +88,11 @@ class HfAnswer(BaseModel):
 
 
 def answers_of(result: Result, parameters: HfParameters) -> HfAnswer | list[HfAnswer]:
-    """A result as the pipeline gave it: one answer alone, or a list where ``top_k`` asks for several, however many."""
+    """Return a result as the pipeline did: one answer, or a list if ``top_k`` asks for several."""
     found = [HfAnswer(score=each.score, start=each.start, end=each.end, answer=each.text) for each in result.answers]
     if parameters.handle_impossible_answer or not found:
         none = HfAnswer(score=result.no_answer_score or 0.0, start=0, end=0, answer="")
-        # What was decided goes first, whatever the scores: a threshold may speak against them.
+        # The decision goes first, whatever the scores: a threshold may overrule them.
         found = sorted([*found, none], key=lambda each: -each.score)
         decided = none if result.answer is None else next(each for each in found if each is not none)
         found.remove(decided)

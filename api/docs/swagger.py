@@ -1,5 +1,5 @@
-"""The page at /docs: Swagger UI from files of our own, so that it works without the internet and under a strict policy;
-and the document it shows, written once.
+"""The page at /docs: Swagger UI from our own files, so that it works without the internet and under a strict policy;
+and its OpenAPI document, serialised once.
 
 The files are those of the npm package swagger-ui-dist, unchanged; ``static/README.md`` has version, licence and
 checksums.

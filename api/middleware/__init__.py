@@ -1,1 +1,1 @@
-"""The layers around every route. Pure ASGI."""
+"""The layers around all routes. Pure ASGI."""

@@ -1,7 +1,7 @@
-"""Keys as one API process knows them: looked up once, remembered until any key is made or revoked.
+"""The key cache of one API process: a key is read once and kept until any key is made or revoked.
 
-A look at the count of changes every two seconds is all it costs, so a lone question pays no trip for its key, and a
-revoked key is refused within these two seconds.
+The cache reads the counter of changes every two seconds, so a lone question pays no round trip for its key, and a
+revoked key is refused within two seconds.
 """
 
 import asyncio
@@ -16,17 +16,17 @@ from corelane.store.api_keys import ApiKeyFinder, KeyLookup
 
 log = get_logger(__name__)
 
-#: Time between two looks at the count of changes, in seconds: the longest a revoked key goes on.
-LOOK_S = 2.0
+#: The counter of changes is read this often, in seconds: the longest time that a revoked key still works.
+POLL_S = 2.0
 
-#: Keys remembered, and as many again that do not exist: those who try keys do not push out the ones in use.
-REMEMBERED = 10_000
+#: Keys in the cache, and as many unknown ones: attempts to guess keys do not evict the keys in use.
+MOST_KEYS = 10_000
 
 DAY_S = 24 * 3600
 
 
-class Keyring:
-    """Says whose a key is. Belongs to one event loop."""
+class KeyCache:
+    """Finds keys by their secrets. Belongs to one event loop."""
 
     def __init__(self, finder: ApiKeyFinder) -> None:
         self._finder = finder
@@ -38,18 +38,18 @@ class Keyring:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to look for changes."""
-        self._task = asyncio.create_task(self._look(), name="keys")
+        """Start to poll for changes."""
+        self._task = asyncio.create_task(self._poll(), name="keys")
 
     async def close(self) -> None:
-        """Stop looking."""
+        """Stop polling."""
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
                 await self._task
 
     async def find(self, secret: str) -> Key:
-        """The key that can be used; raises Unauthorized, saying whether it is unknown, revoked or expired."""
+        """Return the active key; raise Unauthorized, saying whether it is unknown, revoked or expired."""
         if not KEY_FORM.fullmatch(secret):
             raise Unauthorized("this is not an API key of this service: they look like clk_…")
         digest = key_digest(secret)
@@ -67,8 +67,8 @@ class Keyring:
             self._used.add(digest)
         return found.key
 
-    async def look(self) -> None:
-        """Notice changes, and have it noted which keys were used; raises StoreUnavailable."""
+    async def poll(self) -> None:
+        """Read the counter of changes, and record which keys were used; raise StoreUnavailable."""
         used, self._used = self._used, set()
         self._changed = await self._finder.changed(used, time.strftime("%Y-%m-%d", time.gmtime()))
 
@@ -78,17 +78,17 @@ class Keyring:
         self._unknown.pop(digest, None)
         place = self._unknown if found.key is None else self._known
         place[digest] = found
-        if len(place) > REMEMBERED:
+        if len(place) > MOST_KEYS:
             oldest, _ = place.popitem(last=False)
             self._used_on.pop(oldest, None)
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         while True:
             try:
-                await self.look()
+                await self.poll()
             except Unavailable as error:
                 log.debug("keys_wait_for_store", detail=error.detail)
             except Exception:
-                # Without this task revoked keys would go on: log, and look again.
-                log.exception("keys_not_looked_at")
-            await asyncio.sleep(LOOK_S)
+                # Without this task revoked keys would still work: log, and poll again.
+                log.exception("keys_not_polled")
+            await asyncio.sleep(POLL_S)

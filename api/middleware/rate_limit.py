@@ -1,8 +1,7 @@
-"""How often a caller may ask: sliding windows kept in Redis by the `limits` library, so that all API processes count
-together.
+"""Rate limits: sliding windows that the `limits` library keeps in Redis, so that all API processes count together.
 
-Off unless set. One trip a request: the count and its standing are asked for side by side. Without Redis requests are
-let through, as the routes have no answer then either.
+Off unless set. A request costs one round trip: it is counted and its standing is read side by side. While Redis is
+away, requests are let through: the routes then fail by themselves.
 """
 
 import asyncio
@@ -19,32 +18,33 @@ from limits import RateLimitItem, parse
 from limits.aio.storage import RedisStorage
 from limits.aio.strategies import SlidingWindowCounterRateLimiter
 
+from corelane.errors import RateLimited
 from corelane.log import get_logger
 from corelane.settings import Settings
 from corelane.store import keys
 
 log = get_logger(__name__)
 
-#: A Redis that is silent for longer is taken for away, in seconds.
+#: A Redis that is silent for longer counts as away, in seconds.
 TIMEOUT_S = 1.0
 
-#: Its being away is logged this often, in seconds.
-COMPLAIN_S = 10.0
+#: A missing Redis is logged this often, in seconds.
+LOG_S = 10.0
 
-#: What one subscriber of an IPv6 provider has at least: counted as one.
+#: The smallest network of one subscriber of an IPv6 provider: counted as one caller.
 IPV6_PREFIX = 64
 
 
 class Kind(StrEnum):
-    """What is counted apart."""
+    """The kinds of requests, which are counted separately."""
 
     SUBMITS = "submits"
     READS = "reads"
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """Where a caller stands after a request: ``left`` of ``most`` in ``window_s``, more after ``reset_s``."""
+class RateStanding:
+    """The state of a caller's limit after a request: ``left`` of ``most`` in ``window_s``, more after ``reset_s``."""
 
     kind: Kind
     is_within: bool
@@ -54,7 +54,7 @@ class Standing:
     reset_s: int
 
     def headers(self) -> dict[str, str]:
-        """What is told of it, in the words of the IETF's draft and in those that came before it."""
+        """Return the response headers: those of the IETF's draft, and the older ones."""
         return {
             "RateLimit-Policy": f'"{self.kind}";q={self.most};w={self.window_s}',
             "RateLimit": f'"{self.kind}";r={self.left};t={self.reset_s}',
@@ -63,25 +63,33 @@ class Standing:
             "X-RateLimit-Reset": str(self.reset_s),
         }
 
+    def error(self) -> RateLimited:
+        """Return the error of a request beyond the limit."""
+        return RateLimited(
+            f"more than {self.most:,} {self.kind} in {self.window_s:,} s; come back after {self.reset_s} s",
+            self.reset_s,
+        )
 
-class Rates:
-    """The counts of one service."""
+
+class RateLimiter:
+    """Counts requests of callers."""
 
     def __init__(self, settings: Settings) -> None:
         given = {Kind.SUBMITS: settings.submit_rate, Kind.READS: settings.read_rate}
         self._limits: dict[Kind, RateLimitItem] = {kind: parse(rate) for kind, rate in given.items() if rate}
-        self._complained = -math.inf
-        if self._limits:
+        self._logged_s = -math.inf
+        self.is_on = bool(self._limits)
+        if self.is_on:
             self._connections = redis.asyncio.ConnectionPool.from_url(
                 settings.redis_url, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S
             )
-            # The scheme alone matters of a URL beside connections of our own.
+            # With our own connections only the scheme of the URL matters.
             connections: dict[str, Any] = {"connection_pool": self._connections}
             storage = RedisStorage("redis://", implementation="redispy", key_prefix=keys.RATES_PREFIX, **connections)
             self._counter = SlidingWindowCounterRateLimiter(storage)
 
-    async def count(self, kind: Kind, who: str) -> Standing | None:
-        """Count one request; None where nothing is limited, or Redis is away."""
+    async def count(self, kind: Kind, who: str) -> RateStanding | None:
+        """Count one request and return the standing; None if this kind has no limit, or Redis is away."""
         limit = self._limits.get(kind)
         if limit is None:
             return None
@@ -90,25 +98,22 @@ class Rates:
                 self._counter.hit(limit, who, kind), self._counter.get_window_stats(limit, who, kind)
             )
         except (redis.exceptions.RedisError, OSError) as error:
-            self._complain(error)
+            if time.monotonic() - self._logged_s > LOG_S:
+                self._logged_s = time.monotonic()
+                log.warning("rates_not_counted", detail=f"{type(error).__name__}: {error}")
             return None
         left = min(stats.remaining, limit.amount - 1) if is_within else 0
         reset_s = max(1, math.ceil(stats.reset_time - time.time()))
-        return Standing(kind, is_within, limit.amount, limit.get_expiry(), left, reset_s)
+        return RateStanding(kind, is_within, limit.amount, limit.get_expiry(), left, reset_s)
 
     async def close(self) -> None:
         """Close the connections."""
-        if self._limits:
+        if self.is_on:
             await self._connections.aclose()
-
-    def _complain(self, error: Exception) -> None:
-        if time.monotonic() - self._complained > COMPLAIN_S:
-            self._complained = time.monotonic()
-            log.warning("rates_not_counted", detail=f"{type(error).__name__}: {error}")
 
 
 def address_of(client: tuple[str, int] | None) -> str:
-    """Whom an address stands for: of IPv6 the network that one subscriber has."""
+    """Return the name that an address is counted under; for IPv6 it is the subscriber's network."""
     host = client[0] if client else ""
     try:
         address = ip_address(host)

@@ -1,101 +1,76 @@
-"""What is left of a body when the answer is known before its end, as for a bad key. Pure ASGI.
+"""The response to a request whose body is not read to its end, as after a bad key.
 
 Over HTTP/1 the server closes such a connection, and a client that sends its next request into it cannot tell whether
-that was taken in. So what is still on its way is taken off the line if it is little; if it is much, the client is told
-not to use the connection again. Then the answer goes out, all but the news that it is over, and the rest is read and
-thrown away for a while: a client that sends before it reads loses the answer in a connection that is closed under it.
-Reading goes on while that news goes out: Hypercorn hands a body over through a short queue and says through the same
-queue that a connection is closed, and would hang if it were full. Over HTTP/2 Hypercorn breaks down at what comes after
-an answer's end, and takes all other requests of the connection with it.
+the service received that request. So a short rest is read first; if the rest is long, the response tells the client not
+to use the connection again. Then the whole response is sent, except its end, and for a while the rest is read and
+dropped: a client that sends before it reads would lose the response when the connection is closed.
+
+The rest is still read while the end of the response is sent: Hypercorn 0.18 hands over bodies and the news of a closed
+connection through one short queue, and would hang if it were full. Over HTTP/2 Hypercorn 0.18 fails on data after the
+end of a response, and takes all other requests of the connection with it.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, Protocol
 
 from starlette.datastructures import MutableHeaders
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Send
 
-#: More than this is not taken off the line, nor waited for longer: in bytes and in seconds.
+#: The most that is read before the response begins, in bytes, and the longest time for it, in seconds.
 MOST_BYTES, MOST_S = 256 * 1024, 0.5
 
-#: Once the answer is out, the rest is read for so long at most, and while it does not pause for so long, in seconds.
+#: After the response the rest is read for this long at most, and until it pauses for this long, in seconds.
 LINGER_S, SILENCE_S = 5.0, 2.0
 
-#: Headers that say that a body comes.
-BODY_HEADERS = (b"content-length", b"transfer-encoding")
+
+class Body(Protocol):
+    """A body that is coming in."""
+
+    is_whole: bool
+
+    async def receive(self) -> Message:
+        """Return the next part."""
 
 
-class Leftovers:
-    """Looks after every request with a body."""
+async def send_while_unread(body: Body, message: Message, sink: Send, *, can_close: bool) -> None:
+    """Send one message of a response; ``can_close`` if a header can announce the end of the connection."""
+    if message["type"] == "http.response.start":
+        with suppress(TimeoutError):
+            async with asyncio.timeout(MOST_S):
+                await _read(body, MOST_BYTES)
+        if can_close and not body.is_whole:
+            MutableHeaders(scope=message)["Connection"] = "close"
+    elif message["type"] == "http.response.body" and not message.get("more_body", False):
+        async with _meanwhile(_linger(body)) as over:
+            await sink({**message, "more_body": True})
+            await over
+        async with _meanwhile(_read(body)):
+            await sink({"type": "http.response.body"})
+        return
+    await sink(message)
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection."""
-        if scope["type"] != "http" or not has_body(scope):
-            await self._app(scope, receive, send)
-            return
-        is_whole = False
+async def _read(body: Body, most: float = float("inf")) -> None:
+    taken = 0
+    while not body.is_whole and taken < most:
+        taken += len((await body.receive()).get("body", b""))
 
-        async def watched() -> Message:
-            nonlocal is_whole
-            message = await receive()
-            is_whole = is_whole or not message.get("more_body", False)
-            return message
 
-        async def take_off() -> None:
-            taken = 0
-            while not is_whole and taken < MOST_BYTES:
-                taken += len((await watched()).get("body", b""))
-
-        async def send_when_clear(message: Message) -> None:
-            if message["type"] == "http.response.start" and not is_whole:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(MOST_S):
-                        await take_off()
-                if not is_whole and scope["http_version"] != "2":
-                    MutableHeaders(scope=message)["Connection"] = "close"
-            await send(message)
-
-        async def linger() -> None:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LINGER_S):
-                    while not is_whole:
-                        async with asyncio.timeout(SILENCE_S):
-                            await watched()
-
-        async def read_rest() -> None:
-            while not is_whole:
-                await watched()
-
-        async def send_and_read(message: Message) -> None:
-            if is_whole or message["type"] != "http.response.body" or message.get("more_body", False):
-                await send_when_clear(message)
-                return
-            async with reading(linger()) as over:
-                await send({**message, "more_body": True})
-                await over
-            async with reading(read_rest()):
-                await send({"type": "http.response.body"})
-
-        await self._app(scope, watched, send_and_read)
+async def _linger(body: Body) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LINGER_S):
+            while not body.is_whole:
+                async with asyncio.timeout(SILENCE_S):
+                    await body.receive()
 
 
 @asynccontextmanager
-async def reading(body: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task[None]]:
-    """What reads a body, at work meanwhile and no longer."""
-    task = asyncio.create_task(body, name="unread-body")
+async def _meanwhile(reading: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task[None]]:
+    """Run a reader of a body meanwhile, and no longer."""
+    task = asyncio.create_task(reading, name="unread-body")
     try:
         yield task
     finally:
         task.cancel()
-
-
-def has_body(scope: Scope) -> bool:
-    """Whether a request says that a body comes; over HTTP/2 none needs to say so."""
-    return scope["http_version"] == "2" or any(
-        name in BODY_HEADERS and value != b"0" for name, value in scope["headers"]
-    )

@@ -1,1 +1,1 @@
-"""Routes by resource: jobs, the fleet (cores and models), health."""
+"""Routes by resource. Only they know HTTP: status codes, headers, requests and responses."""

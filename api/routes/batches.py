@@ -1,15 +1,15 @@
-"""Batches: create, look, list, cancel. Carried on by the keeper (``workers.batches.task``)."""
+"""Batches: create, read, list, cancel. The keeper runs them (``workers.batches.task``)."""
 
 from typing import Annotated
 
 from fastapi import APIRouter, Body, Query, Request, Response
 
-from api.bodies import FastBodyRoute
-from api.deps import Caller, IdempotencyKey, Parts, PartsDep, Reader, Submitter
+from api.context import REQUEST_CONTEXT
+from api.deps import IdempotencyKey, Parts, PartsDep, ReadCaller, SubmitCaller
 from api.errors import documented
-from api.middleware.request_id import ORIGIN
-from api.routes.files import require_file
-from api.routes.pagination import page_of
+from api.middleware.edge import JsonRoute
+from api.routes.files import page_of, require_file
+from corelane.domain.api_keys import Caller
 from corelane.domain.batches import Batch, BatchList, BatchRequest
 from corelane.domain.ids import is_id, new_id
 from corelane.errors import InvalidInput, NotFound
@@ -20,7 +20,7 @@ from corelane.store.jobs.idempotency import Held, Holder, Once, by_key, fingerpr
 log = get_logger(__name__)
 
 router = APIRouter(
-    prefix="/v1/batches", tags=["batches"], responses=documented(403, 404, 422, 503), route_class=FastBodyRoute
+    prefix="/v1/batches", tags=["batches"], responses=documented(403, 404, 422, 503), route_class=JsonRoute
 )
 
 
@@ -30,7 +30,7 @@ async def create_batch(
     body: Annotated[BatchRequest, Body()],
     response: Response,
     parts: PartsDep,
-    caller: Submitter,
+    caller: SubmitCaller,
     key: IdempotencyKey = None,
 ) -> Batch:
     """Have every line of an uploaded file answered. A bad line is named in the error file and harms no other."""
@@ -45,7 +45,7 @@ async def create_batch(
         raise InvalidInput("`input_file_id` is a file that a batch wrote; upload one of the purpose `batch`")
     batch = new_id("batch")
     try:
-        await parts.batches.begin(batch, caller.owner, body, once, ORIGIN.get())
+        await parts.batches.begin(batch, caller.owner, body, once, REQUEST_CONTEXT.get())
     except Held as held:
         if once is None:
             raise
@@ -55,8 +55,9 @@ async def create_batch(
 
 
 async def replay(parts: Parts, once: Once, holder: Holder, response: Response, caller: Caller) -> BatchRecord:
-    """The batch that the same request made before; raises what the ``Once`` says if another request made it, NotFound
-    if it is kept no longer.
+    """Return the batch that the same request made before.
+
+    Raise the error of the ``Once`` if another request made it, NotFound if it is kept no longer.
     """
     once.require_same(holder)
     record = await parts.batches.get(holder.subject)
@@ -69,11 +70,11 @@ async def replay(parts: Parts, once: Once, holder: Holder, response: Response, c
 @router.get("")
 async def list_batches(
     parts: PartsDep,
-    caller: Reader,
+    caller: ReadCaller,
     after: Annotated[str | None, Query(max_length=64, description="The last id of the page before.")] = None,
     limit: Annotated[int, Query(ge=1, le=100, description="Most batches in a page.")] = 20,
 ) -> BatchList:
-    """The caller's batches, newest first."""
+    """List the caller's batches, newest first."""
     if after is not None and not is_id("batch", after):
         raise InvalidInput("`after` is not the id of a batch; pass the last id of the page before")
     records = await parts.batches.page(caller.owner, after, limit + 1)
@@ -81,21 +82,21 @@ async def list_batches(
 
 
 @router.get("/{batch_id}")
-async def get_batch(batch_id: str, parts: PartsDep, caller: Reader) -> Batch:
-    """A batch as it stands; its counts are live."""
+async def get_batch(batch_id: str, parts: PartsDep, caller: ReadCaller) -> Batch:
+    """Return a batch as it stands; its counts are live."""
     return (await require_batch(parts, batch_id, caller)).describe()
 
 
 @router.post("/{batch_id}/cancel")
-async def cancel_batch(batch_id: str, parts: PartsDep, caller: Submitter) -> Batch:
-    """End a batch with what is answered by now; one that is being finished, or final, stays as it is."""
+async def cancel_batch(batch_id: str, parts: PartsDep, caller: SubmitCaller) -> Batch:
+    """End a batch with the lines answered by now; one that is being finished, or final, stays as it is."""
     await require_batch(parts, batch_id, caller)
     await parts.batches.cancel(batch_id)
     return (await require_batch(parts, batch_id, caller)).describe()
 
 
 async def require_batch(parts: Parts, batch_id: str, caller: Caller) -> BatchRecord:
-    """The record of a caller's own batch; raises NotFound, for another's batch as well."""
+    """Return the record of a caller's own batch; raise NotFound, for another's batch as well."""
     record = await parts.batches.get(batch_id) if is_id("batch", batch_id) else None
     if record is None or record.owner != caller.owner:
         raise NotFound(f"there is no batch {batch_id[:64]!r}; it never existed, or its time to be kept is over")

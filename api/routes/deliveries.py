@@ -1,4 +1,4 @@
-"""Deliveries: what became of a job's webhooks, attempt by attempt; one more try; the dead letters."""
+"""Deliveries: a job's webhooks, attempt by attempt; redelivery; the dead letters."""
 
 import re
 from typing import Annotated, Literal
@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Path, Query
 from pydantic import BaseModel, Field
 
-from api.deps import Admin, Caller, JobId, Parts, PartsDep, Reader, Scope, Submitter
+from api.deps import AdminCaller, JobId, Parts, PartsDep, ReadCaller, SubmitCaller
 from api.errors import documented
-from api.jobs.present import require
+from corelane.domain.api_keys import Caller, Scope
 from corelane.domain.ids import iso_time
 from corelane.domain.jobs import Job
 from corelane.errors import InvalidInput, NotFound
@@ -17,7 +17,7 @@ from corelane.store.deliveries.sending import State
 
 router = APIRouter(prefix="/v1", tags=["webhooks"], responses=documented(403, 404, 422, 503))
 
-#: What is posted to receivers, for the OpenAPI document.
+#: The requests that receivers get, for the OpenAPI document.
 posted = APIRouter(tags=["webhooks"])
 
 #: The form of a delivery's id, evt_SUBJECT_WHAT; keeps strange paths away from Redis keys.
@@ -73,7 +73,7 @@ class DeliveryList(BaseModel):
 
 
 class JobNotice(BaseModel):
-    """What is posted about a job. Each type is posted once, under its own `webhook-id`."""
+    """The body posted about a job. Each type is posted once, under its own `webhook-id`."""
 
     type: str = Field(description="`job.completed` and the like.")
     timestamp: str = Field(description="When it happened.")
@@ -82,11 +82,11 @@ class JobNotice(BaseModel):
 
 @posted.post("job", responses={"default": {"description": "Tried again for a day; 410 ends it."}})
 async def job_event(body: JobNotice) -> None:
-    """A job's event, signed by the Standard Webhooks scheme. Answer with any 2xx."""
+    """Receive a job's event, signed by the Standard Webhooks scheme. Answer with any 2xx."""
 
 
 async def get_delivery_id(delivery_id: Annotated[str, Path(description="The delivery's id.")]) -> str:
-    """A path's delivery id; anything that cannot be one is not found."""
+    """Return a path's delivery id; raise NotFound if it is malformed."""
     if not DELIVERY_ID.fullmatch(delivery_id):
         raise NotFound(f"there is no delivery {delivery_id[:64]!r}; ids look like evt_0…_completed")
     return delivery_id
@@ -96,21 +96,21 @@ DeliveryId = Annotated[str, Depends(get_delivery_id)]
 
 
 @router.get("/jobs/{job_id}/deliveries", responses=documented(410))
-async def list_job_deliveries(job_id: JobId, parts: PartsDep, caller: Reader) -> DeliveryList:
-    """What was, or is still to be, posted about a job."""
-    record = await require(parts, job_id, caller)
+async def list_job_deliveries(job_id: JobId, parts: PartsDep, caller: ReadCaller) -> DeliveryList:
+    """List the deliveries of a job: sent, pending or given up."""
+    record = await parts.jobs.require(job_id, caller)
     return DeliveryList(data=[describe(found) for found in await parts.deliveries.of(record.id)])
 
 
 @router.get("/deliveries")
 async def list_dead_deliveries(
     parts: PartsDep,
-    caller: Admin,
+    caller: AdminCaller,
     state: Annotated[Literal["dead"], Query(description="Dead letters: given up, and kept for redelivery.")] = "dead",
     after: Annotated[str | None, Query(max_length=140, description="Cursor of an earlier page's `next`.")] = None,
     limit: Annotated[int, Query(ge=1, le=100, description="Most deliveries in a page.")] = 20,
 ) -> DeliveryList:
-    """The dead letters of every key, those given up first before the others; where keys are not checked, your own."""
+    """List the dead letters of every key, the earliest first; where keys are not checked, your own."""
     del state
     after_ms, after_id = read_cursor(after)
     owner = None if sees_all(parts, caller) else caller.owner
@@ -122,16 +122,16 @@ async def list_dead_deliveries(
 
 
 @router.get("/deliveries/{delivery_id}")
-async def get_delivery(delivery_id: DeliveryId, parts: PartsDep, caller: Reader) -> DeliveryInfo:
-    """One delivery and its attempts."""
+async def get_delivery(delivery_id: DeliveryId, parts: PartsDep, caller: ReadCaller) -> DeliveryInfo:
+    """Return one delivery and its attempts."""
     return describe(await require_delivery(parts, delivery_id, caller))
 
 
 @router.post("/deliveries/{delivery_id}/redeliver", status_code=202)
-async def redeliver(delivery_id: DeliveryId, parts: PartsDep, caller: Submitter) -> DeliveryInfo:
-    """Post an event again now: the same `webhook-id` and bytes, signed anew, with all of its attempts before it.
+async def redeliver(delivery_id: DeliveryId, parts: PartsDep, caller: SubmitCaller) -> DeliveryInfo:
+    """Post an event again now: the same `webhook-id` and bytes, a new signature, and all of its attempts.
 
-    What is under way already stays so; may be repeated.
+    A delivery that is under way goes on unchanged. May be repeated.
     """
     await require_delivery(parts, delivery_id, caller)
     if not await parts.deliveries.redeliver(delivery_id):
@@ -140,7 +140,7 @@ async def redeliver(delivery_id: DeliveryId, parts: PartsDep, caller: Submitter)
 
 
 async def require_delivery(parts: Parts, delivery_id: str, caller: Caller) -> LoggedDelivery:
-    """A delivery of the caller's own, or of anyone for an admin; raises NotFound, for another's as well."""
+    """Return a caller's own delivery, or any for an admin; raise NotFound, for another's as well."""
     found = await parts.deliveries.get(delivery_id)
     if found is None or (found.delivery.owner != caller.owner and not sees_all(parts, caller)):
         raise no_such_delivery(delivery_id)
@@ -148,17 +148,17 @@ async def require_delivery(parts: Parts, delivery_id: str, caller: Caller) -> Lo
 
 
 def sees_all(parts: Parts, caller: Caller) -> bool:
-    """Whether a caller looks after everybody's deliveries: an admin, where keys are checked; elsewhere all are one."""
+    """Return whether a caller may see all deliveries: an admin, where keys are checked."""
     return parts.settings.requires_keys and Scope.ADMIN in caller.scopes
 
 
 def no_such_delivery(delivery_id: str) -> NotFound:
-    """The error for an id that is unknown, or no longer known."""
+    """Return the error for an id that is unknown, or no longer known."""
     return NotFound(f"there is no delivery {delivery_id}; it never existed, or its time to be kept is over")
 
 
 def read_cursor(after: str | None) -> tuple[int, str]:
-    """The place a cursor points to; raises InvalidInput if it is not one of ours."""
+    """Return the time and the id a cursor points to; raise InvalidInput if it is malformed."""
     if after is None:
         return 0, ""
     match = CURSOR.fullmatch(after)
@@ -168,7 +168,7 @@ def read_cursor(after: str | None) -> tuple[int, str]:
 
 
 def describe(found: LoggedDelivery) -> DeliveryInfo:
-    """A delivery as callers see it."""
+    """Return a delivery as callers see it."""
     delivery, home = found.delivery, f"/v1/deliveries/{found.delivery.id}"
     return DeliveryInfo(
         id=delivery.id,

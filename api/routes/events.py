@@ -1,8 +1,8 @@
-"""A job's events as a stream (SSE), from any place on: replayed as far as they are kept, then as they come.
+"""A job's events as a stream (SSE), from any event on: the stored ones are replayed, then new ones follow.
 
-A stream ends after `job.completed`, when its job is forgotten, or, with a hint when to come back, when the server
-stops. One whose job is final and told to its end is answered 204, at which a browser's EventSource stops asking. While
-Redis is away a stream stays open, and goes on where it was.
+A stream ends after `job.completed` or when its job is deleted. When the server stops, it ends with a hint when to come
+back. If the job is final and no event follows, the response is 204, which stops a browser's EventSource. While Redis is
+away, a stream stays open.
 """
 
 import asyncio
@@ -15,9 +15,9 @@ from fastapi import APIRouter, Header, Query, Response
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 from pydantic import BaseModel
 
-from api.deps import JobId, Parts, PartsDep, Reader
+from api.deps import JobId, Parts, PartsDep, ReadCaller
 from api.errors import documented
-from api.jobs.present import describe, require
+from api.jobs import required
 from api.routes.streams import EventStream
 from corelane.domain.events import DATA, ID_PATTERN, EventType, parse_event_id
 from corelane.domain.jobs import Job
@@ -30,17 +30,17 @@ log = get_logger(__name__)
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses=documented(403, 404, 410, 422, 503))
 
-#: A stream that has told all there is looks for more this often, in seconds; the job's end is noticed at once.
-LOOK_S = 0.25
+#: A stream that has sent all events polls for more this often, in seconds; the job's end wakes it at once.
+POLL_S = 0.25
 
-#: A silent stream sends a comment this often, so that no proxy takes it for dead, in seconds.
+#: A silent stream sends a comment this often, so that no proxy closes it, in seconds.
 PING_S = 15.0
 
-#: A reader whose stream breaks comes back after this, in milliseconds; when a server stops, they come spread out.
+#: A reader whose stream breaks comes back after this, in milliseconds; when a server stops, readers are spread out.
 RETRY_MS = 1000
 RETRY_SPREAD_MS = (500, 2000)
 
-#: What is told; a newer version of Corelane may have written more.
+#: The events that are sent; a newer version of Corelane may have written others.
 KNOWN = frozenset(EventType)
 
 #: An event's id, or nothing.
@@ -48,7 +48,7 @@ ID_OR_NOTHING = f"^({ID_PATTERN})?$"
 
 
 def schema_of(model: type[BaseModel]) -> dict[str, Any]:
-    """What an event carries, for the OpenAPI document, where all that it is made of stands already."""
+    """Return the schema of an event's data, for the OpenAPI document, which defines its parts already."""
     if model is Job:
         return {"$ref": "#/components/schemas/Job"}
     schema = model.model_json_schema(mode="serialization", ref_template="#/components/schemas/{model}")
@@ -87,7 +87,7 @@ ITEM_SCHEMA = {
 async def follow_job(
     job_id: JobId,
     parts: PartsDep,
-    caller: Reader,
+    caller: ReadCaller,
     last_event_id: Annotated[
         str | None,
         Header(pattern=ID_OR_NOTHING, description="The id of the last event that was read; goes before `after`."),
@@ -96,12 +96,12 @@ async def follow_job(
         str | None, Query(pattern=ID_OR_NOTHING, description="The same, for callers that cannot set headers.")
     ] = None,
 ) -> Response:
-    """A job's events, as server-sent events: `job.running`, `job.progress` (at most two a second), `item.partial` (the
-    best answer so far of a long context) and, last, `job.completed` with the job.
+    """Stream a job's events (SSE): `job.running`, `job.progress` (at most two a second), `item.partial` (the best
+    answer so far of a long context) and, last, `job.completed` with the job.
 
     Every event has an id; give the last one you read as `Last-Event-ID`, and the stream goes on after it.
     """
-    record = await require(parts, job_id, caller)
+    record = await parts.jobs.require(job_id, caller)
     given = last_event_id or after
     place = parse_event_id(given) if given else BEGINNING
     if given and record.status.is_final:
@@ -112,12 +112,12 @@ async def follow_job(
 
 
 async def follow(parts: Parts, record: JobRecord, after: EventId) -> AsyncIterator[bytes]:
-    """The events after a place, to the end of the job, or until the server stops."""
+    """Yield the events after an event, to the end of the job, or until the server stops."""
     clock = asyncio.get_running_loop().time
     sent = clock()
     yield format_sse_event(retry=RETRY_MS)
-    with parts.metrics.event_streams.track_inprogress(), parts.completions.watch(record.id) as bell:
-        while not parts.completions.is_closing:
+    with parts.metrics.event_streams.track_inprogress(), parts.jobs.completions.watch(record.id) as bell:
+        while not parts.jobs.completions.is_closing:
             bell.clear()
             try:
                 page = await parts.job_events.read(record.id, after)
@@ -138,16 +138,17 @@ async def follow(parts: Parts, record: JobRecord, after: EventId) -> AsyncIterat
                 yield KEEPALIVE_COMMENT
                 sent = clock()
             with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_S):
+                async with asyncio.timeout(POLL_S):
                     await bell.wait()
     yield format_sse_event(retry=random.randint(*RETRY_SPREAD_MS))
 
 
 async def encode(parts: Parts, record: JobRecord, event: JobEvent) -> bytes:
-    """An event as it is sent; raises NotFound if it is to carry the job, and that is gone."""
+    """Return an event as it is sent; raise NotFound if it must carry the job, and the job is gone."""
     data: BaseModel
     if event.type == EventType.COMPLETED:
-        data = await describe(parts, await parts.store.get(record.id, parts.settings.inline_results), record.id)
+        found = await parts.store.get(record.id, parts.settings.inline_results)
+        data = await parts.jobs.describe(required(found, record.id))
     else:
         data = event.describe(record)
     return format_sse_event(data_str=data.model_dump_json(), event=event.type, id=event.id)

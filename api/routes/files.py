@@ -1,19 +1,19 @@
-"""Files: upload, list, read, delete. Streamed both ways; their content never lies in Redis."""
+"""Files: upload, list, read, delete. Streamed both ways; their content is never in Redis."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from typing import Annotated, Any
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Annotated, Any, TypeVar
 from urllib.parse import quote
 
 from fastapi import APIRouter, Header, Query, Request
 from pydantic import ValidationError
 from starlette.responses import StreamingResponse
 
-from api.deps import Caller, Parts, PartsDep, Reader, Submitter
+from api.deps import Parts, PartsDep, ReadCaller, SubmitCaller
 from api.errors import documented
 from api.multipart import FormReader
-from api.routes.pagination import page_of
-from corelane.domain.batches import ExpiresAfter, FileDeleted, FileList, FileObject, Purpose
+from corelane.domain.api_keys import Caller
+from corelane.domain.batches import BatchList, ExpiresAfter, FileDeleted, FileList, FileObject, Purpose
 from corelane.domain.ids import is_id, new_id
 from corelane.errors import InvalidInput, NotFound, StorageFailed
 from corelane.errors.sentences import place_of, sentence
@@ -21,6 +21,8 @@ from corelane.log import get_logger
 from corelane.store.files import FileRecord, Order, file_fields
 
 log = get_logger(__name__)
+
+List = TypeVar("List", FileList, BatchList)
 
 router = APIRouter(prefix="/v1/files", tags=["files"], responses=documented(403, 404, 422, 500, 503))
 
@@ -44,25 +46,25 @@ FORM_SCHEMA: dict[str, Any] = {
 async def upload_file(
     request: Request,
     parts: PartsDep,
-    caller: Submitter,
+    caller: SubmitCaller,
     content_type: Annotated[str, Header(include_in_schema=False)] = "",
 ) -> FileObject:
-    """Keep a file for a batch. It is whole and kept before this answers; of a form that breaks off nothing is."""
+    """Store a file for a batch. It is completely stored before this answers; a form that breaks off leaves nothing."""
     file = new_id("file")
-    upload = await FormReader(parts.settings, parts.storage, file).read(content_type, request.stream())
+    form = await FormReader(parts.settings, parts.storage, file).read(content_type, request.stream())
     try:
-        ttl_s = read_fields(upload.fields) or parts.settings.files_ttl_s
-        fields = file_fields("batch", upload.filename or "", upload.bytes)
+        ttl_s = read_fields(form.fields) or parts.settings.files_ttl_s
+        fields = file_fields("batch", form.filename or "", form.bytes)
         await parts.files.keep(file, caller.owner, ttl_s, fields)
     except BaseException:
         await asyncio.shield(asyncio.to_thread(discard, parts, file))
         raise
-    log.info("file_kept", file_id=file, bytes=upload.bytes, owner=caller.owner)
+    log.info("file_kept", file_id=file, bytes=form.bytes, owner=caller.owner)
     return (await require_file(parts, file, caller)).describe()
 
 
 def read_fields(fields: dict[str, str]) -> int | None:
-    """The seconds a file is to be kept, if they were given; raises InvalidInput for a field that is not right."""
+    """Return the seconds to keep a file, if given; raise InvalidInput for a wrong field."""
     unknown = set(fields) - {"purpose", "expires_after[anchor]", "expires_after[seconds]"}
     if unknown:
         raise InvalidInput(f"the form has an unknown field {min(unknown)[:64]!r}")
@@ -79,7 +81,7 @@ def read_fields(fields: dict[str, str]) -> int | None:
 
 
 def discard(parts: Parts, file: str) -> None:
-    """Delete what was written of a file that nobody knows."""
+    """Delete the written part of a file that was not registered."""
     try:
         parts.storage.delete(file)
     except StorageFailed as error:
@@ -89,13 +91,13 @@ def discard(parts: Parts, file: str) -> None:
 @router.get("")
 async def list_files(
     parts: PartsDep,
-    caller: Reader,
+    caller: ReadCaller,
     after: Annotated[str | None, Query(max_length=64, description="The last id of the page before.")] = None,
     limit: Annotated[int, Query(ge=1, le=10_000, description="Most files in a page.")] = 10_000,
     order: Annotated[Order, Query(description="By the time they were kept.")] = "desc",
     purpose: Annotated[Purpose | None, Query(description="Only files for this.")] = None,
 ) -> FileList:
-    """The caller's files, newest first."""
+    """List the caller's files, newest first."""
     if after is not None and not is_id("file", after):
         raise InvalidInput("`after` is not the id of a file; pass the last id of the page before")
     records = await parts.files.page(caller.owner, after, limit + 1, order, purpose)
@@ -103,8 +105,8 @@ async def list_files(
 
 
 @router.get("/{file_id}")
-async def get_file(file_id: str, parts: PartsDep, caller: Reader) -> FileObject:
-    """What is known of a file."""
+async def get_file(file_id: str, parts: PartsDep, caller: ReadCaller) -> FileObject:
+    """Return a file's description."""
     return (await require_file(parts, file_id, caller)).describe()
 
 
@@ -113,26 +115,26 @@ async def get_file(file_id: str, parts: PartsDep, caller: Reader) -> FileObject:
     response_class=StreamingResponse,
     responses={200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}},
 )
-async def read_file(file_id: str, parts: PartsDep, caller: Reader) -> StreamingResponse:
-    """A file's content, streamed."""
+async def read_file(file_id: str, parts: PartsDep, caller: ReadCaller) -> StreamingResponse:
+    """Stream a file's content."""
     record = await require_file(parts, file_id, caller)
-    pieces = await asyncio.to_thread(parts.storage.read, file_id)
+    chunks = await asyncio.to_thread(parts.storage.read, file_id)
     headers = {
         "Content-Length": str(record.size),
         "Content-Disposition": f"attachment; filename*=UTF-8''{quote(record.filename, safe='')}",
     }
-    return StreamingResponse(in_threads(pieces), media_type="application/octet-stream", headers=headers)
+    return StreamingResponse(in_threads(chunks), media_type="application/octet-stream", headers=headers)
 
 
-async def in_threads(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
-    """Pieces that are waited for in threads."""
-    while piece := await asyncio.to_thread(next, pieces, b""):
-        yield piece
+async def in_threads(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield chunks that are read in threads."""
+    while chunk := await asyncio.to_thread(next, chunks, b""):
+        yield chunk
 
 
 @router.delete("/{file_id}")
-async def delete_file(file_id: str, parts: PartsDep, caller: Submitter) -> FileDeleted:
-    """Forget a file. A batch that has read it goes on without it; one that has not, fails."""
+async def delete_file(file_id: str, parts: PartsDep, caller: SubmitCaller) -> FileDeleted:
+    """Delete a file. A batch that has read it goes on without it; one that has not read it fails."""
     record = await require_file(parts, file_id, caller)
     await parts.files.forget(record)
     try:
@@ -145,8 +147,15 @@ async def delete_file(file_id: str, parts: PartsDep, caller: Submitter) -> FileD
 
 
 async def require_file(parts: Parts, file_id: str, caller: Caller) -> FileRecord:
-    """The record of a caller's own file; raises NotFound, for another's file as well."""
+    """Return the record of a caller's own file; raise NotFound, for another's file as well."""
     record = await parts.files.get(file_id) if is_id("file", file_id) else None
     if record is None or record.owner != caller.owner:
         raise NotFound(f"there is no file {file_id[:64]!r}; it never existed, was deleted, or its time is over")
     return record
+
+
+def page_of(kind: type[List], records: Sequence[Any], limit: int) -> List:
+    """Return the first records as a page; one record beyond the limit tells that others follow."""
+    data = [record.describe() for record in records[:limit]]
+    ends = {"first_id": data[0].id, "last_id": data[-1].id} if data else {}
+    return kind(data=data, has_more=len(records) > limit, **ends)

@@ -1,4 +1,4 @@
-"""The fleet: cores and models, as they announce themselves."""
+"""The fleet: cores and models, as the cores report them."""
 
 from typing import Annotated, Any, Literal
 
@@ -15,20 +15,22 @@ router = APIRouter(prefix="/v1", tags=["fleet"], responses=documented(403, 422, 
 
 
 class CoreModel(BaseModel):
-    """One version on one core, and how far it is there."""
+    """One version on one core, and its state there."""
 
     version: str
     state: str = Field(
-        description="waiting (to be loaded in its turn), loading, ready, reloading (served, and loaded anew), draining "
-        "(unloaded once nothing of it is open), failed, or lazy (loaded on first use); for moments loaded, reloaded or "
+        description="waiting (to be loaded), loading, ready, reloading (served, and loaded again), draining "
+        "(unloaded once none of its work is open), failed, or lazy (loaded on first use); briefly loaded, reloaded or "
         "leaving, before, between and after it is served."
     )
-    reason: str | None = Field(None, description="Why it failed; with ready, why it could not be loaded anew.")
+    reason: str | None = Field(None, description="Why it failed; with ready, why it could not be loaded again.")
     buckets: list[str] = Field(default_factory=list, description="Shapes it can run, rows × tokens.")
     bytes: int = Field(0, description="What its compiled files weigh.")
     dtype: str | None = None
     manifest_sha256: str | None = Field(None, description="Digest of the manifest that it was loaded by.")
-    asked_at: str | None = Field(None, description="Of which request this is the outcome; none by the settings alone.")
+    asked_at: str | None = Field(
+        None, description="The request that led to this state; none if the settings alone did."
+    )
 
 
 class CoreInfo(BaseModel):
@@ -37,8 +39,8 @@ class CoreInfo(BaseModel):
     object: Literal["core"] = "core"
     core: str = Field(description="Its name, host/index.")
     state: str = Field(
-        description="starting, idle, busy; failed (no model loaded), waiting (another process holds the core, or it is "
-        "given time), restarting (its process is being replaced), out_of_service (it is broken and takes no more), or "
+        description="starting, idle, busy; failed (no model loaded), waiting (another process holds the core, or it "
+        "recovers), restarting (its process is being replaced), out_of_service (it is broken and takes no more), or "
         "lost once its heartbeat has stopped."
     )
     pid: int | None = None
@@ -58,7 +60,7 @@ class CoreInfo(BaseModel):
 
 
 class CoreList(BaseModel):
-    """Every core heard of in the last hour."""
+    """Every core that sent a heartbeat in the last hour."""
 
     object: Literal["list"] = "list"
     data: list[CoreInfo]
@@ -90,20 +92,20 @@ class ModelInfo(BaseModel):
 
 
 class ModelList(BaseModel):
-    """Every version that can be asked or is not done with its jobs."""
+    """Every version that takes jobs or still has some."""
 
     object: Literal["list"] = "list"
     data: list[ModelInfo]
 
 
 def read_model(raw: dict[str, Any]) -> CoreModel:
-    """A version in a heartbeat as callers see it."""
+    """Return a version in a heartbeat as callers see it."""
     asked_ms = raw.get("asked_ms")
     return CoreModel.model_validate(raw | {"asked_at": iso_time(asked_ms) if asked_ms else None})
 
 
 def read_core(raw: dict[str, Any]) -> CoreInfo:
-    """A heartbeat as callers see it; without one the core is lost."""
+    """Return a core's heartbeat as callers see it; without one the core is lost."""
     last_beat_at = iso_time(int(raw["beat_ms"]))
     if "state" not in raw:
         return CoreInfo(core=raw["core"], state="lost", last_beat_at=last_beat_at)
@@ -127,13 +129,13 @@ def read_core(raw: dict[str, Any]) -> CoreInfo:
 
 @router.get("/cores", dependencies=[AS_READER])
 async def list_cores(parts: PartsDep) -> CoreList:
-    """The cores and how they are."""
+    """List the cores and their states."""
     return CoreList(data=[read_core(raw) for raw in await parts.fleet.cores()])
 
 
 @router.get("/models", dependencies=[AS_READER])
 async def list_models(parts: PartsDep) -> ModelList:
-    """The models that can be asked."""
+    """List the models that can be asked."""
     records = await parts.fleet.models()
     unheld = [record.version for record in records if not record.cores]
     outlooks = {version: await parts.fleet.outlook(version) for version in unheld}
@@ -158,7 +160,7 @@ async def list_models(parts: PartsDep) -> ModelList:
 async def get_model(
     model: Annotated[str, Path(max_length=200, description="A version, an alias or a name.")], parts: PartsDep
 ) -> ModelInfo:
-    """One model: the version itself, or of several that an alias or a name means the one that most jobs go to."""
+    """Return one model: a version, or the version that most jobs of an alias or a name go to."""
     found = [each for each in (await list_models(parts)).data if model in (each.id, each.name, *each.aliases)]
     if not found:
         raise NotFound(f"there is no model {model[:100]!r}; GET /v1/models lists what can be asked")

@@ -17,14 +17,14 @@ router = APIRouter(tags=["health"])
 
 
 class Detail(BaseModel):
-    """Work that goes on beside the answering of questions: red once it has waited for 30 s though it could go on."""
+    """Work other than answering questions: red once it has waited for 30 s although it could go on."""
 
     state: Literal["green", "red"]
     waits_s: float = 0.0
 
 
 class Health(BaseModel):
-    """Alive or ready, and how the rest of the service does: details in red need somebody, and cost no answer."""
+    """Alive or ready, and the state of other work: red details need an operator, and cost no answer."""
 
     status: str = "ok"
     cores: int | None = None
@@ -33,13 +33,13 @@ class Health(BaseModel):
 
 @router.get("/livez")
 async def live() -> Health:
-    """Whether this process runs at all."""
+    """Answer, which shows that this process runs."""
     return Health()
 
 
 @router.get("/readyz", responses=documented(503))
 async def ready(parts: PartsDep) -> Health:
-    """Whether a question asked now would be answered: 503 with the reason if not."""
+    """Answer whether a question asked now would be answered: 503 with the reason if not."""
     cores = await parts.fleet.default_cores()
     if cores == 0:
         codes = sorted({code for core in await parts.fleet.cores() for code in reason_codes(core.get("reasons", "[]"))})
@@ -56,13 +56,13 @@ async def ready(parts: PartsDep) -> Health:
 
 @router.get("/metrics", include_in_schema=False)
 async def metrics(parts: PartsDep) -> Response:
-    """Prometheus metrics; the fleet's part is left as it was while Redis is away."""
+    """Return Prometheus metrics; while Redis is away, the fleet's part keeps its last values."""
     await refresh(parts)
     return Response(generate_latest(parts.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
 
 def reason_codes(reasons: str) -> list[str]:
-    """Return the codes of a core's reasons: anybody may ask whether the service is ready, so no sentence is shown."""
+    """Return the codes of a core's reasons: anyone may read whether the service is ready, so no sentence is shown."""
     return [code for code in (str(each).partition(":")[0] for each in json.loads(reasons)) if code.isidentifier()]
 
 

@@ -1,33 +1,66 @@
-"""Jobs: submit, list, look, wait, cancel, retry, delete."""
+"""Jobs: submit as JSON or as lines, list, read, wait, cancel, retry, delete."""
 
+import hashlib
+import re
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Body, Query, Request, Response
 
-from api.bodies import NDJSON, FastBodyRoute
-from api.deps import IdempotencyKey, JobId, JobName, Parts, PartsDep, Reader, Submitter, Wait
+from api.context import NDJSON, REQUEST_CONTEXT
+from api.deps import IdempotencyKey, JobId, JobName, Parts, PartsDep, ReadCaller, SubmitCaller, WaitDep
 from api.docs.examples import JOB_REQUEST_EXAMPLES, LINES_SCHEMA
 from api.errors import documented
-from api.jobs.present import describe, no_such_job, require, tagged
-from api.jobs.retry import retry
-from api.jobs.submit import Making, check_sizes, only_once, take_in
+from api.jobs import CallerWait, headers_of, no_such_job
+from api.middleware.edge import JsonRoute, NdjsonRoute
 from corelane.domain.ids import is_job_id, new_job_id
 from corelane.domain.jobs import Job, JobList, JobRequest, JobStatus
-from corelane.errors import InvalidInput
-from corelane.store.jobs.idempotency import by_key, by_name, fingerprint
+from corelane.errors import InvalidInput, StoreUnavailable
+from corelane.store.jobs.idempotency import Once, by_key, by_name, fingerprint, start_fingerprint
 from corelane.store.jobs.listing import Filters
+from corelane.store.jobs.submission import Submission
+from corelane.submitting.ndjson import NdjsonBody, submit_file
+from corelane.submitting.retries import retry
+from corelane.submitting.submitter import Submitted
 
-router = APIRouter(
-    prefix="/v1/jobs", tags=["jobs"], responses=documented(403, 404, 422, 503), route_class=FastBodyRoute
-)
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses=documented(403, 404, 422, 503), route_class=JsonRoute)
 
-#: What submitting answers with besides 202.
+#: The NDJSON form of submitting; the OpenAPI document describes it beside the JSON form.
+ndjson = APIRouter(prefix="/v1/jobs", route_class=NdjsonRoute, include_in_schema=False)
+
+#: Responses to a submission other than 202.
 SUBMITTED = {200: {"model": Job, "description": "Final already."}, **documented(400, 409, 410, 413, 429)}
 
 LINES_BODY = {"requestBody": {"content": {NDJSON: {"schema": LINES_SCHEMA}}}}
 
 JobBody = Annotated[JobRequest, Body(openapi_examples=JOB_REQUEST_EXAMPLES)]
+
+
+@ndjson.post("", status_code=202)
+async def submit_lines(
+    request: Request,
+    response: Response,
+    parts: PartsDep,
+    wait: WaitDep,
+    caller: SubmitCaller,
+    key: IdempotencyKey = None,
+) -> Job:
+    """Take in a job of one item a line; the first line may be its head: options, priority, contexts and so on."""
+    once = None if key is None else by_key(caller.owner, key, "", parts.settings.idempotency_ttl_s)
+    submitted = await take_lines(parts, request.stream(), caller.owner, once, None)
+    return await present(parts, response, await parts.jobs.settle(submitted, wait), wait)
+
+
+@ndjson.put("/{job_id}", status_code=202)
+async def put_lines(
+    job_id: JobName, request: Request, response: Response, parts: PartsDep, wait: WaitDep, caller: SubmitCaller
+) -> Job:
+    """Take in the same under a name of the caller's own."""
+    once = by_name(caller.owner, job_id, "")
+    submitted = await take_lines(parts, request.stream(), caller.owner, once, job_id)
+    return await present(parts, response, await parts.jobs.settle(submitted, wait), wait)
 
 
 @router.post("", status_code=202, responses=SUBMITTED, openapi_extra=LINES_BODY)
@@ -36,8 +69,8 @@ async def submit_job(
     body: JobBody,
     response: Response,
     parts: PartsDep,
-    wait: Wait,
-    caller: Submitter,
+    wait: WaitDep,
+    caller: SubmitCaller,
     key: IdempotencyKey = None,
 ) -> Job:
     """Take in a job. It is kept before this answers: from then on it is answered, once, whatever dies."""
@@ -45,32 +78,58 @@ async def submit_job(
     if key is not None:
         asked = fingerprint("jobs", await request.body())
         once = by_key(caller.owner, key, asked, parts.settings.idempotency_ttl_s)
-    return await submit_items(parts, body, caller.owner, response, wait, Making(once))
+    submission = Submission(body, caller.owner, body.items or (), once=once, request=REQUEST_CONTEXT.get())
+    return await present(parts, response, await parts.jobs.submit(submission, wait), wait)
 
 
 @router.put("/{job_id}", status_code=202, responses=SUBMITTED, openapi_extra=LINES_BODY)
 async def put_job(
-    job_id: JobName, request: Request, body: JobBody, response: Response, parts: PartsDep, wait: Wait, caller: Submitter
+    job_id: JobName,
+    request: Request,
+    body: JobBody,
+    response: Response,
+    parts: PartsDep,
+    wait: WaitDep,
+    caller: SubmitCaller,
 ) -> Job:
     """Take in a job under a name of your own, or find it: the same body again is the same job, another one is refused.
 
     Wherever a job's id stands in an address, its name may. It lives as long as the job.
     """
     once = by_name(caller.owner, job_id, fingerprint("jobs", await request.body()))
-    return await submit_items(parts, body, caller.owner, response, wait, Making(once, job_id))
+    submission = Submission(body, caller.owner, body.items or (), name=job_id, once=once, request=REQUEST_CONTEXT.get())
+    return await present(parts, response, await parts.jobs.submit(submission, wait), wait)
 
 
-async def submit_items(
-    parts: Parts, body: JobRequest, owner: str, response: Response, wait: float | None, making: Making
-) -> Job:
-    """Take in a job whose items are in its body, once."""
-    items = body.items or []
-    check_sizes(parts, items, body.contexts or {})
+async def take_lines(
+    parts: Parts, body: AsyncIterator[bytes], owner: str, once: Once | None, name: str | None
+) -> Submitted:
+    """Take in a job sent as lines, once: if it was made before, the body is only read to be compared."""
+    submitter, digest = parts.jobs.submitter, start_fingerprint("lines")
+    lines = NdjsonBody(parts.settings, body, None if once is None else digest)
+    if once is not None and await submitter.is_made(once):
+        await lines.digest_only()
+        made = await submitter.replay(replace(once, fingerprint=digest.hexdigest()))
+        if made is None:
+            raise StoreUnavailable("The job was deleted while this request was being handled. Send the request again.")
+        return made
+    await lines.read_head()
+    admission = await submitter.admit(lines.head, owner, new_job_id())
+    job_id, file = await lines.keep()
+    if once is not None:
+        once = replace(once, fingerprint=digest.hexdigest())
+    submission = Submission(
+        lines.head, owner, file=file, id=job_id, name=name, once=once, request=REQUEST_CONTEXT.get()
+    )
+    with parts.metrics.submit_seconds.time():
+        return await submit_file(submitter, parts.settings, submission, admission)
 
-    async def submit() -> Job:
-        return await take_in(parts, new_job_id(), body, owner, response, wait, items=items, making=making)
 
-    return await only_once(parts, making.once, response, wait, submit)
+async def present(parts: Parts, response: Response, submitted: Submitted, wait: CallerWait) -> Job:
+    """Answer with a job that was submitted: 200 if it is final, else 202."""
+    response.headers.update(headers_of(submitted, wait))
+    response.status_code = 200 if submitted.record.status.is_final else 202
+    return await parts.jobs.describe(submitted.record, is_held=submitted.is_held)
 
 
 @router.get("")
@@ -78,7 +137,7 @@ async def list_jobs(
     request: Request,
     response: Response,
     parts: PartsDep,
-    caller: Reader,
+    caller: ReadCaller,
     limit: Annotated[int, Query(ge=1, le=100, description="Most jobs in a page.")] = 20,
     after: Annotated[str | None, Query(max_length=40, description="Cursor of an earlier page's `next`.")] = None,
     status: Annotated[list[JobStatus], Query(max_length=6, description="Any of these.")] = [],  # noqa: B006
@@ -89,7 +148,7 @@ async def list_jobs(
     ] = None,
     created_before: Annotated[datetime | None, Query(description="Before this time.")] = None,
 ) -> JobList:
-    """Your jobs, newest first, without their results. Jobs that come and go between two pages move no other.
+    """List your jobs, newest first, without their results. Jobs that come and go between two pages move no other.
 
     With filters a page may be short, or empty, though `has_more` says to go on.
     """
@@ -106,7 +165,7 @@ async def list_jobs(
 
 
 def to_ms(time: datetime | None) -> int | None:
-    """Milliseconds since 1970; a time without a zone is UTC."""
+    """Return milliseconds since 1970; a time without a zone is UTC."""
     if time is None:
         return None
     aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
@@ -114,37 +173,49 @@ def to_ms(time: datetime | None) -> int | None:
 
 
 @router.get("/{job_id}", response_model=Job, responses={304: {"description": "As the ETag says."}, **documented(410)})
-async def get_job(job_id: JobId, request: Request, parts: PartsDep, wait: Wait, caller: Reader) -> Response:
-    """A job as it stands, or once it is final if asked to wait. Small jobs then carry their results."""
-    record = await require(parts, job_id, caller, parts.settings.inline_results)
-    if wait is not None and not record.status.is_final:
-        waited = await parts.completions.wait(job_id, wait)
-        if waited is None:
-            raise no_such_job(job_id)
-        record = waited
-    return tagged(request, await describe(parts, record, job_id))
+async def get_job(job_id: JobId, request: Request, parts: PartsDep, wait: WaitDep, caller: ReadCaller) -> Response:
+    """Return a job as it stands, or once it is final if asked to wait. Small jobs then carry their results."""
+    record = await parts.jobs.require(job_id, caller, parts.settings.inline_results)
+    job = await parts.jobs.describe(await parts.jobs.wait(record, wait))
+    body = job.model_dump_json().encode()
+    etag = f'W/"{hashlib.sha256(body).hexdigest()[:32]}"'
+    headers = {"ETag": etag} if job.status.is_final else {"ETag": etag, "Retry-After": "1"}
+    if has_etag(request.headers.get("If-None-Match", ""), etag):
+        return Response(status_code=304, headers=headers)
+    return Response(body, headers=headers, media_type="application/json")
+
+
+def has_etag(header: str, etag: str) -> bool:
+    """Return whether ``If-None-Match`` names an ETag, by the weak comparison (RFC 9110)."""
+    return header.strip() == "*" or etag.removeprefix("W/") in re.findall(r'(?:W/)?("[^"]*")', header)
 
 
 @router.delete("/{job_id}", status_code=204, responses=documented(410))
-async def delete_job(job_id: JobId, parts: PartsDep, caller: Submitter) -> None:
+async def delete_job(job_id: JobId, parts: PartsDep, caller: SubmitCaller) -> None:
     """Forget a job, its items and its results at once; one that is not final is canceled first."""
-    await require(parts, job_id, caller)
+    await parts.jobs.require(job_id, caller)
     await parts.store.delete(job_id)
 
 
 @router.post("/{job_id}/cancel", responses=documented(410))
-async def cancel_job(job_id: JobId, parts: PartsDep, caller: Submitter) -> Job:
-    """Cancel what is not answered yet and keep what is; a job that is final already stays as it is."""
-    await require(parts, job_id, caller)
+async def cancel_job(job_id: JobId, parts: PartsDep, caller: SubmitCaller) -> Job:
+    """Cancel the items that are not answered yet and keep the others; a final job stays as it is."""
+    await parts.jobs.require(job_id, caller)
     if await parts.store.cancel(job_id) is None:
         raise no_such_job(job_id)
-    return await describe(parts, await parts.store.get(job_id), job_id)
+    return await parts.jobs.describe(await parts.jobs.require(job_id, caller))
 
 
 @router.post("/{job_id}/retry", status_code=202, responses=SUBMITTED)
-async def retry_job(job_id: JobId, response: Response, parts: PartsDep, wait: Wait, caller: Submitter) -> Job:
+async def retry_job(job_id: JobId, response: Response, parts: PartsDep, wait: WaitDep, caller: SubmitCaller) -> Job:
     """Ask again for the items of a final job that failed, were canceled or expired: a new job, `retry_of` this one.
 
     It has this job's options, and may be asked for again: a job is retried once, and its retry by itself.
     """
-    return await retry(parts, await require(parts, job_id, caller), response, wait)
+    record = await parts.jobs.require(job_id, caller)
+    submitter, store = parts.jobs.submitter, parts.store
+    submitted = await retry(submitter, store, parts.settings, record, REQUEST_CONTEXT.get())
+    return await present(parts, response, await parts.jobs.settle(submitted, wait), wait)
+
+
+router.routes[:0] = ndjson.routes

@@ -1,4 +1,4 @@
-"""Results of a job: pages, a stream that follows it, and dropping what the caller has stored."""
+"""Results of a job: pages, a stream that follows it, and dropping results that the caller has stored."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,10 +7,9 @@ from typing import Annotated
 import orjson
 from fastapi import APIRouter, Header, Query, Response
 
-from api.bodies import NDJSON
-from api.deps import JobId, Parts, PartsDep, Reader, Submitter
+from api.context import NDJSON
+from api.deps import JobId, Parts, PartsDep, ReadCaller, SubmitCaller
 from api.errors import documented
-from api.jobs.present import require
 from api.routes.streams import CuttableStream, StreamCut
 from corelane.domain.jobs import Job, Result, ResultList
 from corelane.errors import InvalidInput
@@ -22,21 +21,21 @@ router = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses=documented(403, 4
 #: Results sent in one piece of an NDJSON stream.
 STREAM_PAGE = 500
 
-#: A stream that has caught up with its job looks for more this often, in seconds.
-STREAM_LOOK_S = 0.5
+#: A stream that has caught up with its job polls for more this often, in seconds.
+STREAM_POLL_S = 0.5
 
 
 @router.get("/{job_id}/results", responses={200: {"content": {NDJSON: {}}}}, response_model=ResultList)
 async def list_results(
     job_id: JobId,
     parts: PartsDep,
-    caller: Reader,
+    caller: ReadCaller,
     after: Annotated[str | None, Query(max_length=20, description="Cursor of an earlier page's `next`.")] = None,
     limit: Annotated[int, Query(ge=1, le=1000, description="Most results in a page.")] = 100,
     accept: Annotated[str, Header(description=f"`{NDJSON}` streams all results, one a line.")] = "application/json",
 ) -> Response | ResultList:
-    """Results in item order, up to the first item not answered yet; as NDJSON the stream follows the job to its end."""
-    record = await require(parts, job_id, caller)
+    """List results in item order, up to the first item not answered yet; as NDJSON, stream them to the job's end."""
+    record = await parts.jobs.require(job_id, caller)
     start = record.dropped if after is None else read_cursor(after)
     require_kept(record, start)
     if NDJSON in accept:
@@ -53,22 +52,22 @@ async def list_results(
 async def drop_results(
     job_id: JobId,
     parts: PartsDep,
-    caller: Submitter,
-    before: Annotated[int, Query(ge=1, description="Results of items before this one are forgotten.")],
+    caller: SubmitCaller,
+    before: Annotated[int, Query(ge=1, description="Results of items before this one are dropped.")],
 ) -> Job:
-    """Forget results that the caller has stored, so that a large job's results do not fill Redis.
+    """Drop results that the caller has stored, so that a large job's results do not fill Redis.
 
-    They go by whole slices, and only as far as every item is answered: ``results_from`` says how far. May be repeated.
+    Whole slices are dropped, and only as far as every item is answered: ``results_from`` says how far. May be repeated.
     """
-    record = await require(parts, job_id, caller)
+    record = await parts.jobs.require(job_id, caller)
     await parts.store.drop(record, before)
-    return (await require(parts, job_id, caller)).describe()
+    return (await parts.jobs.require(job_id, caller)).describe()
 
 
 async def stream_results(parts: Parts, record: JobRecord, at: int) -> AsyncIterator[bytes]:
-    """One line per result; ends when the job is final and all of it was sent, and is cut when the server stops."""
+    """Yield one line per result; end when the job is final and all was sent, raise StreamCut when the server stops."""
     while True:
-        if parts.completions.is_closing:
+        if parts.jobs.completions.is_closing:
             raise StreamCut
         found = await parts.store.results(record, at, STREAM_PAGE)
         if found:
@@ -77,7 +76,7 @@ async def stream_results(parts: Parts, record: JobRecord, at: int) -> AsyncItera
         elif record.status.is_final:
             return
         else:
-            await asyncio.sleep(STREAM_LOOK_S)
+            await asyncio.sleep(STREAM_POLL_S)
             again = await parts.store.get(record.id)
             if again is None:
                 return
@@ -85,7 +84,7 @@ async def stream_results(parts: Parts, record: JobRecord, at: int) -> AsyncItera
 
 
 def read_cursor(after: str) -> int:
-    """The item a cursor points to; raises InvalidInput if it is not one of ours."""
+    """Return the item a cursor points to; raise InvalidInput if it is malformed."""
     if not after.isascii() or not after.isdigit():
         raise InvalidInput("`after` is not a cursor; pass the `next` of the page before")
     return int(after)

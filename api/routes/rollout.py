@@ -1,6 +1,6 @@
-"""Rollout: load and unload versions on cores, and move aliases, all without a pause for what is served meanwhile.
+"""Rollout: load and unload versions on cores, and move aliases, while other requests are served without a pause.
 
-Answers say what is wanted from now on; the workers do it between batches, and ``GET /v1/cores`` says how far they are.
+A response tells the new desired state. The workers reach it between batches; ``GET /v1/cores`` tells how far they are.
 """
 
 from typing import Annotated, Literal, Self
@@ -8,9 +8,9 @@ from typing import Annotated, Literal, Self
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, Field, model_validator
 
-from api.bodies import FastBodyRoute
 from api.deps import AS_ADMIN, AS_READER, Parts, PartsDep
 from api.errors import documented
+from api.middleware.edge import JsonRoute
 from corelane.artifacts.manifest import VERSION_ID, find_artifact
 from corelane.domain.aliases import ALIAS_NAME
 from corelane.domain.ids import iso_time
@@ -18,9 +18,7 @@ from corelane.domain.jobs import Wire
 from corelane.domain.placement import ALL_CORES, Placement, Scope
 from corelane.errors import ArtifactRefused, InvalidInput, NotFound
 
-router = APIRouter(
-    prefix="/v1", tags=["fleet"], responses=documented(403, 404, 409, 422, 503), route_class=FastBodyRoute
-)
+router = APIRouter(prefix="/v1", tags=["fleet"], responses=documented(403, 404, 409, 422, 503), route_class=JsonRoute)
 
 CorePath = Annotated[str, Path(description="A core's name, host/index, or `all`.", examples=["all"])]
 VersionPath = Annotated[str, Path(description="A version, NAME@FINGERPRINT.")]
@@ -35,17 +33,17 @@ class LoadRequest(Wire):
         max_length=210,
         description="A version, NAME@FINGERPRINT; or a name: its newest version, where the API sees the artifacts.",
     )
-    count: int | None = Field(None, ge=1, le=10_000, strict=True, description="With `all`: on so many cores only.")
+    count: int | None = Field(None, ge=1, le=10_000, strict=True, description="With `all`: on this many cores only.")
     lazy: bool = Field(False, strict=True, description="Load it once work first waits for it.")
     manifest_sha256: str | None = Field(
         None,
         pattern=r"^[0-9a-f]{64}$",
-        description="Refuse artifacts whose manifest.json has another digest; cores that hold another load it anew.",
+        description="Refuse artifacts whose manifest.json has another digest; cores that hold another load it again.",
     )
 
 
 class ReloadRequest(Wire):
-    """How to load a version anew."""
+    """How to load a version again."""
 
     manifest_sha256: str | None = Field(
         None, pattern=r"^[0-9a-f]{64}$", description="With `all`: the digest that manifest.json must have from now on."
@@ -59,14 +57,14 @@ class PlacementInfo(BaseModel):
     version: str
     scope: Scope = Field(description="all, count, none, or settings (the cores whose settings name its model).")
     count: int | None = Field(None, description="Cores, with scope `count`.")
-    cores: list[str] = Field(description="Cores it is wanted on besides.")
+    cores: list[str] = Field(description="Further cores it is wanted on.")
     without: list[str] = Field(description="Cores it is not wanted on.")
     lazy: bool
     asked_at: str = Field(description="When this was asked for; cores that follow it say the same.")
 
     @classmethod
     def of(cls, version: str, placement: Placement) -> "PlacementInfo":
-        """A placement as callers see it."""
+        """Return a placement as callers see it."""
         return cls(
             version=version,
             scope=placement.scope,
@@ -79,7 +77,7 @@ class PlacementInfo(BaseModel):
 
 
 class AliasRequest(Wire):
-    """What an alias is to mean: one ``version``, or several by ``weights``."""
+    """The new meaning of an alias: one ``version``, or several by ``weights``."""
 
     version: str | None = Field(None, min_length=1, max_length=210)
     weights: dict[str, Annotated[float, Field(ge=0, le=1e6)]] | None = Field(
@@ -97,7 +95,7 @@ class AliasRequest(Wire):
 
     @property
     def shares(self) -> dict[str, float]:
-        """Versions with their weights."""
+        """Return the versions with their weights."""
         return self.weights if self.weights is not None else {self.version or "": 1.0}
 
 
@@ -119,9 +117,9 @@ class AliasList(BaseModel):
 
 @router.post("/cores/{core:path}/models", status_code=202, dependencies=[AS_ADMIN])
 async def load_model(core: CorePath, request: LoadRequest, parts: PartsDep) -> PlacementInfo:
-    """Have a core, all, or so many of them load a version: checked, warm in every bucket, and only then served.
+    """Have a core, all, or some of them load a version: checked, warm in every bucket, and only then served.
 
-    What is served meanwhile goes on. Asking again has cores try again that failed.
+    Other versions are served meanwhile. Asking again has cores that failed try again.
     """
     await require_core(parts, core)
     if request.count is not None and core != ALL_CORES:
@@ -136,9 +134,9 @@ async def load_model(core: CorePath, request: LoadRequest, parts: PartsDep) -> P
 async def reload_model(
     core: CorePath, version: VersionPath, parts: PartsDep, request: ReloadRequest | None = None
 ) -> PlacementInfo:
-    """Have a core, or all that hold a version, load it anew from its artifact: compiled or calibrated again in place.
+    """Have a core, or all that hold a version, load its artifact again after it was compiled or calibrated in place.
 
-    It is served as it was until the new one is warm, and if that does not load: `GET /v1/cores` says why.
+    The old one is served until the new one is warm, and further on if that does not load: `GET /v1/cores` says why.
     """
     await require_core(parts, core)
     given = request.manifest_sha256 if request else None
@@ -154,7 +152,8 @@ async def unload_model(
     version: VersionPath,
     parts: PartsDep,
     force: Annotated[
-        bool, Query(description="At once: what waits for it then waits until it is loaded again, canceled or expired.")
+        bool,
+        Query(description="At once: jobs that wait for it go on waiting until it is loaded again, or they end."),
     ] = False,
 ) -> PlacementInfo:
     """Have a core, or all, unload a version. From `all` it takes no more jobs and leaves once its last job is final;
@@ -168,7 +167,7 @@ async def unload_model(
 
 @router.get("/aliases", dependencies=[AS_READER])
 async def list_aliases(parts: PartsDep) -> AliasList:
-    """The aliases and what they mean."""
+    """List the aliases and what they mean."""
     return AliasList(
         data=[
             AliasInfo(alias=each.alias, weights=each.weights, is_set=each.is_set)
@@ -193,24 +192,24 @@ async def set_alias(alias: AliasPath, request: AliasRequest, parts: PartsDep) ->
 
 @router.delete("/aliases/{alias}", dependencies=[AS_ADMIN])
 async def unset_alias(alias: AliasPath, parts: PartsDep) -> AliasInfo:
-    """Forget an alias that was set here: it means again what the workers' settings mean by it, or nothing."""
+    """Remove an alias that was set here: the workers' settings decide again what it means, if anything."""
     return AliasInfo(alias=alias, weights=await parts.rollout.unset_alias(alias), is_set=False)
 
 
 async def require_core(parts: Parts, core: str) -> None:
-    """Raise NotFound for a core nobody has heard of in the last hour."""
+    """Raise NotFound for a core that sent no heartbeat in the last hour."""
     if core != ALL_CORES and core not in {known["core"] for known in await parts.fleet.cores()}:
         raise NotFound(f"there is no core {core[:120]!r}; GET /v1/cores lists them, `all` means every one")
 
 
 def require_version(version: str) -> None:
-    """Raise InvalidInput for what cannot be a version."""
+    """Raise InvalidInput for a malformed version."""
     if not VERSION_ID.match(version):
         raise InvalidInput(f"{version[:120]!r} is not a version; versions look like qa-minilm@3f2a94c1d07b")
 
 
 def resolve(parts: Parts, model: str) -> str:
-    """The version of a request; of a name alone the newest below the artifact root. Raises InvalidInput."""
+    """Return the version a request means; for a name the newest below the artifact root. Raise InvalidInput."""
     if "@" in model:
         require_version(model)
         return model

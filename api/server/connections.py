@@ -1,10 +1,10 @@
-"""One connection, as Hypercorn serves it, with bounds: what its caller holds is given back once the caller has left.
+"""One connection, as Hypercorn serves it, with bounds: its resources are freed once the caller has left.
 
-Hypercorn 0.18 alone holds a connection that its caller has closed for as long as one may stay idle. It does not notice
-that a caller has left while requests that were sent ahead wait for their turn: it serves each of them to nobody. It
-waits without end for a caller who takes no bytes. It does not count requests whose HTTP/2 streams were reset, so a
-connection may have any number under way. Here a caller who closes the sending side has left: the request that is being
-answered is told so, and those behind it are dropped.
+Hypercorn 0.18 keeps a connection that its caller has closed for the idle time-out. While pipelined requests wait, it
+does not notice that the caller has left, and serves each of them to nobody. It waits without limit for a caller who
+reads nothing. It does not count requests whose HTTP/2 streams were reset, so a connection may have any number in
+progress. Here a caller who closes the sending side has left: the request in progress is told so, and the pipelined ones
+are dropped.
 """
 
 import asyncio
@@ -39,33 +39,33 @@ log = get_logger(__name__)
 
 Spawn = Callable[..., Any]
 
-#: Bytes handled at a time: over HTTP/2 many small frames keep all other connections waiting meanwhile.
+#: Bytes handled at a time: many small HTTP/2 frames would make all other connections wait.
 READ_BYTES, FRAMES_BYTES = 16 * 1024, 4 * 1024
 
-#: Bytes kept unread, and bytes of further requests that may come in while one is answered.
+#: Bytes kept unread, and bytes of pipelined requests that may come in while one is answered.
 BUFFER_BYTES, AHEAD_BYTES = 64 * 1024, 64 * 1024
 
-#: A connection that is closed gets this long to take what is left, in seconds.
+#: A closed connection has this long to take the rest, in seconds.
 CLOSE_S = 5.0
 
-#: Requests that nobody waits for any more end well within this, in seconds.
+#: Abandoned requests end well within this, in seconds.
 ROOM_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What one connection may have: ``requests`` under way, and ``stall_s`` in which its caller takes nothing."""
+    """The bounds of one connection: ``requests`` in progress, and ``stall_s`` in which its caller reads nothing."""
 
     requests: int
     stall_s: float
 
 
 class ConnectionEnds(Exception):
-    """Raised in the loop that reads a connection: nothing more of it is served."""
+    """Raised in the loop that reads a connection: serve nothing more of it."""
 
 
-class Turn:
-    """The turn of the next request that was sent ahead over HTTP/1: when the one before is answered, or never."""
+class PipelineEvent:
+    """The event that the next pipelined HTTP/1 request waits for: the one before is answered, or the end."""
 
     def __init__(self, most: int, on_last: Callable[[], None]) -> None:
         self._event = asyncio.Event()
@@ -75,7 +75,7 @@ class Turn:
         self.is_awaited = False
 
     async def wait(self) -> None:
-        """Wait for the turn; raises ConnectionEnds if it does not come."""
+        """Wait for the event; raise ConnectionEnds if the connection ends."""
         self._ahead += 1
         if self._ahead >= self._most:
             self._on_last()
@@ -86,61 +86,61 @@ class Turn:
             raise ConnectionEnds
 
     async def set(self) -> None:
-        """Say that the request before is answered."""
+        """Report that the request before is answered."""
         self._event.set()
 
     async def clear(self) -> None:
-        """Say that it is not."""
+        """Report that a request is not answered yet."""
         if not self._is_over:
             self._event.clear()
 
     def is_set(self) -> bool:
-        """Whether it is answered."""
+        """Return whether the request before is answered."""
         return self._event.is_set()
 
     def catch_up(self) -> None:
-        """Say that no request waits for its turn."""
+        """Report that no pipelined request waits."""
         self._ahead = 0
 
     def end(self) -> None:
-        """Say that there is no next turn."""
+        """Let no further request be served."""
         self._is_over = True
         self._event.set()
 
 
-class Ears(asyncio.StreamReader):
-    """A stream that hears at once that its caller has left, or sends too much ahead, though nobody reads just then."""
+class WatchedReader(asyncio.StreamReader):
+    """A stream that notices at once, without being read, that its caller has left or pipelines too much."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(limit=BUFFER_BYTES, loop=loop)
-        self.turn: Turn | None = None
+        self.next: PipelineEvent | None = None
         self._unread = 0
 
     def feed_data(self, data: bytes) -> None:  # type: ignore[override]  # bytes are what connections give
-        """Take what has come."""
+        """Take bytes that have come."""
         super().feed_data(data)
-        if self.turn is not None and self.turn.is_awaited:
+        if self.next is not None and self.next.is_awaited:
             self._unread += len(data)
             if self._unread > AHEAD_BYTES:
-                self.turn.end()
+                self.next.end()
         else:
             self._unread = 0
 
     def feed_eof(self) -> None:
-        """Hear that no more will come."""
+        """Note that no more will come."""
         super().feed_eof()
-        if self.turn is not None:
-            self.turn.end()
+        if self.next is not None:
+            self.next.end()
 
     def set_exception(self, exc: Exception) -> None:
-        """Hear that the connection is lost."""
+        """Note that the connection is lost."""
         super().set_exception(exc)
-        if self.turn is not None:
-            self.turn.end()
+        if self.next is not None:
+            self.next.end()
 
 
 class Requests(TaskGroup):
-    """The requests of one connection that are under way, those that nobody waits for included."""
+    """The requests of one connection in progress, including abandoned ones."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, most: int) -> None:
         super().__init__(loop)
@@ -155,7 +155,7 @@ class Requests(TaskGroup):
         scope: Scope,
         send: Callable[[ASGISendEvent | None], Awaitable[None]],
     ) -> Callable[[ASGIReceiveEvent], Awaitable[None]]:
-        """Begin to answer a request; raises ConnectionEnds where too many were given up by their caller."""
+        """Start to answer a request; raise ConnectionEnds if the caller abandoned too many."""
         if self._abandoned > self._answered + self._most:
             raise ConnectionEnds
         await self._find_room()
@@ -166,7 +166,7 @@ class Requests(TaskGroup):
             scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable, sync_spawn: Spawn, call_soon: Spawn
         ) -> None:
             try:
-                # A stream that was reset before its turn came asks nothing. Over HTTP/1 one may close the sending side.
+                # A reset HTTP/2 stream needs no answer; an HTTP/1 caller may just have closed the sending side.
                 if not is_abandoned or scope.get("http_version") != "2":
                     await app(scope, receive, send, sync_spawn, call_soon)
             finally:
@@ -191,7 +191,7 @@ class Requests(TaskGroup):
         return put
 
     async def _find_room(self) -> None:
-        """Wait until no more than allowed are under way: over HTTP/2 it is those whose streams were reset that end."""
+        """Wait until few enough are in progress: over HTTP/2 those whose streams were reset come to their end."""
         try:
             async with asyncio.timeout(ROOM_S):
                 while self._running >= 2 * self._most:
@@ -202,20 +202,20 @@ class Requests(TaskGroup):
 
 
 def is_last(message: ASGISendEvent) -> bool:
-    """Whether a message ends an answer."""
+    """Return whether a message ends a response."""
     return message["type"] == "http.response.body" and not message.get("more_body", False)
 
 
 class Connection(TCPServer):
-    """One connection, from its beginning until nothing is left of it."""
+    """One connection, from its start until it is closed."""
 
     bounds = Bounds(100, 60)
     _is_over = False
-    _turn: Turn
-    reader: Ears
+    _next: PipelineEvent
+    reader: WatchedReader
 
     async def run(self) -> None:
-        """Serve it."""
+        """Serve the connection."""
         socket = self.writer.get_extra_info("socket")
         try:
             client = parse_socket_addr(socket.family, socket.getpeername())
@@ -226,7 +226,7 @@ class Connection(TCPServer):
                     *(self.app, self.config, self.context, requests, ConnectionState(self.state), False),
                     *(client, server, self.protocol_send, "http/1.1"),
                 )
-                self._take_turns()
+                self._watch_pipeline()
                 await self.protocol.initiate()
                 await self.idle_task.restart(requests, self._idle_timeout)
                 await self._read_data()
@@ -235,18 +235,18 @@ class Connection(TCPServer):
         finally:
             await self._close()
 
-    def _take_turns(self) -> None:
-        """Have requests that were sent ahead wait for a turn that may end."""
+    def _watch_pipeline(self) -> None:
+        """Have pipelined requests wait for an event that may end them."""
         protocol = self.protocol.protocol
 
         def say_close() -> None:
-            # Hypercorn then sends `Connection: close` with the answer that is on its way.
+            # Hypercorn then sends `Connection: close` with the next response.
             protocol.keep_alive_requests = sys.maxsize
 
-        self._turn = Turn(self.bounds.requests, say_close)
+        self._next = PipelineEvent(self.bounds.requests, say_close)
         if isinstance(protocol, H11Protocol):
-            protocol.can_read = self._turn
-        self.reader.turn = self._turn
+            protocol.can_read = self._next
+        self.reader.next = self._next
 
     async def _read_data(self) -> None:
         try:
@@ -254,18 +254,18 @@ class Connection(TCPServer):
                 is_framed = isinstance(self.protocol.protocol, H2Protocol)
                 data = await self.reader.read(FRAMES_BYTES if is_framed else READ_BYTES)
                 await self.protocol.handle(RawData(data))
-                self._turn.catch_up()
+                self._next.catch_up()
         except ConnectionEnds:
             await self._say_why()
         except OSError:
             pass
-        # Else what waits for the next request would hold the connection for as long as one may stay idle.
+        # Otherwise the wait for the next request would hold the connection for the idle time-out.
         self._is_over = True
         await self.protocol.handle(Closed())
         await self.idle_task.stop()
 
     async def _say_why(self) -> None:
-        """Tell a caller over HTTP/2 who opened streams only to reset them."""
+        """Tell an HTTP/2 caller who opened streams only to reset them."""
         protocol = self.protocol.protocol
         if isinstance(protocol, H2Protocol):
             log.info("connection_ended", reason="too many requests of it were given up")
@@ -273,7 +273,7 @@ class Connection(TCPServer):
             await self.protocol_send(RawData(protocol.connection.data_to_send()))
 
     async def protocol_send(self, event: Event) -> None:
-        """Send bytes, or follow what the protocol says of the connection."""
+        """Send bytes, or act on a protocol event."""
         if isinstance(event, RawData):
             async with self.send_lock:
                 try:
@@ -283,13 +283,13 @@ class Connection(TCPServer):
                     await self.protocol.handle(Closed())
             return
         if isinstance(event, Closed):
-            self._turn.end()
+            self._next.end()
         elif self._is_over:
             return
         await super().protocol_send(event)
 
     async def _drain(self) -> None:
-        """Wait until the caller has taken enough; one who takes nothing for too long is cut off."""
+        """Wait until the caller has read enough; cut off a caller who reads nothing for too long."""
         transport = self.writer.transport
         waiting = transport.get_write_buffer_size()
         while waiting:
@@ -306,7 +306,7 @@ class Connection(TCPServer):
         await self.writer.drain()
 
     async def _close(self) -> None:
-        self._turn.end()
+        self._next.end()
         with suppress(NotImplementedError, OSError, RuntimeError):
             self.writer.write_eof()
         cut = self.loop.call_later(CLOSE_S, self.writer.transport.abort)

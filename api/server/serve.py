@@ -1,6 +1,6 @@
-"""Serve the application: Hypercorn's protocols on connections of our own (``connections``), in one process.
+"""Serve the application: Hypercorn's protocols on our own connections (``connections``), in one process.
 
-Stopping: no more connections, those that wait are let go by the application, then all get ``graceful_timeout`` to end.
+To stop, it accepts no more connections, the application ends all waits, and requests have ``graceful_timeout`` to end.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from hypercorn.config import Config
 from hypercorn.typing import LifespanState
 from hypercorn.utils import repr_socket_addr
 
-from api.server.connections import Bounds, Connection, Ears
+from api.server.connections import Bounds, Connection, WatchedReader
 from corelane.settings import Settings
 
 #: Above the 60 s after which usual proxies drop an idle connection, in seconds.
@@ -24,10 +24,10 @@ KEEP_ALIVE_S = 75
 #: Connections that wait to be accepted.
 BACKLOG = 1024
 
-#: Connections that were cut when the server stopped are gone after this, in seconds.
+#: Connections that are cut when the server stops are gone after this, in seconds.
 CUT_S = 1.0
 
-#: Over HTTP/2 Hypercorn loses the answers under way when a connection had so many requests: there is no such number.
+#: Over HTTP/2 Hypercorn 0.18 loses responses in progress when a connection reaches this number: no connection does.
 NO_LIMIT = 2**31
 
 
@@ -57,7 +57,7 @@ async def serve(app: Any, config: Config, settings: Settings, asked_to_stop: Cal
     tasks: set[asyncio.Task[Any]] = set()
 
     def meet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # The task is ours: one that asyncio makes of a coroutine is logged as an error once it is canceled.
+        # asyncio would log its own task for a coroutine as an error when it is canceled.
         task = loop.create_task(attend(reader, writer), name="connection")
         tasks.add(task)
         task.add_done_callback(tasks.discard)
@@ -68,7 +68,7 @@ async def serve(app: Any, config: Config, settings: Settings, asked_to_stop: Cal
         await connection
 
     def listen() -> asyncio.StreamReaderProtocol:
-        return asyncio.StreamReaderProtocol(Ears(loop), meet, loop=loop)
+        return asyncio.StreamReaderProtocol(WatchedReader(loop), meet, loop=loop)
 
     listeners = []
     for socket in config.create_sockets().insecure_sockets:

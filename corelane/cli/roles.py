@@ -119,7 +119,7 @@ def run_api(settings: Settings, fd: int | None = None) -> None:
 
         async def let_go() -> None:
             await asked.wait()
-            app.state.parts.completions.let_go()
+            app.state.parts.jobs.completions.release()
 
         await serve(app, config, settings, let_go)
 

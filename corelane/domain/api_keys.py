@@ -1,7 +1,7 @@
-"""API keys: what a key is, what it allows, and the one form in which it is kept.
+"""API keys: their form, their scopes, and the digest under which they are stored.
 
-A key is 256 random bits; the store has only its SHA-256. Nobody can guess such a key, so a plain digest is enough: a
-slow one protects passwords, which people choose. A key is found by its digest, so no two secrets are ever compared.
+A key is 256 random bits; the store has only its SHA-256. Such a key cannot be guessed, so a fast digest is enough: slow
+ones protect passwords, which people choose. A key is found by its digest, so secrets are never compared.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-#: What every key begins with, so that people and scanners of leaked secrets know one when they see it.
+#: The beginning of every key, by which people and scanners of leaked secrets recognise one.
 KEY_PREFIX = "clk_"
 
 #: Random bytes of a key: 256 bits, 43 characters.
@@ -19,15 +19,15 @@ KEY_BYTES = 32
 
 KEY_FORM = re.compile(r"clk_[A-Za-z0-9_-]{43}")
 
-#: Owners stand in Redis keys and in refs, whose parts are told apart by `:` and `,`.
+#: Owners are parts of Redis keys and refs, which are separated by `:` and `,`.
 OWNER_FORM = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
-#: Characters of a digest that stand for an owner where keys are not checked: 64 bits.
+#: Characters of a digest that name an owner where keys are not checked: 64 bits.
 OWNER_CHARS = 16
 
 
 class Scope(StrEnum):
-    """What a caller may do; none of them holds another."""
+    """The permissions of a caller; none includes another."""
 
     SUBMIT = "submit"
     READ = "read"
@@ -36,7 +36,7 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks: the owner that jobs, shares and bounds are kept by, and what they may do."""
+    """The sender of a request: the owner of its jobs, shares and bounds, and its scopes."""
 
     owner: str
     scopes: frozenset[Scope]
@@ -44,7 +44,7 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What is kept of a key. Jobs belong to its ``owner``, so that keys can be changed and jobs stay in sight."""
+    """A stored key. Jobs belong to its ``owner``, so they stay visible when keys are replaced."""
 
     id: str
     name: str
@@ -57,28 +57,28 @@ class Key:
     used: str = ""
 
     def state(self, now_ms: float) -> str:
-        """``active``, ``revoked`` or ``expired``."""
+        """Return ``active``, ``revoked`` or ``expired``."""
         if self.revoked_ms is not None:
             return "revoked"
         return "expired" if self.expires_ms is not None and self.expires_ms <= now_ms else "active"
 
 
 def new_key() -> str:
-    """A fresh key; shown once, kept nowhere."""
+    """Make a new key; it is shown once and not stored."""
     return KEY_PREFIX + secrets.token_urlsafe(KEY_BYTES)
 
 
 def key_digest(key: str) -> str:
-    """What a key is kept under."""
+    """Return the digest under which a key is stored."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 
 def unchecked_owner(key: str) -> str:
-    """The owner that a key stands for where keys are not checked."""
+    """Return the owner that a key stands for where keys are not checked."""
     return key_digest(key)[:OWNER_CHARS]
 
 
 def scope_names(scopes: Iterable[Scope]) -> list[str]:
-    """Scopes in the order in which they are declared."""
+    """Return scopes in the order in which they are declared."""
     wanted = set(scopes)
     return [scope.value for scope in Scope if scope in wanted]

@@ -1,19 +1,19 @@
-"""Files and batches as they travel: the shapes of OpenAI's API, so that its stock client works; times in whole seconds.
+"""The wire format of files and batches: that of OpenAI's API, so that its stock client works; times in whole seconds.
 
-A batch is a file of questions, a line each, that is answered into a file of results and a file of errors.
+A batch is a file of questions, one a line. It is answered by a file of results and a file of errors.
 """
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, Field
 
 from corelane.domain.jobs import Item, Options, Priority, Text, Wire
 
-#: The one endpoint a batch may be for, and its lines name.
+#: The one endpoint that batches and their lines may name.
 ENDPOINT = "/v1/answers"
 
-#: What an uploaded file is for, and what the files that a batch writes are for.
+#: The purpose of uploaded files, and of files that a batch writes.
 Purpose = Literal["batch", "batch_output"]
 
 #: Seconds in a unit of a completion window, and the longest window.
@@ -27,12 +27,12 @@ BatchStatus = Literal[
     "validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling", "cancelled"
 ]
 
-#: A batch that stands so changes no more.
+#: The final statuses: such a batch changes no more.
 FINAL = frozenset(("failed", "completed", "expired", "cancelled"))
 
 
 def window_s(text: str) -> int:
-    """The seconds of a completion window, as 24h; ValueError if it is none."""
+    """Return the seconds of a completion window, such as 24h; raise ValueError if it is malformed."""
     found = re.fullmatch(r"([1-9][0-9]{0,6})([smhd])", text)
     seconds = int(found[1]) * WINDOW_UNITS[found[2]] if found else 0
     if not 0 < seconds <= LONGEST_WINDOW_S:
@@ -46,7 +46,7 @@ def _a_window(text: str) -> str:
 
 
 class LineBody(Wire):
-    """One question with all it takes to answer it: the body of a batch's line."""
+    """One question with its passage, model and options: the body of a batch's line."""
 
     id: str | None = Field(None, max_length=256, description="The caller's own id, returned with the result.")
     question: Text = Field(description="The question.")
@@ -61,7 +61,7 @@ class LineBody(Wire):
 
 
 class AnswerRequest(LineBody):
-    """The same for ``POST /v1/answers``, and how soon it is answered."""
+    """The body of ``POST /v1/answers``: the same, with a priority."""
 
     priority: Priority = Field(Priority.NORMAL, description="Questions of higher priority are answered first.")
 
@@ -76,9 +76,9 @@ class BatchLine(Wire):
 
 
 class ExpiresAfter(Wire):
-    """When a file is to be deleted by itself."""
+    """The time after which a file is deleted automatically."""
 
-    anchor: Literal["created_at"] = Field(description="What the seconds are counted from.")
+    anchor: Literal["created_at"] = Field(description="The start of the seconds.")
     seconds: int = Field(ge=3600, le=2_592_000, description="An hour to 30 days.")
 
 
@@ -89,7 +89,7 @@ class FileObject(BaseModel):
     object: Literal["file"] = "file"
     bytes: int
     created_at: int
-    expires_at: int | None = Field(None, description="When it is deleted by itself.")
+    expires_at: int | None = Field(None, description="When it is deleted automatically.")
     filename: str
     purpose: Purpose
     status: Literal["processed"] = "processed"
@@ -106,7 +106,7 @@ class FileList(BaseModel):
 
 
 class FileDeleted(BaseModel):
-    """A file that is no more."""
+    """A deleted file."""
 
     id: str
     object: Literal["file"] = "file"
@@ -119,18 +119,18 @@ class BatchRequest(Wire):
     input_file_id: str = Field(max_length=64, description="An uploaded file of the purpose `batch`.")
     endpoint: Literal["/v1/answers"] = Field(description="What every line asks.")
     completion_window: Annotated[str, AfterValidator(_a_window)] = Field(
-        description="What is not answered within it expires: `24h`, or any other number of s, m, h or d up to 30d."
+        description="Lines not answered within it expire: `24h`, or any other number of s, m, h or d up to 30d."
     )
     metadata: dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]] | None = Field(
         None, max_length=16, description="Up to 16 texts kept with the batch."
     )
     output_expires_after: ExpiresAfter | None = Field(
-        None, description="When the files that it writes are deleted, counted from when they are written."
+        None, description="When the files that the batch writes are deleted, counted from when they are written."
     )
 
 
 class RequestCounts(BaseModel):
-    """Lines by outcome, live while the batch runs; what expired or was cancelled is in neither of the two."""
+    """Lines by outcome, live while the batch runs; expired and cancelled lines are only in the total."""
 
     total: int = 0
     completed: int = 0
@@ -138,7 +138,7 @@ class RequestCounts(BaseModel):
 
 
 class BatchError(BaseModel):
-    """Why a batch failed as a whole, or one of its lines that speak against it."""
+    """The error of a failed batch, or of one of its lines."""
 
     code: str
     message: str
@@ -147,14 +147,14 @@ class BatchError(BaseModel):
 
 
 class BatchErrors(BaseModel):
-    """What speaks against a batch; the first lines if there are many."""
+    """The errors of a failed batch; the first ones if there are many."""
 
     object: Literal["list"] = "list"
     data: list[BatchError]
 
 
 class Batch(BaseModel):
-    """One batch and how far it has come."""
+    """One batch and its progress."""
 
     id: str
     object: Literal["batch"] = "batch"
@@ -189,8 +189,3 @@ class BatchList(BaseModel):
     first_id: str | None = None
     last_id: str | None = None
     has_more: bool = False
-
-
-def result_body(result: dict[str, Any]) -> dict[str, Any]:
-    """A stored result as ``/v1/answers`` gives it: of a job of one item."""
-    return result | {"index": 0}

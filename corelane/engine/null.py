@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from corelane.domain.costs import estimate_tokens
+from corelane.domain.dispatch import estimate_tokens
 from corelane.domain.jobs import JobStatus
 from corelane.engine.backends.protocol import Batch, Logits
 from corelane.engine.buckets import Bucket

@@ -21,7 +21,7 @@ import numpy as np
 
 from corelane.artifacts.calibration import read_calibration
 from corelane.artifacts.manifest import Artifact
-from corelane.domain.costs import LEAST_TOKENS
+from corelane.domain.dispatch import LEAST_TOKENS
 from corelane.engine.backends.protocol import Backend, Batch, Logits
 from corelane.engine.batching import Pace, Share, WaitingItem, next_batch
 from corelane.engine.buckets import Bucket

@@ -5,7 +5,7 @@ nothing any more. Cancelling is the callers' own step.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 
 import orjson
@@ -20,13 +20,12 @@ from corelane.domain.batches import (
     RequestCounts,
     window_s,
 )
-from corelane.domain.request_context import NOWHERE, Origin
+from corelane.domain.request_context import NO_CONTEXT, RequestContext
 from corelane.store import keys
 from corelane.store.files import owned_ids
 from corelane.store.jobs.idempotency import Held, Holder, Once, find_holder
 from corelane.store.link.lease import Lease
-from corelane.store.link.library import call
-from corelane.store.link.surface import CommonLink, flatten, texts
+from corelane.store.link.surface import CommonLink, call, flatten, texts
 
 #: The right to carry batches on; a keeper that has not extended it for so long is taken for dead.
 BATCHER = Lease(keys.BATCHER, ttl_ms=10_000)
@@ -85,7 +84,7 @@ class BatchRecord:
     errors: tuple[BatchError, ...] = ()
     output_file: str | None = None
     error_file: str | None = None
-    origin: Origin = NOWHERE
+    origin: RequestContext = NO_CONTEXT
 
     @classmethod
     def parse(cls, batch: str, raw: Sequence[Any]) -> "BatchRecord":
@@ -115,7 +114,7 @@ class BatchRecord:
             errors=tuple(BatchError.model_validate(error) for error in orjson.loads(values.get("errors", "[]"))),
             output_file=values.get("output_file"),
             error_file=values.get("error_file"),
-            origin=Origin(values.get("request_id", ""), values.get("traceparent", "")),
+            origin=RequestContext(values.get("request_id", ""), values.get("traceparent", "")),
         )
 
     @property
@@ -159,7 +158,12 @@ class BatchStore:
         self._fence = 0
 
     async def begin(
-        self, batch: str, owner: str, request: BatchRequest, once: Once | None = None, origin: Origin = NOWHERE
+        self,
+        batch: str,
+        owner: str,
+        request: BatchRequest,
+        once: Once | None = None,
+        origin: RequestContext = NO_CONTEXT,
     ) -> None:
         """Keep a new batch, for a keeper to carry on. Idempotent by its id; raise Held if another has its ``once``."""
         expiry = request.output_expires_after
@@ -169,7 +173,7 @@ class BatchStore:
             "window": request.completion_window,
             "metadata": orjson.dumps(request.metadata),
             **({} if expiry is None else {"output_ttl_s": expiry.seconds}),
-            **origin.fields(),
+            **{name: value for name, value in asdict(origin).items() if value},
         }
         holder = await self._link.run(
             "begin_batch",

@@ -13,13 +13,14 @@ import orjson
 
 from corelane.domain.dispatch import Ref
 from corelane.domain.jobs import Options
-from corelane.domain.request_context import Origin
+from corelane.domain.request_context import RequestContext
 from corelane.log import get_logger
 from corelane.settings import Settings
 from corelane.store import keys
-from corelane.store.jobs.payloads import Row, decode_slice
+from corelane.store.jobs.records import Row, decode_slice
 from corelane.store.link.blocking import Link
-from corelane.store.link.library import Command, call
+from corelane.store.link.library import Command
+from corelane.store.link.surface import call
 
 log = get_logger(__name__)
 
@@ -221,11 +222,12 @@ class Dispatch:
             if text is not None
         }
 
-    def origins(self, jobs: Sequence[str]) -> dict[str, Origin]:
+    def origins(self, jobs: Sequence[str]) -> dict[str, RequestContext]:
         """Read the request ids and traces that jobs came with, in one trip."""
         replies = self._link.many([("HMGET", keys.job(job), "request_id", "traceparent") for job in jobs])
         return {
-            job: Origin(*((value or b"").decode() for value in reply)) for job, reply in zip(jobs, replies, strict=True)
+            job: RequestContext(*((value or b"").decode() for value in reply))
+            for job, reply in zip(jobs, replies, strict=True)
         }
 
     def wait(self) -> bool:

@@ -9,7 +9,6 @@ import orjson
 from corelane.domain.aliases import DEFAULT_ALIAS, decode_weights
 from corelane.domain.forecast import Speed
 from corelane.domain.placement import UNPLACED, CoreSight, Outlook, Placement, predict
-from corelane.errors import NotReady, VersionNotReady
 from corelane.settings import Settings
 from corelane.store import keys
 from corelane.store.link.blocking import Link
@@ -161,16 +160,6 @@ class Fleet:
     async def ended(self) -> dict[str, int]:
         """Count jobs that ever became final, by status."""
         return {status: int(count) for status, count in texts(await self._link("HGETALL", keys.END_COUNTS)).items()}
-
-
-async def require_outlook(fleet: Fleet, model: str, version: str) -> None:
-    """Refuse work for a version that no core holds or will hold; raise NotReady for the default, VersionNotReady."""
-    outlook = await fleet.outlook(version)
-    if outlook is None or outlook.is_expected:
-        return
-    if model == DEFAULT_ALIAS:
-        raise NotReady(f"{outlook.reason}; try again when /readyz says ready")
-    raise VersionNotReady(f"{outlook.reason}; load it (`corelane models load {version}`), or ask for another model")
 
 
 def _sight(core: Mapping[str, Any], now_ms: int) -> CoreSight:

@@ -16,7 +16,7 @@ from corelane.settings.faults import reach
 from corelane.store import keys
 from corelane.store.fleet import FORGET_CORE_MS
 from corelane.store.jobs.owners import IDLE_S
-from corelane.store.jobs.payloads import slice_ids
+from corelane.store.jobs.records import slice_ids
 from corelane.store.link.blocking import Link
 from corelane.store.link.library import PREFIX, read_library
 from corelane.store.link.surface import pairs

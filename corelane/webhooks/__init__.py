@@ -4,6 +4,6 @@
 attempt within its time.
 """
 
-from corelane.webhooks.addresses import check_address
+from corelane.webhooks.addresses import check_receiver
 
-__all__ = ["check_address"]
+__all__ = ["check_receiver"]

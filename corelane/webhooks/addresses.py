@@ -6,6 +6,7 @@ operator's own: there http and any port are fine. Behind a proxy, the proxy reso
 URL is still checked here.
 """
 
+import asyncio
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -22,6 +23,9 @@ PUBLIC_PORTS = frozenset({80, 443})
 
 #: Addresses of a name that are tried, in the resolver's order.
 MOST_ADDRESSES = 4
+
+#: A webhook's host name gets this long to resolve while its job is submitted, in seconds.
+RESOLVE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,17 @@ def check_address(settings: Settings, url: str, resolver: Resolver | None = None
         find_route(settings, url, resolver)
     except OSError:
         return
+
+
+async def check_receiver(settings: Settings, url: str) -> None:
+    """Check an address within ``RESOLVE_S``; a host that resolves more slowly is let pass, as every attempt checks it.
+
+    Raise WebhookRefused.
+    """
+    try:
+        await asyncio.wait_for(asyncio.to_thread(check_address, settings, url), RESOLVE_S)
+    except TimeoutError:
+        log.info("webhook_host_slow")
 
 
 def _resolved(settings: Settings, url: str, resolver: Resolver | None) -> Route:

@@ -7,7 +7,7 @@ from corelane.domain.api_keys import Scope, unchecked_owner
 from corelane.settings import Settings
 from corelane.store.api_keys import ApiKeyStore
 from corelane.store.link.blocking import Link
-from tests.api.test_gate import bearer, run
+from tests.api.test_layers import bearer, run
 from tests.deliveries_for_tests import schedule
 
 

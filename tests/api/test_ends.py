@@ -17,7 +17,7 @@ from tests.api.test_files import upload
 from tests.corelane.store_bench import answer_all, answered, claimed
 from tests.deliveries_for_tests import Deliveries
 from tests.workers.batch_bench import BatchBench, line
-from workers.batches.task import carry_on
+from workers.batches.task import run_batches
 
 ONE = {"question": "Who wrote it?", "context": "Ada wrote it."}
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -63,7 +63,7 @@ def keep(bench: BatchBench) -> None:
         bench.upkeep.forget()
         bench.upkeep.prune()
         bench.feed()
-        carry_on(bench.settings, bench.bell, lambda: False)
+        run_batches(bench.settings, bench.bell, lambda: False)
 
 
 def post_deliveries(bench: BatchBench) -> None:

@@ -4,10 +4,13 @@ import base64
 from ipaddress import ip_network
 from typing import Any
 
+import orjson
 import pytest
 from pydantic import SecretStr
 
 from corelane.settings import Settings
+from corelane.store.jobs.store import JobStore
+from corelane.webhooks import addresses
 from tests.api.conftest import Service
 from tests.api.test_jobs import ONE, core_of
 from tests.corelane.store_bench import answer_all
@@ -75,3 +78,28 @@ def test_deleted_job_leaves_no_webhook_and_no_log(service: Service) -> None:
         assert service.http.get(f"/v1/deliveries/evt_{tail}_{event}").status_code == 404
     assert service.bench.raw.keys(f"cl:*{{{job['id']}}}*") == []
     assert not service.bench.raw.exists(f"cl:deliveries:{job['id']}")
+
+
+@pytest.mark.parametrize("media_type", ["application/json", "application/x-ndjson"])
+def test_job_is_admitted_once_and_its_webhooks_host_resolved_once(
+    service: Service, monkeypatch: pytest.MonkeyPatch, media_type: str
+) -> None:
+    steps: list[str] = []
+    admit, check = JobStore.admit, addresses.check_address
+
+    def admitting(self: JobStore, *args: Any) -> Any:
+        steps.append("admitted")
+        return admit(self, *args)
+
+    def checking(*args: Any) -> None:
+        steps.append("resolved")
+        check(*args)
+
+    monkeypatch.setattr(JobStore, "admit", admitting)
+    monkeypatch.setattr(addresses, "check_address", checking)
+    head = {"webhook": {"url": "http://127.0.0.1:9/hook"}}
+    parts = [head | ONE] if media_type == "application/json" else [head, ONE]
+    body = b"\n".join(map(orjson.dumps, parts))
+    response = service.http.post("/v1/jobs", content=body, headers={"Content-Type": media_type})
+    assert response.status_code == 202, response.text
+    assert steps == ["resolved", "admitted"]

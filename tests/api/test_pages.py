@@ -25,7 +25,7 @@ def test_vendored_files_are_those_that_were_published() -> None:
 
 def test_licence_and_version_stand_beside_them() -> None:
     assert "Apache License" in (FOLDER / "LICENSE").read_text()
-    assert re.search(r"swagger-ui-dist\S* \d+\.\d+\.\d+", (FOLDER / "README.md").read_text())
+    assert re.search(r"swagger-ui-dist\S*\s\d+\.\d+\.\d+", (FOLDER / "README.md").read_text())
 
 
 def test_page_refers_to_files_that_are_there_and_to_nothing_outside() -> None:

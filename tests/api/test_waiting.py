@@ -6,7 +6,6 @@ from api.deps import preferred_wait
 @pytest.mark.parametrize(
     ("header", "seconds"),
     [
-        (None, None),
         ("", None),
         ("wait=10", 10),
         ("respond-async, wait=5", 5),
@@ -18,5 +17,5 @@ from api.deps import preferred_wait
         ("wait=99999999", None),
     ],
 )
-def test_preference_to_wait_is_read_or_ignored(header: str | None, seconds: float | None) -> None:
+def test_preference_to_wait_is_read_or_ignored(header: str, seconds: float | None) -> None:
     assert preferred_wait(header) == seconds

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from corelane.artifacts.manifest import Artifact
-from corelane.domain.costs import estimate_tokens
+from corelane.domain.dispatch import estimate_tokens
 from corelane.engine.null import NullRunner
 from corelane.engine.runner import Answered, Runner
 from corelane.engine.task import Query

@@ -4,6 +4,7 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import redis
@@ -11,15 +12,17 @@ import redis
 from corelane.domain.dispatch import PUBLIC
 from corelane.domain.forecast import Speed
 from corelane.domain.ids import new_job_id
-from corelane.domain.jobs import Item, Options, Priority, Webhook
+from corelane.domain.jobs import Item, JobHead, Priority, Webhook
 from corelane.settings import Settings
 from corelane.store.dispatch import Claim, Dispatch, Outcome, Room
-from corelane.store.fleet import Announcer
-from corelane.store.jobs.records import JobRecord
-from corelane.store.jobs.store import JobStore, Submission, Upload
+from corelane.store.fleet import Announcer, Fleet
+from corelane.store.jobs.records import JobRecord, PromiseRecord
+from corelane.store.jobs.store import JobStore
+from corelane.store.jobs.submission import ItemFile, Submission
 from corelane.store.link.aio import AsyncLink
 from corelane.store.plans import Plans
 from corelane.store.upkeep import Upkeep
+from corelane.submitting.submitter import Submitter
 
 VERSION = "tiny@1"
 
@@ -90,30 +93,27 @@ class Bench:
         owner: str = PUBLIC,
         items: list[Item] | None = None,
         contexts: dict[str, str] | None = None,
-        upload: Upload | None = None,
+        file: ItemFile | None = None,
         refuse_if_late: bool = False,
         version: str = VERSION,
     ) -> str:
         job = job or new_job_id()
-        submission = Submission(
-            job,
-            version,
-            Options(),
+        head = JobHead(
+            model=version,
             metadata={"k": "v"},
             webhook=webhook,
             priority=priority,
             expires_in_s=expires_in_s,
             refuse_if_late=refuse_if_late,
-            owner=owner,
-            contexts=contexts or {},
-            items=items or [Item(id=f"i{n}", question="who", context="ada") for n in range(count)],
-            upload=upload,
+            contexts=contexts,
         )
+        items = items or [Item(id=f"i{n}", question="who", context="ada") for n in range(count)]
 
-        async def submit(store: JobStore) -> JobRecord:
-            return await store.submit(submission, await store.admit(VERSION, owner=owner))
+        async def submit(link: AsyncLink) -> JobRecord:
+            submission = Submission(head, owner, items, file, job)
+            return await submit_as_admitted(link, self.settings, self.bell, submission)
 
-        self.with_store(submit)
+        self.with_link(submit)
         return job
 
     def get(self, job: str) -> JobRecord:
@@ -156,6 +156,18 @@ class Bench:
                 await link.close()
 
         return asyncio.run(run())
+
+
+async def keep(store: JobStore, submission: Submission) -> JobRecord:
+    """Have the store keep a job of one small item, whatever the fleet is like."""
+    return await store.submit(submission, VERSION, [(0, 1, 64)], PromiseRecord(0, 0))
+
+
+async def submit_as_admitted(link: AsyncLink, settings: Settings, bell: str, submission: Submission) -> JobRecord:
+    """Submit to the version that the job names, whether a core holds it or not."""
+    store = JobStore(link, settings, bell)
+    admission = replace(await store.admit(VERSION, owner=submission.owner), version=submission.head.model)
+    return (await Submitter(store, Fleet(link), settings).submit(submission, admission)).record
 
 
 def answered(claim: Claim, status: str = "succeeded") -> list[Outcome]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.domain.costs import (
+from corelane.domain.dispatch import (
     MIN_CONTEXT_SHARE,
     SPECIAL_TOKENS,
     WINDOW_TOKENS,

@@ -10,21 +10,21 @@ from corelane.domain.ids import new_job_id
 from corelane.domain.jobs import Item, JobStatus
 from corelane.errors import ResultsDropped
 from corelane.store.feeding import STRAY_AGE_S, Feeder, encode_line, read_lines
-from corelane.store.jobs.store import Upload
+from corelane.store.jobs.submission import ItemFile
 from tests.corelane.store_bench import VERSION, Bench, answer_all, answered, claimed
 from workers.loops.feeding import feed
 
 
-def upload(bench: Bench, job: str, items: int, tokens: int = 64) -> Upload:
+def upload(bench: Bench, job: str, items: int, tokens: int = 64) -> ItemFile:
     path = bench.settings.files_root / f"{job}.jsonl"
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(b"".join(encode_line((f"i{n}", "who", f"ada {n // 4}"), tokens) for n in range(items)))
-    return Upload(path.name, items, tokens * items)
+    return ItemFile(path.name, items, tokens * items)
 
 
 def submit_upload(bench: Bench, items: int) -> tuple[str, Path]:
     job = new_job_id()
-    bench.submit(0, job, upload=upload(bench, job, items))
+    bench.submit(0, job, file=upload(bench, job, items))
     return job, bench.settings.files_root / f"{job}.jsonl"
 
 
@@ -92,7 +92,7 @@ def test_feeder_that_died_between_payloads_and_lanes_costs_nothing(bench: Bench)
 def test_slow_reader_holds_the_feeding_back_until_it_drops(bench: Bench) -> None:
     core = bench.core("a/0")
     job = new_job_id()
-    bench.submit(0, job, upload=replace(upload(bench, job, 3000), results_window=1000))
+    bench.submit(0, job, file=replace(upload(bench, job, 3000), results_window=1000))
     feeder = feeder_of(bench, 64 * 10_000)
     for done in (1000, 2000, 3000):
         while feeder.feed(job):

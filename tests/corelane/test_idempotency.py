@@ -1,15 +1,13 @@
 """A thing is done once: keys against a model, on a real Redis."""
 
 import asyncio
-from dataclasses import replace
 from itertools import count
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from corelane.domain.ids import new_job_id
-from corelane.domain.jobs import Item, Options
+from corelane.domain.jobs import Item, JobHead
 from corelane.errors import IdempotencyKeyReused, NameTaken
 from corelane.settings import Settings
 from corelane.store.jobs.idempotency import (
@@ -20,9 +18,10 @@ from corelane.store.jobs.idempotency import (
     fingerprint,
     start_fingerprint,
 )
-from corelane.store.jobs.store import JobStore, Submission
+from corelane.store.jobs.store import JobStore
+from corelane.store.jobs.submission import Submission
 from corelane.store.link.aio import AsyncLink
-from tests.corelane.store_bench import VERSION
+from tests.corelane.store_bench import keep
 
 RUNS = count()
 
@@ -37,9 +36,9 @@ def once_of(run: int, request: Request) -> Once:
 
 async def make(store: JobStore, once: Once, owner: str) -> str:
     """Return the job of a request, made now or before; raise the error that rejects it."""
-    submission = Submission(new_job_id(), VERSION, Options(), items=[Item(question="q", context="c")], owner=owner)
+    submission = Submission(JobHead(), owner, [Item(question="q", context="c")], once=once)
     try:
-        return (await store.submit(replace(submission, once=once), await store.admit(VERSION))).id
+        return (await keep(store, submission)).id
     except Held as held:
         once.require_same(held.holder)
         return held.holder.subject

@@ -11,13 +11,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from corelane.domain.ids import id_time, new_job_id
-from corelane.domain.jobs import Item, JobStatus, Options
+from corelane.domain.jobs import Item, JobHead, JobStatus
 from corelane.settings import Settings
 from corelane.store.jobs import listing
 from corelane.store.jobs.listing import Filters, JobPage
-from corelane.store.jobs.store import JobStore, Submission
+from corelane.store.jobs.store import JobStore
+from corelane.store.jobs.submission import Submission
 from corelane.store.link.aio import AsyncLink
-from tests.corelane.store_bench import VERSION
+from tests.corelane.store_bench import VERSION, keep
 
 OWNERS = count()
 
@@ -37,8 +38,7 @@ def with_store(config: Settings, bell: str, action: Callable[[JobStore, AsyncLin
 
 async def submit(store: JobStore, owner: str, now_ms: int | None = None, labels: tuple[str, ...] = ()) -> str:
     job = new_job_id(now_ms)
-    admission = await store.admit(VERSION)
-    await store.submit(Submission(job, VERSION, Options(), items=[ITEM], owner=owner, labels=labels), admission)
+    await keep(store, Submission(JobHead(labels=list(labels)), owner, [ITEM], id=job))
     return job
 
 
@@ -163,8 +163,7 @@ def test_times_are_told_by_redis_clock_though_ids_tell_another(settings: Setting
     async def look(store: JobStore, _: AsyncLink) -> None:
         early, late = await submit(store, "o", now_ms=None), await submit(store, "o")
         skewed = new_job_id(int((await store.get(early)).created_ms) - 30_000)  # type: ignore[union-attr]
-        admission = await store.admit(VERSION)
-        await store.submit(Submission(skewed, VERSION, Options(), items=[ITEM], owner="o"), admission)
+        await keep(store, Submission(JobHead(), "o", [ITEM], id=skewed))
         record = await store.get(late)
         assert record is not None
         page = await store.page("o", Filters(after_ms=record.created_ms), None, 5)

@@ -5,7 +5,7 @@ from collections import Counter
 from corelane.domain.dispatch import SMALL_TOKENS, Ref
 from corelane.domain.jobs import Item, Priority
 from corelane.store.dispatch import Room
-from corelane.store.jobs.store import Upload
+from corelane.store.jobs.submission import ItemFile
 from tests.corelane.store_bench import VERSION, Bench, LoneCore, answer_all, answered, claimed
 
 
@@ -163,7 +163,7 @@ def test_endless_questions_leave_their_owners_batch_a_ninth(bench: Bench) -> Non
 def test_job_that_is_fed_takes_part_in_its_owners_shares(bench: Bench) -> None:
     core = bench.core("a/0")
     other = bench.submit(3200)
-    fed = bench.submit(0, upload=Upload("fed.jsonl", 64, 64 * 64))
+    fed = bench.submit(0, file=ItemFile("fed.jsonl", 64, 64 * 64))
     refs = [Ref(fed, "public", 1, first, first, 32, 32 * 64).encode() for first in (0, 32)]
     fed_so_far = {"fed": 0, "fed_after": 64, "bytes_after": 1, "tokens_after": 64 * 64}
     bench.upkeep._link.run("feed", *refs, job=fed, envelope=bench.bell, **fed_so_far)

@@ -1,4 +1,4 @@
-"""The store's bench with a keeper's desk, and files and batches as their caller sees them."""
+"""The store's bench with a keeper's context, and files and batches as their caller sees them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -15,8 +15,9 @@ from corelane.store.files import FileStore, file_fields
 from corelane.store.fleet import Fleet
 from corelane.store.jobs.store import JobStore
 from corelane.store.link.aio import AsyncLink
+from corelane.submitting.submitter import Submitter
 from tests.corelane.store_bench import Bench, LoneCore, answer_all
-from workers.batches.context import Desk
+from workers.batches.context import BatchContext
 from workers.batches.task import step
 
 Found = TypeVar("Found")
@@ -28,29 +29,32 @@ def line(custom_id: str, **body: Any) -> bytes:
 
 
 class BatchBench(Bench):
-    """The store's bench, with a keeper's desk and a caller's view of files and batches."""
+    """The store's bench, with a keeper's context and a caller's view of files and batches."""
 
     def keep(self, content: bytes, owner: str = "ann") -> str:
         file = new_id("file")
         writer = open_storage(self.settings.files_url, self.settings.files_root).create(file)
         writer.write(content)
         writer.close()
-        self.at_desk(lambda desk: desk.files.keep(file, owner, 3600, file_fields("batch", "in.jsonl", len(content))))
+        self.in_context(
+            lambda context: context.files.keep(file, owner, 3600, file_fields("batch", "in.jsonl", len(content)))
+        )
         return file
 
     def begin(self, content: bytes, window: str = "24h", **more: Any) -> str:
         batch, file = new_id("batch"), self.keep(content)
         request = BatchRequest(input_file_id=file, endpoint="/v1/answers", completion_window=window, **more)
-        self.at_desk(lambda desk: desk.batches.begin(batch, "ann", request))
+        self.in_context(lambda context: context.batches.begin(batch, "ann", request))
         return batch
 
-    def at_desk(self, action: Callable[[Desk], Awaitable[Found]], name: str = "keeper") -> Found:
+    def in_context(self, action: Callable[[BatchContext], Awaitable[Found]], name: str = "keeper") -> Found:
         async def run() -> Found:
             link, settings = AsyncLink(self.settings.redis_url), self.settings
-            stores = (JobStore(link, settings, self.bell), Fleet(link), BatchStore(link), FileStore(link))
+            jobs = JobStore(link, settings, self.bell)
+            stores = (jobs, Submitter(jobs, Fleet(link), settings), BatchStore(link), FileStore(link))
             try:
                 return await action(
-                    Desk(name, settings, *stores, open_storage(settings.files_url, settings.files_root))
+                    BatchContext(name, settings, *stores, open_storage(settings.files_url, settings.files_root))
                 )
             finally:
                 await link.close()
@@ -58,7 +62,7 @@ class BatchBench(Bench):
         return asyncio.run(run())
 
     def record(self, batch: str) -> BatchRecord:
-        found = self.at_desk(lambda desk: desk.batches.get(batch))
+        found = self.in_context(lambda context: context.batches.get(batch))
         assert found is not None
         return found
 
@@ -68,12 +72,12 @@ class BatchBench(Bench):
     def steps(self) -> None:
         """All steps that can be taken."""
 
-        async def go_on(desk: Desk) -> None:
-            assert await desk.batches.take_turn(desk.name)
-            while any([await step(desk, record) for record in await desk.batches.open_batches()]):
+        async def go_on(context: BatchContext) -> None:
+            assert await context.batches.take_turn(context.name)
+            while any([await step(context, record) for record in await context.batches.open_batches()]):
                 pass
 
-        self.at_desk(go_on)
+        self.in_context(go_on)
 
     def feed(self) -> None:
         feeder = Feeder(self.settings, self.bell)

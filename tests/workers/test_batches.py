@@ -13,15 +13,15 @@ import redis
 from corelane.domain.batches import BatchRequest
 from corelane.domain.ids import new_id
 from corelane.domain.jobs import JobStatus, failed_result
-from corelane.domain.request_context import Origin
+from corelane.domain.request_context import RequestContext
 from corelane.settings import Settings
 from corelane.store.batches import BatchStore
 from corelane.store.file_storage import open_storage
 from corelane.store.link.blocking import Link
 from tests.corelane.store_bench import answer_all, answered, claimed
 from tests.workers.batch_bench import BatchBench, line
-from workers.batches.context import Desk, TurnLost
-from workers.batches.task import Rounds, end, tidy
+from workers.batches.context import BatchContext, LeaseLost
+from workers.batches.task import BatchRunner, end, tidy
 
 
 @pytest.fixture
@@ -114,10 +114,10 @@ def test_batch_waits_for_a_model_to_be_announced(bench: BatchBench) -> None:
     batch = bench.begin(line("a"))
     ends = time.monotonic() + 1
 
-    async def rounds(desk: Desk) -> int:
-        return await Rounds(desk).run(lambda: time.monotonic() > ends)
+    async def rounds(context: BatchContext) -> int:
+        return await BatchRunner(context).run(lambda: time.monotonic() > ends)
 
-    bench.at_desk(rounds)
+    bench.in_context(rounds)
     assert bench.batch(batch).status == "validating"
     bench.answer(core := bench.core("a/0"))
     bench.steps()
@@ -135,7 +135,7 @@ def test_canceled_batch_keeps_what_is_answered(bench: BatchBench) -> None:
     core.commit(claim.lease, answered(claim)[:1])
     done = bench.batch(batch).request_counts.completed
     assert 0 < done < 100
-    bench.at_desk(lambda desk: desk.batches.cancel(batch))
+    bench.in_context(lambda context: context.batches.cancel(batch))
     assert bench.batch(batch).status == "cancelling"
     bench.steps()
     ended = bench.batch(batch)
@@ -147,13 +147,13 @@ def test_canceled_batch_keeps_what_is_answered(bench: BatchBench) -> None:
     assert sorted(each["line"] for each in output + errors) == list(range(1, 102))
     assert [each["error"]["code"] for each in errors] == ["batch_cancelled"] * (100 - done) + ["invalid_input"]
     assert {bench.get(job).status for job in ended.jobs} == {JobStatus.CANCELED}
-    bench.at_desk(lambda desk: desk.batches.cancel(batch))
+    bench.in_context(lambda context: context.batches.cancel(batch))
     assert bench.batch(batch) == ended
 
 
 def test_batch_canceled_before_it_is_read_ends_without_files(bench: BatchBench) -> None:
     batch = bench.begin(line("a"))
-    bench.at_desk(lambda desk: desk.batches.cancel(batch))
+    bench.in_context(lambda context: context.batches.cancel(batch))
     bench.steps()
     ended = bench.batch(batch)
     assert (ended.status, ended.output_file_id, ended.error_file_id) == ("cancelled", None, None)
@@ -199,12 +199,12 @@ def test_results_are_held_until_the_batch_has_read_them(bench: BatchBench) -> No
     batch = bench.begin(line("a"))
     bench.steps()
     [job] = bench.batch(batch).jobs
-    bench.at_desk(lambda desk: desk.batches.hold_results([job], 500))
+    bench.in_context(lambda context: context.batches.hold_results([job], 500))
     assert bench.raw.ttl(f"cl:job:{{{job}}}") == -1
     bench.answer(core)
     for key in (f"cl:job:{{{job}}}", f"cl:out:{{{job}}}"):
         bench.raw.expire(key, 60)
-    bench.at_desk(lambda desk: desk.batches.hold_results([job], 500))
+    bench.in_context(lambda context: context.batches.hold_results([job], 500))
     assert bench.raw.ttl(f"cl:out:{{{job}}}") > 400
 
 
@@ -219,8 +219,8 @@ def test_keeper_killed_anywhere_is_followed_by_another_and_each_line_is_there_on
         bench.answer(core)
     bench.raw.delete("cl:batcher")
     script = """from corelane.settings import Settings
-from workers.batches.task import carry_on
-carry_on(Settings(), '', bool)"""
+from workers.batches.task import run_batches
+run_batches(Settings(), '', bool)"""
     env = bench.settings.environment(fault_points=f"{point}:1")
     killed = subprocess.run([sys.executable, "-c", script], env=env, check=False, stderr=subprocess.PIPE)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
@@ -243,16 +243,16 @@ def test_keeper_that_lost_its_turn_changes_nothing_and_leaves_nothing(bench: Bat
     [input_file] = open_storage(bench.settings.files_url, bench.settings.files_root).names()
     bench.raw.set("cl:batcher", "another")
     record = bench.record(batch)
-    assert bench.at_desk(lambda desk: end(desk, record, "completed"), "late") is False
+    assert bench.in_context(lambda context: end(context, record, "completed"), "late") is False
     assert bench.batch(batch).status == "in_progress"
     assert open_storage(bench.settings.files_url, bench.settings.files_root).names() == [input_file]
 
-    async def stay(desk: Desk) -> None:
-        desk.renewed_s -= 60
-        await desk.stay()
+    async def stay(context: BatchContext) -> None:
+        context.renewed_s -= 60
+        await context.renew_lease()
 
-    with pytest.raises(TurnLost):
-        bench.at_desk(stay, "late")
+    with pytest.raises(LeaseLost):
+        bench.in_context(stay, "late")
 
 
 def test_lost_plan_fails_the_batch_and_leaves_the_answers_in_its_jobs(bench: BatchBench) -> None:
@@ -278,7 +278,7 @@ def test_batch_waits_while_its_storage_fails(bench: BatchBench, tmp_path: Path) 
     (tmp_path / "occupied").write_text("a file where a folder should be")
     bench.settings = whole.model_copy(update={"files_url": f"file://{tmp_path}/occupied/files"})
     ends = time.monotonic() + 1
-    bench.at_desk(lambda desk: Rounds(desk).run(lambda: time.monotonic() > ends))
+    bench.in_context(lambda context: BatchRunner(context).run(lambda: time.monotonic() > ends))
     assert bench.batch(batch).status == "finalizing"
     bench.settings = whole
     bench.steps()
@@ -309,9 +309,9 @@ def test_files_and_batches_are_forgotten_after_their_time(bench: BatchBench) -> 
     assert has_work("me")
     assert not has_work("another")
     bench.raw.delete("cl:batcher")
-    bench.at_desk(lambda desk: Rounds(desk).run(bool))
+    bench.in_context(lambda context: BatchRunner(context).run(bool))
     assert open_storage(bench.settings.files_url, bench.settings.files_root).names() == []
-    assert bench.at_desk(lambda desk: desk.batches.get(batch)) is None
+    assert bench.in_context(lambda context: context.batches.get(batch)) is None
     assert bench.raw.keys("cl:file*") + bench.raw.keys("cl:batch*") + bench.raw.keys("cl:retiring") == []
 
 
@@ -323,17 +323,17 @@ def test_old_files_that_nobody_knows_are_removed(bench: BatchBench) -> None:
         storage.create(name).close()
     stray = bench.settings.files_root / f"{new_id('batch', 1_000_000)}.x.plan"
     stray.touch()
-    bench.at_desk(tidy)
+    bench.in_context(tidy)
     assert set(storage.names()) == {kept, fresh, foreign}
     assert not stray.exists()
 
 
 def test_only_one_carries_batches_on(bench: BatchBench) -> None:
-    assert bench.at_desk(lambda desk: desk.batches.take_turn("one"))
-    assert not bench.at_desk(lambda desk: desk.batches.take_turn("two"))
-    assert bench.at_desk(lambda desk: desk.batches.take_turn("one"))
-    bench.at_desk(lambda desk: desk.batches.end_turn("one"))
-    assert bench.at_desk(lambda desk: desk.batches.take_turn("two"))
+    assert bench.in_context(lambda context: context.batches.take_turn("one"))
+    assert not bench.in_context(lambda context: context.batches.take_turn("two"))
+    assert bench.in_context(lambda context: context.batches.take_turn("one"))
+    bench.in_context(lambda context: context.batches.end_turn("one"))
+    assert bench.in_context(lambda context: context.batches.take_turn("two"))
 
 
 def test_lines_that_failed_may_be_retried_through_their_job_once_the_batch_has_its_results(bench: BatchBench) -> None:
@@ -349,13 +349,13 @@ def test_lines_that_failed_may_be_retried_through_their_job_once_the_batch_has_i
     bench.steps()
     assert bench.batch(batch).status == "completed"
 
-    async def unanswered(desk: Desk) -> list[int]:
-        record = await desk.jobs.get(job)
+    async def unanswered(context: BatchContext) -> list[int]:
+        record = await context.jobs.get(job)
         assert record is not None
         assert record.dropped == record.total
-        return [index async for part in desk.jobs.unanswered(record) for index in part]
+        return [index async for part in context.jobs.unanswered(record) for index in part]
 
-    assert bench.at_desk(unanswered) == [1]
+    assert bench.in_context(unanswered) == [1]
     assert not bench.raw.exists(f"cl:out:{{{job}}}")
     assert 0 < bench.raw.ttl(f"cl:dropped:{{{job}}}") <= bench.raw.ttl(f"cl:job:{{{job}}}")
     assert (bench.settings.files_root / f"{job}.jsonl").exists()
@@ -367,7 +367,7 @@ def test_job_deleted_while_its_batch_reads_it_leaves_nothing(bench: BatchBench) 
     answer_all(core)
     record = bench.get(job)
     bench.with_store(lambda store: store.delete(job))
-    bench.at_desk(lambda desk: desk.jobs.drop_final(job))
+    bench.in_context(lambda context: context.jobs.drop_final(job))
     assert bench.with_store(lambda store: store.drop(record, 3)) == 0
     assert bench.raw.keys(f"cl:*{{{job}}}") == []
 
@@ -375,9 +375,9 @@ def test_job_deleted_while_its_batch_reads_it_leaves_nothing(bench: BatchBench) 
 def test_jobs_of_a_batch_come_from_the_request_that_made_it(bench: BatchBench) -> None:
     bench.core("a/0")
     file, batch = bench.keep(line("a")), new_id("batch")
-    origin = Origin("order-1", f"00-{'a' * 32}-{'b' * 16}-01")
+    origin = RequestContext("order-1", f"00-{'a' * 32}-{'b' * 16}-01")
     request = BatchRequest(input_file_id=file, endpoint="/v1/answers", completion_window="24h")
-    bench.at_desk(lambda desk: desk.batches.begin(batch, "ann", request, None, origin))
+    bench.in_context(lambda context: context.batches.begin(batch, "ann", request, None, origin))
     bench.steps()
     [job] = bench.batch(batch).jobs
     assert bench.raw.hmget(f"cl:job:{{{job}}}", "request_id", "traceparent") == [origin.request_id, origin.traceparent]

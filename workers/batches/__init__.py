@@ -1,1 +1,1 @@
-"""The batch loop: carry file batches on from step to step."""
+"""File batches: how the keeper takes them from their input file to their output file."""

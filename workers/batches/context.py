@@ -1,7 +1,7 @@
-"""What it takes to carry batches on: the stores, the turn, and the folder for what is worked out in between.
+"""The batch context: the stores, the lease, and the folder for intermediate files.
 
-The folder is that of large jobs' items: ``BATCH.….plan`` says line by line what becomes of the input,
-``BATCH.JOB.items`` are the items of a job until it is submitted.
+The folder is that of large jobs' items. ``BATCH.….plan`` says line by line what becomes of the input;
+``BATCH.JOB.items`` holds the items of a job until it is submitted.
 """
 
 import time
@@ -13,45 +13,45 @@ from corelane.settings import Settings
 from corelane.store.batches import BATCHER, BatchRecord, BatchStore, Group
 from corelane.store.file_storage import Storage
 from corelane.store.files import FileStore
-from corelane.store.fleet import Fleet
 from corelane.store.jobs.store import JobStore
+from corelane.submitting.submitter import Submitter
 
-#: The turn is renewed this often while a step takes long, in seconds; well within its time.
+#: A long step renews the lease this often, in seconds; well within its time.
 RENEW_S = BATCHER.ttl_ms / 1000 / 5
 
 
-class TurnLost(Unavailable):
-    """Somebody else carries batches on: this one must not write any more."""
+class LeaseLost(Unavailable):
+    """Another keeper runs the batches now: this one must not write any more."""
 
     code = Unavailable.code
 
 
 @dataclass
-class Desk:
-    """One holder of the turn. ``name`` is told apart from every other."""
+class BatchContext:
+    """The means of one holder of the lease; ``name`` is unique among the holders."""
 
     name: str
     settings: Settings
     jobs: JobStore
-    fleet: Fleet
+    submitter: Submitter
     batches: BatchStore
     files: FileStore
     storage: Storage
     renewed_s: float = field(default_factory=time.monotonic)
 
-    async def stay(self) -> None:
-        """Show that this holder lives, if it is time to; raises TurnLost if that comes too late."""
+    async def renew_lease(self) -> None:
+        """Renew the lease if it is time to; raise LeaseLost if another keeper holds it."""
         if time.monotonic() - self.renewed_s < RENEW_S:
             return
         if not await self.batches.take_turn(self.name):
-            raise TurnLost("another keeper carries the batches on")
+            raise LeaseLost("another keeper runs the batches")
         self.renewed_s = time.monotonic()
 
     def items_path(self, record: BatchRecord, group: Group) -> Path:
-        """The items of a group, until it is submitted."""
+        """Return the path of a group's items, until it is submitted."""
         return self.settings.files_root / f"{record.id}.{group.job}.items"
 
     def clear(self, record: BatchRecord) -> None:
-        """Remove what was worked out for a batch."""
+        """Remove the intermediate files of a batch."""
         for path in self.settings.files_root.glob(f"{record.id}.*"):
             path.unlink(missing_ok=True)

@@ -1,14 +1,13 @@
-"""The way out: the plan is gone through, and each line gets its outcome, in the output file or in the error file.
+"""The output of a batch: each line of the plan gets its outcome, in the output file or in the error file.
 
-Both are written under fresh ids and known only by the step that ends the batch: whoever dies before, or finds that
-another was first, has written files that nobody knows, and that are deleted.
+Both files have new ids, which only the step that ends the batch makes known. If the keeper dies before that step, or
+another keeper took it first, nothing refers to the files, and they are deleted.
 """
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from corelane.domain.batch_lines import PlannedLine, answered, not_answered
 from corelane.domain.batches import BatchError, BatchStatus, RequestCounts
 from corelane.domain.ids import new_id
 from corelane.domain.jobs import JobStatus
@@ -17,12 +16,13 @@ from corelane.settings.faults import reach
 from corelane.store.batches import BatchRecord, Group, NewFile
 from corelane.store.file_storage import Writer
 from corelane.store.files import file_fields
-from workers.batches.context import Desk
+from workers.batches.context import BatchContext
+from workers.batches.lines import PlannedLine, answered, not_answered
 
-#: Results read in one page, and lines gathered before they are written, in bytes.
+#: Results read in one page, and lines buffered before they are written, in bytes.
 PAGE, WRITE_BYTES = 500, 1024 * 1024
 
-#: Why lines without an answer have none: by how their batch ended, then by what became of their job.
+#: Errors of lines without an answer: by the status of their batch, then by that of their job.
 UNANSWERED = {
     "cancelled": ("batch_cancelled", "the batch was cancelled before this line was answered"),
     "expired": ("batch_expired", "the completion window ended before this line was answered"),
@@ -37,13 +37,15 @@ JOB_ENDED = {
 Outcome = dict[str, Any] | None
 
 
-async def conclude(desk: Desk, record: BatchRecord, to: BatchStatus, errors: Sequence[BatchError] = ()) -> bool:
-    """Write both files and end a batch; False, with nothing left behind, if it does not stand where it was seen."""
-    output, failures = OutcomeFile(desk), OutcomeFile(desk)
+async def conclude(
+    context: BatchContext, record: BatchRecord, to: BatchStatus, errors: Sequence[BatchError] = ()
+) -> bool:
+    """Write both files and end a batch; return False, with nothing left behind, if its status has changed meanwhile."""
+    output, failures = OutcomeFile(context), OutcomeFile(context)
     try:
-        counts = await _write(desk, record, to, output, failures)
+        counts = await _write(context, record, to, output, failures)
         files = [each.close(record, name) for each, name in ((output, "output"), (failures, "errors"))]
-        reach("batch.files_written", desk.settings.armed_faults)
+        reach("batch.files_written", context.settings.armed_faults)
         fields: dict[str, Any] = {"counts": counts.model_dump()}
         if errors:
             fields["errors"] = [error.model_dump() for error in errors]
@@ -51,10 +53,10 @@ async def conclude(desk: Desk, record: BatchRecord, to: BatchStatus, errors: Seq
             if file is not None:
                 fields[name] = file.id
         known = [file for file in files if file is not None]
-        kept = await desk.batches.step(record, desk.name, to, fields, known, desk.settings.files_ttl_s)
+        kept = await context.batches.step(record, context.name, to, fields, known, context.settings.files_ttl_s)
     except Unavailable:
-        # Where Redis did not answer, the step may have been taken: what it made known must stay.
-        if not await _is_known(desk, output, failures):
+        # If Redis did not answer, the step may have been taken: files that it made known must stay.
+        if not await _is_known(context, output, failures):
             output.discard()
             failures.discard()
         raise
@@ -67,33 +69,33 @@ async def conclude(desk: Desk, record: BatchRecord, to: BatchStatus, errors: Seq
         failures.discard()
         return False
     for group in record.groups:
-        await desk.jobs.drop_final(group.job)
-    desk.clear(record)
+        await context.jobs.drop_final(group.job)
+    context.clear(record)
     return True
 
 
-async def _is_known(desk: Desk, *files: "OutcomeFile") -> bool:
-    """Whether a file may be known by now; what cannot be told is left to the tidying."""
+async def _is_known(context: BatchContext, *files: "OutcomeFile") -> bool:
+    """Return whether a file may be known by now; if Redis is away, yes: the daily clean-up decides later."""
     ids = [file.writer.name for file in files if file.writer is not None]
     try:
-        return any(await desk.files.known(ids))
+        return any(await context.files.known(ids))
     except Unavailable:
         return True
 
 
 async def _write(
-    desk: Desk, record: BatchRecord, to: BatchStatus, output: "OutcomeFile", failures: "OutcomeFile"
+    context: BatchContext, record: BatchRecord, to: BatchStatus, output: "OutcomeFile", failures: "OutcomeFile"
 ) -> RequestCounts:
-    """Each line's outcome into one of the files; how many there were of each."""
+    """Write each line's outcome into one of the files; return the counts."""
     counts = RequestCounts()
-    sources = [outcomes(desk, group) for group in record.groups]
-    for line in read_plan(desk, record):
+    sources = [outcomes(context, group) for group in record.groups]
+    for line in read_plan(context, record):
         counts.total += 1
         result: Outcome = None
         code = line.error
         if line.group is not None and line.group < len(sources):
             result = await anext(sources[line.group], None)
-            code = record.groups[line.group].refused or why(result, to)
+            code = record.groups[line.group].refused or error_of(result, to)
         elif code is None:
             code = UNANSWERED.get(to, JOB_GONE)
         if result is not None and code is None:
@@ -103,35 +105,35 @@ async def _write(
             unanswered, message = code or JOB_GONE
             counts.failed += (unanswered, message) not in UNANSWERED.values()
             failures.add(not_answered(record.id, line, unanswered, message))
-        await desk.stay()
+        await context.renew_lease()
     return counts
 
 
-def read_plan(desk: Desk, record: BatchRecord) -> Iterator[PlannedLine]:
-    """What becomes of each line; nothing if the batch never came so far."""
+def read_plan(context: BatchContext, record: BatchRecord) -> Iterator[PlannedLine]:
+    """Yield the planned lines; none if the batch never got a plan."""
     if record.plan is None:
         return
-    with (desk.settings.files_root / record.plan).open("rb") as plan:
+    with (context.settings.files_root / record.plan).open("rb") as plan:
         for line in plan:
             yield PlannedLine.decode(line)
 
 
-async def outcomes(desk: Desk, group: Group) -> AsyncIterator[Outcome]:
-    """The stored results of a group in order; ends early if there is no job."""
-    record = None if group.refused is not None else await desk.jobs.get(group.job)
+async def outcomes(context: BatchContext, group: Group) -> AsyncIterator[Outcome]:
+    """Yield the stored results of a group in order; end early if there is no job."""
+    record = None if group.refused is not None else await context.jobs.get(group.job)
     if record is None:
         return
     for _ in range(record.dropped):
         yield {"status": "dropped"}
     at = record.dropped
-    while page := await desk.jobs.results(record, at, PAGE):
+    while page := await context.jobs.results(record, at, PAGE):
         for result in page:
             yield result
         at += len(page)
 
 
-def why(result: Outcome, to: BatchStatus) -> tuple[str, str] | None:
-    """Why a line has no answer; None if it has one."""
+def error_of(result: Outcome, to: BatchStatus) -> tuple[str, str] | None:
+    """Return the error of a line without an answer; None if it has one."""
     if result is None:
         return UNANSWERED.get(to, JOB_GONE)
     status = result["status"]
@@ -148,33 +150,33 @@ def why(result: Outcome, to: BatchStatus) -> tuple[str, str] | None:
 
 @dataclass
 class OutcomeFile:
-    """A file that is begun with its first line; without one there is none."""
+    """A file that is created with its first line; without lines there is no file."""
 
-    desk: Desk
+    context: BatchContext
     writer: Writer | None = None
     size: int = 0
     pending: bytearray = field(default_factory=bytearray)
 
     def add(self, line: bytes) -> None:
-        """One more line."""
+        """Write one more line."""
         if self.writer is None:
-            self.writer = self.desk.storage.create(new_id("file"))
+            self.writer = self.context.storage.create(new_id("file"))
         self.pending += line
         if len(self.pending) >= WRITE_BYTES:
             self._flush(self.writer)
 
     def close(self, record: BatchRecord, name: str) -> NewFile | None:
-        """The file, whole in the storage; to be made known."""
+        """Complete the file in the storage; return its record, or None without lines."""
         if self.writer is None:
             return None
         self._flush(self.writer)
         self.writer.close()
-        ttl_s = record.output_ttl_s or self.desk.settings.files_ttl_s
+        ttl_s = record.output_ttl_s or self.context.settings.files_ttl_s
         fields = file_fields("batch_output", f"{record.id}_{name}.jsonl", self.size)
         return NewFile(self.writer.name, ttl_s * 1000, fields)
 
     def discard(self) -> None:
-        """Nothing is left of it."""
+        """Delete the file."""
         if self.writer is not None:
             self.writer.discard()
 

@@ -84,11 +84,12 @@ def batching(settings: Settings, bell: str, outage: Outage) -> Loop:
     def begin() -> Callable[[], object]:
         from corelane.store.batches import BatchStore
         from corelane.store.link.blocking import Link
-        from workers.batches.task import carry_on
+        from workers.batches.task import run_batches
 
         link = Link(settings.redis_url)
         return lambda: (
-            link.read(lambda read: BatchStore(read).has_work(name)) and carry_on(settings, bell, loop.over.is_set, name)
+            link.read(lambda read: BatchStore(read).has_work(name))
+            and run_batches(settings, bell, loop.over.is_set, name)
         )
 
     loop = Loop("batches", begin, pause_s=settings.sweep_s, outage=outage, must_move=False)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from tokenizers import Tokenizer
 
-from corelane.domain.costs import CHARS_PER_TOKEN
+from corelane.domain.dispatch import CHARS_PER_TOKEN
 from corelane.engine.task import Query
 from corelane.engine.text.tokenize import Context
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
-from corelane.domain.costs import MIN_CONTEXT_SHARE, count_windows, overlap
+from corelane.domain.dispatch import MIN_CONTEXT_SHARE, count_windows, overlap
 from corelane.engine.task import Window
 from corelane.errors import QuestionTooLong, TooManyWindows
 

@@ -1,6 +1,6 @@
 """Owners where keys are not checked: any text sent as a key makes one, so their number is bounded.
 
-An owner has its place from the first request that may keep something, and for as long as anything of it is kept.
+An owner has a place from its first request that may store something until nothing of it is stored.
 """
 
 import time
@@ -9,18 +9,18 @@ from collections.abc import Callable
 from corelane.errors import Overloaded
 from corelane.store.link.surface import CommonLink
 
-#: An owner that was let in is not asked for again by the same process for so long, in seconds.
+#: A process remembers for this long that an owner has its place, in seconds.
 KNOWN_S = 60.0
 
 #: An owner without jobs and files loses its place after this long, in seconds; above KNOWN_S and the longest upload.
 IDLE_S = 3600
 
-#: Who finds no place is told to come back after this, in seconds.
+#: An owner that finds no place is asked to come back after this, in seconds.
 RETRY_AFTER_S = 600
 
 
 class Owners:
-    """Gives owners their places. One for each process."""
+    """Gives owners their places. One per process."""
 
     def __init__(self, link: CommonLink, most: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._link = link

@@ -1,6 +1,10 @@
-"""A job's record: its fields in Redis, without items and results, and how callers see it."""
+"""A job as Redis holds it: its record, which callers see as a ``Job``, and its items in slices. Pure.
 
-from collections.abc import Sequence
+An item is a row, ``[id, question, context]``. A context is stored once: a number refers to the job's own contexts, null
+to the row before in the same slice.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,9 +12,8 @@ import orjson
 
 from corelane.domain.dispatch import PUBLIC
 from corelane.domain.ids import iso_time
-from corelane.domain.jobs import Counts, ItemError, Job, JobStatus, JobUrls, Options, Priority
+from corelane.domain.jobs import Counts, Item, ItemError, Job, JobStatus, JobUrls, Options, Priority
 from corelane.domain.jobs import Promise as PromiseOnTheWire
-from corelane.store.jobs.admission import Promise
 
 #: Fields of a job's hash that may be missing, and need no conversion but to text or number.
 TEXTS = ("name", "retry_of", "asked", "webhook_url", "webhook_events", "file")
@@ -26,14 +29,6 @@ class PromiseRecord:
     expected_ms: int | None = None
     earliest_ms: int | None = None
     latest_ms: int | None = None
-
-    @classmethod
-    def of(cls, promise: Promise) -> "PromiseRecord":
-        """Write a promise that was just made."""
-        if promise.forecast is None:
-            return cls(promise.position, promise.tokens_ahead)
-        times = (promise.forecast.expected_s, promise.forecast.earliest_s, promise.forecast.latest_s)
-        return cls(promise.position, promise.tokens_ahead, *(round(1000 * seconds) for seconds in times))
 
     @classmethod
     def decode(cls, text: str | bytes) -> "PromiseRecord":
@@ -161,3 +156,52 @@ class JobRecord:
             metadata=self.metadata,
             labels=self.labels,
         )
+
+
+#: An item's id, question, and context: its text, or the number of one of the job's contexts.
+Row = tuple[str | None, str, str | int]
+
+
+def item_row(item: Item, numbers: Mapping[str, int]) -> Row:
+    """Return an item as a row; ``numbers`` are the numbers of the job's contexts by their ids."""
+    context = item.context if item.context_id is None else numbers[item.context_id]
+    return item.id, item.question, context if context is not None else ""
+
+
+def encode_slice(rows: Iterable[Row]) -> bytes:
+    """Return rows as they are stored."""
+    before: str | int | None = None
+    stored = []
+    for item_id, question, context in rows:
+        stored.append((item_id, question, None if context == before else context))
+        before = context
+    return orjson.dumps(stored)
+
+
+def decode_slice(payload: bytes) -> list[Row]:
+    """Return the rows of a slice; raise ValueError for a payload that no process of ours wrote."""
+    rows: list[Row] = []
+    for row in _rows(payload):
+        item_id, question, context = row
+        if context is None and rows:
+            context = rows[-1][2]
+        # type(): True is an int to isinstance().
+        if type(item_id) not in (str, type(None)) or type(question) is not str or type(context) not in (str, int):
+            raise ValueError("a row is not [id, question, context]")
+        rows.append((item_id, question, context))
+    return rows
+
+
+def slice_ids(payload: bytes | None) -> Sequence[str | None]:
+    """Return the callers' own ids of a slice's items; nothing for a payload that is gone or cannot be read."""
+    try:
+        return [row[0] for row in decode_slice(payload)] if payload else ()
+    except ValueError:
+        return ()
+
+
+def _rows(payload: bytes) -> list[list[Any]]:
+    rows = orjson.loads(payload)
+    if not isinstance(rows, list) or not all(isinstance(row, list) and len(row) == 3 for row in rows):
+        raise ValueError("a payload is not a list of rows")
+    return rows

@@ -13,8 +13,7 @@ from corelane.domain.dispatch import MAX_SLICE_ITEMS
 from corelane.domain.jobs import JobStatus, unanswered_result
 from corelane.errors import ResultsDropped
 from corelane.store import keys
-from corelane.store.jobs.payloads import slice_ids
-from corelane.store.jobs.records import JobRecord
+from corelane.store.jobs.records import JobRecord, slice_ids
 from corelane.store.keys import RedisKey
 from corelane.store.link.library import Command
 from corelane.store.link.surface import CommonLink

@@ -1,7 +1,7 @@
-"""What of a final job was not answered, and the items that were asked: read back for a retry.
+"""Items of a final job, read back for a retry: which were not answered, and what they asked.
 
-Items of a job are in Redis as long as it is kept if any of them did not succeed; those of a job sent as lines stand in
-its file.
+If any item of a job did not succeed, its items stay in Redis as long as the job; the items of an NDJSON job are in its
+file.
 """
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
@@ -12,14 +12,13 @@ import orjson
 from corelane.domain.jobs import JobStatus
 from corelane.errors import ItemsLost
 from corelane.store import keys
-from corelane.store.jobs.payloads import Row, decode_slice
-from corelane.store.jobs.records import JobRecord
+from corelane.store.jobs.records import JobRecord, Row, decode_slice
 from corelane.store.jobs.results import PAGE_ITEMS, read_results
 from corelane.store.link.surface import CommonLink, pairs
 
 
 async def unanswered(link: CommonLink, record: JobRecord) -> AsyncIterator[list[int]]:
-    """Indexes of a final job's items that did not succeed, in order and in parts."""
+    """Yield the indexes of a final job's items that did not succeed, in order and in parts."""
     if record.dropped:
         bits = await link("GET", keys.dropped(record.id))
         yield [index for index in set_bits(bits or b"") if index < record.dropped]
@@ -31,20 +30,20 @@ async def unanswered(link: CommonLink, record: JobRecord) -> AsyncIterator[list[
 
 
 def set_bits(bits: bytes) -> Iterator[int]:
-    """The indexes of a bitmap's bits that are set, in order; the first is the highest of the first byte."""
+    """Yield the indexes of a bitmap's bits that are set, in order; the first is the highest of the first byte."""
     for place, byte in enumerate(bits):
         if byte:
             yield from (8 * place + bit for bit in range(8) if byte & (128 >> bit))
 
 
 async def read_contexts(link: CommonLink, job: str) -> dict[int, str]:
-    """The contexts that a job's items share, by number, in order."""
+    """Return the contexts that a job's items share, by number, in order."""
     flat = await link("HGETALL", keys.contexts(job))
     return {int(number): text.decode() for number, text in sorted(pairs(flat), key=lambda pair: int(pair[0]))}
 
 
 async def read_rows(link: CommonLink, record: JobRecord, indexes: Sequence[int]) -> list[Row]:
-    """Items of a job that has no file; raises ItemsLost if one is not there."""
+    """Return items of a job that has no file; raise ItemsLost if one is missing."""
     rows: dict[int, Row] = {}
     for first, payload in pairs(await link("HGETALL", keys.payloads(record.id))):
         rows |= enumerate(decode_slice(payload), int(first))
@@ -54,9 +53,9 @@ async def read_rows(link: CommonLink, record: JobRecord, indexes: Sequence[int])
 
 
 def copy_lines(source: Path, target: Path, indexes: Iterable[int]) -> tuple[int, int]:
-    """Copy items, in order of their indexes, from one job's file to another's; how many, and their tokens.
+    """Copy items by their indexes, in order, from one job's file to another's; return their number and their tokens.
 
-    Raises FileNotFoundError if the source is gone, EOFError if it ends before an item.
+    Raise FileNotFoundError if the source is gone, EOFError if it ends before an item.
     """
     count = tokens = 0
     with source.open("rb") as lines, target.open("wb") as out:
@@ -71,5 +70,5 @@ def copy_lines(source: Path, target: Path, indexes: Iterable[int]) -> tuple[int,
 
 
 def items_lost(record: JobRecord, count: int) -> ItemsLost:
-    """The error for items that cannot be asked again because they are not there any more."""
+    """Return the error for items that cannot be asked again because they are gone."""
     return ItemsLost(f"{count:,} of the {record.total:,} items of {record.id} are gone: send them again as a new job")

@@ -11,8 +11,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from corelane.domain.dispatch import SMALL_TOKENS
 from corelane.store import keys
 
@@ -56,17 +54,3 @@ def make_library(code: str) -> Library:
     """Return code as a library, under a name that changes with it."""
     name = PREFIX + hashlib.sha256(code.encode()).hexdigest()[:10]
     return Library(name, f"#!lua name={name}\nlocal PREFIX = '{name}_'\n{code}")
-
-
-def call(function: str, *payloads: Any, **named: Any) -> Command:
-    """Return the command that calls a function with named arguments, None left out, and payloads as they are.
-
-    Named bytes must be UTF-8; they arrive as text.
-    """
-    given = {name: value for name, value in named.items() if value is not None}
-    return ("FCALL", f"{read_library().name}_{function}", 0, orjson.dumps(given, default=bytes.decode), *payloads)
-
-
-def is_missing(reply: Any) -> bool:
-    """Return whether Redis refused a call because it does not have the library."""
-    return isinstance(reply, Exception) and str(reply).endswith("Function not found")

@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import orjson
 import redis.exceptions
 
 from corelane.errors import StoreFull, StoreUnavailable, UnknownModel
 from corelane.store import schema
-from corelane.store.link.library import Command, call, is_missing, read_library
+from corelane.store.link.library import Command, read_library
 
 #: Longest silence of Redis that a call waits for, in seconds; blocking pops stay well below it.
 SOCKET_TIMEOUT_S = 5
@@ -55,6 +56,20 @@ class CommonLink:
     async def now_ms(self) -> int:
         """Return the server's time, so that the clocks of hosts do not matter."""
         return to_ms(await self("TIME"))
+
+
+def call(function: str, *payloads: Any, **named: Any) -> Command:
+    """Return the command that calls a function with named arguments, None left out, and payloads as they are.
+
+    Named bytes must be UTF-8; they arrive as text.
+    """
+    given = {name: value for name, value in named.items() if value is not None}
+    return ("FCALL", f"{read_library().name}_{function}", 0, orjson.dumps(given, default=bytes.decode), *payloads)
+
+
+def is_missing(reply: Any) -> bool:
+    """Return whether Redis refused a call because it does not have the library."""
+    return isinstance(reply, Exception) and str(reply).endswith("Function not found")
 
 
 def to_ms(time: Sequence[bytes]) -> int:

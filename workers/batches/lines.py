@@ -1,7 +1,7 @@
-"""The lines of a batch: read, checked, sorted out, and written as outcomes. Pure; files are iterators of bytes here.
+"""The lines of a batch: read, checked, grouped, and written as outcomes. Pure; files are iterators of bytes here.
 
-Every line that is not blank gets a number, from 1, and exactly one outcome under it: the result of its question, or an
-error that says why there is none. No line, whatever it holds, harms another.
+Every line that is not blank has a number, from 1, and exactly one outcome: the result of its question, or an error. No
+line, whatever it holds, harms another.
 """
 
 import hashlib
@@ -12,17 +12,17 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
-from corelane.domain.batches import MAX_CUSTOM_ID, BatchLine, result_body
-from corelane.domain.costs import estimate_tokens
-from corelane.domain.size_limits import check_item
+from corelane.domain.batches import MAX_CUSTOM_ID, BatchLine
+from corelane.domain.dispatch import estimate_tokens
 from corelane.errors import TooLarge
 from corelane.errors.sentences import place_of, sentence
 from corelane.settings import Settings
+from corelane.submitting.submitter import check_item
 
-#: Some editors put one before the first line.
+#: Some editors write one before the first line.
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
-#: Different models and options in one batch; each is a job of its own.
+#: Different models and options in one batch; each becomes a job.
 MAX_GROUPS = 32
 
 #: Bytes of a custom_id's digest: enough that no two of a billion are the same by chance.
@@ -30,8 +30,8 @@ DIGEST_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class RawLine:
-    """A line that is not blank; ``text`` is None where it was too long to be kept."""
+class InputLine:
+    """A line that is not blank; ``text`` is None if it was too long to be kept."""
 
     number: int
     text: bytes | None
@@ -59,30 +59,30 @@ class BadLine:
     message: str
 
 
-def read_lines(pieces: Iterable[bytes], most_bytes: int) -> Iterator[RawLine]:
-    """The lines of a file that comes in pieces of any size; of longer ones than allowed no more is held than that."""
+def read_lines(chunks: Iterable[bytes], most_bytes: int) -> Iterator[InputLine]:
+    """Yield the lines of a file that comes in chunks of any size; lines that are too long are not held in memory."""
     line, number, is_long = bytearray(), 1, False
-    for piece in pieces:
-        first, *others = piece.split(b"\n")
+    for chunk in chunks:
+        first, *others = chunk.split(b"\n")
         for place, part in enumerate((first, *others)):
             if place:
                 yield from _whole(number, line, is_long)
                 line, number, is_long = bytearray(), number + 1, False
             if is_long or len(line) + len(part) > most_bytes:
-                # All that is still asked of it is whether it is blank.
+                # Only whether it is blank still matters.
                 line, is_long = bytearray(line.strip()[:1] or part.strip()[:1]), True
             else:
                 line += part
     yield from _whole(number, line, is_long)
 
 
-def _whole(number: int, line: bytearray, is_long: bool) -> Iterator[RawLine]:
+def _whole(number: int, line: bytearray, is_long: bool) -> Iterator[InputLine]:
     text = bytes(line).removeprefix(BYTE_ORDER_MARK) if number == 1 else bytes(line)
     if text.strip():
-        yield RawLine(number, None if is_long else text)
+        yield InputLine(number, None if is_long else text)
 
 
-#: What is said of a line in the other shape that questions come in.
+#: The error of a line in the format of the other command.
 FOR_THE_COMMAND = (
     "this is a line for `corelane batch`; lines of a batch have `custom_id`, `method`, `url` and a question in `body`"
 )
@@ -95,8 +95,8 @@ class LineChecker:
         self._settings = settings
         self._seen: dict[bytes, int] = {}
 
-    def check(self, line: RawLine) -> GoodLine | BadLine:
-        """What can be asked of a line, or why nothing can."""
+    def check(self, line: InputLine) -> GoodLine | BadLine:
+        """Return the question of a line, or its error."""
         if line.text is None:
             return BadLine(
                 line.number,
@@ -143,7 +143,7 @@ class LineChecker:
 
 @dataclass(frozen=True, slots=True)
 class PlannedLine:
-    """What becomes of a line: the next result of a group, or an error (code and sentence)."""
+    """The outcome planned for a line: the next result of a group, or an error (code and sentence)."""
 
     number: int
     custom_id: str | None
@@ -157,21 +157,21 @@ class PlannedLine:
         return cls(number, custom_id, group, None if error is None else (error[0], error[1]))
 
     def encode(self) -> bytes:
-        """The line as it stands in the plan."""
+        """Return the text that is written to the plan."""
         return orjson.dumps((self.number, self.custom_id, self.group, self.error), option=orjson.OPT_APPEND_NEWLINE)
 
 
 class Sorter:
-    """Puts lines that ask the same of the same model into one group, and says what becomes of each line."""
+    """Groups lines by model and options, and plans the outcome of each line."""
 
     def __init__(self, checker: LineChecker) -> None:
         self._checker = checker
-        #: Model and options of each group, in the order they came up.
+        #: Model and options of each group, in the order of their first lines.
         self.groups: list[tuple[str, str]] = []
         self._places: dict[tuple[str, str], int] = {}
 
-    def sort(self, line: RawLine) -> tuple[PlannedLine, GoodLine | None]:
-        """What becomes of a line, and what it asks if it is asked."""
+    def sort(self, line: InputLine) -> tuple[PlannedLine, GoodLine | None]:
+        """Return the plan of a line, and its question if it has one."""
         checked = self._checker.check(line)
         if isinstance(checked, BadLine):
             return PlannedLine(line.number, checked.custom_id, None, (checked.code, checked.message)), None
@@ -187,13 +187,13 @@ class Sorter:
 
 
 def answered(batch: str, line: PlannedLine, result: dict[str, Any]) -> bytes:
-    """A line of the output file."""
-    response = {"status_code": 200, "request_id": _request_id(batch, line), "body": result_body(result)}
+    """Return a line of the output file: the result as ``/v1/answers`` gives it, of a job of one item."""
+    response = {"status_code": 200, "request_id": _request_id(batch, line), "body": result | {"index": 0}}
     return _outcome(batch, line, response, None)
 
 
 def not_answered(batch: str, line: PlannedLine, code: str, message: str) -> bytes:
-    """A line of the error file."""
+    """Return a line of the error file."""
     return _outcome(batch, line, None, {"code": code, "message": message})
 
 
@@ -209,7 +209,7 @@ def _outcome(batch: str, line: PlannedLine, response: dict[str, Any] | None, err
 
 
 def _request_id(batch: str, line: PlannedLine) -> str:
-    """The same for a line however often its outcome is written."""
+    """Return the id of a line, the same each time its outcome is written."""
     return f"batch_req_{batch.removeprefix('batch_')}_{line.number}"
 
 

@@ -12,8 +12,8 @@ import pytest
 import redis
 
 from api.app import create_app
-from api.header_policies import PAGE, STRICT
-from api.middleware import key_cache as keyring
+from api.context import PAGE, STRICT
+from api.middleware import key_cache
 from api.middleware.rate_limit import address_of
 from corelane.domain.api_keys import Scope, key_digest
 from corelane.settings import Settings
@@ -127,7 +127,7 @@ def test_each_scope_opens_its_own_routes(settings: Settings, store: ApiKeyStore)
 def test_revoked_key_is_refused_once_the_change_is_noticed(
     settings: Settings, store: ApiKeyStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keyring, "LOOK_S", 0.05)
+    monkeypatch.setattr(key_cache, "POLL_S", 0.05)
     key, secret = store.create("a", [READ])
 
     async def steps(client: httpx2.AsyncClient) -> None:
@@ -143,7 +143,7 @@ def test_revoked_key_is_refused_once_the_change_is_noticed(
 def test_key_costs_a_trip_once_and_its_day_is_noted(
     settings: Settings, store: ApiKeyStore, raw: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keyring, "LOOK_S", 0.05)
+    monkeypatch.setattr(key_cache, "POLL_S", 0.05)
     _, secret = store.create("a", [READ])
     name = f"cl:key:{key_digest(secret)}"
 

@@ -1,7 +1,7 @@
-"""Jobs sent as lines: read as they come in, checked line by line, kept in a file until the keeper feeds them.
+"""NDJSON jobs: a body is read as it comes in, checked line by line, and written to a file that the keeper feeds from.
 
-Neither the body nor its items are ever held in memory. The file is complete before its job is submitted; one whose
-request fails is deleted, one whose process dies is removed by the keeper.
+Neither the body nor its items are ever held in memory. The file is complete before its job is submitted. If the request
+fails, the file is deleted; if the process dies, the keeper deletes it.
 """
 
 import asyncio
@@ -14,31 +14,32 @@ from typing import Any, TypeVar
 import orjson
 from pydantic import ValidationError
 
-from corelane.domain.costs import Estimator
+from corelane.domain.dispatch import Estimator
+from corelane.domain.ids import new_job_id
 from corelane.domain.jobs import Item, LinesHead
-from corelane.domain.size_limits import check_contexts, check_item
-from corelane.errors import InvalidInput, StoreFull, TooLarge
+from corelane.errors import InvalidInput, JobExpired, NotReady, Overloaded, StoreFull, TooLarge
 from corelane.errors.sentences import place_of, sentence
 from corelane.settings import Settings
 from corelane.store.feeding import encode_line
 from corelane.store.jobs.idempotency import Digest
-from corelane.store.jobs.payloads import item_row
-from corelane.store.jobs.store import Upload
+from corelane.store.jobs.records import item_row
+from corelane.store.jobs.submission import Admission, ItemFile, Submission
+from corelane.submitting.submitter import Submitted, Submitter, check_contexts, check_item
 
-#: Lines are gathered to this size before they are written, in bytes.
+#: Lines are buffered up to this size before they are written, in bytes.
 WRITE_BYTES = 1024 * 1024
 
-#: Some editors put one before the first line.
+#: Some editors write one before the first line.
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 Part = TypeVar("Part", Item, LinesHead)
 
 
-class LineReader:
+class NdjsonBody:
     """The lines of one request: the head first, if there is one, then items."""
 
     def __init__(self, settings: Settings, body: AsyncIterator[bytes], digest: Digest | None = None) -> None:
-        """``digest``, if given, takes in every byte of the body."""
+        """``digest``, if given, is updated with every byte of the body."""
         self._settings = settings
         self._body = body
         self._digest = digest
@@ -47,7 +48,7 @@ class LineReader:
         self.head = LinesHead()
 
     async def read_head(self) -> None:
-        """Read up to the first item; raises InvalidInput or TooLarge."""
+        """Read up to the first item; raise InvalidInput or TooLarge."""
         self._first = await anext(self._lines, None)
         if self._first is None:
             raise InvalidInput("the body has no lines; send one JSON object with `question` and `context` a line")
@@ -57,18 +58,25 @@ class LineReader:
             self.head = _validated(LinesHead, number, value)
             check_contexts(self._settings, self.head.contexts or {})
 
-    async def keep(self, job_id: str) -> Upload:
-        """Read the items into a file named after their job; raises InvalidInput, TooLarge or StoreFull."""
-        with new_file(self._settings, job_id) as path:
-            return await self._keep(path)
+    async def keep(self) -> tuple[str, ItemFile]:
+        """Read the items into a file; return the new id of their job, and the file.
 
-    async def skim(self) -> None:
-        """Read the body for its digest alone."""
+        The id is made last, because ids tell when jobs were submitted. Raise InvalidInput, TooLarge or StoreFull.
+        """
+        with new_file(self._settings, new_job_id()) as path:
+            items, tokens = await self._write(path)
+            job = new_job_id()
+            file = path.rename(path.with_name(f"{job}.jsonl"))
+        return job, ItemFile(file.name, items, tokens, self.head.results_window)
+
+    async def digest_only(self) -> None:
+        """Read the body without keeping it."""
         async for chunk in self._body:
             if self._digest is not None:
                 self._digest.update(chunk)
 
-    async def _keep(self, path: Path) -> Upload:
+    async def _write(self, path: Path) -> tuple[int, int]:
+        """Write the items; return their number and their tokens."""
         contexts = self.head.contexts or {}
         numbers = {context_id: number for number, context_id in enumerate(contexts)}
         estimator = Estimator(contexts, self.head.options.doc_stride)
@@ -95,7 +103,7 @@ class LineReader:
             await asyncio.to_thread(file.write, b"".join(pending))
         if items == 0:
             raise InvalidInput("the body has a head and no items; send one JSON object with `question` a line after it")
-        return Upload(path.name, items, tokens, self.head.results_window)
+        return items, tokens
 
     async def _items(self) -> AsyncIterator[tuple[int, Any]]:
         if self._first is not None:
@@ -104,7 +112,7 @@ class LineReader:
             yield line
 
     async def _split(self, body: AsyncIterator[bytes]) -> AsyncIterator[tuple[int, dict[str, Any]]]:
-        """Objects with the numbers of their lines, from 1; blank lines are passed over."""
+        """Yield objects with their line numbers, from 1; skip blank lines."""
         rest, number = b"", 0
         async for chunk in body:
             if self._digest is not None:
@@ -126,7 +134,7 @@ class LineReader:
 
 @contextmanager
 def new_file(settings: Settings, job_id: str) -> Iterator[Path]:
-    """The file of a job to be, deleted if it does not come to its end; raises StoreFull if the disk is full."""
+    """Yield the path of a new job's file, and delete the file on any error; raise StoreFull if the disk is full."""
     path = settings.files_root / f"{job_id}.jsonl"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -139,6 +147,21 @@ def new_file(settings: Settings, job_id: str) -> Iterator[Path]:
     except BaseException:
         path.unlink(missing_ok=True)
         raise
+
+
+async def submit_file(
+    submitter: Submitter, settings: Settings, submission: Submission, admission: Admission | None = None
+) -> Submitted:
+    """Submit a job whose items are in a file; delete the file if the job certainly does not use it."""
+    path = settings.files_root / (submission.file.name if submission.file else "")
+    try:
+        submitted = await submitter.submit(submission, admission)
+    except (InvalidInput, JobExpired, NotReady, Overloaded):
+        path.unlink(missing_ok=True)
+        raise
+    if submitted.is_replayed:
+        path.unlink(missing_ok=True)
+    return submitted
 
 
 def _parse(number: int, line: bytes) -> dict[str, Any]:

@@ -9,20 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.domain.batch_lines import (
+from corelane.domain.batches import window_s
+from corelane.settings import Settings
+from workers.batches.lines import (
     MAX_GROUPS,
     BadLine,
     GoodLine,
+    InputLine,
     LineChecker,
     PlannedLine,
-    RawLine,
     Sorter,
     answered,
     not_answered,
     read_lines,
 )
-from corelane.domain.batches import window_s
-from corelane.settings import Settings
 
 LIMIT = 400
 SETTINGS = Settings(max_body_bytes=1024, max_context_chars=200)
@@ -36,7 +36,7 @@ def line(custom_id: object = "a", **changes: Any) -> dict[str, Any]:
 
 def checked(value: object, number: int = 1) -> GoodLine | BadLine:
     text = value if isinstance(value, bytes) else orjson.dumps(value)
-    return LineChecker(SETTINGS).check(RawLine(number, text))
+    return LineChecker(SETTINGS).check(InputLine(number, text))
 
 
 PIECES = st.one_of(
@@ -117,8 +117,8 @@ def test_bad_line_says_what_is_wrong(value: object, code: str, said: str) -> Non
 
 def test_repeated_custom_id_is_refused_by_the_line_that_has_it_already() -> None:
     checker = LineChecker(SETTINGS)
-    first = checker.check(RawLine(3, orjson.dumps(line("a", url="?"))))
-    second = checker.check(RawLine(5, orjson.dumps(line("a"))))
+    first = checker.check(InputLine(3, orjson.dumps(line("a", url="?"))))
+    second = checker.check(InputLine(5, orjson.dumps(line("a"))))
     assert isinstance(first, BadLine)
     assert isinstance(second, BadLine)
     assert (second.code, "line 3" in second.message) == ("duplicate_custom_id", True)
@@ -128,7 +128,7 @@ def test_same_options_in_other_words_are_one_group_and_too_many_are_refused() ->
     sorter = Sorter(LineChecker(SETTINGS))
     bodies = [{}, {"options": {}}, {"options": {"top_k": 1}}, {"model": "other"}, {"options": {"top_k": 2}}]
     bodies += [{"model": f"m{n}"} for n in range(MAX_GROUPS)] + [{}]
-    planned = [sorter.sort(RawLine(n, orjson.dumps(line(f"c{n}", body=body))))[0] for n, body in enumerate(bodies, 1)]
+    planned = [sorter.sort(InputLine(n, orjson.dumps(line(f"c{n}", body=body))))[0] for n, body in enumerate(bodies, 1)]
     assert [each.group for each in planned[:5]] == [0, 0, 0, 1, 2]
     assert [each.error[0] for each in planned if each.error] == ["too_many_groups"] * 3
     assert planned[-1].group == 0

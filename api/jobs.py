@@ -1,0 +1,248 @@
+"""The jobs of callers: submitted, found, waited for and shown.
+
+One subscription per process wakes the requests that wait for a job that has just become final. When the connection is
+lost, all of them wake, read their job and wait again, so no completion is missed.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
+
+from starlette.types import Receive
+
+from corelane.domain.api_keys import Caller
+from corelane.domain.jobs import Job, JobStatus, Result
+from corelane.errors import CorelaneError, JobExpired, NotFound, Unavailable
+from corelane.log import Outage, get_logger
+from corelane.metrics import ApiMetrics
+from corelane.settings import Settings
+from corelane.store.fleet import Fleet
+from corelane.store.jobs.events import FINISHED
+from corelane.store.jobs.records import JobRecord
+from corelane.store.jobs.store import JobStore
+from corelane.store.jobs.submission import Submission
+from corelane.store.link.aio import subscribe
+from corelane.submitting.submitter import Submitted, Submitter
+
+log = get_logger(__name__)
+
+#: Pause before a lost subscription is renewed, in seconds.
+RESUBSCRIBE_S = 0.5
+
+#: A waiting request reads its job this often even if nothing wakes it, in seconds.
+POLL_S = 5.0
+
+#: Only a longer wait is worth a task that listens for the caller, in seconds: a lone question takes milliseconds.
+LISTEN_AFTER_S = 0.05
+
+
+class CallerWait:
+    """How long the caller of a request waits, and whether the caller is still connected.
+
+    The server reports a disconnect through the channel on which the body came. It is read only while a route waits:
+    then the body is read and no response has begun, so nothing else reads that channel.
+    """
+
+    def __init__(self, seconds: float | None, receive: Receive) -> None:
+        """``seconds`` is None if the caller did not ask to wait."""
+        self.seconds = seconds
+        self._receive = receive
+        self.has_left = False
+
+    @asynccontextmanager
+    async def listening(self, event: asyncio.Event) -> AsyncIterator[None]:
+        """Set an event if the caller leaves meanwhile, once the wait lasts longer than most."""
+        tasks: list[asyncio.Task[None]] = []
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(LISTEN_AFTER_S, lambda: tasks.append(loop.create_task(self._listen(event))))
+        try:
+            yield
+        finally:
+            timer.cancel()
+            for task in tasks:
+                task.cancel()
+
+    async def _listen(self, event: asyncio.Event) -> None:
+        # A body that no route reads may exceed a limit: then the caller is there, and nothing more is heard.
+        with suppress(CorelaneError):
+            while (await self._receive())["type"] != "http.disconnect":
+                pass
+            self.has_left = True
+            event.set()
+
+
+class Completions:
+    """The requests that wait for jobs, and the task that listens for final jobs."""
+
+    def __init__(self, store: JobStore, settings: Settings) -> None:
+        self._store = store
+        self._redis_url = settings.redis_url
+        self._ahead = settings.inline_results
+        self._waiting: dict[str, set[asyncio.Event]] = {}
+        self._task: asyncio.Task[None] | None = None
+        self.is_closing = False
+
+    def start(self) -> None:
+        """Start to listen."""
+        self._task = asyncio.create_task(self._listen(), name="completions")
+
+    def release(self) -> None:
+        """End every wait, now and from now on, because the server is about to stop."""
+        self.is_closing = True
+        self._wake_all()
+
+    async def close(self) -> None:
+        """Stop listening and end every wait."""
+        self.release()
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    @contextmanager
+    def watch(self, job: str) -> Iterator[asyncio.Event]:
+        """Yield an event that is set when the job may have become final, and when every wait ends."""
+        event = asyncio.Event()
+        self._waiting.setdefault(job, set()).add(event)
+        try:
+            yield event
+        finally:
+            self._waiting[job].discard(event)
+            if not self._waiting[job]:
+                del self._waiting[job]
+
+    async def wait(self, record: JobRecord, wait: CallerWait, event: asyncio.Event) -> JobRecord | None:
+        """Return the job once it is final, or as it is when the time is over or the caller leaves; None if deleted.
+
+        ``event`` comes from a ``watch`` that began before the record was read.
+        """
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + (wait.seconds or 0.0)
+        found: JobRecord | None = record
+        while found is not None and not found.status.is_final:
+            left = deadline - clock()
+            if left <= 0 or self.is_closing or wait.has_left:
+                break
+            async with wait.listening(event):
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(event.wait(), min(left, POLL_S))
+            event.clear()
+            found = await self._store.get(record.id, self._ahead)
+        return found
+
+    def _wake_all(self) -> None:
+        for events in self._waiting.values():
+            for event in events:
+                event.set()
+
+    async def _listen(self) -> None:
+        outage = Outage(log, "completions")
+        while True:
+            try:
+                async for job in subscribe(self._redis_url, FINISHED):
+                    if not job:
+                        outage.served()
+                        self._wake_all()
+                    for event in self._waiting.get(job, ()):
+                        event.set()
+            except Unavailable as error:
+                outage.lost(error.detail)
+            except Exception:
+                # Without this task every waiting request only polls: log, and listen again.
+                log.exception("completions_failed")
+            self._wake_all()
+            await asyncio.sleep(RESUBSCRIBE_S)
+
+
+class Jobs:
+    """The jobs of callers, on one event loop."""
+
+    def __init__(self, store: JobStore, fleet: Fleet, settings: Settings, metrics: ApiMetrics) -> None:
+        self._store = store
+        self._fleet = fleet
+        self._settings = settings
+        self._metrics = metrics
+        self.submitter = Submitter(store, fleet, settings)
+        self.completions = Completions(store, settings)
+
+    async def submit(self, submission: Submission, wait: CallerWait) -> Submitted:
+        """Submit a job and wait for it, if the caller asked to."""
+        with self.completions.watch(submission.id) as event:
+            with self._metrics.submit_seconds.time():
+                submitted = await self.submitter.submit(submission)
+            if submitted.is_replayed:
+                return await self.settle(submitted, wait)
+            self._report(submitted.record)
+            record = await self.completions.wait(submitted.record, wait, event)
+            return replace(submitted, record=required(record, submission.id))
+
+    async def settle(self, submitted: Submitted, wait: CallerWait) -> Submitted:
+        """Count and log a job that was submitted, if it is new; wait for it, if the caller asked to."""
+        if not submitted.is_replayed:
+            self._report(submitted.record)
+        return replace(submitted, record=await self.wait(submitted.record, wait))
+
+    def _report(self, record: JobRecord) -> None:
+        self._metrics.jobs_submitted.inc()
+        self._metrics.items_submitted.inc(record.total)
+        version, owner = record.version, record.owner
+        log.info("job_submitted", job_id=record.id, items=record.total, version=version, owner=owner)
+
+    async def wait(self, record: JobRecord, wait: CallerWait) -> JobRecord:
+        """Wait for a job, if the caller asked to; raise NotFound if it is deleted meanwhile."""
+        if wait.seconds is None or record.status.is_final:
+            return record
+        with self.completions.watch(record.id) as event:
+            found = await self._store.get(record.id, self._settings.inline_results)
+            return required(found and await self.completions.wait(found, wait, event), record.id)
+
+    async def require(self, job_id: str, caller: Caller, ahead: int = 0) -> JobRecord:
+        """Return the record of a caller's own job, and its first results, ``ahead`` at most.
+
+        Raise NotFound, for another's job as well, and JobExpired for a job that is kept no longer.
+        """
+        record = await self._store.get(job_id, ahead)
+        if record is None and await self._store.is_gone(job_id, caller.owner):
+            raise JobExpired(f"the time for which {job_id} was kept is over; it and its results are gone")
+        if record is None or record.owner != caller.owner:
+            raise no_such_job(job_id)
+        return record
+
+    async def describe(self, record: JobRecord, *, is_held: bool = False) -> Job:
+        """Return the job as callers see it, with results once final if they are few.
+
+        If it waits for a version that no core holds, it says so; ``is_held`` if a core is known to hold it.
+        """
+        job = record.describe()
+        if record.status is JobStatus.QUEUED and not is_held:
+            outlook = await self._fleet.outlook(record.version)
+            job.waiting_for = None if outlook is None else outlook.reason
+        if record.status.is_final and record.total <= self._settings.inline_results and not record.dropped:
+            results = await self._store.results(record, 0, record.total)
+            job.results = [Result.model_validate(result) for result in results]
+        return job
+
+
+def required(record: JobRecord | None, job_id: str) -> JobRecord:
+    """Return the record; raise NotFound if there is none."""
+    if record is None:
+        raise no_such_job(job_id)
+    return record
+
+
+def no_such_job(job_id: str) -> NotFound:
+    """Return the error for an id that is unknown, or no longer known."""
+    return NotFound(f"there is no job {job_id}; it never existed, or it was deleted")
+
+
+def headers_of(submitted: Submitted, wait: CallerWait) -> dict[str, str]:
+    """Return the response headers that tell what became of a submission, and where to go on from there."""
+    headers = {"Location": f"/v1/jobs/{submitted.record.id}"}
+    if submitted.is_replayed:
+        headers["Idempotent-Replayed"] = "true"
+    if wait.seconds is not None:
+        headers |= {"Preference-Applied": f"wait={wait.seconds:g}", "Vary": "Prefer"}
+    if not submitted.record.status.is_final:
+        headers["Retry-After"] = "1"
+    return headers

@@ -1,1 +1,0 @@
-"""Jobs over HTTP: submit them, wait for them, retry them, show them."""

@@ -1,0 +1,44 @@
+"""Proxies in front of the service, and the host names it is reached by."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from starlette.datastructures import Headers
+from starlette.types import Scope
+
+
+def forwarded(scope: Scope, hops: int) -> dict[str, Any]:
+    """Return the entries of a scope that trusted proxies report: the caller's address, and the scheme and host used.
+
+    Each proxy appends what it saw, so with N trusted proxies the N-th value from the right is the last to be believed.
+    Hypercorn 0.18's own middleware for this copies the whole scope, which fails inside an application.
+    """
+    headers = Headers(scope=scope)
+
+    def trusted(name: str) -> str:
+        values = [part.strip() for value in headers.getlist(name) for part in value.split(",")]
+        return values[-hops] if len(values) >= hops else ""
+
+    changes: dict[str, Any] = {}
+    if client := trusted("x-forwarded-for"):
+        changes["client"] = (client, 0)
+    if (scheme := trusted("x-forwarded-proto")) in ("http", "https"):
+        changes["scheme"] = scheme
+    if host := trusted("x-forwarded-host"):
+        others = [(name, value) for name, value in scope["headers"] if name != b"host"]
+        changes["headers"] = [*others, (b"host", host.encode("latin-1"))]
+    return changes
+
+
+def is_allowed(address: str, hosts: Sequence[str]) -> bool:
+    """Return whether the name in a Host header is in the list; ``*.example.org`` stands for every name below it."""
+    host = host_name(address)
+    return any(host == name or name == "*" or (name.startswith("*.") and host.endswith(name[1:])) for name in hosts)
+
+
+def host_name(address: str) -> str:
+    """Return the name in a Host header, without its port, in lower case; an IPv6 address without its brackets."""
+    text = address.strip().lower()
+    if text.startswith("["):
+        return text[1:].partition("]")[0]
+    return text.rpartition(":")[0] if ":" in text else text

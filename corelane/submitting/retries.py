@@ -1,0 +1,101 @@
+"""Retries: the unanswered items of a final job become a job of their own, once."""
+
+import asyncio
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from corelane.domain.ids import new_job_id
+from corelane.domain.jobs import Item, JobHead, Webhook
+from corelane.domain.request_context import RequestContext
+from corelane.errors import NotFinal, NothingToRetry
+from corelane.settings import Settings
+from corelane.store.jobs.idempotency import by_retry
+from corelane.store.jobs.records import JobRecord, Row
+from corelane.store.jobs.retries import copy_lines, items_lost
+from corelane.store.jobs.store import JobStore
+from corelane.store.jobs.submission import ItemFile, Submission
+from corelane.submitting.ndjson import new_file, submit_file
+from corelane.submitting.submitter import Submitted, Submitter
+
+
+async def retry(
+    submitter: Submitter, store: JobStore, settings: Settings, record: JobRecord, request: RequestContext
+) -> Submitted:
+    """Make the job that asks again for a job's unanswered items; repeated calls return the same one.
+
+    Raise NotFinal, NothingToRetry, or ItemsLost if an item is gone.
+    """
+    if not record.status.is_final:
+        raise NotFinal(f"{record.id} is {record.status}: wait until it is final, or cancel it")
+    once = by_retry(record.id)
+    if (made := await submitter.replay(once)) is not None:
+        return made
+    indexes = array("Q")
+    async for part in store.unanswered(record):
+        indexes.extend(part)
+    if not indexes:
+        raise NothingToRetry(f"every item of {record.id} was answered")
+    contexts = await store.contexts(record.id)
+    rows = [] if record.file else await store.rows(record, indexes)
+    if not record.file:
+        used = {row[2] for row in rows if isinstance(row[2], int)}
+        contexts = {number: text for number, text in contexts.items() if number in used}
+    takes_jobs = (await store.admit(record.version)).version is not None
+    submission = Submission(
+        head_of(record, record.version if takes_jobs else record.asked, contexts, settings.results_ttl_s),
+        record.owner,
+        [item_of(row) for row in rows],
+        retry_of=record.id,
+        asked=record.asked,
+        once=once,
+        request=request,
+    )
+    if not record.file:
+        return await submitter.submit(submission)
+    file = await copy_file(settings, record, indexes)
+    job = file.name.removesuffix(".jsonl")
+    return await submit_file(submitter, settings, replace(submission, id=job, file=file))
+
+
+def head_of(record: JobRecord, model: str, contexts: Mapping[int, str], most_keep_s: int) -> JobHead:
+    """Return a job's head as it was submitted, for a model or, if that is empty, for the same version."""
+    return JobHead(
+        contexts={str(number): text for number, text in contexts.items()},
+        model=model or record.version,
+        options=record.options,
+        priority=record.priority,
+        expires_in_s=None if record.expires_ms is None else (record.expires_ms - record.created_ms) / 1000,
+        metadata=record.metadata,
+        labels=record.labels,
+        keep_s=None if record.keep_s is None else min(record.keep_s, most_keep_s),
+        webhook=webhook_of(record),
+    )
+
+
+def item_of(row: Row) -> Item:
+    """Return an item as it was submitted; a shared context is named by its number."""
+    item_id, question, context = row
+    if isinstance(context, int):
+        return Item(id=item_id, question=question, context_id=str(context))
+    return Item(id=item_id, question=question, context=context)
+
+
+async def copy_file(settings: Settings, record: JobRecord, indexes: Sequence[int]) -> ItemFile:
+    """Copy a job's unanswered items into a new job's file; raise ItemsLost or StoreFull."""
+    source = settings.files_root / (record.file or "")
+    with new_file(settings, new_job_id()) as target:
+        try:
+            items, tokens = await asyncio.to_thread(copy_lines, source, target, indexes)
+        except (FileNotFoundError, EOFError):
+            raise items_lost(record, len(indexes)) from None
+    return ItemFile(target.name, items, tokens, record.results_window)
+
+
+def webhook_of(record: JobRecord) -> Webhook | None:
+    """Return the webhook that a job was submitted with."""
+    if record.webhook_url is None:
+        return None
+    events = record.webhook_events
+    given = {"url": record.webhook_url} | ({"events": events.split(",")} if events else {})
+    return Webhook.model_validate(given)

@@ -1,0 +1,264 @@
+"""The submitter: the one way a job is made, for the API's routes and for file batches. It knows nothing of HTTP.
+
+A submission is checked, admitted and handed to the store. If its ``Once`` is held already, the job of the first request
+is returned. If its version closes meanwhile, as when an alias moves, it is admitted again.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from corelane.domain.aliases import DEFAULT_ALIAS
+from corelane.domain.dispatch import Estimator, cut_slices
+from corelane.domain.forecast import Size, forecast, tokens_ahead, tokens_until
+from corelane.domain.jobs import Item, JobHead
+from corelane.errors import (
+    DeadlineInfeasible,
+    InvalidInput,
+    JobExpired,
+    NotCalibrated,
+    NotReady,
+    Overloaded,
+    StoreUnavailable,
+    TooLarge,
+    UnknownModel,
+    VersionNotReady,
+    WebhookRefused,
+)
+from corelane.settings import Settings
+from corelane.store.fleet import Fleet
+from corelane.store.jobs.idempotency import Held, Holder, Once
+from corelane.store.jobs.records import JobRecord, PromiseRecord
+from corelane.store.jobs.store import JobStore
+from corelane.store.jobs.submission import Admission, Submission
+from corelane.store.link.surface import VersionClosed
+from corelane.webhooks import check_receiver
+
+#: Times that one request tries to make its job, while its version closes or others make the job and delete it.
+ATTEMPTS = 3
+
+#: The longest time after which a caller is asked to come back, in seconds.
+MAX_RETRY_AFTER_S = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """The job of a submission: made now, or by an earlier request with the same ``Once``."""
+
+    record: JobRecord
+    is_replayed: bool = False
+    #: Whether a living core is known to hold its version.
+    is_held: bool = False
+
+
+class Submitter:
+    """Makes jobs."""
+
+    def __init__(self, store: JobStore, fleet: Fleet, settings: Settings) -> None:
+        self._store = store
+        self._fleet = fleet
+        self._settings = settings
+
+    async def submit(self, submission: Submission, admission: Admission | None = None) -> Submitted:
+        """Make a job, once, or return the one that the same request made before; admit it first if it is not yet.
+
+        Raise the errors of ``admit``; TooLarge, Overloaded or DeadlineInfeasible if the job is too much work; the error
+        of its ``Once`` if another request made the holder; JobExpired if the holder's job is gone for good;
+        StoreUnavailable if this cannot be settled now. Nothing is written then.
+        """
+        once = submission.once
+        if submission.retry_of is None:
+            self._check_sizes(submission)
+        holder = None if once is None else await self._store.holder(once.key)
+        failure: Exception | None = None
+        for _ in range(ATTEMPTS):
+            if once is not None and holder is not None and (made := await self._replay(once, holder)) is not None:
+                return made
+            if admission is None:
+                admit = self._admit if isinstance(failure, VersionClosed) else self.admit
+                admission = await admit(submission.head, submission.owner, submission.id)
+            try:
+                return Submitted(await self._submit(submission, admission), is_held=admission.is_held)
+            except Held as held:
+                holder, failure = held.holder, None
+            except VersionClosed as error:
+                admission, failure = None, error
+        raise failure or StoreUnavailable(
+            "The job was created and deleted while this request was being handled. Send the request again."
+        )
+
+    async def replay(self, once: Once) -> Submitted | None:
+        """Return the job that the same request made before; None if there is none, or it may be made again.
+
+        Raise the error of the ``Once`` if another request made it, JobExpired if it is gone for good.
+        """
+        holder = await self._store.holder(once.key)
+        return None if holder is None else await self._replay(once, holder)
+
+    async def is_made(self, once: Once) -> bool:
+        """Return whether a request already made a job under a key, which still counts."""
+        holder = await self._store.holder(once.key)
+        return holder is not None and (once.ttl_s > 0 or await self._store.get(holder.subject) is not None)
+
+    async def admit(self, head: JobHead, owner: str, job: str) -> Admission:
+        """Check whether a job can be taken, before its items are known.
+
+        Raise WebhookRefused, UnknownModel, NotCalibrated; InvalidInput if it asks to be kept for too long; NotReady
+        before any worker has announced the default model; VersionNotReady if no core holds the version or is about to.
+        """
+        settings = self._settings
+        if head.keep_s is not None and head.keep_s > settings.results_ttl_s:
+            raise InvalidInput(f"`keep_s` is at most {settings.results_ttl_s} here (CORELANE_RESULTS_TTL_S)")
+        if head.webhook is not None:
+            if settings.webhook_secret is None:
+                raise WebhookRefused("this service signs no webhooks: its operator has not set CORELANE_WEBHOOK_SECRET")
+            await check_receiver(settings, head.webhook.url)
+        return await self._admit(head, owner, job)
+
+    async def _admit(self, head: JobHead, owner: str, job: str) -> Admission:
+        key = job if head.sticky_key is None else f"{owner} {head.sticky_key}"
+        admission = await self._store.admit(head.model, key, owner)
+        version = admission.version
+        if version is None:
+            if head.model == DEFAULT_ALIAS:
+                raise NotReady("no worker has announced a model yet; try again when /readyz says ready")
+            raise UnknownModel(
+                f"there is no model {head.model[:100]!r}, or it is being unloaded; "
+                "GET /v1/models lists what can be asked"
+            )
+        if not admission.is_held:
+            outlook = await self._fleet.outlook(version)
+            if outlook is not None and not outlook.is_expected:
+                if head.model == DEFAULT_ALIAS:
+                    raise NotReady(f"{outlook.reason}; try again when /readyz says ready")
+                raise VersionNotReady(
+                    f"{outlook.reason}; load it (`corelane models load {version}`), or ask for another model"
+                )
+        if head.options.min_precision is not None and not await self._fleet.is_calibrated(version):
+            raise NotCalibrated(
+                f"{version} is not calibrated: leave `min_precision` out, or have its operator run `corelane calibrate`"
+            )
+        return admission
+
+    async def _replay(self, once: Once, holder: Holder) -> Submitted | None:
+        record = await self._store.get(holder.subject, self._settings.inline_results)
+        if record is None and once.ttl_s == 0:
+            return None
+        once.require_same(holder)
+        if record is None:
+            raise JobExpired(
+                f"this Idempotency-Key stands for {holder.subject}, which was deleted or is kept no longer: "
+                "use a new key"
+            )
+        return Submitted(record, is_replayed=True)
+
+    async def _submit(self, submission: Submission, admission: Admission) -> JobRecord:
+        """Estimate the job, check that there is room for it, and hand it to the store."""
+        head, owner, file = submission.head, submission.owner, submission.file
+        estimator = Estimator(head.contexts or {}, head.options.doc_stride)
+        costs = [estimator.tokens(item) for item in submission.items]
+        slices = list(cut_slices(costs, self._settings.slice_items, self._settings.slice_tokens))
+        if file is None:
+            size = Size(sum(costs), len(slices))
+            await self._require_room(admission, owner, size.tokens)
+        else:
+            size = Size(file.tokens, file.items)
+        promise = make_promise(admission, owner, head.priority.rank, size)
+        if head.refuse_if_late and head.expires_in_s is not None:
+            require_in_time(promise, head.expires_in_s)
+        return await self._store.submit(submission, admission.version or "", slices, promise)
+
+    def _check_sizes(self, submission: Submission) -> None:
+        """Refuse a job over the limits; raise TooLarge naming the setting."""
+        items, most = submission.items, self._settings.max_items
+        if len(items) > most:
+            raise TooLarge(
+                f"the job has {len(items):,} items, at most {most:,} are taken; send it as lines "
+                "(application/x-ndjson) or as several jobs, or raise CORELANE_MAX_ITEMS"
+            )
+        for index, item in enumerate(items):
+            check_item(self._settings, f"item {index}" if len(items) > 1 else "", item)
+        check_contexts(self._settings, submission.head.contexts or {})
+
+    async def _require_room(self, admission: Admission, owner: str, tokens: int) -> None:
+        """Refuse a job that exceeds a bound on waiting work.
+
+        Raise TooLarge if it would not fit even alone, Overloaded if it does not fit now.
+        """
+        most, own_most = self._settings.max_outstanding_tokens, self._settings.max_owner_tokens
+        if tokens > min(most, own_most):
+            name = "CORELANE_MAX_OWNER_TOKENS" if own_most <= most else "CORELANE_MAX_OUTSTANDING_TOKENS"
+            raise TooLarge(
+                f"the job is about {tokens:,} tokens of work, and {min(most, own_most):,} may wait: send it as lines "
+                "(application/x-ndjson), which wait in a file and are not bounded, or as several jobs one after the "
+                f"other, or have the operator raise {name}"
+            )
+        own = sum(count for (who, _), count in admission.owed.items() if who == owner)
+        excess, own_excess = sum(admission.owed.values()) + tokens - most, own + tokens - own_most
+        if excess <= 0 and own_excess <= 0:
+            return
+        rate = await self._store.drain_rate(admission.speeds)
+        if own_excess > excess:
+            retry_after_s = seconds_until(tokens_until(admission.owed, owner, own_excess), rate)
+            bound = f"{own_most:,} tokens may wait for one API key and this job would pass that by {own_excess:,}"
+        else:
+            retry_after_s = seconds_until(excess, rate)
+            bound = f"{most:,} tokens may wait and this job would pass that by {excess:,}"
+        raise Overloaded(f"{bound}; nothing was kept, come back in {retry_after_s} s", retry_after_s)
+
+
+def check_item(settings: Settings, where: str, item: Item) -> None:
+    """Refuse a question or passage that is too long.
+
+    Raise TooLarge naming the setting and ``where`` the item is, which is empty for the only item of a request.
+    """
+    place = f"{where}: " if where else ""
+    if len(item.question) > settings.max_question_chars:
+        raise TooLarge(
+            f"{place}the question is longer than {settings.max_question_chars:,} characters: shorten it, or have the "
+            "operator raise CORELANE_MAX_QUESTION_CHARS"
+        )
+    if item.context is not None:
+        _check_passage(settings, f"{place}the context", item.context)
+
+
+def check_contexts(settings: Settings, contexts: Mapping[str, str]) -> None:
+    """Refuse shared passages that are too long; raise TooLarge naming the passage and the setting."""
+    for context_id, text in contexts.items():
+        _check_passage(settings, f"context {context_id!r}", text)
+
+
+def _check_passage(settings: Settings, name: str, text: str) -> None:
+    if len(text) > settings.max_context_chars:
+        raise TooLarge(
+            f"{name} is longer than {settings.max_context_chars:,} characters: cut it into several passages, or have "
+            "the operator raise CORELANE_MAX_CONTEXT_CHARS"
+        )
+
+
+def make_promise(admission: Admission, owner: str, rank: int, size: Size) -> PromiseRecord:
+    """Estimate a job's place and finish time. Its owner's waiting larger jobs do not go before a small one."""
+    waiting, own = Counter(admission.owed) + Counter(admission.unfed), admission.own[rank]
+    ahead = tokens_ahead(waiting, owner, rank, size, own)
+    position = sum(admission.open_jobs[: rank + 1]) - (own.larger_jobs if size.is_small else 0)
+    found = forecast(ahead, size.tokens, size.slices, admission.speeds)
+    seconds = () if found is None else (found.expected_s, found.earliest_s, found.latest_s)
+    return PromiseRecord(max(0, position), ahead, *(round(1000 * each) for each in seconds))
+
+
+def require_in_time(promise: PromiseRecord, expires_in_s: float) -> None:
+    """Raise DeadlineInfeasible if a job is not expected to be done in time."""
+    if promise.expected_ms is None or promise.latest_ms is None or promise.expected_ms <= 1000 * expires_in_s:
+        return
+    earliest_s = math.ceil(promise.latest_ms / 1000)
+    raise DeadlineInfeasible(
+        f"{promise.tokens_ahead:,} tokens go first: this job would take {promise.expected_ms / 1000:.0f} s, not "
+        f"{expires_in_s:g} s; nothing was kept, {earliest_s} s can be met",
+        earliest_s,
+    )
+
+
+def seconds_until(tokens: int, tokens_per_s: float) -> int:
+    """Return when these tokens will have been answered at a rate, in seconds; between 1 s and an hour."""
+    return max(1, min(MAX_RETRY_AFTER_S, math.ceil(tokens / tokens_per_s))) if tokens_per_s else MAX_RETRY_AFTER_S

@@ -33,7 +33,7 @@ from corelane.store.fleet import Fleet
 from corelane.store.jobs.events import JobEvents
 from corelane.store.jobs.owners import Owners
 from corelane.store.jobs.store import JobStore
-from corelane.store.link.aio import AsyncLink
+from corelane.store.link.link import AsyncLink
 from corelane.store.rollout import Rollout
 
 SUMMARY = "Questions with their passages go in, answers with exact offsets come out: one or a million, nothing lost."

@@ -22,7 +22,7 @@ from corelane.store.jobs.events import FINISHED
 from corelane.store.jobs.records import JobRecord
 from corelane.store.jobs.store import JobStore
 from corelane.store.jobs.submission import Submission
-from corelane.store.link.aio import subscribe
+from corelane.store.link.link import subscribe
 from corelane.submitting.submitter import Submitted, Submitter
 
 log = get_logger(__name__)

@@ -33,7 +33,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.runs import is_quick, keep, service
 from corelane.domain.forecast import Speed
-from corelane.store.link.surface import call
+from corelane.store.link.link import call
 
 HERE = Path(__file__).parent
 

@@ -38,7 +38,7 @@ from corelane.settings import Settings
 from corelane.store.fleet import Announcer, Fleet
 from corelane.store.jobs.store import JobStore
 from corelane.store.jobs.submission import Submission
-from corelane.store.link.aio import AsyncLink
+from corelane.store.link.link import AsyncLink
 from corelane.store.plans import Plans
 from corelane.submitting.submitter import Submitter
 from workers.core.drain import drain

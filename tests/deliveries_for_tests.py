@@ -8,9 +8,9 @@ import orjson
 
 from corelane.settings import Settings
 from corelane.store.deliveries.sending import LEASE_S, Attempt, Delivery, DeliveryStore
-from corelane.store.link.aio import AsyncLink
 from corelane.store.link.blocking import Link
 from corelane.store.link.library import make_library, read_code
+from corelane.store.link.link import AsyncLink
 
 #: The library, with a function more that calls the one that schedules.
 LIBRARY = make_library(

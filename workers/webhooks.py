@@ -20,7 +20,7 @@ from corelane.log import get_logger
 from corelane.settings import Settings
 from corelane.settings.faults import reach
 from corelane.store.deliveries.sending import HOLD_S, LEASE_S, Attempt, Delivery, DeliveryStore
-from corelane.store.link.aio import AsyncLink
+from corelane.store.link.link import AsyncLink
 from corelane.webhooks.post import post_event
 from corelane.webhooks.protocol import (
     Reply,

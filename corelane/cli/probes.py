@@ -66,7 +66,7 @@ def parent_of(pid: int) -> int | None:
 async def _ask(url: str, *command: str) -> bytes | None:
     from redis.exceptions import RedisError
 
-    from corelane.store.link.aio import AsyncLink
+    from corelane.store.link.link import AsyncLink
 
     link = AsyncLink(url, PROBE_TIMEOUT_S)
     try:

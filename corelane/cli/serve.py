@@ -177,7 +177,7 @@ async def _until_ready(settings: Settings, supervisor: Supervisor) -> None:
     """Wait until a question would be answered and every core is up or out of service."""
     from corelane.client import Client
     from corelane.store.fleet import Fleet
-    from corelane.store.link.aio import AsyncLink
+    from corelane.store.link.link import AsyncLink
 
     loop = asyncio.get_running_loop()
     deadline = loop.time() + READY_S

@@ -1,4 +1,4 @@
-"""Names and rules of dispatch: cores and queues; what items cost; slices and refs. Pure.
+"""Names and rules of dispatch: cores and queues; what items cost; slices, their payloads, and refs. Pure.
 
 A *slice* is a run of neighbouring items of one job; a *ref* is the short text that stands for it, or for a single item
 cut from it, in a lane: ``job:owner:priority:payload:first:count:tokens:attempt``. Items are named by their index in the
@@ -7,12 +7,18 @@ job: ``payload`` is the first of the stored slice, ``first`` the first of this s
 A core reads every window of every item, so an item costs the tokens of its windows. No tokenizer is needed to estimate
 them. A context that many items share is stored, measured and tokenised once, but its windows are computed once for each
 question. The core that reads an item corrects the estimate (``Dispatch.exchange``).
+
+In a slice's payload an item is a row, ``[id, question, context]``. A context is stored once: a number refers to the
+job's own contexts, null to the row before.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from string import ascii_letters, digits, whitespace
+from typing import Any
+
+import orjson
 
 from corelane.domain.jobs import Item
 
@@ -220,3 +226,52 @@ def return_refs(ref: Ref) -> list[Ref]:
     """Cut a lapsed stretch into single items for the lanes, so that a poison item fails alone."""
     share = max(1, ref.tokens // ref.count)
     return [replace(ref, first=ref.first + i, count=1, tokens=share, attempt=ref.attempt + 1) for i in range(ref.count)]
+
+
+#: An item's id, question, and context: its text, or the number of one of the job's contexts.
+Row = tuple[str | None, str, str | int]
+
+
+def item_row(item: Item, numbers: Mapping[str, int]) -> Row:
+    """Return an item as a row; ``numbers`` are the numbers of the job's contexts by their ids."""
+    context = item.context if item.context_id is None else numbers[item.context_id]
+    return item.id, item.question, context if context is not None else ""
+
+
+def encode_slice(rows: Iterable[Row]) -> bytes:
+    """Return rows as they are stored."""
+    before: str | int | None = None
+    stored = []
+    for item_id, question, context in rows:
+        stored.append((item_id, question, None if context == before else context))
+        before = context
+    return orjson.dumps(stored)
+
+
+def decode_slice(payload: bytes) -> list[Row]:
+    """Return the rows of a slice; raise ValueError for a payload that no process of ours wrote."""
+    rows: list[Row] = []
+    for row in _rows(payload):
+        item_id, question, context = row
+        if context is None and rows:
+            context = rows[-1][2]
+        # type(): True is an int to isinstance().
+        if type(item_id) not in (str, type(None)) or type(question) is not str or type(context) not in (str, int):
+            raise ValueError("a row is not [id, question, context]")
+        rows.append((item_id, question, context))
+    return rows
+
+
+def slice_ids(payload: bytes | None) -> Sequence[str | None]:
+    """Return the callers' own ids of a slice's items; nothing for a payload that is gone or cannot be read."""
+    try:
+        return [row[0] for row in decode_slice(payload)] if payload else ()
+    except ValueError:
+        return ()
+
+
+def _rows(payload: bytes) -> list[list[Any]]:
+    rows = orjson.loads(payload)
+    if not isinstance(rows, list) or not all(isinstance(row, list) and len(row) == 3 for row in rows):
+        raise ValueError("a payload is not a list of rows")
+    return rows

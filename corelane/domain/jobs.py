@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 
 class JobStatus(StrEnum):
@@ -81,14 +81,16 @@ class Options(Wire):
         description="Further units in which answers carry their offsets; code points are always given.",
     )
 
-    @model_validator(mode="after")
-    def _one_way_to_null(self) -> Self:
-        if self.min_precision is not None and (self.no_answer_threshold is not None or not self.no_answer):
+    @field_validator("min_precision")
+    @classmethod
+    def _one_way_to_null(cls, value: float | None, info: ValidationInfo) -> float | None:
+        by_threshold = info.data.get("no_answer_threshold") is not None or not info.data.get("no_answer", True)
+        if value is not None and by_threshold:
             raise ValueError(
                 "`min_precision` decides when null is answered: give no `no_answer_threshold` with it, and "
                 "leave `no_answer` on"
             )
-        return self
+        return value
 
 
 def _is_none(value: object) -> bool:

@@ -13,7 +13,7 @@ from corelane.domain.ids import new_id
 from corelane.store import keys
 from corelane.store.link.blocking import Link
 from corelane.store.link.library import Command
-from corelane.store.link.surface import CommonLink, flatten, pairs
+from corelane.store.link.link import CommonLink, flatten, pairs
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from corelane.store import keys
 from corelane.store.files import owned_ids
 from corelane.store.jobs.idempotency import Held, Holder, Once, find_holder
 from corelane.store.link.lease import Lease
-from corelane.store.link.surface import CommonLink, call, flatten, texts
+from corelane.store.link.link import CommonLink, call, flatten, texts
 
 #: The right to carry batches on; a keeper that has not extended it for so long is taken for dead.
 BATCHER = Lease(keys.BATCHER, ttl_ms=10_000)

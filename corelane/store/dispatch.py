@@ -6,29 +6,25 @@ on with its next claim, and claimed work comes back when its lease lapses.
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 import orjson
 
-from corelane.domain.dispatch import Ref
+from corelane.domain.dispatch import Ref, Row, decode_slice
 from corelane.domain.jobs import Options
 from corelane.domain.request_context import RequestContext
 from corelane.log import get_logger
 from corelane.settings import Settings
 from corelane.store import keys
-from corelane.store.jobs.records import Row, decode_slice
+from corelane.store.jobs.records import parse_options
 from corelane.store.link.blocking import Link
 from corelane.store.link.library import Command
-from corelane.store.link.surface import call
+from corelane.store.link.link import call
 
 log = get_logger(__name__)
 
 #: Longest time of one blocking pop, in seconds, so that the stop flag is seen and the bell does not expire.
 POP_S = 1
-
-#: Options kept parsed: jobs mostly share the same few.
-KEPT_OPTIONS = 256
 
 OPEN_STATUSES = (b"queued", b"running")
 
@@ -258,12 +254,6 @@ class Dispatch:
         results = [orjson.dumps(outcome.results) for outcome in outcomes]
         ttl = self._settings.results_ttl_s
         return call("commit", *results, lease=lease, core=self._core, ttl=ttl, stretches=stretches)
-
-
-@lru_cache(maxsize=KEPT_OPTIONS)
-def parse_options(text: bytes) -> Options:
-    """Return a job's options; raises ValueError where these are none."""
-    return Options.model_validate_json(text)
 
 
 def _tellings(looks: Sequence[Look]) -> Iterator[Command]:

@@ -13,16 +13,15 @@ from typing import Any
 
 import orjson
 
-from corelane.domain.dispatch import Ref, cut_slices
+from corelane.domain.dispatch import Ref, cut_slices, encode_slice
 from corelane.errors import ItemsLost
 from corelane.settings import Settings
 from corelane.settings.faults import reach
 from corelane.store import keys
 from corelane.store.dispatch import OPEN_STATUSES
-from corelane.store.jobs.records import encode_slice
 from corelane.store.link.blocking import Link
 from corelane.store.link.lease import Lease
-from corelane.store.link.surface import call
+from corelane.store.link.link import call
 
 #: Estimated tokens fed in one step; a step takes some 10 ms.
 STEP_TOKENS = 262_144

@@ -6,7 +6,7 @@ from typing import Any, Literal, cast
 
 from corelane.domain.batches import FileObject, Purpose
 from corelane.store import keys
-from corelane.store.link.surface import CommonLink, texts
+from corelane.store.link.link import CommonLink, texts
 
 #: Files and batches that the keeper forgets in one round.
 RETIRED_PER_ROUND = 100

@@ -12,7 +12,7 @@ from corelane.domain.placement import UNPLACED, CoreSight, Outlook, Placement, p
 from corelane.settings import Settings
 from corelane.store import keys
 from corelane.store.link.blocking import Link
-from corelane.store.link.surface import CommonLink, flatten, pairs, texts, to_ms
+from corelane.store.link.link import CommonLink, flatten, pairs, texts, to_ms
 
 #: A core that has been silent for longer than this is no longer listed, in milliseconds (an hour).
 FORGET_CORE_MS = 3_600_000

@@ -5,7 +5,7 @@ The sender of webhooks sees to webhooks, the keeper to the rest. A delivery to a
 
 from collections.abc import Mapping
 
-from corelane.store.link.surface import CommonLink
+from corelane.store.link.link import CommonLink
 
 #: Work that could go on and has waited longer than this shows that something is broken, in seconds. After a fault all
 #: that is promised takes 15.

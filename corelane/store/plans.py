@@ -14,7 +14,7 @@ from corelane.settings import Settings
 from corelane.store import keys
 from corelane.store.link.blocking import Link
 from corelane.store.link.lease import Lease
-from corelane.store.link.surface import pairs
+from corelane.store.link.link import pairs
 
 #: A load that ended its process is forgotten after this time, in seconds.
 LOADING_TTL_S = 600

@@ -11,7 +11,7 @@ from corelane.domain.aliases import Weights, decode_weights, encode_weights
 from corelane.domain.placement import ALL_CORES, UNPLACED, Placement, displace, place, reload
 from corelane.errors import NotFound, StoreUnavailable, UnknownModel, VersionInUse, VersionNotReady
 from corelane.store import keys
-from corelane.store.link.surface import CommonLink, pairs
+from corelane.store.link.link import CommonLink, pairs
 
 #: Attempts at changing a placement that others change at the same time.
 PLACE_ATTEMPTS = 20

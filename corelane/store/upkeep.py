@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import redis.exceptions
 
-from corelane.domain.dispatch import Ref, return_refs
+from corelane.domain.dispatch import Ref, return_refs, slice_ids
 from corelane.domain.jobs import failed_result
 from corelane.errors import WorkerLost
 from corelane.log import get_logger
@@ -16,10 +16,9 @@ from corelane.settings.faults import reach
 from corelane.store import keys
 from corelane.store.fleet import FORGET_CORE_MS
 from corelane.store.jobs.owners import IDLE_S
-from corelane.store.jobs.records import slice_ids
 from corelane.store.link.blocking import Link
 from corelane.store.link.library import PREFIX, read_library
-from corelane.store.link.surface import pairs
+from corelane.store.link.link import pairs
 
 log = get_logger(__name__)
 

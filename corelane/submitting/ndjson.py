@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import orjson
 from pydantic import ValidationError
 
-from corelane.domain.dispatch import Estimator
+from corelane.domain.dispatch import Estimator, item_row
 from corelane.domain.ids import new_job_id
 from corelane.domain.jobs import Item, LinesHead
 from corelane.errors import InvalidInput, JobExpired, NotReady, Overloaded, StoreFull, TooLarge
@@ -22,7 +22,6 @@ from corelane.errors.sentences import place_of, sentence
 from corelane.settings import Settings
 from corelane.store.feeding import encode_line
 from corelane.store.jobs.idempotency import Digest
-from corelane.store.jobs.records import item_row
 from corelane.store.jobs.submission import Admission, ItemFile, Submission
 from corelane.submitting.submitter import Submitted, Submitter, check_contexts, check_item
 

@@ -5,13 +5,14 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from corelane.domain.dispatch import Row
 from corelane.domain.ids import new_job_id
 from corelane.domain.jobs import Item, JobHead, Webhook
 from corelane.domain.request_context import RequestContext
 from corelane.errors import NotFinal, NothingToRetry
 from corelane.settings import Settings
 from corelane.store.jobs.idempotency import by_retry
-from corelane.store.jobs.records import JobRecord, Row
+from corelane.store.jobs.records import JobRecord
 from corelane.store.jobs.retries import copy_lines, items_lost
 from corelane.store.jobs.store import JobStore
 from corelane.store.jobs.submission import ItemFile, Submission

@@ -32,7 +32,7 @@ from corelane.store.jobs.idempotency import Held, Holder, Once
 from corelane.store.jobs.records import JobRecord, PromiseRecord
 from corelane.store.jobs.store import JobStore
 from corelane.store.jobs.submission import Admission, Submission
-from corelane.store.link.surface import VersionClosed
+from corelane.store.link.link import VersionClosed
 from corelane.webhooks import check_receiver
 
 #: Times that one request tries to make its job, while its version closes or others make the job and delete it.

@@ -19,7 +19,7 @@ from corelane.store.fleet import Announcer, Fleet
 from corelane.store.jobs.records import JobRecord, PromiseRecord
 from corelane.store.jobs.store import JobStore
 from corelane.store.jobs.submission import ItemFile, Submission
-from corelane.store.link.aio import AsyncLink
+from corelane.store.link.link import AsyncLink
 from corelane.store.plans import Plans
 from corelane.store.upkeep import Upkeep
 from corelane.submitting.submitter import Submitter

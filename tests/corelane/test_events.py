@@ -6,7 +6,7 @@ from corelane.domain.events import parse_event_id
 from corelane.domain.ids import new_job_id
 from corelane.store.dispatch import Claim, Look, Room
 from corelane.store.jobs.events import BEGINNING, EventPage, JobEvents
-from corelane.store.link.aio import AsyncLink
+from corelane.store.link.link import AsyncLink
 from tests.corelane.store_bench import VERSION, Bench, LoneCore, answered, claimed
 
 

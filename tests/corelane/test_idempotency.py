@@ -20,7 +20,7 @@ from corelane.store.jobs.idempotency import (
 )
 from corelane.store.jobs.store import JobStore
 from corelane.store.jobs.submission import Submission
-from corelane.store.link.aio import AsyncLink
+from corelane.store.link.link import AsyncLink
 from tests.corelane.store_bench import keep
 
 RUNS = count()

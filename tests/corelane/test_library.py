@@ -13,7 +13,7 @@ from corelane.settings import Settings
 from corelane.store import keys, schema
 from corelane.store.link.blocking import Link
 from corelane.store.link.library import PREFIX, make_library, read_code, read_library
-from corelane.store.link.surface import call
+from corelane.store.link.link import call
 from corelane.store.schema import require_schema
 from corelane.store.upkeep import Upkeep
 from tests.conftest import free_port
@@ -91,7 +91,7 @@ def test_a_keeper_drops_other_versions_which_come_back_if_they_are_still_used(
     Upkeep(settings, "").drop_libraries()
     assert libraries(raw) == {read_library().name}
     with monkeypatch.context() as patch:
-        patch.setattr("corelane.store.link.surface.read_library", lambda: former)
+        patch.setattr("corelane.store.link.link.read_library", lambda: former)
         assert link.run("admit", model="nothing", owner="public")[0] == []
     assert libraries(raw) == {read_library().name, former.name}
 

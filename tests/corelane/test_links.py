@@ -19,10 +19,9 @@ from corelane.store.fleet import Fleet
 from corelane.store.jobs.events import BEGINNING, JobEvents
 from corelane.store.jobs.listing import EVERY
 from corelane.store.jobs.store import JobStore
-from corelane.store.link.aio import WRITE_BUFFER_BYTES, AsyncLink
 from corelane.store.link.blocking import Link
 from corelane.store.link.lease import Lease
-from corelane.store.link.surface import CommonLink
+from corelane.store.link.link import WRITE_BUFFER_BYTES, AsyncLink, CommonLink
 from corelane.store.overdue import read_waits
 from tests.chaos.proxy import Network, Proxy
 from tests.corelane.store_bench import Bench, answer_all

@@ -17,7 +17,7 @@ from corelane.store.jobs import listing
 from corelane.store.jobs.listing import Filters, JobPage
 from corelane.store.jobs.store import JobStore
 from corelane.store.jobs.submission import Submission
-from corelane.store.link.aio import AsyncLink
+from corelane.store.link.link import AsyncLink
 from tests.corelane.store_bench import VERSION, keep
 
 OWNERS = count()

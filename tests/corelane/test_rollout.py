@@ -9,8 +9,7 @@ import pytest
 from corelane.domain.placement import Placement, Scope
 from corelane.errors import NotFound, UnknownModel, VersionInUse, VersionNotReady
 from corelane.store.fleet import Announcer, Fleet
-from corelane.store.link.aio import AsyncLink
-from corelane.store.link.surface import VersionClosed
+from corelane.store.link.link import AsyncLink, VersionClosed
 from corelane.store.plans import Plans
 from corelane.store.rollout import Rollout
 from tests.corelane.store_bench import VERSION, Bench, announce, answered, claimed

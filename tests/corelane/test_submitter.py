@@ -18,7 +18,7 @@ from corelane.store.jobs.idempotency import Held, Holder, by_key, by_name
 from corelane.store.jobs.records import JobRecord
 from corelane.store.jobs.store import JobStore
 from corelane.store.jobs.submission import ItemFile, Submission
-from corelane.store.link.aio import AsyncLink
+from corelane.store.link.link import AsyncLink
 from corelane.submitting.submitter import MAX_RETRY_AFTER_S, Submitted, Submitter, seconds_until
 from tests.corelane.store_bench import VERSION, Bench, announce, answered, claimed
 

@@ -14,7 +14,7 @@ from corelane.store.file_storage import open_storage
 from corelane.store.files import FileStore, file_fields
 from corelane.store.fleet import Fleet
 from corelane.store.jobs.store import JobStore
-from corelane.store.link.aio import AsyncLink
+from corelane.store.link.link import AsyncLink
 from corelane.submitting.submitter import Submitter
 from tests.corelane.store_bench import Bench, LoneCore, answer_all
 from workers.batches.context import BatchContext

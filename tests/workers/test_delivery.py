@@ -23,8 +23,8 @@ from corelane.log import Outage, get_logger
 from corelane.settings import Settings
 from corelane.store.deliveries.log import DeliveryLog, LoggedDelivery
 from corelane.store.deliveries.sending import LEASE_S, Attempt, Delivery
-from corelane.store.link.aio import AsyncLink
 from corelane.store.link.blocking import Link
+from corelane.store.link.link import AsyncLink
 from tests.corelane.store_bench import Bench, age, answered, claimed
 from tests.deliveries_for_tests import Deliveries, schedule
 from tests.receivers import dripping, listener, receiver

@@ -18,7 +18,7 @@ from corelane.settings.faults import reach
 from corelane.store.batches import BatchRecord, Group
 from corelane.store.feeding import encode_line
 from corelane.store.jobs.submission import ItemFile, Submission
-from corelane.store.link.surface import VersionClosed
+from corelane.store.link.link import VersionClosed
 from workers.batches.context import BatchContext
 from workers.batches.lines import GoodLine, LineChecker, PlannedLine, Sorter, read_lines
 

@@ -21,8 +21,7 @@ from corelane.store.file_storage import open_storage
 from corelane.store.files import FileStore
 from corelane.store.fleet import Fleet
 from corelane.store.jobs.store import JobStore
-from corelane.store.link.aio import AsyncLink
-from corelane.store.link.surface import VersionClosed
+from corelane.store.link.link import AsyncLink, VersionClosed
 from corelane.submitting.submitter import Submitter
 from workers.batches.context import BatchContext, LeaseLost
 from workers.batches.input import InputRefused, read_input, submit_groups

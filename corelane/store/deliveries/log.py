@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from corelane.store import keys
 from corelane.store.deliveries.sending import Attempt, Delivery
-from corelane.store.link.surface import CommonLink, pairs
+from corelane.store.link.link import CommonLink, pairs
 from corelane.store.overdue import Waits, read_waits
 
 #: Hosts whose deliveries are counted for a scrape; with more hosts the count is a lower bound.

@@ -14,7 +14,7 @@ from corelane.domain.ids import iso_time
 from corelane.domain.jobs import Counts, JobStatus
 from corelane.store import keys
 from corelane.store.jobs.records import JobRecord
-from corelane.store.link.surface import CommonLink, pairs
+from corelane.store.link.link import CommonLink, pairs
 
 #: The channel of the ids of jobs that become final.
 FINISHED = keys.DONE

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from corelane.errors import IdempotencyKeyReused, InvalidInput, NameTaken
 from corelane.store import keys
-from corelane.store.link.surface import CommonLink
+from corelane.store.link.link import CommonLink
 
 
 class Digest(Protocol):

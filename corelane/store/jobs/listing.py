@@ -14,7 +14,7 @@ from corelane.domain.ids import id_time
 from corelane.domain.jobs import JobStatus
 from corelane.store import keys
 from corelane.store.jobs.records import JobRecord
-from corelane.store.link.surface import CommonLink, pairs
+from corelane.store.link.link import CommonLink, pairs
 
 #: Jobs read in one trip, and for one page at most.
 TRIP_JOBS, MAX_JOBS = 200, 4_000

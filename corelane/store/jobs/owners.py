@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from corelane.errors import Overloaded
-from corelane.store.link.surface import CommonLink
+from corelane.store.link.link import CommonLink
 
 #: A process remembers for this long that an owner has its place, in seconds.
 KNOWN_S = 60.0

@@ -9,14 +9,14 @@ from typing import Any
 
 import orjson
 
-from corelane.domain.dispatch import MAX_SLICE_ITEMS
+from corelane.domain.dispatch import MAX_SLICE_ITEMS, slice_ids
 from corelane.domain.jobs import JobStatus, unanswered_result
 from corelane.errors import ResultsDropped
 from corelane.store import keys
-from corelane.store.jobs.records import JobRecord, slice_ids
+from corelane.store.jobs.records import JobRecord
 from corelane.store.keys import RedisKey
 from corelane.store.link.library import Command
-from corelane.store.link.surface import CommonLink
+from corelane.store.link.link import CommonLink
 
 #: Items read in one trip.
 PAGE_ITEMS = 1024

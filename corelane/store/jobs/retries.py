@@ -9,12 +9,13 @@ from pathlib import Path
 
 import orjson
 
+from corelane.domain.dispatch import Row, decode_slice
 from corelane.domain.jobs import JobStatus
 from corelane.errors import ItemsLost
 from corelane.store import keys
-from corelane.store.jobs.records import JobRecord, Row, decode_slice
+from corelane.store.jobs.records import JobRecord
 from corelane.store.jobs.results import PAGE_ITEMS, read_results
-from corelane.store.link.surface import CommonLink, pairs
+from corelane.store.link.link import CommonLink, pairs
 
 
 async def unanswered(link: CommonLink, record: JobRecord) -> AsyncIterator[list[int]]:

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from corelane.domain.aliases import choose
-from corelane.domain.dispatch import PUBLIC, Ref
+from corelane.domain.dispatch import PUBLIC, Ref, Row, encode_slice, item_row
 from corelane.domain.forecast import Own, Speed, drain_rate
 from corelane.domain.jobs import JobStatus
 from corelane.settings import Settings
@@ -19,12 +19,12 @@ from corelane.settings.faults import reach
 from corelane.store import keys
 from corelane.store.jobs.idempotency import Held, Holder, by_name, find_holder
 from corelane.store.jobs.listing import Filters, JobPage, list_jobs
-from corelane.store.jobs.records import JobRecord, PromiseRecord, Row, encode_slice, item_row
+from corelane.store.jobs.records import JobRecord, PromiseRecord
 from corelane.store.jobs.results import drop_final, drop_results, read_results
 from corelane.store.jobs.retries import read_contexts, read_rows, unanswered
 from corelane.store.jobs.submission import Admission, Submission
 from corelane.store.link.library import Command
-from corelane.store.link.surface import CommonLink, call, flatten, pairs
+from corelane.store.link.link import CommonLink, call, flatten, pairs
 
 #: Payloads written before their job is submitted live this long, in seconds.
 PAYLOAD_TTL_S = 60

@@ -13,7 +13,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from corelane.store.link.library import Command
-from corelane.store.link.surface import SOCKET_TIMEOUT_S, CommonLink
+from corelane.store.link.link import SOCKET_TIMEOUT_S, CommonLink, call, exchanges, store_errors, to_ms
 
 Found = TypeVar("Found")
 
@@ -26,11 +26,40 @@ class Link:
     """
 
     def __init__(self, url: str, timeout_s: float = SOCKET_TIMEOUT_S) -> None:
-        self._socket = _Socket(url, timeout_s)
+        self._pool = redis.ConnectionPool.from_url(
+            url, protocol=2, retry=Retry(NoBackoff(), 0), socket_timeout=timeout_s, socket_connect_timeout=timeout_s
+        )
+        self._connection = self._pool.make_connection()
+
+    def many(self, commands: Sequence[Command]) -> list[Any]:
+        """Send all commands in one trip; return all replies in order, or raise the first error among them."""
+        if not commands:
+            return []
+        with store_errors():
+            trip = exchanges(commands)
+            to_send = next(trip)
+            while True:
+                try:
+                    to_send = trip.send(self._exchange(to_send))
+                except StopIteration as stop:
+                    replies: list[Any] = stop.value
+                    return replies
+
+    def __call__(self, *command: Any) -> Any:
+        """Send one command; return its reply."""
+        return self.many([command])[0]
+
+    def run(self, function: str, *payloads: Any, **named: Any) -> Any:
+        """Run one function of the library; return its reply."""
+        return self.many([call(function, *payloads, **named)])[0]
+
+    def now_ms(self) -> int:
+        """Return the server's time, so that the clocks of hosts do not matter."""
+        return to_ms(self("TIME"))
 
     def read(self, reader: Callable[[CommonLink], Coroutine[Any, Any, Found]]) -> Found:
         """Run a reader over this connection, without an event loop: it awaits its link alone, which never suspends."""
-        reading = reader(self._socket)
+        reading = reader(_Awaited(self))
         try:
             reading.send(None)
         except StopIteration as stop:
@@ -39,47 +68,31 @@ class Link:
         reading.close()
         raise RuntimeError("a reader may await its link alone")
 
-    def __call__(self, *command: Any) -> Any:
-        """Send one command; return its reply."""
-        return self.read(lambda link: link(*command))
-
-    def many(self, commands: Sequence[Command]) -> list[Any]:
-        """Send all commands in one trip; return all replies in order, or raise the first error among them."""
-        return self.read(lambda link: link.many(commands))
-
-    def run(self, function: str, *payloads: Any, **named: Any) -> Any:
-        """Run one function of the library; return its reply."""
-        return self.read(lambda link: link.run(function, *payloads, **named))
-
-    def now_ms(self) -> int:
-        """Return the server's time, so that the clocks of hosts do not matter."""
-        return self.read(lambda link: link.now_ms())
-
     def close(self) -> None:
         """Close the connection; a later call opens it again."""
-        self._socket.connection.disconnect()
+        self._connection.disconnect()
 
-
-class _Socket(CommonLink):
-    """A connection whose calls block, and so never suspend the coroutine that awaits them."""
-
-    def __init__(self, url: str, timeout_s: float) -> None:
-        self._pool = redis.ConnectionPool.from_url(
-            url, protocol=2, retry=Retry(NoBackoff(), 0), socket_timeout=timeout_s, socket_connect_timeout=timeout_s
-        )
-        self.connection = self._pool.make_connection()
-
-    async def _exchange(self, commands: Sequence[Command]) -> list[Any]:
+    def _exchange(self, commands: Sequence[Command]) -> list[Any]:
         try:
-            self.connection.connect()
-            self.connection.send_packed_command(self.connection.pack_commands(commands))
+            self._connection.connect()
+            self._connection.send_packed_command(self._connection.pack_commands(commands))
             return [self._read_reply() for _ in commands]
         except BaseException:
-            self.connection.disconnect()
+            self._connection.disconnect()
             raise
 
     def _read_reply(self) -> Any:
         try:
-            return self.connection.read_response()
+            return self._connection.read_response()
         except redis.exceptions.ResponseError as error:
             return error
+
+
+class _Awaited(CommonLink):
+    """A link whose calls block, and so never suspend the coroutine that awaits them."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    async def many(self, commands: Sequence[Command]) -> list[Any]:
+        return self._link.many(commands)

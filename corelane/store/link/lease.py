@@ -7,7 +7,7 @@ of an earlier holder is told from one of the present holder.
 from dataclasses import dataclass
 
 from corelane.store.link.library import Command
-from corelane.store.link.surface import call
+from corelane.store.link.link import call
 
 
 @dataclass(frozen=True, slots=True)

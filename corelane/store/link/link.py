@@ -1,8 +1,8 @@
-"""The link for coroutines: one connection that all coroutines of a process share, each command sent once.
+"""The link to Redis: the calls of every link, its errors, and the link for coroutines.
 
-Callers that meet in one turn of the event loop pipeline by themselves: a call costs 30 µs of CPU alone and 4 µs in a
-crowd, against 130–180 µs of redis-py's asyncio client (measured). redis-py still connects, so URLs, passwords and TLS
-are read as everywhere.
+All coroutines of a process share one connection, and each command is sent once. Callers that meet in one turn of the
+event loop pipeline by themselves: a call costs 30 µs of CPU alone and 4 µs in a crowd, against 130–180 µs of redis-py's
+asyncio client (measured). redis-py still connects, so URLs, passwords and TLS are read as everywhere.
 
 - A caller waits before it writes while more than ``WRITE_BUFFER_BYTES`` are not on their way yet.
 - A caller that gives up, or whose time is over, takes nothing from the others: its replies are read in order and
@@ -14,17 +14,23 @@ are read as everywhere.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import hiredis
+import orjson
 import redis.asyncio
 import redis.exceptions
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from corelane.store.link.library import Command
-from corelane.store.link.surface import SOCKET_TIMEOUT_S, CommonLink, store_errors
+from corelane.errors import StoreFull, StoreUnavailable, UnknownModel
+from corelane.store import schema
+from corelane.store.link.library import Command, read_library
+
+#: Longest silence of Redis that a call waits for, in seconds; blocking pops stay well below it.
+SOCKET_TIMEOUT_S = 5
 
 #: Bytes that may wait to be sent before callers wait as well.
 WRITE_BUFFER_BYTES = 1024 * 1024
@@ -34,6 +40,34 @@ READ_BYTES = 64 * 1024
 
 #: After so long a silence a subscription asks Redis for a sign of life, which must come as fast, in seconds.
 CHECK_S = 2
+
+
+class VersionClosed(UnknownModel):
+    """A version stopped taking jobs between a job's admission and its submission; admit it again."""
+
+
+class CommonLink:
+    """The calls that every reader may await.
+
+    A reader is a coroutine that awaits nothing but the link it is given. So it is written once, and runs on an
+    AsyncLink as well as on a blocking one (``Link.read``).
+    """
+
+    async def many(self, commands: Sequence[Command]) -> list[Any]:
+        """Send all commands in one trip; return all replies in order, or raise the first error among them."""
+        raise NotImplementedError
+
+    async def __call__(self, *command: Any) -> Any:
+        """Send one command; return its reply."""
+        return (await self.many([command]))[0]
+
+    async def run(self, function: str, *payloads: Any, **named: Any) -> Any:
+        """Run one function of the library; return its reply."""
+        return (await self.many([call(function, *payloads, **named)]))[0]
+
+    async def now_ms(self) -> int:
+        """Return the server's time, so that the clocks of hosts do not matter."""
+        return to_ms(await self("TIME"))
 
 
 class AsyncLink(CommonLink):
@@ -54,6 +88,20 @@ class AsyncLink(CommonLink):
         if wire is not None:
             wire.transport.abort()
             await wire.closed
+
+    async def many(self, commands: Sequence[Command]) -> list[Any]:
+        """See CommonLink."""
+        if not commands:
+            return []
+        with store_errors():
+            trip = exchanges(commands)
+            to_send = next(trip)
+            while True:
+                try:
+                    to_send = trip.send(await self._exchange(to_send))
+                except StopIteration as stop:
+                    replies: list[Any] = stop.value
+                    return replies
 
     async def _exchange(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands and wait for all replies; error replies are values."""
@@ -229,3 +277,82 @@ def _error_of(text: str) -> Exception:
     if text.startswith("OOM"):
         return redis.exceptions.OutOfMemoryError(text)
     return redis.exceptions.ResponseError(text)
+
+
+def call(function: str, *payloads: Any, **named: Any) -> Command:
+    """Return the command that calls a function with named arguments, None left out, and payloads as they are.
+
+    Named bytes must be UTF-8; they arrive as text.
+    """
+    given = {name: value for name, value in named.items() if value is not None}
+    return ("FCALL", f"{read_library().name}_{function}", 0, orjson.dumps(given, default=bytes.decode), *payloads)
+
+
+def is_missing(reply: Any) -> bool:
+    """Return whether Redis refused a call because it does not have the library."""
+    return isinstance(reply, Exception) and str(reply).endswith("Function not found")
+
+
+def exchanges(commands: Sequence[Command]) -> Generator[Sequence[Command], list[Any], list[Any]]:
+    """Yield what to send for one trip, receive the replies, and return them; raise the first error among them.
+
+    Where Redis does not have the library, it is loaded, and the calls that Redis refused are sent again.
+    """
+    replies = yield commands
+    if refused := [place for place, reply in enumerate(replies) if is_missing(reply)]:
+        data_format, _ = checked((yield [schema.CLAIM, read_library().load]))
+        schema.require_known(data_format)
+        again = yield [commands[place] for place in refused]
+        for place, reply in zip(refused, again, strict=True):
+            replies[place] = reply
+    return checked(replies)
+
+
+def to_ms(time: Sequence[bytes]) -> int:
+    """Read the reply to ``TIME``."""
+    seconds, micros = time
+    return int(seconds) * 1000 + int(micros) // 1000
+
+
+def pairs(flat: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+    """Split a reply into fields and values, or members and scores."""
+    return zip(flat[::2], flat[1::2], strict=True)
+
+
+def texts(flat: Sequence[bytes]) -> dict[str, str]:
+    """Read a reply of fields and values that are all text."""
+    return {field.decode(): value.decode() for field, value in pairs(flat)}
+
+
+def flatten(fields: Mapping[Any, Any]) -> list[Any]:
+    """Write fields and values as arguments of a command."""
+    return [part for pair in fields.items() for part in pair]
+
+
+def checked(replies: list[Any]) -> list[Any]:
+    """Return replies, or raise the first error among them."""
+    for reply in replies:
+        if isinstance(reply, Exception):
+            raise reply
+    return replies
+
+
+@contextmanager
+def store_errors() -> Iterator[None]:
+    """Translate the errors of redis-py and of sockets into ours."""
+    try:
+        yield
+    except redis.exceptions.OutOfMemoryError as error:
+        raise StoreFull("the queue's memory is full; try again when jobs have finished") from error
+    except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, OSError) as error:
+        raise StoreUnavailable(f"Redis does not answer: {error}") from error
+    except redis.exceptions.ResponseError as error:
+        if "PAYLOADGONE" in str(error):
+            raise StoreUnavailable("Redis lost the job's payloads before it was kept; send it again") from error
+        if "DB index is out of range" in str(error):
+            raise StoreUnavailable(f"Redis has no database of this number: {error}") from error
+        if "VERSIONCLOSED" in str(error):
+            raise VersionClosed("this model version is being unloaded and takes no more jobs") from error
+        if any(word in str(error) for word in ("OOM", "MISCONF", "READONLY", "LOADING", "BUSY")):
+            raise StoreFull(f"Redis does not take writes now: {error}") from error
+        raise

@@ -35,6 +35,12 @@ class Trip:
         lines = [f"{n:3} {name}: {' '.join(self.functions[name])}" for n, name in enumerate(self.files, 1)]
         return "\n".join(lines + [f"    turns back: {turn}" for turn in self.turns])
 
+    def only_with(self, other: "Trip") -> "Trip":
+        """Leave out what the same trip did not enter another time: work beside it that happened to run meanwhile."""
+        self.files = [name for name in self.files if name in other.files]
+        self.turns = [turn for turn in self.turns if turn in other.turns]
+        return self
+
     def enter(self, frame: FrameType) -> None:
         """Note a function of ours that is called."""
         name = frame.f_code.co_filename

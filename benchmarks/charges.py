@@ -25,7 +25,7 @@ sys.path.insert(0, str(HERE.parent))
 from benchmarks.tokenise import MODEL, make_runner  # noqa: E402
 from corelane.domain.dispatch import CHARS_PER_TOKEN, LEAST_TOKENS, PUBLIC, SPECIAL_TOKENS, Ref, estimate_tokens  # noqa: E402  # noqa: E402
 from corelane.domain.jobs import Options  # noqa: E402
-from corelane.store.dispatch import Claim, Stretch  # noqa: E402
+from corelane.store.dispatch import Claim, ClaimedSlice  # noqa: E402
 from workers.core.in_flight import InFlight  # noqa: E402
 
 #: Characters of each text; with ``--quick`` the second.
@@ -55,7 +55,7 @@ def measure(name: str, question: str, context: str, stride: int, tokenizer: Toke
     runner = make_runner(tokenizer)
     estimated = estimate_tokens(question, context, stride)
     ref = Ref("job", PUBLIC, 1, 0, 0, 1, estimated)
-    stretch = Stretch(ref, runner.version, [(None, question, context)], Options(doc_stride=stride))
+    stretch = ClaimedSlice(ref, runner.version, [(None, question, context)], Options(doc_stride=stride))
     in_flight = InFlight({runner.version: runner})
     in_flight.add(Claim("lease", ((ref, runner.version),)), [stretch])
     while not in_flight.is_empty:

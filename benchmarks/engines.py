@@ -53,7 +53,7 @@ QUICK_LADDER, QUICK_LAYERS, QUICK_QUESTIONS = (
     10,
 )
 
-#: Parts of the windows that the ways run by turns.
+#: Parts of the windows that the ways run interleaved.
 SLICES = 5
 
 #: One window of this many is run in the seeds' way.

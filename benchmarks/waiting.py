@@ -27,7 +27,7 @@ from benchmarks.runs import QUICK, is_quick, keep
 from corelane.cli.ports import free_port
 from corelane.cli.redis_server import find_server, server_argv
 from corelane.settings import Settings
-from corelane.store.dispatch import Dispatch, Outcome, Room
+from corelane.store.dispatch import Dispatch, Room, SliceResults
 from corelane.store.fleet import Announcer
 from corelane.store.plans import Plans
 
@@ -70,7 +70,7 @@ def work(settings: Settings, commits: queue.SimpleQueue[float], stop: threading.
             continue
         time.sleep(WORK_S)
         outcomes = [
-            Outcome(ref, [{"index": ref.first, "id": None, "status": "succeeded"} for _ in range(ref.count)])
+            SliceResults(ref, [{"index": ref.first, "id": None, "status": "succeeded"} for _ in range(ref.count)])
             for ref, _ in claim.refs
         ]
         core.exchange({claim.lease: outcomes}, [], [], room=room, linger=False, idle=False)

@@ -15,7 +15,7 @@ from corelane.artifacts.manifest import VERSION_ID, find_artifact
 from corelane.domain.aliases import ALIAS_NAME
 from corelane.domain.ids import iso_time
 from corelane.domain.jobs import Wire
-from corelane.domain.placement import ALL_CORES, Placement, Scope
+from corelane.domain.placement import ALL_CORES, Placement, PlacementScope
 from corelane.errors import ArtifactRefused, InvalidInput, NotFound
 
 router = APIRouter(prefix="/v1", tags=["fleet"], responses=documented(403, 404, 409, 422, 503), route_class=JsonRoute)
@@ -55,7 +55,9 @@ class PlacementInfo(BaseModel):
 
     object: Literal["placement"] = "placement"
     version: str
-    scope: Scope = Field(description="all, count, none, or settings (the cores whose settings name its model).")
+    scope: PlacementScope = Field(
+        description="all, count, none, or settings (the cores whose settings name its model)."
+    )
     count: int | None = Field(None, description="Cores, with scope `count`.")
     cores: list[str] = Field(description="Further cores it is wanted on.")
     without: list[str] = Field(description="Cores it is not wanted on.")

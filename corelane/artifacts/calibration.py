@@ -14,20 +14,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
+from corelane.artifacts.manifest import Record
 from corelane.errors import ArtifactRefused, SetupError
 
 CALIBRATION_NAME = "calibration.json"
 
 #: What to do about a file that cannot be used.
 ADVICE = "make it again with `corelane calibrate`, or remove it"
-
-
-class Record(BaseModel):
-    """A frozen part of the file."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", protected_namespaces=())
 
 
 class Curve(Record):

@@ -48,7 +48,7 @@ COMPILE_HERE = "it answers rightly and may be slow: compile it on the kind of ma
 
 
 class Record(BaseModel):
-    """A frozen part of the manifest."""
+    """A frozen part of a manifest or a calibration."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", protected_namespaces=())
 

@@ -24,7 +24,7 @@ PLACE_KEPT_S = 60
 MOST_REPLACED = 2
 
 
-class Scope(StrEnum):
+class PlacementScope(StrEnum):
     """Which cores a placement means before its exceptions."""
 
     SETTINGS = "settings"
@@ -38,7 +38,7 @@ class Placement(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    scope: Scope = Scope.SETTINGS
+    scope: PlacementScope = PlacementScope.SETTINGS
     count: int = Field(0, ge=0, description="Cores, with scope `count`.")
     cores: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
@@ -51,11 +51,11 @@ class Placement(BaseModel):
     @property
     def is_nowhere(self) -> bool:
         """Whether no core should hold the version."""
-        return self.scope is Scope.NONE and not self.cores
+        return self.scope is PlacementScope.NONE and not self.cores
 
     def allows(self, core: str) -> bool:
         """Whether the placement lets a core hold the version."""
-        return core in self.cores or (self.scope is not Scope.NONE and core not in self.without)
+        return core in self.cores or (self.scope is not PlacementScope.NONE and core not in self.without)
 
     def reload_ms(self, core: str) -> int:
         """When a core was last asked to load the version again; 0 for never."""
@@ -81,9 +81,9 @@ def is_wanted(
     """
     if not placement.allows(core):
         return False
-    if core in placement.cores or placement.scope is Scope.ALL:
+    if core in placement.cores or placement.scope is PlacementScope.ALL:
         return True
-    if placement.scope is Scope.COUNT:
+    if placement.scope is PlacementScope.COUNT:
         return core in counted(placement, version, {*living, core}, failed)
     return is_own
 
@@ -116,8 +116,8 @@ def place(
         without = tuple(other for other in before.without if other != core)
         return Placement(scope=before.scope, count=before.count, cores=cores, without=without, **how)
     if count is not None:
-        return Placement(scope=Scope.COUNT, count=count, **how)
-    return Placement(scope=Scope.ALL, **how)
+        return Placement(scope=PlacementScope.COUNT, count=count, **how)
+    return Placement(scope=PlacementScope.ALL, **how)
 
 
 def reload(before: Placement, core: str, now_ms: int, *, manifest: str | None = None) -> Placement:
@@ -134,9 +134,9 @@ def displace(before: Placement, core: str, now_ms: int, *, force: bool = False) 
     """Return the placement that removes ``core``, or ``all`` cores."""
     how = {"force": force, "since_ms": now_ms}
     if core == ALL_CORES:
-        return Placement(scope=Scope.NONE, **how)
+        return Placement(scope=PlacementScope.NONE, **how)
     cores = tuple(other for other in before.cores if other != core)
-    without = before.without if before.scope is Scope.NONE else tuple(dict.fromkeys((*before.without, core)))
+    without = before.without if before.scope is PlacementScope.NONE else tuple(dict.fromkeys((*before.without, core)))
     return before.model_copy(update={"cores": cores, "without": without, **how})
 
 

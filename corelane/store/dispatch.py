@@ -47,7 +47,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class ClaimedSlice:
     """A claimed ref with its items as (id, question, context) and its job's options."""
 
     ref: Ref
@@ -57,7 +57,7 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SliceResults:
     """The results of one claimed ref, in stored form."""
 
     ref: Ref
@@ -65,7 +65,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class LeasedPreview:
     """The best answer so far of one item in progress: ``corelane.domain.events.Partial`` without job and time."""
 
     lease: str
@@ -101,7 +101,7 @@ class Dispatch:
 
     def exchange(
         self,
-        commits: Mapping[str, Sequence[Outcome]],
+        commits: Mapping[str, Sequence[SliceResults]],
         jobs: Sequence[str],
         versions: Sequence[str],
         *,
@@ -109,13 +109,13 @@ class Dispatch:
         linger: bool,
         idle: bool,
         laden: bool = False,
-        looks: Sequence[Look] = (),
+        previews: Sequence[LeasedPreview] = (),
         found: Sequence[tuple[str, Ref]] = (),
     ) -> Exchange:
         """Commit by lease, ask which of ``jobs`` are final, and claim for ``versions`` as much as has room: one trip.
 
-        ``looks`` become events of their jobs, if their leases still hold; ``found`` are claimed refs, by their leases,
-        with the tokens that they are charged from now on.
+        ``previews`` become events of their jobs, if their leases still hold. ``found`` are claimed refs, by lease, with
+        the tokens that they are charged from now on.
 
         ``idle`` says that nothing else is in progress: only then are items claimed that failed before. ``laden`` says
         that a document is in progress: then no second one is claimed. Without versions nothing is claimed, and the
@@ -123,7 +123,7 @@ class Dispatch:
         """
         commands = [self._commit(lease, outcomes) for lease, outcomes in commits.items()]
         commands += [("HGET", keys.job(job), "status") for job in jobs]
-        commands += _tellings(looks)
+        commands += _tellings(previews)
         if found:
             commands.append(call("correct", core=self._core, found=[(lease, ref.encode()) for lease, ref in found]))
         if versions:
@@ -159,7 +159,7 @@ class Dispatch:
         ttl = self._settings.results_ttl_s
         self._link.run("return_claim", lease=lease, only_lapsed=False, ttl=ttl, envelope=bell, stretches=stretches)
 
-    def fetch(self, claim: Claim) -> list[Stretch]:
+    def fetch(self, claim: Claim) -> list[ClaimedSlice]:
         """Return the items of a claim; leave out refs whose payloads are gone or cannot be read.
 
         Large payloads take one trip for all jobs, contexts that a job's items share take another.
@@ -182,7 +182,7 @@ class Dispatch:
             items = [(i, q, c if isinstance(c, str) else contexts.get((ref.job, c))) for i, q, c in rows]
             whole = [(i, q, c) for i, q, c in items if c is not None]
             if len(whole) == ref.count:
-                stretches.append(Stretch(ref, version, whole, its_options))
+                stretches.append(ClaimedSlice(ref, version, whole, its_options))
         return stretches
 
     def _payloads(self, refs: Sequence[Ref]) -> dict[str, tuple[bytes, bytes]]:
@@ -218,7 +218,7 @@ class Dispatch:
             if text is not None
         }
 
-    def origins(self, jobs: Sequence[str]) -> dict[str, RequestContext]:
+    def request_contexts(self, jobs: Sequence[str]) -> dict[str, RequestContext]:
         """Read the request ids and traces that jobs came with, in one trip."""
         replies = self._link.many([("HMGET", keys.job(job), "request_id", "traceparent") for job in jobs])
         return {
@@ -246,7 +246,7 @@ class Dispatch:
         """Drop the connection; the next call opens another."""
         self._link.close()
 
-    def _commit(self, lease: str, outcomes: Sequence[Outcome]) -> Command:
+    def _commit(self, lease: str, outcomes: Sequence[SliceResults]) -> Command:
         stretches = []
         for outcome in outcomes:
             failed = sum(result["status"] == "failed" for result in outcome.results)
@@ -256,12 +256,12 @@ class Dispatch:
         return call("commit", *results, lease=lease, core=self._core, ttl=ttl, stretches=stretches)
 
 
-def _tellings(looks: Sequence[Look]) -> Iterator[Command]:
+def _tellings(previews: Sequence[LeasedPreview]) -> Iterator[Command]:
     """Build the commands that write the best answers so far, one a lease."""
-    for lease in dict.fromkeys(look.lease for look in looks):
-        own = [look for look in looks if look.lease == lease]
-        items = [(look.ref.job, look.ref.first) for look in own]
-        yield call("add_partials", *(orjson.dumps(look.data) for look in own), lease=lease, items=items)
+    for lease in dict.fromkeys(preview.lease for preview in previews):
+        own = [preview for preview in previews if preview.lease == lease]
+        items = [(preview.ref.job, preview.ref.first) for preview in own]
+        yield call("add_partials", *(orjson.dumps(preview.data) for preview in own), lease=lease, items=items)
 
 
 def _parse_claim(reply: list[bytes]) -> Claim | None:

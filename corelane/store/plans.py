@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from corelane.domain.placement import PLACE_KEPT_S, Placement, Scope
+from corelane.domain.placement import PLACE_KEPT_S, Placement, PlacementScope
 from corelane.settings import Settings
 from corelane.store import keys
 from corelane.store.link.blocking import Link
@@ -69,7 +69,7 @@ class Plans:
         versions = sorted({*placements, *held})
         if not versions:
             return Plan(living=living)
-        counted = [version for version, placement in placements.items() if placement.scope is Scope.COUNT]
+        counted = [version for version, placement in placements.items() if placement.scope is PlacementScope.COUNT]
         self._tell_failed([version for version in counted if version in failed], now)
         waiting, jobs, *sets = self._link.many(
             [

@@ -14,7 +14,7 @@ from corelane.domain.forecast import Speed
 from corelane.domain.ids import new_job_id
 from corelane.domain.jobs import Item, JobHead, Priority, Webhook
 from corelane.settings import Settings
-from corelane.store.dispatch import Claim, Dispatch, Outcome, Room
+from corelane.store.dispatch import Claim, Dispatch, Room, SliceResults
 from corelane.store.fleet import Announcer, Fleet
 from corelane.store.jobs.records import JobRecord, PromiseRecord
 from corelane.store.jobs.store import JobStore
@@ -48,7 +48,7 @@ class LoneCore(Dispatch):
     def claim(self, versions: Sequence[str], *, linger: bool) -> Claim | None:
         return self.exchange({}, [], versions, room=self._room, linger=linger, idle=True).claim
 
-    def commit(self, lease: str, outcomes: Sequence[Outcome]) -> int:
+    def commit(self, lease: str, outcomes: Sequence[SliceResults]) -> int:
         """Commit, and return how many were refused."""
         return self.exchange({lease: outcomes}, [], [], room=self._room, linger=False, idle=False).refused[lease]
 
@@ -170,9 +170,11 @@ async def submit_as_admitted(link: AsyncLink, settings: Settings, bell: str, sub
     return (await Submitter(store, Fleet(link), settings).submit(submission, admission)).record
 
 
-def answered(claim: Claim, status: str = "succeeded") -> list[Outcome]:
+def answered(claim: Claim, status: str = "succeeded") -> list[SliceResults]:
     return [
-        Outcome(ref, [{"index": ref.first + i, "id": f"i{ref.first + i}", "status": status} for i in range(ref.count)])
+        SliceResults(
+            ref, [{"index": ref.first + i, "id": f"i{ref.first + i}", "status": status} for i in range(ref.count)]
+        )
         for ref, _ in claim.refs
     ]
 

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import pytest
 
-from corelane.domain.placement import Placement, Scope
+from corelane.domain.placement import Placement, PlacementScope
 from corelane.errors import NotFound, UnknownModel, VersionInUse, VersionNotReady
 from corelane.store.fleet import Announcer, Fleet
 from corelane.store.link.link import AsyncLink, VersionClosed
@@ -140,7 +140,7 @@ def test_last_core_that_holds_a_version_keeps_it_unless_forced(bench: Bench) -> 
         ask(bench, lambda rollout: rollout.unload(VERSION, "a/0"))
     bench.core("b/0")
     placement = ask(bench, lambda rollout: rollout.unload(VERSION, "a/0"))
-    assert (placement.scope, placement.without) == (Scope.SETTINGS, ("a/0",))
+    assert (placement.scope, placement.without) == (PlacementScope.SETTINGS, ("a/0",))
 
 
 def test_unknown_version_cannot_be_unloaded(bench: Bench) -> None:
@@ -192,7 +192,7 @@ def test_core_out_of_service_is_given_no_place_until_it_is_back(bench: Bench) ->
 def test_version_that_is_served_can_be_asked_to_be_loaded_anew(bench: Bench) -> None:
     bench.core("a/0")
     placement = ask(bench, lambda rollout: rollout.reload(VERSION, "all"))
-    assert (placement.scope, placement.reload_ms("a/0")) == (Scope.SETTINGS, placement.since_ms)
+    assert (placement.scope, placement.reload_ms("a/0")) == (PlacementScope.SETTINGS, placement.since_ms)
     with pytest.raises(UnknownModel):
         ask(bench, lambda rollout: rollout.reload("tiny@9", "all"))
     ask(bench, lambda rollout: rollout.unload(VERSION, "all", force=True))

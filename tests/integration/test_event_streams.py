@@ -17,7 +17,7 @@ import redis
 
 from corelane.domain.ids import new_job_id
 from corelane.settings import Settings
-from corelane.store.dispatch import Claim, Look, Room
+from corelane.store.dispatch import Claim, LeasedPreview, Room
 from tests.chaos.proxy import Network, Proxy
 from tests.conftest import free_port
 from tests.corelane.store_bench import VERSION, Bench, answered, claimed
@@ -103,22 +103,22 @@ def finish(bench: Bench, count: int = 3, **more: Any) -> str:
     return job
 
 
-def looks_of(claim: Claim) -> Iterator[Look]:
+def previews_of(claim: Claim) -> Iterator[LeasedPreview]:
     """Something to tell of every eighth item."""
     for ref, _ in claim.refs:
         for i in range(ref.first, ref.first + ref.count, 8):
             data = {"index": i, "id": f"i{i}", "answer": None, "no_answer_score": 1.0}
-            yield Look(claim.lease, ref, data | {"windows_done": 1, "windows_total": 9})
+            yield LeasedPreview(claim.lease, ref, data | {"windows_done": 1, "windows_total": 9})
 
 
 def answer_slowly(bench: Bench) -> None:
     """Tell, answer a slice, and rest for a moment, until all is answered."""
     core = bench.core("a/0")
     while (claim := core.claim([VERSION], linger=False)) is not None:
-        looks, outcomes = list(looks_of(claim)), answered(claim)
+        previews, outcomes = list(previews_of(claim)), answered(claim)
         for outcome in outcomes:
-            its_looks = [look for look in looks if look.ref == outcome.ref]
-            core.exchange({}, [], [], room=Room(0), linger=False, idle=False, looks=its_looks)
+            its_previews = [preview for preview in previews if preview.ref == outcome.ref]
+            core.exchange({}, [], [], room=Room(0), linger=False, idle=False, previews=its_previews)
             core.commit(claim.lease, [outcome])
             time.sleep(0.01)
 
@@ -164,7 +164,7 @@ def test_events_carry_what_is_documented_and_the_last_one_the_job_with_its_resul
     core = bench.core("a/0")
     job = bench.submit(40)
     claim = claimed(core)
-    core.exchange({}, [], [], room=Room(0), linger=False, idle=False, looks=list(looks_of(claim))[:1])
+    core.exchange({}, [], [], room=Room(0), linger=False, idle=False, previews=list(previews_of(claim))[:1])
     bench.raw.hset(f"cl:job:{{{job}}}", "told_ms", 0)
     for outcome in answered(claim):
         core.commit(claim.lease, [outcome])

@@ -1,6 +1,6 @@
 """The steps of a core towards its desired state, given the plan."""
 
-from corelane.domain.placement import ALL_CORES, UNPLACED, Placement, Scope, chosen, displace, place, reload
+from corelane.domain.placement import ALL_CORES, UNPLACED, Placement, PlacementScope, chosen, displace, place, reload
 from corelane.store.plans import Plan
 from workers.models.desired import Step, VersionStatus, Wish, decide, is_settled
 from workers.models.life import ModelEvent, ModelState
@@ -9,7 +9,7 @@ READY, FAILED, LAZY, DRAINING = (
     VersionStatus(state) for state in (ModelState.READY, ModelState.FAILED, ModelState.LAZY, ModelState.DRAINING)
 )
 ME, OTHER = "host/0", "host/1"
-EVERYWHERE = Placement(scope=Scope.ALL, since_ms=5)
+EVERYWHERE = Placement(scope=PlacementScope.ALL, since_ms=5)
 NOWHERE = displace(UNPLACED, ALL_CORES, 9)
 
 

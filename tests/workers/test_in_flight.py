@@ -12,7 +12,7 @@ from corelane.domain.jobs import Options
 from corelane.engine.backends.protocol import Batch, Logits, Model
 from corelane.engine.null import NullRunner
 from corelane.engine.runner import Runner, RunnerLimits
-from corelane.store.dispatch import Claim, Stretch
+from corelane.store.dispatch import Claim, ClaimedSlice
 from tests.fakes import FixedBackend
 from workers.core.in_flight import InFlight
 
@@ -24,11 +24,11 @@ def runner(tiny_artifact: Artifact) -> Iterator[Runner]:
     runner.close()
 
 
-def make_claim(lease: str, version: str, contexts: list[list[str]]) -> tuple[Claim, list[Stretch]]:
+def make_claim(lease: str, version: str, contexts: list[list[str]]) -> tuple[Claim, list[ClaimedSlice]]:
     """One ref per list of contexts, each of a job of its own."""
     refs = [Ref(f"job_{lease}{n}", "public", 1, 0, 0, len(texts), 64 * len(texts)) for n, texts in enumerate(contexts)]
     stretches = [
-        Stretch(ref, version, [(f"i{i}", "who", text) for i, text in enumerate(texts)], Options(no_answer=False))
+        ClaimedSlice(ref, version, [(f"i{i}", "who", text) for i, text in enumerate(texts)], Options(no_answer=False))
         for ref, texts in zip(refs, contexts, strict=True)
     ]
     return Claim(lease, tuple((ref, version) for ref in refs)), stretches

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from corelane.errors import StoreUnavailable
 from corelane.log import Outage, get_logger
-from workers.loops.loop import STUCK_LOOKS, STUCK_STATUS, Guard, Loop
+from workers.loops.loop import STUCK_CHECKS, STUCK_STATUS, Guard, Loop
 
 OUTAGE = Outage(get_logger(__name__), "store")
 
@@ -53,9 +53,9 @@ def test_process_ends_when_a_loop_that_must_move_stands_still() -> None:
     ends: list[int] = []
     guard = Guard([slow, moving], ends.append)
     strict = Guard([still, moving], ends.append)
-    for _ in range(STUCK_LOOKS + 1):
+    for _ in range(STUCK_CHECKS + 1):
         assert ends == []
         moving.rounds += 1
-        guard.look()
-        strict.look()
+        guard.check()
+        strict.check()
     assert ends == [STUCK_STATUS]

@@ -23,7 +23,7 @@ from typing import NoReturn
 from corelane.domain.request_context import trace_id
 from corelane.errors import CoreLost, RuntimeLost, Unavailable
 from corelane.log import get_logger
-from corelane.store.dispatch import Claim, Outcome, Room
+from corelane.store.dispatch import Claim, Room, SliceResults
 from workers.core.in_flight import InFlight
 from workers.core.process import CoreProcess
 
@@ -204,7 +204,7 @@ class DrainLoop:
             linger=linger,
             idle=in_flight.is_empty,
             laden=in_flight.holds_document(core.settings.slice_tokens),
-            looks=in_flight.previews(),
+            previews=in_flight.previews(),
             found=in_flight.corrections(),
         )
         if core.is_cut_off:
@@ -232,7 +232,7 @@ class DrainLoop:
         for lease, refs in self._in_flight.take_unfinished().items():
             self._core.dispatch.hand_back(lease, refs, self._core.bell)
 
-    def _log_jobs(self, committed: Mapping[str, Sequence[Outcome]], claim: Claim | None) -> None:
+    def _log_jobs(self, committed: Mapping[str, Sequence[SliceResults]], claim: Claim | None) -> None:
         """Log failed items, and at debug level each job of a claim, with the request ids and traces they came with.
 
         The ids are asked for only where there is a line to write: work that goes well costs nothing.
@@ -248,7 +248,7 @@ class DrainLoop:
                 claimed[ref.job] += ref.count
         if not failures and not claimed:
             return
-        origins = self._core.dispatch.origins(list({job for job, _ in failures} | set(claimed)))
+        origins = self._core.dispatch.request_contexts(list({job for job, _ in failures} | set(claimed)))
         ids = {
             job: {"job_id": job, "request_id": origin.request_id or None}
             | ({"trace_id": trace_id(origin.traceparent)} if origin.traceparent else {})

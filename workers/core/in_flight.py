@@ -10,7 +10,7 @@ from corelane.domain.jobs import failed_result
 from corelane.engine.runner import Runner, RunningBatch
 from corelane.engine.task import Query, Result
 from corelane.errors import CorelaneError
-from corelane.store.dispatch import Claim, Look, Outcome, Stretch
+from corelane.store.dispatch import Claim, ClaimedSlice, LeasedPreview, SliceResults
 
 #: Names a pending slice: its lease and its place in the claim.
 Key = tuple[str, str]
@@ -51,7 +51,7 @@ class InFlight:
         self._pending: dict[Key, PendingSlice] = {}
         self._turn = 0
         #: Outcomes to commit, by lease.
-        self.done: dict[str, list[Outcome]] = {}
+        self.done: dict[str, list[SliceResults]] = {}
 
     @property
     def is_empty(self) -> bool:
@@ -98,10 +98,10 @@ class InFlight:
         """Return whether a batch leaves the CPU free while it runs."""
         return any(runner.overlaps for runner in self._runners.values())
 
-    def add(self, claim: Claim, stretches: Sequence[Stretch]) -> None:
+    def add(self, claim: Claim, stretches: Sequence[ClaimedSlice]) -> None:
         """Take a claim in. Refs without payloads fail, so that their job ends; one that is gone notices nothing."""
         found = {stretch.ref.key for stretch in stretches}
-        gone = [Outcome(ref, lost_payloads(ref)) for ref, _ in claim.refs if ref.key not in found]
+        gone = [SliceResults(ref, lost_payloads(ref)) for ref, _ in claim.refs if ref.key not in found]
         if gone:
             self.done.setdefault(claim.lease, []).extend(gone)
         queries: dict[str, list[tuple[tuple[Key, int], Query]]] = {}
@@ -138,7 +138,7 @@ class InFlight:
             results[i] = {"index": ref.first + i, "id": ids[i], **result}
             if len(results) == len(ids):
                 del self._pending[key]
-                self.done.setdefault(pending.lease, []).append(Outcome(ref, [results[n] for n in range(len(ids))]))
+                self.done.setdefault(pending.lease, []).append(SliceResults(ref, [results[n] for n in range(len(ids))]))
         return len(answered), tokens
 
     def _note_charges(self, runner: Runner) -> None:
@@ -157,7 +157,7 @@ class InFlight:
                 found.append((pending.lease, pending.ref))
         return found
 
-    def previews(self) -> list[Look]:
+    def previews(self) -> list[LeasedPreview]:
         """Return the best answers so far of items in progress that take long, each about once a second."""
         previews = []
         for found in [preview for runner in self._runners.values() for preview in runner.previews()]:
@@ -171,10 +171,10 @@ class InFlight:
                 "windows_done": found.windows_done,
                 "windows_total": found.windows_total,
             }
-            previews.append(Look(pending.lease, pending.ref, data))
+            previews.append(LeasedPreview(pending.lease, pending.ref, data))
         return previews
 
-    def settle(self, committed: Mapping[str, Sequence[Outcome]], refused: Mapping[str, int]) -> int:
+    def settle(self, committed: Mapping[str, Sequence[SliceResults]], refused: Mapping[str, int]) -> int:
         """Forget committed outcomes; a lease that was refused any is lost, and its pending slices with it."""
         self.done = {lease: outcomes for lease, outcomes in self.done.items() if lease not in committed}
         lost = {lease for lease, count in refused.items() if count}
@@ -185,7 +185,7 @@ class InFlight:
         """Stop jobs that are final; their slices are committed without results, which frees them."""
         closing = [(key, pending) for key, pending in self._pending.items() if pending.ref.job in jobs]
         for _, pending in closing:
-            self.done.setdefault(pending.lease, []).append(Outcome(pending.ref, []))
+            self.done.setdefault(pending.lease, []).append(SliceResults(pending.ref, []))
         self._drop([key for key, _ in closing])
 
     def take_unfinished(self) -> dict[str, list[tuple[Ref, str]]]:

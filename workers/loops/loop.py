@@ -1,8 +1,8 @@
 """Loops: the work that a process repeats from threads of its own for as long as it lives.
 
-No message is needed for a loop to go on, and none can hold it up: what Celery's consumer, its queues and Redis go
-through changes nothing but the result of a round. A round that fails is followed by another one. A guard looks at
-every loop once a second; where one whose rounds are short does not move, the process ends and another takes its place.
+A loop needs no message, and none can hold it up: trouble of Celery's consumer, its queues or Redis changes only the
+result of a round. A failed round is followed by the next. A guard checks every loop once a second. If a loop with short
+rounds does not move, the process ends and another takes its place.
 """
 
 import os
@@ -17,12 +17,12 @@ from corelane.log import Outage, broker_lines, get_logger
 
 log = get_logger(__name__)
 
-#: The guard looks this often, in seconds.
+#: The guard checks this often, in seconds.
 GUARD_S = 1.0
 
-#: Looks in a row at which a loop has not moved before its process ends. Looks are counted, not the clock: a process
-#: that was stopped for a while stood still as a whole, and goes on.
-STUCK_LOOKS = 60
+#: Checks in a row without movement before the process ends. Checks are counted, not the clock: a process that was
+#: stopped for a while stood still as a whole, and goes on.
+STUCK_CHECKS = 60
 
 #: Exit status of a process whose loop stood still: EX_SOFTWARE of sysexits.h.
 STUCK_STATUS = 70
@@ -36,9 +36,9 @@ Round = Callable[[], object]
 class Loop:
     """One piece of work, round after round, in a thread of its own.
 
-    ``begin`` makes what a round needs, in that thread; it is called again after an error nobody foresaw. ``end`` is
-    called once after the last round. Rounds of a loop that ``must_move`` take seconds at most. ``outage`` tells of a
-    store that is away; loops of a process share it.
+    ``begin`` returns the round, made in that thread; it is called again after an unforeseen error. ``end`` is called
+    once after the last round. If the loop ``must_move``, a round takes seconds at most. ``outage`` logs that Redis is
+    away; the loops of a process share it.
     """
 
     def __init__(
@@ -62,20 +62,20 @@ class Loop:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin with the first round."""
+        """Start the thread."""
         self._thread.start()
 
     def wake(self) -> None:
-        """Have the next round begin now."""
+        """Begin the next round now."""
         self._wake.set()
 
     def ask_to_stop(self) -> None:
-        """Let the round in hand be the last."""
+        """Let the round in progress be the last."""
         self.over.set()
         self._wake.set()
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for its end; whether it came in time."""
+        """Wait for the end; return whether it came in time."""
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
@@ -89,7 +89,7 @@ class Loop:
         self._end()
 
     def _go_round(self, *, is_second: bool = False) -> bool:
-        """One round; whether it succeeded. Only the second of two in a row tells of an outage."""
+        """Run one round; return whether it succeeded. Only the second failure in a row counts as an outage."""
         try:
             if self._round is None:
                 self._round = self._begin()
@@ -107,35 +107,35 @@ class Loop:
 
 
 class Guard:
-    """Ends this process when one of its loops stands still, after saying so."""
+    """Logs and ends this process when one of its loops stands still."""
 
     def __init__(self, loops: Sequence[Loop], end: Callable[[int], object] = os._exit) -> None:
         self._loops = [loop for loop in loops if loop.must_move]
         self._seen = [-1] * len(self._loops)
-        self._looks = [0] * len(self._loops)
+        self._still = [0] * len(self._loops)
         self._end = end
         self._over = threading.Event()
 
     def start(self) -> None:
-        """Look from now on."""
+        """Check from now on."""
         threading.Thread(target=self._run, name="guard", daemon=True).start()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         self._over.set()
 
-    def look(self) -> None:
-        """One look at every loop."""
+    def check(self) -> None:
+        """Check every loop once."""
         for place, loop in enumerate(self._loops):
             has_moved, self._seen[place] = self._seen[place] != loop.rounds, loop.rounds
-            self._looks[place] = 0 if has_moved else self._looks[place] + 1
-            if self._looks[place] >= STUCK_LOOKS:
+            self._still[place] = 0 if has_moved else self._still[place] + 1
+            if self._still[place] >= STUCK_CHECKS:
                 log.critical("loop_stands_still", loop=loop.name, rounds=loop.rounds)
                 self._end(STUCK_STATUS)
 
     def _run(self) -> None:
         while not self._over.wait(GUARD_S):
-            self.look()
+            self.check()
 
 
 #: The loops of a process whose worker reads a queue, by that queue, and how long they may take to end, in seconds.
@@ -143,7 +143,7 @@ LoopsByQueue = Mapping[str, tuple[Callable[[], Sequence[Loop]], float]]
 
 
 class RunLoops(bootsteps.StartStopStep):
-    """Runs the loops of the queues a worker reads; before it connects for the first time, and whatever comes after."""
+    """Runs the loops of the queues that a worker reads, even while it cannot connect."""
 
     requires = frozenset({"celery.worker.components:Pool"})
 
@@ -154,7 +154,7 @@ class RunLoops(bootsteps.StartStopStep):
         self._guard = Guard([])
 
     def start(self, worker: Any) -> None:
-        """Begin all loops."""
+        """Start all loops."""
         loops_by_queue: LoopsByQueue = worker.app.loops_by_queue
         for queue in worker.app.amqp.queues.consume_from:
             make, grace_s = loops_by_queue.get(queue, (list, 0.0))
@@ -167,13 +167,13 @@ class RunLoops(bootsteps.StartStopStep):
         self._guard.start()
 
     def close(self, worker: Any) -> None:  # noqa: ARG002  # the signature is Celery's
-        """Ask for their end."""
+        """Ask all loops to stop."""
         self._guard.stop()
         for loop in self._loops:
             loop.ask_to_stop()
 
     def stop(self, worker: Any) -> None:
-        """Wait for their end."""
+        """Wait for all loops to end."""
         self.close(worker)
         for loop in self._loops:
             if not loop.join(self._grace_s):
@@ -183,6 +183,6 @@ class RunLoops(bootsteps.StartStopStep):
 
 
 def add_loops(app: Celery, loops_by_queue: LoopsByQueue) -> None:
-    """Have workers of this app run loops."""
+    """Let workers of this app run loops."""
     app.loops_by_queue = loops_by_queue
     app.steps["worker"].add(RunLoops)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from corelane.domain.placement import UNPLACED, Scope, counted, is_wanted
+from corelane.domain.placement import UNPLACED, PlacementScope, counted, is_wanted
 from corelane.store.plans import Plan
 from workers.models.life import UNSETTLED, ModelEvent, ModelState
 
@@ -97,7 +97,7 @@ def has_lost_place(plan: Plan, core: str, version: str, status: VersionStatus) -
     """Whether a version placed on a number of cores failed here: another core holds it until it is asked for again."""
     placement = plan.placements.get(version, UNPLACED)
     is_current = status.state is ModelState.FAILED and status.since_ms >= placement.since_ms
-    return is_current and placement.scope is Scope.COUNT and placement.allows(core)
+    return is_current and placement.scope is PlacementScope.COUNT and placement.allows(core)
 
 
 def wanted(plan: Plan, core: str, own: Sequence[str], held: Mapping[str, VersionStatus]) -> dict[str, Wish]:
@@ -123,7 +123,7 @@ def may_leave(plan: Plan, core: str, version: str) -> bool:
     if placement.force:
         return True
     holders = plan.holders.get(version, ())
-    if placement.scope is Scope.COUNT and placement.allows(core):
+    if placement.scope is PlacementScope.COUNT and placement.allows(core):
         return set(counted(placement, version, plan.living, plan.failed.get(version, ()))) <= set(holders)
     if plan.open_jobs.get(version, 0) <= 0:
         return True

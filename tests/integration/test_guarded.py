@@ -72,7 +72,7 @@ def lines(fleet: Fleet) -> list[dict]:
 
 def test_serve_says_how_to_make_the_first_key(guarded: Fleet) -> None:
     log = guarded.log.read_text(errors="replace")
-    assert "the API answers only to those with a key" in log
+    assert "the API requires a key (CORELANE_AUTH)" in log
     assert f"corelane keys create --name NAME --redis {guarded.redis_url()}" in log
 
 

@@ -5,7 +5,7 @@
 
 ``rates`` are the matmuls' own; ``base`` is BERT-base with random weights at 128 and 384 tokens; ``mix`` the built-in
 model on the windows of SQuAD questions, also as the artifacts in the folders given would serve it. Each part replaces
-its figures in ``results/engine.json``. All ways run interleaved in one process a core, so that a busy moment hits them all
+its figures in ``results/engine.json``. All ways run interleaved in one process a core, so a busy moment hits them all
 (in ``mix`` a slice of the windows at a time); both cores run the same way at once. OpenVINO and ONNX Runtime take part
 where they are installed (`pip install openvino onnx onnxruntime onnxscript`). ``--wait`` prepares and waits for a line
 on the standard input, since only the measurement needs a quiet machine. ``--quick`` runs all parts, with small shapes

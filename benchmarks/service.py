@@ -2,7 +2,7 @@
 
     python benchmarks/service.py [FILE.json.gz] [--limit N] [--quick]
 
-Both interleaved in one run, so that a busy moment of the machine hits both; their ratio is what the service keeps of the
+Both run interleaved, so a busy moment of the machine hits both; their ratio is what the service keeps of the
 engine's speed. The engine runs in one pinned process a core, as a worker does, and is given its share all at once. The
 CPU times a question took in all processes are compared too: neighbours on the machine do not count there.
 """

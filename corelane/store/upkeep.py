@@ -28,7 +28,7 @@ LEASES_PER_SWEEP = 100
 #: Jobs forgotten in one sweep; the rest follow in the next.
 FORGOTTEN_PER_SWEEP = 2000
 
-#: Entries without an expiry of their own are pruned this often, in seconds, and so many of each kind at a time.
+#: Entries without an expiry of their own are pruned this often, in seconds, and at most this many of a kind at a time.
 PRUNE_S, PRUNED_AT_ONCE = 30, 1000
 
 #: Ends of jobs read at a time.

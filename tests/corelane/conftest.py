@@ -16,6 +16,15 @@ def bench(settings: Settings, raw: redis.Redis, bell: str) -> Bench:
     return Bench(settings, raw, bell)
 
 
+@pytest.fixture(scope="session")
+def make_httpserver() -> Iterator[HTTPServer]:
+    """Serve ``httpserver`` with threads: with one thread, a dropped connection holds up the next one."""
+    server = HTTPServer(threaded=True)
+    server.start()
+    yield server
+    server.stop()
+
+
 @pytest.fixture
 def service(httpserver: HTTPServer) -> StandIn:
     return StandIn(httpserver)

@@ -43,7 +43,10 @@ def receiver(answers: Answers = lambda _: (204, {}, b"")) -> Iterator[Receiver]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
+            length = int(self.headers["content-length"])
+            body = self.rfile.read(length)
+            if len(body) < length:  # the sender died in the middle of its request
+                return
             with lock:
                 number = len(found.posts)
                 headers = {name.lower(): value for name, value in self.headers.items()}

@@ -41,7 +41,7 @@ def root(first: Artifact) -> Path:
 
 @pytest.fixture(scope="module")
 def rolling(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """Start a fleet that serves the first version; it is told of versions compiled later."""
+    """Start a fleet that serves the first version; later versions are compiled while it runs."""
     fleet = start_fleet(tmp_path_factory.mktemp("rolling"), root, "--no-flower", CORELANE_MODEL="tiny-qa")
     yield fleet
     assert stop_fleet(fleet) == 0

@@ -1,7 +1,6 @@
 """The parts that `corelane serve` starts: Redis, then keeper, workers, deliveries, API and Flower, in this order."""
 
 import asyncio
-import fcntl
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from socket import socket
 from corelane.artifacts.manifest import model_name
 from corelane.cli.compile import is_compiled
 from corelane.cli.parts import FleetPart
-from corelane.cli.ports import PortClaim, free_port, lock_file
+from corelane.cli.ports import PortClaim
 from corelane.cli.probes import core_probe, http_probe, redis_probe
 from corelane.cli.redis_server import choose_server, comment_on, find_servers, note_writer, server_argv
 from corelane.cli.roles import deliveries_argv, flower_argv, flower_env, keeper_argv, worker_env
@@ -24,6 +23,9 @@ from corelane.engine.cores import core_slots
 from corelane.errors import SetupError, Unavailable
 from corelane.settings import Settings
 from corelane.settings.rules import without_password
+
+#: The port of a Redis that is started here, or the next free one.
+REDIS_PORT = 6379
 
 #: A started Redis answers well within this, even with a large append-only file, in seconds.
 REDIS_S = 60
@@ -45,36 +47,38 @@ STOP_ORDER = (("api",), ("core",), ("keeper", "deliveries", "flower"), ("redis",
 
 @dataclass(frozen=True, slots=True)
 class ServicePorts:
-    """The API's socket, Flower's port and its password; ``flower`` is None if it is not started."""
+    """The API's socket, Redis' port, Flower's port and its password; ``flower`` is None if it is not started."""
 
     api: socket
+    redis: PortClaim
     flower: PortClaim | None
     password: str
 
 
-async def start_redis(settings: Settings, supervisor: Supervisor) -> Settings:
-    """Return settings with the URL of a Redis that answers: the one given, or one started here."""
+async def start_redis(settings: Settings, supervisor: Supervisor, claim: PortClaim) -> Settings:
+    """Return settings with the URL of a Redis that answers: the one given, or one started here on the claimed port.
+
+    The claim must be held until the service ends. While this Redis is relaunched its port is free: another service that
+    started then would take it, and the parts of this one would use the other's Redis.
+    """
     if "redis_url" in settings.model_fields_set:
         await _until_redis(settings.redis_url, supervisor, GIVEN_REDIS_S)
         return settings
     folder = settings.data_dir / "redis"
     folder.mkdir(exist_ok=True)
     binary = await asyncio.to_thread(choose_server, folder, find_servers())
-    with lock_file("redis").open("w") as lock:
-        # Two services that start at once would find the same port free, and one would use the other's Redis.
-        await asyncio.to_thread(fcntl.flock, lock, fcntl.LOCK_EX)
-        port = free_port("127.0.0.1", 6379)
-        url = f"redis://127.0.0.1:{port}/0"
-        redis = FleetPart(
-            "redis",
-            server_argv(binary.path, folder, port),
-            settings.environment(),
-            first_tries=NEEDED_TRIES,
-            is_up=redis_probe(url),
-            comment=partial(comment_on, folder=folder),
-        )
-        await supervisor.start(redis)
-        await _until_redis(url, supervisor, REDIS_S)
+    port = claim.choose()
+    url = f"redis://127.0.0.1:{port}/0"
+    redis = FleetPart(
+        "redis",
+        server_argv(binary.path, folder, port),
+        settings.environment(),
+        first_tries=NEEDED_TRIES,
+        is_up=redis_probe(url),
+        comment=partial(comment_on, folder=folder),
+    )
+    await supervisor.start(redis)
+    await _until_redis(url, supervisor, REDIS_S)
     if not supervisor.is_over:
         note_writer(folder, binary.server)
         supervisor.say(f"{binary.server} keeps its data in {folder}")

@@ -21,7 +21,7 @@ from pydantic import SecretStr
 from rich.console import Console
 
 from corelane.cli.errors import require
-from corelane.cli.own_fleet import STOP_ORDER, ServicePorts, compile_default, start_fleet, start_redis
+from corelane.cli.own_fleet import REDIS_PORT, STOP_ORDER, ServicePorts, compile_default, start_fleet, start_redis
 from corelane.cli.ports import PortClaim, hold_port
 from corelane.cli.serve_output import JsonOutput, PrettyOutput, ServeOutput, as_json, entry, ready_page
 from corelane.cli.supervisor import PARTS_FILE, Supervisor
@@ -101,7 +101,7 @@ async def _serve(settings: Settings, output: ServeOutput, *, has_flower: bool) -
 
 async def _run(settings: Settings, supervisor: Supervisor, ports: ServicePorts) -> None:
     """Start everything, announce it, and wait for the end."""
-    settings = await start_redis(settings, supervisor)
+    settings = await start_redis(settings, supervisor, ports.redis)
     if not supervisor.is_over:
         await compile_default(settings, supervisor)
     if not supervisor.is_over:
@@ -162,15 +162,16 @@ def _choose_ports(
     password = secrets.token_urlsafe(12) if secret is None else secret.get_secret_value()
     settings = settings.model_copy(update={"port": port})
     supervisor.note(api=local_url(settings.host, port))
+    redis = PortClaim("127.0.0.1", REDIS_PORT, "--redis")
     if not has_flower:
-        return settings, ServicePorts(listening, None, password)
+        return settings, ServicePorts(listening, redis, None, password)
     claim = PortClaim(settings.flower_host, settings.flower_port, "--flower-port")
     taken = claim.choose()
     if settings.flower_port not in (0, taken):
         supervisor.say(f"port {settings.flower_port} is busy: Flower listens on {taken}", "warning")
     settings = settings.model_copy(update={"flower_port": taken})
     supervisor.note(flower=local_url(settings.flower_host, taken))
-    return settings, ServicePorts(listening, claim, password)
+    return settings, ServicePorts(listening, redis, claim, password)
 
 
 async def _until_ready(settings: Settings, supervisor: Supervisor) -> None:

@@ -12,9 +12,13 @@ import orjson
 import pytest
 from rich.console import Console
 
+from corelane.cli.own_fleet import start_redis
 from corelane.cli.parts import MOST_KILLS, RELAUNCH_PAUSES_S, STABLE_S, FleetPart, PartHistory
+from corelane.cli.ports import PortClaim
 from corelane.cli.serve_output import PrettyOutput
 from corelane.cli.supervisor import PARTS_FILE, Supervisor
+from corelane.settings import Settings
+from tests.conftest import free_port
 
 pytestmark = pytest.mark.anyio
 
@@ -166,3 +170,19 @@ def is_gone(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:
         return True
+
+
+async def test_port_of_a_redis_that_is_gone_for_a_moment_is_not_taken_by_another_service(tmp_path: Path) -> None:
+    wanted = free_port()
+    claims = [PortClaim("127.0.0.1", wanted, "--redis") for _ in range(2)]
+    urls = []
+    for number, claim in enumerate(claims):
+        supervisor = Supervisor(PrettyOutput(Console(file=io.StringIO())), tmp_path / f"{number}.json")
+        settings = Settings(data_dir=tmp_path / str(number))
+        settings.data_dir.mkdir()
+        urls.append((await start_redis(settings, supervisor, claim)).redis_url)
+        await supervisor.stop((("redis",),))  # as a kill before its relaunch: the port is free, the claim is held
+    assert urls[0].endswith(f":{wanted}/0")
+    assert urls[1] != urls[0]
+    for claim in claims:
+        claim.release()

@@ -45,11 +45,13 @@ local function retain(job, status, ttl, now)
   return ttl
 end
 
--- End a job, once: status, event, webhook, and the wake-up of all who wait. Callers check that it is open.
-local function finish(job, status, ttl)
+-- End a job, once: status, event, webhook, and the wake-up of all who wait. Callers check that it is open. `times` are its
+-- times with what the core that ends it spent, if one does; `sent_us` is when that core sent its results.
+local function finish(job, status, ttl, times, sent_us)
   local key, now = keys.job(job), now_ms()
-  local priority, file, version = unpack(call('HMGET', key, 'priority', 'file', 'version'))
-  call('HSET', key, 'status', status, 'finished_ms', now)
+  local priority, file, version, kept = unpack(call('HMGET', key, 'priority', 'file', 'version', 'times'))
+  times = times or kept
+  call('HSET', key, 'status', status, 'finished_ms', now, unpack(times and { 'times', ended_times(times, sent_us) } or {}))
   drop_refs(job, version)
   ttl = retain(job, status, ttl, now)
   if file then
@@ -69,16 +71,19 @@ local function finish(job, status, ttl)
 end
 
 -- Keep the results of one stretch of work, if its job still wants them (true). The last ones finish the job; others report
--- its progress if that was not done lately (`told_ms`, set when the job began).
-local function answer(job, first, blob, succeeded, failed, ttl)
+-- its progress if that was not done lately (`told_ms`, set when the job began). `commit` is the call of the core that
+-- answered, if one did.
+local function answer(job, first, blob, succeeded, failed, ttl, commit)
   local key = keys.job(job)
-  local status, told = unpack(call('HMGET', key, 'status', 'told_ms'))
+  local status, told, times = unpack(call('HMGET', key, 'status', 'told_ms', 'times'))
   if not is_open(status) then return false end
   if call('HSETNX', keys.results(job), first, blob) == 0 then return false end
   local ok = call('HINCRBY', key, 'succeeded', succeeded)
   local lost = call('HINCRBY', key, 'failed', failed)
   if call('HINCRBY', key, 'left', -(succeeded + failed)) == 0 then
-    finish(job, ok > 0 and 'succeeded' or 'failed', ttl)
+    local spent = commit and times and commit.spent[job]
+    finish(job, ok > 0 and 'succeeded' or 'failed', ttl, spent and add_spent(times, spent, commit.core),
+      commit and commit.sent_us)
   elseif now_ms() - tonumber(told or 0) >= PROGRESS_MS then
     call('HSET', key, 'told_ms', now_ms())
     add_event(job, 'job.progress', 'succeeded', ok, 'failed', lost)
@@ -93,7 +98,7 @@ local function cut_short(job, status, ttl)
   finish(job, status, ttl)
 end
 
--- submit{job, version, envelope, expires_in_ms, file, file_tokens, once, fingerprint, once_ttl_s, fields}, ref…
+-- submit{job, version, envelope, submit_us, expires_in_ms, file, file_tokens, once, fingerprint, once_ttl_s, fields}, ref…
 --   → {1 if new, created_ms, expires_ms or nil} or {-1, `JOB FINGERPRINT` of the holder of `once`}
 -- The job, its refs in the lanes and the bells, in one step. The payloads were written just before, or stand in a file
 -- from which the keeper feeds them. A version that was closed since the job was admitted takes it no more. `once` is a key
@@ -113,7 +118,7 @@ define('submit', function(ask, args)
   end
   call('PERSIST', keys.contexts(job))
   call('HSET', key, 'status', 'queued', 'version', ask.version, 'created_ms', now,
-    'succeeded', 0, 'failed', 0, 'canceled', 0, 'expired', 0, unpack(ask.fields))
+    'succeeded', 0, 'failed', 0, 'canceled', 0, 'expired', 0, 'times', new_times(ask.submit_us), unpack(ask.fields))
   local owner, priority = unpack(call('HMGET', key, 'owner', 'priority'))
   call('ZADD', keys.owner_jobs(owner), 0, job)
   if once then

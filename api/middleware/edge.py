@@ -8,6 +8,7 @@ route is chosen: a route can be forgotten, but not left open. What few requests 
 
 import asyncio
 import secrets
+import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from time import perf_counter
@@ -281,7 +282,7 @@ def enter_context(headers: Headers) -> str:
     """
     given, parent = headers.get(REQUEST_ID), headers.get("traceparent")
     request_id = (given and read_request_id(given)) or secrets.token_hex(16)
-    context = RequestContext(request_id, continue_trace(parent) if parent else "")
+    context = RequestContext(request_id, continue_trace(parent) if parent else "", time.perf_counter())
     REQUEST_CONTEXT.set(context)
     structlog.contextvars.clear_contextvars()
     trace = {"trace_id": trace_id(context.traceparent)} if context.traceparent else {}

@@ -53,6 +53,7 @@ local function finish(job, status, ttl, times, sent_us)
     unpack(call('HMGET', key, 'priority', 'file', 'version', 'created_ms', 'promise', 'times'))
   times = times or kept
   call('HSET', key, 'status', status, 'finished_ms', now, unpack(times and { 'times', ended_times(times, sent_us) } or {}))
+  index_end(job, status)
   drop_refs(job, version)
   ttl = retain(job, status, ttl, now)
   if file then
@@ -84,6 +85,7 @@ local function answer(job, first, blob, succeeded, failed, ttl, commit)
   count_items(version, 'failed', failed)
   local ok = call('HINCRBY', key, 'succeeded', succeeded)
   local lost = call('HINCRBY', key, 'failed', failed)
+  if failed > 0 and lost == failed then index_failure(job) end
   if call('HINCRBY', key, 'left', -(succeeded + failed)) == 0 then
     local spent = commit and times and commit.spent[job]
     finish(job, ok > 0 and 'succeeded' or 'failed', ttl, spent and add_spent(times, spent, commit.core),
@@ -125,8 +127,9 @@ define('submit', function(ask, args)
   call('PERSIST', keys.contexts(job))
   call('HSET', key, 'status', 'queued', 'version', ask.version, 'created_ms', now,
     'succeeded', 0, 'failed', 0, 'canceled', 0, 'expired', 0, 'times', new_times(ask.submit_us), unpack(ask.fields))
-  local owner, priority, total = unpack(call('HMGET', key, 'owner', 'priority', 'total'))
+  local owner, priority, total, labels = unpack(call('HMGET', key, 'owner', 'priority', 'total', 'labels'))
   call('ZADD', keys.owner_jobs(owner), 0, job)
+  index_open(owner, job, labels)
   if once then
     call('SET', once, job .. ' ' .. ask.fingerprint)
     if ask.once_ttl_s > 0 then call('EXPIRE', once, ask.once_ttl_s) else call('HSET', key, 'once', once) end
@@ -197,7 +200,7 @@ define('delete', function(ask)
   if is_open(status) then cut_short(job, 'canceled', ask.ttl) end
   if once and string.match(call('GET', once) or '', '^%S+') == job then call('DEL', once) end
   if file then call('ZADD', keys.FEEDS, now_ms(), job) end
-  call('ZREM', keys.owner_jobs(owner), job)
+  unlist(owner, job)
   call('ZREM', keys.KEEPING, owner .. ':' .. job .. (file and ':file' or ''))
   forget_deliveries(job)
   call('UNLINK', key, keys.payloads(job), keys.contexts(job), keys.results(job), keys.dropped(job), keys.job_events(job))

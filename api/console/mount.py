@@ -21,7 +21,7 @@ FILES = Path(__file__).parent / "static"
 PAGES = (overview, models)
 
 #: What the streams of pages send, by the pages' names.
-FEEDS: Mapping[str, stream.Feed] = {"overview": overview.feed}
+FEEDS: Mapping[str, stream.Feed] = {"overview": overview.feed, "models": models.feed}
 
 
 def add_console(app: FastAPI, sessions: SessionStore, keys: KeyCache) -> None:

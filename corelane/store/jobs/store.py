@@ -18,6 +18,7 @@ from corelane.settings import Settings
 from corelane.settings.faults import reach
 from corelane.store import keys
 from corelane.store.jobs.idempotency import Held, Holder, by_name, find_holder
+from corelane.store.jobs.items import AskedItem, read_item
 from corelane.store.jobs.listing import Filters, JobPage, list_jobs
 from corelane.store.jobs.records import JobRecord, PromiseRecord
 from corelane.store.jobs.results import drop_final, drop_results, read_results
@@ -213,6 +214,10 @@ class JobStore:
     async def rows(self, record: JobRecord, indexes: Sequence[int]) -> list[Row]:
         """Return items of a job that has no file; raise ItemsLost if one is missing."""
         return await read_rows(self._link, record, indexes)
+
+    async def item(self, record: JobRecord, index: int) -> AskedItem | None:
+        """Return what one item of a job asked, or None if that is not kept."""
+        return await read_item(self._link, record, index, self._settings.files_root)
 
     async def contexts(self, job: str) -> dict[int, str]:
         """Return the contexts that a job's items share, by number, in order."""

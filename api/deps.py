@@ -16,6 +16,7 @@ from fastapi.routing import APIRoute
 
 from api.context import CALLER
 from api.jobs import CallerWait, Jobs
+from api.overview import Overviews
 from corelane.domain.api_keys import Caller, Scope
 from corelane.domain.ids import is_job_id
 from corelane.errors import Forbidden, InvalidInput, NotFound
@@ -52,6 +53,7 @@ class Parts:
     files: FileStore
     batches: BatchStore
     storage: Storage
+    overviews: Overviews
 
 
 async def get_parts(request: Request) -> Parts:

@@ -15,7 +15,7 @@ from api.console.samples import SAMPLES, sample_named
 from api.console.snippets import Snippets, ask_snippets
 from api.console.waterfall import Bar, lay_out
 from api.context import REQUEST_CONTEXT
-from api.deps import Parts, PartsDep, ReadCaller, SubmitCaller
+from api.deps import AS_READER, Parts, PartsDep, SubmitCaller
 from api.errors import status_of
 from api.jobs import CallerWait
 from api.routes.fleet import list_models
@@ -68,12 +68,12 @@ class Outcome:
     snippets: Snippets
 
 
-@router.get("/ask")
-async def show_ask(request: Request, parts: PartsDep, caller: ReadCaller, sample: str = "") -> Response:
+@router.get("/ask", dependencies=[AS_READER])
+async def show_ask(request: Request, parts: PartsDep, sample: str = "") -> Response:
     """Show the form, filled in with a sample if one is named."""
     chosen = sample_named(sample)
     form = {"question": chosen.question, "context": chosen.context} if chosen else {}
-    shown = {"form": EMPTY | form, "is_open": False, "sample": sample, "outcome": None, "faults": []}
+    shown: dict[str, Any] = {"form": EMPTY | form, "is_open": False, "sample": sample, "outcome": None, "faults": []}
     return render(request, "ask.html", **shown, **await about_models(parts))
 
 

@@ -1,6 +1,6 @@
 """Files and batches: lists, one of each, upload, start, cancel, delete and download."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import ValidationError
@@ -104,7 +104,7 @@ async def show_batch_head(batch_id: str, request: Request, parts: PartsDep, call
     return render(request, "parts/batch_head.html", **await about_batch(batch_id, parts, caller))
 
 
-async def about_batch(batch_id: str, parts: Parts, caller: Caller) -> dict[str, object]:
+async def about_batch(batch_id: str, parts: Parts, caller: Caller) -> dict[str, Any]:
     """Return what the page of a batch shows."""
     batch = await api_batches.get_batch(batch_id, parts, caller)
     names = ("created", "in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled")

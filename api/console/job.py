@@ -72,6 +72,7 @@ async def show_job(
         **await about_job(parts, record),
         page=await results_page(parts, record, max(after, record.dropped), only),
         deliveries=deliveries,
+        with_url=False,
         snippets=job_snippets(service_of(request), record.id),
         said=said(did),
     )

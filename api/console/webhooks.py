@@ -29,7 +29,7 @@ async def show_webhooks(
     """Show the dead letters to an admin; lead to a delivery, or to the job it is about, that is looked for."""
     if find := find.strip():
         return go_to(request, f"webhooks/{find}" if find.startswith("evt_") else f"jobs/{find}")
-    shown: dict[str, Any] = {"dead": None, "after": after}
+    shown: dict[str, Any] = {"dead": None, "after": after, "with_url": True}
     if Scope.ADMIN in caller.scopes:
         outcomes, pending, dead, open_circuits = await parts.deliveries.counts()
         shown["dead"] = await api_deliveries.list_dead_deliveries(parts, caller, "dead", after, PAGE_ENTRIES)

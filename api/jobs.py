@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from starlette.types import Receive
 
-from corelane.domain.api_keys import Caller
+from corelane.domain.api_keys import Caller, Scope
 from corelane.domain.jobs import Job, JobStatus, Result
-from corelane.errors import CorelaneError, JobExpired, NotFound, Unavailable
+from corelane.errors import CorelaneError, Forbidden, JobExpired, NotFound, Unavailable
 from corelane.log import Outage, get_logger
 from corelane.metrics import ApiMetrics
 from corelane.settings import Settings
@@ -198,16 +198,28 @@ class Jobs:
             return required(found and await self.completions.wait(found, wait, event), record.id)
 
     async def require(self, job_id: str, caller: Caller, ahead: int = 0) -> JobRecord:
-        """Return the record of a caller's own job, and its first results, ``ahead`` at most.
+        """Return the record of a caller's own job, or of any for an admin, and its first results, ``ahead`` at most.
 
         Raise NotFound, for another's job as well, and JobExpired for a job that is kept no longer.
         """
         record = await self._store.get(job_id, ahead)
         if record is None and await self._store.is_gone(job_id, caller.owner):
             raise JobExpired(f"the time for which {job_id} was kept is over; it and its results are gone")
-        if record is None or record.owner != caller.owner:
+        if record is None or (record.owner != caller.owner and not self.sees_all(caller)):
             raise no_such_job(job_id)
         return record
+
+    def sees_all(self, caller: Caller) -> bool:
+        """Return whether a caller may see and steer what others own: an admin, where keys are checked."""
+        return self._settings.requires_keys and Scope.ADMIN in caller.scopes
+
+    def owner_meant(self, caller: Caller, owner: str | None) -> str:
+        """Return whose jobs a caller asks for, the caller's own if nobody's are named; raise Forbidden."""
+        if owner in (None, caller.owner):
+            return caller.owner
+        if not self.sees_all(caller):
+            raise Forbidden("this API key may see its own jobs alone: `owner` needs the scope `admin` and checked keys")
+        return owner or caller.owner
 
     async def describe(self, record: JobRecord, *, is_held: bool = False) -> Job:
         """Return the job as callers see it, with results once final if they are few.

@@ -1,5 +1,6 @@
 """Files and batches: lists, one of each, upload, start, cancel, delete and download."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
@@ -8,11 +9,12 @@ from starlette.responses import StreamingResponse
 
 from api.console.forms import faults_of, first, go_to, read_form, said
 from api.console.pages import PageRoute
-from api.console.render import render
+from api.console.render import fragment, render
+from api.console.stream import Update
 from api.deps import Parts, PartsDep, ReadCaller, SubmitCaller
 from api.routes import batches as api_batches
 from api.routes import files as api_files
-from corelane.domain.api_keys import Caller
+from corelane.domain.api_keys import Caller, Scope
 from corelane.domain.batches import FINAL, BatchRequest
 from corelane.errors import InvalidInput
 
@@ -95,13 +97,16 @@ async def start_batch(request: Request, parts: PartsDep, caller: SubmitCaller) -
 @router.get("/batches/{batch_id}")
 async def show_batch(batch_id: str, request: Request, parts: PartsDep, caller: ReadCaller, did: str = "") -> Response:
     """Show one batch."""
-    return render(request, "batch.html", said=said(did), **await about_batch(batch_id, parts, caller))
+    shown = await about_batch(batch_id, parts, caller)
+    stream = None if shown["is_final"] else f"page=batch&id={batch_id}"
+    return render(request, "batch.html", said=said(did), stream=stream, **shown)
 
 
-@router.get("/batches/{batch_id}/head")
-async def show_batch_head(batch_id: str, request: Request, parts: PartsDep, caller: ReadCaller) -> Response:
-    """Show the part of a batch's page that changes while it runs."""
-    return render(request, "parts/batch_head.html", **await about_batch(batch_id, parts, caller))
+async def feed(parts: Parts, caller: Caller, arguments: Mapping[str, str]) -> Update:
+    """Return what changes on a batch's page while the batch runs."""
+    can = {scope.value: scope in caller.scopes for scope in Scope}
+    shown = await about_batch(arguments.get("id", ""), parts, caller)
+    return Update({"batch-head": fragment("parts/batch_head.html", can=can, **shown)})
 
 
 async def about_batch(batch_id: str, parts: Parts, caller: Caller) -> dict[str, Any]:

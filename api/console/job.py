@@ -3,6 +3,7 @@
 Questions and passages are not on the page: one item's are fetched when its button is pressed.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -11,13 +12,15 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from api.console.forms import go_to, said, service_of
 from api.console.highlight import Piece, cut
 from api.console.pages import PageRoute
-from api.console.render import render
+from api.console.render import fragment, render
 from api.console.snippets import job_snippets
+from api.console.stream import Update
 from api.console.waterfall import lay_out
 from api.deps import JobId, Parts, PartsDep, ReadCaller, SubmitCaller
 from api.jobs import CallerWait
 from api.routes import jobs as api_jobs
 from api.routes.deliveries import list_job_deliveries
+from corelane.domain.api_keys import Caller, Scope
 from corelane.domain.events import EventType, Partial
 from corelane.domain.jobs import JobStatus, Result
 from corelane.errors import NotFound, ResultsDropped
@@ -71,6 +74,7 @@ async def show_job(
         "job.html",
         **await about_job(parts, record),
         page=await results_page(parts, record, max(after, record.dropped), only),
+        stream=None if record.status.is_final else f"page=job&id={record.id}&after={after}&only={only or ''}",
         deliveries=deliveries,
         with_url=False,
         snippets=job_snippets(service_of(request), record.id),
@@ -78,11 +82,18 @@ async def show_job(
     )
 
 
-@router.get("/{job_id}/head")
-async def show_head(job_id: JobId, request: Request, parts: PartsDep, caller: ReadCaller) -> Response:
-    """Show the part of a job's page that changes while the job runs."""
+async def feed(parts: Parts, caller: Caller, arguments: Mapping[str, str]) -> Update:
+    """Return what changes on a job's page while the job runs: its head, and its results where they still come in."""
+    job_id, only, after = (arguments.get(name, "") for name in ("id", "only", "after"))
     record = await parts.jobs.require(job_id, caller)
-    return render(request, "parts/job_head.html", **await about_job(parts, record))
+    about = await about_job(parts, record)
+    can = {scope.value: scope in caller.scopes for scope in Scope}
+    shown = {"job-head": fragment("parts/job_head.html", can=can, **about)}
+    if after.isdecimal():
+        state = JobStatus(only) if only in set(JobStatus) else None
+        page = await results_page(parts, record, max(int(after), record.dropped), state)
+        shown["results"] = fragment("parts/results.html", job=about["job"], page=page)
+    return Update(shown)
 
 
 @router.get("/{job_id}/results")

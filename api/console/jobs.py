@@ -22,8 +22,7 @@ from corelane.domain.api_keys import Caller
 from corelane.domain.ids import is_job_id
 from corelane.domain.job_filter import JobFilter
 from corelane.domain.jobs import Job, JobStatus
-from corelane.errors import InvalidInput
-from corelane.errors import Forbidden
+from corelane.errors import Forbidden, InvalidInput
 from corelane.store.jobs.records import JobRecord
 
 router = APIRouter(prefix="/jobs", route_class=PageRoute)
@@ -49,7 +48,10 @@ COLUMNS = (
 )
 
 #: What the list of a new service shows how to send.
-FIRST_QUESTION = {"question": "Who wrote the first program?", "context": "Ada Lovelace wrote the first program in 1843."}
+FIRST_QUESTION = {
+    "question": "Who wrote the program?",
+    "context": "Ada Lovelace wrote it in 1843.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,8 @@ async def show_jobs(
         faults, status = faults_of(error, {"q": "id or name"}), 422
     except (InvalidInput, Forbidden) as error:
         faults, status = [error.detail], 422 if isinstance(error, InvalidInput) else 403
-    return render(request, "jobs.html", status, **await about_list(request, parts, caller, wanted, records, after, following), faults=faults, form=fill_form(given), said=said(did))
+    shown = await about_list(request, parts, caller, wanted, records, after, following)
+    return render(request, "jobs.html", status, **shown, faults=faults, form=fill_form(given), said=said(did))
 
 
 async def about_list(

@@ -13,17 +13,19 @@ import orjson
 from corelane.domain.aliases import choose
 from corelane.domain.dispatch import PUBLIC, Ref, Row, encode_slice, item_row
 from corelane.domain.forecast import Own, Speed, drain_rate
+from corelane.domain.job_filter import ALL_OWNERS, JobFilter
 from corelane.domain.jobs import JobStatus
 from corelane.settings import Settings
 from corelane.settings.faults import reach
 from corelane.store import keys
 from corelane.store.jobs.idempotency import Held, Holder, by_name, find_holder
 from corelane.store.jobs.items import AskedItem, read_item
-from corelane.store.jobs.listing import Filters, JobPage, list_jobs
 from corelane.store.jobs.records import JobRecord, PromiseRecord
 from corelane.store.jobs.results import drop_final, drop_results, read_results
 from corelane.store.jobs.retries import read_contexts, read_rows, unanswered
+from corelane.store.jobs.search import JobPage, find_jobs, owners_of_jobs, read_records
 from corelane.store.jobs.submission import Admission, Submission
+from corelane.store.jobs.tallies import count_jobs
 from corelane.store.link.library import Command
 from corelane.store.link.link import CommonLink, call, flatten, pairs
 
@@ -194,9 +196,19 @@ class JobStore:
         if record is not None and record.status.is_final:
             await drop_final(self._link, record, unanswered(self._link, record), self._settings.results_ttl_s)
 
-    async def page(self, owner: str, filters: Filters, after: str | None, limit: int) -> JobPage:
-        """Return a page of an owner's jobs, newest first, older than the one whose id is the cursor."""
-        return await list_jobs(self._link, owner, filters, after, limit)
+    async def page(self, owner: str, wanted: JobFilter, after: str | None, limit: int) -> JobPage:
+        """Return a page of the jobs of an owner, or of ALL_OWNERS, that a filter takes: newest first, older than the
+        one whose id is the cursor. The filter's own ``owner`` is not looked at.
+        """
+        return await find_jobs(self._link, owner, wanted, after, limit)
+
+    async def records(self, jobs: Sequence[str]) -> list[JobRecord]:
+        """Return jobs as they stand, in order, as far as they are there."""
+        return await read_records(self._link, jobs)
+
+    async def tallies(self, owner: str) -> dict[str, int] | None:
+        """Return how many jobs of an owner, or of ALL_OWNERS, are in each state; None if that is not known yet."""
+        return await count_jobs(self._link, [owner] if owner != ALL_OWNERS else await owners_of_jobs(self._link))
 
     async def holder(self, key: str) -> Holder | None:
         """Return the holder of a ``Once``'s key, or None."""

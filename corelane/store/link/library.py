@@ -17,7 +17,10 @@ from corelane.store import keys
 FOLDER = Path(__file__).parent.parent / "lua"
 
 #: The parts, each on top of those before it.
-PARTS = ("basics", "lanes", "deliveries", "jobs", "admission", "claims", "fleet", "batches", "upkeep", "overview")
+PARTS = (
+    *("basics", "lanes", "deliveries", "index", "jobs", "admission", "claims", "fleet", "batches", "upkeep"),
+    "overview",
+)
 
 #: What the names of all versions of the library begin with.
 PREFIX = "corelane_"

@@ -50,6 +50,7 @@ local function finish(job, status, ttl)
   local key, now = keys.job(job), now_ms()
   local priority, file, version = unpack(call('HMGET', key, 'priority', 'file', 'version'))
   call('HSET', key, 'status', status, 'finished_ms', now)
+  index_end(job, status)
   drop_refs(job, version)
   ttl = retain(job, status, ttl, now)
   if file then
@@ -77,6 +78,7 @@ local function answer(job, first, blob, succeeded, failed, ttl)
   if call('HSETNX', keys.results(job), first, blob) == 0 then return false end
   local ok = call('HINCRBY', key, 'succeeded', succeeded)
   local lost = call('HINCRBY', key, 'failed', failed)
+  if failed > 0 and lost == failed then index_failure(job) end
   if call('HINCRBY', key, 'left', -(succeeded + failed)) == 0 then
     finish(job, ok > 0 and 'succeeded' or 'failed', ttl)
   elseif now_ms() - tonumber(told or 0) >= PROGRESS_MS then
@@ -114,8 +116,9 @@ define('submit', function(ask, args)
   call('PERSIST', keys.contexts(job))
   call('HSET', key, 'status', 'queued', 'version', ask.version, 'created_ms', now,
     'succeeded', 0, 'failed', 0, 'canceled', 0, 'expired', 0, unpack(ask.fields))
-  local owner, priority = unpack(call('HMGET', key, 'owner', 'priority'))
+  local owner, priority, labels = unpack(call('HMGET', key, 'owner', 'priority', 'labels'))
   call('ZADD', keys.owner_jobs(owner), 0, job)
+  index_open(owner, job, labels)
   if once then
     call('SET', once, job .. ' ' .. ask.fingerprint)
     if ask.once_ttl_s > 0 then call('EXPIRE', once, ask.once_ttl_s) else call('HSET', key, 'once', once) end
@@ -183,7 +186,7 @@ define('delete', function(ask)
   if is_open(status) then cut_short(job, 'canceled', ask.ttl) end
   if once and string.match(call('GET', once) or '', '^%S+') == job then call('DEL', once) end
   if file then call('ZADD', keys.FEEDS, now_ms(), job) end
-  call('ZREM', keys.owner_jobs(owner), job)
+  unlist(owner, job)
   call('ZREM', keys.KEEPING, owner .. ':' .. job .. (file and ':file' or ''))
   forget_deliveries(job)
   call('UNLINK', key, keys.payloads(job), keys.contexts(job), keys.results(job), keys.dropped(job), keys.job_events(job))

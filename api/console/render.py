@@ -31,7 +31,7 @@ HEADERS: Mapping[str, str] = {
 }
 
 #: htmx asks this service only, evaluates nothing, and adds neither styles nor cached pages.
-HTMX = '{"mode":"same-origin","includeIndicatorCSS":false,"history":true,"defaultTimeout":30000}'
+HTMX = '{"mode":"same-origin","includeIndicatorCSS":false,"defaultTimeout":30000,"morphIgnore":["data-htmx-powered","open"]}'
 
 
 @dataclass(frozen=True, slots=True)

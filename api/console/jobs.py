@@ -4,6 +4,7 @@ import csv
 import io
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
@@ -40,6 +41,9 @@ CHIPS: Sequence[tuple[str, tuple[JobStatus, ...], bool, str]] = (
     ("Canceled", (JobStatus.CANCELED,), False, "canceled"),
     ("Expired", (JobStatus.EXPIRED,), False, "expired"),
 )
+
+#: Spans of time that one click asks for.
+SPANS = (("Last hour", timedelta(hours=1)), ("Last day", timedelta(days=1)), ("Last 7 days", timedelta(days=7)))
 
 #: Columns of an export.
 COLUMNS = (
@@ -103,7 +107,7 @@ async def about_list(
     """Return what the page of a list shows."""
     open_ids = [record.id for record in records if not record.status.is_final]
     first = records[0].id if records and not after and wanted.is_empty else ""
-    service = service_of(request)
+    service, now = service_of(request), datetime.now(UTC).replace(microsecond=0)
     return {
         "jobs": [record.describe() for record in records],
         "took": {record.id: wall_s(record) for record in records},
@@ -111,6 +115,10 @@ async def about_list(
         "has_owners": parts.settings.requires_keys,
         "models": sorted({name for model in await parts.fleet.models() for name in (model.version, *model.aliases)}),
         "chips": make_chips(wanted, await parts.store.tallies(parts.jobs.owner_meant(caller, wanted.owner))),
+        "spans": [
+            (name, address("jobs", wanted.model_copy(update={"created_after": now - span, "created_before": None})))
+            for name, span in SPANS
+        ],
         "query": write_query(wanted),
         "newest": address("jobs", wanted) if after else None,
         "older": address("jobs", wanted, after=following) if following else None,

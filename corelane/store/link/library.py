@@ -21,13 +21,8 @@ FOLDER = Path(__file__).parent.parent / "lua"
 
 #: The parts, each on top of those before it.
 PARTS = (
-<<<<<<< HEAD
     *("basics", "history", "counters", "timing", "lanes", "deliveries", "index", "jobs"),
     *("admission", "claims", "fleet", "batches", "upkeep", "gauges", "overview"),
-=======
-    *("basics", "lanes", "deliveries", "index", "jobs", "admission", "claims", "fleet", "batches", "upkeep"),
-    "overview",
->>>>>>> wt/pages
 )
 
 #: What the names of all versions of the library begin with.

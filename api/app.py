@@ -1,5 +1,6 @@
 """The API application: routes, error handlers, layers, lifespan. Importing this module creates nothing."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -16,6 +17,7 @@ from api.jobs import Jobs
 from api.middleware.edge import InnerLayer, OuterLayer
 from api.middleware.key_cache import KeyCache
 from api.middleware.rate_limit import RateLimiter
+from api.middleware.traces import TraceLayer
 from api.routes import answers, batches, deliveries, events, files, health, jobs, results, rollout
 from api.routes import fleet as fleet_routes
 from corelane import __version__
@@ -35,6 +37,7 @@ from corelane.store.jobs.owners import Owners
 from corelane.store.jobs.store import JobStore
 from corelane.store.link.link import AsyncLink
 from corelane.store.rollout import Rollout
+from corelane.tracing import Tracer, open_tracer
 
 SUMMARY = "Questions with their passages go in, answers with exact offsets come out: one or a million, nothing lost."
 
@@ -52,14 +55,15 @@ CORS_READ = (
 )
 
 
-def create_app(settings: Settings | None = None) -> FastAPI:
+def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -> FastAPI:
     """Make the ASGI app; without settings, as when a server calls it, it reads them itself."""
     settings = settings or Settings()
     configure_logging(settings.log_level, settings.log_format)
+    tracer = tracer or open_tracer("api", f"{settings.core_host}:{settings.port}")
     link, metrics = AsyncLink(settings.redis_url), ApiMetrics()
     store, fleet = JobStore(link, settings, bell_envelope(make_celery(settings))), Fleet(link)
     finder, rate_limiter = ApiKeyFinder(link), RateLimiter(settings)
-    keys, own_jobs = KeyCache(finder), Jobs(store, fleet, settings, metrics)
+    keys, own_jobs = KeyCache(finder), Jobs(store, fleet, settings, metrics, tracer)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -72,6 +76,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         await keys.close()
         await rate_limiter.close()
         await link.close()
+        if tracer is not None:
+            await asyncio.to_thread(tracer.flush)
 
     app = FastAPI(
         title="Corelane",
@@ -116,6 +122,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             max_age=3600,
         )
     app.add_middleware(OuterLayer, settings=settings)
+    if tracer is not None:
+        app.add_middleware(TraceLayer, tracer=tracer)
     return app
 
 

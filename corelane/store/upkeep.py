@@ -38,8 +38,9 @@ ENDED_AT_A_TIME = 500
 ENDED_FIELDS = (
     *("job_id", "status", "owner", "version"),
     *("total", "succeeded", "failed", "canceled", "expired", "created_ms", "started_ms", "finished_ms", "request_id"),
+    "traceparent",
 )
-ENDED_TEXTS = frozenset({"job_id", "status", "owner", "version", "request_id"})
+ENDED_TEXTS = frozenset({"job_id", "status", "owner", "version", "request_id", "traceparent"})
 
 
 class Upkeep:

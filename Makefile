@@ -33,6 +33,14 @@ serve: install ## Run the whole service on this machine until Ctrl-C
 test: $(VENV)/.installed-dev ## Run the test suite
 	$(BIN)/python -m pytest -n 3 --no-loadscope-reorder
 
+.PHONY: prometheus
+prometheus: $(VENV)/.installed-dev ## Get Debian's Prometheus for the tests of alerts and boards
+	@$(BIN)/python -m tests.monitoring.prometheus
+
+.PHONY: test-monitoring
+test-monitoring: prometheus ## Test alerts and boards
+	$(BIN)/python -m pytest tests/monitoring tests/integration/test_monitoring.py
+
 .PHONY: check
 check: $(VENV)/.installed-dev ## Lint, types, import contracts, the Lua library
 	$(BIN)/ruff check .

@@ -28,7 +28,8 @@ HEALTHY = {
     "corelane_deliveries_dead": "2x180",
     "corelane_webhook_circuits_open": "0x180",
     'corelane_waiting_seconds{what="webhooks"}': "0x180",
-    'corelane_loop_age_seconds{loop="sweep"}': "5x180",
+    'corelane_loop_age_seconds{loop="sweeps"}': "1x180",
+    'corelane_loop_age_seconds{loop="feeding"}': "1x180",
     "corelane_redis_memory_bytes": "400000000x180",
     "corelane_redis_memory_limit_bytes": "1000000000x180",
 }
@@ -69,7 +70,7 @@ SCENARIOS = [
     Scenario("nothing was ever asked", dict.fromkeys(IDLE) | {"corelane_open_items": "0x180"}),
     Scenario("the API is down", {'up{job="corelane"}': "1x90 0x90"} | dict.fromkeys(STORE_SERIES), fires("Down")),
     Scenario("the API is not scraped", {'up{job="corelane"}': None} | dict.fromkeys(STORE_SERIES), fires("Down")),
-    Scenario("Redis is away", dict.fromkeys(STORE_SERIES), fires("NoFigures", "NoWorkers")),
+    Scenario("Redis was away for 30 s", {'up{job="corelane"}': "1x99 0 1x80"}),
     Scenario("no worker was started", dict.fromkeys(CORE_SERIES), fires("NoWorkers")),
     Scenario(
         "all cores are lost",
@@ -112,6 +113,11 @@ SCENARIOS = [
     Scenario("the backlog is long", {'corelane_backlog_seconds{version="m@1"}': "4000x180"}, fires("BacklogLong")),
     Scenario("the backlog was long", {'corelane_backlog_seconds{version="m@1"}': "4000x90 10x90"}),
     Scenario("the backlog grows", {'corelane_backlog_seconds{version="m@1"}': "0+10x180"}, fires("BacklogGrows")),
+    Scenario(
+        "a version is held by no core",
+        {'corelane_backlog_seconds{version="n@1"}': "0x90" + " Inf" * 90},
+        fires("VersionNotHeld"),
+    ),
     Scenario("the backlog shrinks", {'corelane_backlog_seconds{version="m@1"}': "1790-10x180"}),
     Scenario("promises are missed", {'corelane_promises_total{outcome="late"}': "0+20x180"}, fires("PromisesMissed")),
     Scenario(
@@ -135,7 +141,20 @@ SCENARIOS = [
         {'corelane_core_device_errors_total{core="a/0",kind="memory_corrected"}': "3x90 4x90"},
         fires("DeviceErrors"),
     ),
-    Scenario("a loop stands still", {'corelane_loop_age_seconds{loop="sweep"}': "5x90 5+60x90"}, fires("LoopStands")),
+    Scenario(
+        "the keeper is gone",
+        dict.fromkeys(
+            ('corelane_loop_age_seconds{loop="sweeps"}', 'corelane_loop_age_seconds{loop="feeding"}'), "1x90 1+60x90"
+        )
+        | {'corelane_waiting_seconds{what="sweeps"}': "0x90 0+60x90"},
+        fires("LoopStands"),
+    ),
+    Scenario(
+        "one loop stands still",
+        {'corelane_loop_age_seconds{loop="feeding"}': "1x80 1+60x100"},
+        fires("LoopStands"),
+    ),
+    Scenario("storage is slow for three minutes", {'corelane_loop_age_seconds{loop="feeding"}': "1x97 1+60x80"}),
     Scenario(
         "nobody posts webhooks", {'corelane_waiting_seconds{what="webhooks"}': "0x90 0+60x90"}, fires("WorkOverdue")
     ),

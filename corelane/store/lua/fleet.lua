@@ -14,7 +14,9 @@ define('beat', function(ask)
   call('HSET', keys.core(core), 'beat_ms', now, unpack(ask.fields))
   call('PEXPIRE', keys.core(core), ask.lease_ms)
   call('ZADD', keys.CORES, now, core)
-  call(ask.out and 'SADD' or 'SREM', keys.OUT_OF_SERVICE, core)
+  if call(ask.out and 'SADD' or 'SREM', keys.OUT_OF_SERVICE, core) == 1 then
+    mark('core', core .. (ask.out and ' is out of service' or ' is in service again'))
+  end
   if ask.speed then call('HSET', keys.SPEEDS, core, ask.speed) end
   for _, version in ipairs(ask.versions) do
     call('ZADD', keys.holders(version), now + ask.lease_ms, core)
@@ -79,6 +81,7 @@ define('set_alias', function(ask)
   end
   call('HSET', keys.ALIASES, ask.alias, ask.weights)
   call('SADD', keys.PINNED, ask.alias)
+  mark('alias', ask.alias .. ' means ' .. ask.weights)
   return { 'done' }
 end)
 
@@ -89,6 +92,7 @@ define('unset_alias', function(ask)
   if call('SISMEMBER', keys.PINNED, ask.alias) == 0 then return { 'unset' } end
   if named and call('HEXISTS', keys.CLOSED, named) == 1 then return { 'closed', named } end
   call('SREM', keys.PINNED, ask.alias)
+  mark('alias', ask.alias .. ' means ' .. (named or 'nothing'))
   if named then
     call('HSET', keys.ALIASES, ask.alias, named)
   else
@@ -97,7 +101,7 @@ define('unset_alias', function(ask)
   return { 'done', named or '' }
 end)
 
--- set_placement{version, before, after, closes, force} → {'done'}, {'changed'} or {'in_use', alias…}
+-- set_placement{version, before, after, closes, force, mark} → {'done'}, {'changed'} or {'in_use', alias…}
 -- A version's placement becomes `after` if it is still `before` ('' for none). One that closes the version, so that it
 -- takes no more jobs, is refused while an alias means it, unless forced.
 define('set_placement', function(ask)
@@ -117,5 +121,6 @@ define('set_placement', function(ask)
     call('HDEL', keys.CLOSED, version)
   end
   call('INCR', keys.PLAN)
+  mark(ask.mark[1], ask.mark[2])
   return { 'done' }
 end)

@@ -1,0 +1,1 @@
+"""The metrics: added up in processes, counted in the store, shown the same by every process."""

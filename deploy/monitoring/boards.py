@@ -7,10 +7,11 @@ anywhere.
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+#: The files of the boards.
 BOARDS = Path(__file__).parent / "grafana" / "boards"
 
 #: The data source that the reader of a board chooses.
@@ -57,14 +58,18 @@ class Board:
     uid: str
     title: str
     links_to: tuple[str, str]
-    rows: Sequence[Row] = field(default_factory=tuple)
+    rows: Sequence[Row]
+
+    def panels(self) -> Sequence[Panel]:
+        """Return its panels, from left to right, from top to bottom."""
+        return [panel for row in self.rows for panel in row.panels]
 
 
-def quantiles(metric: str, by: str = "", window: str = "$__rate_interval") -> list[tuple[str, str]]:
+def quantiles(metric: str, by: str = "") -> list[tuple[str, str]]:
     """Return the queries for the median and the 95th percentile of a histogram, by one label if given."""
     labels = f"le, {by}" if by else "le"
     legend = f" {{{{{by}}}}}" if by else ""
-    rate = f"sum by ({labels}) (rate({metric}_bucket[{window}]))"
+    rate = f"sum by ({labels}) (rate({metric}_bucket[$__rate_interval]))"
     return [(f"histogram_quantile({q}, {rate})", f"p{int(q * 100)}{legend}") for q in (0.5, 0.95)]
 
 
@@ -285,20 +290,20 @@ DIAGNOSTICS = Board(
     ],
 )
 
-#: Lines across all panels: what changed, and what is wrong.
+
+#: Every board.
+ALL = (OVERVIEW, DIAGNOSTICS)
+
+
+def grown(metric: str, by: str) -> str:
+    """Return the query that finds what a counter counted lately, also if it is new: ``increase`` misses the first."""
+    return f"sum by ({by}) ({metric} - ({metric} offset $__interval or 0 * {metric})) > 0"
+
+
+#: Lines across all panels: what was done to the service, and what is wrong with it.
 MARKS = [
-    (
-        "Models loaded",
-        "sum by (version) (increase(corelane_model_loads_total[$__interval])) > 0",
-        "{{version}}",
-        "blue",
-    ),
-    (
-        "Cores restarted",
-        "sum by (core) (increase(corelane_core_restarts_total[$__interval])) > 0",
-        "{{core}}",
-        "orange",
-    ),
+    ("Models loaded", grown("corelane_model_loads_total", "version"), "{{version}}", "blue"),
+    ("Cores restarted", grown("corelane_core_restarts_total", "core"), "{{core}}", "orange"),
     ("Alerts", 'ALERTS{alertstate="firing", alertname=~"Corelane.*"}', "{{alertname}}", "red"),
 ]
 
@@ -406,7 +411,7 @@ def write(board: Board) -> str:
 
 def files() -> dict[Path, str]:
     """Return the file of each board with what it holds."""
-    return {BOARDS / f"{board.uid.removeprefix('corelane-')}.json": write(board) for board in (OVERVIEW, DIAGNOSTICS)}
+    return {BOARDS / f"{board.uid.removeprefix('corelane-')}.json": write(board) for board in ALL}
 
 
 if __name__ == "__main__":

@@ -29,6 +29,15 @@ CACHE = Path.home() / ".cache" / "corelane-tests" / "prometheus"
 SCRAPE_INTERVAL = "1s"
 
 
+yaml: Any = pytest.importorskip("yaml")
+
+
+def rules(name: str) -> list[dict[str, Any]]:
+    """Return the rules of a file: ``alerts`` or ``recording``."""
+    read = yaml.safe_load((MONITORING / "rules" / f"{name}.yml").read_text())
+    return [rule for group in read["groups"] for rule in group["rules"]]
+
+
 def find(name: str) -> str | None:
     """Return where ``prometheus`` or ``promtool`` is, if anywhere."""
     return shutil.which(name) or shutil.which(name, path=str(CACHE / "usr" / "bin"))

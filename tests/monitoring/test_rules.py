@@ -6,21 +6,12 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from tests.monitoring.prometheus import MONITORING, need
+from tests.monitoring.prometheus import MONITORING, need, rules
 from tests.monitoring.scenarios import SCENARIOS, Scenario
-
-yaml: Any = pytest.importorskip("yaml")
 
 RULES = sorted((MONITORING / "rules").glob("*.yml"))
 
 RUNBOOK = Path(__file__).parent.parent.parent / "docs" / "11-monitoring.md"
-
-
-def alerts() -> list[dict[str, Any]]:
-    read: Any = yaml.safe_load((MONITORING / "rules" / "alerts.yml").read_text())
-    return [rule for group in read["groups"] for rule in group["rules"]]
 
 
 def promtool(*argv: str) -> str:
@@ -62,13 +53,13 @@ def test_each_alert_fires_when_it_should_and_only_then(tmp_path: Path) -> None:
 
 
 def test_each_alert_has_a_scenario_and_a_section_of_the_runbook() -> None:
-    names = {rule["alert"] for rule in alerts()}
+    names = {rule["alert"] for rule in rules("alerts")}
     assert names == set().union(*(scenario.fires for scenario in SCENARIOS))
     assert names == set(re.findall(r"^### (Corelane\w+)$", RUNBOOK.read_text(), re.MULTILINE))
 
 
 def test_each_alert_says_how_bad_it_is_and_where_its_section_stands() -> None:
-    for rule in alerts():
+    for rule in rules("alerts"):
         assert rule["labels"]["severity"] in ("critical", "warning"), rule
         assert rule["annotations"]["summary"], rule
         assert rule["annotations"]["runbook_url"] == f"docs/11-monitoring.md#{rule['alert'].lower()}", rule

@@ -56,10 +56,10 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     settings = settings or Settings()
     configure_logging(settings.log_level, settings.log_format)
     link, metrics = AsyncLink(settings.redis_url), ProcessMetrics("api")
-    flushing = Flushing(metrics, link)
     store, fleet = JobStore(link, settings, bell_envelope(make_celery(settings))), Fleet(link)
     finder, rate_limiter = ApiKeyFinder(link), RateLimiter(settings)
     keys, own_jobs = KeyCache(finder), Jobs(store, fleet, settings, metrics)
+    flushing = Flushing(metrics, link, own_jobs.measure_refusals)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

@@ -15,7 +15,7 @@ from corelane.domain.api_keys import Caller
 from corelane.domain.jobs import Job, JobStatus, Result
 from corelane.errors import CorelaneError, JobExpired, NotFound, Unavailable
 from corelane.log import Outage, get_logger
-from corelane.metrics.definitions import SUBMIT_S
+from corelane.metrics.definitions import RETRY_AFTER_ERROR, SUBMIT_S
 from corelane.settings import Settings
 from corelane.store.fleet import Fleet
 from corelane.store.jobs.events import FINISHED
@@ -177,6 +177,12 @@ class Jobs:
             self._report(submitted.record)
             record = await self.completions.wait(submitted.record, wait, event)
             return replace(submitted, record=required(record, submission.id))
+
+    async def measure_refusals(self) -> None:
+        """Record how well Retry-After held for refused jobs that would fit by now."""
+        if not self.submitter.refusals.is_empty:
+            for error in self.submitter.refusals.settle(await self._store.owed()):
+                self._metrics.recorder.observe(RETRY_AFTER_ERROR, error)
 
     async def settle(self, submitted: Submitted, wait: CallerWait) -> Submitted:
         """Log a job that was submitted, if it is new; wait for it, if the caller asked to."""

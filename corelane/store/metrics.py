@@ -6,7 +6,7 @@ A process flushes about once a second. It counts as living for a while after its
 import asyncio
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from uuid import uuid4
 
@@ -75,11 +75,14 @@ class ProcessMetrics:
 
 
 class Flushing:
-    """Flushes a process' metrics from an event loop, for as long as it runs."""
+    """Flushes a process' metrics from an event loop, for as long as it runs. ``measure`` runs before each flush."""
 
-    def __init__(self, metrics: ProcessMetrics, link: CommonLink) -> None:
+    def __init__(
+        self, metrics: ProcessMetrics, link: CommonLink, measure: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
         self._metrics = metrics
         self._link = link
+        self._measure = measure
         self._lock = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
 
@@ -105,6 +108,8 @@ class Flushing:
         while True:
             await asyncio.sleep(FLUSH_S)
             try:
+                if self._measure is not None:
+                    await self._measure()
                 await self.flush()
             except Unavailable:
                 continue  # the log says so elsewhere

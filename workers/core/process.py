@@ -68,7 +68,9 @@ class CoreProcess:
         #: Adds up what the drain and the loader measure; the heartbeat sends it.
         self.recorder = self.metrics.recorder
         plans = partial(Plans, settings, str(core), bell)
-        self.models = CoreModels(settings, loader or make_loader(settings), plans, str(core), self.lose, self.outage)
+        self.models = CoreModels(
+            settings, loader or make_loader(settings), plans, str(core), self.lose, self.outage, self.recorder
+        )
         self.dispatch = Dispatch(settings, str(core))
         #: The leases being worked on; the heartbeat renews them unless one batch takes too long.
         self.leases: list[str] = []

@@ -57,9 +57,13 @@ define('take_load_turn', function(ask)
   return 1
 end)
 
+local function is_calibrated(summary) return cjson.decode(summary).calibrated == true end
+
 -- announce{version, aliases}, summary: a version becomes known, with the aliases that a worker's settings mean it by. An
 -- alias that was set through the API stays where it is, and none comes to mean a version that is closed.
 define('announce', function(ask, args)
+  local known = call('HGET', keys.MODELS, ask.version)
+  if known and is_calibrated(args[2]) and not is_calibrated(known) then mark('calibration', ask.version .. ' is calibrated') end
   call('HSET', keys.MODELS, ask.version, args[2])
   for _, alias in ipairs(ask.aliases) do
     call('HSET', keys.NAMED, alias, ask.version)

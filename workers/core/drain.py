@@ -23,6 +23,7 @@ from typing import NoReturn
 from corelane.domain.request_context import trace_id
 from corelane.errors import CoreLost, RuntimeLost, Unavailable
 from corelane.log import get_logger
+from corelane.metrics.definitions import COMMIT_S
 from corelane.store.dispatch import Claim, Room, SliceResults
 from workers.core.in_flight import InFlight
 from workers.core.process import CoreProcess
@@ -78,7 +79,7 @@ class DrainLoop:
         self._core = core
         self._asked_to_stop = should_stop
         self._report = report
-        self._in_flight = InFlight(core.runners)
+        self._in_flight = InFlight(core.runners, core.recorder)
         self._useful = time.monotonic()
         #: Whether the last claim took all there was room for.
         self._is_full = False
@@ -199,6 +200,7 @@ class DrainLoop:
         versions = core.versions if in_flight.is_empty else core.models.claimable()
         done, versions, spent = in_flight.done, versions if room else [], in_flight.report()
         turn = self._report.batches % max(len(versions), 1)
+        began = time.perf_counter()
         with in_flight.counted(Stage.COMMIT, spent):
             exchanged = core.dispatch.exchange(
                 done,
@@ -214,6 +216,8 @@ class DrainLoop:
                 sent_us=in_flight.times.redis_us(),
             )
             in_flight.note_exchange(spent, exchanged)
+            if done:
+                core.recorder.observe(COMMIT_S, time.perf_counter() - began)
             if core.is_cut_off:
                 core.is_cut_off = False
                 core.outage.served("drain")

@@ -165,6 +165,8 @@ class DrainLoop:
             if ahead:
                 self._exchange_ahead(overtime=overtime)
             items, tokens = in_flight.finish(running)
+            if core.traces is not None:
+                core.traces.ran(running, time.monotonic() - batch_began)
         finally:
             self._useful = time.monotonic()
             core.vitals.busy_s += self._useful - batch_began
@@ -199,8 +201,7 @@ class DrainLoop:
         # A version that was loaded again is not claimed for until what is in progress is done: here nothing is.
         versions = core.versions if in_flight.is_empty else core.models.claimable()
         done, versions, spent = in_flight.done, versions if room else [], in_flight.report()
-        turn = self._report.batches % max(len(versions), 1)
-        began = time.perf_counter()
+        turn, began = self._report.batches % max(len(versions), 1), time.monotonic()
         with in_flight.counted(Stage.COMMIT, spent):
             exchanged = core.dispatch.exchange(
                 done,
@@ -216,11 +217,14 @@ class DrainLoop:
                 sent_us=in_flight.times.redis_us(),
             )
             in_flight.note_exchange(spent, exchanged)
+            took_s = time.monotonic() - began
             if done:
-                core.recorder.observe(COMMIT_S, time.perf_counter() - began)
+                core.recorder.observe(COMMIT_S, took_s)
             if core.is_cut_off:
                 core.is_cut_off = False
                 core.outage.served("drain")
+            if core.traces is not None:
+                core.traces.exchanged(core.dispatch, done, exchanged, took_s)
             self._report.refused += in_flight.settle(done, exchanged.refused)
             in_flight.drop_jobs(exchanged.closed)
             self._log_jobs(done, exchanged.claim)

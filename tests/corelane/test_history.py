@@ -63,11 +63,11 @@ def test_point_tells_the_rates_between_two_readings() -> None:
     point = make_point(20_000, 10_000, before, now, LEVEL)
     assert (point.items_s, point.failed_s, point.jobs_s, point.tokens_s) == (4.0, 1.0, 0.5, 300.0)
     assert point.padding_ratio == 0.25
-    assert (point.p50_s, point.p95_s) == (pytest.approx(0.0906, abs=0.001), pytest.approx(1.875))
+    assert point.p50_s == pytest.approx(0.0906, abs=0.001)
+    assert point.p95_s == pytest.approx(1.875)
     assert point.wait_p95_s is None
-    assert Point.decode(orjson.loads(orjson.dumps(point.encode()))) == replace(
-        point, p50_s=pytest.approx(point.p50_s, abs=1e-4)
-    )
+    stored = orjson.loads(orjson.dumps(point.encode()))
+    assert Point.decode(stored) == replace(point, p50_s=round(point.p50_s, 4))
 
 
 def test_sums_that_became_less_began_anew() -> None:

@@ -63,6 +63,7 @@ def test_point_tells_the_rates_between_two_readings() -> None:
     point = make_point(20_000, 10_000, before, now, LEVEL)
     assert (point.items_s, point.failed_s, point.jobs_s, point.tokens_s) == (4.0, 1.0, 0.5, 300.0)
     assert point.padding_ratio == 0.25
+    assert point.p50_s is not None
     assert point.p50_s == pytest.approx(0.0906, abs=0.001)
     assert point.p95_s == pytest.approx(1.875)
     assert point.wait_p95_s is None

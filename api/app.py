@@ -16,7 +16,20 @@ from api.jobs import Jobs
 from api.middleware.edge import InnerLayer, OuterLayer
 from api.middleware.key_cache import KeyCache
 from api.middleware.rate_limit import RateLimiter
-from api.routes import answers, batches, deliveries, events, files, health, jobs, results, rollout
+from api.routes import (
+    answers,
+    audit,
+    batches,
+    bulk,
+    deliveries,
+    events,
+    failed_items,
+    files,
+    health,
+    jobs,
+    results,
+    rollout,
+)
 from api.routes import fleet as fleet_routes
 from corelane import __version__
 from corelane.broker.app import bell_envelope, make_celery
@@ -25,6 +38,7 @@ from corelane.log import configure_logging, get_logger
 from corelane.metrics import ApiMetrics
 from corelane.settings import Settings
 from corelane.store.api_keys import ApiKeyFinder
+from corelane.store.audit import Audit
 from corelane.store.batches import BatchStore
 from corelane.store.deliveries.log import DeliveryLog
 from corelane.store.file_storage import open_storage
@@ -35,6 +49,7 @@ from corelane.store.jobs.owners import Owners
 from corelane.store.jobs.store import JobStore
 from corelane.store.link.link import AsyncLink
 from corelane.store.rollout import Rollout
+from corelane.submitting.bulk import Bulk
 
 SUMMARY = "Questions with their passages go in, answers with exact offsets come out: one or a million, nothing lost."
 
@@ -96,8 +111,11 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         FileStore(link),
         BatchStore(link),
         open_storage(settings.files_url, settings.files_root),
+        Bulk(own_jobs.submitter, store, settings),
+        Audit(link),
     )
-    for each in (jobs, results, events, deliveries, fleet_routes, rollout, health, files, batches, answers):
+    of_jobs = (bulk, jobs, results, events, failed_items, deliveries)
+    for each in (*of_jobs, fleet_routes, rollout, audit, health, files, batches, answers):
         app.include_router(each.router)
     add_pages(app)
     add_error_handlers(app)

@@ -24,6 +24,7 @@ from corelane.domain.jobs import JobStatus
 from corelane.errors import Forbidden, InvalidInput, NotFound
 from corelane.metrics import ApiMetrics
 from corelane.settings import Settings
+from corelane.store.audit import Audit
 from corelane.store.batches import BatchStore
 from corelane.store.deliveries.log import DeliveryLog
 from corelane.store.file_storage import Storage
@@ -32,6 +33,7 @@ from corelane.store.fleet import Fleet
 from corelane.store.jobs.events import JobEvents
 from corelane.store.jobs.store import JobStore
 from corelane.store.rollout import Rollout
+from corelane.submitting.bulk import Bulk
 
 #: The form of a caller's own name of a job: no id's, and no part of an address that proxies cut out.
 JOB_NAME = re.compile(r"(?!job_)(?!\.+$)[A-Za-z0-9._~-]{1,128}")
@@ -55,6 +57,8 @@ class Parts:
     files: FileStore
     batches: BatchStore
     storage: Storage
+    bulk: Bulk
+    audit: Audit
 
 
 async def get_parts(request: Request) -> Parts:

@@ -180,7 +180,7 @@ class InnerLayer:
                 if not secret:
                     raise Unauthorized("this service needs an API key: send `Authorization: Bearer clk_…`")
                 key = await self._keys.find(secret)
-                return Caller(key.owner, key.scopes), None
+                return Caller(key.owner, key.scopes, key.name), None
             owner = api_keys.unchecked_owner(secret) if secret else PUBLIC
             if secret and creates:
                 await self._owners.admit(owner)

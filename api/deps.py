@@ -17,12 +17,12 @@ from fastapi.routing import APIRoute
 
 from api.context import CALLER
 from api.jobs import CallerWait, Jobs
+from api.overview import Overviews
 from corelane.domain.api_keys import Caller, Scope
 from corelane.domain.ids import is_job_id
 from corelane.domain.job_filter import JobFilter
 from corelane.domain.jobs import JobStatus
 from corelane.errors import Forbidden, InvalidInput, NotFound
-from corelane.metrics import ApiMetrics
 from corelane.settings import Settings
 from corelane.store.audit import Audit
 from corelane.store.batches import BatchStore
@@ -32,6 +32,8 @@ from corelane.store.files import FileStore
 from corelane.store.fleet import Fleet
 from corelane.store.jobs.events import JobEvents
 from corelane.store.jobs.store import JobStore
+from corelane.store.link.link import CommonLink
+from corelane.store.metrics import Flushing, ProcessMetrics
 from corelane.store.rollout import Rollout
 from corelane.submitting.bulk import Bulk
 
@@ -47,18 +49,21 @@ class Parts:
     """The parts of one API process."""
 
     settings: Settings
+    link: CommonLink
     store: JobStore
     job_events: JobEvents
     fleet: Fleet
     rollout: Rollout
     deliveries: DeliveryLog
     jobs: Jobs
-    metrics: ApiMetrics
+    metrics: ProcessMetrics
+    flushing: Flushing
     files: FileStore
     batches: BatchStore
     storage: Storage
     bulk: Bulk
     audit: Audit
+    overviews: Overviews
 
 
 async def get_parts(request: Request) -> Parts:
@@ -217,7 +222,7 @@ IdempotencyKey = Annotated[
 ]
 
 #: For routes that need the scope but not the caller.
-AS_READER, AS_ADMIN = Depends(allow(Scope.READ)), Depends(allow(Scope.ADMIN))
+AS_READER = Depends(allow(Scope.READ))
 
 #: The caller of a route that takes in or changes work, of one that shows the caller's own, and of one for operators.
 SubmitCaller = Annotated[Caller, Depends(allow(Scope.SUBMIT))]

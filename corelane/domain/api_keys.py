@@ -40,7 +40,7 @@ class Caller:
 
     owner: str
     scopes: frozenset[Scope]
-    #: The name of its key; empty where keys are not checked.
+    #: The name of the key; empty where keys are not checked.
     name: str = ""
 
 

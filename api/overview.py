@@ -12,13 +12,12 @@ from corelane.domain.forecast import drain_rate
 from corelane.domain.ids import iso_time
 from corelane.domain.jobs import Priority
 from corelane.domain.overview import CoreOverview, CoreVersion, ForecastInfo, LaneInfo, Overview, TroubleInfo
-from corelane.domain.troubles import Trouble, core_troubles, delivery_troubles, memory_troubles, overdue_troubles
-from corelane.store.deliveries.log import DeliveryLog
+from corelane.domain.troubles import Trouble
 from corelane.store.fleet import Fleet
 from corelane.store.jobs.store import RATE_SECONDS
 from corelane.store.link.link import CommonLink
-from corelane.store.overdue import CARRIERS, only_overdue
 from corelane.store.survey import Survey, read_survey
+from corelane.store.troubles import read_cores, read_part_troubles, read_troubles
 
 #: An overview is shown again for so long, in seconds: many readers a second cost one reading.
 KEPT_S = 0.8
@@ -31,7 +30,7 @@ class Overviews:
 
     def __init__(self, link: CommonLink) -> None:
         self._link = link
-        self._fleet, self._deliveries = Fleet(link), DeliveryLog(link)
+        self._fleet = Fleet(link)
         self._watch = BacklogWatch()
         self._turn = asyncio.Lock()
         self._last: Overview | None = None
@@ -45,9 +44,17 @@ class Overviews:
                 self._last_s = time.monotonic()
             return self._last
 
+    async def part_troubles(self) -> list[Trouble]:
+        """Return the parts that do not stay up, as the `serve` of each host tells."""
+        return await read_part_troubles(self._link)
+
     async def _read(self) -> Overview:
-        survey, cores = await read_survey(self._link), await self._fleet.cores()
+        survey, cores = await read_survey(self._link), await read_cores(self._link)
         stuck = await self._stuck(survey)
+        troubles = [
+            *(Trouble(version, reason) for version, reason in stuck.items()),
+            *await read_troubles(self._link, cores),
+        ]
         forecast = self._forecast(survey, cores, stuck)
         items_per_token = survey.open_items / survey.tokens if survey.tokens > 0 else 0.0
         return Overview(
@@ -65,7 +72,7 @@ class Overviews:
             ),
             lanes=lanes_of(survey),
             cores=[core_of(core, survey.held.get(core["core"], 0)) for core in cores],
-            troubles=[TroubleInfo(part=each.part, text=each.text) for each in await self._troubles(cores, stuck)],
+            troubles=[TroubleInfo(part=each.part, text=each.text) for each in troubles],
         )
 
     def _forecast(self, survey: Survey, cores: Cores, stuck: Mapping[str, str]) -> DrainForecast:
@@ -89,19 +96,6 @@ class Overviews:
             if not holders and (outlook := await self._fleet.outlook(version)) is not None:
                 found[version] = outlook.reason
         return found
-
-    async def _troubles(self, cores: Cores, stuck: Mapping[str, str]) -> list[Trouble]:
-        states = {core["core"]: (core.get("state", "lost"), orjson.loads(core.get("reasons", "[]"))) for core in cores}
-        _, _, dead, circuits = await self._deliveries.counts()
-        [info] = await self._link.many([("INFO", "memory")])
-        memory = dict(line.split(b":", 1) for line in info.splitlines() if b":" in line)
-        return [
-            *core_troubles(states),
-            *(Trouble(version, reason) for version, reason in stuck.items()),
-            *overdue_troubles(only_overdue(await self._deliveries.waits()), CARRIERS),
-            *delivery_troubles(dead, circuits),
-            *memory_troubles(int(memory.get(b"used_memory", 0)), int(memory.get(b"maxmemory", 0))),
-        ]
 
 
 def lanes_of(survey: Survey) -> list[LaneInfo]:

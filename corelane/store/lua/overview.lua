@@ -1,4 +1,4 @@
--- The overview: what waits, by lane, and for how long. It reads a bounded part of the data and writes nothing.
+-- The overview: what waits, by lane, and for how long; and what each `serve` tells of its parts.
 
 -- The oldest of the first refs of a list whose job is open. → when that job was created, nil if there is none
 local LOOK_AT = 8
@@ -20,7 +20,7 @@ local function open_items(priority, most)
 end
 
 -- survey{owners, jobs} → JSON: {now_ms, open_items, lanes: [{version, priority, tokens, oldest_ms}…]}
--- Tokens are told from the first refs of each list. At most `owners` owners of each priority and `jobs` jobs of each line
+-- It reads a bounded part of the data, and writes nothing. Tokens are told from the first refs of each list. At most `owners` owners of each priority and `jobs` jobs of each line
 -- and of the files are looked at.
 define('survey', function(ask)
   local lanes, names = {}, {}
@@ -77,3 +77,17 @@ define('survey', function(ask)
   for i, name in ipairs(names) do found[i] = lanes[name] end
   return cjson.encode({ now_ms = now_ms(), open_items = open, lanes = found })
 end, 'no-writes')
+
+-- tell_parts{serve, troubles: [[part, text]…], forget_ms}: what a `serve` finds wrong with its parts now
+-- Words older than `forget_ms` are forgotten: a `serve` that was killed does not take its own back.
+define('tell_parts', function(ask)
+  local told, now = call('HGETALL', keys.PARTS), now_ms()
+  for i = 1, #told, 2 do
+    if now - cjson.decode(told[i + 1]).at_ms > ask.forget_ms then call('HDEL', keys.PARTS, told[i]) end
+  end
+  if #ask.troubles == 0 then
+    call('HDEL', keys.PARTS, ask.serve)
+  else
+    call('HSET', keys.PARTS, ask.serve, cjson.encode({ at_ms = now, troubles = ask.troubles }))
+  end
+end, 'allow-oom')

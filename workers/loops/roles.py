@@ -1,14 +1,17 @@
 """Roles: which loops the keeper runs, and which the webhook sender."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from uuid import uuid4
 
 from celery import Celery
 
 from corelane.broker.app import bell_envelope
 from corelane.domain.dispatch import DELIVERY_QUEUE, KEEPER_QUEUE
+from corelane.errors import Unavailable
 from corelane.log import Outage, get_logger
 from corelane.settings import Settings
+from corelane.tracing import Tracer, open_tracer
 from workers.loops.loop import Loop, LoopsByQueue
 
 log = get_logger(__name__)
@@ -22,6 +25,9 @@ SENDER_GRACE_S = 5.0
 #: Pause between two looks at what is overdue, in seconds.
 WATCH_S = 5.0
 
+#: Time between two points of the history, in seconds.
+SAMPLE_S = 10.0
+
 #: Pause between two rounds of the sender, which waits in them, in seconds.
 NO_PAUSE_S = 0.0
 
@@ -31,16 +37,19 @@ def loops_by_queue(celery: Celery, settings: Settings) -> LoopsByQueue:
     outage = Outage(log, "store")
 
     def keeping() -> list[Loop]:
-        bell = bell_envelope(celery)
+        bell, tracer = bell_envelope(celery), open_tracer("keeper", settings.core_host)
         return [
-            sweeping(celery, settings, bell, outage),
+            sweeping(celery, settings, bell, outage, tracer),
             feeding(settings, bell, outage),
-            batching(settings, bell, outage),
+            batching(settings, bell, outage, tracer),
             watching(settings, outage),
+            sampling(settings, outage),
+            flushing(settings, "keeper", outage),
         ]
 
     def posting() -> list[Loop]:
-        return [sending(settings, outage), watching(settings, outage)]
+        tracer = open_tracer("deliveries", settings.core_host)
+        return [sending(settings, outage, tracer), watching(settings, outage), flushing(settings, "deliveries", outage)]
 
     return {
         KEEPER_QUEUE: (keeping, KEEPER_GRACE_S),
@@ -48,7 +57,7 @@ def loops_by_queue(celery: Celery, settings: Settings) -> LoopsByQueue:
     }
 
 
-def sweeping(celery: Celery, settings: Settings, bell: str, outage: Outage) -> Loop:
+def sweeping(celery: Celery, settings: Settings, bell: str, outage: Outage, tracer: Tracer | None = None) -> Loop:
     """Make the loop of the keeper's sweep."""
 
     def begin() -> Callable[[], object]:
@@ -57,9 +66,10 @@ def sweeping(celery: Celery, settings: Settings, bell: str, outage: Outage) -> L
 
         upkeep = Upkeep(settings, bell)
         upkeep.drop_libraries()
-        return lambda: sweep(celery, upkeep)
+        return lambda: sweep(celery, upkeep, tracer)
 
-    return Loop("sweep", begin, pause_s=settings.sweep_s, outage=outage)
+    end = bool if tracer is None else tracer.flush
+    return Loop("sweep", begin, pause_s=settings.sweep_s, outage=outage, end=end)
 
 
 def feeding(settings: Settings, bell: str, outage: Outage) -> Loop:
@@ -77,7 +87,7 @@ def feeding(settings: Settings, bell: str, outage: Outage) -> Loop:
     return loop
 
 
-def batching(settings: Settings, bell: str, outage: Outage) -> Loop:
+def batching(settings: Settings, bell: str, outage: Outage, tracer: Tracer | None = None) -> Loop:
     """Make the loop that carries batches on; slow storage holds up this loop only."""
     name = uuid4().hex
 
@@ -89,18 +99,18 @@ def batching(settings: Settings, bell: str, outage: Outage) -> Loop:
         link = Link(settings.redis_url)
         return lambda: (
             link.read(lambda read: BatchStore(read).has_work(name))
-            and run_batches(settings, bell, loop.over.is_set, name)
+            and run_batches(settings, bell, loop.over.is_set, name, tracer)
         )
 
     loop = Loop("batches", begin, pause_s=settings.sweep_s, outage=outage, must_move=False)
     return loop
 
 
-def sending(settings: Settings, outage: Outage) -> Loop:
+def sending(settings: Settings, outage: Outage, tracer: Tracer | None = None) -> Loop:
     """Make the loop that posts webhooks."""
     from workers.webhooks import WebhookSender
 
-    sender = WebhookSender(settings)
+    sender = WebhookSender(settings, tracer)
 
     def begin() -> Callable[[], object]:
         return lambda: sender.go_round(loop.over.is_set)
@@ -121,3 +131,30 @@ def watching(settings: Settings, outage: Outage) -> Loop:
         return lambda: alarm.tell(only_overdue(link.read(read_waits)))
 
     return Loop("watch", begin, pause_s=WATCH_S, outage=outage)
+
+
+def sampling(settings: Settings, outage: Outage) -> Loop:
+    """Make the loop that takes the points of the history."""
+
+    def begin() -> Callable[[], object]:
+        from corelane.store.history import Sampler
+        from corelane.store.link.blocking import Link
+
+        link, name = Link(settings.redis_url), uuid4().hex
+        return lambda: link.read(lambda read: Sampler(read, name).sample())
+
+    return Loop("history", begin, pause_s=SAMPLE_S, outage=outage)
+
+
+def flushing(settings: Settings, role: str, outage: Outage) -> Loop:
+    """Make the loop that sends what this process measures, and shows that it lives."""
+    from corelane.store.link.blocking import Link
+    from corelane.store.metrics import FLUSH_S, ProcessMetrics
+
+    metrics, link = ProcessMetrics(role), Link(settings.redis_url)
+
+    def end() -> None:
+        with suppress(Unavailable):
+            metrics.flush_over(link, leaves=True)
+
+    return Loop("metrics", lambda: lambda: metrics.flush_over(link), pause_s=FLUSH_S, outage=outage, end=end)

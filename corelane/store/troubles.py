@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
+import redis.exceptions
 
 from corelane.domain.troubles import (
     CoreSigns,
@@ -67,9 +68,7 @@ async def read_cores(link: CommonLink) -> list[dict[str, Any]]:
 
 async def read_troubles(link: CommonLink, cores: Sequence[Mapping[str, Any]]) -> list[Trouble]:
     """Return all that is wrong, except for versions that no core holds; ``cores`` are those of ``read_cores``."""
-    rounds, info = await link.many([("HKEYS", keys.ROUNDS), ("INFO", "memory")])
-    now_ms = await link.now_ms()
-    memory = dict(line.split(b":", 1) for line in info.splitlines() if b":" in line)
+    rounds, now_ms = await link("HKEYS", keys.ROUNDS), await link.now_ms()
     _, _, dead, circuits = await DeliveryLog(link).counts()
     return [
         *core_troubles([_signs(core, now_ms) for core in cores]),
@@ -77,8 +76,18 @@ async def read_troubles(link: CommonLink, cores: Sequence[Mapping[str, Any]]) ->
         *keeper_troubles(has_run=b"sweeps" in rounds),
         *overdue_troubles(only_overdue(await read_waits(link)), CARRIERS),
         *delivery_troubles(dead, circuits),
-        *memory_troubles(int(memory.get(b"used_memory", 0)), int(memory.get(b"maxmemory", 0))),
+        *memory_troubles(*await _memory(link)),
     ]
+
+
+async def _memory(link: CommonLink) -> tuple[int, int]:
+    """Return the memory that Redis uses, and its limit; 0 for what an access list does not let us know."""
+    try:
+        info = await link("INFO", "memory")
+    except redis.exceptions.ResponseError:
+        return 0, 0
+    found = dict(line.split(b":", 1) for line in info.splitlines() if b":" in line)
+    return int(found.get(b"used_memory", 0)), int(found.get(b"maxmemory", 0))
 
 
 async def find_troubles(link: CommonLink) -> list[Trouble]:

@@ -69,6 +69,25 @@ def test_waiting_work_is_shown_by_lane_until_it_is_answered(
     assert (found["forecast"]["open_items"], found["lanes"], found["forecast"]["sign"]) == (0, [], "idle")
 
 
+def test_what_was_done_and_how_promises_came_out_is_counted_exactly(
+    service: Service, read: Callable[[], dict[str, Any]]
+) -> None:
+    bench = service.bench
+    core = bench.core("a/0", Speed(1000, 900, 1100))
+    read()
+    bench.submit(30)
+    bench.submit(12)
+    answer_all(core)
+    found = read()
+    assert found["done"]["last_minute"] == {"items": 42, "jobs": 2, "failed": 0} == found["done"]["last_hour"]
+    assert found["forecast"]["text"] == "nothing waits; 42 items answered in the last minute"
+    assert sum(found["promises"][outcome] for outcome in ("kept", "early", "late")) == 2
+    [model] = found["models"]
+    assert (model["version"], model["error_rate"]) == (VERSION, 0)
+    assert model["items_per_s"] > 0
+    assert found["latency"]["p95_s"] is not None
+
+
 def test_age_of_the_oldest_work_grows(service: Service, read: Callable[[], dict[str, Any]]) -> None:
     job = service.bench.submit(1)
     service.bench.raw.hincrby(f"cl:job:{{{job}}}", "created_ms", -90_000)

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import Depends, FastAPI
-from prometheus_fastapi_instrumentator import Instrumentator
 from starlette.middleware.cors import CORSMiddleware
 
 from api.context import REQUEST_ID
@@ -18,13 +17,13 @@ from api.middleware.edge import InnerLayer, OuterLayer
 from api.middleware.key_cache import KeyCache
 from api.middleware.rate_limit import RateLimiter
 from api.middleware.traces import TraceLayer
+from api.overview import Overviews
 from api.routes import answers, batches, deliveries, events, files, health, jobs, results, rollout
 from api.routes import fleet as fleet_routes
 from corelane import __version__
 from corelane.broker.app import bell_envelope, make_celery
 from corelane.errors import Unavailable
 from corelane.log import configure_logging, get_logger
-from corelane.metrics import ApiMetrics
 from corelane.settings import Settings
 from corelane.store.api_keys import ApiKeyFinder
 from corelane.store.batches import BatchStore
@@ -36,6 +35,7 @@ from corelane.store.jobs.events import JobEvents
 from corelane.store.jobs.owners import Owners
 from corelane.store.jobs.store import JobStore
 from corelane.store.link.link import AsyncLink
+from corelane.store.metrics import Flushing, ProcessMetrics
 from corelane.store.rollout import Rollout
 from corelane.tracing import Tracer, open_tracer
 
@@ -60,14 +60,16 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
     settings = settings or Settings()
     configure_logging(settings.log_level, settings.log_format)
     tracer = tracer or open_tracer("api", f"{settings.core_host}:{settings.port}")
-    link, metrics = AsyncLink(settings.redis_url), ApiMetrics()
+    link, metrics = AsyncLink(settings.redis_url), ProcessMetrics("api")
     store, fleet = JobStore(link, settings, bell_envelope(make_celery(settings))), Fleet(link)
     finder, rate_limiter = ApiKeyFinder(link), RateLimiter(settings)
     keys, own_jobs = KeyCache(finder), Jobs(store, fleet, settings, metrics, tracer)
+    flushing = Flushing(metrics, link, own_jobs.measure_refusals)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         own_jobs.completions.start()
+        flushing.start()
         if settings.requires_keys:
             keys.start()
             await _warn_if_no_key(finder)
@@ -75,6 +77,7 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
         await own_jobs.completions.close()
         await keys.close()
         await rate_limiter.close()
+        await flushing.close()
         await link.close()
         if tracer is not None:
             await asyncio.to_thread(tracer.flush)
@@ -92,6 +95,7 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
     )
     app.state.parts = Parts(
         settings,
+        link,
         store,
         JobEvents(link),
         fleet,
@@ -99,9 +103,11 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
         DeliveryLog(link),
         own_jobs,
         metrics,
+        flushing,
         FileStore(link),
         BatchStore(link),
         open_storage(settings.files_url, settings.files_root),
+        Overviews(link),
     )
     for each in (jobs, results, events, deliveries, fleet_routes, rollout, health, files, batches, answers):
         app.include_router(each.router)
@@ -111,7 +117,6 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
     # The innermost layer comes first.
     owners = Owners(link, settings.max_owners)
     app.add_middleware(InnerLayer, settings=settings, keys=keys, owners=owners, rate_limiter=rate_limiter)
-    Instrumentator(registry=metrics.registry, excluded_handlers=["/metrics"]).instrument(app)
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -121,7 +126,7 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
             expose_headers=CORS_READ,
             max_age=3600,
         )
-    app.add_middleware(OuterLayer, settings=settings)
+    app.add_middleware(OuterLayer, settings=settings, recorder=metrics.recorder)
     if tracer is not None:
         app.add_middleware(TraceLayer, tracer=tracer)
     return app

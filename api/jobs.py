@@ -11,11 +11,11 @@ from dataclasses import replace
 
 from starlette.types import Receive
 
-from corelane.domain.api_keys import Caller
+from corelane.domain.api_keys import Caller, Scope
 from corelane.domain.jobs import Job, JobStatus, Result
-from corelane.errors import CorelaneError, JobExpired, NotFound, Unavailable
+from corelane.errors import CorelaneError, Forbidden, JobExpired, NotFound, Unavailable
 from corelane.log import Outage, get_logger
-from corelane.metrics import ApiMetrics
+from corelane.metrics.definitions import RETRY_AFTER_ERROR, SUBMIT_S
 from corelane.settings import Settings
 from corelane.store.fleet import Fleet
 from corelane.store.jobs.events import FINISHED
@@ -23,6 +23,7 @@ from corelane.store.jobs.records import JobRecord
 from corelane.store.jobs.store import JobStore
 from corelane.store.jobs.submission import Submission
 from corelane.store.link.link import subscribe
+from corelane.store.metrics import ProcessMetrics
 from corelane.submitting.submitter import Submitted, Submitter
 from corelane.tracing import Tracer
 
@@ -160,7 +161,7 @@ class Jobs:
     """The jobs of callers, on one event loop."""
 
     def __init__(
-        self, store: JobStore, fleet: Fleet, settings: Settings, metrics: ApiMetrics, tracer: Tracer | None = None
+        self, store: JobStore, fleet: Fleet, settings: Settings, metrics: ProcessMetrics, tracer: Tracer | None = None
     ) -> None:
         self._store = store
         self._fleet = fleet
@@ -172,7 +173,7 @@ class Jobs:
     async def submit(self, submission: Submission, wait: CallerWait) -> Submitted:
         """Submit a job and wait for it, if the caller asked to."""
         with self.completions.watch(submission.id) as event:
-            with self._metrics.submit_seconds.time():
+            with self._metrics.recorder.timed(SUBMIT_S):
                 submitted = await self.submitter.submit(submission)
             if submitted.is_replayed:
                 return await self.settle(submitted, wait)
@@ -180,15 +181,19 @@ class Jobs:
             record = await self.completions.wait(submitted.record, wait, event)
             return replace(submitted, record=required(record, submission.id))
 
+    async def measure_refusals(self) -> None:
+        """Record how well Retry-After held for refused jobs that would fit by now."""
+        if not self.submitter.refusals.is_empty:
+            for error in self.submitter.refusals.settle(await self._store.owed()):
+                self._metrics.recorder.observe(RETRY_AFTER_ERROR, error)
+
     async def settle(self, submitted: Submitted, wait: CallerWait) -> Submitted:
-        """Count and log a job that was submitted, if it is new; wait for it, if the caller asked to."""
+        """Log a job that was submitted, if it is new; wait for it, if the caller asked to."""
         if not submitted.is_replayed:
             self._report(submitted.record)
         return replace(submitted, record=await self.wait(submitted.record, wait))
 
     def _report(self, record: JobRecord) -> None:
-        self._metrics.jobs_submitted.inc()
-        self._metrics.items_submitted.inc(record.total)
         version, owner = record.version, record.owner
         log.info("job_submitted", job_id=record.id, items=record.total, version=version, owner=owner)
 
@@ -201,16 +206,28 @@ class Jobs:
             return required(found and await self.completions.wait(found, wait, event), record.id)
 
     async def require(self, job_id: str, caller: Caller, ahead: int = 0) -> JobRecord:
-        """Return the record of a caller's own job, and its first results, ``ahead`` at most.
+        """Return the record of a caller's own job, or of any for an admin, and its first results, ``ahead`` at most.
 
         Raise NotFound, for another's job as well, and JobExpired for a job that is kept no longer.
         """
         record = await self._store.get(job_id, ahead)
         if record is None and await self._store.is_gone(job_id, caller.owner):
             raise JobExpired(f"the time for which {job_id} was kept is over; it and its results are gone")
-        if record is None or record.owner != caller.owner:
+        if record is None or (record.owner != caller.owner and not self.sees_all(caller)):
             raise no_such_job(job_id)
         return record
+
+    def sees_all(self, caller: Caller) -> bool:
+        """Return whether a caller may see and steer what others own: an admin, where keys are checked."""
+        return self._settings.requires_keys and Scope.ADMIN in caller.scopes
+
+    def owner_meant(self, caller: Caller, owner: str | None) -> str:
+        """Return whose jobs a caller asks for, the caller's own if nobody's are named; raise Forbidden."""
+        if owner in (None, caller.owner):
+            return caller.owner
+        if not self.sees_all(caller):
+            raise Forbidden("this API key may see its own jobs alone: `owner` needs the scope `admin` and checked keys")
+        return owner or caller.owner
 
     async def describe(self, record: JobRecord, *, is_held: bool = False) -> Job:
         """Return the job as callers see it, with results once final if they are few.

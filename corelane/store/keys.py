@@ -38,6 +38,10 @@ results = RedisKey("cl:out:{%s}", "hash")  # slice's first item → results, JSO
 dropped = RedisKey("cl:dropped:{%s}", "string")  # bitmap: dropped results that were no success; as the job
 job_events = RedisKey("cl:story:{%s}", "stream")  # events between beginning and end, the last 1,000 or so; as the job
 owner_jobs = RedisKey("cl:index:%s", "zset")  # owner → jobs by id, which is by time; score 0
+terms = RedisKey("cl:terms:%s", "zset")  # owner → TERM JOB: what its jobs are found by; score 0; see lua/index.lua
+job_terms = RedisKey("cl:termed:%s", "hash")  # owner → job → its terms but `s:open`, to be forgotten with it
+INDEXED = RedisKey("cl:indexed", "string", stays=True)  # 1 once all jobs have their terms; before, the walk to it
+INDEXING = RedisKey("cl:indexing", "string")  # set while it is too early to walk over all jobs again; 5 min
 KEEPING = RedisKey("cl:keeping", "zset")  # OWNER:JOB, with :file if sent as lines → time the final job is kept until
 gone = RedisKey("cl:gone:%s", "string")  # owner of a job that is no longer kept; gone_ttl_s
 once = RedisKey("cl:once:%s:%s", "string")  # owner, digest of Idempotency-Key → what it made; idempotency_ttl_s
@@ -123,6 +127,18 @@ BATCHER = RedisKey("cl:batcher", "string")  # who carries batches on; 10 s
 FENCES = RedisKey("cl:fences", "hash", stays=True)  # key of such a lease → number of holders it had
 ROUNDS = RedisKey("cl:rounds", "hash", stays=True)  # loop → time it last ran
 PRUNED = RedisKey("cl:pruned", "string")  # set while it is too early to prune; 30 s
+
+# Metrics and history.
+METRICS = RedisKey(
+    "cl:metrics", "hash", stays=True
+)  # metric|label…, of a histogram with |bucket → its sum since the beginning
+PROCESSES = RedisKey("cl:processes", "zset")  # process that measures → time of its last flush
+process = RedisKey("cl:process:%s", "hash")  # its role, host, pid and gauges, and the number of its last flush; an hour
+RELEASE = RedisKey("cl:release", "string", stays=True)  # the release of the process that was started last
+history = RedisKey("cl:history:%s", "stream")  # fine, coarse → points; the last six hours, or the last week
+SAMPLED = RedisKey("cl:sampled", "string")  # the sums as they stood at the last point; a day
+SAMPLER = RedisKey("cl:sampler", "string")  # who takes the points; 25 s
+MARKS = RedisKey("cl:marks", "stream", stays=True)  # what was done to the service: kind, text; the last 1,000
 
 # Callers.
 api_key = RedisKey("cl:key:%s", "hash", stays=True)  # digest → id, name, owner, scopes, times

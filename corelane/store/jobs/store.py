@@ -4,8 +4,8 @@ Every call either has its effect, or raises StoreUnavailable or StoreFull withou
 that was not submitted expire within a minute.
 """
 
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import orjson
@@ -13,15 +13,16 @@ import orjson
 from corelane.domain.aliases import choose
 from corelane.domain.dispatch import PUBLIC, Ref, Row, encode_slice, item_row
 from corelane.domain.forecast import Own, Speed, drain_rate
+from corelane.domain.job_filter import JobFilter
 from corelane.domain.jobs import JobStatus
 from corelane.settings import Settings
 from corelane.settings.faults import reach
 from corelane.store import keys
 from corelane.store.jobs.idempotency import Held, Holder, by_name, find_holder
-from corelane.store.jobs.listing import Filters, JobPage, list_jobs
 from corelane.store.jobs.records import JobRecord, PromiseRecord
 from corelane.store.jobs.results import drop_final, drop_results, read_results
 from corelane.store.jobs.retries import read_contexts, read_rows, unanswered
+from corelane.store.jobs.search import JobPage, find_jobs
 from corelane.store.jobs.submission import Admission, Submission
 from corelane.store.link.library import Command
 from corelane.store.link.link import CommonLink, call, flatten, pairs
@@ -68,6 +69,10 @@ class JobStore:
         decoded = [Speed.decode(speed.decode()) for speed in known if speed is not None]
         return drain_rate([int(tokens) for tokens in answered], decoded or speeds)
 
+    async def owed(self) -> dict[tuple[str, int], int]:
+        """Return outstanding tokens, by owner and priority."""
+        return _accounts(await self._link("HGETALL", keys.OWED))
+
     async def submit(
         self, submission: Submission, version: str, slices: Sequence[tuple[int, int, int]], promise: PromiseRecord
     ) -> JobRecord:
@@ -87,6 +92,7 @@ class JobStore:
             job=submission.id,
             version=version,
             envelope=self._bell,
+            submit_us=_submit_us(submission),
             expires_in_ms=int(1000 * (head.expires_in_s or 0)),
             file=file and file.name,
             file_tokens=file and file.tokens,
@@ -156,7 +162,7 @@ class JobStore:
             "metadata": orjson.dumps(head.metadata),
             "promise": promise.encode(),
         }
-        optional = asdict(submission.request) | {
+        optional = submission.request.fields | {
             "webhook_url": head.webhook and head.webhook.url,
             "webhook_events": head.webhook and ",".join(head.webhook.events),
             "labels": labels and orjson.dumps(labels),
@@ -193,9 +199,11 @@ class JobStore:
         if record is not None and record.status.is_final:
             await drop_final(self._link, record, unanswered(self._link, record), self._settings.results_ttl_s)
 
-    async def page(self, owner: str, filters: Filters, after: str | None, limit: int) -> JobPage:
-        """Return a page of an owner's jobs, newest first, older than the one whose id is the cursor."""
-        return await list_jobs(self._link, owner, filters, after, limit)
+    async def page(self, owner: str, wanted: JobFilter, after: str | None, limit: int) -> JobPage:
+        """Return a page of the jobs of an owner, or of ALL_OWNERS, that a filter takes: newest first, older than the
+        one whose id is the cursor. The filter's own ``owner`` is not looked at.
+        """
+        return await find_jobs(self._link, owner, wanted, after, limit)
 
     async def holder(self, key: str) -> Holder | None:
         """Return the holder of a ``Once``'s key, or None."""
@@ -233,6 +241,12 @@ class JobStore:
         """Return True if the job was open and is canceled now, False if it was final, None if there is none."""
         reply = await self._link.run("cancel", job=job, ttl=self._settings.results_ttl_s)
         return None if reply < 0 else bool(reply)
+
+
+def _submit_us(submission: Submission) -> int:
+    """Return the microseconds since the request of a submission came; 0 without one."""
+    received = submission.request.received
+    return 0 if received is None else int(1_000_000 * (time.perf_counter() - received))
 
 
 def _accounts(flat: Sequence[bytes]) -> dict[tuple[str, int], int]:

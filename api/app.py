@@ -7,12 +7,15 @@ from contextlib import asynccontextmanager
 from fastapi import Depends, FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
+from api.console.mount import add_console
+from api.console.pages import refuse_page
 from api.context import REQUEST_ID
 from api.deps import Parts, refuse_unknown_parameters
 from api.docs.openapi import describe_common_responses
 from api.docs.swagger import add_pages
-from api.errors import add_error_handlers
+from api.errors import add_error_handlers, refuse
 from api.jobs import Jobs
+from api.middleware.console_door import ConsoleDoor
 from api.middleware.edge import InnerLayer, OuterLayer
 from api.middleware.key_cache import KeyCache
 from api.middleware.rate_limit import RateLimiter
@@ -37,6 +40,7 @@ from corelane.store.jobs.store import JobStore
 from corelane.store.link.link import AsyncLink
 from corelane.store.metrics import Flushing, ProcessMetrics
 from corelane.store.rollout import Rollout
+from corelane.store.sessions import SessionStore
 from corelane.tracing import Tracer, open_tracer
 
 SUMMARY = "Questions with their passages go in, answers with exact offsets come out: one or a million, nothing lost."
@@ -112,11 +116,21 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
     for each in (jobs, results, events, deliveries, fleet_routes, rollout, health, files, batches, answers):
         app.include_router(each.router)
     add_pages(app)
+    if settings.console:
+        add_console(app, SessionStore(link), keys)
     add_error_handlers(app)
     describe_common_responses(app, requires_keys=settings.requires_keys)
     # The innermost layer comes first.
     owners = Owners(link, settings.max_owners)
-    app.add_middleware(InnerLayer, settings=settings, keys=keys, owners=owners, rate_limiter=rate_limiter)
+    app.add_middleware(
+        InnerLayer,
+        settings=settings,
+        keys=keys,
+        owners=owners,
+        rate_limiter=rate_limiter,
+        console=ConsoleDoor(SessionStore(link)),
+        refuse_page=refuse_page if settings.console else refuse,
+    )
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,

@@ -144,6 +144,7 @@ MARKS = RedisKey("cl:marks", "stream", stays=True)  # what was done to the servi
 api_key = RedisKey("cl:key:%s", "hash", stays=True)  # digest → id, name, owner, scopes, times
 API_KEYS = RedisKey("cl:keys", "hash", stays=True)  # id → digest
 API_KEYS_CHANGED = RedisKey("cl:keys:changed", "string", stays=True)  # counter of changes, which the API looks at
+session = RedisKey("cl:session:%s", "string")  # digest of a console session → digest of its API key; 12 h
 OWNERS = RedisKey("cl:owners", "zset")  # owner, where keys are not checked → time of admission; an hour after its data
 RATES_PREFIX = "cl:rates"
 rates = RedisKey(f"{RATES_PREFIX}:%s", "string")  # requests in this window and the one before, by the `limits` library

@@ -221,6 +221,8 @@ class DrainLoop:
             if core.is_cut_off:
                 core.is_cut_off = False
                 core.outage.served("drain")
+            if core.traces is not None:
+                core.traces.exchanged(core.dispatch, done, exchanged, time.monotonic() - began)
             self._report.refused += in_flight.settle(done, exchanged.refused)
             in_flight.drop_jobs(exchanged.closed)
             self._log_jobs(done, exchanged.claim)

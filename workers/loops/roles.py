@@ -48,11 +48,8 @@ def loops_by_queue(celery: Celery, settings: Settings) -> LoopsByQueue:
         ]
 
     def posting() -> list[Loop]:
-        return [
-            sending(settings, outage, open_tracer("deliveries", settings.core_host)),
-            watching(settings, outage),
-            flushing(settings, "deliveries", outage),
-        ]
+        tracer = open_tracer("deliveries", settings.core_host)
+        return [sending(settings, outage, tracer), watching(settings, outage), flushing(settings, "deliveries", outage)]
 
     return {
         KEEPER_QUEUE: (keeping, KEEPER_GRACE_S),

@@ -13,17 +13,19 @@ import orjson
 from corelane.domain.aliases import choose
 from corelane.domain.dispatch import PUBLIC, Ref, Row, encode_slice, item_row
 from corelane.domain.forecast import Own, Speed, drain_rate
-from corelane.domain.job_filter import JobFilter
+from corelane.domain.job_filter import ALL_OWNERS, JobFilter
 from corelane.domain.jobs import JobStatus
 from corelane.settings import Settings
 from corelane.settings.faults import reach
 from corelane.store import keys
 from corelane.store.jobs.idempotency import Held, Holder, by_name, find_holder
+from corelane.store.jobs.items import AskedItem, read_item
 from corelane.store.jobs.records import JobRecord, PromiseRecord
 from corelane.store.jobs.results import drop_final, drop_results, read_results
 from corelane.store.jobs.retries import read_contexts, read_rows, unanswered
-from corelane.store.jobs.search import JobPage, find_jobs
+from corelane.store.jobs.search import JobPage, find_jobs, owners_of_jobs, read_records
 from corelane.store.jobs.submission import Admission, Submission
+from corelane.store.jobs.tallies import count_jobs
 from corelane.store.link.library import Command
 from corelane.store.link.link import CommonLink, call, flatten, pairs
 
@@ -205,6 +207,14 @@ class JobStore:
         """
         return await find_jobs(self._link, owner, wanted, after, limit)
 
+    async def records(self, jobs: Sequence[str]) -> list[JobRecord]:
+        """Return jobs as they stand, in order, as far as they are there."""
+        return await read_records(self._link, jobs)
+
+    async def tallies(self, owner: str) -> dict[str, int] | None:
+        """Return how many jobs of an owner, or of ALL_OWNERS, are in each state; None if that is not known yet."""
+        return await count_jobs(self._link, [owner] if owner != ALL_OWNERS else await owners_of_jobs(self._link))
+
     async def holder(self, key: str) -> Holder | None:
         """Return the holder of a ``Once``'s key, or None."""
         return await find_holder(self._link, key)
@@ -221,6 +231,10 @@ class JobStore:
     async def rows(self, record: JobRecord, indexes: Sequence[int]) -> list[Row]:
         """Return items of a job that has no file; raise ItemsLost if one is missing."""
         return await read_rows(self._link, record, indexes)
+
+    async def item(self, record: JobRecord, index: int) -> AskedItem | None:
+        """Return what one item of a job asked, or None if that is not kept."""
+        return await read_item(self._link, record, index, self._settings.files_root)
 
     async def contexts(self, job: str) -> dict[int, str]:
         """Return the contexts that a job's items share, by number, in order."""

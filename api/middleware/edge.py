@@ -312,8 +312,8 @@ def enter_context(headers: Headers, traceparent: str = "") -> str:
     """
     given, parent = headers.get(REQUEST_ID), headers.get("traceparent")
     request_id = (given and read_request_id(given)) or secrets.token_hex(16)
-    traceparent = traceparent or (continue_trace(parent) if parent else "")
-    context = RequestContext(request_id, traceparent, perf_counter())
+    parent_trace = traceparent or (continue_trace(parent) if parent else "")
+    context = RequestContext(request_id, parent_trace, perf_counter())
     REQUEST_CONTEXT.set(context)
     structlog.contextvars.clear_contextvars()
     trace = {"trace_id": trace_id(context.traceparent)} if context.traceparent else {}

@@ -184,7 +184,7 @@ def test_requests_that_only_look_begin_no_trace_and_refused_ones_say_why(world: 
     world.api.get("/v1/models")
     assert world.named("GET /v1/models") == []
     world.api.get("/v1/models", headers={"traceparent": f"00-{TRACE}-{PARENT}-01"})
-    [read] = world.spans
+    (read,) = world.named("GET /v1/models")
     assert (read.name, parent_of(read)) == ("GET /v1/models", PARENT)
     world.api.post("/v1/jobs", json={"items": [{"question": "q", "context": "c"}], "model": "unheard-of"})
     [submit] = world.named("submit")

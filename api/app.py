@@ -19,7 +19,7 @@ from api.middleware.edge import InnerLayer, OuterLayer
 from api.middleware.key_cache import KeyCache
 from api.middleware.rate_limit import RateLimiter
 from api.overview import Overviews
-from api.routes import answers, batches, deliveries, events, files, health, jobs, results, rollout
+from api.routes import answers, batches, deliveries, events, files, health, history, jobs, results, rollout
 from api.routes import fleet as fleet_routes
 from corelane import __version__
 from corelane.broker.app import bell_envelope, make_celery
@@ -107,7 +107,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         open_storage(settings.files_url, settings.files_root),
         Overviews(link),
     )
-    for each in (jobs, results, events, deliveries, fleet_routes, rollout, health, files, batches, answers):
+    for each in (jobs, results, events, deliveries, fleet_routes, history, rollout, health, files, batches, answers):
         app.include_router(each.router)
     add_pages(app)
     if settings.console:

@@ -7,7 +7,7 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from starlette.responses import RedirectResponse
 from starlette.staticfiles import StaticFiles
 
-from api.console import models, overview, session, stream
+from api.console import ask, files, job, jobs, models, overview, session, stream, webhooks
 from api.console.pages import PageRoute
 from api.deps import AS_READER
 from api.middleware.console_door import CONSOLE
@@ -18,10 +18,16 @@ from corelane.store.sessions import SessionStore
 FILES = Path(__file__).parent / "static"
 
 #: Modules with the routes of pages.
-PAGES = (overview, models)
+PAGES = (overview, models, ask, jobs, job, files, webhooks)
 
 #: What the streams of pages send, by the pages' names.
-FEEDS: Mapping[str, stream.Feed] = {"overview": overview.feed, "models": models.feed}
+FEEDS: Mapping[str, stream.Feed] = {
+    "overview": overview.feed,
+    "models": models.feed,
+    "jobs": jobs.feed,
+    "job": job.feed,
+    "batch": files.feed,
+}
 
 
 def add_console(app: FastAPI, sessions: SessionStore, keys: KeyCache) -> None:

@@ -81,6 +81,10 @@ class JobFilters(TypedDict, total=False):
     status: Sequence[JobStatus | str] | JobStatus | str
     model: str
     label: Sequence[str] | str
+    q: str
+    name: str
+    failed_items: bool
+    owner: str
     created_after: datetime | str
     created_before: datetime | str
 
@@ -168,6 +172,8 @@ def list_jobs(filters: JobFilters, after: str | None, limit: int) -> Call[JobLis
             params[name] = value.isoformat()
         elif isinstance(value, str):
             params[name] = value
+        elif isinstance(value, bool):
+            params[name] = str(value).lower()
         elif isinstance(value, Iterable):
             params[name] = [str(each) for each in value]
     if after is not None:

@@ -7,6 +7,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from corelane.artifacts.manifest import Artifact
+from tests.browser.conftest import Watched
 from tests.integration.conftest import Fleet, wait_for
 
 #: A load waits for the cores, which other tests may keep busy, in milliseconds.
@@ -43,7 +44,7 @@ def test_version_is_loaded_and_unloaded(page: Page, fleet: Fleet, tiny_artifact:
         shutil.rmtree(root)
 
 
-def test_refusal_is_told_in_words(page: Page, fleet: Fleet, watched) -> None:
+def test_refusal_is_told_in_words(page: Page, fleet: Fleet, watched: Watched) -> None:
     watched.expected.append("409")
     page.goto(f"{fleet.url}/console/models")
     page.on("dialog", lambda dialog: dialog.accept())

@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import Depends, FastAPI
-from prometheus_fastapi_instrumentator import Instrumentator
 from starlette.middleware.cors import CORSMiddleware
 
 from api.console.mount import add_console
@@ -26,7 +25,6 @@ from corelane import __version__
 from corelane.broker.app import bell_envelope, make_celery
 from corelane.errors import Unavailable
 from corelane.log import configure_logging, get_logger
-from corelane.metrics import ApiMetrics
 from corelane.settings import Settings
 from corelane.store.api_keys import ApiKeyFinder
 from corelane.store.batches import BatchStore
@@ -38,6 +36,7 @@ from corelane.store.jobs.events import JobEvents
 from corelane.store.jobs.owners import Owners
 from corelane.store.jobs.store import JobStore
 from corelane.store.link.link import AsyncLink
+from corelane.store.metrics import Flushing, ProcessMetrics
 from corelane.store.rollout import Rollout
 from corelane.store.sessions import SessionStore
 
@@ -61,14 +60,16 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     """Make the ASGI app; without settings, as when a server calls it, it reads them itself."""
     settings = settings or Settings()
     configure_logging(settings.log_level, settings.log_format)
-    link, metrics = AsyncLink(settings.redis_url), ApiMetrics()
+    link, metrics = AsyncLink(settings.redis_url), ProcessMetrics("api")
     store, fleet = JobStore(link, settings, bell_envelope(make_celery(settings))), Fleet(link)
     finder, rate_limiter = ApiKeyFinder(link), RateLimiter(settings)
     keys, own_jobs = KeyCache(finder), Jobs(store, fleet, settings, metrics)
+    flushing = Flushing(metrics, link, own_jobs.measure_refusals)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         own_jobs.completions.start()
+        flushing.start()
         if settings.requires_keys:
             keys.start()
             await _warn_if_no_key(finder)
@@ -76,6 +77,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         await own_jobs.completions.close()
         await keys.close()
         await rate_limiter.close()
+        await flushing.close()
         await link.close()
 
     app = FastAPI(
@@ -91,6 +93,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     app.state.parts = Parts(
         settings,
+        link,
         store,
         JobEvents(link),
         fleet,
@@ -98,6 +101,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         DeliveryLog(link),
         own_jobs,
         metrics,
+        flushing,
         FileStore(link),
         BatchStore(link),
         open_storage(settings.files_url, settings.files_root),
@@ -121,7 +125,6 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         console=ConsoleDoor(SessionStore(link)),
         refuse_page=refuse_page if settings.console else refuse,
     )
-    Instrumentator(registry=metrics.registry, excluded_handlers=["/metrics"]).instrument(app)
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -131,7 +134,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             expose_headers=CORS_READ,
             max_age=3600,
         )
-    app.add_middleware(OuterLayer, settings=settings)
+    app.add_middleware(OuterLayer, settings=settings, recorder=metrics.recorder)
     return app
 
 

@@ -23,7 +23,6 @@ from corelane.domain.ids import is_job_id
 from corelane.domain.job_filter import JobFilter
 from corelane.domain.jobs import JobStatus
 from corelane.errors import Forbidden, InvalidInput, NotFound
-from corelane.metrics import ApiMetrics
 from corelane.settings import Settings
 from corelane.store.batches import BatchStore
 from corelane.store.deliveries.log import DeliveryLog
@@ -32,6 +31,8 @@ from corelane.store.files import FileStore
 from corelane.store.fleet import Fleet
 from corelane.store.jobs.events import JobEvents
 from corelane.store.jobs.store import JobStore
+from corelane.store.link.link import CommonLink
+from corelane.store.metrics import Flushing, ProcessMetrics
 from corelane.store.rollout import Rollout
 
 #: The form of a caller's own name of a job: no id's, and no part of an address that proxies cut out.
@@ -46,13 +47,15 @@ class Parts:
     """The parts of one API process."""
 
     settings: Settings
+    link: CommonLink
     store: JobStore
     job_events: JobEvents
     fleet: Fleet
     rollout: Rollout
     deliveries: DeliveryLog
     jobs: Jobs
-    metrics: ApiMetrics
+    metrics: ProcessMetrics
+    flushing: Flushing
     files: FileStore
     batches: BatchStore
     storage: Storage

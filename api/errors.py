@@ -21,6 +21,7 @@ from api.context import REQUEST_CONTEXT, REQUEST_ID, STRICT
 from corelane import errors
 from corelane.errors.sentences import place_of, relevant, sentence
 from corelane.log import get_logger
+from corelane.metrics.definitions import PROBLEMS
 
 log = get_logger(__name__)
 
@@ -165,7 +166,7 @@ def add_error_handlers(app: FastAPI) -> None:
 
 def count_problem(request: Request, code: str) -> None:
     """Count a problem that is sent."""
-    request.app.state.parts.metrics.problems.labels(code).inc()
+    request.app.state.parts.metrics.recorder.add(PROBLEMS, 1, code)
 
 
 async def _foreseen(request: Request, error: Exception) -> JSONResponse:

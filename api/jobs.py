@@ -15,7 +15,7 @@ from corelane.domain.api_keys import Caller, Scope
 from corelane.domain.jobs import Job, JobStatus, Result
 from corelane.errors import CorelaneError, Forbidden, JobExpired, NotFound, Unavailable
 from corelane.log import Outage, get_logger
-from corelane.metrics import ApiMetrics
+from corelane.metrics.definitions import RETRY_AFTER_ERROR, SUBMIT_S
 from corelane.settings import Settings
 from corelane.store.fleet import Fleet
 from corelane.store.jobs.events import FINISHED
@@ -23,6 +23,7 @@ from corelane.store.jobs.records import JobRecord
 from corelane.store.jobs.store import JobStore
 from corelane.store.jobs.submission import Submission
 from corelane.store.link.link import subscribe
+from corelane.store.metrics import ProcessMetrics
 from corelane.submitting.submitter import Submitted, Submitter
 
 log = get_logger(__name__)
@@ -158,7 +159,7 @@ class Completions:
 class Jobs:
     """The jobs of callers, on one event loop."""
 
-    def __init__(self, store: JobStore, fleet: Fleet, settings: Settings, metrics: ApiMetrics) -> None:
+    def __init__(self, store: JobStore, fleet: Fleet, settings: Settings, metrics: ProcessMetrics) -> None:
         self._store = store
         self._fleet = fleet
         self._settings = settings
@@ -169,7 +170,7 @@ class Jobs:
     async def submit(self, submission: Submission, wait: CallerWait) -> Submitted:
         """Submit a job and wait for it, if the caller asked to."""
         with self.completions.watch(submission.id) as event:
-            with self._metrics.submit_seconds.time():
+            with self._metrics.recorder.timed(SUBMIT_S):
                 submitted = await self.submitter.submit(submission)
             if submitted.is_replayed:
                 return await self.settle(submitted, wait)
@@ -177,15 +178,19 @@ class Jobs:
             record = await self.completions.wait(submitted.record, wait, event)
             return replace(submitted, record=required(record, submission.id))
 
+    async def measure_refusals(self) -> None:
+        """Record how well Retry-After held for refused jobs that would fit by now."""
+        if not self.submitter.refusals.is_empty:
+            for error in self.submitter.refusals.settle(await self._store.owed()):
+                self._metrics.recorder.observe(RETRY_AFTER_ERROR, error)
+
     async def settle(self, submitted: Submitted, wait: CallerWait) -> Submitted:
-        """Count and log a job that was submitted, if it is new; wait for it, if the caller asked to."""
+        """Log a job that was submitted, if it is new; wait for it, if the caller asked to."""
         if not submitted.is_replayed:
             self._report(submitted.record)
         return replace(submitted, record=await self.wait(submitted.record, wait))
 
     def _report(self, record: JobRecord) -> None:
-        self._metrics.jobs_submitted.inc()
-        self._metrics.items_submitted.inc(record.total)
         version, owner = record.version, record.owner
         log.info("job_submitted", job_id=record.id, items=record.total, version=version, owner=owner)
 

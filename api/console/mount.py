@@ -21,7 +21,13 @@ FILES = Path(__file__).parent / "static"
 PAGES = (overview, models, ask, jobs, job, files, webhooks)
 
 #: What the streams of pages send, by the pages' names.
-FEEDS: Mapping[str, stream.Feed] = {"overview": overview.feed, "jobs": jobs.feed, "job": job.feed, "batch": files.feed}
+FEEDS: Mapping[str, stream.Feed] = {
+    "overview": overview.feed,
+    "models": models.feed,
+    "jobs": jobs.feed,
+    "job": job.feed,
+    "batch": files.feed,
+}
 
 
 def add_console(app: FastAPI, sessions: SessionStore, keys: KeyCache) -> None:

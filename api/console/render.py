@@ -30,8 +30,12 @@ HEADERS: Mapping[str, str] = {
     "Cache-Control": "no-store",
 }
 
-#: htmx asks this service only, evaluates nothing, and adds neither styles nor cached pages.
-HTMX = '{"mode":"same-origin","includeIndicatorCSS":false,"defaultTimeout":30000,"morphIgnore":["data-htmx-powered","open"]}'
+#: htmx asks this service only and adds no styles; what a reader opened stays open when a part is swapped. The policy
+#: above keeps it from evaluating anything.
+HTMX = (
+    '{"mode":"same-origin","includeIndicatorCSS":false,"defaultTimeout":30000,'
+    '"morphIgnore":["data-htmx-powered","open"]}'
+)
 
 
 @dataclass(frozen=True, slots=True)

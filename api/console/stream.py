@@ -95,7 +95,7 @@ async def updates(
     streams[caller.owner] += 1
     try:
         yield format_sse_event(retry=RETRY_MS)
-        with parts.metrics.event_streams.track_inprogress(), parts.jobs.completions.watch("") as bell:
+        with parts.metrics.counted("event_streams"), parts.jobs.completions.watch("") as bell:
             while not parts.jobs.completions.is_closing and clock() - begun < LONGEST_S:
                 changed = _changed(sent, update)
                 if changed:

@@ -1,7 +1,7 @@
 """The edge: the two ASGI layers around all routes, and how routes read JSON bodies.
 
-``OuterLayer`` gives each request its context and each response its headers, and refuses foreign hosts. ``InnerLayer``
-identifies the caller and bounds the rate and the body. Headers for browsers' cross-origin rules and HTTP metrics go
+``OuterLayer`` gives each request its context and each response its headers, measures it, and refuses foreign hosts.
+``InnerLayer`` identifies the caller and bounds the rate and the body. Headers for browsers' cross-origin rules go
 between the two, so refusals have them as well. The inner layer refuses a request before its body is read and before a
 route is chosen: a route can be forgotten, but not left open. What few requests need stands in the other modules here.
 """
@@ -9,6 +9,8 @@ route is chosen: a route can be forgotten, but not left open. What few requests 
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 
 import orjson
@@ -31,6 +33,8 @@ from corelane.domain.api_keys import Caller
 from corelane.domain.dispatch import PUBLIC
 from corelane.domain.request_context import RequestContext, continue_trace, read_request_id, trace_id
 from corelane.errors import BodyTooSlow, CorelaneError, Forbidden, HostRefused, NotJson, TooLarge, Unauthorized
+from corelane.metrics.definitions import HTTP_REQUEST_S, HTTP_REQUESTS
+from corelane.metrics.recorder import OTHER, Recorder
 from corelane.settings import Settings
 from corelane.store.jobs.owners import Owners
 
@@ -48,6 +52,12 @@ CREATE_METHODS = frozenset({"POST", "PUT"})
 
 #: Where files are uploaded, and how many bytes a form may hold in addition to its file.
 FILES_PATH, FORM_BYTES = "/v1/files", 64 * 1024
+
+#: The methods that metrics tell apart.
+METHODS = READ_METHODS | CREATE_METHODS | {"DELETE", "PATCH"}
+
+#: The status of a request whose caller left before the response, as nginx logs it.
+LEFT_STATUS = 499
 
 ALL_SCOPES = frozenset(api_keys.Scope)
 
@@ -70,19 +80,47 @@ class RequestBody:
         return message
 
 
+@dataclass(slots=True)
+class Timing:
+    """When one request began and its response started, by the performance clock, and the response's status."""
+
+    begun_s: float
+    started_s: float = 0.0
+    status: int = LEFT_STATUS
+
+
 class OuterLayer:
     """The layer that every request enters first."""
 
-    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+    def __init__(self, app: ASGIApp, settings: Settings, recorder: Recorder) -> None:
         self._app = app
+        self._recorder = recorder
         self._hops = settings.trusted_hops
         self._hosts = tuple(host.lower() for host in settings.allowed_hosts)
 
     async def __call__(self, scope: Scope, source: Receive, sink: Send) -> None:
-        """Serve one request."""
+        """Serve one request, and measure it."""
         if scope["type"] != "http":
             await self._app(scope, source, sink)
             return
+        timing = Timing(perf_counter())
+        try:
+            await self._serve(scope, source, sink, timing)
+        except Exception:
+            timing.status = timing.status if timing.started_s else 500
+            raise
+        finally:
+            self._measure(scope, timing)
+
+    def _measure(self, scope: Scope, timing: Timing) -> None:
+        """Count a request by its route, not its path; one that was refused before it had a route has none."""
+        route = getattr(scope.get("route"), "path", None) or OTHER
+        method = scope["method"] if scope["method"] in METHODS else OTHER
+        self._recorder.add(HTTP_REQUESTS, 1, route, method, str(timing.status))
+        seconds = (timing.started_s or perf_counter()) - timing.begun_s
+        self._recorder.add(HTTP_REQUEST_S, seconds, route, method)
+
+    async def _serve(self, scope: Scope, source: Receive, sink: Send, timing: Timing) -> None:
         headers = Headers(scope=scope)
         request_id = enter_context(headers)
         if self._hops:
@@ -93,6 +131,7 @@ class OuterLayer:
 
         async def send(message: Message) -> None:
             if message["type"] == "http.response.start":
+                timing.started_s, timing.status = perf_counter(), message["status"]
                 response = MutableHeaders(scope=message)
                 response[REQUEST_ID] = request_id
                 for name, value in policy.items():

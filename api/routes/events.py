@@ -116,7 +116,7 @@ async def follow(parts: Parts, record: JobRecord, after: EventId) -> AsyncIterat
     clock = asyncio.get_running_loop().time
     sent = clock()
     yield format_sse_event(retry=RETRY_MS)
-    with parts.metrics.event_streams.track_inprogress(), parts.jobs.completions.watch(record.id) as bell:
+    with parts.metrics.counted("event_streams"), parts.jobs.completions.watch(record.id) as bell:
         while not parts.jobs.completions.is_closing:
             bell.clear()
             try:

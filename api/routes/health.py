@@ -4,13 +4,14 @@ import json
 from typing import Literal
 
 from fastapi import APIRouter, Response
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 
-from api.deps import Parts, PartsDep
+from api.deps import PartsDep
 from api.errors import documented
-from corelane.errors import NotReady, Unavailable
-from corelane.metrics import DeliveryCounts, FleetSnapshot
+from corelane.errors import NotReady
+from corelane.metrics.exposition import render
+from corelane.store.gauges import read_all
 from corelane.store.overdue import CARRIERS, only_overdue
 
 router = APIRouter(tags=["health"])
@@ -56,24 +57,12 @@ async def ready(parts: PartsDep) -> Health:
 
 @router.get("/metrics", include_in_schema=False)
 async def metrics(parts: PartsDep) -> Response:
-    """Return Prometheus metrics; while Redis is away, the fleet's part keeps its last values."""
-    await refresh(parts)
-    return Response(generate_latest(parts.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+    """Return Prometheus metrics of the whole service; 503 while Redis is away, so that a scrape shows as failed."""
+    await parts.flushing.flush()
+    series, samples = await read_all(parts.link)
+    return Response(render(series, samples), media_type=CONTENT_TYPE_LATEST)
 
 
 def reason_codes(reasons: str) -> list[str]:
     """Return the codes of a core's reasons: anyone may read whether the service is ready, so no sentence is shown."""
     return [code for code in (str(each).partition(":")[0] for each in json.loads(reasons)) if code.isidentifier()]
-
-
-async def refresh(parts: Parts) -> None:
-    """Read the fleet for the next scrape."""
-    try:
-        cores = await parts.fleet.cores()
-        waiting, claimed = await parts.fleet.tokens()
-        parts.metrics.fleet.snapshot = FleetSnapshot(cores, waiting, claimed, await parts.fleet.ended())
-        parts.metrics.deliveries.counts = DeliveryCounts(*await parts.deliveries.counts())
-        waits = await parts.deliveries.waits()
-        parts.metrics.overdue.waits = {name: waits.get(name, 0.0) for name in CARRIERS}
-    except Unavailable:
-        return

@@ -17,6 +17,7 @@ from api.middleware.edge import JsonRoute, NdjsonRoute
 from corelane.domain.ids import is_job_id, new_job_id
 from corelane.domain.jobs import Job, JobList, JobRequest
 from corelane.errors import InvalidInput, StoreUnavailable
+from corelane.metrics.definitions import SUBMIT_S
 from corelane.store.jobs.idempotency import Once, by_key, by_name, fingerprint, start_fingerprint
 from corelane.store.jobs.submission import Submission
 from corelane.submitting.ndjson import NdjsonBody, submit_file
@@ -119,7 +120,7 @@ async def take_lines(
     submission = Submission(
         lines.head, owner, file=file, id=job_id, name=name, once=once, request=REQUEST_CONTEXT.get()
     )
-    with parts.metrics.submit_seconds.time():
+    with parts.metrics.recorder.timed(SUBMIT_S):
         return await submit_file(submitter, parts.settings, submission, admission)
 
 

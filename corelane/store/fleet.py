@@ -13,6 +13,7 @@ from corelane.settings import Settings
 from corelane.store import keys
 from corelane.store.link.blocking import Link
 from corelane.store.link.link import CommonLink, flatten, pairs, texts, to_ms
+from corelane.store.metrics import ProcessMetrics
 
 #: A core that has been silent for longer than this is no longer listed, in milliseconds (an hour).
 FORGET_CORE_MS = 3_600_000
@@ -61,6 +62,10 @@ class Announcer:
             leases=leases,
         )
         return BeatReply(revision.decode(), tuple(version.decode() for version in unknown))
+
+    def flush(self, metrics: ProcessMetrics, *, leaves: bool = False) -> None:
+        """Send what the core's process has measured; ``leaves`` if the process ends."""
+        metrics.flush_over(self._link, leaves=leaves)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from corelane.domain.aliases import Weights, decode_weights, encode_weights
 from corelane.domain.placement import ALL_CORES, UNPLACED, Placement, displace, place, reload
 from corelane.errors import NotFound, StoreUnavailable, UnknownModel, VersionInUse, VersionNotReady
 from corelane.store import keys
+from corelane.store.history import MarkKind
 from corelane.store.link.link import CommonLink, pairs
 
 #: Attempts at changing a placement that others change at the same time.
@@ -38,7 +39,10 @@ class Rollout:
         """Want a version on a core or on ``all``; a second call makes cores that failed try again."""
         now = await self._link.now_ms()
         return await self._place(
-            version, lambda before: place(before, core, now, count=count, lazy=lazy, manifest=manifest), force=False
+            version,
+            lambda before: place(before, core, now, count=count, lazy=lazy, manifest=manifest),
+            force=False,
+            mark=("load", f"{version} is wanted on {core if count is None else f'{count} cores'}"),
         )
 
     async def reload(self, version: str, core: str, *, manifest: str | None = None) -> Placement:
@@ -52,7 +56,12 @@ class Rollout:
             raise UnknownModel(f"there is no version {version[:120]!r}; GET /v1/models lists them")
         if closed:
             raise VersionInUse(f"{version} is being unloaded; load it instead")
-        return await self._place(version, lambda before: reload(before, core, now, manifest=manifest), force=False)
+        return await self._place(
+            version,
+            lambda before: reload(before, core, now, manifest=manifest),
+            force=False,
+            mark=("load", f"{version} is loaded again on {core}"),
+        )
 
     async def unload(self, version: str, core: str, *, force: bool = False) -> Placement:
         """Want a version no longer on a core or on ``all``; raise UnknownModel, or VersionInUse unless forced."""
@@ -72,7 +81,12 @@ class Rollout:
                 f"{core} is the only core that holds {version} ({int(jobs or 0)} unfinished jobs); load it elsewhere "
                 "first, unload it from `all`, or give `force=true`"
             )
-        return await self._place(version, lambda before: displace(before, core, now, force=force), force=force)
+        return await self._place(
+            version,
+            lambda before: displace(before, core, now, force=force),
+            force=force,
+            mark=("unload", f"{version} is no longer wanted on {core}"),
+        )
 
     async def aliases(self) -> list[AliasRecord]:
         """Return every alias, by name."""
@@ -109,8 +123,10 @@ class Rollout:
             raise VersionInUse(f"{alias} would mean {rest[0]} again, which is unloaded; load that, or set the alias")
         return decode_weights(rest[0]) if rest[0] else {}
 
-    async def _place(self, version: str, change: Callable[[Placement], Placement], *, force: bool) -> Placement:
-        """Change the present placement; try again if another caller changed it meanwhile."""
+    async def _place(
+        self, version: str, change: Callable[[Placement], Placement], *, force: bool, mark: tuple[MarkKind, str]
+    ) -> Placement:
+        """Change the present placement, and mark that in the history; try again if it was changed meanwhile."""
         for _ in range(PLACE_ATTEMPTS):
             before = (await self._link("HGET", keys.PLACEMENTS, version) or b"").decode()
             after = change(Placement.model_validate_json(before) if before else UNPLACED)
@@ -121,6 +137,7 @@ class Rollout:
                 after=after.model_dump_json(),
                 closes=after.is_nowhere,
                 force=force,
+                mark=mark,
             )
             reason, *aliases = (part.decode() for part in answer)
             if reason == "done":

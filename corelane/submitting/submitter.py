@@ -33,6 +33,7 @@ from corelane.store.jobs.records import JobRecord, PromiseRecord
 from corelane.store.jobs.store import JobStore
 from corelane.store.jobs.submission import Admission, Submission
 from corelane.store.link.link import VersionClosed
+from corelane.submitting.refusals import ALL_OWNERS, Refusals
 from corelane.webhooks import check_receiver
 
 #: Times that one request tries to make its job, while its version closes or others make the job and delete it.
@@ -59,6 +60,8 @@ class Submitter:
         self._store = store
         self._fleet = fleet
         self._settings = settings
+        #: Jobs that were refused because too much work waits.
+        self.refusals = Refusals()
 
     async def submit(self, submission: Submission, admission: Admission | None = None) -> Submitted:
         """Make a job, once, or return the one that the same request made before; admit it first if it is not yet.
@@ -201,9 +204,11 @@ class Submitter:
         rate = await self._store.drain_rate(admission.speeds)
         if own_excess > excess:
             retry_after_s = seconds_until(tokens_until(admission.owed, owner, own_excess), rate)
+            self.refusals.note(owner, retry_after_s, own_most - tokens)
             bound = f"{own_most:,} tokens may wait for one API key and this job would pass that by {own_excess:,}"
         else:
             retry_after_s = seconds_until(excess, rate)
+            self.refusals.note(ALL_OWNERS, retry_after_s, most - tokens)
             bound = f"{most:,} tokens may wait and this job would pass that by {excess:,}"
         raise Overloaded(f"{bound}; nothing was kept, come back in {retry_after_s} s", retry_after_s)
 

@@ -3,16 +3,16 @@
 import re
 
 import typer.main
-from prometheus_client import generate_latest
 
 from api.errors import HTTP_CODES
 from corelane import errors
 from corelane.cli.app import make_cli
-from corelane.metrics import ApiMetrics
+from corelane.metrics import definitions
 from corelane.settings import Settings
 from tests.snippets import FENCE, ROOT, pages
 
 OPERATIONS = ROOT / "docs" / "02-operations.md"
+METRICS = ROOT / "docs" / "12-metrics.md"
 
 PAGES = [*pages(), ROOT / "CHANGELOG.md", ROOT / "benchmarks" / "README.md"]
 
@@ -64,14 +64,17 @@ def test_every_error_stands_in_the_tree_of_its_module() -> None:
         assert error.__name__ in (errors.__doc__ or "")
 
 
-def test_every_metric_stands_in_the_operations_guide() -> None:
-    text = OPERATIONS.read_text()
-    names = re.findall(r"^# HELP (corelane_\w+)", generate_latest(ApiMetrics().registry).decode(), re.MULTILINE)
-    for name in names:
-        stem = re.sub(
-            r"^corelane_core_(items|batches|windows|tokens|padding)_total$", "corelane_core_items_total", name
-        )
-        assert f"`{stem}" in text, name
+def metrics_table() -> str:
+    rows = ["| metric | kind | meaning |", "|---|---|---|"]
+    for metric in definitions.ALL.values():
+        labels = f"{{{','.join(metric.labels)}}}" if metric.labels else ""
+        rows.append(f"| `{metric.name}{labels}` | {metric.kind} | {metric.help} |")
+    return "\n".join(rows)
+
+
+def test_every_metric_stands_in_the_page_of_metrics() -> None:
+    shown = METRICS.read_text().partition("<!-- metrics: begin -->\n")[2].partition("\n<!-- metrics: end -->")[0]
+    assert shown == metrics_table()
 
 
 def test_commands_named_in_the_documents_exist() -> None:

@@ -11,6 +11,7 @@ from corelane.domain.placement import ALL_CORES, UNPLACED, chosen, displace, pla
 from corelane.engine.null import NullRunner
 from corelane.errors import ArtifactRefused, CoreBusy, CoreLost, RuntimeLost
 from corelane.log import Outage, get_logger
+from corelane.metrics.recorder import Recorder
 from corelane.settings import Settings
 from corelane.store.fleet import Announcer
 from corelane.store.link.blocking import Link
@@ -95,6 +96,7 @@ class World:
             self.core,
             lambda error: lost.append(type(error)),
             Outage(get_logger(__name__), "store"),
+            Recorder(),
         )
         self.models.start()
         return self.models

@@ -11,7 +11,7 @@ from corelane.domain.forecast import Speed
 from corelane.engine.memory import resident_bytes
 from corelane.engine.runner import Runner
 from corelane.engine.task import Work
-from corelane.metrics import CORE_COUNTERS
+from corelane.metrics.definitions import CORE_COUNTERS
 
 #: The busy ratio is taken over this many heartbeats.
 BUSY_BEATS = 10

@@ -27,6 +27,7 @@ from corelane.log import Outage, get_logger
 from corelane.settings import Settings
 from corelane.store.dispatch import Dispatch
 from corelane.store.fleet import Announcer, BeatReply
+from corelane.store.metrics import ProcessMetrics
 from corelane.store.plans import Plans
 from corelane.store.upkeep import Upkeep
 from workers.core.faults import FaultRecord, after_fault, after_start
@@ -63,8 +64,13 @@ class CoreProcess:
         self.outage = Outage(log, "store")
         #: Whether the drain's last trip to Redis failed.
         self.is_cut_off = False
+        self.metrics = ProcessMetrics("core")
+        #: Adds up what the drain and the loader measure; the heartbeat sends it.
+        self.recorder = self.metrics.recorder
         plans = partial(Plans, settings, str(core), bell)
-        self.models = CoreModels(settings, loader or make_loader(settings), plans, str(core), self.lose, self.outage)
+        self.models = CoreModels(
+            settings, loader or make_loader(settings), plans, str(core), self.lose, self.outage, self.recorder
+        )
         self.dispatch = Dispatch(settings, str(core))
         #: The leases being worked on; the heartbeat renews them unless one batch takes too long.
         self.leases: list[str] = []
@@ -200,6 +206,7 @@ class CoreProcess:
                 self.models.absolve()
             self.dispatch.leave(self.versions, self.bell)
             self._beat()
+            self._announcer.flush(self.metrics, leaves=True)
         except Unavailable as unavailable:
             log.warning("left_without_good_bye", detail=unavailable.detail)
         finally:
@@ -220,6 +227,7 @@ class CoreProcess:
         self._thread.join(timeout=self.settings.heartbeat_s + 1)
         try:
             self.dispatch.leave(self.versions, self.bell)
+            self._announcer.flush(self.metrics, leaves=True)
         except Unavailable as error:
             log.warning("left_without_good_bye", detail=error.detail)
         self.models.close()
@@ -232,6 +240,7 @@ class CoreProcess:
                     self.models.announce_again(pulse.unknown)
                 if self._has_looked:
                     self.models.follow(pulse.revision)
+                self._announcer.flush(self.metrics)
                 self.outage.served("heartbeat")
             except Unavailable as error:
                 self.outage.lost(error.detail, "heartbeat")

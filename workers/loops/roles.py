@@ -1,12 +1,14 @@
 """Roles: which loops the keeper runs, and which the webhook sender."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from uuid import uuid4
 
 from celery import Celery
 
 from corelane.broker.app import bell_envelope
 from corelane.domain.dispatch import DELIVERY_QUEUE, KEEPER_QUEUE
+from corelane.errors import Unavailable
 from corelane.log import Outage, get_logger
 from corelane.settings import Settings
 from workers.loops.loop import Loop, LoopsByQueue
@@ -21,6 +23,9 @@ SENDER_GRACE_S = 5.0
 
 #: Pause between two looks at what is overdue, in seconds.
 WATCH_S = 5.0
+
+#: Time between two points of the history, in seconds.
+SAMPLE_S = 10.0
 
 #: Pause between two rounds of the sender, which waits in them, in seconds.
 NO_PAUSE_S = 0.0
@@ -37,10 +42,12 @@ def loops_by_queue(celery: Celery, settings: Settings) -> LoopsByQueue:
             feeding(settings, bell, outage),
             batching(settings, bell, outage),
             watching(settings, outage),
+            sampling(settings, outage),
+            flushing(settings, "keeper", outage),
         ]
 
     def posting() -> list[Loop]:
-        return [sending(settings, outage), watching(settings, outage)]
+        return [sending(settings, outage), watching(settings, outage), flushing(settings, "deliveries", outage)]
 
     return {
         KEEPER_QUEUE: (keeping, KEEPER_GRACE_S),
@@ -121,3 +128,30 @@ def watching(settings: Settings, outage: Outage) -> Loop:
         return lambda: alarm.tell(only_overdue(link.read(read_waits)))
 
     return Loop("watch", begin, pause_s=WATCH_S, outage=outage)
+
+
+def sampling(settings: Settings, outage: Outage) -> Loop:
+    """Make the loop that takes the points of the history."""
+
+    def begin() -> Callable[[], object]:
+        from corelane.store.history import Sampler
+        from corelane.store.link.blocking import Link
+
+        link, name = Link(settings.redis_url), uuid4().hex
+        return lambda: link.read(lambda read: Sampler(read, name).sample())
+
+    return Loop("history", begin, pause_s=SAMPLE_S, outage=outage)
+
+
+def flushing(settings: Settings, role: str, outage: Outage) -> Loop:
+    """Make the loop that sends what this process measures, and shows that it lives."""
+    from corelane.store.link.blocking import Link
+    from corelane.store.metrics import FLUSH_S, ProcessMetrics
+
+    metrics, link = ProcessMetrics(role), Link(settings.redis_url)
+
+    def end() -> None:
+        with suppress(Unavailable):
+            metrics.flush_over(link, leaves=True)
+
+    return Loop("metrics", lambda: lambda: metrics.flush_over(link), pause_s=FLUSH_S, outage=outage, end=end)

@@ -19,6 +19,8 @@ from contextlib import closing, suppress
 from workers.models.runners import Loader
 from corelane.errors import CoreBusy, CorelaneError, CoreLost, LoadFailed, RuntimeLost, Unavailable
 from corelane.log import Outage, get_logger
+from corelane.metrics.definitions import MODEL_LOAD_S, MODEL_LOADS
+from corelane.metrics.recorder import Recorder
 from corelane.store.plans import Plans
 from workers.models.desired import Wish
 from workers.models.life import ModelEvent
@@ -48,6 +50,7 @@ class ModelLoader:
         names: Callable[[str], Sequence[str]],
         lose: Callable[[CoreLost | RuntimeLost], None],
         outage: Outage,
+        recorder: Recorder,
         pause_s: float,
     ) -> None:
         """``make_plans`` opens a view of the plan for one thread. ``names`` returns the names that the settings give a
@@ -60,6 +63,7 @@ class ModelLoader:
         self._names = names
         self._lose = lose
         self._outage = outage
+        self._recorder = recorder
         self._pause_s = pause_s
         #: Set once a model was unloaded whose memory only the end of this process frees.
         self.must_restart = False
@@ -203,7 +207,9 @@ class ModelLoader:
             raise LoadFailed(
                 f"{wish.version} ended the process {deaths} times while it was loaded; load it again to retry"
             )
-        runner = self._loader.load(wish.version, wish.manifest, renew=wish.reload_ms > 0)
+        with self._recorder.timed(MODEL_LOAD_S):
+            runner = self._loader.load(wish.version, wish.manifest, renew=wish.reload_ms > 0)
+        self._recorder.add(MODEL_LOADS, 1, wish.version, "loaded")
         names = self._names(wish.version)
         self._surely(lambda: self._plans.announce(wish.version, runner.summary, names))
         if not self._table.handle(ModelEvent.LOAD, wish, runner=runner):
@@ -211,6 +217,7 @@ class ModelLoader:
             self._loader.settle()
 
     def _fail(self, wish: Wish, error: CorelaneError) -> None:
+        self._recorder.add(MODEL_LOADS, 1, wish.version, "failed")
         self._table.handle(ModelEvent.FAIL, wish, reason=log_failure(wish.version, error))
 
     def _unload(self, retired: Retired) -> None:

@@ -15,6 +15,7 @@ from workers.models.runners import Loader
 from corelane.engine.runner import Runner
 from corelane.errors import CorelaneError, CoreLost, RuntimeLost, Unavailable
 from corelane.log import Outage, get_logger
+from corelane.metrics.recorder import Recorder
 from corelane.domain.placement import load_places
 from corelane.settings import Settings
 from corelane.store.plans import Plan, Plans
@@ -37,6 +38,7 @@ class CoreModels:
         core: str,
         lose: Callable[[CoreLost | RuntimeLost], None],
         outage: Outage,
+        recorder: Recorder,
     ) -> None:
         """``make_plans`` opens a view of the plan for one thread; ``lose`` is called on the loader's thread."""
         self._settings = settings
@@ -46,7 +48,9 @@ class CoreModels:
         #: The versions and their runners; the drain takes up and puts down there.
         self.table = ModelTable()
         #: Loads and unloads; knows whether this process must end to free memory.
-        self.loads = ModelLoader(self.table, loader, make_plans, self._names, lose, outage, settings.heartbeat_s)
+        self.loads = ModelLoader(
+            self.table, loader, make_plans, self._names, lose, outage, recorder, settings.heartbeat_s
+        )
         self._own: dict[str, str] = {}
         self._unresolved: dict[str, str] = {}
         self._revision: str | None = None

@@ -71,6 +71,10 @@ class JobStore:
         decoded = [Speed.decode(speed.decode()) for speed in known if speed is not None]
         return drain_rate([int(tokens) for tokens in answered], decoded or speeds)
 
+    async def owed(self) -> dict[tuple[str, int], int]:
+        """Return outstanding tokens, by owner and priority."""
+        return _accounts(await self._link("HGETALL", keys.OWED))
+
     async def submit(
         self, submission: Submission, version: str, slices: Sequence[tuple[int, int, int]], promise: PromiseRecord
     ) -> JobRecord:

@@ -12,14 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from corelane.domain.dispatch import SMALL_TOKENS
+from corelane.domain.jobs import Priority
+from corelane.metrics.definitions import LATENCY_S
+from corelane.metrics.recorder import bucket_name
 from corelane.store import keys
 
 FOLDER = Path(__file__).parent.parent / "lua"
 
 #: The parts, each on top of those before it.
 PARTS = (
-    *("basics", "lanes", "deliveries", "index", "jobs", "admission", "claims", "fleet", "batches", "upkeep"),
-    "overview",
+    *("basics", "history", "counters", "lanes", "deliveries", "index", "jobs"),
+    *("admission", "claims", "fleet", "batches", "upkeep", "gauges", "overview"),
 )
 
 #: What the names of all versions of the library begin with.
@@ -50,7 +53,12 @@ def read_library() -> Library:
 def read_code() -> str:
     """Return the library's code, put together from its parts."""
     parts = "".join((FOLDER / f"{part}.lua").read_text() for part in PARTS)
-    return f"local SMALL_TOKENS = {SMALL_TOKENS}\nlocal keys = {keys.as_lua()}\n{parts}"
+    buckets = ",".join(f"{{{1000 * bound:g},'|{bucket_name(bound)}'}}" for bound in LATENCY_S)
+    names = ",".join(f"['{priority.rank}']='{priority.value}'" for priority in Priority)
+    return (
+        f"local SMALL_TOKENS = {SMALL_TOKENS}\nlocal LATENCY = {{{buckets}}}\nlocal PRIORITIES = {{{names}}}\n"
+        f"local keys = {keys.as_lua()}\n{parts}"
+    )
 
 
 def make_library(code: str) -> Library:

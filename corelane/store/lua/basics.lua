@@ -1,6 +1,8 @@
 -- What all functions share: how one is defined, the time, refs, and accounts of tokens.
--- A library is loaded once and keeps its locals between calls: nothing may be kept in them but the two below.
-local call, clock
+-- A library is loaded once and keeps its locals between calls: nothing may be kept in them but the three below. `tally` has
+-- the counts of this call, which `write_counts` writes at its end.
+local call, clock, tally
+local write_counts
 
 -- Define a function that Redis runs atomically: `run(ask, args)`, where `ask` is the call's first argument, a JSON object,
 -- and `args` are all arguments. Flags: `no-writes`; `allow-oom` for what ends or frees something, even where Redis is full.
@@ -9,8 +11,10 @@ local function define(name, run, ...)
     function_name = PREFIX .. name,
     flags = { ... },
     callback = function(_, args)
-      call, clock = redis.call, nil
-      return run(cjson.decode(args[1]), args)
+      call, clock, tally = redis.call, nil, nil
+      local reply = run(cjson.decode(args[1]), args)
+      if tally then write_counts() end
+      return reply
     end,
   })
 end

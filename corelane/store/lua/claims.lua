@@ -61,6 +61,8 @@ define('claim', function(ask)
     if status == 'queued' then
       call('HSET', keys.job(ref.job), 'status', 'running', 'started_ms', now, 'told_ms', now)
       announce_job(keys.job(ref.job), ref.job, now, ask.ttl, 'job.running')
+      local created = call('HGET', keys.job(ref.job), 'created_ms')
+      observe_ms('corelane_wait_seconds|' .. PRIORITIES[ref.priority], now - tonumber(created or now))
     end
     add(keys.WAITING, version, -ref.tokens)
     add(keys.HELD, core, ref.tokens)
@@ -228,11 +230,14 @@ define('commit', function(ask, args)
     if charged then
       charge_share(ref, ref.tokens - charged)
       done[ref.owner] = (done[ref.owner] or 0) + ref.tokens
+      count_attempt(ref)
       local wanted = answer(ref.job, ref.first, args[i + 1], succeeded, failed, ask.ttl)
+      if not wanted then count('corelane_wasted_tokens_total', ref.tokens) end
       local is_spent = failed == 0 or call('HEXISTS', keys.job(ref.job), 'file') == 1
       if wanted and ref.attempt == 1 and is_spent then call('HDEL', keys.payloads(ref.job), ref.payload) end
     else
       refused = refused + 1
+      count('corelane_wasted_tokens_total', ref.tokens)
     end
   end
   local second = keys.rate(math.floor(now_ms() / 1000))
@@ -284,15 +289,21 @@ end)
 define('return_claim', function(ask)
   local deadline = call('ZSCORE', keys.LEASES, ask.lease)
   if ask.only_lapsed and deadline and tonumber(deadline) > now_ms() then return 0 end
-  local claim, core, back = keys.claim(ask.lease), string.match(ask.lease, '^(.*)#%d+$'), 0
+  local claim, core, back, lapsed = keys.claim(ask.lease), string.match(ask.lease, '^(.*)#%d+$'), 0, 0
   for _, stretch in ipairs(ask.stretches) do
     local ref = parse(stretch.ref)
     if release_stretch(claim, core, ref) then
       back = back + 1
+      -- A stretch that was handed back comes as it was; one that was lost with its core counts as an attempt.
+      if stretch.refs[1] ~= stretch.ref then
+        lapsed = 1
+        count_attempt(ref)
+      end
       for _, lost in ipairs(stretch.lost) do answer(ref.job, lost[1], lost[2], 0, 1, ask.ttl) end
       if job_is_open(ref.job) then enqueue(stretch.version, stretch.refs, ask.envelope, true) end
     end
   end
+  count('corelane_leases_lapsed_total', lapsed)
   end_if_empty(ask.lease)
   return back
 end, 'allow-oom')

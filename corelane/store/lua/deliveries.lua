@@ -86,6 +86,9 @@ local function end_delivery(id, host, state, now, ttl)
   call('EXPIRE', keys.attempts(id), ttl)
   call('ZREM', keys.due(host), id)
   call('HINCRBY', keys.POSTED, state, 1)
+  if state == 'delivered' then
+    observe_ms('corelane_delivery_seconds', now - tonumber(call('HGET', key, 'at_ms')))
+  end
   if state == 'dead' then
     call('ZADD', keys.DEAD, now, id)
     call('ZREMRANGEBYSCORE', keys.DEAD, '-inf', now - 1000 * ttl)

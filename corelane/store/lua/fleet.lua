@@ -14,7 +14,9 @@ define('beat', function(ask)
   call('HSET', keys.core(core), 'beat_ms', now, unpack(ask.fields))
   call('PEXPIRE', keys.core(core), ask.lease_ms)
   call('ZADD', keys.CORES, now, core)
-  call(ask.out and 'SADD' or 'SREM', keys.OUT_OF_SERVICE, core)
+  if call(ask.out and 'SADD' or 'SREM', keys.OUT_OF_SERVICE, core) == 1 then
+    mark('core', core .. (ask.out and ' is out of service' or ' is in service again'))
+  end
   if ask.speed then call('HSET', keys.SPEEDS, core, ask.speed) end
   for _, version in ipairs(ask.versions) do
     call('ZADD', keys.holders(version), now + ask.lease_ms, core)
@@ -55,9 +57,13 @@ define('take_load_turn', function(ask)
   return 1
 end)
 
+local function is_calibrated(summary) return cjson.decode(summary).calibrated == true end
+
 -- announce{version, aliases}, summary: a version becomes known, with the aliases that a worker's settings mean it by. An
 -- alias that was set through the API stays where it is, and none comes to mean a version that is closed.
 define('announce', function(ask, args)
+  local known = call('HGET', keys.MODELS, ask.version)
+  if known and is_calibrated(args[2]) and not is_calibrated(known) then mark('calibration', ask.version .. ' is calibrated') end
   call('HSET', keys.MODELS, ask.version, args[2])
   for _, alias in ipairs(ask.aliases) do
     call('HSET', keys.NAMED, alias, ask.version)
@@ -79,6 +85,7 @@ define('set_alias', function(ask)
   end
   call('HSET', keys.ALIASES, ask.alias, ask.weights)
   call('SADD', keys.PINNED, ask.alias)
+  mark('alias', ask.alias .. ' means ' .. ask.weights)
   return { 'done' }
 end)
 
@@ -89,6 +96,7 @@ define('unset_alias', function(ask)
   if call('SISMEMBER', keys.PINNED, ask.alias) == 0 then return { 'unset' } end
   if named and call('HEXISTS', keys.CLOSED, named) == 1 then return { 'closed', named } end
   call('SREM', keys.PINNED, ask.alias)
+  mark('alias', ask.alias .. ' means ' .. (named or 'nothing'))
   if named then
     call('HSET', keys.ALIASES, ask.alias, named)
   else
@@ -97,7 +105,7 @@ define('unset_alias', function(ask)
   return { 'done', named or '' }
 end)
 
--- set_placement{version, before, after, closes, force} → {'done'}, {'changed'} or {'in_use', alias…}
+-- set_placement{version, before, after, closes, force, mark} → {'done'}, {'changed'} or {'in_use', alias…}
 -- A version's placement becomes `after` if it is still `before` ('' for none). One that closes the version, so that it
 -- takes no more jobs, is refused while an alias means it, unless forced.
 define('set_placement', function(ask)
@@ -117,5 +125,6 @@ define('set_placement', function(ask)
     call('HDEL', keys.CLOSED, version)
   end
   call('INCR', keys.PLAN)
+  mark(ask.mark[1], ask.mark[2])
   return { 'done' }
 end)

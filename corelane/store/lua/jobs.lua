@@ -48,7 +48,8 @@ end
 -- End a job, once: status, event, webhook, and the wake-up of all who wait. Callers check that it is open.
 local function finish(job, status, ttl)
   local key, now = keys.job(job), now_ms()
-  local priority, file, version = unpack(call('HMGET', key, 'priority', 'file', 'version'))
+  local priority, file, version, created, promise =
+    unpack(call('HMGET', key, 'priority', 'file', 'version', 'created_ms', 'promise'))
   call('HSET', key, 'status', status, 'finished_ms', now)
   index_end(job, status)
   drop_refs(job, version)
@@ -60,6 +61,7 @@ local function finish(job, status, ttl)
   add(keys.JOB_COUNTS, version, -1)
   call('ZREM', keys.EXPIRING, job)
   call('SREM', keys.open_jobs(priority or '1'), job)
+  count_end(status, priority or '1', promise, now - tonumber(created or now))
   call('XADD', keys.ENDS, 'MAXLEN', '~', 10000, '*', 'job', job, 'status', status)
   announce_job(key, job, now, ttl, 'job.completed', 'job.' .. status)
   if call('EXISTS', keys.job_events(job)) == 1 then
@@ -73,9 +75,11 @@ end
 -- its progress if that was not done lately (`told_ms`, set when the job began).
 local function answer(job, first, blob, succeeded, failed, ttl)
   local key = keys.job(job)
-  local status, told = unpack(call('HMGET', key, 'status', 'told_ms'))
+  local status, told, version = unpack(call('HMGET', key, 'status', 'told_ms', 'version'))
   if not is_open(status) then return false end
   if call('HSETNX', keys.results(job), first, blob) == 0 then return false end
+  count_items(version, 'succeeded', succeeded)
+  count_items(version, 'failed', failed)
   local ok = call('HINCRBY', key, 'succeeded', succeeded)
   local lost = call('HINCRBY', key, 'failed', failed)
   if failed > 0 and lost == failed then index_failure(job) end
@@ -91,7 +95,9 @@ end
 -- End a job as canceled or expired: what is answered stays, the rest never reaches a model.
 local function cut_short(job, status, ttl)
   local key = keys.job(job)
-  call('HSET', key, status, call('HGET', key, 'left'), 'left', 0)
+  local left, version = unpack(call('HMGET', key, 'left', 'version'))
+  count_items(version, status, tonumber(left))
+  call('HSET', key, status, left, 'left', 0)
   finish(job, status, ttl)
 end
 
@@ -116,7 +122,7 @@ define('submit', function(ask, args)
   call('PERSIST', keys.contexts(job))
   call('HSET', key, 'status', 'queued', 'version', ask.version, 'created_ms', now,
     'succeeded', 0, 'failed', 0, 'canceled', 0, 'expired', 0, unpack(ask.fields))
-  local owner, priority, labels = unpack(call('HMGET', key, 'owner', 'priority', 'labels'))
+  local owner, priority, labels, total = unpack(call('HMGET', key, 'owner', 'priority', 'labels', 'total'))
   call('ZADD', keys.owner_jobs(owner), 0, job)
   index_open(owner, job, labels)
   if once then
@@ -134,6 +140,8 @@ define('submit', function(ask, args)
     call('ZADD', keys.FEEDS, now, job)
   end
   call('HINCRBY', keys.JOB_COUNTS, ask.version, 1)
+  count('corelane_jobs_submitted_total|' .. ask.version, 1)
+  count('corelane_items_submitted_total|' .. ask.version, tonumber(total))
   call('SADD', keys.open_jobs(priority), job)
   table.remove(args, 1)
   enqueue(ask.version, args, ask.envelope, false)
@@ -159,8 +167,9 @@ end)
 -- fail{job, ttl, error} → 1 if it failed now: what is answered stays, the rest fails for one reason, as JSON
 define('fail', function(ask)
   local key = keys.job(ask.job)
-  local status, left, ok = unpack(call('HMGET', key, 'status', 'left', 'succeeded'))
+  local status, left, ok, version = unpack(call('HMGET', key, 'status', 'left', 'succeeded', 'version'))
   if not is_open(status) then return 0 end
+  count_items(version, 'failed', tonumber(left))
   call('HINCRBY', key, 'failed', left)
   call('HSET', key, 'left', 0, 'error', ask.error)
   finish(ask.job, tonumber(ok) > 0 and 'succeeded' or 'failed', ask.ttl)

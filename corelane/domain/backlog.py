@@ -1,0 +1,42 @@
+"""Backlog: how long the cores that hold a version need for its outstanding work. Pure.
+
+A core that holds several versions gives each a share of its time by what waits for them, and what it has in flight is
+shared out in the same way. So two versions on the same cores clear at the same time.
+"""
+
+import math
+from collections.abc import Collection, Mapping
+
+
+def backlog_seconds(
+    waiting: Mapping[str, float],
+    claimed: Mapping[str, float],
+    speeds: Mapping[str, float],
+    holders: Mapping[str, Collection[str]],
+) -> dict[str, float]:
+    """Return the seconds by version, infinite for one that no core holds; unknown ones are left out.
+
+    ``waiting`` and ``holders`` are by version, ``claimed`` tokens and ``speeds`` in tokens a second by core. The time
+    of a version is unknown while no core that holds it has measured its speed.
+    """
+    held_by: dict[str, list[str]] = {}
+    for version, cores in holders.items():
+        for core in cores:
+            held_by.setdefault(core, []).append(version)
+
+    def share(core: str, version: str) -> float:
+        total = sum(waiting.get(each, 0) for each in held_by[core])
+        return waiting.get(version, 0) / total if total else 1 / len(held_by[core])
+
+    found = {}
+    for version in {*waiting, *holders}:
+        cores = holders.get(version, ())
+        tokens = waiting.get(version, 0) + sum(claimed.get(core, 0) * share(core, version) for core in cores)
+        speed = sum(speeds.get(core, 0.0) * share(core, version) for core in cores)
+        if not tokens:
+            found[version] = 0.0
+        elif speed:
+            found[version] = tokens / speed
+        elif not cores:
+            found[version] = math.inf
+    return found

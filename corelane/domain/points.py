@@ -1,0 +1,114 @@
+"""Points of the service's history: made of the sums and gauges of two times, and merged into coarser ones. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from corelane.metrics import definitions as m
+from corelane.metrics.series import Series
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """How the service did for a while, until ``at_ms``. Rates are per second; None where there is nothing to tell.
+
+    ``jobs_s`` counts jobs that ended, ``failed_s`` items that failed. ``busy`` is the mean of all living cores.
+    ``backlog_s`` is the longest of all versions that a core holds.
+    """
+
+    at_ms: int
+    items_s: float = 0.0
+    tokens_s: float = 0.0
+    jobs_s: float = 0.0
+    failed_s: float = 0.0
+    p50_s: float | None = None
+    p95_s: float | None = None
+    wait_p95_s: float | None = None
+    backlog_s: float | None = None
+    waiting_tokens: int = 0
+    open_items: int = 0
+    padding_ratio: float | None = None
+    busy: float | None = None
+
+    @classmethod
+    def decode(cls, stored: Sequence[Any]) -> "Point":
+        """Read a point back; one of another release may have more values, or fewer."""
+        return cls(*stored[: len(fields(cls))])
+
+    def encode(self) -> list[Any]:
+        """Return the values that are stored: rounded, as charts need no more."""
+        return [round(value, 4) if isinstance(value, float) else value for value in asdict(self).values()]
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """The gauges of one time, as far as a point tells of them."""
+
+    backlog_s: float | None
+    waiting_tokens: int
+    open_items: int
+    busy: float | None
+
+
+def make_point(at_ms: int, before_ms: int, before: Series, now: Series, level: Level) -> Point:
+    """Return the point of the time between two readings; sums that became less began anew in between."""
+    seconds = max(0.001, (at_ms - before_ms) / 1000)
+
+    def grown(metric: m.Metric, *labels: str | None) -> float:
+        then, total = before.total(metric, *labels), now.total(metric, *labels)
+        return total - then if total >= then else total
+
+    jobs = now.histogram(m.JOB_S).since(before.histogram(m.JOB_S))
+    waits = now.histogram(m.WAIT_S).since(before.histogram(m.WAIT_S))
+    tokens, padding = grown(m.TOKENS), grown(m.PADDING_TOKENS)
+    return Point(
+        at_ms=at_ms,
+        items_s=(grown(m.ITEMS, None, "succeeded") + grown(m.ITEMS, None, "failed")) / seconds,
+        tokens_s=tokens / seconds,
+        jobs_s=grown(m.JOBS_ENDED) / seconds,
+        failed_s=grown(m.ITEMS, None, "failed") / seconds,
+        p50_s=jobs.quantile(0.5),
+        p95_s=jobs.quantile(0.95),
+        wait_p95_s=waits.quantile(0.95),
+        backlog_s=level.backlog_s,
+        waiting_tokens=level.waiting_tokens,
+        open_items=level.open_items,
+        padding_ratio=padding / (tokens + padding) if tokens + padding else None,
+        busy=level.busy,
+    )
+
+
+#: What a merged point has of those that it stands for: the mean of rates, the worst of latencies and queues.
+WORST = frozenset({"p50_s", "p95_s", "wait_p95_s", "backlog_s", "waiting_tokens", "open_items"})
+
+
+def merge(points: Sequence[Point]) -> Point:
+    """Return one point for several in a row, at the time of the last."""
+    merged: dict[str, Any] = {"at_ms": points[-1].at_ms}
+    for name in (field.name for field in fields(Point) if field.name != "at_ms"):
+        known = [value for value in (getattr(point, name) for point in points) if value is not None]
+        worst = name in WORST
+        merged[name] = None if not known else max(known) if worst else sum(known) / len(known)
+    return Point(**merged)
+
+
+def thin(points: Sequence[Point], most: int) -> list[Point]:
+    """Return at most ``most`` points, each of which stands for as many in a row."""
+    group = -(-len(points) // max(1, most))
+    return [merge(points[at : at + group]) for at in range(0, len(points), group)] if group > 1 else list(points)
+
+
+#: The metrics whose sums a sample is made of.
+SAMPLED = (m.ITEMS, m.JOBS_ENDED, m.TOKENS, m.PADDING_TOKENS, m.JOB_S, m.WAIT_S)
+
+
+def only_sampled(sums: Mapping[str, float]) -> dict[str, float]:
+    """Return the sums that the next point needs."""
+    names = tuple(f"{metric.name}|" for metric in SAMPLED)
+    return {field: amount for field, amount in sums.items() if field.startswith(names)}
+
+
+def mean(values: Iterable[float]) -> float | None:
+    """Return the mean, or None of nothing."""
+    found = list(values)
+    return sum(found) / len(found) if found else None

@@ -1,0 +1,228 @@
+"""Every metric of Corelane, in one table: name, kind, what it means, labels, buckets.
+
+A metric says where its numbers come from. ``COUNTED`` ones are counted by the store's functions in the step that does
+the thing, so they are exact. ``MEASURED`` ones are added up in each process by a Recorder, which sends what was added
+to the store about once a second. ``READ`` ones are read from the store when they are asked for.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """How Prometheus sees a metric."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class Source(StrEnum):
+    """Where its numbers come from."""
+
+    COUNTED = "counted"
+    MEASURED = "measured"
+    READ = "read"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Metric:
+    """One metric. ``buckets`` are the upper bounds of a histogram; one more takes what lies above."""
+
+    name: str
+    kind: Kind
+    source: Source
+    help: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+
+    @property
+    def family(self) -> str:
+        """Its name as Prometheus' families have it: without ``_total``."""
+        return self.name.removesuffix("_total") if self.kind is Kind.COUNTER else self.name
+
+
+#: Seconds that a caller feels, from a lone question to a job of hours. Dense where lone questions lie.
+LATENCY_S = (
+    *(
+        0.005,
+        0.01,
+        0.015,
+        0.02,
+        0.025,
+        0.03,
+        0.04,
+        0.05,
+        0.075,
+        0.1,
+        0.15,
+        0.2,
+        0.3,
+        0.5,
+        0.75,
+        1.0,
+        1.5,
+        2.0,
+        3.0,
+        5.0,
+    ),
+    *(7.5, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 14400.0),
+)
+
+#: Seconds of one step inside a process.
+STEP_S = (*(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),)
+
+#: Seconds of an HTTP request, of which there is a histogram for each route.
+REQUEST_S = (0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+#: Seconds to load a model.
+LOAD_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+
+ROWS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
+
+#: Errors as a share of the truth.
+RATIOS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0)
+
+ALL: dict[str, Metric] = {}
+
+
+def _counter(name: str, source: Source, text: str, *labels: str) -> Metric:
+    return _define(Metric(f"corelane_{name}_total", Kind.COUNTER, source, text, labels))
+
+
+def _gauge(name: str, text: str, *labels: str) -> Metric:
+    return _define(Metric(f"corelane_{name}", Kind.GAUGE, Source.READ, text, labels))
+
+
+def _histogram(name: str, source: Source, buckets: tuple[float, ...], text: str, *labels: str) -> Metric:
+    return _define(Metric(f"corelane_{name}", Kind.HISTOGRAM, source, text, labels, buckets))
+
+
+def _define(metric: Metric) -> Metric:
+    ALL[metric.name] = metric
+    return metric
+
+
+# Jobs and items, from submission to end.
+JOBS_SUBMITTED = _counter("jobs_submitted", Source.COUNTED, "Jobs accepted", "version")
+ITEMS_SUBMITTED = _counter("items_submitted", Source.COUNTED, "Items of accepted jobs", "version")
+ITEMS = _counter(
+    "items",
+    Source.COUNTED,
+    "Items that are final, by outcome: succeeded, failed, canceled, expired",
+    *("version", "outcome"),
+)
+JOBS_ENDED = _counter("jobs_ended", Source.COUNTED, "Jobs that became final, by status", "status")
+ATTEMPTS = _counter(
+    "attempts",
+    Source.COUNTED,
+    "Items that a core answered, or lost, by the attempt at them; 9 and more are one",
+    "attempt",
+)
+LEASES_LAPSED = _counter("leases_lapsed", Source.COUNTED, "Claims that were lost with their core, and taken back")
+WASTED_TOKENS = _counter(
+    "wasted_tokens",
+    Source.COUNTED,
+    "Estimated tokens of answers that came too late: their claim was lost, or their job over",
+)
+PROMISES = _counter(
+    "promises",
+    Source.COUNTED,
+    "Answered jobs by when they ended: before, within or after the interval promised",
+    "outcome",
+)
+DELIVERIES = _counter(
+    "deliveries",
+    Source.COUNTED,
+    "Webhooks by outcome: delivered, gone, dead; failed for each attempt that is made again",
+    "outcome",
+)
+WAIT_S = _histogram(
+    "wait_seconds", Source.COUNTED, LATENCY_S, "Time from a job's submission to its first claim", "priority"
+)
+JOB_S = _histogram("job_seconds", Source.COUNTED, LATENCY_S, "Time from a job's submission to its end", "priority")
+DELIVERY_S = _histogram(
+    "delivery_seconds", Source.COUNTED, LATENCY_S, "Time from an event to the delivery of its webhook"
+)
+
+# What processes measure.
+SUBMIT_S = _histogram("submit_seconds", Source.MEASURED, STEP_S, "Time to admit a job, keep it and ring for it")
+TOKENIZE_S = _histogram("tokenize_seconds", Source.MEASURED, STEP_S, "Time to make tokens of what one batch holds")
+COMPUTE_S = _histogram("compute_seconds", Source.MEASURED, STEP_S, "Time of one forward pass", "version")
+MERGE_S = _histogram("merge_seconds", Source.MEASURED, STEP_S, "Time to make answers of what one batch found")
+COMMIT_S = _histogram("commit_seconds", Source.MEASURED, STEP_S, "Time to store the answers of one batch")
+BATCH_ROWS = _histogram("batch_rows", Source.MEASURED, ROWS, "Windows in one forward pass, padding left out")
+BATCHES = _counter("batches", Source.MEASURED, "Forward passes, by shape: rows x length", "version", "shape")
+TOKENS = _counter("tokens", Source.MEASURED, "Tokens read, padding left out", "version")
+PADDING_TOKENS = _counter("padding_tokens", Source.MEASURED, "Padding tokens read, by shape", "version", "shape")
+MODEL_LOADS = _counter(
+    "model_loads", Source.MEASURED, "Loads of models on cores, by outcome: loaded, failed", "version", "outcome"
+)
+MODEL_LOAD_S = _histogram("model_load_seconds", Source.MEASURED, LOAD_S, "Time to load, check and warm up a model")
+PROBLEMS = _counter("problems", Source.MEASURED, "Problem documents sent, by code", "code")
+HTTP_REQUESTS = _counter(
+    "http_requests",
+    Source.MEASURED,
+    "Requests, by route and status; 499: the caller left first",
+    "route",
+    "method",
+    "status",
+)
+HTTP_REQUEST_S = _histogram(
+    "http_request_seconds",
+    Source.MEASURED,
+    REQUEST_S,
+    "Time from a request to the start of its response",
+    "route",
+    "method",
+)
+RETRY_AFTER_ERROR = _histogram(
+    "retry_after_error_ratio",
+    Source.MEASURED,
+    RATIOS,
+    "How wrong Retry-After was, as a share of the time after which the refused job would have been taken",
+)
+
+# Work that is not done.
+WAITING_TOKENS = _gauge("waiting_tokens", "Estimated tokens in the lanes", "version")
+CLAIMED_TOKENS = _gauge("claimed_tokens", "Estimated tokens a core is at work on", "core")
+OLDEST_WAIT_S = _gauge("oldest_wait_seconds", "Age of the oldest job with work in the lanes", "version", "priority")
+BACKLOG_S = _gauge(
+    "backlog_seconds",
+    "Time the cores that hold a version need for its outstanding work, at their measured speed; +Inf if none holds it",
+    "version",
+)
+OPEN_JOBS = _gauge("open_jobs", "Jobs that are not final", "priority")
+OPEN_ITEMS = _gauge("open_items", "Items that are not final")
+WAITING_S = _gauge("waiting_seconds", "Time that work which could go on has waited for it", "what")
+DELIVERIES_PENDING = _gauge("deliveries_pending", "Webhooks not delivered yet")
+DELIVERIES_DEAD = _gauge("deliveries_dead", "Webhooks given up and still kept")
+CIRCUITS_OPEN = _gauge("webhook_circuits_open", "Hosts whose webhooks wait")
+EVENT_STREAMS = _gauge("event_streams", "Streams of events that are open, in all API processes")
+
+# Cores.
+CORE_UP = _gauge("core_up", "1 while the core's heartbeat is fresh; 0 for an hour after it was lost", "core")
+CORE_BUSY = _gauge("core_busy_ratio", "Share of time spent on batches", "core")
+CORE_OUT = _gauge("core_out_of_service", "1 while the core takes no more work because of its errors", "core")
+CORE_MEMORY = _gauge("core_memory_bytes", "Memory of a core's process and of its device", "core", "kind")
+CORE_DEVICE = _gauge("core_device_utilization_ratio", "Share of time its device was at work", "core")
+CORE_DEVICE_ERRORS = _counter("core_device_errors", Source.READ, "Errors its device counted", "core", "kind")
+CORE_RESTARTS = _counter("core_restarts", Source.READ, "Processes of the core that its errors ended", "core")
+
+#: Heartbeat fields that only grow, with what they count.
+CORE_COUNTERS = {
+    "items": "Items answered",
+    "batches": "Forward passes run",
+    "windows": "Windows read",
+    "tokens": "Tokens read, padding left out",
+    "padding": "Padding tokens read",
+}
+CORE_WORK = {name: _counter(f"core_{name}", Source.READ, text, "core") for name, text in CORE_COUNTERS.items()}
+
+# Redis and the loops.
+REDIS_MEMORY = _gauge("redis_memory_bytes", "Memory that Redis uses")
+REDIS_MEMORY_LIMIT = _gauge("redis_memory_limit_bytes", "Memory that Redis may use; 0: as much as there is")
+REDIS_SCRIPT_S = _counter(
+    "redis_script_seconds", Source.READ, "Time Redis has spent in functions, since it was started"
+)
+LOOP_AGE_S = _gauge("loop_age_seconds", "Time since a loop last went round", "loop")

@@ -1,0 +1,131 @@
+"""The recorder: adds up what one process measures, and hands out what was added since the last time.
+
+Adding is safe from any thread and costs well below a microsecond: it appends to a queue. The queue is summed up when
+it is taken, once a second, and whenever it has grown long. What was taken stays here until the store has it, under a
+number by which the store tells a repetition from something new. So nothing is lost and nothing counted twice while the
+process lives, even if the reply to a flush gets lost.
+"""
+
+import threading
+import time
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from corelane.metrics.definitions import Kind, Metric
+
+#: Parts of a field's name: the metric, its labels, and the bucket of a histogram, which begins with BUCKET.
+SEPARATOR, BUCKET = "|", "#"
+
+#: The fields of a histogram beside its buckets: the bucket without a bound, and the sum.
+ABOVE, SUM = f"{BUCKET}inf", f"{BUCKET}sum"
+
+#: The label of what is beyond MOST_SERIES combinations of labels of one metric, in this process.
+OTHER = "other"
+MOST_SERIES = 400
+
+#: Entries that may wait to be summed up.
+MOST_ENTRIES = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What was added, by field of the store's hash, and the number of this flush."""
+
+    number: int
+    amounts: Mapping[str, float]
+
+
+class Recorder:
+    """The figures of one process."""
+
+    def __init__(self) -> None:
+        self._added: deque[tuple[Metric, float, tuple[str, ...]]] = deque()
+        self._lock = threading.Lock()
+        self._sums: dict[str, float] = {}
+        self._fields: dict[tuple[Metric, tuple[str, ...]], Sequence[str]] = {}
+        self._series: dict[Metric, int] = {}
+        self._number = 0
+        self._unsent: Delta | None = None
+
+    def add(self, metric: Metric, amount: float = 1, *labels: str) -> None:
+        """Add to a counter; the labels' values come in the order of its definition."""
+        if len(labels) != len(metric.labels):
+            raise ValueError(f"{metric.name} has the labels {metric.labels}, not {labels}")
+        self._added.append((metric, amount, labels))
+        if len(self._added) > MOST_ENTRIES:
+            self._sum_up()
+
+    def observe(self, metric: Metric, value: float, *labels: str) -> None:
+        """Add a value to a histogram."""
+        self.add(metric, value, *labels)
+
+    @contextmanager
+    def timed(self, metric: Metric, *labels: str) -> Iterator[None]:
+        """Observe the seconds that a block takes, also if it fails."""
+        begun_s = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.observe(metric, time.perf_counter() - begun_s, *labels)
+
+    def take(self) -> Delta | None:
+        """Return what was added since the last flush that ``sent`` confirmed; None if that is nothing.
+
+        While a flush is unconfirmed, it is returned again, as it was.
+        """
+        with self._lock:
+            if self._unsent is None:
+                self._drain()
+                if self._sums:
+                    self._number += 1
+                    self._unsent, self._sums = Delta(self._number, self._sums), {}
+            return self._unsent
+
+    def sent(self, delta: Delta) -> None:
+        """Note that the store has a delta."""
+        with self._lock:
+            if self._unsent is delta:
+                self._unsent = None
+
+    def _sum_up(self) -> None:
+        with self._lock:
+            self._drain()
+
+    def _drain(self) -> None:
+        """Sum up the queue; others may go on adding, and what they add stays for the next time."""
+        sums, series = self._sums, self._fields
+        for _ in range(len(self._added)):
+            metric, amount, labels = self._added.popleft()
+            fields = series.get((metric, labels)) or self._name(metric, labels)
+            if metric.kind is Kind.HISTOGRAM:
+                sums[fields[-1]] = sums.get(fields[-1], 0.0) + amount
+                field, amount = fields[bisect_left(metric.buckets, amount)], 1
+            else:
+                field = fields[0]
+            sums[field] = sums.get(field, 0) + amount
+
+    def _name(self, metric: Metric, labels: tuple[str, ...]) -> Sequence[str]:
+        """Return the fields of a metric with these labels; a metric with too many has one series for the rest."""
+        count = self._series.get(metric, 0)
+        if count >= MOST_SERIES:
+            return fields_of(metric, (OTHER,) * len(labels))
+        self._series[metric] = count + 1
+        fields = self._fields[metric, labels] = fields_of(metric, labels)
+        return fields
+
+
+def fields_of(metric: Metric, labels: tuple[str, ...]) -> Sequence[str]:
+    """Return the fields of the store's hash for these labels: of a histogram its buckets in order, then its sum."""
+    name = SEPARATOR.join((metric.name, *(str(label).replace(SEPARATOR, "_") for label in labels)))
+    if metric.kind is not Kind.HISTOGRAM:
+        return (name,)
+    parts = (*map(bucket_name, metric.buckets), ABOVE, SUM)
+    return [f"{name}{SEPARATOR}{part}" for part in parts]
+
+
+def bucket_name(bound: float) -> str:
+    """Name a bucket by its upper bound."""
+    return f"{BUCKET}{bound:g}"

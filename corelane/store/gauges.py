@@ -1,0 +1,191 @@
+"""Gauges: how the service stands now, read from the store when somebody asks.
+
+Nothing here is kept by a process, so every process shows the same, and one that died leaves no value behind.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import redis.exceptions
+
+from corelane.domain.backlog import backlog_seconds
+from corelane.domain.forecast import Speed
+from corelane.domain.jobs import Priority
+from corelane.metrics import definitions as m
+from corelane.metrics.exposition import Sample
+from corelane.metrics.series import Series, parse
+from corelane.store import keys
+from corelane.store.deliveries.log import DeliveryLog
+from corelane.store.fleet import Fleet
+from corelane.store.link.link import CommonLink, pairs, texts
+from corelane.store.metrics import GONE_MS, read_sums
+from corelane.store.overdue import CARRIERS, read_waits
+
+#: The names of priorities, as callers know them, by rank.
+PRIORITIES = {priority.rank: priority.value for priority in Priority}
+
+#: With more open jobs than this, open items are the difference of two counters instead of a sum over the jobs.
+COUNTED_JOBS = 500
+
+#: Owners, and larger jobs of one owner, among which the longest wait is looked for.
+LOOKED_AT_OWNERS, LOOKED_AT_JOBS = 1000, 100
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The work that is not done. ``waiting`` tokens are in the lanes, ``unfed`` ones in files, both by version;
+    ``claimed`` ones and ``speeds`` (tokens a second) by core; ``oldest_s`` by version and priority.
+    """
+
+    waiting: Mapping[str, int]
+    unfed: Mapping[str, int]
+    holders: Mapping[str, Sequence[str]]
+    claimed: Mapping[str, int]
+    speeds: Mapping[str, float]
+    oldest_s: Mapping[tuple[str, str], float]
+    open_jobs: Mapping[str, int]
+    #: None where there are too many jobs to count them.
+    open_items: int | None
+
+    @property
+    def backlog_s(self) -> dict[str, float]:
+        """Return how long outstanding work takes, by version (see ``corelane.domain.backlog``)."""
+        outstanding = {version: tokens + self.unfed.get(version, 0) for version, tokens in self.waiting.items()}
+        return backlog_seconds(outstanding, self.claimed, self.speeds, self.holders)
+
+
+async def read_work(link: CommonLink) -> Work:
+    """Read the work that is not done."""
+    versions, claimed, speeds, oldest, open_jobs, open_items = await link.run(
+        "outstanding", jobs=COUNTED_JOBS, owners=LOOKED_AT_OWNERS, larger=LOOKED_AT_JOBS
+    )
+    found = {version.decode(): rest for version, *rest in versions}
+    return Work(
+        waiting={version: int(waiting) for version, (waiting, _, _) in found.items()},
+        unfed={version: int(unfed) for version, (_, unfed, _) in found.items()},
+        holders={version: [core.decode() for core in cores] for version, (_, _, cores) in found.items()},
+        claimed={core: int(tokens) for core, tokens in texts(claimed).items()},
+        speeds={core: Speed.decode(speed).mean for core, speed in texts(speeds).items()},
+        oldest_s={
+            (version.decode(), PRIORITIES[int(priority)]): int(age_ms) / 1000 for version, priority, age_ms in oldest
+        },
+        open_jobs={PRIORITIES[rank]: int(count) for rank, count in enumerate(open_jobs)},
+        open_items=None if open_items < 0 else int(open_items),
+    )
+
+
+async def read_all(link: CommonLink) -> tuple[Series, list[Sample]]:
+    """Read the sums of all processes, and every gauge."""
+    series, work, cores = parse(await read_sums(link)), await read_work(link), await Fleet(link).cores()
+    samples = [*_work_samples(work, series), *(sample for core in cores for sample in _core_samples(core, work))]
+    outcomes, pending, dead, circuits = await DeliveryLog(link).counts()
+    samples += [Sample(m.DELIVERIES, count, (outcome,)) for outcome, count in outcomes.items()]
+    samples += [
+        Sample(m.DELIVERIES_PENDING, pending),
+        Sample(m.DELIVERIES_DEAD, dead),
+        Sample(m.CIRCUITS_OPEN, circuits),
+    ]
+    waits = await read_waits(link)
+    samples += [Sample(m.WAITING_S, waits.get(name, 0.0), (name,)) for name in CARRIERS]
+    samples += [*await _read_processes(link), *await _read_redis(link)]
+    return series, samples
+
+
+def count_open_items(work: Work, series: Series) -> int:
+    """Return the items that are not final."""
+    if work.open_items is not None:
+        return work.open_items
+    return max(0, int(series.total(m.ITEMS_SUBMITTED) - series.total(m.ITEMS) - series.open_items_off))
+
+
+def _work_samples(work: Work, series: Series) -> Iterator[Sample]:
+    for version, tokens in work.waiting.items():
+        yield Sample(m.WAITING_TOKENS, tokens, (version,))
+    for version, seconds in work.backlog_s.items():
+        yield Sample(m.BACKLOG_S, seconds, (version,))
+    for lane, seconds in work.oldest_s.items():
+        yield Sample(m.OLDEST_WAIT_S, seconds, lane)
+    for priority, count in work.open_jobs.items():
+        yield Sample(m.OPEN_JOBS, count, (priority,))
+    yield Sample(m.OPEN_ITEMS, count_open_items(work, series))
+
+
+def _core_samples(beat: Mapping[str, Any], work: Work) -> Iterator[Sample]:
+    """Yield what a core's heartbeat tells; of one that was lost only that, and what it still holds."""
+    core, is_up = beat["core"], "state" in beat
+    yield Sample(m.CORE_UP, float(is_up), (core,))
+    held = work.claimed.get(core, 0)
+    if is_up or held:
+        yield Sample(m.CLAIMED_TOKENS, held, (core,))
+    if not is_up:
+        return
+    yield Sample(m.CORE_BUSY, float(beat.get("busy", 0)), (core,))
+    yield Sample(m.CORE_OUT, float(beat["state"] == "out_of_service"), (core,))
+    yield Sample(m.CORE_RESTARTS, float(beat.get("restarts", 0)), (core,))
+    for name, metric in m.CORE_WORK.items():
+        if name in beat:
+            yield Sample(metric, float(beat[name]), (core,))
+    for kind, size in _memory(beat.get("memory", "")).items():
+        yield Sample(m.CORE_MEMORY, size, (core, kind))
+    device = _object(beat.get("device", ""))
+    if isinstance(device.get("utilization"), int | float):
+        yield Sample(m.CORE_DEVICE, device["utilization"], (core,))
+    for kind, count in _numbers(device.get("errors")).items():
+        yield Sample(m.CORE_DEVICE_ERRORS, count, (core, kind))
+
+
+def _memory(text: str) -> dict[str, float]:
+    """Read a heartbeat's memory: bytes by kind as JSON, or the bytes of the process alone."""
+    return {"process": float(text)} if text.isdigit() else _numbers(_object(text))
+
+
+def _object(text: str) -> dict[str, Any]:
+    """Read a JSON object that another process wrote; empty if it is none."""
+    try:
+        found = orjson.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _numbers(found: object) -> dict[str, float]:
+    if not isinstance(found, dict):
+        return {}
+    return {str(name): value for name, value in found.items() if isinstance(value, int | float)}
+
+
+async def _read_processes(link: CommonLink) -> list[Sample]:
+    """Read the gauges of the processes that live, and how long ago each loop went round."""
+    now = await link.now_ms()
+    living, rounds = await link.many(
+        [("ZRANGEBYSCORE", keys.PROCESSES, now - GONE_MS, "+inf"), ("HGETALL", keys.ROUNDS)]
+    )
+    streams = await link.many([("HGET", keys.process(process.decode()), "event_streams") for process in living])
+    ages = [Sample(m.LOOP_AGE_S, max(0, now - int(at)) / 1000, (loop.decode(),)) for loop, at in pairs(rounds)]
+    return [Sample(m.EVENT_STREAMS, sum(float(count or 0) for count in streams)), *ages]
+
+
+async def _read_redis(link: CommonLink) -> list[Sample]:
+    """Read Redis' memory and the time of its functions; nothing where an access list forbids it."""
+    try:
+        memory, commands = await link.many([("INFO", "memory"), ("INFO", "commandstats")])
+    except redis.exceptions.ResponseError:
+        return []
+    sizes, stats = _info(memory), _info(commands)
+    usec = sum(
+        int(stats[name].partition("usec=")[2].partition(",")[0])
+        for name in ("cmdstat_fcall", "cmdstat_fcall_ro")
+        if name in stats
+    )
+    return [
+        Sample(m.REDIS_MEMORY, int(sizes.get("used_memory", 0))),
+        Sample(m.REDIS_MEMORY_LIMIT, int(sizes.get("maxmemory", 0))),
+        Sample(m.REDIS_SCRIPT_S, usec / 1e6),
+    ]
+
+
+def _info(reply: bytes) -> dict[str, str]:
+    lines = (line.partition(":") for line in reply.decode().splitlines())
+    return {name: value for name, colon, value in lines if colon}

@@ -1,0 +1,137 @@
+"""The history of the service: one point every ten seconds for six hours, one every five minutes for a week; and marks.
+
+A keeper takes the points, from the sums and gauges that every process can read. Both rings and the marks are streams in
+Redis, so the history survives restarts, and any process can show it.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import orjson
+
+from corelane.domain.points import Level, Point, make_point, mean, merge, only_sampled, thin
+from corelane.metrics.series import parse
+from corelane.store import keys
+from corelane.store.fleet import Fleet
+from corelane.store.gauges import COUNTED_JOBS, count_open_items, read_work
+from corelane.store.link.lease import Lease
+from corelane.store.link.link import CommonLink, pairs
+from corelane.store.metrics import read_sums
+
+#: The fine ring: time between two of its points, in milliseconds, and how many there are: six hours.
+FINE_MS, FINE = 10_000, 2160
+
+#: The coarse ring: time between two of its points, in milliseconds, and how many there are: a week.
+COARSE_MS, COARSE = 300_000, 2016
+
+#: The sums of the last point are forgotten after this time, in seconds: a point may stand for a day at most.
+SAMPLED_TTL_S = 86_400
+
+#: The right to take points: it passes on when its holder misses two.
+SAMPLER = Lease(keys.SAMPLER, ttl_ms=25_000)
+
+#: A deployment, a moved alias, a version that is wanted or no longer wanted, a core out of service or back, new
+#: calibration.
+MarkKind = Literal["deploy", "alias", "load", "unload", "core", "calibration"]
+
+__all__ = ["History", "Mark", "MarkKind", "Point", "Sampler"]
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Something that was done to the service."""
+
+    at_ms: int
+    kind: MarkKind
+    text: str
+
+
+class History:
+    """Reads the history, and notes marks."""
+
+    def __init__(self, link: CommonLink) -> None:
+        self._link = link
+
+    async def points(self, since_ms: int, most: int = 400) -> list[Point]:
+        """Return points from a time on, oldest first; where there are more than ``most``, each stands for several."""
+        now_ms = await self._link.now_ms()
+        is_fine = since_ms >= now_ms - FINE * FINE_MS
+        entries = await self._link("XRANGE", keys.history("fine" if is_fine else "coarse"), max(0, since_ms), "+")
+        return thin([_parse_point(entry) for entry in entries], most)
+
+    async def marks(self, since_ms: int) -> list[Mark]:
+        """Return marks from a time on, oldest first."""
+        entries = await self._link("XRANGE", keys.MARKS, max(0, since_ms), "+")
+        found = []
+        for entry, flat in entries:
+            fields = {name.decode(): value.decode() for name, value in pairs(flat)}
+            found.append(Mark(_time_of(entry), fields["kind"], fields["text"]))
+        return found
+
+    async def mark(self, kind: MarkKind, text: str) -> None:
+        """Note that something was done to the service."""
+        await self._link.run("mark", kind=kind, text=text)
+
+
+class Sampler:
+    """Takes the points, if no other process does."""
+
+    def __init__(self, link: CommonLink, name: str) -> None:
+        """``name`` is unique to this sampler."""
+        self._link = link
+        self._name = name
+
+    async def sample(self) -> Point | None:
+        """Take one point, and a coarse one when it is time; return None if it is another's turn, or the first time.
+
+        Raises Unavailable if Redis is away: then the next point stands for a longer time.
+        """
+        if not (await self._link.many([SAMPLER.take(self._name)]))[0]:
+            return None
+        await self._link.run("mend_open_items", jobs=COUNTED_JOBS)
+        sums, work, cores = await read_sums(self._link), await read_work(self._link), await Fleet(self._link).cores()
+        at_ms, before = await self._link.now_ms(), await self._link("GET", keys.SAMPLED)
+        kept = orjson.dumps({"at_ms": at_ms, "sums": only_sampled(sums)})
+        commands: list[tuple[Any, ...]] = [
+            ("SET", keys.SAMPLED, kept, "EX", SAMPLED_TTL_S),
+            ("HSET", keys.ROUNDS, "history", at_ms),
+        ]
+        point = None
+        if before is not None:
+            then, now = orjson.loads(before), parse(sums)
+            backlogs = [seconds for seconds in work.backlog_s.values() if math.isfinite(seconds)]
+            level = Level(
+                max(backlogs, default=None),
+                sum(work.waiting.values()),
+                count_open_items(work, now),
+                mean(float(core.get("busy", 0)) for core in cores if "state" in core),
+            )
+            point = make_point(at_ms, then["at_ms"], parse(then["sums"]), now, level)
+            commands.append(_add("fine", FINE, point))
+        await self._link.many(commands)
+        if point is not None:
+            await self._coarsen(at_ms)
+        return point
+
+    async def _coarsen(self, at_ms: int) -> None:
+        """Merge the fine points since the last coarse one, if it is time."""
+        [last] = await self._link("XREVRANGE", keys.history("coarse"), "+", "-", "COUNT", 1) or [(b"0-0", [])]
+        since_ms = _time_of(last[0])
+        if at_ms // COARSE_MS == since_ms // COARSE_MS:
+            return
+        fine = await self._link("XRANGE", keys.history("fine"), max(since_ms + 1, at_ms - 2 * COARSE_MS), "+")
+        await self._link.many([_add("coarse", COARSE, merge([_parse_point(entry) for entry in fine]))])
+
+
+def _add(ring: str, most: int, point: Point) -> tuple[Any, ...]:
+    return ("XADD", keys.history(ring), "MAXLEN", "~", most, "*", "point", orjson.dumps(point.encode()))
+
+
+def _parse_point(entry: tuple[bytes, list[bytes]]) -> Point:
+    return Point.decode(orjson.loads(entry[1][1]))
+
+
+def _time_of(entry: bytes) -> int:
+    """Return the time that the id of a stream's entry tells."""
+    return int(entry.partition(b"-")[0])

@@ -1,0 +1,9 @@
+-- History: marks for what was done to the service.
+
+-- Most marks kept.
+local MARKS = 1000
+
+local function mark(kind, text) call('XADD', keys.MARKS, 'MAXLEN', '~', MARKS, '*', 'kind', kind, 'text', text) end
+
+-- mark{kind, text}
+define('mark', function(ask) mark(ask.kind, ask.text) end)

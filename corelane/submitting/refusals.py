@@ -1,0 +1,64 @@
+"""Refusals: how well the times hold that refused callers are told to come back after.
+
+A job is refused because too much work waits. The time told is right if the job would fit just then. So a few refusals
+are remembered, at most one of each caller and one of the whole service at a time, and outstanding work is compared with
+what they needed, once a second. Pure, but for the clock.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from corelane.log import get_logger
+
+log = get_logger(__name__)
+
+#: Refusals that are watched at a time.
+MOST = 32
+
+#: A refusal is given up after so many times what was told, and then counts with the error it has by then.
+LONGEST = 4
+
+#: The bound of the whole service, where the bound of one owner has the owner's name.
+ALL_OWNERS = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One refused job: it fits once no more than ``fits_at`` tokens are outstanding; and what its caller was told."""
+
+    at_s: float
+    told_s: int
+    fits_at: int
+
+
+class Refusals:
+    """The refusals of one process whose times are not over yet."""
+
+    def __init__(self) -> None:
+        self._watched: dict[str, Refusal] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether none is watched."""
+        return not self._watched
+
+    def note(self, bound: str, told_s: int, fits_at: int) -> None:
+        """Watch a refusal by a bound: an owner's, or ``ALL_OWNERS``."""
+        if len(self._watched) < MOST:
+            self._watched.setdefault(bound, Refusal(time.monotonic(), told_s, fits_at))
+
+    def settle(self, owed: Mapping[tuple[str, int], int]) -> list[float]:
+        """Return the errors of the refusals that are over, as shares of the true times; forget these refusals.
+
+        ``owed`` holds outstanding tokens by owner and priority.
+        """
+        errors = []
+        for bound, refusal in list(self._watched.items()):
+            outstanding = sum(tokens for (owner, _), tokens in owed.items() if bound in (ALL_OWNERS, owner))
+            took_s = max(1.0, time.monotonic() - refusal.at_s)
+            if outstanding <= refusal.fits_at or took_s > LONGEST * refusal.told_s:
+                errors.append(abs(refusal.told_s / took_s - 1))
+                del self._watched[bound]
+                log.debug("retry_after_held", told_s=refusal.told_s, took_s=round(took_s, 1))
+        return errors

@@ -8,7 +8,9 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Watched
-from tests.integration.conftest import Fleet
+from tests.integration.conftest import Fleet, fleet
+
+__all__ = ["fleet"]
 
 
 @pytest.mark.parametrize("sample", ["English", "Emoji 🛰️", "中文"])

@@ -12,7 +12,7 @@ def test_bars_follow_each_other_and_fill_the_whole() -> None:
     assert [bar.name for bar in bars] == ["submit", "wait", "compute", "merge", "other"]
     assert sum(bar.share for bar in bars) == pytest.approx(1)
     assert bars[1].x == pytest.approx(bars[0].width, abs=0.2)
-    assert all(0 <= bar.x and bar.x + bar.width <= FULL for bar in bars)
+    assert all(bar.x >= 0 and bar.x + bar.width <= FULL for bar in bars)
 
 
 def test_parts_larger_than_the_whole_still_fit() -> None:

@@ -41,6 +41,14 @@ chromium: ## Install Debian's chromium for the tests of the console, if it is mi
 test-browser: $(VENV)/.installed-dev chromium ## Run the tests of the console alone, in chromium
 	CORELANE_TEST_BROWSER=required $(BIN)/python -m pytest tests/browser
 
+.PHONY: prometheus
+prometheus: $(VENV)/.installed-dev ## Get Debian's Prometheus for the tests of alerts and boards
+	@$(BIN)/python -m tests.monitoring.prometheus
+
+.PHONY: test-monitoring
+test-monitoring: prometheus ## Test alerts and boards
+	$(BIN)/python -m pytest tests/monitoring tests/integration/test_monitoring.py
+
 .PHONY: check
 check: $(VENV)/.installed-dev ## Lint, types, import contracts, the Lua library
 	$(BIN)/ruff check .

@@ -25,6 +25,7 @@ from corelane.store.jobs.submission import Submission
 from corelane.store.link.link import subscribe
 from corelane.store.metrics import ProcessMetrics
 from corelane.submitting.submitter import Submitted, Submitter
+from corelane.tracing import Tracer
 
 log = get_logger(__name__)
 
@@ -159,12 +160,14 @@ class Completions:
 class Jobs:
     """The jobs of callers, on one event loop."""
 
-    def __init__(self, store: JobStore, fleet: Fleet, settings: Settings, metrics: ProcessMetrics) -> None:
+    def __init__(
+        self, store: JobStore, fleet: Fleet, settings: Settings, metrics: ProcessMetrics, tracer: Tracer | None = None
+    ) -> None:
         self._store = store
         self._fleet = fleet
         self._settings = settings
         self._metrics = metrics
-        self.submitter = Submitter(store, fleet, settings)
+        self.submitter = Submitter(store, fleet, settings, tracer)
         self.completions = Completions(store, settings)
 
     async def submit(self, submission: Submission, wait: CallerWait) -> Submitted:

@@ -21,7 +21,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.context import CALLER, NDJSON, PAGE, REQUEST_CONTEXT, REQUEST_ID, STRICT
+from api.context import CALLER, NDJSON, PAGE, REQUEST_CONTEXT, REQUEST_ID, STRICT, TRACEPARENT
 from api.errors import refuse
 from api.middleware.console_door import SIGN_IN, STATIC, ConsoleDoor, is_console, session_of
 from api.middleware.hosts import forwarded, is_allowed
@@ -122,7 +122,7 @@ class OuterLayer:
 
     async def _serve(self, scope: Scope, source: Receive, sink: Send, timing: Timing) -> None:
         headers = Headers(scope=scope)
-        request_id = enter_context(headers)
+        request_id = enter_context(headers, scope.get(TRACEPARENT, ""))
         if self._hops:
             scope.update(forwarded(scope, self._hops))
             headers = Headers(scope=scope)
@@ -304,14 +304,16 @@ class NdjsonRoute(APIRoute):
         return super().matches(scope) if is_ndjson else (Match.NONE, {})
 
 
-def enter_context(headers: Headers) -> str:
+def enter_context(headers: Headers, traceparent: str = "") -> str:
     """Make the request's context the current one, for everything inside and its log lines; return the request id.
 
-    It is never reset: the response to an unforeseen error is sent from outside the layers, and has the id as well.
+    Its trace is that of the request's own span, else the caller's. It is never reset: the response to an unforeseen
+    error is sent from outside the layers, and has the id as well.
     """
     given, parent = headers.get(REQUEST_ID), headers.get("traceparent")
     request_id = (given and read_request_id(given)) or secrets.token_hex(16)
-    context = RequestContext(request_id, continue_trace(parent) if parent else "")
+    parent_trace = traceparent or (continue_trace(parent) if parent else "")
+    context = RequestContext(request_id, parent_trace, perf_counter())
     REQUEST_CONTEXT.set(context)
     structlog.contextvars.clear_contextvars()
     trace = {"trace_id": trace_id(context.traceparent)} if context.traceparent else {}

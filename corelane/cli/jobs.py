@@ -10,6 +10,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from corelane.cli.commands import CommandGroup, Made
 from corelane.cli.output import print_line, print_list, print_one, short_time
 from corelane.cli.service import IdsOption, JsonOption, LimitOption, PatientClient, ServiceClient
+from corelane.cli.waterfall import draw_waterfall
 from corelane.domain.jobs import Job, JobStatus
 
 #: Time between two polls of a watched job, in seconds; its end is noticed at once.
@@ -64,8 +65,8 @@ def list_jobs(
 
 @jobs.command()
 def show(client: ServiceClient, job: JobArgument, as_json: JsonOption = False) -> None:
-    """Show one job."""
-    print_one(client.get(job), as_json, describe)
+    """Show one job and, once it is final, where its time went."""
+    print_one(client.get(job), as_json, describe_whole)
 
 
 @jobs.command()
@@ -114,6 +115,11 @@ def delete(client: ServiceClient, job: JobArgument, as_json: JsonOption = False)
     client.delete(job)
     if as_json:
         print_line({"id": job, "deleted": True})
+
+
+def describe_whole(job: Job) -> dict[str, str | None]:
+    """Return the fields of a job, and the bars of its times."""
+    return describe(job) | ({} if job.timing is None else draw_waterfall(job.timing))
 
 
 def describe(job: Job) -> dict[str, str | None]:

@@ -39,8 +39,9 @@ ENDED_AT_A_TIME = 500
 ENDED_FIELDS = (
     *("job_id", "status", "owner", "version"),
     *("total", "succeeded", "failed", "canceled", "expired", "created_ms", "started_ms", "finished_ms", "request_id"),
+    "traceparent",
 )
-ENDED_TEXTS = frozenset({"job_id", "status", "owner", "version", "request_id"})
+ENDED_TEXTS = frozenset({"job_id", "status", "owner", "version", "request_id", "traceparent"})
 
 
 #: Steps in one sweep that put jobs into the index, jobs looked at in a step, and the least time between two walks over

@@ -18,6 +18,7 @@ ELSEWHERE = {
     "calibrate": 1,  # half a minute of a model: tests/corelane/test_cli_calibrate.py
     "neuron": 2,  # AWS hardware: tests/compile/test_neuron_targets.py with the stand-in
     "browser": 2,  # EventSource and fetch
+    "containers": 1,  # Docker: read by tests/test_compose.py
     "guide": 1,  # tests/docs/test_webhook_guide.py runs it in two engines
 }
 

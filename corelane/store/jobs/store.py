@@ -4,8 +4,8 @@ Every call either has its effect, or raises StoreUnavailable or StoreFull withou
 that was not submitted expire within a minute.
 """
 
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import orjson
@@ -94,6 +94,7 @@ class JobStore:
             job=submission.id,
             version=version,
             envelope=self._bell,
+            submit_us=_submit_us(submission),
             expires_in_ms=int(1000 * (head.expires_in_s or 0)),
             file=file and file.name,
             file_tokens=file and file.tokens,
@@ -163,7 +164,7 @@ class JobStore:
             "metadata": orjson.dumps(head.metadata),
             "promise": promise.encode(),
         }
-        optional = asdict(submission.request) | {
+        optional = submission.request.fields | {
             "webhook_url": head.webhook and head.webhook.url,
             "webhook_events": head.webhook and ",".join(head.webhook.events),
             "labels": labels and orjson.dumps(labels),
@@ -254,6 +255,12 @@ class JobStore:
         """Return True if the job was open and is canceled now, False if it was final, None if there is none."""
         reply = await self._link.run("cancel", job=job, ttl=self._settings.results_ttl_s)
         return None if reply < 0 else bool(reply)
+
+
+def _submit_us(submission: Submission) -> int:
+    """Return the microseconds since the request of a submission came; 0 without one."""
+    received = submission.request.received
+    return 0 if received is None else int(1_000_000 * (time.perf_counter() - received))
 
 
 def _accounts(flat: Sequence[bytes]) -> dict[tuple[str, int], int]:

@@ -1,0 +1,420 @@
+"""Grafana's boards, from tables of panels: run this file to write ``grafana/boards/*.json`` again.
+
+Two boards. The overview answers whether Corelane is well. The diagnostics say why not. Queries ask for what was
+measured: where nothing was, a panel shows a gap, not 0. The data source is a variable, so a board can be imported
+anywhere.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+#: The files of the boards.
+BOARDS = Path(__file__).parent / "grafana" / "boards"
+
+#: The data source that the reader of a board chooses.
+SOURCE = {"type": "prometheus", "uid": "${DS_PROMETHEUS}"}
+
+#: Columns of Grafana's grid.
+COLUMNS = 24
+
+#: Thresholds of panels on which more is worse: green below the first, yellow below the second, red above.
+Limits = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One panel: its queries, each with its legend, and how they are drawn.
+
+    ``kind`` is one of Grafana's: timeseries, stat, heatmap, state-timeline, alertlist.
+    """
+
+    title: str
+    queries: Sequence[tuple[str, str]]
+    unit: str = "short"
+    kind: str = "timeseries"
+    help: str = ""
+    width: int = 8
+    height: int = 8
+    stacked: bool = False
+    limits: Limits | None = None
+    good_is_high: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A titled row of panels."""
+
+    title: str
+    panels: Sequence[Panel]
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """A board, and the one it links to."""
+
+    uid: str
+    title: str
+    links_to: tuple[str, str]
+    rows: Sequence[Row]
+
+    def panels(self) -> Sequence[Panel]:
+        """Return its panels, from left to right, from top to bottom."""
+        return [panel for row in self.rows for panel in row.panels]
+
+
+def quantiles(metric: str, by: str = "") -> list[tuple[str, str]]:
+    """Return the queries for the median and the 95th percentile of a histogram, by one label if given."""
+    labels = f"le, {by}" if by else "le"
+    legend = f" {{{{{by}}}}}" if by else ""
+    rate = f"sum by ({labels}) (rate({metric}_bucket[$__rate_interval]))"
+    return [(f"histogram_quantile({q}, {rate})", f"p{int(q * 100)}{legend}") for q in (0.5, 0.95)]
+
+
+def rate(metric: str, by: str = "", where: str = "") -> tuple[str, str]:
+    """Return the query for how fast a counter grows, a second."""
+    summed = f"sum by ({by})" if by else "sum"
+    return f"{summed} (rate({metric}{where}[$__rate_interval]))", " ".join(f"{{{{{each}}}}}" for each in by.split(", "))
+
+
+def heat(metric: str) -> list[tuple[str, str]]:
+    """Return the query for a heat map of a histogram."""
+    return [(f"sum by (le) (increase({metric}_bucket[$__rate_interval]))", "{{le}}")]
+
+
+def stat(title: str, query: str, unit: str = "short", limits: Limits | None = None, **more: Any) -> Panel:
+    """Return a small panel with one figure."""
+    return Panel(title, [(query, "")], unit, "stat", width=3, height=4, limits=limits, **more)
+
+
+OVERVIEW = Board(
+    "corelane-overview",
+    "Corelane: overview",
+    ("corelane-diagnostics", "Diagnostics"),
+    [
+        Row(
+            "Now",
+            [
+                stat(
+                    "Backlog",
+                    "corelane:backlog_seconds",
+                    "s",
+                    (300, 1800),
+                    help="Time that the cores need for all work.",
+                ),
+                stat("Open items", "corelane_open_items"),
+                stat("Oldest wait", "max(corelane_oldest_wait_seconds)", "s", (60, 600)),
+                stat("Items a second", "sum(corelane:items:rate5m)"),
+                stat("Cores up", "sum(corelane_core_up)", help="Cores with a fresh heartbeat."),
+                stat("Items that fail", "corelane:items_failed:ratio10m", "percentunit", (0.01, 0.05)),
+                stat("Requests with 5xx", "corelane:http_errors:ratio5m", "percentunit", (0.005, 0.02)),
+                stat("Promises missed", "corelane:promises_late:ratio1h", "percentunit", (0.05, 0.1)),
+            ],
+        ),
+        Row(
+            "Will it drain",
+            [
+                Panel("Backlog by version", [("corelane_backlog_seconds", "{{version}}")], "s", stacked=True),
+                Panel(
+                    "Items in and out",
+                    [
+                        ("sum (rate(corelane_items_submitted_total[$__rate_interval]))", "submitted"),
+                        rate("corelane_items_total", "outcome"),
+                    ],
+                    "ops",
+                    help="More in than out for long: the backlog grows.",
+                ),
+                Panel("Waiting tokens", [("corelane_waiting_tokens", "{{version}}")], stacked=True),
+            ],
+        ),
+        Row(
+            "How long it takes",
+            [
+                Panel(
+                    "Wait before the first core",
+                    [
+                        ("corelane:wait_seconds:p50_5m", "p50 {{priority}}"),
+                        ("corelane:wait_seconds:p95_5m", "p95 {{priority}}"),
+                    ],
+                    "s",
+                    help="A short median beside a long p95 is a queue, not a slow model.",
+                ),
+                Panel(
+                    "Job time",
+                    [
+                        ("corelane:job_seconds:p50_5m", "p50 {{priority}}"),
+                        ("corelane:job_seconds:p95_5m", "p95 {{priority}}"),
+                    ],
+                    "s",
+                    help="From submit to the end.",
+                ),
+                Panel("Job time, all jobs", heat("corelane_job_seconds"), "s", "heatmap"),
+            ],
+        ),
+        Row(
+            "Cores",
+            [
+                Panel("Busy", [("corelane_core_busy_ratio", "{{core}}")], "percentunit"),
+                Panel("Up", [("corelane_core_up", "{{core}}")], kind="state-timeline"),
+                Panel("Tokens a second", [("corelane:tokens:rate5m", "{{version}}")], stacked=True),
+            ],
+        ),
+        Row(
+            "Doors",
+            [
+                Panel("Requests by status", [rate("corelane_http_requests_total", "status")], "reqps", stacked=True),
+                Panel("Webhooks by outcome", [rate("corelane_deliveries_total", "outcome")], "ops", stacked=True),
+                Panel("Alerts", [], kind="alertlist"),
+            ],
+        ),
+    ],
+)
+
+DIAGNOSTICS = Board(
+    "corelane-diagnostics",
+    "Corelane: diagnostics",
+    ("corelane-overview", "Overview"),
+    [
+        Row(
+            "Where the time goes",
+            [
+                Panel("Submit", quantiles("corelane_submit_seconds"), "s", help="Milliseconds, unless Redis is slow."),
+                Panel("Wait by priority", quantiles("corelane_wait_seconds", "priority"), "s"),
+                Panel("Oldest wait", [("corelane_oldest_wait_seconds", "{{version}} {{priority}}")], "s"),
+                Panel("Tokenize, a batch", quantiles("corelane_tokenize_seconds"), "s", width=6),
+                Panel("Compute, a batch", quantiles("corelane_compute_seconds", "version"), "s", width=6),
+                Panel("Merge, a batch", quantiles("corelane_merge_seconds"), "s", width=6),
+                Panel("Commit, a batch", quantiles("corelane_commit_seconds"), "s", width=6),
+            ],
+        ),
+        Row(
+            "Batches",
+            [
+                Panel("Rows", heat("corelane_batch_rows"), kind="heatmap", width=6),
+                Panel("Tokens a batch", [("corelane:tokens_per_batch:mean5m", "{{version}}")], width=6),
+                Panel(
+                    "Padding",
+                    [("corelane:padding:ratio5m", "{{version}}")],
+                    "percentunit",
+                    width=6,
+                    help="Share of padding in all tokens that were computed. Above a half: the buckets do not fit.",
+                ),
+                Panel("Batches by shape", [rate("corelane_batches_total", "shape")], "ops", width=6, stacked=True),
+            ],
+        ),
+        Row(
+            "Cores",
+            [
+                Panel("Items a second", [rate("corelane_core_items_total", "core")], "ops", width=6),
+                Panel("Claimed tokens", [("corelane_claimed_tokens", "{{core}}")], width=6),
+                Panel("Memory", [("corelane_core_memory_bytes", "{{core}} {{kind}}")], "bytes", width=6),
+                Panel("Restarts", [("corelane_core_restarts_total", "{{core}}")], width=6),
+                Panel("Out of service", [("corelane_core_out_of_service", "{{core}}")], kind="state-timeline"),
+                Panel("Device busy", [("corelane_core_device_utilization_ratio", "{{core}}")], "percentunit"),
+                Panel("Device errors", [("corelane_core_device_errors_total", "{{core}} {{kind}}")]),
+            ],
+        ),
+        Row(
+            "Work done twice or in vain",
+            [
+                Panel("Attempts", [rate("corelane_attempts_total", "attempt")], "ops", stacked=True),
+                Panel(
+                    "Leases lapsed", [rate("corelane_leases_lapsed_total")], "ops", help="Claims of cores that died."
+                ),
+                Panel("Wasted tokens", [rate("corelane_wasted_tokens_total")], "ops", help="Computed, then refused."),
+                Panel("Jobs ended", [rate("corelane_jobs_ended_total", "status")], "ops", stacked=True),
+                Panel("Problems", [rate("corelane_problems_total", "code")], "ops", stacked=True),
+                Panel("Promises", [rate("corelane_promises_total", "outcome")], "ops", stacked=True),
+            ],
+        ),
+        Row(
+            "Store and loops",
+            [
+                Panel(
+                    "Redis memory",
+                    [("corelane_redis_memory_bytes", "used"), ("corelane_redis_memory_limit_bytes > 0", "limit")],
+                    "bytes",
+                    width=6,
+                ),
+                Panel(
+                    "Time in scripts",
+                    [("sum (rate(corelane_redis_script_seconds_total[$__rate_interval]))", "all")],
+                    "percentunit",
+                    width=6,
+                    help="Share of Redis' one thread. Near 1 it is the limit.",
+                ),
+                Panel("Age of loops", [("corelane_loop_age_seconds", "{{loop}}")], "s", width=6),
+                Panel("Overdue work", [("corelane_waiting_seconds", "{{what}}")], "s", width=6),
+            ],
+        ),
+        Row(
+            "Webhooks and models",
+            [
+                Panel("From event to delivery", quantiles("corelane_delivery_seconds"), "s", width=6),
+                Panel(
+                    "Not delivered",
+                    [
+                        ("corelane_deliveries_pending", "pending"),
+                        ("corelane_deliveries_dead", "dead"),
+                        ("corelane_webhook_circuits_open", "open circuits"),
+                    ],
+                    width=6,
+                ),
+                Panel("Model loads", [("corelane_model_loads_total", "{{version}} {{outcome}}")], width=6),
+                Panel("Load time", quantiles("corelane_model_load_seconds"), "s", width=6),
+            ],
+        ),
+        Row(
+            "API",
+            [
+                Panel("Requests by route", [rate("corelane_http_requests_total", "route")], "reqps", width=6),
+                Panel(
+                    "p95 by route",
+                    [quantiles("corelane_http_request_seconds", "route")[1]],
+                    "s",
+                    width=6,
+                    help="Routes that wait for a job take as long as it.",
+                ),
+                Panel(
+                    "Error of Retry-After",
+                    quantiles("corelane_retry_after_error_ratio"),
+                    "percentunit",
+                    width=6,
+                    help="How far the time that was named is from the time at which there was room.",
+                ),
+                Panel("Event streams", [("corelane_event_streams", "open")], width=6),
+            ],
+        ),
+    ],
+)
+
+
+#: Every board.
+ALL = (OVERVIEW, DIAGNOSTICS)
+
+
+def grown(metric: str, by: str) -> str:
+    """Return the query that finds what a counter counted lately, also if it is new: ``increase`` misses the first."""
+    return f"sum by ({by}) ({metric} - ({metric} offset $__interval or 0 * {metric})) > 0"
+
+
+#: Lines across all panels: what was done to the service, and what is wrong with it.
+MARKS = [
+    ("Models loaded", grown("corelane_model_loads_total", "version"), "{{version}}", "blue"),
+    ("Cores restarted", grown("corelane_core_restarts_total", "core"), "{{core}}", "orange"),
+    ("Alerts", 'ALERTS{alertstate="firing", alertname=~"Corelane.*"}', "{{alertname}}", "red"),
+]
+
+
+def colours(panel: Panel) -> dict[str, Any]:
+    """Return how a panel is coloured."""
+    if panel.kind == "state-timeline":
+        words = {"0": ("no", "red"), "1": ("yes", "green")}
+        if panel.title == "Out of service":
+            words = {"0": ("no", "green"), "1": ("yes", "red")}
+        options = {value: {"text": text, "color": colour} for value, (text, colour) in words.items()}
+        return {"mappings": [{"type": "value", "options": options}]}
+    if panel.limits is None:
+        return {}
+    steps = zip((None, *panel.limits), ("green", "yellow", "red"), strict=True)
+    return {"thresholds": {"mode": "absolute", "steps": [{"value": value, "color": colour} for value, colour in steps]}}
+
+
+def options(panel: Panel) -> dict[str, Any]:
+    """Return what a kind of panel needs to be told."""
+    match panel.kind:
+        case "heatmap":
+            return {"calculate": False, "yAxis": {"unit": panel.unit}, "color": {"scheme": "Oranges", "exponent": 0.5}}
+        case "stat":
+            return {"colorMode": "value" if panel.limits else "none", "graphMode": "area"}
+        case "alertlist":
+            return {"alertName": "Corelane", "stateFilter": {"firing": True, "pending": True}, "viewMode": "list"}
+        case "timeseries":
+            return {"legend": {"displayMode": "list", "placement": "bottom"}, "tooltip": {"mode": "multi"}}
+    return {}
+
+
+def draw(panel: Panel, number: int, x: int, y: int) -> dict[str, Any]:
+    """Return a panel as Grafana reads it."""
+    defaults: dict[str, Any] = {"unit": panel.unit, **colours(panel)}
+    if panel.kind == "timeseries":
+        stacking = {"stacking": {"mode": "normal"}, "fillOpacity": 30} if panel.stacked else {}
+        defaults |= {"min": 0, "custom": {"spanNulls": False, **stacking}}
+    is_heat = panel.kind == "heatmap"
+    drawn: dict[str, Any] = {
+        "id": number,
+        "title": panel.title,
+        "type": panel.kind,
+        "gridPos": {"x": x, "y": y, "w": panel.width, "h": panel.height},
+        "datasource": SOURCE,
+        "fieldConfig": {"defaults": defaults, "overrides": []},
+        "options": options(panel),
+        "targets": [
+            {"refId": chr(ord("A") + at), "datasource": SOURCE, "expr": query, "legendFormat": legend}
+            | ({"format": "heatmap"} if is_heat else {})
+            for at, (query, legend) in enumerate(panel.queries)
+        ],
+    }
+    return drawn | ({"description": panel.help} if panel.help else {})
+
+
+def lay_out(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
+    """Yield rows and panels from left to right, from top to bottom."""
+    number = y = 0
+    for row in rows:
+        number += 1
+        yield {"id": number, "type": "row", "title": row.title, "gridPos": {"x": 0, "y": y, "w": COLUMNS, "h": 1}}
+        x, y, height = 0, y + 1, 0
+        for panel in row.panels:
+            if x + panel.width > COLUMNS:
+                x, y = 0, y + height
+            number += 1
+            yield draw(panel, number, x, y)
+            x, height = x + panel.width, panel.height
+        y += height
+
+
+def write(board: Board) -> str:
+    """Return a board as JSON."""
+    uid, title = board.links_to
+    link = {
+        "type": "link",
+        "title": title,
+        "url": f"/d/{uid}",
+        "keepTime": True,
+        "includeVars": True,
+        "icon": "dashboard",
+    }
+    source = {"name": "DS_PROMETHEUS", "label": "Prometheus", "type": "datasource", "query": "prometheus"}
+    marks = [
+        {"name": name, "datasource": SOURCE, "enable": True, "iconColor": colour, "expr": expr, "titleFormat": title}
+        for name, expr, title, colour in MARKS
+    ]
+    drawn = {
+        "uid": board.uid,
+        "title": board.title,
+        "tags": ["corelane"],
+        "schemaVersion": 39,
+        "editable": True,
+        "graphTooltip": 1,
+        "refresh": "15s",
+        "time": {"from": "now-1h", "to": "now"},
+        "templating": {"list": [source]},
+        "annotations": {"list": marks},
+        "links": [link],
+        "panels": list(lay_out(board.rows)),
+    }
+    return json.dumps(drawn, indent=1) + "\n"
+
+
+def files() -> dict[Path, str]:
+    """Return the file of each board with what it holds."""
+    return {BOARDS / f"{board.uid.removeprefix('corelane-')}.json": write(board) for board in ALL}
+
+
+if __name__ == "__main__":
+    BOARDS.mkdir(exist_ok=True)
+    for path, text in files().items():
+        path.write_text(text)

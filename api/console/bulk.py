@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import orjson
 from fastapi import APIRouter, Request, Response
@@ -76,7 +77,7 @@ async def act_on_everything(request: Request, parts: PartsDep, caller: SubmitCal
         raise InvalidInput("jobs can be retried or canceled") from None
     progress = Progress.read(first(form, "progress"))
     await take_steps(parts, caller, BulkRequest(action=action, filter=wanted, dry_run=is_dry), progress)
-    shown = {
+    shown: dict[str, Any] = {
         "action": action.value,
         "past": PAST[action],
         "query": query,

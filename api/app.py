@@ -85,11 +85,13 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
     finder, rate_limiter = ApiKeyFinder(link), RateLimiter(settings)
     keys, own_jobs = KeyCache(finder), Jobs(store, fleet, settings, metrics, tracer)
     flushing = Flushing(metrics, link, own_jobs.measure_refusals)
+    overviews = Overviews(link)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         own_jobs.completions.start()
         flushing.start()
+        overviews.start()
         if settings.requires_keys:
             keys.start()
             await _warn_if_no_key(finder)
@@ -97,6 +99,7 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
         await own_jobs.completions.close()
         await keys.close()
         await rate_limiter.close()
+        await overviews.close()
         await flushing.close()
         await link.close()
         if tracer is not None:
@@ -129,7 +132,7 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
         open_storage(settings.files_url, settings.files_root),
         Bulk(own_jobs.submitter, store, settings),
         Audit(link),
-        Overviews(link),
+        overviews,
     )
     of_jobs = (bulk, jobs, results, events, failed_items, deliveries)
     for each in (*of_jobs, fleet_routes, history, rollout, audit, health, files, batches, answers):

@@ -127,6 +127,7 @@ FEEDER = RedisKey("cl:feeder", "string")  # who feeds; 5 s
 BATCHER = RedisKey("cl:batcher", "string")  # who carries batches on; 10 s
 FENCES = RedisKey("cl:fences", "hash", stays=True)  # key of such a lease → number of holders it had
 ROUNDS = RedisKey("cl:rounds", "hash", stays=True)  # loop → time it last ran
+PARTS = RedisKey("cl:parts", "hash")  # a `serve` whose parts do not stay up → what it finds, JSON; an hour
 PRUNED = RedisKey("cl:pruned", "string")  # set while it is too early to prune; 30 s
 
 # Metrics and history.

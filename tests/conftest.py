@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import pytest
@@ -24,6 +24,9 @@ from corelane.cli.redis_server import find_server, server_argv
 from corelane.settings import Settings
 from tests.artifacts_for_tests import compile_model, keep_built_in, save_tiny_model
 from tests.neuron_for_tests import save_neuron_artifact
+
+if TYPE_CHECKING:
+    from tests.integration.conftest import Fleet
 
 #: For a test whose fixtures may have to compile the built-in model first: 40 s, on a busy machine several times that.
 COMPILE_TIMEOUT_S = 600
@@ -179,3 +182,15 @@ def neuron_artifacts(tiny_artifact: Artifact, tmp_path_factory: pytest.TempPathF
 def built_in_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Copy a data folder in which the built-in model is compiled as `serve` would; kept until its makers change."""
     return Path(shutil.copytree(keep_built_in(), tmp_path_factory.mktemp("built-in"), dirs_exist_ok=True))
+
+
+@pytest.fixture(scope="session")
+def fleet(built_in_data: Path, tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Fleet]":
+    """Start the fleet that tests of several folders share; those that kill parts leave it whole again."""
+    from tests.integration.conftest import start_fleet, stop_fleet
+
+    fleet = start_fleet(tmp_path_factory.mktemp("fleet"), built_in_data / "artifacts")
+    yield fleet
+    status = stop_fleet(fleet)
+    if status != 0:
+        raise RuntimeError(f"serve ended with {status}:\n" + fleet.log.read_text(errors="replace")[-4000:])

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from starlette.responses import RedirectResponse
@@ -22,7 +23,7 @@ PAGES = (overview, models, ask, jobs, bulk, job, failed_items, files, webhooks, 
 
 #: What the streams of pages send, by the pages' names.
 FEEDS: Mapping[str, stream.Feed] = {
-    "overview": overview.feed,
+    "overview": overview.OverviewFeed(),
     "models": models.feed,
     "jobs": jobs.feed,
     "job": job.feed,
@@ -30,12 +31,22 @@ FEEDS: Mapping[str, stream.Feed] = {
 }
 
 
+class Files(StaticFiles):
+    """The files of the console. Browsers ask each time whether one has changed, so an upgrade mixes no versions."""
+
+    def file_response(self, *args: Any, **options: Any) -> Response:
+        """Return a file, or the news that it has not changed."""
+        response = super().file_response(*args, **options)
+        response.headers["Cache-Control"] = "no-cache"
+        return response
+
+
 def add_console(app: FastAPI, sessions: SessionStore, keys: KeyCache) -> None:
     """Serve the console."""
-    app.mount(f"{CONSOLE}/static", StaticFiles(directory=FILES), name="console-files")
+    app.mount(f"{CONSOLE}/static", Files(directory=FILES), name="console-files")
     whole = APIRouter(prefix=CONSOLE, include_in_schema=False, route_class=PageRoute)
     whole.include_router(session.make_router(sessions, keys))
-    whole.include_router(stream.make_router(FEEDS))
+    whole.include_router(stream.make_router(FEEDS, sessions))
     for page in PAGES:
         whole.include_router(page.router)
 

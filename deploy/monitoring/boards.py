@@ -302,7 +302,7 @@ def grown(metric: str, by: str) -> str:
 
 #: Lines across all panels: what was done to the service, and what is wrong with it.
 MARKS = [
-    ("Models loaded", grown("corelane_model_loads_total", "version"), "{{version}}", "blue"),
+    ("Done to the service", grown("corelane_marks_total", "kind"), "{{kind}}", "blue"),
     ("Cores restarted", grown("corelane_core_restarts_total", "core"), "{{core}}", "orange"),
     ("Alerts", 'ALERTS{alertstate="firing", alertname=~"Corelane.*"}', "{{alertname}}", "red"),
 ]

@@ -33,6 +33,14 @@ serve: install ## Run the whole service on this machine until Ctrl-C
 test: $(VENV)/.installed-dev ## Run the test suite
 	$(BIN)/python -m pytest -n 3 --no-loadscope-reorder
 
+.PHONY: chromium
+chromium: ## Install Debian's chromium for the tests of the console, if it is missing and this user may
+	@command -v chromium >/dev/null || deploy/chromium.sh
+
+.PHONY: test-browser
+test-browser: $(VENV)/.installed-dev chromium ## Run the tests of the console alone, in chromium
+	CORELANE_TEST_BROWSER=required $(BIN)/python -m pytest tests/browser
+
 .PHONY: prometheus
 prometheus: $(VENV)/.installed-dev ## Get Debian's Prometheus for the tests of alerts and boards
 	@$(BIN)/python -m tests.monitoring.prometheus

@@ -1,20 +1,26 @@
 """The API application: routes, error handlers, layers, lifespan. Importing this module creates nothing."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import Depends, FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
+from api.console.mount import add_console
+from api.console.pages import refuse_page
 from api.context import REQUEST_ID
 from api.deps import Parts, refuse_unknown_parameters
 from api.docs.openapi import describe_common_responses
 from api.docs.swagger import add_pages
-from api.errors import add_error_handlers
+from api.errors import add_error_handlers, refuse
 from api.jobs import Jobs
+from api.middleware.console_door import ConsoleDoor
 from api.middleware.edge import InnerLayer, OuterLayer
 from api.middleware.key_cache import KeyCache
 from api.middleware.rate_limit import RateLimiter
+from api.middleware.traces import TraceLayer
+from api.overview import Overviews
 from api.routes import answers, batches, deliveries, events, files, health, jobs, results, rollout
 from api.routes import fleet as fleet_routes
 from corelane import __version__
@@ -34,6 +40,8 @@ from corelane.store.jobs.store import JobStore
 from corelane.store.link.link import AsyncLink
 from corelane.store.metrics import Flushing, ProcessMetrics
 from corelane.store.rollout import Rollout
+from corelane.store.sessions import SessionStore
+from corelane.tracing import Tracer, open_tracer
 
 SUMMARY = "Questions with their passages go in, answers with exact offsets come out: one or a million, nothing lost."
 
@@ -51,14 +59,15 @@ CORS_READ = (
 )
 
 
-def create_app(settings: Settings | None = None) -> FastAPI:
+def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -> FastAPI:
     """Make the ASGI app; without settings, as when a server calls it, it reads them itself."""
     settings = settings or Settings()
     configure_logging(settings.log_level, settings.log_format)
+    tracer = tracer or open_tracer("api", f"{settings.core_host}:{settings.port}")
     link, metrics = AsyncLink(settings.redis_url), ProcessMetrics("api")
     store, fleet = JobStore(link, settings, bell_envelope(make_celery(settings))), Fleet(link)
     finder, rate_limiter = ApiKeyFinder(link), RateLimiter(settings)
-    keys, own_jobs = KeyCache(finder), Jobs(store, fleet, settings, metrics)
+    keys, own_jobs = KeyCache(finder), Jobs(store, fleet, settings, metrics, tracer)
     flushing = Flushing(metrics, link, own_jobs.measure_refusals)
 
     @asynccontextmanager
@@ -74,6 +83,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         await rate_limiter.close()
         await flushing.close()
         await link.close()
+        if tracer is not None:
+            await asyncio.to_thread(tracer.flush)
 
     app = FastAPI(
         title="Corelane",
@@ -100,15 +111,26 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         FileStore(link),
         BatchStore(link),
         open_storage(settings.files_url, settings.files_root),
+        Overviews(link),
     )
     for each in (jobs, results, events, deliveries, fleet_routes, rollout, health, files, batches, answers):
         app.include_router(each.router)
     add_pages(app)
+    if settings.console:
+        add_console(app, SessionStore(link), keys)
     add_error_handlers(app)
     describe_common_responses(app, requires_keys=settings.requires_keys)
     # The innermost layer comes first.
     owners = Owners(link, settings.max_owners)
-    app.add_middleware(InnerLayer, settings=settings, keys=keys, owners=owners, rate_limiter=rate_limiter)
+    app.add_middleware(
+        InnerLayer,
+        settings=settings,
+        keys=keys,
+        owners=owners,
+        rate_limiter=rate_limiter,
+        console=ConsoleDoor(SessionStore(link)),
+        refuse_page=refuse_page if settings.console else refuse,
+    )
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -119,6 +141,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             max_age=3600,
         )
     app.add_middleware(OuterLayer, settings=settings, recorder=metrics.recorder)
+    if tracer is not None:
+        app.add_middleware(TraceLayer, tracer=tracer)
     return app
 
 

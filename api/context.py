@@ -10,8 +10,8 @@ REQUEST_CONTEXT: ContextVar[RequestContext] = ContextVar("request_context", defa
 
 REQUEST_ID = "X-Request-ID"
 
-#: The key of the caller in the ASGI scope.
-CALLER = "corelane.caller"
+#: The key of the caller in the ASGI scope, and the key of the traceparent of the request's own span, where it has one.
+CALLER, TRACEPARENT = "corelane.caller", "corelane.traceparent"
 
 #: One JSON value a line.
 NDJSON = "application/x-ndjson"

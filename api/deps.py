@@ -7,6 +7,7 @@ import difflib
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated, cast
 
 from fastapi import Depends, Header, Path, Query, Request
@@ -16,8 +17,11 @@ from fastapi.routing import APIRoute
 
 from api.context import CALLER
 from api.jobs import CallerWait, Jobs
+from api.overview import Overviews
 from corelane.domain.api_keys import Caller, Scope
 from corelane.domain.ids import is_job_id
+from corelane.domain.job_filter import JobFilter
+from corelane.domain.jobs import JobStatus
 from corelane.errors import Forbidden, InvalidInput, NotFound
 from corelane.settings import Settings
 from corelane.store.batches import BatchStore
@@ -55,6 +59,7 @@ class Parts:
     files: FileStore
     batches: BatchStore
     storage: Storage
+    overviews: Overviews
 
 
 async def get_parts(request: Request) -> Parts:
@@ -157,9 +162,47 @@ def _suggest(name: str, known: tuple[str, ...]) -> str:
     return f"there is no such query parameter{hint} (this route takes {listed})"
 
 
+async def get_job_filter(
+    q: Annotated[
+        str | None,
+        Query(min_length=1, max_length=200, description="A job's id, the beginning of one, or your own name of a job."),
+    ] = None,
+    name: Annotated[str | None, Query(min_length=1, max_length=128, description="Your own name of the job.")] = None,
+    status: Annotated[list[JobStatus], Query(max_length=6, description="Any of these.")] = [],  # noqa: B006
+    model: Annotated[str | None, Query(max_length=200, description="A model's version, or its name.")] = None,
+    label: Annotated[list[str], Query(max_length=8, description="All of these.")] = [],  # noqa: B006
+    failed_items: Annotated[bool, Query(description="Only jobs of which items failed.")] = False,
+    created_after: Annotated[
+        datetime | None, Query(description="From this time on; RFC 3339 or seconds since 1970.")
+    ] = None,
+    created_before: Annotated[datetime | None, Query(description="Before this time.")] = None,
+    owner: Annotated[
+        str | None,
+        Query(
+            min_length=1,
+            max_length=64,
+            description="Another owner's jobs, or `*` for all: for keys of scope `admin`, where keys are checked.",
+        ),
+    ] = None,
+) -> JobFilter:
+    """Return the filter that the query parameters make."""
+    return JobFilter(
+        q=q,
+        name=name,
+        status=tuple(status),
+        model=model,
+        label=tuple(label),
+        has_failed_items=failed_items,
+        created_after=created_after,
+        created_before=created_before,
+        owner=owner,
+    )
+
+
 PartsDep = Annotated[Parts, Depends(get_parts)]
 JobId = Annotated[str, Depends(get_job_id)]
 JobName = Annotated[str, Depends(get_job_name)]
+JobFilterDep = Annotated[JobFilter, Depends(get_job_filter)]
 WaitDep = Annotated[CallerWait, Depends(get_wait)]
 
 #: Marks requests that are the same when they are sent again.

@@ -164,14 +164,15 @@ def add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _unforeseen)
 
 
-def _count(request: Request, code: str) -> None:
+def count_problem(request: Request, code: str) -> None:
+    """Count a problem that is sent."""
     request.app.state.parts.metrics.recorder.add(PROBLEMS, 1, code)
 
 
 async def _foreseen(request: Request, error: Exception) -> JSONResponse:
     known = error if isinstance(error, errors.CorelaneError) else errors.CorelaneError(str(error))
     status = status_of(known)
-    _count(request, known.code)
+    count_problem(request, known.code)
     log.log(30 if status >= 500 else 20, "problem", code=known.code, status=status)
     retry_after_s = known.retry_after_s if isinstance(known, errors.Overloaded) else RETRY_AFTER_S
     more: dict[str, Any] = (
@@ -185,7 +186,7 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
     found = relevant(error.errors()) if isinstance(error, RequestValidationError) else []
     listed = [{"at": _place(each), "detail": sentence(each)} for each in found[:MAX_ERRORS]]
     code = errors.InvalidInput.code
-    _count(request, code)
+    count_problem(request, code)
     first = f"{listed[0]['at']}: {listed[0]['detail']}" if listed else "the request is not valid"
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
     told = for_openai(request.url.path, 422, code, first + more, listed[0]["at"] if listed else None)
@@ -205,7 +206,7 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
         return await _foreseen(request, error.__cause__)
     status = error.status_code if isinstance(error, HTTPException) else 500
     code = HTTP_CODES.get(status, "http_error")
-    _count(request, code)
+    count_problem(request, code)
     detail = HTTP_DETAILS.get(status, f"HTTP {status}")
     return problem(status, code, detail, **for_openai(request.url.path, status, code, detail))
 
@@ -217,7 +218,7 @@ async def _gone(request: Request, error: Exception) -> JSONResponse:  # noqa: AR
 
 
 async def _unforeseen(request: Request, error: Exception) -> JSONResponse:
-    _count(request, "internal")
+    count_problem(request, "internal")
     log.error("unforeseen_error", path=request.url.path, exc_info=error)
     detail = "something broke that should not; the service's log says what"
     response = problem(500, "internal", detail, **for_openai(request.url.path, 500, "internal", detail))

@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from starlette.types import Receive
 
-from corelane.domain.api_keys import Caller
+from corelane.domain.api_keys import Caller, Scope
 from corelane.domain.jobs import Job, JobStatus, Result
-from corelane.errors import CorelaneError, JobExpired, NotFound, Unavailable
+from corelane.errors import CorelaneError, Forbidden, JobExpired, NotFound, Unavailable
 from corelane.log import Outage, get_logger
 from corelane.metrics.definitions import RETRY_AFTER_ERROR, SUBMIT_S
 from corelane.settings import Settings
@@ -25,6 +25,7 @@ from corelane.store.jobs.submission import Submission
 from corelane.store.link.link import subscribe
 from corelane.store.metrics import ProcessMetrics
 from corelane.submitting.submitter import Submitted, Submitter
+from corelane.tracing import Tracer
 
 log = get_logger(__name__)
 
@@ -159,12 +160,14 @@ class Completions:
 class Jobs:
     """The jobs of callers, on one event loop."""
 
-    def __init__(self, store: JobStore, fleet: Fleet, settings: Settings, metrics: ProcessMetrics) -> None:
+    def __init__(
+        self, store: JobStore, fleet: Fleet, settings: Settings, metrics: ProcessMetrics, tracer: Tracer | None = None
+    ) -> None:
         self._store = store
         self._fleet = fleet
         self._settings = settings
         self._metrics = metrics
-        self.submitter = Submitter(store, fleet, settings)
+        self.submitter = Submitter(store, fleet, settings, tracer)
         self.completions = Completions(store, settings)
 
     async def submit(self, submission: Submission, wait: CallerWait) -> Submitted:
@@ -203,16 +206,28 @@ class Jobs:
             return required(found and await self.completions.wait(found, wait, event), record.id)
 
     async def require(self, job_id: str, caller: Caller, ahead: int = 0) -> JobRecord:
-        """Return the record of a caller's own job, and its first results, ``ahead`` at most.
+        """Return the record of a caller's own job, or of any for an admin, and its first results, ``ahead`` at most.
 
         Raise NotFound, for another's job as well, and JobExpired for a job that is kept no longer.
         """
         record = await self._store.get(job_id, ahead)
         if record is None and await self._store.is_gone(job_id, caller.owner):
             raise JobExpired(f"the time for which {job_id} was kept is over; it and its results are gone")
-        if record is None or record.owner != caller.owner:
+        if record is None or (record.owner != caller.owner and not self.sees_all(caller)):
             raise no_such_job(job_id)
         return record
+
+    def sees_all(self, caller: Caller) -> bool:
+        """Return whether a caller may see and steer what others own: an admin, where keys are checked."""
+        return self._settings.requires_keys and Scope.ADMIN in caller.scopes
+
+    def owner_meant(self, caller: Caller, owner: str | None) -> str:
+        """Return whose jobs a caller asks for, the caller's own if nobody's are named; raise Forbidden."""
+        if owner in (None, caller.owner):
+            return caller.owner
+        if not self.sees_all(caller):
+            raise Forbidden("this API key may see its own jobs alone: `owner` needs the scope `admin` and checked keys")
+        return owner or caller.owner
 
     async def describe(self, record: JobRecord, *, is_held: bool = False) -> Job:
         """Return the job as callers see it, with results once final if they are few.

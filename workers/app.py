@@ -19,6 +19,7 @@ from corelane.log import configure_logging, get_logger
 from corelane.settings import Settings
 from corelane.store.link.blocking import Link
 from corelane.store.schema import require_schema
+from corelane.tracing import open_tracer
 from workers.core.faults import FaultRecord
 from workers.loops.loop import add_loops
 from workers.loops.roles import loops_by_queue
@@ -70,7 +71,9 @@ def _add_drain(celery: Celery, settings: Settings, core: Core) -> None:
     def start_core(**_: object) -> None:
         from workers.core.process import CoreProcess
 
-        process = held["core"] = CoreProcess(settings, core, bell_envelope(celery), record)
+        # The exporter's thread does not outlive a fork, so each child has its own.
+        tracer = open_tracer("core", str(core))
+        process = held["core"] = CoreProcess(settings, core, bell_envelope(celery), record, tracer=tracer)
         process.start(should_stop)
 
     def stop_core(**_: object) -> None:

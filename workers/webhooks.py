@@ -10,17 +10,19 @@ again and does not count.
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from corelane.domain.request_context import trace_id
 from corelane.errors import SetupError, StoreUnavailable, Unavailable
 from corelane.log import get_logger
 from corelane.settings import Settings
 from corelane.settings.faults import reach
 from corelane.store.deliveries.sending import HOLD_S, LEASE_S, Attempt, Delivery, DeliveryStore
 from corelane.store.link.link import AsyncLink
+from corelane.tracing import Attributes, Tracer
 from corelane.webhooks.post import post_event
 from corelane.webhooks.protocol import (
     Reply,
@@ -70,8 +72,9 @@ class Hold:
 class WebhookSender:
     """Posts due deliveries. Its rounds are called from one thread, which has the event loop."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, tracer: Tracer | None = None) -> None:
         self._settings = settings
+        self._tracer = tracer
         self._runner = asyncio.Runner()
         self._link = AsyncLink(settings.redis_url)
         self._store = DeliveryStore(self._link, settings)
@@ -86,6 +89,8 @@ class WebhookSender:
         """Take no more deliveries, and wait for those under way."""
         self._runner.run(self._finish())
         self._runner.close()
+        if self._tracer is not None:
+            self._tracer.flush()
 
     async def _round(self, should_stop: Callable[[], bool]) -> None:
         end = time.monotonic() + ROUND_S
@@ -132,14 +137,16 @@ class WebhookSender:
 
     async def _deliver(self, delivery: str, hold: Hold) -> None:
         try:
-            await deliver(self._settings, self._store, delivery, hold)
+            await deliver(self._settings, self._store, delivery, hold, self._tracer)
         except Unavailable as error:
             log.debug("delivery_waits_for_store", delivery=delivery, detail=error.detail)
         except Exception as error:  # nothing awaits this task's result
             log.error("delivery_broke", delivery=delivery, exc_info=error)
 
 
-async def deliver(settings: Settings, store: DeliveryStore, delivery_id: str, hold: Hold) -> None:
+async def deliver(
+    settings: Settings, store: DeliveryStore, delivery_id: str, hold: Hold, tracer: Tracer | None = None
+) -> None:
     """Make one attempt and report it. A delivery that is done or forgotten is left alone.
 
     A failure is not reported if the hold is over: the delivery is due again, unless another sender has it.
@@ -154,7 +161,7 @@ async def deliver(settings: Settings, store: DeliveryStore, delivery_id: str, ho
             return
         if armed:
             reach("delivery.payload_kept", armed)
-        reply, is_ours = await _attempt(settings, delivery, payload), False
+        reply, is_ours = await _attempt(settings, delivery, payload, tracer), False
         if armed:
             reach("delivery.posted", armed)
     except Unavailable:
@@ -185,6 +192,7 @@ async def deliver(settings: Settings, store: DeliveryStore, delivery_id: str, ho
         state=state,
         retry_after_s=verdict.pause_s,
         request_id=delivery.headers.get("x-request-id"),
+        **trace_ids(delivery),
     )
 
 
@@ -228,10 +236,43 @@ async def make_payload(settings: Settings, store: DeliveryStore, delivery: Deliv
     return event_payload(delivery.event, delivery.at_ms, data)
 
 
-async def _attempt(settings: Settings, delivery: Delivery, payload: bytes) -> Reply:
+def trace_ids(delivery: Delivery) -> dict[str, str]:
+    """Return what the log says of a delivery's trace, if it has one."""
+    parent = delivery.headers.get("traceparent")
+    return {"trace_id": trace_id(parent)} if parent else {}
+
+
+async def _attempt(settings: Settings, delivery: Delivery, payload: bytes, tracer: Tracer | None) -> Reply:
     try:
         secrets = signing_secrets(settings)
     except SetupError as error:
         return Reply(0, 0, error=error.detail)
-    signed = sign_payload(secrets, delivery.id, datetime.now(UTC), payload)
-    return await post_event(settings, delivery.url, {**delivery.headers, **signed}, payload)
+    headers = {**delivery.headers, **sign_payload(secrets, delivery.id, datetime.now(UTC), payload)}
+    if tracer is None or "traceparent" not in headers:
+        return await post_event(settings, delivery.url, headers, payload)
+    return await _traced_post(settings, delivery, headers, payload, tracer)
+
+
+async def _traced_post(
+    settings: Settings, delivery: Delivery, headers: Mapping[str, str], payload: bytes, tracer: Tracer
+) -> Reply:
+    """Make the attempt as a span of the job's trace, whose next step is the receiver."""
+    facts: Attributes = {
+        "http.request.method": "POST",
+        "http.request.resend_count": delivery.tries or None,
+        "server.address": delivery.host,
+        "url.scheme": delivery.url.partition(":")[0],
+        "corelane.delivery.id": delivery.id,
+        "corelane.event": delivery.event,
+        "corelane.job.id": delivery.subject,
+    }
+    span = tracer.begin("POST webhook", "client", headers["traceparent"], facts)
+    reply, failure = None, "CancelledError"
+    try:
+        reply = await post_event(settings, delivery.url, {**headers, "traceparent": span.traceparent}, payload)
+        failure = str(reply.status or "no_answer")
+    finally:
+        is_well = reply is not None and 200 <= reply.status < 300
+        status = reply.status or None if reply is not None else None
+        span.end({"http.response.status_code": status}, None if is_well else failure)
+    return reply

@@ -8,7 +8,7 @@ route is chosen: a route can be forgotten, but not left open. What few requests 
 
 import asyncio
 import secrets
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -21,8 +21,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.context import CALLER, NDJSON, PAGE, REQUEST_CONTEXT, REQUEST_ID, STRICT
+from api.context import CALLER, NDJSON, PAGE, REQUEST_CONTEXT, REQUEST_ID, STRICT, TRACEPARENT
 from api.errors import refuse
+from api.middleware.console_door import SIGN_IN, STATIC, ConsoleDoor, is_console, session_of
 from api.middleware.hosts import forwarded, is_allowed
 from api.middleware.key_cache import KeyCache
 from api.middleware.rate_limit import Kind, RateLimiter, RateStanding, address_of
@@ -39,7 +40,7 @@ from corelane.store.jobs.owners import Owners
 
 #: Paths that never need a key: probes, and the page that documents the API.
 OPEN = frozenset({"/", "/livez", "/readyz", "/docs", "/openapi.json", "/favicon.ico"})
-METRICS, PAGE_FILES = "/metrics", "/docs/"
+METRICS, PAGE_FILES = "/metrics", ("/docs/", STATIC)
 
 #: Probes use whatever address a machine has.
 PROBES = ("/livez", "/readyz")
@@ -59,6 +60,9 @@ METHODS = READ_METHODS | CREATE_METHODS | {"DELETE", "PATCH"}
 LEFT_STATUS = 499
 
 ALL_SCOPES = frozenset(api_keys.Scope)
+
+#: Answers a request with an error.
+Refuse = Callable[[Scope, Receive, Send, CorelaneError], Awaitable[None]]
 
 
 class RequestBody:
@@ -118,7 +122,7 @@ class OuterLayer:
 
     async def _serve(self, scope: Scope, source: Receive, sink: Send, timing: Timing) -> None:
         headers = Headers(scope=scope)
-        request_id = enter_context(headers)
+        request_id = enter_context(headers, scope.get(TRACEPARENT, ""))
         if self._hops:
             scope.update(forwarded(scope, self._hops))
             headers = Headers(scope=scope)
@@ -148,9 +152,19 @@ class InnerLayer:
     """The layer in front of the routes: answers 401, 403, 413 or 429, or lets a request through with its caller."""
 
     def __init__(
-        self, app: ASGIApp, settings: Settings, keys: KeyCache, owners: Owners, rate_limiter: RateLimiter
+        self,
+        app: ASGIApp,
+        settings: Settings,
+        keys: KeyCache,
+        owners: Owners,
+        rate_limiter: RateLimiter,
+        console: ConsoleDoor,
+        refuse_page: Refuse,
     ) -> None:
+        """``refuse_page`` answers a request for a page of the console with an error."""
         self._app = app
+        self._console = console
+        self._refuse_page = refuse_page
         self._settings = settings
         self._keys = keys
         self._owners = owners
@@ -171,11 +185,17 @@ class InnerLayer:
 
         error: CorelaneError | None = None
         headers = Headers(scope=scope)
+        on_console = is_console(scope["path"])
         if not self._is_open(scope["path"]):
             secret = given_key(headers)
-            caller, error = await self._identify(secret, creates=scope["method"] in CREATE_METHODS)
+            session = session_of(headers) if on_console and not secret else ""
+            if on_console and self._settings.requires_keys and not secret:
+                caller, error = await self._identify_session(session, scope["path"])
+            else:
+                caller, error = await self._identify(secret, creates=scope["method"] in CREATE_METHODS)
             if self._rates.is_on:
-                who = f"owner:{caller.owner}" if caller and secret else f"address:{address_of(scope.get('client'))}"
+                named = caller if secret or session else None
+                who = f"owner:{named.owner}" if named else f"address:{address_of(scope.get('client'))}"
                 kind = Kind.READS if scope["method"] in READ_METHODS else Kind.SUBMITS
                 standing = await self._rates.count(kind, who)
                 error = standing.error() if standing is not None and not standing.is_within else error
@@ -187,7 +207,7 @@ class InnerLayer:
         if error is None and declared.isdigit() and int(declared) > most:
             error = TooLarge(too_large)
         if error is not None:
-            await refuse(scope, source, send, error)
+            await (self._refuse_page if on_console else refuse)(scope, source, send, error)
             return
         received, is_whole, timeout_s = 0, False, self._settings.body_timeout_s
 
@@ -219,13 +239,23 @@ class InnerLayer:
                 if not secret:
                     raise Unauthorized("this service needs an API key: send `Authorization: Bearer clk_…`")
                 key = await self._keys.find(secret)
-                return Caller(key.owner, key.scopes), None
+                return Caller(key.owner, key.scopes, key.name), None
             owner = api_keys.unchecked_owner(secret) if secret else PUBLIC
             if secret and creates:
                 await self._owners.admit(owner)
         except CorelaneError as error:
             return None, error
         return Caller(owner, ALL_SCOPES), None
+
+    async def _identify_session(self, session: str, path: str) -> tuple[Caller | None, CorelaneError | None]:
+        """Return the caller behind a session of the console, or the error; the sign-in page needs neither."""
+        if path == SIGN_IN:
+            return None, None
+        try:
+            key = await self._console.find(session)
+        except CorelaneError as error:
+            return None, error
+        return Caller(key.owner, key.scopes, key.name), None
 
     def _body_limit(self, path: str, headers: Headers) -> tuple[int, str]:
         """Return the most bytes of a body, and the sentence that refuses a larger one."""
@@ -274,14 +304,16 @@ class NdjsonRoute(APIRoute):
         return super().matches(scope) if is_ndjson else (Match.NONE, {})
 
 
-def enter_context(headers: Headers) -> str:
+def enter_context(headers: Headers, traceparent: str = "") -> str:
     """Make the request's context the current one, for everything inside and its log lines; return the request id.
 
-    It is never reset: the response to an unforeseen error is sent from outside the layers, and has the id as well.
+    Its trace is that of the request's own span, else the caller's. It is never reset: the response to an unforeseen
+    error is sent from outside the layers, and has the id as well.
     """
     given, parent = headers.get(REQUEST_ID), headers.get("traceparent")
     request_id = (given and read_request_id(given)) or secrets.token_hex(16)
-    context = RequestContext(request_id, continue_trace(parent) if parent else "")
+    parent_trace = traceparent or (continue_trace(parent) if parent else "")
+    context = RequestContext(request_id, parent_trace, perf_counter())
     REQUEST_CONTEXT.set(context)
     structlog.contextvars.clear_contextvars()
     trace = {"trace_id": trace_id(context.traceparent)} if context.traceparent else {}

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from api.deps import AdminCaller, JobId, Parts, PartsDep, ReadCaller, SubmitCaller
 from api.errors import documented
-from corelane.domain.api_keys import Caller, Scope
+from corelane.domain.api_keys import Caller
 from corelane.domain.ids import iso_time
 from corelane.domain.jobs import Job
 from corelane.errors import InvalidInput, NotFound
@@ -113,7 +113,7 @@ async def list_dead_deliveries(
     """List the dead letters of every key, the earliest first; where keys are not checked, your own."""
     del state
     after_ms, after_id = read_cursor(after)
-    owner = None if sees_all(parts, caller) else caller.owner
+    owner = None if parts.jobs.sees_all(caller) else caller.owner
     found = await parts.deliveries.dead(after_ms, after_id, limit + 1, owner)
     page, has_more = found[:limit], len(found) > limit
     last = page[-1] if has_more else None
@@ -142,14 +142,9 @@ async def redeliver(delivery_id: DeliveryId, parts: PartsDep, caller: SubmitCall
 async def require_delivery(parts: Parts, delivery_id: str, caller: Caller) -> LoggedDelivery:
     """Return a caller's own delivery, or any for an admin; raise NotFound, for another's as well."""
     found = await parts.deliveries.get(delivery_id)
-    if found is None or (found.delivery.owner != caller.owner and not sees_all(parts, caller)):
+    if found is None or (found.delivery.owner != caller.owner and not parts.jobs.sees_all(caller)):
         raise no_such_delivery(delivery_id)
     return found
-
-
-def sees_all(parts: Parts, caller: Caller) -> bool:
-    """Return whether a caller may see all deliveries: an admin, where keys are checked."""
-    return parts.settings.requires_keys and Scope.ADMIN in caller.scopes
 
 
 def no_such_delivery(delivery_id: str) -> NotFound:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 from api.deps import AS_READER, PartsDep
 from api.errors import documented
 from corelane.domain.ids import iso_time
+from corelane.domain.overview import Overview
 from corelane.errors import NotFound
 
 router = APIRouter(prefix="/v1", tags=["fleet"], responses=documented(403, 422, 503))
@@ -125,6 +126,12 @@ def read_core(raw: dict[str, Any]) -> CoreInfo:
         reasons=orjson.loads(raw["reasons"]),
         last_beat_at=last_beat_at,
     )
+
+
+@router.get("/overview", dependencies=[AS_READER])
+async def get_overview(parts: PartsDep) -> Overview:
+    """Return how the service stands: whether the backlog drains, lanes, cores, rates, and what needs an operator."""
+    return await parts.overviews.read()
 
 
 @router.get("/cores", dependencies=[AS_READER])

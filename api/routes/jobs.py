@@ -4,23 +4,21 @@ import hashlib
 import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Body, Query, Request, Response
 
 from api.context import NDJSON, REQUEST_CONTEXT
-from api.deps import IdempotencyKey, JobId, JobName, Parts, PartsDep, ReadCaller, SubmitCaller, WaitDep
+from api.deps import IdempotencyKey, JobFilterDep, JobId, JobName, Parts, PartsDep, ReadCaller, SubmitCaller, WaitDep
 from api.docs.examples import JOB_REQUEST_EXAMPLES, LINES_SCHEMA
 from api.errors import documented
 from api.jobs import CallerWait, headers_of, no_such_job
 from api.middleware.edge import JsonRoute, NdjsonRoute
 from corelane.domain.ids import is_job_id, new_job_id
-from corelane.domain.jobs import Job, JobList, JobRequest, JobStatus
+from corelane.domain.jobs import Job, JobList, JobRequest
 from corelane.errors import InvalidInput, StoreUnavailable
 from corelane.metrics.definitions import SUBMIT_S
 from corelane.store.jobs.idempotency import Once, by_key, by_name, fingerprint, start_fingerprint
-from corelane.store.jobs.listing import Filters
 from corelane.store.jobs.submission import Submission
 from corelane.submitting.ndjson import NdjsonBody, submit_file
 from corelane.submitting.retries import retry
@@ -139,15 +137,9 @@ async def list_jobs(
     response: Response,
     parts: PartsDep,
     caller: ReadCaller,
+    wanted: JobFilterDep,
     limit: Annotated[int, Query(ge=1, le=100, description="Most jobs in a page.")] = 20,
     after: Annotated[str | None, Query(max_length=40, description="Cursor of an earlier page's `next`.")] = None,
-    status: Annotated[list[JobStatus], Query(max_length=6, description="Any of these.")] = [],  # noqa: B006
-    model: Annotated[str | None, Query(max_length=200, description="A model's version, or its name.")] = None,
-    label: Annotated[list[str], Query(max_length=8, description="All of these.")] = [],  # noqa: B006
-    created_after: Annotated[
-        datetime | None, Query(description="From this time on; RFC 3339 or seconds since 1970.")
-    ] = None,
-    created_before: Annotated[datetime | None, Query(description="Before this time.")] = None,
 ) -> JobList:
     """List your jobs, newest first, without their results. Jobs that come and go between two pages move no other.
 
@@ -155,22 +147,13 @@ async def list_jobs(
     """
     if after is not None and not is_job_id(after):
         raise InvalidInput("`after` is not a cursor; pass the `next` of the page before, or a job's id")
-    filters = Filters(frozenset(status), model, tuple(label), to_ms(created_after), to_ms(created_before))
-    page = await parts.store.page(caller.owner, filters, after, limit)
+    page = await parts.store.page(parts.jobs.owner_meant(caller, wanted.owner), wanted, after, limit)
     if page.next is not None:
         query = request.url.include_query_params(after=page.next).query
         response.headers["Link"] = f'<{request.url.path}?{query}>; rel="next"'
     jobs = [record.describe() for record in page.records]
     first, last = (jobs[0].id, jobs[-1].id) if jobs else (None, None)
     return JobList(data=jobs, has_more=page.next is not None, next=page.next, first_id=first, last_id=last)
-
-
-def to_ms(time: datetime | None) -> int | None:
-    """Return milliseconds since 1970; a time without a zone is UTC."""
-    if time is None:
-        return None
-    aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
-    return int((aware - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1000)
 
 
 @router.get("/{job_id}", response_model=Job, responses={304: {"description": "As the ETag says."}, **documented(410)})

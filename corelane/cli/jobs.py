@@ -7,9 +7,10 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from corelane.cli.commands import CommandGroup
+from corelane.cli.commands import CommandGroup, Made
 from corelane.cli.output import print_line, print_list, print_one, short_time
 from corelane.cli.service import IdsOption, JsonOption, LimitOption, PatientClient, ServiceClient
+from corelane.cli.waterfall import draw_waterfall
 from corelane.domain.jobs import Job, JobStatus
 
 #: Time between two polls of a watched job, in seconds; its end is noticed at once.
@@ -23,22 +24,35 @@ JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="A job's id, or 
 jobs = CommandGroup(help="Your jobs: list, show, watch, cancel, retry, delete.", no_args_is_help=True)
 
 
-@jobs.command("list")
-def list_jobs(
-    client: ServiceClient,
+def job_filter(
+    *,
+    query: Annotated[str | None, typer.Option("--find", help="An id, the beginning of one, or a name.")] = None,
     status: Annotated[list[JobStatus] | None, typer.Option(help="Only these; may be repeated.")] = None,
     model: Annotated[str | None, typer.Option(help="A version, or a model's name.")] = None,
     label: Annotated[list[str] | None, typer.Option(help="Only jobs with this label; may be repeated.")] = None,
+    failed_items: Annotated[bool, typer.Option("--failed-items", help="Only jobs of which items failed.")] = False,
     created_after: Annotated[str | None, typer.Option(help="From this time on, as 2026-11-21T09:00:00Z.")] = None,
     created_before: Annotated[str | None, typer.Option(help="Before this time.")] = None,
+    owner: Annotated[str | None, typer.Option(help="Another owner's jobs, or `*` for all (scope admin).")] = None,
+) -> dict[str, Any]:
+    """Return the filters of jobs that were given."""
+    given = {"q": query, "status": status, "model": model, "label": label, "failed_items": failed_items}
+    given |= {"created_after": created_after, "created_before": created_before, "owner": owner}
+    return {name: value for name, value in given.items() if value}
+
+
+FilterOptions = Annotated[dict[str, Any], Made(job_filter)]
+
+
+@jobs.command("list")
+def list_jobs(
+    client: ServiceClient,
+    filters: FilterOptions,
     limit: LimitOption = 20,
     as_json: JsonOption = False,
     ids: IdsOption = False,
 ) -> None:
     """List your jobs, newest first."""
-    given = {"status": status, "model": model, "label": label}
-    given |= {"created_after": created_after, "created_before": created_before}
-    filters: Any = {name: value for name, value in given.items() if value}
 
     def row(job: Job) -> tuple[str, ...]:
         counts = f"{job.counts.succeeded:,}/{job.counts.total:,}"
@@ -51,8 +65,8 @@ def list_jobs(
 
 @jobs.command()
 def show(client: ServiceClient, job: JobArgument, as_json: JsonOption = False) -> None:
-    """Show one job."""
-    print_one(client.get(job), as_json, describe)
+    """Show one job and, once it is final, where its time went."""
+    print_one(client.get(job), as_json, describe_whole)
 
 
 @jobs.command()
@@ -101,6 +115,11 @@ def delete(client: ServiceClient, job: JobArgument, as_json: JsonOption = False)
     client.delete(job)
     if as_json:
         print_line({"id": job, "deleted": True})
+
+
+def describe_whole(job: Job) -> dict[str, str | None]:
+    """Return the fields of a job, and the bars of its times."""
+    return describe(job) | ({} if job.timing is None else draw_waterfall(job.timing))
 
 
 def describe(job: Job) -> dict[str, str | None]:

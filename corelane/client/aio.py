@@ -89,6 +89,7 @@ class AsyncClient(BaseClient[httpx2.AsyncClient]):
     get_delivery = _call(endpoints.get_delivery)
     redeliver = _call(endpoints.redeliver)
 
+    overview = _call(endpoints.overview)
     cores = _call(endpoints.cores)
     models = _call(endpoints.models)
     load_model = _call(endpoints.load_model)

@@ -87,6 +87,7 @@ class Client(BaseClient[httpx2.Client]):
     get_delivery = _call(endpoints.get_delivery)
     redeliver = _call(endpoints.redeliver)
 
+    overview = _call(endpoints.overview)
     cores = _call(endpoints.cores)
     models = _call(endpoints.models)
     load_model = _call(endpoints.load_model)

@@ -19,6 +19,7 @@ from pydantic import BaseModel
 from corelane.client.wire import JobItem, dump_body, dump_form, dump_lines, dump_lines_async
 from corelane.domain.batches import Batch, BatchList, FileList, FileObject
 from corelane.domain.jobs import Job, JobList, JobStatus, LinesHead, Options, Priority, ResultList, Webhook
+from corelane.domain.overview import Overview
 
 #: Longest wait of one request, in seconds: below the 60 s after which proxies drop a silent connection.
 LONGEST_POLL_S = 55.0
@@ -80,6 +81,10 @@ class JobFilters(TypedDict, total=False):
     status: Sequence[JobStatus | str] | JobStatus | str
     model: str
     label: Sequence[str] | str
+    q: str
+    name: str
+    failed_items: bool
+    owner: str
     created_after: datetime | str
     created_before: datetime | str
 
@@ -167,6 +172,8 @@ def list_jobs(filters: JobFilters, after: str | None, limit: int) -> Call[JobLis
             params[name] = value.isoformat()
         elif isinstance(value, str):
             params[name] = value
+        elif isinstance(value, bool):
+            params[name] = str(value).lower()
         elif isinstance(value, Iterable):
             params[name] = [str(each) for each in value]
     if after is not None:
@@ -288,6 +295,11 @@ def redeliver(delivery_id: str) -> Call[dict[str, Any]]:
 def cores() -> Call[list[dict[str, Any]]]:
     """List the cores of the fleet, their states and their models."""
     return Call("GET", "/v1/cores", read_list)
+
+
+def overview() -> Call[Overview]:
+    """Return how the service stands: whether the backlog drains, lanes, cores, rates, and what needs an operator."""
+    return Call("GET", "/v1/overview", of(Overview))
 
 
 def models() -> Call[list[dict[str, Any]]]:

@@ -40,6 +40,8 @@ class Caller:
 
     owner: str
     scopes: frozenset[Scope]
+    #: The name of the key; empty where keys are not checked.
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)

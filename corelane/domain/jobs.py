@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
+from corelane.domain.timing import JobTiming
+
 
 class JobStatus(StrEnum):
     """The state of a job or an item. Final states never change; late updates are dropped."""
@@ -353,6 +355,7 @@ class Job(BaseModel):
     options: Options
     metadata: dict[str, str] = Field(default_factory=dict)
     labels: list[str] = Field(default_factory=list)
+    timing: JobTiming | None = Field(None, description="Where its time went, once it is final.")
     results: list[Result] | None = Field(None, description="Inline once final, for small jobs.")
 
 

@@ -19,10 +19,20 @@ VERSION = "00"
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """A request id, and a traceparent whose parent is this service; empty if there is none."""
+    """A request id, and a traceparent whose parent is this service; empty if there is none.
+
+    ``received`` is when the request came, by this process' ``time.perf_counter``; None if no request brought the job.
+    """
 
     request_id: str = ""
     traceparent: str = ""
+    received: float | None = None
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """Return what is kept with a job or batch, empty texts left out."""
+        kept = {"request_id": self.request_id, "traceparent": self.traceparent}
+        return {name: text for name, text in kept.items() if text}
 
 
 #: The context of a job that no request brought.

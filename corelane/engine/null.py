@@ -60,6 +60,7 @@ class NullTask:
 
     def __init__(self, *, needs_batches: bool) -> None:
         self.work = Work()
+        self.read_for: Collection[Hashable] = ()
         self._needs_batches = needs_batches
 
     def tokenize(self, queries: Sequence[tuple[Hashable, Query]]) -> list[Ready[NullItem]]:

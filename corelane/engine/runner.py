@@ -89,7 +89,7 @@ class ItemInProgress:
 
 
 #: A row of a batch: the key of its query, the query in tokens, and the window.
-BatchRow = tuple[Hashable, Tokenized, Window]
+BatchRow = tuple[Any, Tokenized, Window]
 
 
 @dataclass(slots=True)
@@ -101,6 +101,11 @@ class RunningBatch:
     batch: Batch | None = None
     logits: "Future[Logits] | None" = None
     began: float = 0.0
+    #: The queries whose context was read on in before the batch, and the seconds that took.
+    read_for: Collection[Any] = ()
+    read_s: float = 0.0
+    #: Seconds spent on finding answers in the logits.
+    merge_s: float = 0.0
 
     def finish(self) -> list[Answered]:
         """Wait for the batch, or run it here, and return the queries that are answered now."""
@@ -248,18 +253,22 @@ class Runner:
 
     def start(self) -> RunningBatch:
         """Read on in one long context, if any, and start one batch of waiting windows."""
+        began = time.perf_counter()
         self._take_in(self._task.read_on())
+        read_for, read_s = self._task.read_for, time.perf_counter() - began
         waiting = [progress.waiting for progress in self._progress.values()]
         if self._flexible_rows:
             chosen = next_batch(waiting, self._shares, self._pace.rows, LITTLE_TOKENS)
         else:
             chosen = next_batch(waiting, self._shares)
         if chosen is None:
-            return RunningBatch(self)
+            return RunningBatch(self, read_for=read_for, read_s=read_s)
         bucket, windows = chosen
         keys = [self._by_arrival[item.arrival] for item, _ in windows]
         rows = [(key, self._progress[key].item, window) for key, (_, window) in zip(keys, windows, strict=True)]
-        return self._launch(bucket, rows)
+        running = self._launch(bucket, rows)
+        running.read_for, running.read_s = read_for, read_s
+        return running
 
     def _launch(self, bucket: Bucket, rows: Sequence[BatchRow]) -> RunningBatch:
         began = time.perf_counter()
@@ -270,6 +279,7 @@ class Runner:
 
     def _finish(self, running: RunningBatch) -> list[Answered]:
         self._collect(running)
+        merge_began = time.perf_counter()
         answered, self._answered = self._answered, []
         for key in dict.fromkeys(key for key, *_ in running.rows):
             progress = self._progress.get(key)
@@ -277,6 +287,7 @@ class Runner:
                 self._take_out(key)
                 answered.append((key, self._compose(progress)))
         self.work.items += len(answered)
+        running.merge_s += time.perf_counter() - merge_began
         return answered
 
     def _take_out(self, key: Hashable) -> None:
@@ -320,6 +331,9 @@ class Runner:
         self.work.windows += len(rows)
         self.work.tokens += used
         self.work.padding += batch.input_ids.size - used
+        ran = time.perf_counter()
         decoded = self._task.decode(logits, rows)
-        self._pace.note(batch.bucket, len(batch.input_ids), time.perf_counter() - running.began)
+        merged = time.perf_counter()
+        running.merge_s += merged - ran
+        self._pace.note(batch.bucket, len(batch.input_ids), merged - running.began)
         return decoded

@@ -84,6 +84,9 @@ class Task(Protocol[Item]):
     #: The counters of its runner; the task counts the contexts in it.
     work: Work
 
+    #: The queries whose context the last ``read_on`` read on in.
+    read_for: Collection[Hashable]
+
     def tokenize(self, queries: Sequence[tuple[Hashable, Query]]) -> list[Ready[Item]]:
         """Tokenize queries, each under a key of its own; ``read_on`` returns those with long contexts later."""
         ...

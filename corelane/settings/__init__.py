@@ -83,6 +83,7 @@ class Settings(BaseSettings):
     # HTTP
     host: str = Field("127.0.0.1", description="Address the API listens on.")
     port: int = Field(8000, ge=0, le=65535, description="Port the API listens on; 0 picks a free one.")
+    console: bool = Field(True, description="Whether the API serves the console, the pages at /console.")
     max_body_bytes: int = Field(8 * 1024 * 1024, ge=1024, description="Largest request body taken, in bytes.")
     max_items: int = Field(10_000, ge=1, description="Most items taken in one job.")
     max_upload_bytes: int = Field(
@@ -144,7 +145,6 @@ class Settings(BaseSettings):
     body_timeout_s: float = Field(
         30, gt=0, description="Longest silence in the middle of a request's body, in seconds."
     )
-
     max_connection_requests: int = Field(100, ge=1, description="Requests one connection may have under way.")
     send_timeout_s: float = Field(
         60, gt=0, description="Longest time a caller may take nothing of an answer, in seconds."

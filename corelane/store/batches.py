@@ -5,7 +5,7 @@ nothing any more. Cancelling is the callers' own step.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import orjson
@@ -173,7 +173,7 @@ class BatchStore:
             "window": request.completion_window,
             "metadata": orjson.dumps(request.metadata),
             **({} if expiry is None else {"output_ttl_s": expiry.seconds}),
-            **{name: value for name, value in asdict(origin).items() if value},
+            **origin.fields,
         }
         holder = await self._link.run(
             "begin_batch",

@@ -41,6 +41,11 @@ class Claim:
     small: Mapping[str, tuple[bytes, bytes]] = field(default_factory=dict)
 
     @property
+    def jobs(self) -> list[str]:
+        """Return the jobs of the refs."""
+        return list(dict.fromkeys(ref.job for ref, _ in self.refs))
+
+    @property
     def tokens(self) -> int:
         """Return the estimated tokens of all refs."""
         return sum(ref.tokens for ref, _ in self.refs)
@@ -89,6 +94,8 @@ class Exchange:
     refused: dict[str, int]
     closed: set[str]
     claim: Claim | None
+    #: Redis' time at the claim, in microseconds, if work was asked for.
+    redis_us: int | None = None
 
 
 class Dispatch:
@@ -111,17 +118,21 @@ class Dispatch:
         laden: bool = False,
         previews: Sequence[LeasedPreview] = (),
         found: Sequence[tuple[str, Ref]] = (),
+        spent: Mapping[str, Sequence[int]] | None = None,
+        sent_us: int | None = None,
     ) -> Exchange:
         """Commit by lease, ask which of ``jobs`` are final, and claim for ``versions`` as much as has room: one trip.
 
         ``previews`` become events of their jobs, if their leases still hold. ``found`` are claimed refs, by lease, with
-        the tokens that they are charged from now on.
+        the tokens that they are charged from now on. ``spent`` is what this core spent on each job with results here,
+        in microseconds, as ``domain.timing.Spent`` has it; ``sent_us`` is the present time of Redis, if it is known.
 
         ``idle`` says that nothing else is in progress: only then are items claimed that failed before. ``laden`` says
         that a document is in progress: then no second one is claimed. Without versions nothing is claimed, and the
         bell stays as it is.
         """
-        commands = [self._commit(lease, outcomes) for lease, outcomes in commits.items()]
+        left = dict(spent or {})
+        commands = [self._commit(lease, outcomes, left, sent_us) for lease, outcomes in commits.items()]
         commands += [("HGET", keys.job(job), "status") for job in jobs]
         commands += _tellings(previews)
         if found:
@@ -132,7 +143,10 @@ class Dispatch:
         refused = dict(zip(commits, map(int, replies[: len(commits)]), strict=True))
         statuses = replies[len(commits) : len(commits) + len(jobs)]
         closed = {job for job, status in zip(jobs, statuses, strict=True) if status not in OPEN_STATUSES}
-        return Exchange(refused, closed, _parse_claim(replies[-1]) if versions else None)
+        if not versions:
+            return Exchange(refused, closed, None)
+        redis_us, *taken = replies[-1]
+        return Exchange(refused, closed, _parse_claim(taken), redis_us)
 
     def _claim(self, versions: Sequence[str], room: Room, linger: bool, idle: bool, laden: bool) -> Command:
         return call(
@@ -222,8 +236,8 @@ class Dispatch:
         """Read the request ids and traces that jobs came with, in one trip."""
         replies = self._link.many([("HMGET", keys.job(job), "request_id", "traceparent") for job in jobs])
         return {
-            job: RequestContext(*((value or b"").decode() for value in reply))
-            for job, reply in zip(jobs, replies, strict=True)
+            job: RequestContext((request_id or b"").decode(), (traceparent or b"").decode())
+            for job, (request_id, traceparent) in zip(jobs, replies, strict=True)
         }
 
     def wait(self) -> bool:
@@ -246,14 +260,21 @@ class Dispatch:
         """Drop the connection; the next call opens another."""
         self._link.close()
 
-    def _commit(self, lease: str, outcomes: Sequence[SliceResults]) -> Command:
+    def _commit(
+        self, lease: str, outcomes: Sequence[SliceResults], spent: dict[str, Sequence[int]], sent_us: int | None
+    ) -> Command:
+        """Return the commit of a lease. What was spent on a job goes with the first that has results of it."""
         stretches = []
+        its_spent = {}
         for outcome in outcomes:
             failed = sum(result["status"] == "failed" for result in outcome.results)
             stretches.append((outcome.ref.encode(), len(outcome.results) - failed, failed))
+            if (sums := spent.pop(outcome.ref.job, None)) is not None:
+                its_spent[outcome.ref.job] = sums
         results = [orjson.dumps(outcome.results) for outcome in outcomes]
         ttl = self._settings.results_ttl_s
-        return call("commit", *results, lease=lease, core=self._core, ttl=ttl, stretches=stretches)
+        ask = {"lease": lease, "core": self._core, "ttl": ttl, "spent": its_spent, "sent_us": sent_us}
+        return call("commit", *results, stretches=stretches, **ask)
 
 
 def _tellings(previews: Sequence[LeasedPreview]) -> Iterator[Command]:

@@ -38,6 +38,10 @@ results = RedisKey("cl:out:{%s}", "hash")  # slice's first item → results, JSO
 dropped = RedisKey("cl:dropped:{%s}", "string")  # bitmap: dropped results that were no success; as the job
 job_events = RedisKey("cl:story:{%s}", "stream")  # events between beginning and end, the last 1,000 or so; as the job
 owner_jobs = RedisKey("cl:index:%s", "zset")  # owner → jobs by id, which is by time; score 0
+terms = RedisKey("cl:terms:%s", "zset")  # owner → TERM JOB: what its jobs are found by; score 0; see lua/index.lua
+job_terms = RedisKey("cl:termed:%s", "hash")  # owner → job → its terms but `s:open`, to be forgotten with it
+INDEXED = RedisKey("cl:indexed", "string", stays=True)  # 1 once all jobs have their terms; before, the walk to it
+INDEXING = RedisKey("cl:indexing", "string")  # set while it is too early to walk over all jobs again; 5 min
 KEEPING = RedisKey("cl:keeping", "zset")  # OWNER:JOB, with :file if sent as lines → time the final job is kept until
 gone = RedisKey("cl:gone:%s", "string")  # owner of a job that is no longer kept; gone_ttl_s
 once = RedisKey("cl:once:%s:%s", "string")  # owner, digest of Idempotency-Key → what it made; idempotency_ttl_s
@@ -140,6 +144,7 @@ MARKS = RedisKey("cl:marks", "stream", stays=True)  # what was done to the servi
 api_key = RedisKey("cl:key:%s", "hash", stays=True)  # digest → id, name, owner, scopes, times
 API_KEYS = RedisKey("cl:keys", "hash", stays=True)  # id → digest
 API_KEYS_CHANGED = RedisKey("cl:keys:changed", "string", stays=True)  # counter of changes, which the API looks at
+session = RedisKey("cl:session:%s", "string")  # digest of a console session → digest of its API key; 12 h
 OWNERS = RedisKey("cl:owners", "zset")  # owner, where keys are not checked → time of admission; an hour after its data
 RATES_PREFIX = "cl:rates"
 rates = RedisKey(f"{RATES_PREFIX}:%s", "string")  # requests in this window and the one before, by the `limits` library

@@ -1,8 +1,9 @@
 """Upkeep: the keeper's side of the store. It returns lapsed leases, ends jobs that expire and rings sleeping cores."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
+from uuid import uuid4
 
 import orjson
 import redis.exceptions
@@ -16,8 +17,8 @@ from corelane.settings.faults import reach
 from corelane.store import keys
 from corelane.store.fleet import FORGET_CORE_MS
 from corelane.store.jobs.owners import IDLE_S
+from corelane.store.jobs.search import is_indexed, other_libraries, owners_of_jobs
 from corelane.store.link.blocking import Link
-from corelane.store.link.library import PREFIX, read_library
 from corelane.store.link.link import pairs
 
 log = get_logger(__name__)
@@ -38,8 +39,14 @@ ENDED_AT_A_TIME = 500
 ENDED_FIELDS = (
     *("job_id", "status", "owner", "version"),
     *("total", "succeeded", "failed", "canceled", "expired", "created_ms", "started_ms", "finished_ms", "request_id"),
+    "traceparent",
 )
-ENDED_TEXTS = frozenset({"job_id", "status", "owner", "version", "request_id"})
+ENDED_TEXTS = frozenset({"job_id", "status", "owner", "version", "request_id", "traceparent"})
+
+
+#: Steps in one sweep that put jobs into the index, jobs looked at in a step, and the least time between two walks over
+#: all jobs, in seconds.
+INDEX_STEPS, INDEXED_AT_ONCE, INDEX_S = 50, 500, 300
 
 
 class Upkeep:
@@ -50,6 +57,7 @@ class Upkeep:
         self._settings = settings
         self._bell = bell
         self._link = Link(settings.redis_url)
+        self._indexing: Iterator[None] | None = None
 
     def return_lapsed(self) -> int:
         """Return lapsed leases to the lanes, and how many slices that were."""
@@ -74,6 +82,7 @@ class Upkeep:
         forgotten = int(self._link.run("forget", gone_ttl_s=self._settings.gone_ttl_s, most=FORGOTTEN_PER_SWEEP))
         if self._link("SET", keys.PRUNED, 1, "NX", "EX", PRUNE_S) is not None:
             self.prune()
+        self.index()
         return forgotten
 
     def prune(self) -> int:
@@ -87,6 +96,31 @@ class Upkeep:
         )
         return int(dropped)
 
+    def index(self) -> None:
+        """Go on putting jobs into the index that processes of another version submitted, ended or forgot, if any may
+        have done so since the last time. The index is trusted from then on, until such a process is seen.
+        """
+        if self._indexing is None and self._link("SET", keys.INDEXING, 1, "NX", "EX", INDEX_S) is not None:
+            self._indexing = self._index_all()
+        for _ in range(INDEX_STEPS):
+            if self._indexing is not None and next(self._indexing, self) is self:
+                self._indexing = None
+
+    def _index_all(self) -> Iterator[None]:
+        """Put all jobs into the index, a step at a time."""
+        if self._link.read(is_indexed):
+            return
+        self.drop_libraries()
+        walk = uuid4().hex
+        self._link("SET", keys.INDEXED, walk)
+        for owner in self._link.read(owners_of_jobs):
+            for function in ("index_jobs", "clear_index"):
+                last: bytes | None = b""
+                while last is not None:
+                    yield
+                    last = self._link.run(function, owner=owner, after=last or None, most=INDEXED_AT_ONCE)
+        self._link.run("trust_index", walk=walk)
+
     def went_round(self) -> None:
         """Note that a sweep was done, so that a missing keeper is noticed."""
         self._link.run("note_round", name="sweeps")
@@ -95,9 +129,10 @@ class Upkeep:
         """Drop the libraries of other versions; a process that still runs one loads it again with its next call."""
         # Another keeper may have dropped it in the meantime, or an access list may forbid it: they only take room.
         with suppress(redis.exceptions.ResponseError):
-            found = self._link("FUNCTION", "LIST", "LIBRARYNAME", f"{PREFIX}*")
-            names = {dict(pairs(flat))[b"library_name"].decode() for flat in found} - {read_library().name}
-            self._link.many([("FUNCTION", "DELETE", name) for name in names])
+            if names := self._link.read(other_libraries):
+                # What their processes wrote may not be in the index.
+                self._link("DEL", keys.INDEXED)
+                self._link.many([("FUNCTION", "DELETE", name) for name in names])
 
     def ended(self) -> list[dict[str, str | int]]:
         """Return jobs that became final since any keeper last asked, each once; a deleted job lacks fields."""

@@ -7,13 +7,14 @@ is returned. If its version closes meanwhile, as when an alias moves, it is admi
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from corelane.domain.aliases import DEFAULT_ALIAS
 from corelane.domain.dispatch import Estimator, cut_slices
 from corelane.domain.forecast import Size, forecast, tokens_ahead, tokens_until
 from corelane.domain.jobs import Item, JobHead
 from corelane.errors import (
+    CorelaneError,
     DeadlineInfeasible,
     InvalidInput,
     JobExpired,
@@ -34,6 +35,7 @@ from corelane.store.jobs.store import JobStore
 from corelane.store.jobs.submission import Admission, Submission
 from corelane.store.link.link import VersionClosed
 from corelane.submitting.refusals import ALL_OWNERS, Refusals
+from corelane.tracing import Attributes, Tracer
 from corelane.webhooks import check_receiver
 
 #: Times that one request tries to make its job, while its version closes or others make the job and delete it.
@@ -56,10 +58,11 @@ class Submitted:
 class Submitter:
     """Makes jobs."""
 
-    def __init__(self, store: JobStore, fleet: Fleet, settings: Settings) -> None:
+    def __init__(self, store: JobStore, fleet: Fleet, settings: Settings, tracer: Tracer | None = None) -> None:
         self._store = store
         self._fleet = fleet
         self._settings = settings
+        self._tracer = tracer
         #: Jobs that were refused because too much work waits.
         self.refusals = Refusals()
 
@@ -70,6 +73,36 @@ class Submitter:
         of its ``Once`` if another request made the holder; JobExpired if the holder's job is gone for good;
         StoreUnavailable if this cannot be settled now. Nothing is written then.
         """
+        if self._tracer is None:
+            return await self._submit_once(submission, admission)
+        return await self._traced(self._tracer, submission, admission)
+
+    async def _traced(self, tracer: Tracer, submission: Submission, admission: Admission | None) -> Submitted:
+        """Submit as a span of the request's trace; the job keeps the span as the parent of all that follows."""
+        facts: Attributes = {
+            "messaging.system": "corelane",
+            "messaging.operation.name": "submit",
+            "messaging.operation.type": "send",
+            "messaging.batch.message_count": submission.file.items if submission.file else len(submission.items),
+        }
+        span = tracer.begin("submit", "producer", submission.request.traceparent, facts)
+        found: dict[str, str | bool] = {}
+        failure: str | None = "unforeseen"
+        try:
+            request = replace(submission.request, traceparent=span.traceparent)
+            submitted = await self._submit_once(replace(submission, request=request), admission)
+            record, failure = submitted.record, None
+            found = {"messaging.destination.name": record.version, "corelane.is_replayed": submitted.is_replayed}
+            found["corelane.job.id"] = found["messaging.message.id"] = record.id
+            return submitted
+        except CorelaneError as error:
+            failure = error.code
+            raise
+        finally:
+            span.end(found, failure)
+
+    async def _submit_once(self, submission: Submission, admission: Admission | None) -> Submitted:
+        """Do what ``submit`` promises."""
         once = submission.once
         if submission.retry_of is None:
             self._check_sizes(submission)

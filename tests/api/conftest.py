@@ -28,6 +28,11 @@ class Service:
 
 @pytest.fixture
 def service(settings: Settings, raw: redis.Redis, bell: str) -> Iterator[Service]:
+    yield from run_service(settings, raw, bell)
+
+
+def run_service(settings: Settings, raw: redis.Redis, bell: str) -> Iterator[Service]:
+    """Serve the API from a thread, with one core that does what a test says."""
     listener = socket.create_server(("127.0.0.1", 0))
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     config = make_config(settings, f"fd://{listener.detach()}", 0.1)

@@ -48,6 +48,7 @@ class StandIn:
         self.batches: dict[str, str] = {}
         self.placed: dict[str, Any] = {}
         self.models: list[dict[str, Any]] = [{"id": "one"}]
+        self.overview: dict[str, Any] = {}
         server.expect_request(re.compile(".*")).respond_with_handler(self.handle)
 
     def handle(self, request: Request) -> Response:
@@ -75,6 +76,8 @@ class StandIn:
             return answer(DELIVERY | {"state": "pending"}, 202)
         if request.path == "/v1/cores":
             return answer({"object": "list", "data": [self.placed or {"id": "one"}]})
+        if request.path == "/v1/overview":
+            return answer(self.overview)
         if request.path == "/v1/models":
             return answer({"object": "list", "data": self.models})
         if request.path.startswith("/v1/cores/all/models"):

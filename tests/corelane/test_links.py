@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 import redis
 
+from corelane.domain.job_filter import EVERY_JOB
 from corelane.errors import StoreUnavailable
 from corelane.settings import Settings
 from corelane.store.api_keys import ApiKeyFinder
@@ -17,7 +18,6 @@ from corelane.store.deliveries.log import DeliveryLog
 from corelane.store.files import FileStore
 from corelane.store.fleet import Fleet
 from corelane.store.jobs.events import BEGINNING, JobEvents
-from corelane.store.jobs.listing import EVERY
 from corelane.store.jobs.store import JobStore
 from corelane.store.link.blocking import Link
 from corelane.store.link.lease import Lease
@@ -121,7 +121,7 @@ def test_readers_of_the_store_find_the_same_on_either_link(bench: Bench) -> None
         return (
             record,
             await store.results(record, 0, 10),
-            await store.page(record.owner, EVERY, None, 10),
+            await store.page(record.owner, EVERY_JOB, None, 10),
             await JobEvents(link).read(job, BEGINNING),
             await Fleet(link).models(),
             await DeliveryLog(link).counts(),

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
 
@@ -11,10 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from corelane.domain.ids import id_time, new_job_id
+from corelane.domain.job_filter import JobFilter
 from corelane.domain.jobs import Item, JobHead, JobStatus
 from corelane.settings import Settings
-from corelane.store.jobs import listing
-from corelane.store.jobs.listing import Filters, JobPage
+from corelane.store.jobs import search
+from corelane.store.jobs.search import JobPage
 from corelane.store.jobs.store import JobStore
 from corelane.store.jobs.submission import Submission
 from corelane.store.link.link import AsyncLink
@@ -42,7 +44,7 @@ async def submit(store: JobStore, owner: str, now_ms: int | None = None, labels:
     return job
 
 
-async def walk(store: JobStore, owner: str, filters: Filters, limit: int) -> list[JobPage]:
+async def walk(store: JobStore, owner: str, filters: JobFilter, limit: int) -> list[JobPage]:
     pages = [await store.page(owner, filters, None, limit)]
     while pages[-1].next is not None:
         pages.append(await store.page(owner, filters, pages[-1].next, limit))
@@ -75,9 +77,9 @@ def test_walk_lists_once_what_is_there_from_its_begin_to_its_end(
     by_label: bool,
     limit: int,
 ) -> None:
-    owner, filters = f"o{next(OWNERS)}", Filters(labels=("x",) if by_label else ())
-    trip_jobs, listing.TRIP_JOBS = listing.TRIP_JOBS, 3
-    most, listing.MAX_JOBS = listing.MAX_JOBS, 6
+    owner, filters = f"o{next(OWNERS)}", JobFilter(label=("x",) if by_label else ())
+    trip_jobs, search.TRIP_JOBS = search.TRIP_JOBS, 3
+    most, search.MAX_JOBS = search.MAX_JOBS, 6
 
     async def interleave(store: JobStore, link: AsyncLink) -> None:
         ids: dict[str, bool] = {}
@@ -112,7 +114,7 @@ def test_walk_lists_once_what_is_there_from_its_begin_to_its_end(
     try:
         with_store(Settings(redis_url=redis_url), bell, interleave)
     finally:
-        listing.TRIP_JOBS, listing.MAX_JOBS = trip_jobs, most
+        search.TRIP_JOBS, search.MAX_JOBS = trip_jobs, most
 
 
 def test_ten_thousand_jobs_are_walked_while_a_thousand_arrive(settings: Settings, bell: str) -> None:
@@ -132,12 +134,12 @@ def test_ten_thousand_jobs_are_walked_while_a_thousand_arrive(settings: Settings
                 await submit(store, "o")
 
         arriving = asyncio.create_task(arrive())
-        pages = await walk(store, "o", Filters(), 100)
+        pages = await walk(store, "o", JobFilter(), 100)
         await arriving
         listed = [record.id for page in pages for record in page.records]
         assert len(listed) == len(set(listed))
         assert set(names) <= set(listed)
-        assert len([record for page in await walk(store, "o", Filters(), 100) for record in page.records]) == 11_000
+        assert len([record for page in await walk(store, "o", JobFilter(), 100) for record in page.records]) == 11_000
 
     with_store(settings, bell, both)
 
@@ -145,16 +147,16 @@ def test_ten_thousand_jobs_are_walked_while_a_thousand_arrive(settings: Settings
 def test_filter_that_takes_little_gives_short_pages_and_comes_to_the_end(
     settings: Settings, bell: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listing, "TRIP_JOBS", 10)
-    monkeypatch.setattr(listing, "MAX_JOBS", 20)
+    monkeypatch.setattr(search, "TRIP_JOBS", 10)
+    monkeypatch.setattr(search, "MAX_JOBS", 20)
 
     async def look(store: JobStore, _: AsyncLink) -> None:
         wanted = [await submit(store, "o", labels=("x",) if n in (0, 1, 64) else ()) for n in range(65)]
-        pages = await walk(store, "o", Filters(labels=("x",)), 2)
+        pages = await walk(store, "o", JobFilter(label=("x",)), 2)
         assert [record.id for page in pages for record in page.records] == [wanted[64], wanted[1], wanted[0]]
         assert len(pages[0].records) == 1
         assert len(pages) == 4
-        assert (await store.page("o", Filters(frozenset([JobStatus.FAILED])), None, 5)).records == []
+        assert (await store.page("o", JobFilter(status=(JobStatus.FAILED,)), None, 5)).records == []
 
     with_store(settings, bell, look)
 
@@ -166,7 +168,8 @@ def test_times_are_told_by_redis_clock_though_ids_tell_another(settings: Setting
         await keep(store, Submission(JobHead(), "o", [ITEM], id=skewed))
         record = await store.get(late)
         assert record is not None
-        page = await store.page("o", Filters(after_ms=record.created_ms), None, 5)
+        created = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=record.created_ms)
+        page = await store.page("o", JobFilter(created_after=created), None, 5)
         assert {found.id for found in page.records} >= {late, skewed}
 
     with_store(settings, bell, look)
@@ -180,7 +183,7 @@ def test_begin_of_ids_sorts_between_those_before_and_those_after() -> None:
 def test_nothing_is_listed_of_others(settings: Settings, bell: str, raw: redis.Redis) -> None:
     async def look(store: JobStore, _: AsyncLink) -> None:
         await submit(store, "a")
-        assert (await store.page("b", Filters(), None, 5)) == JobPage([], None)
+        assert (await store.page("b", JobFilter(), None, 5)) == JobPage([], None)
 
     with_store(settings, bell, look)
     assert raw.keys("cl:index:*") == ["cl:index:a"]

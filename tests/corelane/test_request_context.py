@@ -1,5 +1,7 @@
 """Request ids and traces: a caller's own text, so what has not their form is as if it had not been sent."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -59,7 +61,8 @@ def test_any_other_request_id_is_replaced_by_one_that_fits_a_header_and_a_log_li
 
 @pytest.mark.parametrize("kept", [{}, {"request_id": "a"}, {"request_id": "a", "traceparent": "b"}])
 def test_job_keeps_what_its_request_context_has(bench: Bench, kept: dict[str, str]) -> None:
-    submission = Submission(JobHead(), items=[Item(question="q", context="c")], request=RequestContext(**kept))
+    request = RequestContext(kept.get("request_id", ""), kept.get("traceparent", ""), received=time.perf_counter())
+    submission = Submission(JobHead(), items=[Item(question="q", context="c")], request=request)
     job = bench.with_store(lambda store: keep(store, submission)).id
     fields = bench.raw.hgetall(f"cl:job:{{{job}}}")
     assert {name: fields[name] for name in ("request_id", "traceparent") if name in fields} == kept

@@ -1,5 +1,5 @@
-"""A service that asks for keys, at debug level: as an operator starts it, over real sockets. No document is logged,
-and a request's id goes with its job to the core that answers it.
+"""A service that asks for keys, at debug level, with a collector of traces: as an operator starts it, over real
+sockets. No document is logged or traced, and a request's id and trace go with its job to the core that answers it.
 """
 
 import itertools
@@ -12,12 +12,14 @@ from collections.abc import Iterator
 import orjson
 import pytest
 import redis
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from pytest_httpserver import HTTPServer
 
 from corelane.artifacts.manifest import Artifact
 from corelane.client import Client
 from corelane.errors import ServiceError
 from tests.integration.conftest import Fleet, start_fleet, stop_fleet, wait_for
+from tests.receivers import Receiver, receiver
 
 #: Stands in every document, question and other text that is sent.
 MARKER = "Quokkamarker"
@@ -26,13 +28,21 @@ TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 
 
 @pytest.fixture(scope="module")
-def guarded(tiny_artifact: Artifact, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+def collector() -> Iterator[Receiver]:
+    with receiver(lambda _: (200, {}, b"")) as collector:
+        yield collector
+
+
+@pytest.fixture(scope="module")
+def guarded(tiny_artifact: Artifact, tmp_path_factory: pytest.TempPathFactory, collector: Receiver) -> Iterator[Fleet]:
     folder = tmp_path_factory.mktemp("guarded")
     settings = {
         "CORELANE_AUTH": "required",
         "CORELANE_LOG_LEVEL": "debug",
         "CORELANE_LOG_FORMAT": "json",
         "CORELANE_MODEL": "tiny-qa",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url.removesuffix("/hook"),
+        "OTEL_BSP_SCHEDULE_DELAY": "100",
     }
     fleet = start_fleet(folder, tiny_artifact.path.parents[2], "--cores", "1", "--no-flower", **settings)
     yield fleet
@@ -131,13 +141,43 @@ def test_ids_of_a_request_stand_with_its_job_and_in_the_cores_log(guarded: Fleet
     assert (failed["code"], failed["items"], failed["trace_id"]) == ("question_too_long", 1, TRACE)
 
 
+def test_trace_of_a_job_reaches_the_collector_from_every_process(
+    guarded: Fleet, secret: str, collector: Receiver
+) -> None:
+    trace = "5cf92f3577b34da6a3ce929d0e0e4737"
+    headers = {"Authorization": f"Bearer {secret}", "traceparent": f"00-{trace}-00f067aa0ba902b7-01"}
+    with receiver() as hook:
+        body = {"items": [{"question": "Who?", "context": "Ada."}], "webhook": {"url": hook.url}}
+        guarded.api.post("/v1/jobs", headers=headers, json=body).raise_for_status()
+        wait_for(lambda: ("corelane-deliveries", "POST webhook") in spans_of(collector, trace), 20)
+    expected = {
+        *(("corelane-api", "POST /v1/jobs"), ("corelane-api", "submit")),
+        *(("corelane-core", "batch"), ("corelane-core", "commit")),
+        *(("corelane-keeper", "queue"), ("corelane-keeper", "job")),
+        ("corelane-deliveries", "POST webhook"),
+    }
+    wait_for(lambda: spans_of(collector, trace) == expected, 20)
+    assert {post.path for post in collector.posts} == {"/v1/traces"}
+
+
+def spans_of(collector: Receiver, trace: str) -> set[tuple[str, str]]:
+    """Return the service and the name of each span of a trace that the collector has."""
+    found = set()
+    for post in list(collector.posts):
+        for resource in ExportTraceServiceRequest.FromString(post.body).resource_spans:
+            [service] = [each.value.string_value for each in resource.resource.attributes if each.key == "service.name"]
+            spans = [span for scope in resource.scope_spans for span in scope.spans]
+            found |= {(service, span.name) for span in spans if span.trace_id.hex() == trace}
+    return found
+
+
 def hash_of(fleet: Fleet, job_id: str) -> dict[str, str]:
     with redis.Redis.from_url(fleet.redis_url(), decode_responses=True) as client:
         found: dict[str, str] = client.hgetall(f"cl:job:{{{job_id}}}")
     return found
 
 
-def test_no_text_of_a_request_is_ever_logged(guarded: Fleet, secret: str) -> None:
+def test_no_text_of_a_request_is_ever_logged_or_traced(guarded: Fleet, secret: str, collector: Receiver) -> None:
     document = guarded.api.get("/openapi.json").json()
     key = {"Authorization": f"Bearer {secret}"}
     with HTTPServer(host="127.0.0.1") as receiver:
@@ -158,6 +198,10 @@ def test_no_text_of_a_request_is_ever_logged(guarded: Fleet, secret: str) -> Non
     assert "every-route" in told
     assert MARKER not in told
     assert secret not in told
+    traced = b"".join(post.body for post in collector.posts)
+    assert b"POST /v1/jobs" in traced
+    assert MARKER.encode() not in traced
+    assert secret.encode() not in traced
 
 
 class Names(dict[str, str]):

@@ -23,6 +23,7 @@ from corelane.store.fleet import Fleet
 from corelane.store.jobs.store import JobStore
 from corelane.store.link.link import AsyncLink, VersionClosed
 from corelane.submitting.submitter import Submitter
+from corelane.tracing import Tracer
 from workers.batches.context import BatchContext, LeaseLost
 from workers.batches.input import InputRefused, read_input, submit_groups
 from workers.batches.output import conclude
@@ -45,19 +46,23 @@ HOLD_S = 15.0
 TIDY_S = STRAY_AGE_S = 24 * 3600
 
 
-def run_batches(settings: Settings, bell: str, should_stop: Callable[[], bool], name: str = "") -> int:
+def run_batches(
+    settings: Settings, bell: str, should_stop: Callable[[], bool], name: str = "", tracer: Tracer | None = None
+) -> int:
     """Run batches until none is open; return the number of steps. Raise Unavailable if Redis is away.
 
     ``name`` is unique among the holders of the lease (made up if not given): a holder that comes back after an error
     still has its lease.
     """
-    return asyncio.run(_run_batches(settings, bell, should_stop, name or uuid4().hex))
+    return asyncio.run(_run_batches(settings, bell, should_stop, name or uuid4().hex, tracer))
 
 
-async def _run_batches(settings: Settings, bell: str, should_stop: Callable[[], bool], name: str) -> int:
+async def _run_batches(
+    settings: Settings, bell: str, should_stop: Callable[[], bool], name: str, tracer: Tracer | None
+) -> int:
     link = AsyncLink(settings.redis_url)
     jobs = JobStore(link, settings, bell)
-    submitter = Submitter(jobs, Fleet(link), settings)
+    submitter = Submitter(jobs, Fleet(link), settings, tracer)
     batches, files, storage = BatchStore(link), FileStore(link), open_storage(settings.files_url, settings.files_root)
     context = BatchContext(name, settings, jobs, submitter, batches, files, storage)
     try:

@@ -26,6 +26,7 @@ from corelane.log import get_logger
 from corelane.store.dispatch import Claim, Room, SliceResults
 from workers.core.in_flight import InFlight
 from workers.core.process import CoreProcess
+from workers.core.timing import Stage
 
 log = get_logger(__name__)
 
@@ -92,7 +93,8 @@ class DrainLoop:
                 self._lose_store(error)
                 if self._should_stop():
                     return
-                time.sleep(STORE_PAUSE_S)
+                with self._in_flight.times.covered():
+                    time.sleep(STORE_PAUSE_S)
 
     def give_up(self, error: CoreLost | RuntimeLost) -> NoReturn:
         """End this process, as the core can do no more: commit outcomes, return the rest to other cores.
@@ -162,6 +164,8 @@ class DrainLoop:
             if ahead:
                 self._exchange_ahead(overtime=overtime)
             items, tokens = in_flight.finish(running)
+            if core.traces is not None:
+                core.traces.ran(running, time.monotonic() - batch_began)
         finally:
             self._useful = time.monotonic()
             core.vitals.busy_s += self._useful - batch_began
@@ -174,7 +178,8 @@ class DrainLoop:
     def _gather(self) -> None:
         """Let a batch fill: only a core that was idle waits, so that no work in progress is held up."""
         for _ in range(GATHER_CLAIMS):
-            time.sleep(self._core.settings.batch_wait_s / GATHER_CLAIMS)
+            with self._in_flight.times.covered():
+                time.sleep(self._core.settings.batch_wait_s / GATHER_CLAIMS)
             room = self._room()
             if not room.tokens:
                 return
@@ -194,29 +199,37 @@ class DrainLoop:
         core, in_flight = self._core, self._in_flight
         # A version that was loaded again is not claimed for until what is in progress is done: here nothing is.
         versions = core.versions if in_flight.is_empty else core.models.claimable()
-        done, versions = in_flight.done, versions if room else []
-        turn = self._report.batches % max(len(versions), 1)
-        exchanged = core.dispatch.exchange(
-            done,
-            in_flight.jobs,
-            versions[turn:] + versions[:turn],
-            room=room or Room(0),
-            linger=linger,
-            idle=in_flight.is_empty,
-            laden=in_flight.holds_document(core.settings.slice_tokens),
-            previews=in_flight.previews(),
-            found=in_flight.corrections(),
-        )
-        if core.is_cut_off:
-            core.is_cut_off = False
-            core.outage.served("drain")
-        self._report.refused += in_flight.settle(done, exchanged.refused)
-        in_flight.drop_jobs(exchanged.closed)
+        done, versions, spent = in_flight.done, versions if room else [], in_flight.report()
+        turn, began = self._report.batches % max(len(versions), 1), time.monotonic()
+        with in_flight.counted(Stage.COMMIT, spent):
+            exchanged = core.dispatch.exchange(
+                done,
+                in_flight.jobs,
+                versions[turn:] + versions[:turn],
+                room=room or Room(0),
+                linger=linger,
+                idle=in_flight.is_empty,
+                laden=in_flight.holds_document(core.settings.slice_tokens),
+                previews=in_flight.previews(),
+                found=in_flight.corrections(),
+                spent=spent,
+                sent_us=in_flight.times.redis_us(),
+            )
+            in_flight.note_exchange(spent, exchanged)
+            if core.is_cut_off:
+                core.is_cut_off = False
+                core.outage.served("drain")
+            if core.traces is not None:
+                core.traces.exchanged(core.dispatch, done, exchanged, time.monotonic() - began)
+            self._report.refused += in_flight.settle(done, exchanged.refused)
+            in_flight.drop_jobs(exchanged.closed)
+            self._log_jobs(done, exchanged.claim)
         self._is_full = room is not None and (exchanged.claim.tokens if exchanged.claim else 0) >= room.tokens
         if exchanged.claim is not None:
-            in_flight.add(exchanged.claim, core.dispatch.fetch(exchanged.claim))
+            with in_flight.counted(Stage.COMMIT, exchanged.claim.jobs):
+                stretches = core.dispatch.fetch(exchanged.claim)
+            in_flight.add(exchanged.claim, stretches)
         core.leases = in_flight.leases
-        self._log_jobs(done, exchanged.claim)
 
     def _exchange_ahead(self, *, overtime: bool) -> None:
         """Exchange while a batch runs on a device: a store error must not lose its results."""

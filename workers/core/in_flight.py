@@ -1,7 +1,8 @@
 """Work that one core has claimed and not yet committed: slices of several claims, pending until all is answered."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,7 +11,8 @@ from corelane.domain.jobs import failed_result
 from corelane.engine.runner import Runner, RunningBatch
 from corelane.engine.task import Query, Result
 from corelane.errors import CorelaneError
-from corelane.store.dispatch import Claim, ClaimedSlice, LeasedPreview, SliceResults
+from corelane.store.dispatch import Claim, ClaimedSlice, Exchange, LeasedPreview, SliceResults
+from workers.core.timing import Stage, TimeBook
 
 #: Names a pending slice: its lease and its place in the claim.
 Key = tuple[str, str]
@@ -50,6 +52,10 @@ class InFlight:
             runner.reset()
         self._pending: dict[Key, PendingSlice] = {}
         self._turn = 0
+        self._began = 0.0
+        #: The jobs with windows in the batch that runs, with their tokens in it.
+        self._in_batch: dict[str, int] = {}
+        self.times = TimeBook()
         #: Outcomes to commit, by lease.
         self.done: dict[str, list[SliceResults]] = {}
 
@@ -100,6 +106,21 @@ class InFlight:
 
     def add(self, claim: Claim, stretches: Sequence[ClaimedSlice]) -> None:
         """Take a claim in. Refs without payloads fail, so that their job ends; one that is gone notices nothing."""
+        with self.counted(Stage.TOKENIZE, claim.jobs):
+            queries = self._take_in(claim, stretches)
+        for version, its_queries in queries.items():
+            tokens: Counter[str] = Counter()
+            for stretch in stretches:
+                if stretch.version == version:
+                    tokens[stretch.ref.job] += stretch.ref.tokens
+            with self.counted(Stage.TOKENIZE, tokens, tokens):
+                self._runners[version].admit(its_queries)
+                self._note_charges(self._runners[version])
+
+    def _take_in(
+        self, claim: Claim, stretches: Sequence[ClaimedSlice]
+    ) -> dict[str, list[tuple[tuple[Key, int], Query]]]:
+        """Note the slices of a claim; return their queries by version."""
         found = {stretch.ref.key for stretch in stretches}
         gone = [SliceResults(ref, lost_payloads(ref)) for ref, _ in claim.refs if ref.key not in found]
         if gone:
@@ -114,23 +135,30 @@ class InFlight:
                 ((key, i), Query(question, context, stretch.options, ref.owner, ref.priority, ref.job))
                 for i, (_, question, context) in enumerate(stretch.items)
             )
-        for version, its_queries in queries.items():
-            self._runners[version].admit(its_queries)
-            self._note_charges(self._runners[version])
+        return queries
 
     def start(self) -> RunningBatch:
         """Start one batch of one model, each model in its turn."""
         versions = list(dict.fromkeys(pending.version for pending in self._pending.values()))
         self._turn += 1
         runner = self._runners[versions[self._turn % len(versions)]]
+        self._began = self.times.enter()
         running = runner.start()
         self._note_charges(runner)
+        if running.read_for:
+            readers = {self._pending[key].ref.job: 1 for key, _ in running.read_for if key in self._pending}
+            self.times.add(Stage.TOKENIZE, readers, running.read_s)
+            self.times.share(readers, running.read_s)
+        for (key, _), _, window in running.rows:
+            job = self._pending[key].ref.job
+            self._in_batch[job] = self._in_batch.get(job, 0) + window.length
         return running
 
     def finish(self, running: RunningBatch) -> tuple[int, int]:
         """Wait for a batch; return the number of items it answered, and their estimated tokens."""
         answered = running.finish()
-        tokens = 0
+        ran = self.times.clock() - running.merge_s
+        tokens, in_batch = 0, self._in_batch
         for (key, i), result in answered:
             pending = self._pending[key]
             ref, results, ids = pending.ref, pending.results, pending.ids
@@ -138,8 +166,41 @@ class InFlight:
             results[i] = {"index": ref.first + i, "id": ids[i], **result}
             if len(results) == len(ids):
                 del self._pending[key]
+                if not running.rows:
+                    in_batch[ref.job] = in_batch.get(ref.job, 0) + ref.tokens
                 self.done.setdefault(pending.lease, []).append(SliceResults(ref, [results[n] for n in range(len(ids))]))
+        self._count_batch(running, ran)
         return len(answered), tokens
+
+    def _count_batch(self, running: RunningBatch, ran: float) -> None:
+        """Count the time of a batch, whose logits were there at ``ran``, for the jobs in it."""
+        in_batch, self._in_batch = self._in_batch, {}
+        ended = self.times.leave()
+        self.times.add(Stage.COMPUTE, in_batch, max(0.0, ran - self._began - running.read_s))
+        self.times.add(Stage.MERGE, in_batch, ended - ran)
+        self.times.share(in_batch, ended - self._began - running.read_s)
+
+    @contextmanager
+    def counted(self, stage: Stage, jobs: Iterable[str], tokens: Mapping[str, int] | None = None) -> Iterator[None]:
+        """Count a time for jobs, except for those whose batch runs meanwhile; ``tokens`` share the core seconds."""
+        began = self.times.enter()
+        try:
+            yield
+        finally:
+            seconds = self.times.leave() - began
+            self.times.add(stage, [job for job in jobs if job not in self._in_batch], seconds)
+            if tokens is not None:
+                self.times.share(tokens, seconds)
+
+    def note_exchange(self, spent: Collection[str], exchanged: Exchange) -> None:
+        """Note, as soon as the reply is there, that a claim begins and that what was ``spent`` on jobs is kept."""
+        claimed = () if exchanged.claim is None else exchanged.claim.jobs
+        self.times.hold(claimed, exchanged.redis_us)
+        self.times.settle(spent, {*claimed, *(pending.ref.job for pending in self._pending.values())})
+
+    def report(self) -> dict[str, list[int]]:
+        """Return what was spent on the jobs with outcomes to commit."""
+        return self.times.report({outcome.ref.job: None for outcomes in self.done.values() for outcome in outcomes})
 
     def _note_charges(self, runner: Runner) -> None:
         """Replace the estimates of items by their cost once they are tokenized."""
@@ -200,6 +261,9 @@ class InFlight:
         for key in keys:
             pending = self._pending.pop(key)
             self._runners[pending.version].drop([(key, i) for i in range(len(pending.ids))])
+        if keys:
+            answered = (outcome.ref.job for outcomes in self.done.values() for outcome in outcomes)
+            self.times.keep({*answered, *(pending.ref.job for pending in self._pending.values())})
 
 
 def lost_payloads(ref: Ref) -> list[dict[str, Any]]:

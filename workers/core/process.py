@@ -30,8 +30,10 @@ from corelane.store.fleet import Announcer, BeatReply
 from corelane.store.metrics import ProcessMetrics
 from corelane.store.plans import Plans
 from corelane.store.upkeep import Upkeep
+from corelane.tracing import Tracer
 from workers.core.faults import FaultRecord, after_fault, after_start
 from workers.core.heartbeat import Vitals
+from workers.core.traces import CoreTraces
 from workers.models.life import ModelState
 from workers.models.runners import Loader
 from workers.models.serving import CoreModels
@@ -55,6 +57,7 @@ class CoreProcess:
         bell: str,
         record: FaultRecord | None = None,
         loader: Loader | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         """``loader`` stands in for the one that the settings make."""
         self.settings = settings
@@ -72,6 +75,8 @@ class CoreProcess:
             settings, loader or make_loader(settings), plans, str(core), self.lose, self.outage, self.recorder
         )
         self.dispatch = Dispatch(settings, str(core))
+        #: Writes spans for the drain; None where nobody asks for traces.
+        self.traces = None if tracer is None else CoreTraces(tracer, str(core))
         #: The leases being worked on; the heartbeat renews them unless one batch takes too long.
         self.leases: list[str] = []
         self.vitals = Vitals(core)
@@ -210,6 +215,8 @@ class CoreProcess:
         except Unavailable as unavailable:
             log.warning("left_without_good_bye", detail=unavailable.detail)
         finally:
+            if self.traces is not None:
+                self.traces.flush()
             os._exit(FAULT_STATUS)
 
     def retire(self) -> None:
@@ -231,6 +238,8 @@ class CoreProcess:
         except Unavailable as error:
             log.warning("left_without_good_bye", detail=error.detail)
         self.models.close()
+        if self.traces is not None:
+            self.traces.flush()
 
     def _beat_on(self) -> None:
         while not self._closing.wait(self.settings.heartbeat_s):

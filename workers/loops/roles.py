@@ -11,6 +11,7 @@ from corelane.domain.dispatch import DELIVERY_QUEUE, KEEPER_QUEUE
 from corelane.errors import Unavailable
 from corelane.log import Outage, get_logger
 from corelane.settings import Settings
+from corelane.tracing import Tracer, open_tracer
 from workers.loops.loop import Loop, LoopsByQueue
 
 log = get_logger(__name__)
@@ -36,18 +37,19 @@ def loops_by_queue(celery: Celery, settings: Settings) -> LoopsByQueue:
     outage = Outage(log, "store")
 
     def keeping() -> list[Loop]:
-        bell = bell_envelope(celery)
+        bell, tracer = bell_envelope(celery), open_tracer("keeper", settings.core_host)
         return [
-            sweeping(celery, settings, bell, outage),
+            sweeping(celery, settings, bell, outage, tracer),
             feeding(settings, bell, outage),
-            batching(settings, bell, outage),
+            batching(settings, bell, outage, tracer),
             watching(settings, outage),
             sampling(settings, outage),
             flushing(settings, "keeper", outage),
         ]
 
     def posting() -> list[Loop]:
-        return [sending(settings, outage), watching(settings, outage), flushing(settings, "deliveries", outage)]
+        tracer = open_tracer("deliveries", settings.core_host)
+        return [sending(settings, outage, tracer), watching(settings, outage), flushing(settings, "deliveries", outage)]
 
     return {
         KEEPER_QUEUE: (keeping, KEEPER_GRACE_S),
@@ -55,7 +57,7 @@ def loops_by_queue(celery: Celery, settings: Settings) -> LoopsByQueue:
     }
 
 
-def sweeping(celery: Celery, settings: Settings, bell: str, outage: Outage) -> Loop:
+def sweeping(celery: Celery, settings: Settings, bell: str, outage: Outage, tracer: Tracer | None = None) -> Loop:
     """Make the loop of the keeper's sweep."""
 
     def begin() -> Callable[[], object]:
@@ -64,9 +66,10 @@ def sweeping(celery: Celery, settings: Settings, bell: str, outage: Outage) -> L
 
         upkeep = Upkeep(settings, bell)
         upkeep.drop_libraries()
-        return lambda: sweep(celery, upkeep)
+        return lambda: sweep(celery, upkeep, tracer)
 
-    return Loop("sweep", begin, pause_s=settings.sweep_s, outage=outage)
+    end = bool if tracer is None else tracer.flush
+    return Loop("sweep", begin, pause_s=settings.sweep_s, outage=outage, end=end)
 
 
 def feeding(settings: Settings, bell: str, outage: Outage) -> Loop:
@@ -84,7 +87,7 @@ def feeding(settings: Settings, bell: str, outage: Outage) -> Loop:
     return loop
 
 
-def batching(settings: Settings, bell: str, outage: Outage) -> Loop:
+def batching(settings: Settings, bell: str, outage: Outage, tracer: Tracer | None = None) -> Loop:
     """Make the loop that carries batches on; slow storage holds up this loop only."""
     name = uuid4().hex
 
@@ -96,18 +99,18 @@ def batching(settings: Settings, bell: str, outage: Outage) -> Loop:
         link = Link(settings.redis_url)
         return lambda: (
             link.read(lambda read: BatchStore(read).has_work(name))
-            and run_batches(settings, bell, loop.over.is_set, name)
+            and run_batches(settings, bell, loop.over.is_set, name, tracer)
         )
 
     loop = Loop("batches", begin, pause_s=settings.sweep_s, outage=outage, must_move=False)
     return loop
 
 
-def sending(settings: Settings, outage: Outage) -> Loop:
+def sending(settings: Settings, outage: Outage, tracer: Tracer | None = None) -> Loop:
     """Make the loop that posts webhooks."""
     from workers.webhooks import WebhookSender
 
-    sender = WebhookSender(settings)
+    sender = WebhookSender(settings, tracer)
 
     def begin() -> Callable[[], object]:
         return lambda: sender.go_round(loop.over.is_set)

@@ -5,17 +5,21 @@ after jobs no longer kept, and logs the end of each job once. Any number of keep
 may be repeated.
 """
 
+from collections.abc import Mapping
+
 from celery import Celery
 
 from corelane.broker.app import ring_core
 from corelane.domain.dispatch import Core
+from corelane.domain.request_context import trace_id
 from corelane.log import get_logger
 from corelane.store.upkeep import Upkeep
+from corelane.tracing import Attributes, Tracer, is_sampled
 
 log = get_logger(__name__)
 
 
-def sweep(app: Celery, upkeep: Upkeep) -> None:
+def sweep(app: Celery, upkeep: Upkeep, tracer: Tracer | None = None) -> None:
     """One round. Raises Unavailable if Redis is away: the next round tries again."""
     returned = upkeep.return_lapsed()
     silent = upkeep.tend()
@@ -23,7 +27,7 @@ def sweep(app: Celery, upkeep: Upkeep) -> None:
         ring_core(app, Core.parse(core))
     upkeep.forget()
     upkeep.went_round()
-    tell_ended(upkeep)
+    tell_ended(upkeep, tracer)
     if returned:
         log.warning("swept", returned=returned, rung=silent)
     elif silent:
@@ -31,12 +35,33 @@ def sweep(app: Celery, upkeep: Upkeep) -> None:
         log.info("swept", returned=returned, rung=silent)
 
 
-def tell_ended(upkeep: Upkeep) -> None:
-    """Log each job that became final: how, how long it waited and took, and which request it came with."""
+def tell_ended(upkeep: Upkeep, tracer: Tracer | None = None) -> None:
+    """Log each job that became final: how, how long it waited and took, and which request and trace it came with."""
     for told in upkeep.ended():
         job: dict[str, object] = dict(told)
+        if parent := str(job.pop("traceparent", "")):
+            job["trace_id"] = trace_id(parent)
+            if tracer is not None and is_sampled(parent):
+                trace_job(tracer, parent, told)
         created, started, finished = (job.pop(name, None) for name in ("created_ms", "started_ms", "finished_ms"))
         for name, begin, end in (("waited_s", created, started), ("seconds", created, finished)):
             if isinstance(begin, int) and isinstance(end, int):
                 job[name] = (end - begin) / 1000
         log.info("job_ended", **job)
+
+
+def trace_job(tracer: Tracer, parent: str, job: Mapping[str, str | int]) -> None:
+    """Write down the spans of a job that became final: all of it, and how long it waited for its first core."""
+    facts: Attributes = {
+        "messaging.system": "corelane",
+        "messaging.destination.name": str(job.get("version", "")),
+        "corelane.job.id": str(job["job_id"]),
+        "corelane.job.status": str(job["status"]),
+        **{f"corelane.job.{name}": job.get(name) for name in ("total", "succeeded", "failed", "canceled", "expired")},
+    }
+    created, finished = job.get("created_ms"), job.get("finished_ms")
+    if not isinstance(created, int) or not isinstance(finished, int):
+        return
+    started = job.get("started_ms", finished)
+    for name, end in (("queue", started), ("job", finished)):
+        tracer.write(name, "internal", parent, facts, times_ns=(1_000_000 * created, 1_000_000 * int(end)))

@@ -82,6 +82,7 @@ class QuestionAnsweringTask:
         ``threshold`` is the model's own for giving no answer.
         """
         self.work = Work()
+        self.read_for: Collection[Hashable] = ()
         self._tokenizer = tokenizer
         self._spec = spec
         self._max_length = max_length
@@ -106,7 +107,8 @@ class QuestionAnsweringTask:
 
     def read_on(self) -> list[Ready[TokenizedQuery]]:
         """Tokenize one chunk of one long context; return the queries that are ready with it."""
-        if not self._long.documents or (read := self._long.read_on()) is None:
+        self.read_for = self._long.next_keys if self._long.documents else ()
+        if not self.read_for or (read := self._long.read_on()) is None:
             return []
         text, context, queries = read
         return self._tokenize(queries, {text: context})

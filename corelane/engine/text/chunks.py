@@ -91,6 +91,11 @@ class ChunkReader:
             self.documents[query.context] = Document(deque(cut_text(query.context, CHUNK_CHARS)))
         self.documents[query.context].queries[key] = query
 
+    @property
+    def next_keys(self) -> Collection[Hashable]:
+        """Return the queries about the document that is read on next; there must be one."""
+        return self.documents[next(iter(self.documents))].queries.keys()
+
     def read_on(self) -> tuple[str, Context, list[tuple[Hashable, Query]]] | None:
         """Tokenize one chunk of the next document; return its text, context and queries if that was the last."""
         text, document = self.documents.popitem(last=False)

@@ -1,1 +1,1 @@
-"""Jobs in the store: admission, records, events, results, listing, retries."""
+"""Jobs in the store: admission, records, events, results, search, retries."""

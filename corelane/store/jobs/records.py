@@ -11,11 +11,15 @@ from corelane.domain.dispatch import PUBLIC
 from corelane.domain.ids import iso_time
 from corelane.domain.jobs import Counts, ItemError, Job, JobStatus, JobUrls, Options, Priority
 from corelane.domain.jobs import Promise as PromiseOnTheWire
+from corelane.domain.timing import JobTimes, Spent
 
 #: Fields of a job's hash that may be missing, and need no conversion but to text or number.
 TEXTS = ("name", "retry_of", "asked", "webhook_url", "webhook_events", "file")
 NUMBERS = ("started_ms", "finished_ms", "expires_ms", "dropped", "keep_s", "kept_until_ms", "fed", "results_window")
 
+
+#: Microseconds in a second.
+US = 1_000_000
 
 #: Reads stored options; most jobs have the same few.
 parse_options = lru_cache(maxsize=256)(Options.model_validate_json)
@@ -54,6 +58,25 @@ class PromiseRecord:
         )
 
 
+def read_times(text: str, deliver_ms: str | None = None) -> JobTimes | None:
+    """Read a job's times, as ``lua/timing.lua`` writes them; return None if the job is not final."""
+    head, _, rest = text.partition(";")
+    sums, _, cores = rest.partition(";")
+    submit, _, *steps = head.split(" ")
+    if len(steps) < 3:
+        return None
+    claimed, ended, last_trip = steps
+    return JobTimes(
+        submit_s=int(submit) / US,
+        claimed_s=None if claimed == "-" else int(claimed) / US,
+        ended_s=int(ended) / US,
+        last_trip_s=int(last_trip) / US,
+        spent=Spent(*(int(each) / US for each in sums.split())),
+        cores=tuple(cores.split()),
+        deliver_s=None if deliver_ms is None else int(deliver_ms) / 1000,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class JobRecord:
     """One job as it stood when it was read; results before item ``dropped`` are gone."""
@@ -90,6 +113,8 @@ class JobRecord:
     file: str | None = None
     fed: int = 0
     results_window: int | None = None
+    #: Where its time went; None before its end, and for a job of a version that did not keep it.
+    times: JobTimes | None = None
     #: The stored results of the first items when the job was read; empty if they were not read.
     first_results: Sequence[bytes | None] = ()
 
@@ -98,6 +123,7 @@ class JobRecord:
         """Read a job's hash."""
         values = {key.decode(): value for key, value in raw.items()}
         known: dict[str, Any] = {name: values[name].decode() for name in TEXTS if name in values}
+        deliver_ms = values["deliver_ms"].decode() if "deliver_ms" in values else None
         known |= {name: int(values[name]) for name in NUMBERS if name in values}
         return cls(
             id=job,
@@ -116,6 +142,7 @@ class JobRecord:
             promise=PromiseRecord.decode(values["promise"]) if "promise" in values else None,
             error=orjson.loads(values["error"]) if "error" in values else None,
             labels=orjson.loads(values["labels"]) if "labels" in values else [],
+            times=read_times(values["times"].decode(), deliver_ms) if "times" in values else None,
             first_results=first_results,
             **known,
         )
@@ -156,4 +183,5 @@ class JobRecord:
             options=self.options,
             metadata=self.metadata,
             labels=self.labels,
+            timing=None if self.times is None else self.times.describe(),
         )

@@ -4,8 +4,8 @@ Every call either has its effect, or raises StoreUnavailable or StoreFull withou
 that was not submitted expire within a minute.
 """
 
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import orjson
@@ -13,16 +13,19 @@ import orjson
 from corelane.domain.aliases import choose
 from corelane.domain.dispatch import PUBLIC, Ref, Row, encode_slice, item_row
 from corelane.domain.forecast import Own, Speed, drain_rate
+from corelane.domain.job_filter import ALL_OWNERS, JobFilter
 from corelane.domain.jobs import JobStatus
 from corelane.settings import Settings
 from corelane.settings.faults import reach
 from corelane.store import keys
 from corelane.store.jobs.idempotency import Held, Holder, by_name, find_holder
-from corelane.store.jobs.listing import Filters, JobPage, list_jobs
+from corelane.store.jobs.items import AskedItem, read_item
 from corelane.store.jobs.records import JobRecord, PromiseRecord
 from corelane.store.jobs.results import drop_final, drop_results, read_results
 from corelane.store.jobs.retries import read_contexts, read_rows, unanswered
+from corelane.store.jobs.search import JobPage, find_jobs, owners_of_jobs, read_records
 from corelane.store.jobs.submission import Admission, Submission
+from corelane.store.jobs.tallies import count_jobs
 from corelane.store.link.library import Command
 from corelane.store.link.link import CommonLink, call, flatten, pairs
 
@@ -91,6 +94,7 @@ class JobStore:
             job=submission.id,
             version=version,
             envelope=self._bell,
+            submit_us=_submit_us(submission),
             expires_in_ms=int(1000 * (head.expires_in_s or 0)),
             file=file and file.name,
             file_tokens=file and file.tokens,
@@ -160,7 +164,7 @@ class JobStore:
             "metadata": orjson.dumps(head.metadata),
             "promise": promise.encode(),
         }
-        optional = asdict(submission.request) | {
+        optional = submission.request.fields | {
             "webhook_url": head.webhook and head.webhook.url,
             "webhook_events": head.webhook and ",".join(head.webhook.events),
             "labels": labels and orjson.dumps(labels),
@@ -197,9 +201,19 @@ class JobStore:
         if record is not None and record.status.is_final:
             await drop_final(self._link, record, unanswered(self._link, record), self._settings.results_ttl_s)
 
-    async def page(self, owner: str, filters: Filters, after: str | None, limit: int) -> JobPage:
-        """Return a page of an owner's jobs, newest first, older than the one whose id is the cursor."""
-        return await list_jobs(self._link, owner, filters, after, limit)
+    async def page(self, owner: str, wanted: JobFilter, after: str | None, limit: int) -> JobPage:
+        """Return a page of the jobs of an owner, or of ALL_OWNERS, that a filter takes: newest first, older than the
+        one whose id is the cursor. The filter's own ``owner`` is not looked at.
+        """
+        return await find_jobs(self._link, owner, wanted, after, limit)
+
+    async def records(self, jobs: Sequence[str]) -> list[JobRecord]:
+        """Return jobs as they stand, in order, as far as they are there."""
+        return await read_records(self._link, jobs)
+
+    async def tallies(self, owner: str) -> dict[str, int] | None:
+        """Return how many jobs of an owner, or of ALL_OWNERS, are in each state; None if that is not known yet."""
+        return await count_jobs(self._link, [owner] if owner != ALL_OWNERS else await owners_of_jobs(self._link))
 
     async def holder(self, key: str) -> Holder | None:
         """Return the holder of a ``Once``'s key, or None."""
@@ -217,6 +231,10 @@ class JobStore:
     async def rows(self, record: JobRecord, indexes: Sequence[int]) -> list[Row]:
         """Return items of a job that has no file; raise ItemsLost if one is missing."""
         return await read_rows(self._link, record, indexes)
+
+    async def item(self, record: JobRecord, index: int) -> AskedItem | None:
+        """Return what one item of a job asked, or None if that is not kept."""
+        return await read_item(self._link, record, index, self._settings.files_root)
 
     async def contexts(self, job: str) -> dict[int, str]:
         """Return the contexts that a job's items share, by number, in order."""
@@ -237,6 +255,12 @@ class JobStore:
         """Return True if the job was open and is canceled now, False if it was final, None if there is none."""
         reply = await self._link.run("cancel", job=job, ttl=self._settings.results_ttl_s)
         return None if reply < 0 else bool(reply)
+
+
+def _submit_us(submission: Submission) -> int:
+    """Return the microseconds since the request of a submission came; 0 without one."""
+    received = submission.request.received
+    return 0 if received is None else int(1_000_000 * (time.perf_counter() - received))
 
 
 def _accounts(flat: Sequence[bytes]) -> dict[tuple[str, int], int]:

@@ -19,13 +19,16 @@ local function define(name, run, ...)
   })
 end
 
-local function now_ms()
+-- The time at which this call began, in microseconds: a text of it needs `%.0f`.
+local function now_us()
   if not clock then
     local time = call('TIME')
-    clock = time[1] * 1000 + math.floor(time[2] / 1000)
+    clock = time[1] * 1000000 + time[2]
   end
   return clock
 end
+
+local function now_ms() return math.floor(now_us() / 1000) end
 
 -- job:owner:priority:payload:first:count:tokens:attempt; nil for a text that no process of Corelane writes.
 local MOST_DIGITS, MOST_REF_ITEMS = 12, 1000

@@ -30,7 +30,7 @@ local function end_if_empty(lease)
 end
 
 -- claim{core, room, spare, met, refs, document, laden, lease_ms, linger, idle, ttl, versions}
---   → {lease, then per ref: ref, version, payload, options} or {}
+--   → {Redis' time in µs, then if anything was taken: lease, and per ref: ref, version, payload, options}
 -- What was returned from a lost claim goes before all else, alone, to a core with nothing else in progress; others claim
 -- nothing until it is gone, so that one is soon idle. Then high priority first, but every eighth time the lowest, so that
 -- nothing starves. Within a priority the owner who was served the fewest tokens goes first. Within an owner small jobs go
@@ -49,7 +49,8 @@ define('claim', function(ask)
 
   -- Tokens taken; none for a ref whose job wants no answer any more.
   local function take(text, ref, version)
-    local status, expires, options = unpack(call('HMGET', keys.job(ref.job), 'status', 'expires_ms', 'options'))
+    local status, expires, options, times =
+      unpack(call('HMGET', keys.job(ref.job), 'status', 'expires_ms', 'options', 'times'))
     if is_open(status) and expires and tonumber(expires) <= now then
       cut_short(ref.job, 'expired', ask.ttl)
       status = 'expired'
@@ -59,7 +60,8 @@ define('claim', function(ask)
       return 0
     end
     if status == 'queued' then
-      call('HSET', keys.job(ref.job), 'status', 'running', 'started_ms', now, 'told_ms', now)
+      call('HSET', keys.job(ref.job), 'status', 'running', 'started_ms', now, 'told_ms', now,
+        unpack(times and { 'times', claimed_times(times) } or {}))
       announce_job(keys.job(ref.job), ref.job, now, ask.ttl, 'job.running')
       local created = call('HGET', keys.job(ref.job), 'created_ms')
       observe_ms('corelane_wait_seconds|' .. PRIORITIES[ref.priority], now - tonumber(created or now))
@@ -201,29 +203,31 @@ define('claim', function(ask)
     for priority = from, to, step do take_from(priority) end
   end
   if #taken == 0 then
-    if room == 0 then return {} end
+    if room == 0 then return { now_us() } end
     if ask.linger then
       call('SET', keys.bell(core), 'l', 'EX', 5)
     else
       call('DEL', keys.bell(core), keys.wake(core))
     end
-    return {}
+    return { now_us() }
   end
   local lease = core .. '#' .. call('INCR', keys.FENCE)
   call('HSET', keys.claim(lease), unpack(held))
   call('ZADD', keys.LEASES, now + ask.lease_ms, lease)
   call('SET', keys.bell(core), 'r', 'EX', 30)
   table.insert(taken, 1, lease)
+  table.insert(taken, 1, now_us())
   return taken
 end)
 
--- commit{lease, core, ttl, stretches: [[ref, succeeded, failed]…]}, results of each… → stretches refused
+-- commit{lease, core, ttl, stretches: [[ref, succeeded, failed]…], spent: {job: sums}, sent_us}, results of each…
+--   → stretches refused
 -- The refs carry the tokens that were found when the stretches were read: that is what their owners are charged.
 -- The fence: a stretch counts only while the claim still holds it. A late commit finds it gone. The payload of a slice that
 -- was answered whole goes at once; what was cut from one stays with it until the job is final. One in which an item failed
 -- stays for a retry, unless its items stand in a file.
 define('commit', function(ask, args)
-  local claim, refused, done = keys.claim(ask.lease), 0, {}
+  local claim, refused, done, answered = keys.claim(ask.lease), 0, {}, {}
   for i, stretch in ipairs(ask.stretches) do
     local ref, succeeded, failed = parse(stretch[1]), stretch[2], stretch[3]
     local charged = release_stretch(claim, ask.core, ref)
@@ -231,8 +235,9 @@ define('commit', function(ask, args)
       charge_share(ref, ref.tokens - charged)
       done[ref.owner] = (done[ref.owner] or 0) + ref.tokens
       count_attempt(ref)
-      local wanted = answer(ref.job, ref.first, args[i + 1], succeeded, failed, ask.ttl)
+      local wanted = answer(ref.job, ref.first, args[i + 1], succeeded, failed, ask.ttl, ask)
       if not wanted then count('corelane_wasted_tokens_total', ref.tokens) end
+      answered[ref.job] = true
       local is_spent = failed == 0 or call('HEXISTS', keys.job(ref.job), 'file') == 1
       if wanted and ref.attempt == 1 and is_spent then call('HDEL', keys.payloads(ref.job), ref.payload) end
     else
@@ -245,6 +250,7 @@ define('commit', function(ask, args)
     call('HINCRBY', second, owner, tokens)
     call('EXPIRE', second, 60)
   end
+  keep_spent(ask.spent, ask.core, answered)
   end_if_empty(ask.lease)
   return refused
 end, 'allow-oom')

@@ -45,12 +45,15 @@ local function retain(job, status, ttl, now)
   return ttl
 end
 
--- End a job, once: status, event, webhook, and the wake-up of all who wait. Callers check that it is open.
-local function finish(job, status, ttl)
+-- End a job, once: status, event, webhook, and the wake-up of all who wait. Callers check that it is open. `times` are its
+-- times with what the core that ends it spent, if one does; `sent_us` is when that core sent its results.
+local function finish(job, status, ttl, times, sent_us)
   local key, now = keys.job(job), now_ms()
-  local priority, file, version, created, promise =
-    unpack(call('HMGET', key, 'priority', 'file', 'version', 'created_ms', 'promise'))
-  call('HSET', key, 'status', status, 'finished_ms', now)
+  local priority, file, version, created, promise, kept =
+    unpack(call('HMGET', key, 'priority', 'file', 'version', 'created_ms', 'promise', 'times'))
+  times = times or kept
+  call('HSET', key, 'status', status, 'finished_ms', now, unpack(times and { 'times', ended_times(times, sent_us) } or {}))
+  index_end(job, status)
   drop_refs(job, version)
   ttl = retain(job, status, ttl, now)
   if file then
@@ -71,18 +74,22 @@ local function finish(job, status, ttl)
 end
 
 -- Keep the results of one stretch of work, if its job still wants them (true). The last ones finish the job; others report
--- its progress if that was not done lately (`told_ms`, set when the job began).
-local function answer(job, first, blob, succeeded, failed, ttl)
+-- its progress if that was not done lately (`told_ms`, set when the job began). `commit` is the call of the core that
+-- answered, if one did.
+local function answer(job, first, blob, succeeded, failed, ttl, commit)
   local key = keys.job(job)
-  local status, told, version = unpack(call('HMGET', key, 'status', 'told_ms', 'version'))
+  local status, told, version, times = unpack(call('HMGET', key, 'status', 'told_ms', 'version', 'times'))
   if not is_open(status) then return false end
   if call('HSETNX', keys.results(job), first, blob) == 0 then return false end
   count_items(version, 'succeeded', succeeded)
   count_items(version, 'failed', failed)
   local ok = call('HINCRBY', key, 'succeeded', succeeded)
   local lost = call('HINCRBY', key, 'failed', failed)
+  if failed > 0 and lost == failed then index_failure(job) end
   if call('HINCRBY', key, 'left', -(succeeded + failed)) == 0 then
-    finish(job, ok > 0 and 'succeeded' or 'failed', ttl)
+    local spent = commit and times and commit.spent[job]
+    finish(job, ok > 0 and 'succeeded' or 'failed', ttl, spent and add_spent(times, spent, commit.core),
+      commit and commit.sent_us)
   elseif now_ms() - tonumber(told or 0) >= PROGRESS_MS then
     call('HSET', key, 'told_ms', now_ms())
     add_event(job, 'job.progress', 'succeeded', ok, 'failed', lost)
@@ -99,7 +106,7 @@ local function cut_short(job, status, ttl)
   finish(job, status, ttl)
 end
 
--- submit{job, version, envelope, expires_in_ms, file, file_tokens, once, fingerprint, once_ttl_s, fields}, ref…
+-- submit{job, version, envelope, submit_us, expires_in_ms, file, file_tokens, once, fingerprint, once_ttl_s, fields}, ref…
 --   → {1 if new, created_ms, expires_ms or nil} or {-1, `JOB FINGERPRINT` of the holder of `once`}
 -- The job, its refs in the lanes and the bells, in one step. The payloads were written just before, or stand in a file
 -- from which the keeper feeds them. A version that was closed since the job was admitted takes it no more. `once` is a key
@@ -119,9 +126,10 @@ define('submit', function(ask, args)
   end
   call('PERSIST', keys.contexts(job))
   call('HSET', key, 'status', 'queued', 'version', ask.version, 'created_ms', now,
-    'succeeded', 0, 'failed', 0, 'canceled', 0, 'expired', 0, unpack(ask.fields))
-  local owner, priority, total = unpack(call('HMGET', key, 'owner', 'priority', 'total'))
+    'succeeded', 0, 'failed', 0, 'canceled', 0, 'expired', 0, 'times', new_times(ask.submit_us), unpack(ask.fields))
+  local owner, priority, total, labels = unpack(call('HMGET', key, 'owner', 'priority', 'total', 'labels'))
   call('ZADD', keys.owner_jobs(owner), 0, job)
+  index_open(owner, job, labels)
   if once then
     call('SET', once, job .. ' ' .. ask.fingerprint)
     if ask.once_ttl_s > 0 then call('EXPIRE', once, ask.once_ttl_s) else call('HSET', key, 'once', once) end
@@ -192,7 +200,7 @@ define('delete', function(ask)
   if is_open(status) then cut_short(job, 'canceled', ask.ttl) end
   if once and string.match(call('GET', once) or '', '^%S+') == job then call('DEL', once) end
   if file then call('ZADD', keys.FEEDS, now_ms(), job) end
-  call('ZREM', keys.owner_jobs(owner), job)
+  unlist(owner, job)
   call('ZREM', keys.KEEPING, owner .. ':' .. job .. (file and ':file' or ''))
   forget_deliveries(job)
   call('UNLINK', key, keys.payloads(job), keys.contexts(job), keys.results(job), keys.dropped(job), keys.job_events(job))

@@ -38,7 +38,7 @@ define('forget', function(ask)
     local owner, job, file = string.match(kept, '^([^:]+):([^:]+):?(%a*)$')
     local left_ms = call('PTTL', keys.job(job))
     if left_ms == -2 then
-      call('ZREM', keys.owner_jobs(owner), job)
+      unlist(owner, job)
       call('SET', keys.gone(job), owner, 'EX', ask.gone_ttl_s)
       if file ~= '' then call('ZADD', keys.FEEDS, now_ms(), job) end
       call('ZREM', keys.KEEPING, kept)

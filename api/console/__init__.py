@@ -1,0 +1,1 @@
+"""The console: the service's pages for people, at /console."""

@@ -1,0 +1,156 @@
+"""The ask box: one question, its answer marked in the passage, and the same call with curl or Python."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from pydantic import ValidationError
+
+from api.console.forms import faults_of, read_form, service_of
+from api.console.highlight import Piece, cut
+from api.console.pages import PageRoute
+from api.console.render import is_htmx, render
+from api.console.samples import SAMPLES, sample_named
+from api.console.snippets import Snippets, ask_snippets
+from api.console.waterfall import Bar, lay_out
+from api.context import REQUEST_CONTEXT
+from api.deps import AS_READER, Parts, PartsDep, SubmitCaller
+from api.errors import status_of
+from api.jobs import CallerWait
+from api.routes.fleet import list_models
+from corelane.domain.batches import AnswerRequest
+from corelane.domain.jobs import Item, Job, JobHead, Options, Result
+from corelane.errors import CorelaneError
+from corelane.store.jobs.submission import Submission
+
+router = APIRouter(route_class=PageRoute)
+
+#: The longest time that the page waits for an answer, in seconds; after it the job's own page goes on.
+WAIT_S = 30.0
+
+#: Fields of the form that are options of the question, and what makes a value of their text.
+OPTION_FIELDS: Mapping[str, type[int] | type[float]] = {
+    "top_k": int,
+    "max_answer_tokens": int,
+    "min_precision": float,
+}
+
+#: The form before anything is typed: three candidates tell more than one.
+EMPTY: dict[str, str] = {
+    "question": "",
+    "context": "",
+    "model": "default",
+    "top_k": "3",
+    "max_answer_tokens": "",
+    "min_precision": "",
+    "answers_always": "",
+}
+
+#: What the form calls them.
+FIELD_NAMES: Mapping[str, str] = {
+    "context": "passage",
+    "top_k": "answers",
+    "max_answer_tokens": "longest answer",
+    "min_precision": "least precision",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one question."""
+
+    job: Job
+    result: Result | None
+    pieces: list[Piece]
+    bars: list[Bar]
+    is_calibrated: bool
+    snippets: Snippets
+
+
+@router.get("/ask", dependencies=[AS_READER])
+async def show_ask(request: Request, parts: PartsDep, sample: str = "") -> Response:
+    """Show the form, filled in with a sample if one is named."""
+    chosen = sample_named(sample)
+    form = {"question": chosen.question, "context": chosen.context} if chosen else {}
+    shown: dict[str, Any] = {"form": EMPTY | form, "is_open": False, "sample": sample, "outcome": None, "faults": []}
+    return render(request, "ask.html", **shown, **await about_models(parts))
+
+
+@router.post("/ask")
+async def ask(request: Request, parts: PartsDep, caller: SubmitCaller) -> Response:
+    """Ask the question of the form, wait for its answer and show it."""
+    form = {name: texts[0] for name, texts in (await read_form(request)).items()}
+    shown: dict[str, Any] = {"form": EMPTY | form, "is_open": True, "sample": "", "outcome": None, "faults": []}
+    if not is_htmx(request):
+        shown |= await about_models(parts)
+    status = 200
+    try:
+        asked, body = read_question(form)
+        shown["outcome"] = await answer(request, parts, caller.owner, asked, body)
+    except ValidationError as error:
+        shown["faults"], status = faults_of(error, FIELD_NAMES), 422
+    except CorelaneError as error:
+        shown["faults"], status = [error.detail], status_of(error)
+    return render(request, "parts/answer.html" if is_htmx(request) else "ask.html", status, **shown)
+
+
+async def about_models(parts: Parts) -> dict[str, Any]:
+    """Return what the form must know about models: those that take questions, and whether any is calibrated."""
+    models = [model for model in (await list_models(parts)).data if model.state == "open"]
+    names = sorted({name for model in models for name in (model.name, *model.aliases)} - {"default"})
+    return {
+        "samples": SAMPLES,
+        "models": models,
+        "names": ["default", *names],
+        "is_any_calibrated": any(model.calibrated for model in models),
+    }
+
+
+def read_question(form: Mapping[str, str]) -> tuple[AnswerRequest, dict[str, Any]]:
+    """Return the question of a form, and the JSON body that asks the same; fields left empty are left out.
+
+    Raise ValidationError for a value that the API would refuse.
+    """
+    options = {name: number(form[name], kind) for name, kind in OPTION_FIELDS.items() if form.get(name, "").strip()}
+    if form.get("answers_always"):
+        options["no_answer"] = False
+    body: dict[str, Any] = {"question": form.get("question", ""), "context": form.get("context", "")}
+    if (model := form.get("model", "").strip()) and model != "default":
+        body["model"] = model
+    defaults = Options()
+    if chosen := {name: value for name, value in options.items() if value != getattr(defaults, name)}:
+        body["options"] = chosen
+    return AnswerRequest.model_validate(body), body
+
+
+def number(text: str, kind: type[int] | type[float]) -> float | str:
+    """Return the number a text stands for; the text itself if it stands for none, to be refused as such."""
+    try:
+        return kind(text.strip())
+    except ValueError:
+        return text
+
+
+async def answer(request: Request, parts: Parts, owner: str, asked: AnswerRequest, body: Mapping[str, Any]) -> Outcome:
+    """Submit the question as the JSON API does, and wait for its answer."""
+    head = JobHead(model=asked.model, options=asked.options, priority=asked.priority)
+    items = [Item(question=asked.question, context=asked.context)]
+    wait = CallerWait(min(WAIT_S, parts.settings.max_wait_s), request.receive)
+    submitted = await parts.jobs.submit(Submission(head, owner, items, request=REQUEST_CONTEXT.get()), wait)
+    record = submitted.record
+    if wait.has_left and not record.status.is_final:
+        await parts.store.cancel(record.id)
+    found = await parts.store.results(record, 0, 1) if record.status.is_final else []
+    result = Result.model_validate(found[0]) if found else None
+    job = await parts.jobs.describe(record, is_held=submitted.is_held)
+    timing = getattr(job, "timing", None)
+    model = next((each for each in (await list_models(parts)).data if each.id == job.model), None)
+    return Outcome(
+        job,
+        result,
+        cut(asked.context, result.answers if result and result.answers else []),
+        [] if timing is None else lay_out(timing.model_dump(), timing.wall_s),
+        model is not None and model.calibrated,
+        ask_snippets(service_of(request), body),
+    )

@@ -1,0 +1,64 @@
+"""The filters of lists, as they stand in addresses and forms. Pure."""
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+from urllib.parse import parse_qs, urlencode
+
+from corelane.domain.job_filter import JobFilter
+
+#: What separates several labels in one field.
+SEPARATORS = re.compile(r"[\s,]+")
+
+#: Fields that hold several values, and those of one.
+MANY, ONE = ("status", "label"), ("q", "name", "model", "failed_items", "created_after", "created_before", "owner")
+
+
+def read_filter(given: Mapping[str, Sequence[str]]) -> JobFilter:
+    """Return the filter that an address or a form means; empty fields mean nothing. Raise ValidationError."""
+    raw: dict[str, Any] = {name: text for name in ONE if (text := _first(given, name))}
+    raw["status"] = tuple(text for text in given.get("status", ()) if text)
+    raw["label"] = tuple(word for text in given.get("label", ()) for word in SEPARATORS.split(text) if word)
+    return JobFilter.model_validate(raw)
+
+
+def read_query(query: str) -> JobFilter:
+    """Return the filter of an address's query."""
+    return read_filter(parse_qs(query))
+
+
+def write_query(wanted: JobFilter, **more: str) -> str:
+    """Return the query of a filter: only what was given, so that it is short enough to share."""
+    given = {name: "true" if value is True else value for name, value in wanted.given().items()}
+    return urlencode(given | more, doseq=True)
+
+
+def address(page: str, wanted: JobFilter, **more: str) -> str:
+    """Return the address of a list with a filter."""
+    query = write_query(wanted, **more)
+    return f"{page}?{query}" if query else page
+
+
+def fill_form(given: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """Return what a form shows: what was typed, even if it makes no filter."""
+    form: dict[str, Any] = {name: _first(given, name) for name in ONE}
+    for name in ("created_after", "created_before"):
+        form[name] = as_local(form[name])
+    return form | {
+        "status": list(given.get("status", ())),
+        "label": " ".join(text for text in given.get("label", ()) if text),
+    }
+
+
+def as_local(text: str) -> str:
+    """Return a time as a browser's field for a time in UTC shows it; empty if it is none."""
+    try:
+        return datetime.fromisoformat(text).strftime("%Y-%m-%dT%H:%M:%S")
+    except ValueError:
+        return ""
+
+
+def _first(given: Mapping[str, Sequence[str]], name: str) -> str:
+    values = given.get(name, ())
+    return values[0].strip() if values else ""

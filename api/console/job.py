@@ -1,0 +1,238 @@
+"""One job's page: how far it is, where its time went, its results, and what may be done with it.
+
+Questions and passages are not on the page: one item's are fetched when its button is pressed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request, Response
+
+from api.console.forms import go_to, said, service_of
+from api.console.highlight import Piece, cut
+from api.console.pages import PageRoute
+from api.console.render import fragment, render
+from api.console.snippets import job_snippets
+from api.console.stream import Update
+from api.console.waterfall import lay_out
+from api.deps import JobId, Parts, PartsDep, ReadCaller, SubmitCaller
+from api.jobs import CallerWait
+from api.routes import jobs as api_jobs
+from api.routes.deliveries import list_job_deliveries
+from corelane.domain.api_keys import Caller, Scope
+from corelane.domain.events import EventType, Partial
+from corelane.domain.jobs import JobStatus, Result
+from corelane.errors import NotFound, ResultsDropped
+from corelane.store.jobs.events import BEGINNING, PAGE_EVENTS, JobEvent
+from corelane.store.jobs.items import AskedItem
+from corelane.store.jobs.records import JobRecord
+
+router = APIRouter(prefix="/jobs", route_class=PageRoute)
+
+#: Results on a page.
+PAGE_RESULTS = 25
+
+#: Results read in one trip, and looked at for one page, where only some are shown.
+TRIP_RESULTS, MOST_LOOKED = 1000, 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class ResultsPage:
+    """Some of a job's results. ``next`` is the index to go on from; None at the end, or where answers are awaited."""
+
+    only: JobStatus | None
+    first: int
+    rows: list[Result]
+    next: int | None
+    is_cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of a promise: ``kept``, ``early``, ``late`` or ``open``, and how far off, in seconds."""
+
+    word: str
+    off_s: float = 0.0
+
+
+@router.get("/{job_id}")
+async def show_job(
+    job_id: JobId,
+    request: Request,
+    parts: PartsDep,
+    caller: ReadCaller,
+    after: Annotated[int, Query(ge=0)] = 0,
+    only: JobStatus | None = None,
+    did: str = "",
+) -> Response:
+    """Show a job."""
+    record = await parts.jobs.require(job_id, caller)
+    deliveries = (await list_job_deliveries(job_id, parts, caller)).data if record.webhook_url else []
+    return render(
+        request,
+        "job.html",
+        **await about_job(parts, record),
+        page=await results_page(parts, record, max(after, record.dropped), only),
+        stream=None if record.status.is_final else f"page=job&id={record.id}&after={after}&only={only or ''}",
+        deliveries=deliveries,
+        with_url=False,
+        snippets=job_snippets(service_of(request), record.id),
+        said=said(did),
+    )
+
+
+async def feed(parts: Parts, caller: Caller, arguments: Mapping[str, str]) -> Update:
+    """Return what changes on a job's page while the job runs: its head, and its results where they still come in."""
+    job_id, only, after = (arguments.get(name, "") for name in ("id", "only", "after"))
+    record = await parts.jobs.require(job_id, caller)
+    about = await about_job(parts, record)
+    can = {scope.value: scope in caller.scopes for scope in Scope}
+    shown = {"job-head": fragment("parts/job_head.html", can=can, **about)}
+    if after.isdecimal():
+        state = JobStatus(only) if only in set(JobStatus) else None
+        page = await results_page(parts, record, max(int(after), record.dropped), state)
+        shown["results"] = fragment("parts/results.html", job=about["job"], page=page)
+    return Update(shown)
+
+
+@router.get("/{job_id}/results")
+async def show_results(
+    job_id: JobId,
+    request: Request,
+    parts: PartsDep,
+    caller: ReadCaller,
+    after: Annotated[int, Query(ge=0)] = 0,
+    only: JobStatus | None = None,
+) -> Response:
+    """Show a page of a job's results."""
+    record = await parts.jobs.require(job_id, caller)
+    page = await results_page(parts, record, max(after, record.dropped), only)
+    return render(request, "parts/results.html", job=record.describe(), page=page)
+
+
+@router.get("/{job_id}/events")
+async def show_events(job_id: JobId, request: Request, parts: PartsDep, caller: ReadCaller) -> Response:
+    """Show the first events of a job."""
+    record = await parts.jobs.require(job_id, caller)
+    found = await parts.job_events.read(record.id, BEGINNING)
+    told = [tell(event, record) for event in found.events]
+    is_all = len(found.events) < PAGE_EVENTS
+    return render(request, "parts/events.html", events=list(zip(found.events, told, strict=True)), is_all=is_all)
+
+
+def tell(event: JobEvent, record: JobRecord) -> str:
+    """Return an event in words."""
+    if event.type == EventType.COMPLETED:
+        return f"ended: {record.status}"
+    if event.type not in (EventType.RUNNING, EventType.PROGRESS, EventType.PARTIAL):
+        return ""
+    data = event.describe(record)
+    if isinstance(data, Partial):
+        best = "no answer so far" if data.answer is None else f"best so far: {data.answer.text}"
+        return f"item {data.index:,}, {data.windows_done:,} of {data.windows_total:,} windows read, {best}"
+    counts = data.counts
+    return f"{counts.done:,} of {counts.total:,} done" + (f", {counts.failed:,} failed" if counts.failed else "")
+
+
+@router.get("/{job_id}/items/{index}")
+async def show_item(
+    job_id: JobId, index: Annotated[int, Path(ge=0)], request: Request, parts: PartsDep, caller: ReadCaller
+) -> Response:
+    """Show what one item asked, with its answers marked in its passage."""
+    record = await parts.jobs.require(job_id, caller)
+    if index >= record.total:
+        raise NotFound(f"{record.id} has no item {index:,}")
+    item = await parts.store.item(record, index)
+    pieces = await marked(parts, record, index, item)
+    return render(request, "parts/item.html", job_id=record.id, index=index, item=item, pieces=pieces)
+
+
+async def marked(parts: Parts, record: JobRecord, index: int, item: AskedItem | None) -> list[Piece]:
+    """Return an item's passage with its answers marked."""
+    if item is None:
+        return []
+    try:
+        found = await parts.store.results(record, index, 1)
+    except ResultsDropped:
+        found = []
+    return cut(item.context, Result.model_validate(found[0]).answers if found else [])
+
+
+@router.post("/{job_id}/cancel")
+async def cancel(job_id: JobId, request: Request, parts: PartsDep, caller: SubmitCaller) -> Response:
+    """Cancel a job."""
+    job = await api_jobs.cancel_job(job_id, parts, caller)
+    return go_to(request, f"jobs/{job.id}", did="canceled")
+
+
+@router.post("/{job_id}/retry")
+async def retry(job_id: JobId, request: Request, parts: PartsDep, caller: SubmitCaller) -> Response:
+    """Ask again for the items of a job that were not answered, and lead to the new job."""
+    job = await api_jobs.retry_job(job_id, Response(), parts, CallerWait(None, request.receive), caller)
+    return go_to(request, f"jobs/{job.id}", did="retried")
+
+
+@router.post("/{job_id}/delete")
+async def delete(job_id: JobId, request: Request, parts: PartsDep, caller: SubmitCaller) -> Response:
+    """Delete a job."""
+    await api_jobs.delete_job(job_id, parts, caller)
+    return go_to(request, "jobs", did="deleted")
+
+
+async def about_job(parts: Parts, record: JobRecord) -> dict[str, Any]:
+    """Return what the head of the page shows."""
+    job = await parts.jobs.describe(record)
+    timing = getattr(job, "timing", None)
+    return {
+        "job": job,
+        "webhook_url": record.webhook_url,
+        "wall_s": wall_s(record),
+        "timing": timing,
+        "bars": [] if timing is None else lay_out(timing.model_dump(), timing.wall_s),
+        "verdict": verdict(record),
+        "unanswered": job.counts.total - job.counts.succeeded,
+    }
+
+
+def wall_s(record: JobRecord) -> float | None:
+    """Return the seconds from a job's creation to its end; None while it is open."""
+    return None if record.finished_ms is None else (record.finished_ms - record.created_ms) / 1000
+
+
+def verdict(record: JobRecord) -> Verdict | None:
+    """Return what became of a job's promise; None if it had none, or did not run to its end."""
+    promise = record.promise
+    if promise is None or promise.earliest_ms is None or promise.latest_ms is None:
+        return None
+    if record.finished_ms is None:
+        return Verdict("open")
+    if record.status not in (JobStatus.SUCCEEDED, JobStatus.FAILED):
+        return None
+    took_ms = record.finished_ms - record.created_ms
+    if took_ms < promise.earliest_ms:
+        return Verdict("early", (promise.earliest_ms - took_ms) / 1000)
+    if took_ms > promise.latest_ms:
+        return Verdict("late", (took_ms - promise.latest_ms) / 1000)
+    return Verdict("kept")
+
+
+async def results_page(parts: Parts, record: JobRecord, at: int, only: JobStatus | None) -> ResultsPage:
+    """Return the results from an item on, or those of one status among a bounded number of them."""
+    rows: list[Result] = []
+    first, looked = at, 0
+    while at < record.total and len(rows) < PAGE_RESULTS and looked < MOST_LOOKED:
+        count = PAGE_RESULTS if only is None else TRIP_RESULTS
+        found = await parts.store.results(record, at, count)
+        for raw in found:
+            at += 1
+            if only is None or raw["status"] == only:
+                rows.append(Result.model_validate(raw))
+            if len(rows) == PAGE_RESULTS:
+                break
+        looked += count
+        if len(found) < count:
+            break
+    awaits = not record.status.is_final and len(rows) < PAGE_RESULTS and looked < MOST_LOOKED
+    following = at if at < record.total and not awaits else None
+    return ResultsPage(only, first, rows, following, is_cut=len(rows) < PAGE_RESULTS and following is not None)

@@ -1,0 +1,211 @@
+"""The list of jobs: found by a filter that stands in the address, followed live, and exported."""
+
+import csv
+import io
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import ValidationError
+
+from api.console.filters import address, fill_form, read_filter, write_query
+from api.console.forms import faults_of, said, service_of
+from api.console.job import wall_s
+from api.console.pages import PageRoute
+from api.console.render import HEADERS, fragment, render
+from api.console.snippets import ask_snippets, jobs_snippets
+from api.console.stream import Update
+from api.deps import Parts, PartsDep, ReadCaller
+from api.routes.streams import CuttableStream, StreamCut
+from corelane.domain.api_keys import Caller
+from corelane.domain.ids import is_job_id
+from corelane.domain.job_filter import JobFilter
+from corelane.domain.jobs import Job, JobStatus
+from corelane.errors import Forbidden, InvalidInput
+from corelane.store.jobs.records import JobRecord
+
+router = APIRouter(prefix="/jobs", route_class=PageRoute)
+
+#: Jobs on a page, and in one trip of an export.
+PAGE_JOBS, EXPORT_JOBS = 25, 200
+
+#: Chips above the list: name, states, whether items failed, and the tally that counts such jobs.
+CHIPS: Sequence[tuple[str, tuple[JobStatus, ...], bool, str]] = (
+    ("All", (), False, "all"),
+    ("Open", (JobStatus.QUEUED, JobStatus.RUNNING), False, "open"),
+    ("Succeeded", (JobStatus.SUCCEEDED,), False, "succeeded"),
+    ("With failed items", (), True, "with_failed_items"),
+    ("Failed", (JobStatus.FAILED,), False, "failed"),
+    ("Canceled", (JobStatus.CANCELED,), False, "canceled"),
+    ("Expired", (JobStatus.EXPIRED,), False, "expired"),
+)
+
+#: Spans of time that one click asks for.
+SPANS = (("Last hour", timedelta(hours=1)), ("Last day", timedelta(days=1)), ("Last 7 days", timedelta(days=7)))
+
+#: Columns of an export.
+COLUMNS = (
+    *("id", "name", "status", "model", "priority", "total", "succeeded", "failed", "canceled", "expired"),
+    *("created_at", "started_at", "finished_at", "labels", "metadata", "retry_of"),
+)
+
+#: What the list of a new service shows how to send.
+FIRST_QUESTION = {
+    "question": "Who wrote the program?",
+    "context": "Ada Lovelace wrote it in 1843.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """A link to the jobs of some states, and how many there are."""
+
+    name: str
+    address: str
+    count: int | None
+    is_chosen: bool
+
+
+@router.get("")
+async def show_jobs(
+    request: Request,
+    parts: PartsDep,
+    caller: ReadCaller,
+    after: Annotated[str, Query(max_length=40)] = "",
+    did: str = "",
+) -> Response:
+    """Show a page of the jobs that the address asks for, newest first."""
+    given = {name: request.query_params.getlist(name) for name in request.query_params}
+    wanted, faults, status = JobFilter(), [], 200
+    records: list[JobRecord] = []
+    following = None
+    try:
+        wanted = read_filter(given)
+        if after and not is_job_id(after):
+            raise InvalidInput("this page's address is not whole: begin again with the newest jobs")
+        page = await parts.store.page(parts.jobs.owner_meant(caller, wanted.owner), wanted, after or None, PAGE_JOBS)
+        records, following = page.records, page.next
+    except ValidationError as error:
+        faults, status = faults_of(error, {"q": "id or name"}), 422
+    except (InvalidInput, Forbidden) as error:
+        faults, status = [error.detail], 422 if isinstance(error, InvalidInput) else 403
+    shown = await about_list(request, parts, caller, wanted, records, after, following)
+    return render(request, "jobs.html", status, **shown, faults=faults, form=fill_form(given), said=said(did))
+
+
+async def about_list(
+    request: Request,
+    parts: Parts,
+    caller: Caller,
+    wanted: JobFilter,
+    records: Sequence[JobRecord],
+    after: str,
+    following: str | None,
+) -> dict[str, Any]:
+    """Return what the page of a list shows."""
+    open_ids = [record.id for record in records if not record.status.is_final]
+    first = records[0].id if records and not after and wanted.is_empty else ""
+    service, now = service_of(request), datetime.now(UTC).replace(microsecond=0)
+    return {
+        "jobs": [record.describe() for record in records],
+        "took": {record.id: wall_s(record) for record in records},
+        "is_filtered": not wanted.is_empty,
+        "has_owners": parts.settings.requires_keys,
+        "models": sorted({name for model in await parts.fleet.models() for name in (model.version, *model.aliases)}),
+        "chips": make_chips(wanted, await parts.store.tallies(parts.jobs.owner_meant(caller, wanted.owner))),
+        "spans": [
+            (name, address("jobs", wanted.model_copy(update={"created_after": now - span, "created_before": None})))
+            for name, span in SPANS
+        ],
+        "query": write_query(wanted),
+        "newest": address("jobs", wanted) if after else None,
+        "older": address("jobs", wanted, after=following) if following else None,
+        "export": {kind: address("jobs/export", wanted, form=kind) for kind in ("csv", "jsonl")},
+        "snippets": jobs_snippets(service, wanted.given()),
+        "first_job": ask_snippets(service, FIRST_QUESTION),
+        "stream": f"page=jobs&ids={','.join(open_ids)}&first={first}" if open_ids or first else None,
+    }
+
+
+def make_chips(wanted: JobFilter, tallies: Mapping[str, int] | None) -> list[Chip]:
+    """Return the chips: each keeps the other conditions. They have counts where there are no others."""
+    others = wanted.model_copy(update={"status": (), "has_failed_items": False})
+    counts = tallies if tallies is not None and others.is_empty else {}
+    return [
+        Chip(
+            name,
+            address("jobs", others.model_copy(update={"status": states, "has_failed_items": failed_items})),
+            counts.get(tally),
+            (set(wanted.status), wanted.has_failed_items) == (set(states), failed_items),
+        )
+        for name, states, failed_items, tally in CHIPS
+    ]
+
+
+async def feed(parts: Parts, caller: Caller, arguments: Mapping[str, str]) -> Update:
+    """Return the rows of the jobs that were open when the page was made, and whether there are newer ones."""
+    ids = [job for job in arguments.get("ids", "").split(",")[:PAGE_JOBS] if is_job_id(job)]
+    shown: dict[str, str] = {}
+    for record in await parts.store.records(ids):
+        if record.owner == caller.owner or parts.jobs.sees_all(caller):
+            took = {record.id: wall_s(record)}
+            shown[record.id] = fragment("parts/job_row.html", job=record.describe(), took=took)
+    if first := arguments.get("first"):
+        page = await parts.store.page(caller.owner, JobFilter(), None, 1)
+        is_newer = bool(page.records) and page.records[0].id > first
+        shown["newer"] = '<p class="note">There are newer jobs. <a href="jobs">Show them</a></p>' if is_newer else ""
+    return Update(shown)
+
+
+@router.get("/export")
+async def export(
+    request: Request, parts: PartsDep, caller: ReadCaller, form: Literal["csv", "jsonl"] = "csv"
+) -> Response:
+    """Send every job that a filter matches, to be saved."""
+    wanted = read_filter({name: request.query_params.getlist(name) for name in request.query_params})
+    owner = parts.jobs.owner_meant(caller, wanted.owner)
+    kind = {"csv": "text/csv; charset=utf-8", "jsonl": "application/jsonl"}[form]
+    response = CuttableStream(export_rows(parts, owner, wanted, form), media_type=kind)
+    response.headers.update({**HEADERS, "Content-Disposition": f'attachment; filename="jobs.{form}"'})
+    return response
+
+
+async def export_rows(parts: Parts, owner: str, wanted: JobFilter, form: str) -> AsyncIterator[bytes]:
+    """Yield the export in pieces; it is cut when the server stops."""
+    if form == "csv":
+        yield as_csv([COLUMNS])
+    after: str | None = None
+    while True:
+        if parts.jobs.completions.is_closing:
+            raise StreamCut
+        page = await parts.store.page(owner, wanted, after, EXPORT_JOBS)
+        jobs = [record.describe() for record in page.records]
+        if form == "csv":
+            yield as_csv([columns_of(job) for job in jobs])
+        else:
+            yield b"".join(job.model_dump_json(exclude={"results"}).encode() + b"\n" for job in jobs)
+        if page.next is None:
+            return
+        after = page.next
+
+
+def columns_of(job: Job) -> list[str]:
+    """Return a job as a row of an export."""
+    plain = job.model_dump(mode="json") | job.counts.model_dump()
+    plain["labels"] = " ".join(job.labels)
+    plain["metadata"] = "; ".join(f"{name}={value}" for name, value in job.metadata.items())
+    return [inert("" if plain[name] is None else str(plain[name])) for name in COLUMNS]
+
+
+def inert(cell: str) -> str:
+    """Return a cell that no spreadsheet takes for a formula."""
+    return f"'{cell}" if cell[:1] in "=+-@\t\r" and cell else cell
+
+
+def as_csv(rows: Sequence[Sequence[str]]) -> bytes:
+    """Return rows as CSV."""
+    out = io.StringIO()
+    csv.writer(out).writerows(rows)
+    return out.getvalue().encode()

@@ -1,0 +1,53 @@
+"""The console's routes and files, added to the application."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from fastapi import APIRouter, FastAPI, Request, Response
+from starlette.responses import RedirectResponse
+from starlette.staticfiles import StaticFiles
+
+from api.console import ask, files, job, jobs, models, overview, session, stream, webhooks
+from api.console.pages import PageRoute
+from api.deps import AS_READER
+from api.middleware.console_door import CONSOLE
+from api.middleware.key_cache import KeyCache
+from corelane.errors import NotFound
+from corelane.store.sessions import SessionStore
+
+FILES = Path(__file__).parent / "static"
+
+#: Modules with the routes of pages.
+PAGES = (overview, models, ask, jobs, job, files, webhooks)
+
+#: What the streams of pages send, by the pages' names.
+FEEDS: Mapping[str, stream.Feed] = {
+    "overview": overview.feed,
+    "models": models.feed,
+    "jobs": jobs.feed,
+    "job": job.feed,
+    "batch": files.feed,
+}
+
+
+def add_console(app: FastAPI, sessions: SessionStore, keys: KeyCache) -> None:
+    """Serve the console."""
+    app.mount(f"{CONSOLE}/static", StaticFiles(directory=FILES), name="console-files")
+    whole = APIRouter(prefix=CONSOLE, include_in_schema=False, route_class=PageRoute)
+    whole.include_router(session.make_router(sessions, keys))
+    whole.include_router(stream.make_router(FEEDS))
+    for page in PAGES:
+        whole.include_router(page.router)
+
+    @whole.get("")
+    async def enter(request: Request) -> Response:
+        """Lead to the overview: its address ends with a slash, to which the others are relative."""
+        query = f"?{request.url.query}" if request.url.query else ""
+        return RedirectResponse(f"console/{query}")
+
+    @whole.get("/{path:path}", dependencies=[AS_READER])
+    async def nothing(path: str) -> Response:
+        """Say that there is no such page."""
+        raise NotFound(f"there is no page {path[:100]!r} here")
+
+    app.include_router(whole)

@@ -1,0 +1,102 @@
+"""Write a call as it is made outside the console: with curl and with the Python client. Pure.
+
+The API key never appears: both read it from the environment variable ``CORELANE_API_KEY``.
+"""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+import orjson
+
+KEY_VARIABLE = "CORELANE_API_KEY"
+
+#: The line that ends curl's body. No line of indented JSON is this word.
+BODY_END = "JSON"
+
+
+@dataclass(frozen=True, slots=True)
+class Snippets:
+    """The same call twice."""
+
+    curl: str
+    python: str
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """Where the service is, and whether it wants a key."""
+
+    url: str
+    requires_keys: bool
+
+    def curl(self, path: str, method: str = "GET", params: Mapping[str, Any] | None = None, body: Any = None) -> str:
+        """Return a command that makes one request; ``params`` may hold lists."""
+        query = f"?{urlencode(params, doseq=True)}" if params else ""
+        implied = "GET" if body is None else "POST"
+        words = ["curl", "-sS", *([] if method == implied else ["-X", method]), shlex.quote(self.url + path + query)]
+        lines = [" ".join(words)]
+        if self.requires_keys:
+            lines.append(f'-H "Authorization: Bearer ${KEY_VARIABLE}"')
+        if body is None:
+            return " \\\n  ".join(lines)
+        lines += ["-H 'Content-Type: application/json'", f"--data-binary @- <<'{BODY_END}'"]
+        return " \\\n  ".join(lines) + f"\n{orjson.dumps(body, option=orjson.OPT_INDENT_2).decode()}\n{BODY_END}\n"
+
+    def python(self, *statements: str) -> str:
+        """Return a script that runs statements with a ``client``."""
+        given = f', api_key=os.environ["{KEY_VARIABLE}"]' if self.requires_keys else ""
+        head = (["import os", ""] if self.requires_keys else []) + ["from corelane.client import Client", ""]
+        inside = "\n".join(statements).splitlines()
+        opened = f"with Client({quoted(self.url)}{given}) as client:"
+        return "\n".join([*head, opened, *(f"    {line}" if line else "" for line in inside)]) + "\n"
+
+
+def quoted(text: str) -> str:
+    """Return a text as a Python literal in double quotes, as it reads; only ASCII control characters are escaped."""
+    return orjson.dumps(text).decode()
+
+
+def literal(value: Any) -> str:
+    """Return a JSON value as a Python literal."""
+    if isinstance(value, str):
+        return quoted(value)
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{literal(name)}: {literal(each)}" for name, each in value.items()) + "}"
+    if isinstance(value, Sequence):
+        return "[" + ", ".join(literal(each) for each in value) + "]"
+    return repr(value)
+
+
+def ask_snippets(service: Service, body: Mapping[str, Any]) -> Snippets:
+    """Return how one question is asked; ``body`` is that of ``POST /v1/answers``."""
+    options = body.get("options", {})
+    arguments = {name: body[name] for name in ("question", "context", "model") if name in body} | dict(options)
+    written = "".join(f"    {name}={literal(value)},\n" for name, value in arguments.items())
+    python = service.python(f"result = client.ask(\n{written})", "print(result.answer)")
+    return Snippets(service.curl("/v1/answers", "POST", body=body), python)
+
+
+def job_snippets(service: Service, job_id: str) -> Snippets:
+    """Return how a job and its results are read."""
+    path = f"/v1/jobs/{job_id}"
+    return Snippets(
+        service.curl(path) + "\n" + service.curl(f"{path}/results"),
+        service.python(
+            f"job = client.get({quoted(job_id)})",
+            "print(job.status, job.counts)",
+            f"for result in client.iter_results({quoted(job_id)}):",
+            "    print(result.index, result.status, result.answer)",
+        ),
+    )
+
+
+def jobs_snippets(service: Service, filters: Mapping[str, Any]) -> Snippets:
+    """Return how the jobs that a filter matches are listed."""
+    arguments = ", ".join(f"{name}={literal(value)}" for name, value in filters.items())
+    return Snippets(
+        service.curl("/v1/jobs", params=filters),
+        service.python(f"for job in client.iter_jobs({arguments}):", "    print(job.id, job.status, job.counts)"),
+    )

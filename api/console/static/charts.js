@@ -1,0 +1,135 @@
+// The charts of the overview, by uPlot: history from Redis, with marks where something was changed.
+"use strict";
+(() => {
+  const places = [...document.querySelectorAll("[data-chart]")];
+  if (!places.length) return;
+  const buttons = [...document.querySelectorAll("[data-minutes]")];
+  const charts = new Map();
+  let minutes = Number(buttons.find((each) => each.ariaPressed === "true").dataset.minutes), history = null;
+
+  const probe = document.createElement("span");
+  const color = (name) => {
+    probe.style.color = `var(--${name})`;
+    document.body.append(probe);
+    const value = getComputedStyle(probe).color;
+    probe.remove();
+    return value;
+  };
+
+  const words = (seconds) => seconds == null ? "–" : seconds < 1 ? `${Math.round(seconds * 1000)} ms`
+    : seconds < 60 ? `${seconds.toFixed(seconds < 10 ? 1 : 0)} s`
+    : seconds < 5400 ? `${Math.round(seconds / 60)} min` : `${(seconds / 3600).toFixed(1)} h`;
+  const count = (value) => value == null ? "–" : value.toLocaleString("en", { maximumFractionDigits: value < 10 ? 1 : 0 });
+  const share = (value) => value == null ? "–" : `${Math.round(value * 100)} %`;
+
+  const KINDS = {
+    throughput: { write: count, series: [["answered", "items_s", "accent", true], ["failed", "failed_s", "bad"]] },
+    latency: { write: words, series: [["median", "p50_s", "accent"], ["95 in 100", "p95_s", "info"], ["wait, 95 in 100", "wait_p95_s", "warn"]] },
+    backlog: { write: words, series: [["work that waits", "backlog_s", "warn", true]] },
+    share: { write: share, top: 1, series: [["busy", "busy", "accent", true], ["padding", "padding_ratio", "quiet"]] },
+  };
+  const MARKS = { deploy: "info", alias: "accent", load: "good", unload: "quiet", core: "bad", calibration: "warn" };
+
+  const drawMarks = (plot) => {
+    const { ctx, bbox } = plot;
+    ctx.save();
+    ctx.setLineDash([3 * devicePixelRatio, 3 * devicePixelRatio]);
+    ctx.lineWidth = devicePixelRatio;
+    for (const mark of history.marks) {
+      const x = Math.round(plot.valToPos(mark.at, "x", true));
+      if (x < bbox.left || x > bbox.left + bbox.width) continue;
+      ctx.strokeStyle = color(MARKS[mark.kind] || "quiet");
+      ctx.beginPath();
+      ctx.moveTo(x, bbox.top);
+      ctx.lineTo(x, bbox.top + bbox.height);
+      ctx.stroke();
+    }
+    ctx.restore();
+  };
+
+  const make = (place) => {
+    const kind = KINDS[place.dataset.chart], line = color("line"), quiet = color("quiet");
+    const font = "11px system-ui, sans-serif", axis = { stroke: quiet, font, grid: { stroke: line, width: 1 }, ticks: { show: false } };
+    return new uPlot({
+      width: place.clientWidth, height: 170, padding: [8, 4, 0, 0],
+      tzDate: (seconds) => corelane.isLocal() ? new Date(seconds * 1000) : uPlot.tzDate(new Date(seconds * 1000), "UTC"),
+      cursor: { y: false, sync: { key: "history" }, points: { size: 6 } },
+      scales: {
+        x: { range: () => [history.now - minutes * 60, history.now] },
+        y: { range: (_, __, most) => [0, kind.top || Math.max(most * 1.08, 1e-3) || 1] },
+      },
+      axes: [
+        { ...axis, grid: { show: false }, values: (_, times) => times.map((time) => corelane.exact(new Date(time * 1000)).slice(11, 16)) },
+        { ...axis, size: 58, values: (_, values) => values.map(kind.write) },
+      ],
+      series: [
+        { label: "at", value: (_, time) => time == null ? "" : corelane.exact(new Date(time * 1000)).slice(11) },
+        ...kind.series.map(([label, , name, isFilled]) => ({
+          label, stroke: color(name), width: 1.6, points: { show: false }, spanGaps: false,
+          fill: isFilled ? color(name).replace(/^rgb\((.*)\)$/, "rgba($1, 0.12)") : undefined, value: (_, value) => kind.write(value),
+        })),
+      ],
+      hooks: { draw: [drawMarks] },
+    }, columns(kind), place);
+  };
+  const columns = (kind) => [history.at, ...kind.series.map(([, name]) => history[name])];
+
+  const listMarks = () => {
+    const list = document.querySelector("#marks ul");
+    document.getElementById("marks").hidden = !history.marks.length;
+    list.replaceChildren(...history.marks.toReversed().map((mark) => {
+      const item = document.createElement("li"), time = document.createElement("time");
+      time.dateTime = new Date(mark.at * 1000).toISOString();
+      time.dataset.style = "exact";
+      time.textContent = corelane.exact(new Date(mark.at * 1000));
+      item.append(time, ` ${mark.kind}: ${mark.text}`);
+      return item;
+    }));
+  };
+
+  const redraw = () => {
+    for (const chart of charts.values()) chart.destroy();
+    charts.clear();
+    if (history) paint();
+  };
+  const paint = () => {
+    const isEmpty = history.at.length === 0;
+    document.getElementById("charts").hidden = isEmpty;
+    document.getElementById("no-history").hidden = !isEmpty;
+    listMarks();
+    if (isEmpty) return;
+    for (const place of places) {
+      const chart = charts.get(place);
+      if (chart) chart.setData(columns(KINDS[place.dataset.chart]));
+      else charts.set(place, make(place));
+    }
+  };
+
+  const load = async () => {
+    if (document.hidden) return;
+    try {
+      const response = await fetch(`history?minutes=${minutes}`);
+      if (!response.ok) return;
+      history = await response.json();
+      paint();
+    } catch {
+      // The next round tries again; the sign in the header tells that the service is away.
+    }
+  };
+
+  for (const button of buttons) {
+    button.addEventListener("click", () => {
+      minutes = Number(button.dataset.minutes);
+      for (const each of buttons) each.ariaPressed = String(each === button);
+      load();
+    });
+  }
+  new ResizeObserver(() => {
+    for (const [place, chart] of charts) chart.setSize({ width: place.clientWidth, height: 170 });
+  }).observe(document.getElementById("charts"));
+  document.addEventListener("themed", redraw);
+  document.addEventListener("zoned", redraw);
+  document.addEventListener("visibilitychange", load);
+  setInterval(load, 10_000);
+  load();
+})();

@@ -1,0 +1,66 @@
+// The page's one stream: swaps parts that changed and hands values on. Closed while the page is hidden.
+"use strict";
+(() => {
+  const address = document.body.dataset.stream, sign = document.getElementById("live");
+  if (!address) return;
+  let source = null, waiting = new Map();
+
+  const show = (state, words) => {
+    sign.hidden = false;
+    sign.className = `live is-${state}`;
+    sign.textContent = words;
+  };
+
+  // A part in which somebody types, selects, or has opened something stays as it is until they are done.
+  const isHeld = (part) => {
+    const selection = document.getSelection();
+    return (part.contains(document.activeElement) && document.activeElement.matches("input, textarea, select"))
+      || (selection && !selection.isCollapsed && part.contains(selection.anchorNode));
+  };
+
+  const swap = (name, html) => {
+    const part = document.getElementById(name);
+    if (!part) return;
+    if (isHeld(part)) {
+      waiting.set(name, html);
+      return;
+    }
+    waiting.delete(name);
+    htmx.swap({ target: part, sourceElement: part, swap: "innerMorph", text: html });
+  };
+
+  const open = () => {
+    if (source || document.hidden) return;
+    source = new EventSource(address);
+    source.addEventListener("open", () => show("on", "live"));
+    source.addEventListener("update", (event) => {
+      const update = JSON.parse(event.data);
+      for (const [name, html] of Object.entries(update.parts || {})) swap(name, html);
+      document.dispatchEvent(new CustomEvent("parts"));
+      if (update.values) document.dispatchEvent(new CustomEvent("values", { detail: update.values }));
+    });
+    source.addEventListener("error", () => {
+      const isOver = source.readyState === EventSource.CLOSED;
+      show("off", isOver ? "stopped" : "reconnecting");
+      if (isOver) {
+        close();
+        setTimeout(open, 3000);
+      }
+    });
+  };
+  const close = () => {
+    source?.close();
+    source = null;
+  };
+
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) {
+      close();
+      show("off", "paused");
+    } else open();
+  });
+  document.addEventListener("selectionchange", () => { for (const [name, html] of waiting) swap(name, html); });
+  addEventListener("pagehide", close);
+  addEventListener("pageshow", open);
+  open();
+})();

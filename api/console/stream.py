@@ -1,0 +1,129 @@
+"""One stream of events a page (SSE): the parts of the page that changed, about once a second.
+
+A page has a *feed*: a function that returns the parts of the page by the ids of their elements, as HTML, and
+further values under names that its own script knows. The stream calls it, and sends what differs from what it sent
+before. It ends when the server stops, when the caller's key ends, and after ten minutes, so that no forgotten page asks
+forever; browsers come back by themselves.
+"""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
+
+from api.console.pages import PageRoute
+from api.deps import Parts, PartsDep, ReadCaller
+from api.routes.streams import EventStream
+from corelane.domain.api_keys import Caller
+from corelane.errors import NotFound, RateLimited, Unavailable
+from corelane.log import get_logger
+
+log = get_logger(__name__)
+
+#: A feed is asked this often, in seconds.
+TICK_S = 1.0
+
+#: A silent stream sends a comment this often, in seconds.
+PING_S = 15.0
+
+#: A stream ends after this, in seconds, and the page's next request shows whether its session still holds.
+LONGEST_S = 600.0
+
+#: Streams that one owner may have open in one process. Browsers open six connections to one host at most.
+MOST_STREAMS = 30
+
+#: A page whose stream breaks comes back after this, in milliseconds.
+RETRY_MS = 1000
+RETRY_SPREAD_MS = (500, 2000)
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What a page shows now: its parts as HTML by element id, and values for its script by name."""
+
+    parts: Mapping[str, str]
+    values: Mapping[str, Any] | None = None
+
+
+#: Returns what a page shows: of the parts of the API, for a caller, with the page's own arguments.
+Feed = Callable[[Parts, Caller, Mapping[str, str]], Awaitable[Update]]
+
+
+def make_router(feeds: Mapping[str, Feed]) -> APIRouter:
+    """Return the route of the streams, with the feeds by the names of their pages."""
+    router = APIRouter(route_class=PageRoute)
+    streams: Counter[str] = Counter()
+
+    @router.get("/stream", response_class=EventStream)
+    async def follow_page(
+        request: Request,
+        parts: PartsDep,
+        caller: ReadCaller,
+        page: Annotated[str, Query(max_length=50)],
+    ) -> Response:
+        """Stream what changes on a page."""
+        feed = feeds.get(page)
+        if feed is None:
+            raise NotFound(f"there is no stream of {page!r}")
+        if streams[caller.owner] >= MOST_STREAMS:
+            raise RateLimited(f"more than {MOST_STREAMS} pages of the console are open; close some", 10)
+        arguments = {name: value for name, value in request.query_params.items() if name != "page"}
+
+        async def ask() -> Update:
+            return await feed(parts, caller, arguments)
+
+        return EventStream(updates(parts, caller, await ask(), ask, streams))
+
+    return router
+
+
+async def updates(
+    parts: Parts, caller: Caller, first: Update, ask: Callable[[], Awaitable[Update]], streams: Counter[str]
+) -> AsyncIterator[bytes]:
+    """Yield the changed parts until the server stops; ``streams`` counts those that are open."""
+    clock = asyncio.get_running_loop().time
+    begun = sent_at = clock()
+    sent: dict[str, Any] = {}
+    update = first
+    streams[caller.owner] += 1
+    try:
+        yield format_sse_event(retry=RETRY_MS)
+        with parts.metrics.counted("event_streams"), parts.jobs.completions.watch("") as bell:
+            while not parts.jobs.completions.is_closing and clock() - begun < LONGEST_S:
+                changed = _changed(sent, update)
+                if changed:
+                    yield format_sse_event(data_str=orjson.dumps(changed).decode(), event="update")
+                    sent_at = clock()
+                elif clock() - sent_at >= PING_S:
+                    yield KEEPALIVE_COMMENT
+                    sent_at = clock()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(TICK_S):
+                        await bell.wait()
+                bell.clear()
+                try:
+                    update = await ask()
+                except NotFound:
+                    return
+                except Unavailable as error:
+                    log.info("page_waits_for_store", detail=error.detail)
+        yield format_sse_event(retry=random.randint(*RETRY_SPREAD_MS))
+    finally:
+        streams[caller.owner] -= 1
+        if not streams[caller.owner]:
+            del streams[caller.owner]
+
+
+def _changed(sent: dict[str, Any], update: Update) -> dict[str, Any]:
+    """Return what differs from what was sent, and note that it is sent."""
+    parts = {name: html for name, html in update.parts.items() if sent.get(f"#{name}") != html}
+    values = {name: value for name, value in (update.values or {}).items() if sent.get(name) != value}
+    sent.update({f"#{name}": html for name, html in parts.items()} | values)
+    return ({"parts": parts} if parts else {}) | ({"values": values} if values else {})

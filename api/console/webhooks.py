@@ -1,0 +1,53 @@
+"""Webhooks: the dead letters, one delivery with its attempts, and redelivery."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+
+from api.console.forms import go_to, said
+from api.console.pages import PageRoute
+from api.console.render import render
+from api.deps import PartsDep, ReadCaller, SubmitCaller
+from api.routes import deliveries as api_deliveries
+from api.routes.deliveries import DeliveryId
+from corelane.domain.api_keys import Scope
+
+router = APIRouter(prefix="/webhooks", route_class=PageRoute)
+
+#: Dead letters on a page.
+PAGE_ENTRIES = 25
+
+
+@router.get("")
+async def show_webhooks(
+    request: Request,
+    parts: PartsDep,
+    caller: ReadCaller,
+    after: Annotated[str | None, Query(max_length=140)] = None,
+    find: Annotated[str, Query(max_length=200)] = "",
+) -> Response:
+    """Show the dead letters to an admin; lead to a delivery, or to the job it is about, that is looked for."""
+    if find := find.strip():
+        return go_to(request, f"webhooks/{find}" if find.startswith("evt_") else f"jobs/{find}")
+    shown: dict[str, Any] = {"dead": None, "after": after, "with_url": True}
+    if Scope.ADMIN in caller.scopes:
+        outcomes, pending, dead, open_circuits = await parts.deliveries.counts()
+        shown["dead"] = await api_deliveries.list_dead_deliveries(parts, caller, "dead", after, PAGE_ENTRIES)
+        shown |= {"outcomes": outcomes, "pending": pending, "dead_count": dead, "open_circuits": open_circuits}
+    return render(request, "webhooks.html", **shown)
+
+
+@router.get("/{delivery_id}")
+async def show_delivery(
+    delivery_id: DeliveryId, request: Request, parts: PartsDep, caller: ReadCaller, did: str = ""
+) -> Response:
+    """Show one delivery and its attempts."""
+    delivery = await api_deliveries.get_delivery(delivery_id, parts, caller)
+    return render(request, "delivery.html", delivery=delivery, said=said(did))
+
+
+@router.post("/{delivery_id}/redeliver")
+async def redeliver(delivery_id: DeliveryId, request: Request, parts: PartsDep, caller: SubmitCaller) -> Response:
+    """Post an event again."""
+    await api_deliveries.redeliver(delivery_id, parts, caller)
+    return go_to(request, f"webhooks/{delivery_id}", did="redelivered")

@@ -1,0 +1,63 @@
+"""The door of the console: who asks for a page, by the cookie of a session, and which changes come from its own pages.
+
+A browser sends the cookie by itself, so it counts for the pages alone and never for the JSON API.
+"""
+
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+
+from corelane.domain.api_keys import Key
+from corelane.errors import Forbidden, Unauthorized
+from corelane.store.sessions import SessionStore
+
+#: Where the console is, and what of it needs no session.
+CONSOLE, SIGN_IN, STATIC = "/console", "/console/sign-in", "/console/static/"
+
+COOKIE = "corelane_session"
+
+#: Sessions are longer than this by far; a cookie that is longer is not looked up, in characters.
+MOST_CHARS = 100
+
+
+def is_console(path: str) -> bool:
+    """Return whether a path belongs to the console."""
+    return path == CONSOLE or path.startswith(CONSOLE + "/")
+
+
+def session_of(headers: Headers) -> str:
+    """Return the id of the session that a request carries; empty without one."""
+    try:
+        found = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+    except CookieError:
+        return ""
+    return found.value if found is not None and len(found.value) <= MOST_CHARS else ""
+
+
+class ConsoleDoor:
+    """Finds the key behind a session."""
+
+    def __init__(self, sessions: SessionStore) -> None:
+        self._sessions = sessions
+
+    async def find(self, session: str) -> Key:
+        """Return the active key of a session; raise Unauthorized."""
+        key = await self._sessions.find(session) if session else None
+        if key is None:
+            raise Unauthorized("you are not signed in, or your session has ended: sign in with an API key")
+        return key
+
+
+def require_own_page(method: str, headers: Headers) -> None:
+    """Raise Forbidden for a change that another site's page asks for.
+
+    Browsers say where a request comes from: in `Sec-Fetch-Site`, and over plain http in `Origin`.
+    """
+    if method in ("GET", "HEAD", "OPTIONS"):
+        return
+    site = headers.get("sec-fetch-site")
+    origin = urlsplit(headers.get("origin", "")).netloc
+    is_own = site == "same-origin" if site is not None else bool(origin) and origin == headers.get("host", "")
+    if not is_own:
+        raise Forbidden("changes are taken from the console's own pages only")

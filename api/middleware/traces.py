@@ -1,0 +1,75 @@
+"""The trace layer, outside all others where traces are on: one server span for each request that is worth one.
+
+That is a request that changes something, or that brings a trace, which is then its span's. One that only looks begins
+no trace: polls would bury the traces of jobs.
+"""
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.context import TRACEPARENT
+from corelane.domain.request_context import continue_trace
+from corelane.tracing import Attributes, Tracer
+
+READ_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+#: Probes and scrapes, which callers' proxies may put into a trace of theirs.
+UNTRACED = ("/livez", "/readyz", "/metrics")
+
+
+class TraceLayer:
+    """Gives requests their spans."""
+
+    def __init__(self, app: ASGIApp, tracer: Tracer) -> None:
+        self._app = app
+        self._tracer = tracer
+
+    async def __call__(self, scope: Scope, receive: Receive, sink: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http" or scope["path"] in UNTRACED:
+            await self._app(scope, receive, sink)
+            return
+        parent = read_parent(Headers(scope=scope).get("traceparent", ""))
+        if not parent and scope["method"] in READ_METHODS:
+            await self._app(scope, receive, sink)
+            return
+        span = self._tracer.begin(scope["method"], "server", parent, request_facts(scope))
+        scope[TRACEPARENT] = span.traceparent
+        status = 0
+
+        async def send(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await sink(message)
+
+        failure: str | None = None
+        try:
+            await self._app(scope, receive, send)
+            failure = str(status) if status >= 500 else None
+        except BaseException as error:
+            failure = type(error).__qualname__
+            raise
+        finally:
+            route = getattr(scope.get("route"), "path", None)
+            if route is not None:
+                span.rename(f"{scope['method']} {route}")
+            span.end({"http.route": route, "http.response.status_code": status or None}, failure)
+
+
+def read_parent(given: str) -> str:
+    """Return the caller's traceparent; empty if it is malformed."""
+    return f"00-{given[3:55]}" if given and continue_trace(given) else ""
+
+
+def request_facts(scope: Scope) -> Attributes:
+    """Return what is known of a request when it begins. Its query is left out: it may hold what callers keep secret."""
+    server = scope.get("server") or (None, None)
+    return {
+        "http.request.method": scope["method"],
+        "url.path": scope["path"],
+        "url.scheme": scope["scheme"],
+        "network.protocol.version": scope["http_version"],
+        "server.address": server[0],
+        "server.port": server[1],
+    }

@@ -1,0 +1,182 @@
+"""What ``corelane top`` shows: an overview as text of a given height, the most important lines first. Pure.
+
+A service's text is shown as it is: it is never read as markup, and cannot control the terminal.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from corelane.cli.output import plain
+from corelane.domain.drain import Sign, duration
+from corelane.domain.overview import CoreOverview, LaneInfo, Overview, TroubleInfo
+
+#: The sign of the forecast: a mark that needs no colour, and its colour.
+SIGNS = {
+    Sign.IDLE: ("·", "green"),
+    Sign.DRAINING: ("▼", "green"),
+    Sign.GROWING: ("▲", "yellow"),
+    Sign.STALLED: ("■", "red"),
+}
+
+#: States of cores that are well, with their colours; all others are red.
+STATES = {"busy": "green", "idle": "dim", "starting": "yellow", "waiting": "yellow", "restarting": "yellow"}
+
+#: Width of a bar, in columns.
+BAR_CHARS = 10
+
+#: Lines of troubles, and of lanes, that are shown while there are cores to show.
+MOST_TROUBLES, MOST_LANES = 6, 8
+
+#: Lines that are neither a trouble, a core nor a lane, at most: five above, two empty ones, two heads of tables, and
+#: three that count what was left out.
+FRAME_LINES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What is to be shown: where it comes from, the last overview, and why there is no newer one."""
+
+    where: str
+    overview: Overview | None = None
+    trouble: str = ""
+    hint: str = ""
+
+
+def render(frame: Frame, height: int = 0) -> RenderableType:
+    """Return a frame in at most this many lines, or with everything if the height is 0."""
+    title = _line(("corelane ", "bold"), (plain(frame.where), "bold"))
+    if frame.overview is not None:
+        title.append(f"  {frame.overview.at[:19].replace('T', ' ')} UTC", "dim")
+    if frame.hint:
+        title.append(f"  {frame.hint}", "dim")
+    lines: list[RenderableType] = [title]
+    if frame.trouble:
+        lines.append(Text(f"✗ {plain(frame.trouble)}", "bold red"))
+    if frame.overview is None:
+        return Group(*lines)
+    found = frame.overview
+    lines += head(found)
+    troubles, lanes, cores = shares(len(found.troubles), len(found.lanes), len(found.cores), height)
+    lines += [trouble_line(each, is_whole=not height) for each in found.troubles[:troubles]]
+    lines += left_out(len(found.troubles) - troubles, "more troubles")
+    lines += [Text(), core_table(sorted(found.cores, key=core_order)[:cores])]
+    lines += left_out(len(found.cores) - cores, "more cores")
+    if found.lanes:
+        oldest_first = sorted(found.lanes, key=lambda lane: -lane.oldest_wait_s)
+        lines += [Text(), lane_table(oldest_first[:lanes]), *left_out(len(found.lanes) - lanes, "more lanes")]
+    return Group(*lines)
+
+
+def shares(troubles: int, lanes: int, cores: int, height: int) -> tuple[int, int, int]:
+    """Return how many of each there is room for; a height of 0 is room for all."""
+    if not height:
+        return troubles, lanes, cores
+    room = max(3, height - FRAME_LINES)
+    least_cores = min(cores, max(1, room // 3))
+    shown_troubles = min(troubles, MOST_TROUBLES, room - least_cores)
+    shown_lanes = min(lanes, MOST_LANES, max(0, room - least_cores - shown_troubles))
+    return shown_troubles, shown_lanes, min(cores, max(least_cores, room - shown_troubles - shown_lanes))
+
+
+def head(found: Overview) -> list[RenderableType]:
+    """Return the forecast, what is done, and how promises come out."""
+    mark, style = SIGNS[found.forecast.sign]
+    forecast, done = found.forecast, found.done
+    rates = f"{forecast.items_per_s:,.1f} items/s, {forecast.tokens_per_s:,.0f} tokens/s answered"
+    rates += f", {forecast.arriving_tokens_per_s:,.0f} arriving"
+    counts = [
+        f"{name}: {count.items:,} items, {count.jobs:,} jobs" + (f", {count.failed:,} failed" if count.failed else "")
+        for name, count in (("last minute", done.last_minute), ("last hour", done.last_hour))
+    ]
+    if found.latency.p50_s is not None and found.latency.p95_s is not None:
+        counts.append(f"jobs take {found.latency.p50_s:.3g} s, p95 {found.latency.p95_s:.3g} s")
+    if found.promises.hit_rate is not None:
+        counts.append(f"promises kept: {found.promises.hit_rate:.0%}")
+    return [
+        Text.assemble((f"{mark} {forecast.sign.value}", f"bold {style}"), "  ", plain(forecast.text)),
+        _line(rates),
+        _line((" · ".join(counts), "dim")),
+    ]
+
+
+def trouble_line(trouble: TroubleInfo, *, is_whole: bool) -> Text:
+    """Return a trouble, on one line unless it is to be whole."""
+    text = _line((f"! {plain(trouble.part)}: ", "bold yellow"), plain(trouble.text))
+    text.no_wrap = not is_whole
+    return text
+
+
+def left_out(count: int, what: str) -> list[RenderableType]:
+    """Return a line that counts what there was no room for, if anything."""
+    return [Text(f"… {count:,} {what}", "dim")] if count > 0 else []
+
+
+def core_order(core: CoreOverview) -> tuple[bool, str]:
+    """Put cores in trouble first."""
+    return core.state in STATES and not core.reasons, core.name
+
+
+def core_table(cores: Sequence[CoreOverview]) -> Table:
+    """Return the cores, one a line."""
+    table = _table("core", "state", "busy", "memory", "claimed", "items", "models")
+    for core in cores:
+        reasons = Text(plain("; ".join(core.reasons)), "red")
+        state = Text(core.state, STATES.get(core.state, "bold red"))
+        if core.restarts:
+            state.append(f" ({core.restarts} restarts)", "yellow")
+        table.add_row(
+            plain(core.name),
+            state,
+            Text.assemble((bar(core.busy), "green"), f" {core.busy:4.0%}"),
+            f"{(core.memory_bytes or 0) / 1e6:,.0f} MB",
+            f"{core.claimed_tokens:,}",
+            f"{core.items:,}",
+            reasons if core.reasons else versions(core),
+        )
+    return table
+
+
+def lane_table(lanes: Sequence[LaneInfo]) -> Table:
+    """Return the lanes, one a line."""
+    table = _table("waiting for", "priority", "tokens", "oldest", "backlog")
+    for lane in lanes:
+        backlog = Text("no core holds it", "red") if lane.backlog_s is None else Text(duration(lane.backlog_s))
+        table.add_row(
+            plain(lane.version), lane.priority.value, f"{lane.waiting_tokens:,}", duration(lane.oldest_wait_s), backlog
+        )
+    return table
+
+
+def versions(core: CoreOverview) -> Text:
+    """Return a core's versions: the names of those that are ready, and the states of others."""
+    text = Text()
+    for each in core.versions:
+        text.append(", " if text else "")
+        text.append(plain(each.version))
+        if each.state != "ready":
+            text.append(f" {each.state}", "yellow")
+    return text
+
+
+def bar(share: float) -> str:
+    """Return a bar of a fixed width."""
+    full = round(BAR_CHARS * min(1.0, max(0.0, share)))
+    return "█" * full + "░" * (BAR_CHARS - full)
+
+
+def _line(*parts: str | tuple[str, str]) -> Text:
+    """Return a text that is cut where the line ends."""
+    return Text.assemble(*parts, no_wrap=True, overflow="ellipsis")
+
+
+def _table(*columns: str) -> Table:
+    """Make a table whose lines are never broken."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in columns:
+        right = column in ("memory", "claimed", "items", "tokens", "oldest")
+        table.add_column(column, justify="right" if right else "left", no_wrap=True, overflow="ellipsis")
+    return table

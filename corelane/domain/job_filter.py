@@ -1,0 +1,119 @@
+"""Job filters: which jobs are listed, and to which a bulk action is done. Pure, and one for all who find jobs."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, ConfigDict, Field
+
+from corelane.domain.ids import is_job_id
+from corelane.domain.jobs import JobStatus, Wire
+
+#: The beginning of every job's id.
+JOB_PREFIX = "job_"
+
+#: In place of an owner: every one.
+ALL_OWNERS = "*"
+
+
+def _aware(time: datetime) -> datetime:
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+
+
+#: A time; UTC if it names no zone.
+Time = Annotated[datetime, AfterValidator(_aware)]
+
+
+@dataclass(frozen=True, slots=True)
+class JobFacts:
+    """What a filter looks at in a job."""
+
+    id: str
+    name: str | None
+    status: str
+    version: str
+    labels: Collection[str]
+    failed: int
+    created_ms: int
+
+
+class JobFilter(Wire):
+    """Which jobs are meant: those that every given field takes. Without any field, every job of the caller."""
+
+    model_config = ConfigDict(frozen=True, populate_by_name=True)
+
+    q: str | None = Field(
+        None, min_length=1, max_length=200, description="A job's id, the beginning of one, or your own name of a job."
+    )
+    name: str | None = Field(None, min_length=1, max_length=128, description="Your own name of the job.")
+    status: tuple[JobStatus, ...] = Field((), max_length=6, description="Any of these.")
+    model: str | None = Field(None, max_length=200, description="A model's version, or its name.")
+    label: tuple[str, ...] = Field((), max_length=8, description="All of these.")
+    has_failed_items: bool = Field(False, alias="failed_items", description="Only jobs of which items failed.")
+    created_after: Time | None = Field(None, description="From this time on; RFC 3339 or seconds since 1970.")
+    created_before: Time | None = Field(None, description="Before this time.")
+    owner: str | None = Field(
+        None,
+        min_length=1,
+        max_length=64,
+        description="The owner of the jobs, or `*` for all: for keys of scope `admin`, where keys are checked.",
+    )
+
+    @property
+    def after_ms(self) -> int | None:
+        """Return the earliest time of creation, in milliseconds since 1970."""
+        return _to_ms(self.created_after)
+
+    @property
+    def before_ms(self) -> int | None:
+        """Return the time before which jobs were created."""
+        return _to_ms(self.created_before)
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether it takes every job of its owner."""
+        return not self.given(without="owner")
+
+    @property
+    def id_beginning(self) -> str | None:
+        """Return what ids that ``q`` means begin with; None if it is not given."""
+        if self.q is None:
+            return None
+        return self.q if self.q.startswith(JOB_PREFIX) else JOB_PREFIX + self.q
+
+    @property
+    def wanted_name(self) -> str | None:
+        """Return the name of a job that is meant, whatever its id."""
+        return self.name if self.name is not None else self.q
+
+    def given(self, *, without: str = "") -> dict[str, Any]:
+        """Return the fields that were given, as they are written on the wire."""
+        fields = self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        return {name: value for name, value in fields.items() if name != without}
+
+    def take(self, job: JobFacts) -> bool:
+        """Return whether a job is meant; its owner is not looked at."""
+        return (
+            (self.q is None or self._is_asked_for(job))
+            and (self.name is None or self.name == job.name)
+            and (not self.status or job.status in self.status)
+            and (self.model is None or self.model in (job.version, job.version.partition("@")[0]))
+            and all(label in job.labels for label in self.label)
+            and (not self.has_failed_items or job.failed > 0)
+            and (self.after_ms is None or job.created_ms >= self.after_ms)
+            and (self.before_ms is None or job.created_ms < self.before_ms)
+        )
+
+    def _is_asked_for(self, job: JobFacts) -> bool:
+        if self.q is not None and is_job_id(self.q):
+            return job.id == self.q
+        return job.name == self.q or job.id.startswith(self.id_beginning or "")
+
+
+def _to_ms(time: datetime | None) -> int | None:
+    return None if time is None else (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+
+
+#: Takes every job.
+EVERY_JOB = JobFilter()

@@ -1,0 +1,110 @@
+"""The overview: how the whole service stands, in one answer; the format of ``GET /v1/overview``.
+
+The console, ``corelane top`` and clients read it. Every rate is of the whole fleet. Tokens are estimates.
+"""
+
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+from corelane.domain.drain import Sign
+from corelane.domain.jobs import Priority
+
+
+class ForecastInfo(BaseModel):
+    """Whether what waits will be done, and when."""
+
+    sign: Sign = Field(description="idle, draining, growing (it will not drain), or stalled (nothing is answered).")
+    text: str = Field(description="The same in a sentence, with the time or the reason.")
+    open_items: int = Field(0, description="Items of open jobs that are not answered.")
+    waiting_tokens: int = Field(0, description="Tokens that wait, those in files included.")
+    backlog_s: float = Field(0, description="Time that the cores need for all open work, in seconds.")
+    clear_in_s: float | None = Field(None, description="When it is done, with what arrives meanwhile; null if never.")
+    items_per_s: float = Field(0, description="Items answered a second, of late.")
+    tokens_per_s: float = Field(0, description="Tokens answered a second, of late.")
+    arriving_tokens_per_s: float = Field(0, description="Tokens that arrive a second; one large job is no rate.")
+
+
+class PromiseInfo(BaseModel):
+    """How the promised times came out, since the beginning."""
+
+    kept: int = 0
+    early: int = 0
+    late: int = 0
+    hit_rate: float | None = Field(None, description="Share that ended within the promised interval; null without any.")
+
+
+class DoneCount(BaseModel):
+    """What was done in a time."""
+
+    items: int = 0
+    jobs: int = 0
+    failed: int = Field(0, description="Items that failed.")
+
+
+class DoneInfo(BaseModel):
+    """What was done of late."""
+
+    last_minute: DoneCount = Field(default_factory=DoneCount)
+    last_hour: DoneCount = Field(default_factory=DoneCount)
+
+
+class LatencyInfo(BaseModel):
+    """How long jobs took of late, in seconds; null if none ended."""
+
+    p50_s: float | None = None
+    p95_s: float | None = None
+
+
+class LaneInfo(BaseModel):
+    """What waits for one version at one priority."""
+
+    version: str
+    priority: Priority
+    waiting_tokens: int
+    oldest_wait_s: float = Field(description="How long its oldest job has been open.")
+    backlog_s: float | None = Field(description="Time that the cores that hold the version need for it; null if none.")
+
+
+class CoreVersion(BaseModel):
+    """One version on one core."""
+
+    version: str
+    state: str
+    reason: str | None = None
+
+
+class CoreOverview(BaseModel):
+    """One core."""
+
+    name: str
+    state: str = Field(description="As in GET /v1/cores.")
+    reasons: list[str] = Field(default_factory=list)
+    busy: float = Field(0, description="Share of the last heartbeats spent on batches.")
+    versions: list[CoreVersion] = Field(default_factory=list)
+    memory_bytes: int | None = None
+    claimed_tokens: int = Field(0, description="Tokens it has claimed and not answered.")
+    items: int = Field(0, description="Items answered since its process started.")
+    restarts: int = 0
+    device: dict[str, float] = Field(default_factory=dict, description="What its device tells of itself, if it does.")
+
+
+class TroubleInfo(BaseModel):
+    """Something that an operator should see to."""
+
+    part: str = Field(description="What is in trouble: a part of the service, a core or a version.")
+    text: str = Field(description="What is wrong, and what to do.")
+
+
+class Overview(BaseModel):
+    """How the service stands."""
+
+    object: Literal["overview"] = "overview"
+    at: str = Field(description="When this was read; it is at most a second old.")
+    forecast: ForecastInfo
+    promises: PromiseInfo = Field(default_factory=PromiseInfo)
+    done: DoneInfo = Field(default_factory=DoneInfo)
+    latency: LatencyInfo = Field(default_factory=LatencyInfo)
+    lanes: list[LaneInfo] = Field(default_factory=list)
+    cores: list[CoreOverview] = Field(default_factory=list)
+    troubles: list[TroubleInfo] = Field(default_factory=list)

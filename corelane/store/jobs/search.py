@@ -1,0 +1,248 @@
+"""Jobs found by a filter, newest first, page by page, over all jobs that are kept.
+
+Ids sort by time, so a cursor is the last id that was looked at: a job that is there before and after a page was read is
+found once, whatever is submitted, deleted or expires meanwhile. Of an owner's jobs, and of the terms by which they are
+found (``lua/index.lua``), the fewest entries that hold all that can match are walked. The filter then reads the jobs
+themselves, a bounded number for each page, so a page may be short although more follows.
+
+The terms are trusted once the keeper has put in the jobs of earlier versions, and while no process of another version
+runs, which would have loaded its library into Redis. Until then the list of the owner's jobs is walked.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import orjson
+
+from corelane.domain.dispatch import PUBLIC
+from corelane.domain.ids import id_time
+from corelane.domain.job_filter import ALL_OWNERS, JobFacts, JobFilter
+from corelane.domain.jobs import JobStatus
+from corelane.store import keys
+from corelane.store.api_keys import read_keys
+from corelane.store.jobs.idempotency import Holder
+from corelane.store.jobs.records import JobRecord
+from corelane.store.link.library import PREFIX, Command, read_library
+from corelane.store.link.link import CommonLink, pairs
+
+#: Jobs looked at in one trip, and for one page at most.
+TRIP_JOBS, MAX_JOBS = 200, 4_000
+
+#: API hosts make ids by their clocks, Redis creation times by its own: largest difference allowed, in milliseconds.
+CLOCK_SLACK_MS = 60_000
+
+#: Least ids read at a time of one source among several.
+LEAST_READ = 8
+
+#: The value of INDEXED once the terms hold every job; before that it names the walk that puts them in.
+TRUSTED = b"1"
+
+#: Sorts after every character of an id.
+LAST = "\x7f"
+
+#: The terms of states; jobs that succeeded have none.
+STATUS_TERMS = {
+    JobStatus.QUEUED: "s:open",
+    JobStatus.RUNNING: "s:open",
+    JobStatus.FAILED: "s:failed",
+    JobStatus.CANCELED: "s:canceled",
+    JobStatus.EXPIRED: "s:expired",
+}
+
+#: The term of jobs of which items failed.
+FAILED_TERM = "f"
+
+FIELDS = ("name", "status", "version", "labels", "failed", "created_ms")
+
+
+@dataclass(frozen=True, slots=True)
+class JobPage:
+    """Some jobs, newest first, and the cursor of the next page, None at the end."""
+
+    records: list[JobRecord]
+    next: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A sorted set of job ids, each behind ``prefix``."""
+
+    key: str
+    prefix: str = ""
+
+    def count(self, low: str, high: str) -> Command:
+        """Return the command that counts the ids from ``low`` up to, without, ``high``."""
+        return ("ZLEXCOUNT", self.key, f"[{self.prefix}{low}", f"({self.prefix}{high}")
+
+    def read(self, low: str, high: str, most: int) -> Command:
+        """Return the command that reads the last of these ids."""
+        return ("ZRANGE", self.key, f"({self.prefix}{high}", f"[{self.prefix}{low}", "BYLEX", "REV", "LIMIT", 0, most)
+
+
+async def find_jobs(link: CommonLink, owner: str, wanted: JobFilter, after: str | None, limit: int) -> JobPage:
+    """Read a page of the jobs of an owner, or of ALL_OWNERS, that a filter takes, older than the cursor's."""
+    owners = [owner] if owner != ALL_OWNERS else await owners_of_jobs(link)
+    high = LAST if after is None else after
+    low, top = _bounds(wanted)
+    sources = [] if wanted.name is not None else await _sources(link, owners, wanted, low, min(top, high))
+    named = [job for job in await _named(link, owners, wanted) if job < high]
+    merge = _Merge(link, sources, named, low, min(top, high))
+    chosen: list[str] = []
+    looked = 0
+    while True:
+        ids = await merge.take(min(TRIP_JOBS if looked else limit, TRIP_JOBS, MAX_JOBS - looked))
+        taken, room = await _choose(link, ids, wanted), limit - len(chosen)
+        chosen += taken[:room]
+        looked += len(ids)
+        has_more, last = (True, chosen[-1]) if len(taken) > room else (merge.has_more, ids[-1] if ids else "")
+        if not has_more or len(chosen) == limit or looked >= MAX_JOBS:
+            return JobPage(await read_records(link, chosen), last if has_more else None)
+
+
+async def owners_of_jobs(link: CommonLink) -> list[str]:
+    """Return the owners that have jobs: those of keys, and those who came while keys were not checked."""
+    found = {key.owner for key in await read_keys(link)} | {PUBLIC}
+    found |= {owner.decode() for owner in await link("ZRANGE", keys.OWNERS, 0, -1)}
+    owners = sorted(found)
+    has_jobs = await link.many([("EXISTS", keys.owner_jobs(owner)) for owner in owners])
+    return [owner for owner, has in zip(owners, has_jobs, strict=True) if has]
+
+
+async def is_indexed(link: CommonLink) -> bool:
+    """Return whether the terms hold every job: none was written by another version since the keeper put them in."""
+    indexed, stats = await link.many([("GET", keys.INDEXED), ("FUNCTION", "STATS")])
+    if indexed != TRUSTED:
+        return False
+    [engine] = [dict(pairs(flat)) for name, flat in pairs(dict(pairs(stats))[b"engines"]) if name == b"LUA"]
+    return int(engine[b"libraries_count"]) <= 1 or not await other_libraries(link)
+
+
+async def other_libraries(link: CommonLink) -> set[str]:
+    """Return the names of the libraries of other versions that are loaded."""
+    found = await link("FUNCTION", "LIST", "LIBRARYNAME", f"{PREFIX}*")
+    return {dict(pairs(flat))[b"library_name"].decode() for flat in found} - {read_library().name}
+
+
+async def read_records(link: CommonLink, jobs: Sequence[str]) -> list[JobRecord]:
+    """Read the records of jobs, in order, as far as they are there."""
+    raws = await link.many([("HGETALL", keys.job(job)) for job in jobs])
+    return [JobRecord.parse(job, dict(pairs(raw))) for job, raw in zip(jobs, raws, strict=True) if raw]
+
+
+def _bounds(wanted: JobFilter) -> tuple[str, str]:
+    """Return the least id that can match, and one above all that can, of those that are not found by name."""
+    low, top = "", LAST
+    if wanted.after_ms is not None:
+        low = id_time("job", wanted.after_ms - CLOCK_SLACK_MS)
+    if wanted.before_ms is not None:
+        top = id_time("job", wanted.before_ms + CLOCK_SLACK_MS)
+    if wanted.id_beginning is not None:
+        low, top = max(low, wanted.id_beginning), min(top, wanted.id_beginning + LAST)
+    return low, top
+
+
+async def _sources(link: CommonLink, owners: Sequence[str], wanted: JobFilter, low: str, high: str) -> list[_Source]:
+    """Choose for each owner the fewest entries that hold all jobs that can match."""
+    terms = _terms(wanted)
+    if not terms or not await is_indexed(link):
+        return [_Source(keys.owner_jobs(owner)) for owner in owners]
+    choices = [
+        [
+            [_Source(keys.owner_jobs(owner))],
+            *([_Source(keys.terms(owner), f"{term} ") for term in each] for each in terms),
+        ]
+        for owner in owners
+    ]
+    every = [source for choice in choices for sources in choice for source in sources]
+    counts = dict(zip(every, await link.many([source.count(low, high) for source in every]), strict=True))
+    return [
+        source
+        for choice in choices
+        for source in min(choice, key=lambda sources: sum(counts[source] for source in sources))
+        if counts[source]
+    ]
+
+
+def _terms(wanted: JobFilter) -> list[list[str]]:
+    """Return sets of terms: a job that matches has at least one term of each set."""
+    sets = [[f"l:{label}"] for label in wanted.label]
+    if wanted.has_failed_items:
+        sets.append([FAILED_TERM])
+    if wanted.status and JobStatus.SUCCEEDED not in wanted.status:
+        sets.append(sorted({STATUS_TERMS[status] for status in wanted.status}))
+    return sets
+
+
+async def _named(link: CommonLink, owners: Sequence[str], wanted: JobFilter) -> list[str]:
+    """Return the jobs that have the wanted name, one an owner at most."""
+    if (name := wanted.wanted_name) is None:
+        return []
+    texts = await link.many([("GET", keys.name(owner, name)) for owner in owners])
+    return [Holder.decode(text).subject for text in texts if text is not None]
+
+
+class _Merge:
+    """The ids of several sources from the highest down, each once."""
+
+    def __init__(self, link: CommonLink, sources: Sequence[_Source], ids: Iterable[str], low: str, high: str) -> None:
+        """``ids`` come in addition to those of the sources."""
+        self._link = link
+        self._low = low
+        #: Read and not taken yet.
+        self._ids = set(ids)
+        #: Sources that may hold more, and the id below which it stands.
+        self._unread = dict.fromkeys(sources, high) if low < high else {}
+
+    @property
+    def has_more(self) -> bool:
+        """Return whether ids may follow."""
+        return bool(self._ids or self._unread)
+
+    async def take(self, most: int) -> list[str]:
+        """Return the next ids, at most so many, highest first."""
+        share = most + 1 if len(self._unread) == 1 else max(LEAST_READ, 2 * most // (len(self._unread) or 1))
+        while True:
+            highest = sorted(self._ids, reverse=True)[:most]
+            # An id of a source that stands above the last of these may belong among them.
+            end = highest[-1] if len(highest) == most else ""
+            behind = [source for source, below in self._unread.items() if below > end]
+            if not behind:
+                self._ids.difference_update(highest)
+                return highest
+            await self._read(behind, share)
+            share = TRIP_JOBS + 1
+
+    async def _read(self, sources: Sequence[_Source], count: int) -> None:
+        commands = [source.read(self._low, self._unread[source], count) for source in sources]
+        for source, entries in zip(sources, await self._link.many(commands), strict=True):
+            jobs = [entry.decode().removeprefix(source.prefix) for entry in entries]
+            self._ids.update(jobs)
+            if len(jobs) < count:
+                del self._unread[source]
+            else:
+                self._unread[source] = jobs[-1]
+
+
+async def _choose(link: CommonLink, jobs: Sequence[str], wanted: JobFilter) -> list[str]:
+    """Choose the jobs that the filter takes."""
+    if wanted.is_empty:
+        return list(jobs)
+    found = await link.many([("HMGET", keys.job(job), *FIELDS) for job in jobs])
+    facts = (_facts(job, values) for job, values in zip(jobs, found, strict=True))
+    return [each.id for each in facts if each is not None and wanted.take(each)]
+
+
+def _facts(job: str, values: Iterable[bytes | None]) -> JobFacts | None:
+    """Read what a filter looks at; return None for a job that is gone."""
+    name, status, version, labels, failed, created_ms = values
+    if status is None or version is None or created_ms is None:
+        return None
+    return JobFacts(
+        job,
+        None if name is None else name.decode(),
+        status.decode(),
+        version.decode(),
+        orjson.loads(labels or b"[]"),
+        int(failed or 0),
+        int(created_ms),
+    )

@@ -1,0 +1,90 @@
+-- The index: terms by which an owner's jobs are found. `l:LABEL` for each label, `s:open` until the job is final,
+-- `s:failed`, `s:canceled` or `s:expired` once it is, `f` from the first item that failed. Jobs that succeeded whole and
+-- have no label cost nothing here. A label has no space, so `TERM JOB` sorts by term and then by time.
+local OPEN, ITEMS_FAILED = 's:open', 'f'
+local ENDS_OF_NOTE = { failed = 's:failed', canceled = 's:canceled', expired = 's:expired' }
+
+-- Have a job found by terms until it is forgotten; terms that it has already do no harm.
+local function add_terms(owner, job, terms)
+  local added = {}
+  for _, term in ipairs(terms) do
+    if call('ZADD', keys.terms(owner), 0, term .. ' ' .. job) == 1 then added[#added + 1] = term end
+  end
+  if #added == 0 then return end
+  local known = call('HGET', keys.job_terms(owner), job)
+  if known then table.insert(added, 1, known) end
+  call('HSET', keys.job_terms(owner), job, table.concat(added, ' '))
+end
+
+-- The terms of a job's labels, given as JSON or not at all.
+local function label_terms(labels)
+  local terms = {}
+  for i, label in ipairs(labels and cjson.decode(labels) or {}) do terms[i] = 'l:' .. label end
+  return terms
+end
+
+local function index_open(owner, job, labels)
+  call('ZADD', keys.terms(owner), 0, OPEN .. ' ' .. job)
+  if labels then add_terms(owner, job, label_terms(labels)) end
+end
+
+local function index_end(job, status)
+  local owner, failed = unpack(call('HMGET', keys.job(job), 'owner', 'failed'))
+  call('ZREM', keys.terms(owner), OPEN .. ' ' .. job)
+  if status == 'succeeded' and tonumber(failed) == 0 then return end
+  local terms = { ENDS_OF_NOTE[status] }
+  if tonumber(failed) > 0 then terms[#terms + 1] = ITEMS_FAILED end
+  add_terms(owner, job, terms)
+end
+
+local function index_failure(job) add_terms(call('HGET', keys.job(job), 'owner'), job, { ITEMS_FAILED }) end
+
+-- Forget an owner's job in the list of its jobs and in the index.
+local function unlist(owner, job)
+  local index, terms = keys.terms(owner), call('HGET', keys.job_terms(owner), job)
+  call('ZREM', keys.owner_jobs(owner), job)
+  call('ZREM', index, OPEN .. ' ' .. job)
+  if not terms then return end
+  for term in string.gmatch(terms, '%S+') do call('ZREM', index, term .. ' ' .. job) end
+  call('HDEL', keys.job_terms(owner), job)
+end
+
+-- index_jobs{owner, after, most} → the last job looked at, or nil at the end
+-- Puts jobs of an owner into the index that a process of an earlier version submitted or ended; the next `most` after one.
+define('index_jobs', function(ask)
+  local from, last = ask.after and '(' .. ask.after or '-', nil
+  for _, job in ipairs(call('ZRANGEBYLEX', keys.owner_jobs(ask.owner), from, '+', 'LIMIT', 0, ask.most)) do
+    local status, labels, failed = unpack(call('HMGET', keys.job(job), 'status', 'labels', 'failed'))
+    last = job
+    if is_open(status) then
+      index_open(ask.owner, job, labels)
+      if tonumber(failed) > 0 then index_failure(job) end
+    elseif status then
+      index_end(job, status)
+      if labels then add_terms(ask.owner, job, label_terms(labels)) end
+    end
+  end
+  return last
+end, 'allow-oom')
+
+-- clear_index{owner, after, most} → the last entry looked at, or nil at the end
+-- Drops entries of jobs that a process of an earlier version has forgotten or deleted; of the next `most` after one.
+define('clear_index', function(ask)
+  local from, last = ask.after and '(' .. ask.after or '-', nil
+  for _, entry in ipairs(call('ZRANGEBYLEX', keys.terms(ask.owner), from, '+', 'LIMIT', 0, ask.most)) do
+    local job = string.match(entry, '%S+$')
+    last = entry
+    if not call('ZSCORE', keys.owner_jobs(ask.owner), job) then
+      call('ZREM', keys.terms(ask.owner), entry)
+      unlist(ask.owner, job)
+    end
+  end
+  return last
+end, 'allow-oom')
+
+-- trust_index{walk} → 1 if the index is trusted from now on, 0 if another walk has begun or an earlier version was seen
+define('trust_index', function(ask)
+  if call('GET', keys.INDEXED) ~= ask.walk then return 0 end
+  call('SET', keys.INDEXED, 1)
+  return 1
+end, 'allow-oom')

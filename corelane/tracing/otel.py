@@ -1,0 +1,196 @@
+"""The tracer on OpenTelemetry's SDK, which exports by OTLP over HTTP from a thread of its own.
+
+The SDK reads its variables: OTEL_EXPORTER_OTLP_*, OTEL_TRACES_SAMPLER, OTEL_BSP_*, OTEL_SERVICE_NAME,
+OTEL_RESOURCE_ATTRIBUTES. While the collector is away spans are dropped, and the log says so once a minute.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
+from opentelemetry.trace import (
+    Link,
+    NonRecordingSpan,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    TraceFlags,
+    format_span_id,
+    format_trace_id,
+    set_span_in_context,
+)
+from opentelemetry.trace import Span as OtelSpan
+
+from corelane import __version__
+from corelane.log import TELL_AGAIN_S
+from corelane.tracing import Attributes, Kind
+
+#: The end of a process waits this long for the collector, in seconds.
+FLUSH_S = 2.0
+
+#: Who says that spans were dropped, or that the collector is away.
+EXPORT_LOGGERS = (
+    "opentelemetry.exporter.otlp.proto.http.trace_exporter",
+    "opentelemetry.sdk._shared_internal",
+)
+
+
+class SampledByLinks(Sampler):
+    """Keeps a span that is linked to a kept trace: one batch serves many. Another sampler decides about the others."""
+
+    def __init__(self, other: Sampler) -> None:
+        self._other = other
+
+    def should_sample(
+        self,
+        parent_context: Context | None,
+        trace_id: int,
+        name: str,
+        kind: SpanKind | None = None,
+        attributes: Any = None,
+        links: Sequence[Link] | None = None,
+        trace_state: Any = None,
+    ) -> SamplingResult:
+        """Decide about one span."""
+        if any(link.context.trace_flags.sampled for link in links or ()):
+            return SamplingResult(Decision.RECORD_AND_SAMPLE, attributes, trace_state)
+        return self._other.should_sample(parent_context, trace_id, name, kind, attributes, links, trace_state)
+
+    def get_description(self) -> str:
+        """Name both rules."""
+        return f"SampledByLinks({self._other.get_description()})"
+
+
+class SparseLines(logging.Filter):
+    """Lets one line a minute through."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told_s = float("-inf")
+
+    def filter(self, record: logging.LogRecord) -> bool:  # noqa: ARG002  # the signature is the library's
+        """Return whether a line is written."""
+        if time.monotonic() - self._told_s < TELL_AGAIN_S:
+            return False
+        self._told_s = time.monotonic()
+        return True
+
+
+class LiveSpan:
+    """A span in progress."""
+
+    def __init__(self, span: OtelSpan) -> None:
+        self._span = span
+
+    @property
+    def traceparent(self) -> str:
+        """Return what the next step takes for its parent."""
+        return write_context(self._span.get_span_context())
+
+    def rename(self, name: str) -> None:
+        """Give it the name that was not known when it began."""
+        self._span.update_name(name)
+
+    def end(self, attributes: Attributes, error: str | None = None) -> None:
+        """End it, once; ``error`` is the kind of error that it ended with."""
+        self._span.set_attributes(given(attributes))
+        if error is not None:
+            self._span.set_attribute("error.type", error)
+            self._span.set_status(Status(StatusCode.ERROR))
+        self._span.end()
+
+
+class OtelTracer:
+    """The tracer of one process."""
+
+    def __init__(self, provider: TracerProvider) -> None:
+        self._provider = provider
+        self._tracer = provider.get_tracer("corelane", __version__)
+
+    def begin(self, name: str, kind: Kind, parent: str, attributes: Attributes) -> LiveSpan:
+        """Begin a span now; without a parent it begins a trace."""
+        return LiveSpan(
+            self._tracer.start_span(name, read_parent(parent), SpanKind[kind.upper()], attributes=given(attributes))
+        )
+
+    def write(
+        self,
+        name: str,
+        kind: Kind,
+        parent: str,
+        attributes: Attributes,
+        *,
+        times_ns: tuple[int, int],
+        links: Sequence[str] = (),
+    ) -> str:
+        """Write down a span between two times since the epoch, with links to other traces; return its traceparent."""
+        span = self._tracer.start_span(
+            name,
+            read_parent(parent),
+            SpanKind[kind.upper()],
+            attributes=given(attributes),
+            links=[Link(read_context(link)) for link in links],
+            start_time=times_ns[0],
+        )
+        span.end(times_ns[1])
+        return write_context(span.get_span_context())
+
+    def flush(self) -> None:
+        """Send what is left, before the process ends; return after a few seconds at most."""
+        # The SDK's own flush takes no time limit (1.45, open-telemetry/opentelemetry-python#4568).
+        flushing = threading.Thread(target=self._provider.force_flush, name="traces", daemon=True)
+        flushing.start()
+        flushing.join(FLUSH_S)
+
+
+def make_tracer(role: str, instance: str, processor: SpanProcessor | None = None) -> OtelTracer:
+    """Make the tracer of a process; ``processor`` takes the spans instead of the exporter."""
+    ours = {
+        "service.name": f"corelane-{role}",
+        "service.namespace": "corelane",
+        "service.version": __version__,
+        "service.instance.id": instance,
+    }
+    resource = Resource.create(ours).merge(OTELResourceDetector().detect())
+    # Nothing is to wait for the collector when Python ends: whoever needs it flushes.
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+    provider.sampler = SampledByLinks(provider.sampler)
+    if processor is None:
+        sparse = SparseLines()
+        for name in EXPORT_LOGGERS:
+            logging.getLogger(name).addFilter(sparse)
+        processor = BatchSpanProcessor(OTLPSpanExporter())
+    provider.add_span_processor(processor)
+    return OtelTracer(provider)
+
+
+def given(attributes: Attributes) -> dict[str, str | int | float | bool]:
+    """Leave out what has no value."""
+    return {name: value for name, value in attributes.items() if value is not None}
+
+
+def read_context(traceparent: str) -> SpanContext:
+    """Read a well-formed traceparent."""
+    trace, span, flags = traceparent[3:35], traceparent[36:52], traceparent[53:55]
+    return SpanContext(int(trace, 16), int(span, 16), is_remote=True, trace_flags=TraceFlags(int(flags, 16)))
+
+
+def read_parent(traceparent: str) -> Context:
+    """Return the context below a traceparent; an empty one begins a trace."""
+    if not traceparent:
+        return Context()
+    return set_span_in_context(NonRecordingSpan(read_context(traceparent)), Context())
+
+
+def write_context(context: SpanContext) -> str:
+    """Return the traceparent of a span."""
+    return f"00-{format_trace_id(context.trace_id)}-{format_span_id(context.span_id)}-{context.trace_flags:02x}"

@@ -1,0 +1,162 @@
+"""Jobs found over HTTP: by every parameter, by nobody else, and whatever is asked for."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import redis
+from fastapi.testclient import TestClient
+from hypothesis import HealthCheck, given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+from api.app import create_app
+from corelane.domain.api_keys import Scope
+from corelane.domain.ids import new_job_id
+from corelane.settings import Settings
+from corelane.store.api_keys import ApiKeyStore
+from corelane.store.link.blocking import Link
+from tests.corelane.store_bench import Bench, answer_all, answered, claimed
+
+ONE = {"question": "Who wrote it?", "context": "Ada wrote it."}
+
+ANN, BOB, READER, OPS, ONLY_ADMIN = "ann", "bob", "reader", "ops", "only_admin"
+
+SCOPES = {
+    ANN: [Scope.SUBMIT, Scope.READ],
+    BOB: [Scope.SUBMIT, Scope.READ],
+    READER: [Scope.READ],
+    OPS: [Scope.SUBMIT, Scope.READ, Scope.ADMIN],
+    ONLY_ADMIN: [Scope.ADMIN],
+}
+
+
+@dataclass
+class Office:
+    """An API that checks keys, its store, and the key of each person."""
+
+    api: TestClient
+    bench: Bench
+    secrets: dict[str, str]
+
+    def call(self, who: str, method: str, path: str, **sent: Any) -> Any:
+        """Return a response to somebody's request."""
+        return self.api.request(method, path, headers={"Authorization": f"Bearer {self.secrets[who]}"}, **sent)
+
+    def submit(self, who: str, **parts: Any) -> str:
+        """Submit a job, and return its id."""
+        return self.call(who, "POST", "/v1/jobs", json=ONE | parts).json()["id"]
+
+    def found(self, who: str, **params: Any) -> list[str]:
+        """Return the ids of a page of jobs."""
+        response = self.call(who, "GET", "/v1/jobs", params=params)
+        assert response.status_code == 200, response.text
+        return [job["id"] for job in response.json()["data"]]
+
+    def fail_all(self) -> None:
+        """Have every item that waits fail."""
+        core = self.bench.core("a/0")
+        while self.bench.waiting():
+            claim = claimed(core)
+            core.commit(claim.lease, answered(claim, "failed"))
+
+
+@pytest.fixture
+def office(settings: Settings, raw: redis.Redis, bell: str) -> Iterator[Office]:
+    changes = {"auth": "required", "submit_rate": "10000/second"}
+    config = Settings(**settings.model_dump(exclude_unset=True) | changes)
+    store = ApiKeyStore(Link(settings.redis_url))
+    secrets = {who: store.create(who, scopes, owner=who)[1] for who, scopes in SCOPES.items()}
+    bench = Bench(config, raw, bell)
+    bench.core("a/0")
+    bench.upkeep.index()
+    with TestClient(create_app(config), raise_server_exceptions=False) as client:
+        yield Office(client, bench, secrets)
+
+
+def test_every_parameter_finds_its_jobs(office: Office) -> None:
+    failed = office.submit(ANN, labels=["x"])
+    office.fail_all()
+    named = office.call(ANN, "PUT", "/v1/jobs/report-7", json=ONE).json()["id"]
+    answer_all(office.bench.core("a/0"))
+    queued = office.submit(ANN, labels=["x", "y"])
+    assert office.found(ANN) == [queued, named, failed]
+    assert office.found(ANN, label="x") == [queued, failed]
+    assert office.found(ANN, failed_items="true") == office.found(ANN, status="failed") == [failed]
+    for params in ({"q": "report-7"}, {"name": "report-7"}, {"q": named}):
+        assert office.found(ANN, **params) == [named]
+    assert office.found(ANN, q=queued[:20], status="queued") == [queued]
+    page = office.call(ANN, "GET", "/v1/jobs", params={"label": "x", "limit": 1, "failed_items": "false"})
+    assert "label=x" in page.headers["Link"]
+    rest = office.call(ANN, "GET", page.headers["Link"][1:].partition(">")[0]).json()
+    assert [job["id"] for job in rest["data"]] == [failed]
+
+
+def test_a_cursor_of_a_deleted_job_goes_on_after_it(office: Office) -> None:
+    jobs = [office.submit(ANN, labels=["x"]) for _ in range(5)][::-1]
+    office.call(ANN, "DELETE", f"/v1/jobs/{jobs[1]}")
+    for params in ({}, {"label": "x"}, {"status": "queued"}):
+        assert office.found(ANN, after=jobs[1], **params) == jobs[2:]
+    assert office.call(ANN, "GET", "/v1/jobs", params={"after": "nonsense"}).status_code == 422
+
+
+def test_only_an_admin_finds_and_steers_the_jobs_of_others(office: Office) -> None:
+    anns, bobs = office.submit(ANN, labels=["x"]), office.submit(BOB, labels=["x"])
+    for who in (ANN, READER):
+        for owner in (BOB, "*"):
+            refused = office.call(who, "GET", "/v1/jobs", params={"owner": owner})
+            assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
+        for query in ({}, {"label": "x"}, {"q": bobs}, {"status": "queued"}, {"owner": who}):
+            assert bobs not in office.found(who, **query)
+        assert office.call(who, "GET", f"/v1/jobs/{bobs}").status_code == 404
+    assert office.call(ONLY_ADMIN, "GET", "/v1/jobs", params={"owner": "*"}).status_code == 403
+    assert office.found(OPS) == []
+    assert office.found(OPS, owner=BOB) == [bobs]
+    assert office.found(OPS, owner="*", label="x") == office.found(OPS, owner="*") == [bobs, anns]
+    assert office.found(OPS, owner="nobody") == []
+    assert office.call(OPS, "GET", f"/v1/jobs/{bobs}").json()["id"] == bobs
+    assert office.call(OPS, "POST", f"/v1/jobs/{bobs}/cancel").json()["status"] == "canceled"
+    retried = office.call(OPS, "POST", f"/v1/jobs/{bobs}/retry").json()["id"]
+    assert office.found(BOB) == [retried, bobs]
+
+
+def test_where_keys_are_not_checked_nobody_asks_for_anothers_jobs(settings: Settings, raw: redis.Redis) -> None:
+    with TestClient(create_app(settings)) as api:
+        for owner in ("*", "public", "someone"):
+            response = api.get("/v1/jobs", params={"owner": owner})
+            assert response.status_code == (200 if owner == "public" else 403)
+
+
+odd = st.one_of(
+    st.text(max_size=70),
+    st.sampled_from(["*", "job_", "job_0", "\x00", "x job_", "l:x", "s:open", "f", "%s", "[", "(", "+", "-", " "]),
+    st.builds(new_job_id, st.integers(0, 2**47)),
+)
+
+
+@given(
+    query=st.fixed_dictionaries(
+        {},
+        optional={
+            "q": odd,
+            "name": odd,
+            "label": st.lists(odd, max_size=3),
+            "model": odd,
+            "status": st.lists(st.sampled_from(["queued", "running", "succeeded", "failed", "canceled", "expired"])),
+            "failed_items": st.sampled_from(["true", "false", "1"]),
+            "created_after": st.one_of(st.integers(-(10**6), 10**12), st.just("2026-11-22T10:00:00")),
+            "created_before": st.integers(0, 10**11),
+            "owner": odd,
+            "after": odd,
+            "limit": st.integers(1, 100),
+        },
+    )
+)
+@examples(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_is_asked_for_is_answered_or_refused_and_never_anothers(office: Office, query: dict[str, Any]) -> None:
+    if not office.bench.raw.exists("cl:index:bob"):
+        office.submit(BOB, labels=["x"])
+    response = office.call(ANN, "GET", "/v1/jobs", params=query)
+    assert response.status_code in (200, 403, 422), response.text
+    assert response.status_code != 200 or response.json()["data"] == []

@@ -1,0 +1,75 @@
+"""The frame of the console: sign-in, navigation, keyboard, themes, what a page may load."""
+
+from collections.abc import Callable
+
+from playwright.sync_api import BrowserContext, Page, expect
+
+from tests.api.conftest import Service
+from tests.browser.conftest import Watched, sign_in
+
+
+def test_pages_lead_to_each_other(page: Page, service: Service) -> None:
+    page.goto(f"{service.url}/console")
+    expect(page).to_have_url(f"{service.url}/console/")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
+    page.get_by_role("link", name="Models").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Models")
+    expect(page.get_by_role("link", name="Models")).to_have_attribute("aria-current", "page")
+
+
+def test_keys_of_the_keyboard_open_pages(page: Page, service: Service) -> None:
+    page.goto(f"{service.url}/console/")
+    page.keyboard.press("g")
+    page.keyboard.press("m")
+    expect(page).to_have_url(f"{service.url}/console/models")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_be_hidden()
+
+
+def test_dark_mode_follows_the_system_and_the_switch(context: BrowserContext, page: Page, service: Service) -> None:
+    def ground() -> str:
+        return str(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+
+    page.emulate_media(color_scheme="dark")
+    page.goto(f"{service.url}/console/")
+    dark = ground()
+    page.get_by_role("button", name="Theme: system").click()
+    assert ground() != dark
+    page.reload()
+    assert ground() != dark
+    page.get_by_role("button", name="Theme: light").click()
+    assert ground() == dark
+
+
+def test_without_a_session_the_form_leads_back(page: Page, locked: Service, make_key: Callable) -> None:
+    _, secret = make_key("read")
+    page.goto(f"{locked.url}/console/models")
+    page.get_by_label("API key").fill(secret)
+    page.get_by_role("button", name="Sign in").click()
+    expect(page).to_have_url(f"{locked.url}/console/models")
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")
+    page.goto(f"{locked.url}/console/models")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")
+
+
+def test_wrong_key_is_told_in_words(page: Page, locked: Service, watched: Watched) -> None:
+    watched.expected.append("401")
+    page.goto(f"{locked.url}/console/sign-in")
+    page.get_by_label("API key").fill("hello")
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("alert")).to_contain_text("clk_")
+
+
+def test_missing_page_is_a_page(page: Page, service: Service, watched: Watched) -> None:
+    watched.expected.append("404")
+    page.goto(f"{service.url}/console/no/such<b>page")
+    expect(page.get_by_role("alert")).to_contain_text("no/such<b>page")
+
+
+def test_audit_is_for_admins(page: Page, locked: Service, make_key: Callable) -> None:
+    sign_in(page, locked, make_key("read")[1])
+    expect(page.get_by_role("link", name="Models")).to_be_visible()
+    expect(page.get_by_role("link", name="Audit")).to_have_count(0)

@@ -1,0 +1,214 @@
+"""``corelane top``: on a pseudo-terminal, in a pipe, and what fits into few lines."""
+
+import fcntl
+import io
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import orjson
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from corelane.cli.app import make_cli
+from corelane.cli.top_view import Frame, render
+from corelane.domain.overview import CoreOverview, ForecastInfo, LaneInfo, Overview, TroubleInfo
+from tests.corelane.stand_in import StandIn, problem
+
+LEAVE_SCREEN, SHOW_CURSOR = "\x1b[?1049l", "\x1b[?25h"
+
+#: Everything takes milliseconds; a busy machine much longer.
+WAIT_S = 30
+
+
+def overview(text: str, cores: int = 2, **more: Any) -> Overview:
+    return Overview(
+        at="2026-11-22T08:00:00.000Z",
+        forecast=ForecastInfo(sign="draining", text=text),
+        cores=[CoreOverview(name=f"host/{n}", state="busy", busy=0.5, items=n) for n in range(cores)],
+        **more,
+    )
+
+
+def set_text(service: StandIn, text: str) -> None:
+    service.overview = overview(text).model_dump(mode="json")
+
+
+class Terminal:
+    """A command on a pseudo-terminal."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.master, slave = pty.openpty()
+        self.resize(24, 100)
+        command = [sys.executable, "-m", "corelane", "top", *arguments]
+        env = os.environ | {"TERM": "xterm-256color"}
+        self.process = subprocess.Popen(
+            command, stdin=slave, stdout=slave, stderr=slave, env=env, preexec_fn=lambda: own_terminal(slave)
+        )
+        os.close(slave)
+        self.seen = ""
+
+    def resize(self, rows: int, columns: int) -> None:
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def type(self, keys: str) -> None:
+        os.write(self.master, keys.encode())
+
+    def until(self, pattern: str) -> str:
+        """Read until the screen's new text matches; return that text."""
+        deadline, self.seen = time.monotonic() + WAIT_S, ""
+        while not re.search(pattern, self.seen, re.DOTALL):
+            assert time.monotonic() < deadline, self.seen
+            self.read(0.2)
+        return self.seen
+
+    def read(self, seconds: float) -> None:
+        if select.select([self.master], [], [], seconds)[0]:
+            # The other end is closed once the command has ended.
+            with suppress(OSError):
+                self.seen += os.read(self.master, 65_536).decode(errors="replace")
+
+    def end(self) -> int:
+        """Wait for the end, reading what is written; return the exit status."""
+        deadline = time.monotonic() + WAIT_S
+        while self.process.poll() is None:
+            assert time.monotonic() < deadline
+            self.read(0.05)
+        self.read(0)
+        return self.process.returncode
+
+
+def own_terminal(slave: int) -> None:
+    """Make it the process's own, so that Ctrl-C there is a signal."""
+    os.setsid()
+    fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+
+
+@contextmanager
+def terminal(service: StandIn, *arguments: str) -> Iterator[Terminal]:
+    shown = Terminal("--url", service.url, "--interval", "0.2", *arguments)
+    try:
+        yield shown
+    finally:
+        if shown.process.poll() is None:
+            shown.process.kill()
+            shown.process.wait()
+        os.close(shown.master)
+
+
+def test_terminal_follows_the_service_and_is_as_before_after_ctrl_c(service: StandIn) -> None:
+    set_text(service, "7 waiting, clear in 3 s")
+    with terminal(service) as shown:
+        first = shown.until("7 waiting, clear in 3 s.*host/1")
+        assert "▼ draining" in first
+        set_text(service, "5 waiting, clear in 2 s")
+        shown.until("5 waiting")
+        shown.resize(24, 30)
+        shown.until("last minute: 0 items[^\n]*…")
+        shown.type("\x03")
+        assert shown.end() == 0
+        assert LEAVE_SCREEN in shown.seen
+        assert SHOW_CURSOR in shown.seen
+        assert "Traceback" not in shown.seen
+
+
+def test_lost_connection_is_shown_with_the_last_state_until_the_service_is_back(service: StandIn) -> None:
+    set_text(service, "7 waiting")
+    with terminal(service) as shown:
+        shown.until("7 waiting")
+        service.is_away = True
+        lost = shown.until("no answer for [1-9][0-9]* s: .*host/1")
+        assert "7 waiting" in lost
+        set_text(service, "6 waiting")
+        service.is_away = False
+        assert "no answer" not in shown.until("6 waiting[^✗]*host/1")
+        shown.type("q")
+        assert shown.end() == 0
+
+
+def test_terminal_is_as_before_after_sigterm(service: StandIn) -> None:
+    set_text(service, "7 waiting")
+    with terminal(service) as shown:
+        shown.until("7 waiting")
+        shown.process.send_signal(signal.SIGTERM)
+        assert shown.end() == 143
+        assert LEAVE_SCREEN in shown.seen
+
+
+def test_refusal_ends_it_with_the_sentence(service: StandIn) -> None:
+    service.refusals.append(problem(403, "forbidden", "this key lacks the scope read"))
+    with terminal(service) as shown:
+        assert shown.end() == 1
+        after = shown.seen.rpartition(LEAVE_SCREEN)[2]
+        assert "this key lacks the scope read" in after
+        assert "Traceback" not in after
+
+
+def run(service: StandIn, *arguments: str) -> str:
+    done = CliRunner().invoke(make_cli(), ["top", "--url", service.url, *arguments])
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_in_a_pipe_it_is_printed_once(service: StandIn) -> None:
+    service.overview = overview("7 waiting").model_dump(mode="json")
+    for arguments in ((), ("--once",)):
+        shown = run(service, *arguments)
+        assert "▼ draining  7 waiting" in shown
+        assert "\x1b" not in shown
+    assert orjson.loads(run(service, "--once", "--json")) == service.overview
+
+
+def test_service_that_does_not_answer_once_is_a_failure(service: StandIn) -> None:
+    service.is_away = True
+    done = CliRunner().invoke(make_cli(), ["top", "--once", "--url", service.url])
+    assert (done.exit_code, done.stdout) == (1, "")
+
+
+def lines(found: Overview, height: int, width: int = 100) -> list[str]:
+    console = Console(width=width, record=True, file=io.StringIO(), markup=False)
+    console.print(render(Frame("http://x", found), height))
+    return console.export_text().splitlines()
+
+
+LANES = [
+    LaneInfo(version=f"m@{n}", priority="normal", waiting_tokens=n, oldest_wait_s=n, backlog_s=1) for n in range(30)
+]
+TROUBLES = [TroubleInfo(part=f"part{n}", text="is down") for n in range(30)]
+
+
+@pytest.mark.parametrize("height", [16, 24, 50, 200])
+@pytest.mark.parametrize("cores", [0, 1, 64])
+def test_few_lines_show_a_part_of_each(height: int, cores: int) -> None:
+    found = overview("7 waiting", cores, lanes=LANES, troubles=TROUBLES)
+    if cores:
+        found.cores[-1].state = "out_of_service"
+    shown = lines(found, height)
+    assert len(shown) <= height
+    assert "7 waiting" in shown[1]
+    if cores:
+        assert any("out_of_service" in line for line in shown)
+
+
+def test_calm_service_fits_whole() -> None:
+    shown = lines(overview("nothing waits"), 24)
+    assert len(shown) <= 24
+    assert not any("…" in line for line in shown)
+
+
+def test_text_of_the_service_is_no_markup_and_cannot_control_the_terminal() -> None:
+    trouble = TroubleInfo(part="[red]x", text="a\x1b[2Jb [/b]\nc")
+    shown = "\n".join(lines(overview("[bold]7", troubles=[trouble]), 24))
+    assert "[bold]7" in shown
+    assert "[red]x: a [2Jb [/b] c" in shown

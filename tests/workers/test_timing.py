@@ -1,0 +1,85 @@
+"""What a core spends on the jobs it holds, by a clock that the tests move."""
+
+import pytest
+
+from workers.core.timing import Stage, TimeBook
+
+
+class Clock:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def book(clock: Clock) -> TimeBook:
+    return TimeBook(clock)
+
+
+def work(book: TimeBook, clock: Clock, seconds: float, stage: Stage, *jobs: str) -> None:
+    began = book.enter()
+    clock.now += seconds
+    book.add(stage, jobs, book.leave() - began)
+
+
+def test_parts_of_a_job_and_its_waiting_add_up_to_the_covered_time_it_was_held(book: TimeBook, clock: Clock) -> None:
+    book.hold(["a"], None)
+    work(book, clock, 1, Stage.TOKENIZE, "a")
+    book.hold(["b"], None)
+    work(book, clock, 2, Stage.COMPUTE, "a")
+    clock.now += 8
+    work(book, clock, 4, Stage.MERGE, "b")
+    report = {job: [number // 1_000_000 for number in numbers] for job, numbers in book.report(["a", "b"]).items()}
+    #                       held waited tokenize compute merge commit core
+    assert report == {"a": [15, 4, 1, 2, 0, 0, 0], "b": [14, 2, 0, 0, 4, 0, 0]}
+
+
+def test_report_that_was_not_kept_is_made_again_with_what_came_after_it(book: TimeBook, clock: Clock) -> None:
+    book.hold(["a"], None)
+    work(book, clock, 1, Stage.COMPUTE, "a")
+    assert book.report(["a"])["a"][0] == 1_000_000
+    work(book, clock, 2, Stage.COMMIT, "a")
+    assert book.report(["a"])["a"] == [3_000_000, 0, 0, 1_000_000, 0, 2_000_000, 0]
+    work(book, clock, 4, Stage.COMMIT, "a")
+    book.settle(["a"], {"a"})
+    assert book.report(["a"])["a"] == [4_000_000, 0, 0, 0, 0, 4_000_000, 0]
+    book.settle(["a"], set())
+    assert book.report(["a"]) == {}
+
+
+def test_time_inside_another_counts_once(book: TimeBook, clock: Clock) -> None:
+    book.enter()
+    clock.now += 1
+    book.hold(["a"], None)
+    work(book, clock, 2, Stage.TOKENIZE, "a")
+    clock.now += 4
+    book.leave()
+    assert book.report(["a"])["a"][:3] == [6_000_000, 4_000_000, 2_000_000]
+
+
+def test_core_seconds_are_shared_by_tokens(book: TimeBook) -> None:
+    book.hold(["a", "b"], None)
+    book.share({"a": 30, "b": 10, "gone": 40}, 8.0)
+    assert [numbers[-1] for numbers in book.report(["a", "b"]).values()] == [3_000_000, 1_000_000]
+
+
+def test_time_of_redis_goes_on_from_the_last_claim(book: TimeBook, clock: Clock) -> None:
+    assert book.redis_us() is None
+    book.hold((), 1_800_000_000_000_000)
+    clock.now += 0.25
+    assert book.redis_us() == 1_800_000_000_250_000
+
+
+def test_jobs_that_left_are_forgotten(book: TimeBook) -> None:
+    book.hold(["a", "b"], None)
+    book.keep({"b"})
+    assert list(book.report(["a", "b"])) == ["b"]

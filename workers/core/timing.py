@@ -1,0 +1,137 @@
+"""What a core spends on each job it holds: measured in the drain, sent with the job's results.
+
+Every moment in which the core does something is covered. It counts for the jobs it is done for; the others wait
+meanwhile. While a batch runs on a device, all else that is done counts for jobs outside that batch only. What nothing
+covers, as the drain's own steps between two batches, is the difference between the time a job was held and its parts.
+"""
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+#: Microseconds in a second.
+US = 1_000_000
+
+
+class Stage(IntEnum):
+    """What a core does for a job; the number is the place among the sums of ``HeldJob``."""
+
+    TOKENIZE = 0
+    COMPUTE = 1
+    MERGE = 2
+    COMMIT = 3
+
+
+@dataclass(slots=True)
+class HeldJob:
+    """A job that the core holds: since when, the time covered until then, and what was spent on it since.
+
+    ``sums`` are seconds by stage, then core seconds by the job's share. ``reported`` is what the last report covered.
+    """
+
+    since: float
+    covered: float
+    sums: list[float] = field(default_factory=lambda: [0.0] * 5)
+    reported: tuple[float, float, list[float]] = (0.0, 0.0, [])
+
+
+class TimeBook:
+    """The times of the jobs that a core holds. Not thread-safe."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.clock = clock
+        self._held: dict[str, HeldJob] = {}
+        self._covered = 0.0
+        self._depth = 0
+        self._since = 0.0
+        #: Redis' time in seconds and this clock's, at the same moment: the last reply to a claim.
+        self._redis: tuple[float, float] | None = None
+
+    def enter(self) -> float:
+        """Begin a time that is covered; such times may be nested. Return the present time."""
+        now = self.clock()
+        if not self._depth:
+            self._since = now
+        self._depth += 1
+        return now
+
+    def leave(self) -> float:
+        """End it; return the present time."""
+        now = self.clock()
+        self._depth -= 1
+        if not self._depth:
+            self._covered += now - self._since
+        return now
+
+    @contextmanager
+    def covered(self) -> Iterator[None]:
+        """Cover a time that counts for no job: those held wait."""
+        self.enter()
+        try:
+            yield
+        finally:
+            self.leave()
+
+    def hold(self, jobs: Iterable[str], redis_us: int | None) -> None:
+        """Note that a claim came, at this time of Redis, with slices of these jobs."""
+        now = self.clock()
+        if redis_us is not None:
+            self._redis = (redis_us / US, now)
+        for job in jobs:
+            if job not in self._held:
+                self._held[job] = HeldJob(now, self._covered_at(now))
+
+    def add(self, stage: Stage, jobs: Iterable[str], seconds: float) -> None:
+        """Count a time for jobs; those that are not held any more are left out."""
+        for job in jobs:
+            if (held := self._held.get(job)) is not None:
+                held.sums[stage] += seconds
+
+    def share(self, tokens: Mapping[str, int], seconds: float) -> None:
+        """Share core seconds among jobs by their tokens."""
+        a_token = seconds / max(1, sum(tokens.values()))
+        for job, its_tokens in tokens.items():
+            if (held := self._held.get(job)) is not None:
+                held.sums[-1] += its_tokens * a_token
+
+    def report(self, jobs: Iterable[str]) -> dict[str, list[int]]:
+        """Return what was spent on jobs since the last report that was settled: microseconds, in the order of
+        ``domain.timing.Spent``.
+        """
+        now = self.clock()
+        covered = self._covered_at(now)
+        report = {}
+        for job in jobs:
+            if (held := self._held.get(job)) is None:
+                continue
+            held.reported = (now, covered, list(held.sums))
+            waited = max(0.0, covered - held.covered - sum(held.sums[:-1]))
+            report[job] = [int(US * seconds) for seconds in (now - held.since, waited, *held.sums)]
+        return report
+
+    def settle(self, jobs: Iterable[str], still_held: Collection[str]) -> None:
+        """Note that the last report of these jobs was kept; forget those that are not held any more."""
+        for job in jobs:
+            if (held := self._held.get(job)) is None:
+                continue
+            if job in still_held:
+                held.since, held.covered, reported = held.reported
+                held.sums = [after - before for after, before in zip(held.sums, reported, strict=True)]
+            else:
+                del self._held[job]
+
+    def keep(self, still_held: Collection[str]) -> None:
+        """Forget all other jobs: they were canceled, handed back, or lost with their lease."""
+        self._held = {job: held for job, held in self._held.items() if job in still_held}
+
+    def redis_us(self) -> int | None:
+        """Return the present time of Redis, or None before the first claim."""
+        if self._redis is None:
+            return None
+        redis_s, at = self._redis
+        return int(US * (redis_s + self.clock() - at))
+
+    def _covered_at(self, now: float) -> float:
+        return self._covered + (now - self._since if self._depth else 0.0)

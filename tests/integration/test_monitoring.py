@@ -36,7 +36,7 @@ STILL = {
 CALLERS = 3
 
 #: Every query has data well within this, in seconds: some rates need two scrapes after their first event.
-DATA_S = 40
+DATA_S = 60
 
 
 def items(count: int) -> list[dict[str, object]]:

@@ -5,7 +5,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from itertools import cycle
 from pathlib import Path
 
 import httpx2
@@ -32,9 +31,6 @@ STILL = {
     "corelane_waiting_seconds": "tests/api/test_health.py",
 }
 
-#: Callers that keep every core busy.
-CALLERS = 3
-
 #: Every query has data well within this, in seconds: some rates need two scrapes after their first event.
 DATA_S = 60
 
@@ -43,46 +39,40 @@ def items(count: int) -> list[dict[str, object]]:
     return [{"question": question, "context": context} for question, context in list(PASSAGES.values()) * (count // 11)]
 
 
-def ask_until(over: threading.Event, fleet: Fleet, webhook: str) -> None:
-    """Ask one job after another, of each priority in turn, with an item that fails and a webhook."""
+def ask_until(over: threading.Event, fleet: Fleet, second: Api, webhook: str) -> None:
+    """Ask a job of each priority, with an item that fails and a webhook, and follow each; round after round.
+
+    Meanwhile the second API process refuses one. Its scrape measures how well the time held that it named.
+    """
     too_long = {"question": "why " * 900, "context": "Because."}
     with httpx2.Client(base_url=fleet.url, timeout=70) as api:
-        for priority in cycle(("high", "normal", "low")):
-            body = {"items": [*items(110), too_long], "priority": priority, "webhook": {"url": webhook}}
-            job = api.post("/v1/jobs", json=body).raise_for_status().json()
-            with api.stream("GET", f"/v1/jobs/{job['id']}/events") as events:
-                deque(events.iter_raw(), maxlen=0)
-            api.get("/v1/jobs/none")
-            if over.is_set():
-                return
-
-
-def be_refused_until(over: threading.Event, api: Api) -> None:
-    """Ask what an API process with a low limit refuses while others are at work."""
-    while not over.wait(0.1):
-        api.http.post("/v1/jobs", json={"items": items(110)})
+        while not over.is_set():
+            jobs = []
+            for priority in ("high", "normal", "low"):
+                body = {"items": [*items(55), too_long], "priority": priority, "webhook": {"url": webhook}}
+                jobs.append(api.post("/v1/jobs", json=body).raise_for_status().json()["id"])
+            second.http.post("/v1/jobs", json={"items": items(55)})
+            for job in jobs:
+                with api.stream("GET", f"/v1/jobs/{job}/events") as events:
+                    deque(events.iter_raw(), maxlen=0)
+            second.http.get("/metrics")
 
 
 @contextmanager
 def load(fleet: Fleet, folder: Path) -> Iterator[None]:
-    """Keep the service at work of every kind; a second API process refuses much of it."""
+    """Keep the service at work of every kind."""
     over = threading.Event()
     with (
         receiver(lambda n: (500 if n == 0 else 204, {}, b"")) as found,
-        Api(fleet.redis_url(), folder, CORELANE_MAX_OUTSTANDING_TOKENS="8000") as second,
-        ThreadPoolExecutor(CALLERS + 1) as callers,
+        Api(fleet.redis_url(), folder, CORELANE_MAX_OUTSTANDING_TOKENS="4000") as second,
+        ThreadPoolExecutor(1) as caller,
     ):
-        asking = [callers.submit(ask_until, over, fleet, found.url) for _ in range(CALLERS)]
-        asking.append(callers.submit(be_refused_until, over, second))
+        asking = caller.submit(ask_until, over, fleet, second, found.url)
         try:
-            with fleet.client() as client:
-                [core, *_] = fleet.states().values()
-                client.reload_model(core["versions"][0], core["core"])
             yield
         finally:
             over.set()
-        for each in asking:
-            each.result()
+        asking.result()
 
 
 @contextmanager

@@ -18,6 +18,11 @@ def filled_in(query: str) -> str:
     return query
 
 
+def metrics_in(query: str) -> set[str]:
+    """Return every metric of ours that a query names."""
+    return {re.sub("_(bucket|sum|count)$", "", name) for name in NAME.findall(query)}
+
+
 #: Every query of a panel.
 PANELS = [filled_in(query) for board in boards.ALL for panel in board.panels() for query, _ in panel.queries]
 
@@ -29,4 +34,4 @@ RULES = [rule["expr"] for rule in (*rules("recording"), *rules("alerts"))]
 
 def named_metrics() -> set[str]:
     """Return every metric of ours that boards and rules name."""
-    return {name.removesuffix("_bucket") for query in (*PANELS, *MARKS, *RULES) for name in NAME.findall(query)}
+    return {name for query in (*PANELS, *MARKS, *RULES) for name in metrics_in(query)}

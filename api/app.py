@@ -34,6 +34,7 @@ from corelane.store.deliveries.log import DeliveryLog
 from corelane.store.file_storage import open_storage
 from corelane.store.files import FileStore
 from corelane.store.fleet import Fleet
+from corelane.store.history import History
 from corelane.store.jobs.events import JobEvents
 from corelane.store.jobs.owners import Owners
 from corelane.store.jobs.store import JobStore
@@ -112,6 +113,7 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
         BatchStore(link),
         open_storage(settings.files_url, settings.files_root),
         Overviews(link),
+        History(link),
     )
     for each in (jobs, results, events, deliveries, fleet_routes, rollout, health, files, batches, answers):
         app.include_router(each.router)

@@ -11,7 +11,15 @@ from corelane.domain.drain import Backlog, BacklogWatch, DrainForecast, forecast
 from corelane.domain.forecast import drain_rate
 from corelane.domain.ids import iso_time
 from corelane.domain.jobs import Priority
-from corelane.domain.overview import CoreOverview, CoreVersion, ForecastInfo, LaneInfo, Overview, TroubleInfo
+from corelane.domain.overview import (
+    CoreOverview,
+    CoreVersion,
+    ForecastInfo,
+    LaneInfo,
+    Overview,
+    TroubleInfo,
+    device_figures,
+)
 from corelane.domain.troubles import Trouble, core_troubles, delivery_troubles, memory_troubles, overdue_troubles
 from corelane.store.deliveries.log import DeliveryLog
 from corelane.store.fleet import Fleet
@@ -138,4 +146,5 @@ def core_of(core: Mapping[str, Any], claimed: int) -> CoreOverview:
         claimed_tokens=claimed,
         items=int(core.get("items", 0)),
         restarts=int(core.get("restarts", 0)),
+        device=device_figures(core.get("device", "")),
     )

@@ -216,6 +216,8 @@ class DrainLoop:
                 spent=spent,
                 sent_us=in_flight.times.redis_us(),
             )
+            if core.traces is not None:
+                core.traces.exchanged(core.dispatch, done, exchanged, time.monotonic() - began)
             in_flight.note_exchange(spent, exchanged)
             took_s = time.monotonic() - began
             if done:

@@ -50,14 +50,14 @@ end
 -- call of the core whose results end it, if one's do.
 local function finish(job, status, ttl, commit)
   local key, now = keys.job(job), now_ms()
-  local priority, file, version, created, promise, times =
-    unpack(call('HMGET', key, 'priority', 'file', 'version', 'created_ms', 'promise', 'times'))
+  local priority, file, version, created, promise, times, owner, failed =
+    unpack(call('HMGET', key, 'priority', 'file', 'version', 'created_ms', 'promise', 'times', 'owner', 'failed'))
   if times then
     call('HSET', key, 'status', status, 'finished_ms', now, 'times', ended_times(job, times, commit))
   else
     call('HSET', key, 'status', status, 'finished_ms', now)
   end
-  index_end(job, status)
+  index_end(owner, job, status, failed)
   drop_refs(job, version)
   ttl = retain(job, status, ttl, now)
   if file then

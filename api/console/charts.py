@@ -1,7 +1,6 @@
 """What the charts of the overview show: the history of the service as columns, and the marks on it."""
 
 import time
-from collections.abc import Sequence
 from typing import Any
 
 from api.deps import Parts
@@ -20,7 +19,8 @@ COLUMNS = ("items_s", "failed_s", "p50_s", "p95_s", "wait_p95_s", "backlog_s", "
 async def read_columns(parts: Parts, minutes: int) -> dict[str, Any]:
     """Return the history of the last minutes: a list for each value, the times in seconds as ``at``, and ``marks``."""
     now_ms = int(time.time() * 1000)
-    points, marks = await read_history(parts, now_ms - minutes * 60_000)
+    since_ms = now_ms - minutes * 60_000
+    points, marks = await parts.history.points(since_ms, MOST_POINTS), await parts.history.marks(since_ms)
     return {
         "now": now_ms / 1000,
         "minutes": minutes,
@@ -28,11 +28,3 @@ async def read_columns(parts: Parts, minutes: int) -> dict[str, Any]:
         "marks": [{"at": mark.at_ms / 1000, "kind": mark.kind, "text": mark.text} for mark in marks],
         **{name: [getattr(point, name) for point in points] for name in COLUMNS},
     }
-
-
-async def read_history(parts: Parts, since_ms: int) -> tuple[Sequence[Any], Sequence[Any]]:
-    """Return points and marks from a time on."""
-    history = getattr(parts, "history", None)
-    if history is None:
-        return [], []
-    return await history.points(since_ms, MOST_POINTS), await history.marks(since_ms)

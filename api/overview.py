@@ -25,6 +25,7 @@ from corelane.domain.overview import (
     LatencyInfo,
     Overview,
     TroubleInfo,
+    device_figures,
 )
 from corelane.domain.points import Point
 from corelane.domain.recent import NOW_MS, Recent, Span, count_done, models_of, promises_of, stretches
@@ -234,12 +235,5 @@ def core_of(core: Mapping[str, Any], claimed: int) -> CoreOverview:
         claimed_tokens=claimed,
         items=int(core.get("items", 0)),
         restarts=int(core.get("restarts", 0)),
-        device=device_figures(core),
+        device=device_figures(core.get("device", "")),
     )
-
-
-def device_figures(core: Mapping[str, Any]) -> dict[str, float]:
-    """Return what a heartbeat tells of the core's device: a figure by name, errors of all kinds together."""
-    told: dict[str, Any] = orjson.loads(core.get("device") or "{}")
-    found = {name: told[name] for name in ("utilization", "memory_bytes") if name in told}
-    return found | ({"errors": sum(told["errors"].values())} if "errors" in told else {})

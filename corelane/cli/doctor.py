@@ -33,6 +33,7 @@ from corelane.cli.service import JsonOption
 from corelane.domain.addresses import local_url
 from corelane.domain.troubles import Trouble
 from corelane.engine.backends.neuron.chips import CHIPS
+from corelane.engine.backends.neuron.devices import TOOLS, find_tool
 from corelane.engine.cores import core_slots
 from corelane.errors import ArtifactRefused, InvalidInput, ServiceError, SetupError, StoreUnavailable, Unavailable
 from corelane.errors.extras import install_command
@@ -177,7 +178,11 @@ def _check_neuron(settings: Settings) -> Check:
     except SetupError as error:
         return Check("cores", "fail", error.detail, "`neuron-ls` shows what the driver sees")
     visible = ", ".join(slot.environment["NEURON_RT_VISIBLE_CORES"] for slot in slots)
-    return Check("cores", "ok", f"{len(slots)} workers, on Neuron cores {visible}")
+    found = f"{len(slots)} workers, on Neuron cores {visible}"
+    if find_tool("neuron-monitor") is None:
+        advice = f"install aws-neuronx-tools, which has neuron-monitor, or put it on PATH or in {TOOLS}"
+        return Check("cores", "warn", f"{found}; their utilisation and memory will not be known", advice)
+    return Check("cores", "ok", found)
 
 
 def check_redis(settings: Settings) -> Check:

@@ -3,7 +3,7 @@
 A service's text is shown as it is: it is never read as markup, and cannot control the terminal.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
@@ -149,7 +149,7 @@ def core_order(core: CoreOverview) -> tuple[bool, str]:
 
 def core_table(cores: Sequence[CoreOverview]) -> Table:
     """Return the cores, one a line."""
-    table = _table("core", "state", "busy", "memory", "claimed", "items", "models")
+    table = _table("core", "state", "busy", "device", "memory", "claimed", "items", "models")
     for core in cores:
         reasons = Text(plain("; ".join(core.reasons)), "red")
         state = Text(core.state, STATES.get(core.state, "bold red"))
@@ -159,7 +159,8 @@ def core_table(cores: Sequence[CoreOverview]) -> Table:
             plain(core.name),
             state,
             Text.assemble((bar(core.busy), "green"), f" {core.busy:4.0%}"),
-            f"{(core.memory_bytes or 0) / 1e6:,.0f} MB",
+            device(core.device),
+            f"{((core.memory_bytes or 0) + core.device.get('memory_bytes', 0)) / 1e6:,.0f} MB",
             f"{core.claimed_tokens:,}",
             f"{core.items:,}",
             reasons if core.reasons else versions(core),
@@ -203,6 +204,14 @@ def versions(core: CoreOverview) -> Text:
         text.append(plain(each.version))
         if each.state != "ready":
             text.append(f" {each.state}", "yellow")
+    return text
+
+
+def device(told: Mapping[str, float]) -> Text:
+    """Return how busy a core's device is, and the errors that it counted."""
+    text = Text(f"{told['utilization']:.0%}" if "utilization" in told else "")
+    if errors := told.get("errors"):
+        text.append(f" {errors:,.0f} errors", "red")
     return text
 
 

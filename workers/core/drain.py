@@ -25,6 +25,7 @@ from corelane.engine.runner import Runner
 from corelane.engine.task import Work
 from corelane.errors import CoreLost, RuntimeLost, Unavailable
 from corelane.log import get_logger
+from corelane.metrics.definitions import COMMIT_S
 from corelane.store.dispatch import Claim, Room, SliceResults
 from workers.core.in_flight import InFlight
 from workers.core.process import CoreProcess
@@ -94,7 +95,7 @@ class DrainLoop:
         self._core = core
         self._asked_to_stop = should_stop
         self._report = report
-        self._in_flight = InFlight(core.runners)
+        self._in_flight = InFlight(core.runners, core.recorder)
         self._useful = time.monotonic()
         #: Whether the last claim took all there was room for.
         self._is_full = False
@@ -231,12 +232,17 @@ class DrainLoop:
                 spent=spent,
                 sent_us=in_flight.times.redis_us(),
             )
+            if core.traces is not None:
+                core.traces.exchanged(core.dispatch, done, exchanged, time.monotonic() - began)
             in_flight.note_exchange(spent, exchanged)
+            took_s = time.monotonic() - began
+            if done:
+                core.recorder.observe(COMMIT_S, took_s)
             if core.is_cut_off:
                 core.is_cut_off = False
                 core.outage.served("drain")
             if core.traces is not None:
-                core.traces.exchanged(core.dispatch, done, exchanged, time.monotonic() - began)
+                core.traces.exchanged(core.dispatch, done, exchanged, took_s)
             self._report.refused += in_flight.settle(done, exchanged.refused)
             in_flight.drop_jobs(exchanged.closed)
             self._log_jobs(done, exchanged.claim)

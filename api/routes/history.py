@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from api.deps import AS_READER, Parts, PartsDep
 from api.errors import documented
 from corelane.domain.ids import iso_time
-from corelane.store.history import History, Mark, Point
+from corelane.store.history import Mark, Point
 
 router = APIRouter(prefix="/v1", tags=["fleet"], responses=documented(403, 422, 503))
 

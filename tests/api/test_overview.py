@@ -145,6 +145,12 @@ def test_part_that_does_not_stay_up_is_told_until_it_does_or_nobody_says_so(
     assert read()["troubles"] == []
 
 
+def test_keeper_whose_history_stands_still_is_a_trouble(service: Service, read: Callable[[], dict[str, Any]]) -> None:
+    service.bench.raw.hset("cl:rounds", "history", service.bench.upkeep._link.now_ms() - 90_000)
+    [trouble] = read()["troubles"]
+    assert (trouble["part"], "no point" in trouble["text"]) == ("keeper", True)
+
+
 def test_nearly_full_redis_and_a_keeper_that_never_ran_are_troubles(
     service: Service, read: Callable[[], dict[str, Any]]
 ) -> None:

@@ -199,12 +199,12 @@ def latency_of(span: Span | None) -> LatencyInfo:
 
 def lanes_of(survey: Survey) -> list[LaneInfo]:
     """Return what waits, by version and priority; a lane is served after those of its version that go before it."""
-    ranks, found = list(Priority), []
-    for version in sorted({version for version, _ in survey.lanes}):
+    ranks, found, lanes = list(Priority), [], survey.lanes
+    for version in sorted({version for version, _ in lanes}):
         speed = sum(survey.work.speeds.get(core, 0.0) for core in survey.work.holders.get(version, ()))
         ahead = 0
         for priority in ranks:
-            tokens = survey.lanes.get((version, priority.value))
+            tokens = lanes.get((version, priority.value))
             if tokens is None:
                 continue
             ahead += tokens

@@ -8,9 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Watched
-from tests.integration.conftest import Fleet, fleet
-
-__all__ = ["fleet"]
+from tests.integration.conftest import Fleet
 
 
 @pytest.mark.parametrize("sample", ["English", "Emoji 🛰️", "中文"])

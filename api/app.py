@@ -49,6 +49,7 @@ from corelane.store.deliveries.log import DeliveryLog
 from corelane.store.file_storage import open_storage
 from corelane.store.files import FileStore
 from corelane.store.fleet import Fleet
+from corelane.store.history import History
 from corelane.store.jobs.events import JobEvents
 from corelane.store.jobs.owners import Owners
 from corelane.store.jobs.store import JobStore
@@ -85,11 +86,13 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
     finder, rate_limiter = ApiKeyFinder(link), RateLimiter(settings)
     keys, own_jobs = KeyCache(finder), Jobs(store, fleet, settings, metrics, tracer)
     flushing = Flushing(metrics, link, own_jobs.measure_refusals)
+    overviews = Overviews(link)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         own_jobs.completions.start()
         flushing.start()
+        overviews.start()
         if settings.requires_keys:
             keys.start()
             await _warn_if_no_key(finder)
@@ -97,6 +100,7 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
         await own_jobs.completions.close()
         await keys.close()
         await rate_limiter.close()
+        await overviews.close()
         await flushing.close()
         await link.close()
         if tracer is not None:
@@ -129,7 +133,8 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
         open_storage(settings.files_url, settings.files_root),
         Bulk(own_jobs.submitter, store, settings),
         Audit(link),
-        Overviews(link),
+        overviews,
+        History(link),
     )
     of_jobs = (bulk, jobs, results, events, failed_items, deliveries)
     for each in (*of_jobs, fleet_routes, history, rollout, audit, health, files, batches, answers):

@@ -30,6 +30,7 @@ from corelane.store.deliveries.log import DeliveryLog
 from corelane.store.file_storage import Storage
 from corelane.store.files import FileStore
 from corelane.store.fleet import Fleet
+from corelane.store.history import History
 from corelane.store.jobs.events import JobEvents
 from corelane.store.jobs.store import JobStore
 from corelane.store.link.link import CommonLink
@@ -64,6 +65,7 @@ class Parts:
     bulk: Bulk
     audit: Audit
     overviews: Overviews
+    history: History
 
 
 async def get_parts(request: Request) -> Parts:

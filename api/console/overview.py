@@ -17,7 +17,7 @@ from corelane.domain.overview import Overview
 router = APIRouter(route_class=PageRoute, dependencies=[AS_READER])
 
 #: The parts of the page that follow what happens, each a template and an element of its name.
-LIVE = ("forecast", "facts", "troubles", "cores", "lanes")
+LIVE = ("forecast", "facts", "troubles", "cores", "lanes", "rates")
 
 
 @router.get("/")

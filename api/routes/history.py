@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from api.deps import AS_READER, Parts, PartsDep
 from api.errors import documented
 from corelane.domain.ids import iso_time
-from corelane.store.history import History, Mark, Point
+from corelane.store.history import Mark, Point
 
 router = APIRouter(prefix="/v1", tags=["fleet"], responses=documented(403, 422, 503))
 
@@ -76,7 +76,7 @@ async def get_history(
 
 async def read_history(parts: Parts, minutes: int) -> tuple[int, list[Point], list[Mark]]:
     """Return the time now in milliseconds, and the points and marks of the last minutes."""
-    history = History(parts.link)
+    history = parts.history
     now_ms = await parts.link.now_ms()
     since_ms = now_ms - minutes * 60_000 + EDGE_MS
     return now_ms, await history.points(since_ms, MOST_POINTS), await history.marks(since_ms)

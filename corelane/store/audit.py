@@ -12,7 +12,7 @@ from corelane.domain.ids import iso_time
 from corelane.errors import Unavailable
 from corelane.log import get_logger
 from corelane.store import keys
-from corelane.store.link.link import CommonLink, texts
+from corelane.store.link.link import CommonLink, flatten, texts
 
 log = get_logger(__name__)
 
@@ -45,12 +45,9 @@ class Audit:
 
     async def write(self, who: Caller, action: AuditAction, subject: str, detail: str = "") -> None:
         """Write a line; never raise because Redis cannot take it."""
-        fields = {"key": who.name, "owner": who.owner, "action": action.value}
-        fields |= {"subject": subject[:DETAIL_CHARS], "detail": detail[:DETAIL_CHARS]}
-        log.info("audit", **fields)
-        flat = [part for pair in fields.items() for part in pair]
+        log.info("audit", key=who.name, owner=who.owner, action=action.value, subject=subject, detail=detail)
         try:
-            await self._link("XADD", keys.AUDIT, "MAXLEN", "~", KEPT_LINES, "*", *flat)
+            await write_line(self._link, who, action, subject, detail)
         except Unavailable as error:
             log.error("audit_not_kept", detail=error.detail)
 
@@ -67,6 +64,13 @@ class Audit:
             if len(lines) < count:
                 return AuditPage(found, None)
             end = f"({entries[-1].id}"
+
+
+async def write_line(link: CommonLink, who: Caller, action: AuditAction, subject: str, detail: str = "") -> None:
+    """Write a line; raise Unavailable if Redis cannot take it."""
+    fields = {"key": who.name, "owner": who.owner, "action": action.value}
+    fields |= {"subject": subject[:DETAIL_CHARS], "detail": detail[:DETAIL_CHARS]}
+    await link("XADD", keys.AUDIT, "MAXLEN", "~", KEPT_LINES, "*", *flatten(fields))
 
 
 def _parse(line_id: str, values: dict[str, str]) -> AuditEntry:

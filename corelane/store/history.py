@@ -22,6 +22,9 @@ from corelane.store.metrics import read_sums
 #: The fine ring: time between two of its points, in milliseconds, and how many there are: six hours.
 FINE_MS, FINE = 10_000, 2160
 
+#: The clocks of callers may be off by this, in milliseconds.
+SLACK_MS = 60_000
+
 #: The coarse ring: time between two of its points, in milliseconds, and how many there are: a week.
 COARSE_MS, COARSE = 300_000, 2016
 
@@ -56,7 +59,7 @@ class History:
     async def points(self, since_ms: int, most: int = 400) -> list[Point]:
         """Return points from a time on, oldest first; where there are more than ``most``, each stands for several."""
         now_ms = await self._link.now_ms()
-        is_fine = since_ms >= now_ms - FINE * FINE_MS
+        is_fine = since_ms >= now_ms - FINE * FINE_MS - SLACK_MS
         entries = await self._link("XRANGE", keys.history("fine" if is_fine else "coarse"), max(0, since_ms), "+")
         return thin([_parse_point(entry) for entry in entries], most)
 

@@ -127,16 +127,17 @@ FEEDER = RedisKey("cl:feeder", "string")  # who feeds; 5 s
 BATCHER = RedisKey("cl:batcher", "string")  # who carries batches on; 10 s
 FENCES = RedisKey("cl:fences", "hash", stays=True)  # key of such a lease → number of holders it had
 ROUNDS = RedisKey("cl:rounds", "hash", stays=True)  # loop → time it last ran
+PARTS = RedisKey("cl:parts", "hash")  # a `serve` whose parts do not stay up → what it finds, JSON; an hour
 PRUNED = RedisKey("cl:pruned", "string")  # set while it is too early to prune; 30 s
 
 # Metrics and history.
 METRICS = RedisKey(
     "cl:metrics", "hash", stays=True
 )  # metric|label…, of a histogram with |bucket → its sum since the beginning
-PROCESSES = RedisKey("cl:processes", "zset")  # process that measures → time of its last flush
+PROCESSES = RedisKey("cl:processes", "zset")  # process that measures → time of its last flush; an hour
 process = RedisKey("cl:process:%s", "hash")  # its role, host, pid and gauges, and the number of its last flush; an hour
 RELEASE = RedisKey("cl:release", "string", stays=True)  # the release of the process that was started last
-history = RedisKey("cl:history:%s", "stream")  # fine, coarse → points; the last six hours, or the last week
+history = RedisKey("cl:history:%s", "stream", stays=True)  # fine, coarse → points; the last six hours, or the last week
 SAMPLED = RedisKey("cl:sampled", "string")  # the sums as they stood at the last point; a day
 SAMPLER = RedisKey("cl:sampler", "string")  # who takes the points; 25 s
 MARKS = RedisKey("cl:marks", "stream", stays=True)  # what was done to the service: kind, text; the last 1,000

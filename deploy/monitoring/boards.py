@@ -263,7 +263,12 @@ DIAGNOSTICS = Board(
                     width=6,
                 ),
                 Panel("Model loads", [("corelane_model_loads_total", "{{version}} {{outcome}}")], width=6),
-                Panel("Load time", quantiles("corelane_model_load_seconds"), "s", width=6),
+                Panel(
+                    "Load time, mean of all",
+                    [("corelane_model_load_seconds_sum / corelane_model_load_seconds_count", "load, check, warm-up")],
+                    "s",
+                    width=6,
+                ),
             ],
         ),
         Row(
@@ -302,7 +307,7 @@ def grown(metric: str, by: str) -> str:
 
 #: Lines across all panels: what was done to the service, and what is wrong with it.
 MARKS = [
-    ("Models loaded", grown("corelane_model_loads_total", "version"), "{{version}}", "blue"),
+    ("Done to the service", grown("corelane_marks_total", "kind"), "{{kind}}", "blue"),
     ("Cores restarted", grown("corelane_core_restarts_total", "core"), "{{core}}", "orange"),
     ("Alerts", 'ALERTS{alertstate="firing", alertname=~"Corelane.*"}', "{{alertname}}", "red"),
 ]

@@ -16,6 +16,7 @@ from corelane.metrics.exposition import Sample, render
 from corelane.metrics.recorder import MOST_SERIES, Recorder
 from corelane.metrics.series import Histogram, Series, parse
 from corelane.settings import Settings
+from corelane.store.deliveries.sending import Attempt
 from corelane.store.fleet import Announcer
 from corelane.store.gauges import Work, read_all, read_work
 from corelane.store.link.blocking import Link
@@ -23,9 +24,8 @@ from corelane.store.link.library import read_code
 from corelane.store.metrics import ProcessMetrics, read_sums
 from corelane.submitting.refusals import ALL_OWNERS, Refusals
 from tests.corelane.store_bench import VERSION, Bench, announce, answer_all, answered, claimed
+from tests.deliveries_for_tests import Deliveries
 from tests.invariants import check_invariants
-
-KEY = ("/v1/jobs", "POST")
 
 
 @pytest.fixture
@@ -278,7 +278,7 @@ def expire(bench: Bench) -> Counts:
     bench.submit(4, expires_in_s=30)
     bench.age(40)
     bench.upkeep.tend()
-    bench.upkeep.prune()
+    answer_all(bench.core("a/0"))
     return {"expired": 4}, {"expired": 1}
 
 
@@ -394,8 +394,6 @@ def test_open_items_are_mended_after_a_version_that_did_not_count(bench: Bench) 
 
 
 def test_deliveries_are_timed_from_their_event(bench: Bench) -> None:
-    from tests.deliveries_for_tests import Deliveries
-
     core = bench.core("a/0")
     bench.submit(1, webhook=Webhook(url="https://a.test/"))
     answer_all(core)
@@ -403,8 +401,6 @@ def test_deliveries_are_timed_from_their_event(bench: Bench) -> None:
     assert show(bench)[1]["corelane_deliveries_pending",] == 1
     [delivery] = store.take(1)
     bench.raw.hincrby(f"cl:delivery:{delivery}", "at_ms", -4000)
-    from corelane.store.deliveries.sending import Attempt
-
     store.report(
         delivery, "delivered", Attempt(0, 200, 1, None, ""), is_host_well=True, pause_s=None, rest_s=0, window_s=1e6
     )
@@ -418,12 +414,17 @@ def test_deliveries_are_timed_from_their_event(bench: Bench) -> None:
 
 
 def test_refusals_are_over_once_the_job_would_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter([100.0, 100.0, 104.0, 108.0, 109.0])
-    monkeypatch.setattr("corelane.submitting.refusals.time.monotonic", lambda: next(clock))
+    clock = {"now": 100.0}
+    monkeypatch.setattr("corelane.submitting.refusals.time.monotonic", lambda: clock["now"])
     refusals = Refusals()
     refusals.note("ada", 10, 50)
     refusals.note(ALL_OWNERS, 5, 100)
     refusals.note("ada", 99, 0)  # the first is watched
+    clock["now"] = 104.0
     assert refusals.settle({("ada", 0): 60, ("ben", 1): 80}) == []
+    clock["now"] = 108.0
     assert refusals.settle({("ada", 0): 45, ("ben", 1): 80}) == pytest.approx([0.25])
     assert not refusals.is_empty
+    clock["now"] = 121.0  # more than four times as long as was told
+    assert refusals.settle({("ben", 1): 200}) == pytest.approx([16 / 21])
+    assert refusals.is_empty

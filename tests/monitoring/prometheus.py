@@ -83,9 +83,9 @@ class Prometheus:
             return json.load(reply)["data"]
 
     def values(self, query: str) -> list[dict[str, Any]]:
-        """Return what a query finds now; NaN, as of a quantile of nothing, is no value."""
+        """Return what a query finds now."""
         found: list[dict[str, Any]] = self.ask("query", query=query)["result"]
-        return [each for each in found if each["value"][1] != "NaN"]
+        return found
 
     def is_up(self) -> bool:
         try:

@@ -80,7 +80,7 @@ def is_failure(result: dict[str, Any], code: str | None) -> bool:
     """Return whether a result is that of a failed item, with a code of that error."""
     if result["status"] != JobStatus.FAILED:
         return False
-    return code is None or (result["error"] or {}).get("code") == code
+    return code is None or (result.get("error") or {}).get("code") == code
 
 
 async def _results(link: CommonLink, record: JobRecord, begin: int) -> AsyncGenerator[list[dict[str, Any]]]:

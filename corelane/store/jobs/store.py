@@ -165,7 +165,9 @@ class JobStore:
             "metadata": orjson.dumps(head.metadata),
             "promise": promise.encode(),
         }
-        optional = submission.request.fields | {
+        optional = {
+            "request_id": submission.request.request_id,
+            "traceparent": submission.request.traceparent,
             "webhook_url": head.webhook and head.webhook.url,
             "webhook_events": head.webhook and ",".join(head.webhook.events),
             "labels": labels and orjson.dumps(labels),

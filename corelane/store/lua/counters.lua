@@ -62,7 +62,13 @@ define('flush_metrics', function(ask)
   if call('EXISTS', key) == 0 and call('SET', keys.RELEASE, ask.release, 'GET') ~= ask.release then mark('deploy', ask.release) end
   call('HSET', key, 'number', math.max(number, ask.number), unpack(ask.facts))
   call('EXPIRE', key, ask.ttl_s)
-  if ask.leaves then call('ZREM', keys.PROCESSES, ask.process) else call('ZADD', keys.PROCESSES, now_ms(), ask.process) end
+  if ask.leaves then
+    call('ZREM', keys.PROCESSES, ask.process)
+  else
+    call('ZADD', keys.PROCESSES, now_ms(), ask.process)
+    call('ZREMRANGEBYSCORE', keys.PROCESSES, '-inf', now_ms() - 1000 * ask.ttl_s)
+    call('EXPIRE', keys.PROCESSES, ask.ttl_s)
+  end
   if ask.number <= number then return end
   for i = 1, #amounts, 2 do
     local is_sum = string.sub(amounts[i], -5) == '|#sum'

@@ -14,7 +14,7 @@ local function sum_open_items(most)
 end
 
 -- The oldest job with refs in an owner's lane or line, which is the least of their ids.
-local function oldest_in(name, priority, owner, larger)
+local function oldest_waiting(name, priority, owner, larger)
   if string.sub(name, 1, 1) ~= LINE_MARK then
     local ref = parse(call('LINDEX', keys.lane(name, priority, owner), 0) or '')
     return name, ref and ref.job
@@ -39,7 +39,7 @@ define('outstanding', function(ask)
   for priority = 0, 2 do
     for _, owner in ipairs(call('ZRANGE', keys.shares(priority), 0, ask.owners - 1)) do
       for _, name in ipairs(call('SMEMBERS', keys.owner_lanes(priority, owner))) do
-        local version, job = oldest_in(name, priority, owner, ask.larger)
+        local version, job = oldest_waiting(name, priority, owner, ask.larger)
         note(version, priority, job)
       end
     end

@@ -18,13 +18,14 @@ from api.context import REQUEST_CONTEXT
 from api.deps import AS_READER, Parts, PartsDep, SubmitCaller
 from api.errors import status_of
 from api.jobs import CallerWait
+from api.middleware.console_door import CONSOLE
 from api.routes.fleet import list_models
 from corelane.domain.batches import AnswerRequest
 from corelane.domain.jobs import Answer, Item, Job, JobHead, Options, Result
 from corelane.errors import CorelaneError
 from corelane.store.jobs.submission import Submission
 
-router = APIRouter(route_class=PageRoute)
+router = APIRouter(prefix=CONSOLE, route_class=PageRoute)
 
 #: The longest time that the page waits for an answer, in seconds; after it the job's own page goes on.
 WAIT_S = 30.0

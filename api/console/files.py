@@ -12,13 +12,14 @@ from api.console.pages import PageRoute
 from api.console.render import fragment, render
 from api.console.stream import Update
 from api.deps import Parts, PartsDep, ReadCaller, SubmitCaller
+from api.middleware.console_door import CONSOLE
 from api.routes import batches as api_batches
 from api.routes import files as api_files
 from corelane.domain.api_keys import Caller, Scope
 from corelane.domain.batches import FINAL, BatchRequest
 from corelane.errors import InvalidInput
 
-router = APIRouter(route_class=PageRoute)
+router = APIRouter(prefix=CONSOLE, route_class=PageRoute)
 
 #: Entries on a page.
 PAGE_ENTRIES = 25

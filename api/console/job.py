@@ -18,6 +18,7 @@ from api.console.stream import Update
 from api.console.waterfall import lay_out
 from api.deps import JobId, Parts, PartsDep, ReadCaller, SubmitCaller
 from api.jobs import CallerWait
+from api.middleware.console_door import CONSOLE
 from api.routes import jobs as api_jobs
 from api.routes.deliveries import list_job_deliveries
 from corelane.domain.api_keys import Caller, Scope
@@ -28,7 +29,7 @@ from corelane.store.jobs.events import BEGINNING, PAGE_EVENTS, JobEvent
 from corelane.store.jobs.items import AskedItem
 from corelane.store.jobs.records import JobRecord
 
-router = APIRouter(prefix="/jobs", route_class=PageRoute)
+router = APIRouter(prefix=f"{CONSOLE}/jobs", route_class=PageRoute)
 
 #: Results on a page.
 PAGE_RESULTS = 25

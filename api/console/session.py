@@ -8,7 +8,7 @@ from starlette.responses import RedirectResponse
 
 from api.console.pages import PageRoute
 from api.console.render import HEADERS, base_of, render
-from api.middleware.console_door import COOKIE, session_of
+from api.middleware.console_door import CONSOLE, COOKIE, session_of
 from api.middleware.key_cache import KeyCache
 from corelane.domain.api_keys import key_digest
 from corelane.errors import Unauthorized
@@ -20,7 +20,7 @@ NEXT = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_./~-]{0,200}")
 
 def make_router(sessions: SessionStore, keys: KeyCache) -> APIRouter:
     """Return the routes that begin and end sessions."""
-    router = APIRouter(route_class=PageRoute)
+    router = APIRouter(prefix=CONSOLE, route_class=PageRoute)
 
     @router.get("/sign-in")
     async def sign_in_page(request: Request, next: Annotated[str, Query(max_length=300)] = "") -> Response:

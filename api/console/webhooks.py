@@ -8,11 +8,12 @@ from api.console.forms import go_to, said
 from api.console.pages import PageRoute
 from api.console.render import render
 from api.deps import PartsDep, ReadCaller, SubmitCaller
+from api.middleware.console_door import CONSOLE
 from api.routes import deliveries as api_deliveries
 from api.routes.deliveries import DeliveryId
 from corelane.domain.api_keys import Scope
 
-router = APIRouter(prefix="/webhooks", route_class=PageRoute)
+router = APIRouter(prefix=f"{CONSOLE}/webhooks", route_class=PageRoute)
 
 #: Dead letters on a page.
 PAGE_ENTRIES = 25

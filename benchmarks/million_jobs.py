@@ -172,17 +172,17 @@ def queries(jobs: list[str]) -> dict[str, dict[str, Any]]:
     }
 
 
-def measure(link: Link, connection: Connection, count: int) -> dict[str, Any]:
+def measure(link: Link, url: str, count: int) -> dict[str, Any]:
     """Fill the store, have it indexed, and ask for every kind of page."""
     requests = 3 if is_quick() else REQUESTS
-    templates = make_templates(link, connection)
+    templates = make_templates(link, Connection(url))
     link("SET", keys.INDEXING, 1, "EX", 3600)
     before = used_bytes(link)
     began = time.monotonic()
     jobs = fill(link, templates, count)
     filled_s, filled = time.monotonic() - began, used_bytes(link)
     indexed_s = wait_for_index(link, 60 + count / 1000)
-    indexed = used_bytes(link)
+    indexed, connection = used_bytes(link), Connection(url)
     figures: dict[str, Any] = {
         "jobs": count,
         "filled_s": round(filled_s, 1),
@@ -224,7 +224,7 @@ def main() -> int:
         if not is_quick():
             # Its file would be written anew several times while the store fills.
             link("CONFIG", "SET", "appendonly", "no")
-        keep("million_jobs", measure(link, Connection(running.url), count))
+        keep("million_jobs", measure(link, running.url, count))
     return 0
 
 

@@ -50,11 +50,11 @@ end
 -- times with what the core that ends it spent, if one does; `sent_us` is when that core sent its results.
 local function finish(job, status, ttl, times, sent_us)
   local key, now = keys.job(job), now_ms()
-  local priority, file, version, created, promise, kept =
-    unpack(call('HMGET', key, 'priority', 'file', 'version', 'created_ms', 'promise', 'times'))
+  local priority, file, version, created, promise, kept, owner, failed =
+    unpack(call('HMGET', key, 'priority', 'file', 'version', 'created_ms', 'promise', 'times', 'owner', 'failed'))
   times = times or kept
   call('HSET', key, 'status', status, 'finished_ms', now, unpack(times and { 'times', ended_times(times, sent_us) } or {}))
-  index_end(job, status)
+  index_end(owner, job, status, failed)
   drop_refs(job, version)
   ttl = retain(job, status, ttl, now)
   if file then

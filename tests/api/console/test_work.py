@@ -215,8 +215,22 @@ def test_audit_shows_who_did_what(office: Office) -> None:
     secret = office.secrets[OPS]
     headers = OWN | {"Authorization": f"Bearer {secret}"}
     assert office.api.post(f"/console/jobs/{job}/cancel", headers=headers, follow_redirects=False).status_code == 303
+    own = office.submit(OPS)
+    assert office.api.post(f"/console/jobs/{own}/delete", headers=headers, follow_redirects=False).status_code == 303
     text = text_of(office.call(OPS, "GET", "/console/audit").text)
-    assert f"job.cancel {job}" in text
+    assert f"ops job.cancel {job} of ann" in text
+    assert f"ops job.delete {own} on the console" in text
+    assert text.count("job.") == 2
+
+
+def test_long_passage_is_asked_about(console: TestClient, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("api.console.ask.WAIT_S", 0.1)
+    reply = console.post("/console/ask", data={"question": "Who?", "context": "Ada wrote it.\r\n" * 100_000})
+    assert reply.status_code == 200
+    [job] = bench.raw.zrange(keys.owner_jobs("public"), 0, -1)
+    assert "Not answered yet" in reply.text
+    shown = console.get(f"/console/jobs/{job}/items/0").text
+    assert "Ada wrote it.\nAda wrote it." in shown
 
 
 def test_no_cell_of_an_export_is_a_formula() -> None:

@@ -2,7 +2,7 @@
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -84,23 +84,23 @@ def limited(fleet: Fleet) -> Iterator[None]:
         raw.config_set("maxmemory", 0)
 
 
-def without_data(running: Prometheus, queries: Iterable[str]) -> list[str]:
-    """Return the queries that had no data at any time; NaN, as of a quantile of nothing, is none."""
-    return [query for query in queries if not running.values(f"count_over_time((({query}) >= 0)[10m:1s])")]
-
-
 @pytest.fixture(scope="module")
 def watched(fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     """Start Prometheus beside the fleet, and keep the fleet at work until every query of the boards has data."""
-    folder = tmp_path_factory.mktemp("prometheus")
+    folder, missing = tmp_path_factory.mktemp("prometheus"), list(PANELS)
+
+    def is_whole() -> bool:
+        missing[:] = running.without_data(missing)
+        return not missing
+
     with prometheus(folder, fleet.url.removeprefix("http://")) as running:
         with limited(fleet), load(fleet, folder), suppress(TimeoutError):
-            wait_for(lambda: not without_data(running, PANELS), DATA_S)
+            wait_for(is_whole, DATA_S)
         yield running
 
 
 def test_every_query_of_the_boards_returns_data(watched: Prometheus) -> None:
-    assert without_data(watched, PANELS) == []
+    assert watched.without_data(PANELS) == []
 
 
 def test_every_recording_rule_has_data_and_no_rule_fails(watched: Prometheus) -> None:
@@ -109,7 +109,7 @@ def test_every_recording_rule_has_data_and_no_rule_fails(watched: Prometheus) ->
         (rule["name"], rule["lastError"]) for group in groups for rule in group["rules"] if rule.get("lastError")
     ] == []
     assert len([rule for group in groups for rule in group["rules"]]) == len(RULES)
-    assert without_data(watched, [rule["record"] for rule in rules("recording")]) == []
+    assert watched.without_data([rule["record"] for rule in rules("recording")]) == []
 
 
 def test_no_alert_fires_and_every_mark_is_a_query(watched: Prometheus) -> None:

@@ -183,7 +183,7 @@ async def delete(job_id: JobId, request: Request, parts: PartsDep, caller: Submi
 async def about_job(parts: Parts, record: JobRecord) -> dict[str, Any]:
     """Return what the head of the page shows."""
     job = await parts.jobs.describe(record)
-    timing = getattr(job, "timing", None)
+    timing = job.timing
     return {
         "job": job,
         "webhook_url": record.webhook_url,

@@ -90,6 +90,20 @@ class CoreOverview(BaseModel):
     device: dict[str, float] = Field(default_factory=dict, description="As in GET /v1/cores.")
 
 
+class ModelOverview(BaseModel):
+    """How one version did in the last minute."""
+
+    version: str
+    arriving_items_per_s: float = Field(0, description="Items submitted a second.")
+    items_per_s: float = Field(0, description="Items answered a second, failed ones included.")
+    tokens_per_s: float = Field(0, description="Tokens read a second, padding left out.")
+    padding: float | None = Field(None, description="Share of padding in what was read; null without any.")
+    compute_mean_s: float | None = Field(None, description="Mean time of a forward pass; null without any.")
+    compute_p95_s: float | None = Field(None, description="Time that 95 % of forward passes stayed within.")
+    core_share: float | None = Field(None, description="Share of all living cores' time that its forward passes took.")
+    error_rate: float | None = Field(None, description="Share of its items that failed; null without any.")
+
+
 class TroubleInfo(BaseModel):
     """Something that an operator should see to."""
 
@@ -108,6 +122,7 @@ class Overview(BaseModel):
     latency: LatencyInfo = Field(default_factory=LatencyInfo)
     lanes: list[LaneInfo] = Field(default_factory=list)
     cores: list[CoreOverview] = Field(default_factory=list)
+    models: list[ModelOverview] = Field(default_factory=list)
     troubles: list[TroubleInfo] = Field(default_factory=list)
 
 

@@ -6,7 +6,7 @@ from deploy.monitoring import boards
 from tests.monitoring.prometheus import rules
 
 #: Stands for Grafana's variables: ranges that hold some scrapes.
-VARIABLES = {"$__rate_interval": "20s", "$__interval": "20s"}
+VARIABLES = {"$__rate_interval": "20s"}
 
 NAME = re.compile(r"\bcorelane_\w+")
 
@@ -33,7 +33,7 @@ PANELS = [query for query in ALL_PANELS if not metrics_in(query) & OF_DEVICES]
 DEVICE_PANELS = [query for query in ALL_PANELS if metrics_in(query) & OF_DEVICES]
 
 #: Every query of the lines across panels.
-MARKS = [filled_in(query) for _, query, *_ in boards.MARKS]
+MARKS = [query for _, query, *_ in boards.MARKS]
 
 RULES = [rule["expr"] for rule in (*rules("recording"), *rules("alerts"))]
 

@@ -411,15 +411,8 @@ def write(board: Board) -> str:
     }
     source = {"name": "DS_PROMETHEUS", "label": "Prometheus", "type": "datasource", "query": "prometheus"}
     marks = [
-        {
-            "name": name,
-            "datasource": SOURCE,
-            "enable": True,
-            "iconColor": colour,
-            "expr": expr,
-            "titleFormat": title,
-            "step": "60s",
-        }
+        {"name": name, "datasource": SOURCE, "enable": True, "iconColor": colour, "titleFormat": title}
+        | {"expr": expr, "step": "60s"}
         for name, expr, title, colour in MARKS
     ]
     drawn = {

@@ -32,10 +32,10 @@ STILL = {
 }
 
 #: Items of each job of a round. Cores claim some thousand tokens ahead, and some must wait beyond these.
-ROUND = {"high": 55, "normal": 55, "low": 330}
+ROUND = {"high": 55, "normal": 55, "low": 220}
 
 #: Every query has data well within this, in seconds: some rates need two scrapes after their first event.
-DATA_S = 60
+DATA_S = 240
 
 
 def items(count: int) -> list[dict[str, object]]:

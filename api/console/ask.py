@@ -27,8 +27,8 @@ from corelane.store.jobs.submission import Submission
 
 router = APIRouter(prefix=CONSOLE, route_class=PageRoute)
 
-#: The longest time that the page waits for an answer, in seconds; after it the job's own page goes on.
-WAIT_S = 30.0
+#: The longest time that the page waits for an answer, in seconds: less than htmx does. The job's own page goes on.
+WAIT_S = 25.0
 
 #: A candidate that scores less is in the list, but not marked.
 LEAST_SCORE = 0.01

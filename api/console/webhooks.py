@@ -18,6 +18,9 @@ router = APIRouter(prefix=f"{CONSOLE}/webhooks", route_class=PageRoute)
 #: Dead letters on a page.
 PAGE_ENTRIES = 25
 
+#: Waiting deliveries that are listed.
+MOST_WAITING = 10
+
 
 @router.get("")
 async def show_webhooks(
@@ -34,6 +37,9 @@ async def show_webhooks(
     if Scope.ADMIN in caller.scopes:
         outcomes, pending, dead, open_circuits = await parts.deliveries.counts()
         shown["dead"] = await api_deliveries.list_dead_deliveries(parts, caller, "dead", after, PAGE_ENTRIES)
+        owner = None if parts.jobs.sees_all(caller) else caller.owner
+        waiting = await parts.deliveries.waiting(MOST_WAITING, owner)
+        shown["waiting"] = [api_deliveries.describe(each) for each in waiting]
         shown |= {"outcomes": outcomes, "pending": pending, "dead_count": dead, "open_circuits": open_circuits}
     return render(request, "webhooks.html", **shown)
 

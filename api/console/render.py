@@ -4,6 +4,7 @@ Every value in a template is escaped. Addresses in templates are relative to the
 ``.`` for the overview), so the console works behind a proxy's prefix as well: the layout has a ``<base>``.
 """
 
+import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import jinja2
+import markupsafe
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
@@ -20,6 +22,9 @@ from corelane import __version__
 from corelane.domain.api_keys import Caller, Scope, scope_names
 
 HERE = Path(__file__).parent
+
+#: Commands and settings in a sentence.
+CODE = re.compile(r"`([^`]+)`")
 
 #: Scripts, styles and connections are the service's own, nothing is inline, and nothing may frame a page.
 #: A referrer goes to the service itself only: without any, browsers hide the `Origin` of forms that changes need.
@@ -103,6 +108,11 @@ def percent(ratio: float | None) -> str:
     return f"{100 * ratio:.0f} %" if ratio in (0, 1) or 0.01 <= ratio <= 0.99 else f"{100 * ratio:.1f} %"
 
 
+def prose(text: str) -> markupsafe.Markup:
+    """Return a sentence of the service, escaped, with its `code` as code."""
+    return markupsafe.Markup(CODE.sub(r"<code>\1</code>", str(markupsafe.escape(text))))  # noqa: S704
+
+
 def iso(value: float | str | datetime) -> str:
     """Return a time as ISO 8601 in UTC; numbers are seconds."""
     if isinstance(value, str):
@@ -120,7 +130,7 @@ def make_environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(number=number, duration=duration, size=size, percent=percent, iso=iso)
+    made.filters.update(number=number, duration=duration, size=size, percent=percent, iso=iso, prose=prose)
     made.globals.update(nav=NAV, htmx_config=HTMX, version=__version__)
     return made
 

@@ -21,11 +21,6 @@ COOKIE = "corelane_session"
 MOST_CHARS = 100
 
 
-def is_console(path: str) -> bool:
-    """Return whether a path belongs to the console."""
-    return path == CONSOLE or path.startswith(CONSOLE + "/")
-
-
 def session_of(headers: Headers) -> str:
     """Return the id of the session that a request carries; empty without one."""
     try:

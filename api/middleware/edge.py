@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.context import CALLER, NDJSON, PAGE, REQUEST_CONTEXT, REQUEST_ID, STRICT, TRACEPARENT
 from api.errors import refuse
-from api.middleware.console_door import SIGN_IN, STATIC, ConsoleDoor, is_console, session_of
+from api.middleware.console_door import CONSOLE, SIGN_IN, STATIC, ConsoleDoor, session_of
 from api.middleware.hosts import forwarded, is_allowed
 from api.middleware.key_cache import KeyCache
 from api.middleware.rate_limit import Kind, RateLimiter, RateStanding, address_of
@@ -185,7 +185,7 @@ class InnerLayer:
 
         error: CorelaneError | None = None
         headers = Headers(scope=scope)
-        on_console = is_console(scope["path"])
+        on_console = scope["path"].startswith(CONSOLE) and scope["path"][len(CONSOLE) :][:1] in ("", "/")
         if not self._is_open(scope["path"]):
             secret = given_key(headers)
             session = session_of(headers) if on_console and not secret else ""

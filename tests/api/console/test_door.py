@@ -146,7 +146,7 @@ def test_admin_pages_need_the_scope(visit: Open, api_keys: ApiKeyStore) -> None:
     ):
         reply = client.post(f"/console/{path}", data=form, headers=OWN)
         assert reply.status_code == 403, path
-        assert "scope `admin`" in reply.text
+        assert "scope <code>admin</code>" in reply.text
     submitter = visit()
     sign_in(submitter, api_keys.create("submitter", [Scope.SUBMIT])[1])
     assert submitter.get("/console/").status_code == 403

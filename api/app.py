@@ -21,7 +21,20 @@ from api.middleware.key_cache import KeyCache
 from api.middleware.rate_limit import RateLimiter
 from api.middleware.traces import TraceLayer
 from api.overview import Overviews
-from api.routes import answers, batches, deliveries, events, files, health, jobs, results, rollout
+from api.routes import (
+    answers,
+    audit,
+    batches,
+    bulk,
+    deliveries,
+    events,
+    failed_items,
+    files,
+    health,
+    jobs,
+    results,
+    rollout,
+)
 from api.routes import fleet as fleet_routes
 from corelane import __version__
 from corelane.broker.app import bell_envelope, make_celery
@@ -29,6 +42,7 @@ from corelane.errors import Unavailable
 from corelane.log import configure_logging, get_logger
 from corelane.settings import Settings
 from corelane.store.api_keys import ApiKeyFinder
+from corelane.store.audit import Audit
 from corelane.store.batches import BatchStore
 from corelane.store.deliveries.log import DeliveryLog
 from corelane.store.file_storage import open_storage
@@ -42,6 +56,7 @@ from corelane.store.link.link import AsyncLink
 from corelane.store.metrics import Flushing, ProcessMetrics
 from corelane.store.rollout import Rollout
 from corelane.store.sessions import SessionStore
+from corelane.submitting.bulk import Bulk
 from corelane.tracing import Tracer, open_tracer
 
 SUMMARY = "Questions with their passages go in, answers with exact offsets come out: one or a million, nothing lost."
@@ -70,11 +85,13 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
     finder, rate_limiter = ApiKeyFinder(link), RateLimiter(settings)
     keys, own_jobs = KeyCache(finder), Jobs(store, fleet, settings, metrics, tracer)
     flushing = Flushing(metrics, link, own_jobs.measure_refusals)
+    overviews = Overviews(link)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         own_jobs.completions.start()
         flushing.start()
+        overviews.start()
         if settings.requires_keys:
             keys.start()
             await _warn_if_no_key(finder)
@@ -82,6 +99,7 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
         await own_jobs.completions.close()
         await keys.close()
         await rate_limiter.close()
+        await overviews.close()
         await flushing.close()
         await link.close()
         if tracer is not None:
@@ -112,10 +130,13 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
         FileStore(link),
         BatchStore(link),
         open_storage(settings.files_url, settings.files_root),
-        Overviews(link),
+        Bulk(own_jobs.submitter, store, settings),
+        Audit(link),
+        overviews,
         History(link),
     )
-    for each in (jobs, results, events, deliveries, fleet_routes, rollout, health, files, batches, answers):
+    of_jobs = (bulk, jobs, results, events, failed_items, deliveries)
+    for each in (*of_jobs, fleet_routes, rollout, audit, health, files, batches, answers):
         app.include_router(each.router)
     add_pages(app)
     if settings.console:

@@ -24,6 +24,7 @@ from corelane.domain.job_filter import JobFilter
 from corelane.domain.jobs import JobStatus
 from corelane.errors import Forbidden, InvalidInput, NotFound
 from corelane.settings import Settings
+from corelane.store.audit import Audit
 from corelane.store.batches import BatchStore
 from corelane.store.deliveries.log import DeliveryLog
 from corelane.store.file_storage import Storage
@@ -35,6 +36,7 @@ from corelane.store.jobs.store import JobStore
 from corelane.store.link.link import CommonLink
 from corelane.store.metrics import Flushing, ProcessMetrics
 from corelane.store.rollout import Rollout
+from corelane.submitting.bulk import Bulk
 
 #: The form of a caller's own name of a job: no id's, and no part of an address that proxies cut out.
 JOB_NAME = re.compile(r"(?!job_)(?!\.+$)[A-Za-z0-9._~-]{1,128}")
@@ -60,6 +62,8 @@ class Parts:
     files: FileStore
     batches: BatchStore
     storage: Storage
+    bulk: Bulk
+    audit: Audit
     overviews: Overviews
     history: History
 
@@ -220,7 +224,7 @@ IdempotencyKey = Annotated[
 ]
 
 #: For routes that need the scope but not the caller.
-AS_READER, AS_ADMIN = Depends(allow(Scope.READ)), Depends(allow(Scope.ADMIN))
+AS_READER = Depends(allow(Scope.READ))
 
 #: The caller of a route that takes in or changes work, of one that shows the caller's own, and of one for operators.
 SubmitCaller = Annotated[Caller, Depends(allow(Scope.SUBMIT))]

@@ -1,27 +1,57 @@
-"""The overview, built of what Redis knows: at most one reading at a time and one a second in a process."""
+"""The overview, built of what Redis knows: at most one reading at a time and one a second in a process.
+
+A process reads it every few seconds even if nobody asks, so that rates are known when somebody does.
+"""
 
 import asyncio
+import math
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import orjson
 
-from corelane.domain.drain import Backlog, BacklogWatch, DrainForecast, forecast_drain
+from corelane.domain.drain import Backlog, BacklogWatch, DrainForecast, Sign, forecast_drain
 from corelane.domain.forecast import drain_rate
 from corelane.domain.ids import iso_time
 from corelane.domain.jobs import Priority
-from corelane.domain.overview import CoreOverview, CoreVersion, ForecastInfo, LaneInfo, Overview, TroubleInfo
-from corelane.domain.troubles import Trouble, core_troubles, delivery_troubles, memory_troubles, overdue_troubles
-from corelane.store.deliveries.log import DeliveryLog
+from corelane.domain.overview import (
+    CoreOverview,
+    CoreVersion,
+    DoneInfo,
+    ForecastInfo,
+    LaneInfo,
+    LatencyInfo,
+    Overview,
+    TroubleInfo,
+    device_figures,
+)
+from corelane.domain.points import Point
+from corelane.domain.recent import Recent, Span, count_done, models_of, promises_of, stretches
+from corelane.domain.troubles import Trouble
+from corelane.errors import Unavailable
+from corelane.log import get_logger
+from corelane.metrics import definitions as m
 from corelane.store.fleet import Fleet
+from corelane.store.history import History
 from corelane.store.jobs.store import RATE_SECONDS
 from corelane.store.link.link import CommonLink
-from corelane.store.overdue import CARRIERS, only_overdue
 from corelane.store.survey import Survey, read_survey
+from corelane.store.troubles import read_cores, read_part_troubles, read_troubles
+
+log = get_logger(__name__)
 
 #: An overview is shown again for so long, in seconds: many readers a second cost one reading.
 KEPT_S = 0.8
+
+#: Pause between two readings that nobody asked for, in seconds.
+PAUSE_S = 5.0
+
+#: Longest time that the history of the last hour is used again, in milliseconds: as often as there is a new point.
+HOUR_KEPT_MS = 10_000
+
+MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 
 Cores = Sequence[Mapping[str, Any]]
 
@@ -31,94 +61,162 @@ class Overviews:
 
     def __init__(self, link: CommonLink) -> None:
         self._link = link
-        self._fleet, self._deliveries = Fleet(link), DeliveryLog(link)
-        self._watch = BacklogWatch()
+        self._fleet, self._history = Fleet(link), History(link)
+        self._watch, self._recent = BacklogWatch(), Recent()
         self._turn = asyncio.Lock()
         self._last: Overview | None = None
-        self._last_s = 0.0
+        self._last_s = -math.inf
+        self._hour: Sequence[Point] = ()
+        self._hour_ms = 0
+        self._task: asyncio.Task[None] | None = None
 
-    async def read(self) -> Overview:
+    def start(self) -> None:
+        """Read now and then from now on."""
+        self._task = asyncio.create_task(self._run(), name="overview")
+
+    async def close(self) -> None:
+        """Read no more."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    async def read(self, kept_s: float | None = None) -> Overview:
         """Return an overview that is at most a second old. Raises Unavailable if Redis is away."""
         async with self._turn:
-            if self._last is None or time.monotonic() - self._last_s > KEPT_S:
+            if self._last is None or time.monotonic() - self._last_s > (KEPT_S if kept_s is None else kept_s):
                 self._last = await self._read()
                 self._last_s = time.monotonic()
             return self._last
 
+    async def part_troubles(self) -> list[Trouble]:
+        """Return the parts that do not stay up, as the `serve` of each host tells."""
+        return await read_part_troubles(self._link)
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self.read(PAUSE_S)
+            except Unavailable:
+                pass  # the log says so elsewhere
+            except Exception:  # the next reading must come
+                log.exception("overview_broke")
+            await asyncio.sleep(PAUSE_S)
+
     async def _read(self) -> Overview:
-        survey, cores = await read_survey(self._link), await self._fleet.cores()
+        survey, cores = await read_survey(self._link), await read_cores(self._link)
         stuck = await self._stuck(survey)
-        forecast = self._forecast(survey, cores, stuck)
-        items_per_token = survey.open_items / survey.tokens if survey.tokens > 0 else 0.0
+        troubles = [
+            *(Trouble(version, reason) for version, reason in stuck.items()),
+            *await read_troubles(self._link, cores),
+        ]
+        span = self._recent.add(survey.now_ms, survey.series)
+        done = await self._done(survey)
+        living = [core for core in cores if "state" in core]
+        versions = [version for version, holders in survey.work.holders.items() if holders or survey.waiting[version]]
         return Overview(
             at=iso_time(survey.now_ms),
-            forecast=ForecastInfo(
-                sign=forecast.sign,
-                text=forecast.text,
-                open_items=survey.open_items,
-                waiting_tokens=sum(survey.waiting.values()) + survey.unfed,
-                backlog_s=round(forecast.backlog_s, 3),
-                clear_in_s=None if forecast.clear_in_s is None else round(forecast.clear_in_s, 3),
-                items_per_s=round(forecast.tokens_per_s * items_per_token, 3),
-                tokens_per_s=round(forecast.tokens_per_s, 1),
-                arriving_tokens_per_s=round(forecast.arriving_tokens_per_s, 1),
-            ),
+            forecast=self._forecast(survey, living, stuck, span, done),
+            promises=promises_of(survey.series),
+            done=done,
+            latency=latency_of(span),
             lanes=lanes_of(survey),
-            cores=[core_of(core, survey.held.get(core["core"], 0)) for core in cores],
-            troubles=[TroubleInfo(part=each.part, text=each.text) for each in await self._troubles(cores, stuck)],
+            cores=[core_of(core, survey.work.claimed.get(core["core"], 0)) for core in cores],
+            models=models_of(sorted(versions), span, len(living)),
+            troubles=[TroubleInfo(part=each.part, text=each.text) for each in troubles],
         )
 
-    def _forecast(self, survey: Survey, cores: Cores, stuck: Mapping[str, str]) -> DrainForecast:
-        held_now = [core for core in cores if core.get("state") == "busy" and survey.held.get(core["core"])]
-        oldest_ms = min((lane.oldest_ms for lane in survey.lanes), default=survey.now_ms)
+    def _forecast(
+        self, survey: Survey, living: Cores, stuck: Mapping[str, str], span: Span | None, done: DoneInfo
+    ) -> ForecastInfo:
+        speeds = survey.working_speeds
         backlog = Backlog(
             survey.open_items,
             survey.tokens,
-            drain_rate(survey.answered[:RATE_SECONDS], survey.working_speeds or list(survey.speeds.values())),
-            sum(survey.waiting.get(version, 0) for version in stuck),
-            bool(held_now),
-            (survey.now_ms - oldest_ms) / 1000,
+            drain_rate(survey.answered[:RATE_SECONDS], speeds) or sum(survey.work.speeds.values()),
+            sum(survey.waiting[version] for version in stuck),
+            any(core["state"] == "busy" and survey.work.claimed.get(core["core"]) for core in living),
+            max(survey.work.oldest_s.values(), default=0.0),
             list(stuck.values()),
         )
-        return forecast_drain(backlog, self._watch.look(survey.now_ms // 1000, survey.tokens, survey.answered))
+        samples = self._watch.look(survey.now_ms // 1000, survey.tokens, survey.answered)
+        forecast = forecast_drain(backlog, samples)
+        return forecast_info(forecast, survey, span, done)
 
     async def _stuck(self, survey: Survey) -> dict[str, str]:
         """Return the versions with waiting work that no living core holds, and why."""
         found = {}
-        for version, holders in survey.holders.items():
-            if not holders and (outlook := await self._fleet.outlook(version)) is not None:
+        for version, tokens in survey.waiting.items():
+            is_stuck = tokens and not survey.work.holders.get(version)
+            if is_stuck and (outlook := await self._fleet.outlook(version)) is not None:
                 found[version] = outlook.reason
         return found
 
-    async def _troubles(self, cores: Cores, stuck: Mapping[str, str]) -> list[Trouble]:
-        states = {core["core"]: (core.get("state", "lost"), orjson.loads(core.get("reasons", "[]"))) for core in cores}
-        _, _, dead, circuits = await self._deliveries.counts()
-        [info] = await self._link.many([("INFO", "memory")])
-        memory = dict(line.split(b":", 1) for line in info.splitlines() if b":" in line)
-        return [
-            *core_troubles(states),
-            *(Trouble(version, reason) for version, reason in stuck.items()),
-            *overdue_troubles(only_overdue(await self._deliveries.waits()), CARRIERS),
-            *delivery_troubles(dead, circuits),
-            *memory_troubles(int(memory.get(b"used_memory", 0)), int(memory.get(b"maxmemory", 0))),
-        ]
+    async def _done(self, survey: Survey) -> DoneInfo:
+        """Count what was done in the last minute and hour: by the history, and by the sums since its last point."""
+        now_ms = survey.now_ms
+        if not self._hour or not 0 <= now_ms - self._hour_ms < HOUR_KEPT_MS or self._is_behind(survey):
+            self._hour = await self._history.points(now_ms - HOUR_MS, most=HOUR_MS)
+            self._hour_ms = now_ms
+        points = [point for point in self._hour if point.at_ms <= (survey.before_ms or now_ms)]
+        found = stretches(points, now_ms, survey.series, survey.before_ms, survey.before)
+        return DoneInfo(
+            last_minute=count_done(found, now_ms - MINUTE_MS), last_hour=count_done(found, now_ms - HOUR_MS)
+        )
+
+    def _is_behind(self, survey: Survey) -> bool:
+        """Return whether the history has a point that was not read yet."""
+        return survey.before_ms is not None and bool(self._hour) and self._hour[-1].at_ms < survey.before_ms
+
+
+def forecast_info(forecast: DrainForecast, survey: Survey, span: Span | None, done: DoneInfo) -> ForecastInfo:
+    """Return the forecast with what is done now; a service that is idle tells what it did."""
+    text, answered = forecast.text, done.last_minute.items
+    if forecast.sign is Sign.IDLE and answered:
+        text = f"{text}; {answered:,} items answered in the last minute"
+    items = 0.0 if span is None else (span.grown(m.ITEMS, None, "succeeded") + span.grown(m.ITEMS, None, "failed"))
+    seconds = survey.answered[:RATE_SECONDS]
+    return ForecastInfo(
+        sign=forecast.sign,
+        text=text,
+        open_items=survey.open_items,
+        waiting_tokens=sum(survey.waiting.values()),
+        backlog_s=round(forecast.backlog_s, 3),
+        clear_in_s=None if forecast.clear_in_s is None else round(forecast.clear_in_s, 3),
+        items_per_s=0.0 if span is None else round(items / span.seconds, 3),
+        tokens_per_s=round(sum(seconds) / max(1, len(seconds)), 1),
+        arriving_tokens_per_s=round(forecast.arriving_tokens_per_s, 1),
+    )
+
+
+def latency_of(span: Span | None) -> LatencyInfo:
+    """Return how long the jobs of the last minute took."""
+    if span is None:
+        return LatencyInfo()
+    jobs = span.histogram(m.JOB_S)
+    p50, p95 = (jobs.quantile(share) for share in (0.5, 0.95))
+    return LatencyInfo(p50_s=None if p50 is None else round(p50, 4), p95_s=None if p95 is None else round(p95, 4))
 
 
 def lanes_of(survey: Survey) -> list[LaneInfo]:
     """Return what waits, by version and priority; a lane is served after those of its version that go before it."""
-    found = []
-    for lane in sorted(survey.lanes, key=lambda lane: (lane.version, lane.priority)):
-        own = [each for each in survey.lanes if each.version == lane.version and each.priority <= lane.priority]
-        speeds = [survey.speeds[core].mean for core in survey.holders[lane.version] if core in survey.speeds]
-        found.append(
-            LaneInfo(
-                version=lane.version,
-                priority=list(Priority)[lane.priority],
-                waiting_tokens=lane.tokens,
-                oldest_wait_s=round(max(0, survey.now_ms - lane.oldest_ms) / 1000, 3),
-                backlog_s=round(sum(each.tokens for each in own) / sum(speeds), 3) if speeds else None,
+    ranks, found = list(Priority), []
+    for version in sorted({version for version, _ in survey.lanes}):
+        speed = sum(survey.work.speeds.get(core, 0.0) for core in survey.work.holders.get(version, ()))
+        ahead = 0
+        for priority in ranks:
+            tokens = survey.lanes.get((version, priority.value))
+            if tokens is None:
+                continue
+            ahead += tokens
+            lane = LaneInfo(
+                version=version,
+                priority=priority,
+                waiting_tokens=tokens,
+                oldest_wait_s=round(survey.work.oldest_s.get((version, priority.value), 0.0), 3),
+                backlog_s=round(ahead / speed, 3) if speed else None,
             )
-        )
+            found.append(lane)
     return found
 
 
@@ -138,4 +236,5 @@ def core_of(core: Mapping[str, Any], claimed: int) -> CoreOverview:
         claimed_tokens=claimed,
         items=int(core.get("items", 0)),
         restarts=int(core.get("restarts", 0)),
+        device=device_figures(core.get("device", "")),
     )

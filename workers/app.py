@@ -84,7 +84,7 @@ def _add_drain(celery: Celery, settings: Settings, core: Core) -> None:
     signals.worker_process_shutdown.connect(stop_core, weak=False)
 
     @celery.task(name=DRAIN_TASK)
-    def drain_lanes() -> str:
+    def drain_lanes() -> dict[str, float]:
         from workers.core.drain import drain
 
         core = held["core"]

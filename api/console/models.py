@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse
 from api.console.pages import PageRoute
 from api.console.render import HEADERS, base_of, fragment, is_htmx, render
 from api.console.stream import Update
-from api.deps import AS_ADMIN, AS_READER, Parts, PartsDep
+from api.deps import AS_READER, AdminCaller, Parts, PartsDep
 from api.routes import fleet, rollout
 from corelane.artifacts.manifest import list_artifacts
 from corelane.domain.api_keys import Caller, Scope
@@ -38,10 +38,11 @@ async def feed(parts: Parts, caller: Caller, _: Mapping[str, str]) -> Update:
     return Update({"versions": fragment("models/versions.html", can=can, **await _versions(parts))})
 
 
-@router.post("/models/load", dependencies=[AS_ADMIN])
+@router.post("/models/load")
 async def load(
     request: Request,
     parts: PartsDep,
+    caller: AdminCaller,
     model: Text,
     core: Text = ALL_CORES,
     count: Annotated[str, Form(pattern=r"^([1-9][0-9]{0,3})?$")] = "",
@@ -49,33 +50,41 @@ async def load(
 ) -> Response:
     """Load a version on a core, on all, or on a number of them."""
     wanted = rollout.LoadRequest(model=model.strip(), count=int(count) if count else None, lazy=lazy)
-    placement = await rollout.load_model(core, wanted, parts)
+    placement = await rollout.load_model(core, wanted, parts, caller)
     where = f"{count} cores" if count else _where(core)
     later = "once work waits for it" if lazy else "now; the table shows how far it is"
     return _done(request, f"{placement.version} is to be loaded on {where}, {later}.")
 
 
-@router.post("/models/reload", dependencies=[AS_ADMIN])
-async def reload(request: Request, parts: PartsDep, version: Text, core: Text = ALL_CORES) -> Response:
+@router.post("/models/reload")
+async def reload(
+    request: Request, parts: PartsDep, caller: AdminCaller, version: Text, core: Text = ALL_CORES
+) -> Response:
     """Load a version's artifact again."""
     rollout.require_version(version)
-    await rollout.reload_model(core, version, parts)
+    await rollout.reload_model(core, version, parts, caller)
     return _done(request, f"{version} is loaded again on {_where(core)}; the old one is served until then.")
 
 
-@router.post("/models/unload", dependencies=[AS_ADMIN])
+@router.post("/models/unload")
 async def unload(
-    request: Request, parts: PartsDep, version: Text, core: Text = ALL_CORES, force: Annotated[bool, Form()] = False
+    request: Request,
+    parts: PartsDep,
+    caller: AdminCaller,
+    version: Text,
+    core: Text = ALL_CORES,
+    force: Annotated[bool, Form()] = False,
 ) -> Response:
     """Unload a version from a core or from all."""
-    await rollout.unload_model(core, version, parts, force)
+    await rollout.unload_model(core, version, parts, caller, force)
     return _done(request, f"{version} leaves {_where(core)}{'' if force else ' once none of its work is open there'}.")
 
 
-@router.post("/aliases/set", dependencies=[AS_ADMIN])
+@router.post("/aliases/set")
 async def set_alias(
     request: Request,
     parts: PartsDep,
+    caller: AdminCaller,
     alias: Text,
     version: Annotated[list[Text], Form(max_length=20)],
     weight: Annotated[list[Annotated[float, Form(ge=0, le=1e6)]], Form(max_length=20)],
@@ -86,14 +95,14 @@ async def set_alias(
     weights = {name: share for name, share in zip(version, weight, strict=True) if share > 0}
     if not weights:
         raise InvalidInput("one of the weights must be above zero")
-    await rollout.set_alias(alias, rollout.AliasRequest(version=None, weights=weights, force=False), parts)
+    await rollout.set_alias(alias, rollout.AliasRequest(version=None, weights=weights, force=False), parts, caller)
     return await _changed_alias(request, parts, f"New jobs of {alias} go by these shares from now on.")
 
 
-@router.post("/aliases/unset", dependencies=[AS_ADMIN])
-async def unset_alias(request: Request, parts: PartsDep, alias: Text) -> Response:
+@router.post("/aliases/unset")
+async def unset_alias(request: Request, parts: PartsDep, caller: AdminCaller, alias: Text) -> Response:
     """Let the workers' settings decide again what an alias means."""
-    await rollout.unset_alias(alias, parts)
+    await rollout.unset_alias(alias, parts, caller)
     return await _changed_alias(request, parts, f"The settings of the workers decide again what {alias} means.")
 
 

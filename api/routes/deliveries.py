@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 from api.deps import AdminCaller, JobId, Parts, PartsDep, ReadCaller, SubmitCaller
 from api.errors import documented
 from corelane.domain.api_keys import Caller
+from corelane.domain.audit import AuditAction
 from corelane.domain.ids import iso_time
 from corelane.domain.jobs import Job
 from corelane.errors import InvalidInput, NotFound
@@ -136,6 +137,7 @@ async def redeliver(delivery_id: DeliveryId, parts: PartsDep, caller: SubmitCall
     await require_delivery(parts, delivery_id, caller)
     if not await parts.deliveries.redeliver(delivery_id):
         raise no_such_delivery(delivery_id)
+    await parts.audit.write(caller, AuditAction.REDELIVER, delivery_id)
     return describe(await require_delivery(parts, delivery_id, caller))
 
 

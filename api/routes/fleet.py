@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from api.deps import AS_READER, PartsDep
 from api.errors import documented
 from corelane.domain.ids import iso_time
-from corelane.domain.overview import Overview
+from corelane.domain.overview import Overview, device_figures
 from corelane.errors import NotFound
 
 router = APIRouter(prefix="/v1", tags=["fleet"], responses=documented(403, 422, 503))
@@ -51,6 +51,11 @@ class CoreInfo(BaseModel):
     versions: list[str] = Field(default_factory=list, description="Model versions it answers for.")
     models: list[CoreModel] = Field(default_factory=list, description="All versions it has to do with.")
     memory_bytes: int | None = Field(None, description="Memory its process holds.")
+    device: dict[str, float] = Field(
+        default_factory=dict,
+        description="What its device tells: `utilization` (0 to 1; on a CPU that of its process), `memory_bytes` and "
+        "`errors` where the device has memory and counts errors of its own.",
+    )
     busy_ratio: float = Field(0, description="Share of the last ten heartbeats spent on batches.")
     items: int = Field(0, description="Items answered since the process started.")
     restarts: int = Field(0, description="Times its errors made a new process necessary, since its worker was started.")
@@ -120,6 +125,7 @@ def read_core(raw: dict[str, Any]) -> CoreInfo:
         versions=orjson.loads(raw["versions"]),
         models=[read_model(model) for model in orjson.loads(raw.get("models", "[]"))],
         memory_bytes=int(raw["memory"]) if "memory" in raw else None,
+        device=device_figures(raw.get("device", "")),
         busy_ratio=float(raw["busy"]),
         items=int(raw["items"]),
         restarts=int(raw.get("restarts", 0)),

@@ -5,7 +5,7 @@ from typing import Literal
 
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from api.deps import PartsDep
 from api.errors import documented
@@ -22,6 +22,7 @@ class Detail(BaseModel):
 
     state: Literal["green", "red"]
     waits_s: float = 0.0
+    parts: list[str] = Field(default_factory=list, description="Parts of a `serve` that do not stay up.")
 
 
 class Health(BaseModel):
@@ -52,6 +53,8 @@ async def ready(parts: PartsDep) -> Health:
         name: Detail(state="red" if name in overdue else "green", waits_s=round(waits.get(name, 0.0), 1))
         for name in CARRIERS
     }
+    down = [trouble.part for trouble in await parts.overviews.part_troubles()]
+    details["parts"] = Detail(state="red" if down else "green", parts=down)
     return Health(cores=cores, details=details)
 
 

@@ -14,11 +14,14 @@ from api.docs.examples import JOB_REQUEST_EXAMPLES, LINES_SCHEMA
 from api.errors import documented
 from api.jobs import CallerWait, headers_of, no_such_job
 from api.middleware.edge import JsonRoute, NdjsonRoute
+from corelane.domain.api_keys import Caller
+from corelane.domain.audit import AuditAction
 from corelane.domain.ids import is_job_id, new_job_id
 from corelane.domain.jobs import Job, JobList, JobRequest
 from corelane.errors import InvalidInput, StoreUnavailable
 from corelane.metrics.definitions import SUBMIT_S
 from corelane.store.jobs.idempotency import Once, by_key, by_name, fingerprint, start_fingerprint
+from corelane.store.jobs.records import JobRecord
 from corelane.store.jobs.submission import Submission
 from corelane.submitting.ndjson import NdjsonBody, submit_file
 from corelane.submitting.retries import retry
@@ -177,16 +180,19 @@ def has_etag(header: str, etag: str) -> bool:
 @router.delete("/{job_id}", status_code=204, responses=documented(410))
 async def delete_job(job_id: JobId, parts: PartsDep, caller: SubmitCaller) -> None:
     """Forget a job, its items and its results at once; one that is not final is canceled first."""
-    await parts.jobs.require(job_id, caller)
-    await parts.store.delete(job_id)
+    record = await parts.jobs.require(job_id, caller)
+    if await parts.store.delete(job_id):
+        await audit(parts, caller, record, AuditAction.JOB_DELETE)
 
 
 @router.post("/{job_id}/cancel", responses=documented(410))
 async def cancel_job(job_id: JobId, parts: PartsDep, caller: SubmitCaller) -> Job:
     """Cancel the items that are not answered yet and keep the others; a final job stays as it is."""
-    await parts.jobs.require(job_id, caller)
-    if await parts.store.cancel(job_id) is None:
+    record = await parts.jobs.require(job_id, caller)
+    if (is_canceled := await parts.store.cancel(job_id)) is None:
         raise no_such_job(job_id)
+    if is_canceled:
+        await audit(parts, caller, record, AuditAction.JOB_CANCEL)
     return await parts.jobs.describe(await parts.jobs.require(job_id, caller))
 
 
@@ -199,7 +205,16 @@ async def retry_job(job_id: JobId, response: Response, parts: PartsDep, wait: Wa
     record = await parts.jobs.require(job_id, caller)
     submitter, store = parts.jobs.submitter, parts.store
     submitted = await retry(submitter, store, parts.settings, record, REQUEST_CONTEXT.get())
+    if not submitted.is_replayed:
+        await audit(parts, caller, record, AuditAction.JOB_RETRY, f"as {submitted.record.id}")
     return await present(parts, response, await parts.jobs.settle(submitted, wait), wait)
+
+
+async def audit(parts: Parts, caller: Caller, record: JobRecord, action: AuditAction, detail: str = "") -> None:
+    """Note what an admin does to another owner's job."""
+    if record.owner != caller.owner:
+        of = f"of {record.owner}"
+        await parts.audit.write(caller, action, record.id, f"{of}, {detail}" if detail else of)
 
 
 router.routes[:0] = ndjson.routes

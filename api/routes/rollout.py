@@ -8,11 +8,12 @@ from typing import Annotated, Literal, Self
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, Field, model_validator
 
-from api.deps import AS_ADMIN, AS_READER, Parts, PartsDep
+from api.deps import AS_READER, AdminCaller, Parts, PartsDep
 from api.errors import documented
 from api.middleware.edge import JsonRoute
 from corelane.artifacts.manifest import VERSION_ID, find_artifact
 from corelane.domain.aliases import ALIAS_NAME
+from corelane.domain.audit import AuditAction
 from corelane.domain.ids import iso_time
 from corelane.domain.jobs import Wire
 from corelane.domain.placement import ALL_CORES, Placement, PlacementScope
@@ -117,8 +118,8 @@ class AliasList(BaseModel):
     data: list[AliasInfo]
 
 
-@router.post("/cores/{core:path}/models", status_code=202, dependencies=[AS_ADMIN])
-async def load_model(core: CorePath, request: LoadRequest, parts: PartsDep) -> PlacementInfo:
+@router.post("/cores/{core:path}/models", status_code=202)
+async def load_model(core: CorePath, request: LoadRequest, parts: PartsDep, caller: AdminCaller) -> PlacementInfo:
     """Have a core, all, or some of them load a version: checked, warm in every bucket, and only then served.
 
     Other versions are served meanwhile. Asking again has cores that failed try again.
@@ -129,12 +130,14 @@ async def load_model(core: CorePath, request: LoadRequest, parts: PartsDep) -> P
     version = resolve(parts, request.model)
     manifest = request.manifest_sha256 or ""
     placement = await parts.rollout.load(version, core, count=request.count, lazy=request.lazy, manifest=manifest)
+    where = f"on {request.count} cores" if request.count else f"on {core}"
+    await parts.audit.write(caller, AuditAction.MODEL_LOAD, version, where)
     return PlacementInfo.of(version, placement)
 
 
-@router.post("/cores/{core:path}/models/{version}/reload", status_code=202, dependencies=[AS_ADMIN])
+@router.post("/cores/{core:path}/models/{version}/reload", status_code=202)
 async def reload_model(
-    core: CorePath, version: VersionPath, parts: PartsDep, request: ReloadRequest | None = None
+    core: CorePath, version: VersionPath, parts: PartsDep, caller: AdminCaller, request: ReloadRequest | None = None
 ) -> PlacementInfo:
     """Have a core, or all that hold a version, load its artifact again after it was compiled or calibrated in place.
 
@@ -145,14 +148,17 @@ async def reload_model(
     if given and core != ALL_CORES:
         raise InvalidInput("`manifest_sha256` goes with `all`: it holds wherever the version is wanted")
     manifest = (given or "") if core == ALL_CORES else None
-    return PlacementInfo.of(version, await parts.rollout.reload(version, core, manifest=manifest))
+    placement = await parts.rollout.reload(version, core, manifest=manifest)
+    await parts.audit.write(caller, AuditAction.MODEL_RELOAD, version, f"on {core}")
+    return PlacementInfo.of(version, placement)
 
 
-@router.delete("/cores/{core:path}/models/{version}", status_code=202, dependencies=[AS_ADMIN])
+@router.delete("/cores/{core:path}/models/{version}", status_code=202)
 async def unload_model(
     core: CorePath,
     version: VersionPath,
     parts: PartsDep,
+    caller: AdminCaller,
     force: Annotated[
         bool,
         Query(description="At once: jobs that wait for it go on waiting until it is loaded again, or they end."),
@@ -164,7 +170,9 @@ async def unload_model(
     Refused while an alias means it, or if it would leave its only core.
     """
     await require_core(parts, core)
-    return PlacementInfo.of(version, await parts.rollout.unload(version, core, force=force))
+    placement = await parts.rollout.unload(version, core, force=force)
+    await parts.audit.write(caller, AuditAction.MODEL_UNLOAD, version, f"from {core}{', forced' if force else ''}")
+    return PlacementInfo.of(version, placement)
 
 
 @router.get("/aliases", dependencies=[AS_READER])
@@ -178,8 +186,8 @@ async def list_aliases(parts: PartsDep) -> AliasList:
     )
 
 
-@router.put("/aliases/{alias}", dependencies=[AS_ADMIN])
-async def set_alias(alias: AliasPath, request: AliasRequest, parts: PartsDep) -> AliasInfo:
+@router.put("/aliases/{alias}")
+async def set_alias(alias: AliasPath, request: AliasRequest, parts: PartsDep, caller: AdminCaller) -> AliasInfo:
     """Make an alias mean a version, or several by weight: each job goes to one of them, jobs with the same `sticky_key`
     to the same. Jobs already submitted keep theirs.
     """
@@ -189,13 +197,17 @@ async def set_alias(alias: AliasPath, request: AliasRequest, parts: PartsDep) ->
         require_version(version)
     await parts.rollout.set_alias(alias, request.shares, force=request.force)
     shares = {version: weight for version, weight in request.shares.items() if weight > 0}
+    means = ", ".join(f"{version} {weight:g}" for version, weight in shares.items())
+    await parts.audit.write(caller, AuditAction.ALIAS_SET, alias, means)
     return AliasInfo(alias=alias, weights=shares, is_set=True)
 
 
-@router.delete("/aliases/{alias}", dependencies=[AS_ADMIN])
-async def unset_alias(alias: AliasPath, parts: PartsDep) -> AliasInfo:
+@router.delete("/aliases/{alias}")
+async def unset_alias(alias: AliasPath, parts: PartsDep, caller: AdminCaller) -> AliasInfo:
     """Remove an alias that was set here: the workers' settings decide again what it means, if anything."""
-    return AliasInfo(alias=alias, weights=await parts.rollout.unset_alias(alias), is_set=False)
+    weights = await parts.rollout.unset_alias(alias)
+    await parts.audit.write(caller, AuditAction.ALIAS_UNSET, alias)
+    return AliasInfo(alias=alias, weights=weights, is_set=False)
 
 
 async def require_core(parts: Parts, core: str) -> None:

@@ -18,6 +18,7 @@ from corelane.cli.keys import keys
 from corelane.cli.roles import api, deliveries, flower, keeper, worker
 from corelane.cli.serve import serve
 from corelane.cli.start import begin
+from corelane.cli.steering import list_audit
 from corelane.cli.top import top
 from corelane.cli.webhooks import webhooks
 
@@ -37,6 +38,7 @@ def make_cli() -> typer.Typer:
     cli.command()(batch)
     cli.command("eval")(evaluate)
     cli.command("compile")(compile_model)
+    cli.command("audit")(list_audit)
     for command in (verify, calibrate, doctor, cores, top):
         cli.command()(command)
     groups = {"jobs": jobs, "batches": batches, "files": files, "models": models, "webhooks": webhooks, "keys": keys}

@@ -7,7 +7,7 @@ protection is not in force); exit code 1 if there is any ✗.
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from http import HTTPStatus
@@ -25,12 +25,15 @@ from rich.text import Text
 from corelane.artifacts.calibration import read_calibration
 from corelane.artifacts.manifest import COMPILE_HERE, find_artifact, missing_instructions, model_name
 from corelane.cli.folders import DataOption, nearest_existing
+from corelane.cli.keys import running_redis
 from corelane.cli.output import print_line
 from corelane.cli.ports import port_is_free
 from corelane.cli.redis_server import find_server
 from corelane.cli.service import JsonOption
 from corelane.domain.addresses import local_url
+from corelane.domain.troubles import Trouble
 from corelane.engine.backends.neuron.chips import CHIPS
+from corelane.engine.backends.neuron.devices import TOOLS, find_tool
 from corelane.engine.cores import core_slots
 from corelane.errors import ArtifactRefused, InvalidInput, ServiceError, SetupError, StoreUnavailable, Unavailable
 from corelane.errors.extras import install_command
@@ -81,6 +84,8 @@ class Check:
 def doctor(data: DataOption = None, as_json: JsonOption = False) -> None:
     """Check whether this machine can run Corelane, and say what to do if not."""
     settings = read_settings(data_dir=data)
+    if "redis_url" not in settings.model_fields_set and (running := running_redis(settings.data_dir)):
+        settings = settings.model_copy(update={"redis_url": running})
     with Console(stderr=True).status("checking …"):
         checks = [check(settings) for check in CHECKS]
     is_fit = all(check.state != "fail" for check in checks)
@@ -173,7 +178,11 @@ def _check_neuron(settings: Settings) -> Check:
     except SetupError as error:
         return Check("cores", "fail", error.detail, "`neuron-ls` shows what the driver sees")
     visible = ", ".join(slot.environment["NEURON_RT_VISIBLE_CORES"] for slot in slots)
-    return Check("cores", "ok", f"{len(slots)} workers, on Neuron cores {visible}")
+    found = f"{len(slots)} workers, on Neuron cores {visible}"
+    if find_tool("neuron-monitor") is None:
+        advice = f"install aws-neuronx-tools, which has neuron-monitor, or put it on PATH or in {TOOLS}"
+        return Check("cores", "warn", f"{found}; their utilisation and memory will not be known", advice)
+    return Check("cores", "ok", found)
 
 
 def check_redis(settings: Settings) -> Check:
@@ -192,30 +201,26 @@ def check_redis(settings: Settings) -> Check:
     return judge_redis(where, read_info(info))
 
 
-def check_overdue(settings: Settings) -> Check:
-    """Find webhooks, sweeps, feeding and batches that should run and do not, in a running service's store."""
+def check_service(settings: Settings) -> Check:
+    """Find what is wrong with a running service: lost cores, parts that do not stay up, work that nobody does."""
     try:
         from corelane.store.link.blocking import Link
-        from corelane.store.overdue import read_waits
+        from corelane.store.troubles import find_troubles
 
         link = Link(settings.redis_url, PROBE_TIMEOUT_S)
-        waits = link.read(read_waits)
+        troubles = link.read(find_troubles)
         link.close()
     except (ImportError, Unavailable, ValueError):
-        return Check("work", "ok", "no Redis to ask")
-    return judge_waits(waits)
+        return Check("service", "ok", "no Redis to ask")
+    return judge_troubles(troubles)
 
 
-def judge_waits(waits: Mapping[str, float]) -> Check:
-    """Warn of work that has waited for too long, and name the part that should do it."""
-    from corelane.store.overdue import CARRIERS, only_overdue
-
-    overdue = only_overdue(waits)
-    if not overdue:
-        return Check("work", "ok", "webhooks, sweeps, feeding and batches are on time")
-    found = ", ".join(f"{name} for {waited_s:,.0f} s" for name, waited_s in overdue.items())
-    carriers = " and ".join(dict.fromkeys(CARRIERS[name] for name in overdue))
-    return Check("work", "warn", f"waits: {found}", f"check that {carriers} runs, and its log; `serve` starts both")
+def judge_troubles(troubles: Sequence[Trouble]) -> Check:
+    """Warn of everything that an operator should see to."""
+    if not troubles:
+        return Check("service", "ok", "webhooks, sweeps, feeding and batches are on time, and nothing is in trouble")
+    found = "\n".join(f"{trouble.part}: {trouble.text}" for trouble in troubles)
+    return Check("service", "warn", found, "`serve` shows the log of its parts; `corelane top` shows more")
 
 
 def read_info(info: bytes | str) -> dict[str, str]:
@@ -364,7 +369,7 @@ CHECKS: tuple[Callable[[Settings], Check], ...] = (
     check_torch,
     check_cores,
     check_redis,
-    check_overdue,
+    check_service,
     check_api_port,
     check_flower_port,
     check_disk,

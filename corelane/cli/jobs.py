@@ -1,17 +1,20 @@
-"""``corelane jobs``: list, show, watch, cancel, retry and delete your own jobs, and fetch their results."""
+"""``corelane jobs``: list, show, watch, cancel, retry and delete jobs, one or many, and fetch their results."""
 
 import time
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeGuard
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from corelane.cli.commands import CommandGroup, Made
+from corelane.cli.commands import CommandGroup
 from corelane.cli.output import print_line, print_list, print_one, short_time
 from corelane.cli.service import IdsOption, JsonOption, LimitOption, PatientClient, ServiceClient
+from corelane.cli.steering import DryRunOption, FilterOptions, list_failed_items, run_bulk
 from corelane.cli.waterfall import draw_waterfall
-from corelane.domain.jobs import Job, JobStatus
+from corelane.domain.bulk import BulkAction
+from corelane.domain.jobs import Job
+from corelane.errors import InvalidInput
 
 #: Time between two polls of a watched job, in seconds; its end is noticed at once.
 WATCH_S = 1.0
@@ -20,28 +23,11 @@ WATCH_S = 1.0
 NOT_ANSWERED = 2
 
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="A job's id, or your own name of it.")]
+SomeJobArgument = Annotated[
+    str | None, typer.Argument(metavar="JOB", help="A job's id, or your own name of it; else options choose jobs.")
+]
 
 jobs = CommandGroup(help="Your jobs: list, show, watch, cancel, retry, delete.", no_args_is_help=True)
-
-
-def job_filter(
-    *,
-    query: Annotated[str | None, typer.Option("--find", help="An id, the beginning of one, or a name.")] = None,
-    status: Annotated[list[JobStatus] | None, typer.Option(help="Only these; may be repeated.")] = None,
-    model: Annotated[str | None, typer.Option(help="A version, or a model's name.")] = None,
-    label: Annotated[list[str] | None, typer.Option(help="Only jobs with this label; may be repeated.")] = None,
-    failed_items: Annotated[bool, typer.Option("--failed-items", help="Only jobs of which items failed.")] = False,
-    created_after: Annotated[str | None, typer.Option(help="From this time on, as 2026-11-21T09:00:00Z.")] = None,
-    created_before: Annotated[str | None, typer.Option(help="Before this time.")] = None,
-    owner: Annotated[str | None, typer.Option(help="Another owner's jobs, or `*` for all (scope admin).")] = None,
-) -> dict[str, Any]:
-    """Return the filters of jobs that were given."""
-    given = {"q": query, "status": status, "model": model, "label": label, "failed_items": failed_items}
-    given |= {"created_after": created_after, "created_before": created_before, "owner": owner}
-    return {name: value for name, value in given.items() if value}
-
-
-FilterOptions = Annotated[dict[str, Any], Made(job_filter)]
 
 
 @jobs.command("list")
@@ -98,15 +84,43 @@ def results(client: PatientClient, job: JobArgument) -> None:
 
 
 @jobs.command()
-def cancel(client: ServiceClient, job: JobArgument, as_json: JsonOption = False) -> None:
-    """Cancel the items that are not answered yet; answers are kept."""
-    print_one(client.cancel(job), as_json, describe)
+def cancel(
+    client: ServiceClient,
+    filters: FilterOptions,
+    job: SomeJobArgument = None,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Cancel the items that are not answered yet, of one job or of every job that the options take."""
+    if is_single(job, filters, dry_run):
+        print_one(client.cancel(job), as_json, describe)
+    else:
+        run_bulk(client, BulkAction.CANCEL, filters, dry_run=dry_run, as_json=as_json)
 
 
 @jobs.command()
-def retry(client: ServiceClient, job: JobArgument, as_json: JsonOption = False) -> None:
-    """Retry the unanswered items of a final job, in a new job."""
-    print_one(client.retry(job), as_json, describe)
+def retry(
+    client: ServiceClient,
+    filters: FilterOptions,
+    job: SomeJobArgument = None,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Retry the unanswered items of a final job in a new job, or those of every job that the options take."""
+    if is_single(job, filters, dry_run):
+        print_one(client.retry(job), as_json, describe)
+    else:
+        run_bulk(client, BulkAction.RETRY, filters, dry_run=dry_run, as_json=as_json)
+
+
+def is_single(job: str | None, filters: dict[str, Any], dry_run: bool) -> TypeGuard[str]:
+    """Return whether one job is named; raise InvalidInput if options choose jobs as well."""
+    if job is not None and (filters or dry_run):
+        raise InvalidInput("name a JOB, or choose jobs by options; --dry-run goes with options")
+    return job is not None
+
+
+jobs.command("failed-items")(list_failed_items)
 
 
 @jobs.command()

@@ -11,7 +11,7 @@ from corelane.artifacts.manifest import model_name
 from corelane.cli.compile import is_compiled
 from corelane.cli.parts import FleetPart
 from corelane.cli.ports import PortClaim
-from corelane.cli.probes import core_probe, http_probe, redis_probe
+from corelane.cli.probes import Probe, core_probe, http_probe, redis_probe
 from corelane.cli.redis_server import choose_server, comment_on, find_servers, note_writer, server_argv
 from corelane.cli.roles import deliveries_argv, flower_argv, flower_env, keeper_argv, worker_env
 from corelane.cli.serve_output import PrettyOutput
@@ -166,7 +166,8 @@ async def start_fleet(settings: Settings, supervisor: Supervisor, ports: Service
     await supervisor.start(api)
     if ports.flower is not None:
         argv_now = partial(_flower_argv, settings, supervisor, ports.flower)
-        flower = FleetPart("flower", argv_now, flower_env(settings, ports.password), needed=False)
+        up = flower_probe(settings.flower_host, ports.flower)
+        flower = FleetPart("flower", argv_now, flower_env(settings, ports.password), needed=False, is_up=up)
         await supervisor.start(flower)
 
 
@@ -177,6 +178,15 @@ def _flower_argv(settings: Settings, supervisor: Supervisor, claim: PortClaim) -
         supervisor.say(f"port {before} is busy: Flower listens on {port}", "warning")
         supervisor.note(flower=local_url(settings.flower_host, port))
     return flower_argv(settings.model_copy(update={"flower_port": port}))
+
+
+def flower_probe(host: str, claim: PortClaim) -> Probe:
+    """Return a probe: Flower answers, on the port that it has now."""
+
+    async def is_up(pid: int) -> bool:
+        return await http_probe(reachable(host), claim.port)(pid)
+
+    return is_up
 
 
 def stagger_s(settings: Settings) -> float:

@@ -7,6 +7,7 @@ service needs it, it is given up after a few tries.
 
 import asyncio
 import signal
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -23,6 +24,12 @@ PRESUMED_UP_S = 5
 #: A part that is killed before it is up is given up after this many kills in a row. The cause is outside, such as a
 #: lack of memory, and may be temporary.
 MOST_KILLS = 30
+
+#: A part that takes longer to come up is in trouble, in seconds. A core that loads its model reports itself before.
+SLOW_S = 60
+
+#: A part launched more often than this in so many seconds does not stay up, however long each of its lives was.
+MOST_LAUNCHES, LAUNCHES_S = 5, 600
 
 #: Exit statuses whose cause is outside the part: it was asked to end, or killed.
 OUTSIDE_ENDS = (0, -signal.SIGTERM, -signal.SIGKILL)
@@ -61,11 +68,15 @@ class PartHistory:
     is_up: bool = False
     #: Exit statuses of the lives in a row that ended in trouble.
     deaths: list[int] = field(default_factory=list)
+    #: The last launches, and the exit status of the last life that ended.
+    recent: deque[datetime] = field(default_factory=lambda: deque(maxlen=MOST_LAUNCHES + 1))
+    last_status: int | None = None
 
     def launched(self) -> None:
         """Record a launch."""
         self.launches += 1
         self.launched_at = datetime.now(UTC)
+        self.recent.append(self.launched_at)
         self.is_up = False
 
     def came_up(self) -> None:
@@ -76,7 +87,21 @@ class PartHistory:
         """Record that the part ended without having been asked to."""
         is_trouble = not self.is_up or (status not in OUTSIDE_ENDS and lived_s < STABLE_S)
         self.deaths = [*self.deaths, status] if is_trouble else []
+        self.last_status = status
         self.is_up = False
+
+    def trouble(self, now: datetime) -> str | None:
+        """Return what is wrong with the part, or None: it does not stay up, or does not come up."""
+        lives_s = (now - self.launched_at).total_seconds()
+        recent = sum((now - at).total_seconds() < LAUNCHES_S for at in self.recent)
+        ended = "" if self.last_status is None else f"; the last time it {describe_status(self.last_status)}"
+        if self.deaths and (not self.is_up or lives_s < STABLE_S):
+            return f"it does not come up, and was launched {self.launches} times{ended}"
+        if recent > MOST_LAUNCHES:
+            return f"it does not stay up, and was launched {self.launches} times{ended}"
+        if not self.is_up and lives_s > SLOW_S:
+            return f"it is not up {lives_s:.0f} s after its launch"
+        return None
 
     @property
     def pause_s(self) -> float:

@@ -8,7 +8,7 @@ import os
 import secrets
 import signal
 import sys
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Annotated
 
 import typer
@@ -23,6 +23,10 @@ API_GRACE_S = 10
 
 #: A Redis that is silent for longer does not hold up the start, in seconds.
 SCHEMA_TIMEOUT_S = 2
+
+#: Tasks that Flower keeps, a drain each; how often it writes them to disk, which takes half a second, in milliseconds;
+#: and when it forgets a worker that is gone, in seconds (a day).
+FLOWER_TASKS, FLOWER_SAVE_MS, FLOWER_FORGET_S = 10_000, 60_000, 86_400
 
 #: Begin of Celery's warning for root: 8 lines from each part about pickled messages; ours are JSON.
 ROOT_WARNING = "You're running the worker with superuser privileges"
@@ -59,10 +63,19 @@ def _threads_argv(node: str, queue: str) -> list[str]:
 
 
 def flower_argv(settings: Settings) -> list[str]:
-    """Return the command of Flower, read-only; its password is in the environment."""
+    """Return the command of Flower, read-only; its password is in the environment.
+
+    What it knows of tasks is kept in the data folder, where that can be written. A file that Flower cannot
+    read is moved aside by it.
+    """
+    folder, kept = settings.data_dir / "flower", []
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        kept = ["--persistent=True", f"--db={folder / 'state'}", f"--state-save-interval={FLOWER_SAVE_MS}"]
     return celery_argv(
         *("flower", f"--address={settings.flower_host}", f"--port={settings.flower_port}"),
-        *("--read-only", "--max-tasks=10000", "--logging=error"),
+        *("--read-only", f"--max-tasks={FLOWER_TASKS}", f"--purge-offline-workers={FLOWER_FORGET_S}"),
+        *("--tasks-columns=name,state,result,received,runtime,worker,uuid", "--logging=error", *kept),
     )
 
 

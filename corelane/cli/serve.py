@@ -25,6 +25,7 @@ from corelane.cli.own_fleet import REDIS_PORT, STOP_ORDER, ServicePorts, compile
 from corelane.cli.ports import PortClaim, hold_port
 from corelane.cli.serve_output import JsonOutput, PrettyOutput, ServeOutput, as_json, entry, ready_page
 from corelane.cli.supervisor import PARTS_FILE, Supervisor
+from corelane.cli.telling import tell_troubles
 from corelane.cli.webhook_secret import kept_secret, make_secret
 from corelane.domain.addresses import local_url
 from corelane.engine.backends.neuron.chips import CHIPS
@@ -104,9 +105,20 @@ async def _run(settings: Settings, supervisor: Supervisor, ports: ServicePorts) 
     settings = await start_redis(settings, supervisor, ports.redis)
     if not supervisor.is_over:
         await compile_default(settings, supervisor)
-    if not supervisor.is_over:
-        await start_fleet(settings, supervisor, ports)
-        await _until_ready(settings, supervisor)
+    if supervisor.is_over:
+        return
+    telling = asyncio.create_task(tell_troubles(settings, supervisor), name="tell_troubles")
+    try:
+        await _run_fleet(settings, supervisor, ports)
+    finally:
+        supervisor.request_stop()
+        await telling
+
+
+async def _run_fleet(settings: Settings, supervisor: Supervisor, ports: ServicePorts) -> None:
+    """Start all parts but Redis, announce the service, and wait for the end."""
+    await start_fleet(settings, supervisor, ports)
+    await _until_ready(settings, supervisor)
     if supervisor.is_over:
         return
     if ports.flower is not None:

@@ -13,6 +13,7 @@ import signal
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
@@ -77,6 +78,12 @@ class Supervisor:
     def is_over(self) -> bool:
         """Whether a stop was asked for or a needed part was given up."""
         return self._over.is_set()
+
+    def troubles(self) -> dict[str, str]:
+        """Return the parts that do not come up or do not stay up, and what is wrong with each."""
+        now = datetime.now(UTC)
+        found = {part.name: part.history.trouble(now) for part in self._parts if part.process is not None}
+        return {name: text for name, text in found.items() if text is not None}
 
     async def start(self, part: FleetPart) -> None:
         """Launch a part, and watch it from then on."""
@@ -231,6 +238,7 @@ class Supervisor:
                 "launched_at": part.history.launched_at.isoformat(timespec="milliseconds"),
                 "launches": part.history.launches,
                 "is_up": part.history.is_up,
+                "trouble": part.history.trouble(datetime.now(UTC)),
             }
             for part in self._parts
             if part.process is not None

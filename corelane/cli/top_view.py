@@ -3,7 +3,7 @@
 A service's text is shown as it is: it is never read as markup, and cannot control the terminal.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
@@ -12,7 +12,7 @@ from rich.text import Text
 
 from corelane.cli.output import plain
 from corelane.domain.drain import Sign, duration
-from corelane.domain.overview import CoreOverview, LaneInfo, Overview, TroubleInfo
+from corelane.domain.overview import CoreOverview, LaneInfo, ModelOverview, Overview, TroubleInfo
 
 #: The sign of the forecast: a mark that needs no colour, and its colour.
 SIGNS = {
@@ -25,15 +25,23 @@ SIGNS = {
 #: States of cores that are well, with their colours; all others are red.
 STATES = {"busy": "green", "idle": "dim", "starting": "yellow", "waiting": "yellow", "restarting": "yellow"}
 
+#: Columns of numbers.
+RIGHT = frozenset(
+    ("memory", "claimed", "items", "tokens", "oldest", "in/s", "out/s", "pass", "p95", "of cores", "padding", "failed")
+)
+
 #: Width of a bar, in columns.
 BAR_CHARS = 10
 
-#: Lines of troubles, and of lanes, that are shown while there are cores to show.
-MOST_TROUBLES, MOST_LANES = 6, 8
+#: Lines of troubles, lanes and models that are shown while there are cores to show.
+MOST_TROUBLES, MOST_LANES, MOST_MODELS = 6, 8, 6
 
-#: Lines that are neither a trouble, a core nor a lane, at most: five above, two empty ones, two heads of tables, and
-#: three that count what was left out.
-FRAME_LINES = 12
+#: Lines above the tables at most, with those of the cores' table: its head, an empty one, and two that count what was
+#: left out.
+FRAME_LINES = 9
+
+#: Lines of another table beside its rows: an empty one, its head, and one that counts what was left out.
+TABLE_LINES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,26 +68,43 @@ def render(frame: Frame, height: int = 0) -> RenderableType:
         return Group(*lines)
     found = frame.overview
     lines += head(found)
-    troubles, lanes, cores = shares(len(found.troubles), len(found.lanes), len(found.cores), height)
-    lines += [trouble_line(each, is_whole=not height) for each in found.troubles[:troubles]]
-    lines += left_out(len(found.troubles) - troubles, "more troubles")
-    lines += [Text(), core_table(sorted(found.cores, key=core_order)[:cores])]
-    lines += left_out(len(found.cores) - cores, "more cores")
-    if found.lanes:
+    rows = Rows(len(found.troubles), len(found.models), len(found.lanes), len(found.cores)).fit(height)
+    lines += [trouble_line(each, is_whole=not height) for each in found.troubles[: rows.troubles]]
+    lines += left_out(len(found.troubles) - rows.troubles, "more troubles")
+    lines += [Text(), core_table(sorted(found.cores, key=core_order)[: rows.cores])]
+    lines += left_out(len(found.cores) - rows.cores, "more cores")
+    if rows.lanes:
         oldest_first = sorted(found.lanes, key=lambda lane: -lane.oldest_wait_s)
-        lines += [Text(), lane_table(oldest_first[:lanes]), *left_out(len(found.lanes) - lanes, "more lanes")]
+        lines += [Text(), lane_table(oldest_first[: rows.lanes])]
+        lines += left_out(len(found.lanes) - rows.lanes, "more lanes")
+    if rows.models:
+        busiest_first = sorted(found.models, key=lambda model: -(model.core_share or 0))
+        lines += [Text(), model_table(busiest_first[: rows.models])]
+        lines += left_out(len(found.models) - rows.models, "more models")
     return Group(*lines)
 
 
-def shares(troubles: int, lanes: int, cores: int, height: int) -> tuple[int, int, int]:
-    """Return how many of each there is room for; a height of 0 is room for all."""
-    if not height:
-        return troubles, lanes, cores
-    room = max(3, height - FRAME_LINES)
-    least_cores = min(cores, max(1, room // 3))
-    shown_troubles = min(troubles, MOST_TROUBLES, room - least_cores)
-    shown_lanes = min(lanes, MOST_LANES, max(0, room - least_cores - shown_troubles))
-    return shown_troubles, shown_lanes, min(cores, max(least_cores, room - shown_troubles - shown_lanes))
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """How many rows of each kind there are, or are shown."""
+
+    troubles: int
+    models: int
+    lanes: int
+    cores: int
+
+    def fit(self, height: int) -> "Rows":
+        """Return how many of each there is room for; a height of 0 is room for all."""
+        if not height:
+            return self
+        room = max(1, height - FRAME_LINES)
+        cores = min(self.cores, max(1, room // 3))
+        troubles = min(self.troubles, MOST_TROUBLES, max(0, room - cores))
+        lanes = min(self.lanes, MOST_LANES, max(0, room - cores - troubles - TABLE_LINES))
+        taken = cores + troubles + (lanes and lanes + TABLE_LINES)
+        models = min(self.models, MOST_MODELS, max(0, room - taken - TABLE_LINES))
+        taken += models and models + TABLE_LINES
+        return Rows(troubles, models, lanes, min(self.cores, cores + max(0, room - taken)))
 
 
 def head(found: Overview) -> list[RenderableType]:
@@ -122,7 +147,7 @@ def core_order(core: CoreOverview) -> tuple[bool, str]:
 
 def core_table(cores: Sequence[CoreOverview]) -> Table:
     """Return the cores, one a line."""
-    table = _table("core", "state", "busy", "memory", "claimed", "items", "models")
+    table = _table("core", "state", "busy", "device", "memory", "claimed", "items", "models")
     for core in cores:
         reasons = Text(plain("; ".join(core.reasons)), "red")
         state = Text(core.state, STATES.get(core.state, "bold red"))
@@ -132,7 +157,8 @@ def core_table(cores: Sequence[CoreOverview]) -> Table:
             plain(core.name),
             state,
             Text.assemble((bar(core.busy), "green"), f" {core.busy:4.0%}"),
-            f"{(core.memory_bytes or 0) / 1e6:,.0f} MB",
+            device(core.device),
+            f"{((core.memory_bytes or 0) + core.device.get('memory_bytes', 0)) / 1e6:,.0f} MB",
             f"{core.claimed_tokens:,}",
             f"{core.items:,}",
             reasons if core.reasons else versions(core),
@@ -151,6 +177,23 @@ def lane_table(lanes: Sequence[LaneInfo]) -> Table:
     return table
 
 
+def model_table(models: Sequence[ModelOverview]) -> Table:
+    """Return the models, one a line."""
+    table = _table("model", "in/s", "out/s", "pass", "p95", "of cores", "padding", "failed")
+    for model in models:
+        table.add_row(
+            plain(model.version),
+            f"{model.arriving_items_per_s:,.1f}",
+            f"{model.items_per_s:,.1f}",
+            _ms(model.compute_mean_s),
+            _ms(model.compute_p95_s),
+            _share(model.core_share),
+            _share(model.padding),
+            Text(_share(model.error_rate), "red" if model.error_rate else ""),
+        )
+    return table
+
+
 def versions(core: CoreOverview) -> Text:
     """Return a core's versions: the names of those that are ready, and the states of others."""
     text = Text()
@@ -162,10 +205,26 @@ def versions(core: CoreOverview) -> Text:
     return text
 
 
+def device(told: Mapping[str, float]) -> Text:
+    """Return how busy a core's device is, and the errors that it counted."""
+    text = Text(f"{told['utilization']:.0%}" if "utilization" in told else "")
+    if errors := told.get("errors"):
+        text.append(f" {errors:,.0f} errors", "red")
+    return text
+
+
 def bar(share: float) -> str:
     """Return a bar of a fixed width."""
     full = round(BAR_CHARS * min(1.0, max(0.0, share)))
     return "█" * full + "░" * (BAR_CHARS - full)
+
+
+def _ms(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{1000 * seconds:,.1f} ms"
+
+
+def _share(share: float | None) -> str:
+    return "-" if share is None else f"{share:.1%}" if 0 < share < 0.1 else f"{share:.0%}"
 
 
 def _line(*parts: str | tuple[str, str]) -> Text:
@@ -177,6 +236,6 @@ def _table(*columns: str) -> Table:
     """Make a table whose lines are never broken."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in columns:
-        right = column in ("memory", "claimed", "items", "tokens", "oldest")
+        right = column in RIGHT
         table.add_column(column, justify="right" if right else "left", no_wrap=True, overflow="ellipsis")
     return table

@@ -7,7 +7,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import httpx2
 
-from corelane.client import endpoints
+from corelane.client import endpoints, steering
 from corelane.client.endpoints import Call
 from corelane.client.protocol import Exchange, Give, Giving, Hear, HttpReply, IoStep, Listen, Pause, Send
 from corelane.client.protocol import ServiceProtocol as Protocol
@@ -67,6 +67,8 @@ class AsyncClient(BaseClient[httpx2.AsyncClient]):
     wait = _exchange(Protocol.wait)
     iter_results = _iterate(Protocol.results)
     iter_jobs = _iterate(Protocol.jobs)
+    iter_failed_items = _iterate(steering.failed_items)
+    bulk = _exchange(steering.bulk)
     retry = _call(endpoints.retry)
     delete = _call(endpoints.delete_job)
     iter_events = _iterate(Protocol.events)
@@ -98,6 +100,7 @@ class AsyncClient(BaseClient[httpx2.AsyncClient]):
     aliases = _call(endpoints.aliases)
     set_alias = _call(endpoints.set_alias)
     unset_alias = _call(endpoints.unset_alias)
+    iter_audit = _iterate(steering.audit)
     ready = _exchange(Protocol.ready)
 
     async def _perform(self, exchange: Exchange[Answer]) -> Answer:

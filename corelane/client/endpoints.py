@@ -166,7 +166,13 @@ def get_job(job_id: str, wait_s: float = 0.0) -> Call[Job]:
 
 def list_jobs(filters: JobFilters, after: str | None, limit: int) -> Call[JobList]:
     """Read one page of jobs, newest first."""
-    params: dict[str, str | list[str]] = {"limit": str(limit)}
+    params = {"limit": str(limit)} | filter_params(filters) | ({} if after is None else {"after": after})
+    return Call("GET", "/v1/jobs", of(JobList), params=params)
+
+
+def filter_params(filters: JobFilters) -> dict[str, str | list[str]]:
+    """Return filters as query parameters."""
+    params: dict[str, str | list[str]] = {}
     for name, value in filters.items():
         if isinstance(value, datetime):
             params[name] = value.isoformat()
@@ -176,9 +182,7 @@ def list_jobs(filters: JobFilters, after: str | None, limit: int) -> Call[JobLis
             params[name] = str(value).lower()
         elif isinstance(value, Iterable):
             params[name] = [str(each) for each in value]
-    if after is not None:
-        params["after"] = after
-    return Call("GET", "/v1/jobs", of(JobList), params=params)
+    return params
 
 
 def retry(job_id: str) -> Call[Job]:

@@ -5,6 +5,7 @@ The console, ``corelane top`` and clients read it. Every rate is of the whole fl
 
 from typing import Literal
 
+import orjson
 from pydantic import BaseModel, Field
 
 from corelane.domain.drain import Sign
@@ -86,7 +87,21 @@ class CoreOverview(BaseModel):
     claimed_tokens: int = Field(0, description="Tokens it has claimed and not answered.")
     items: int = Field(0, description="Items answered since its process started.")
     restarts: int = 0
-    device: dict[str, float] = Field(default_factory=dict, description="What its device tells of itself, if it does.")
+    device: dict[str, float] = Field(default_factory=dict, description="As in GET /v1/cores.")
+
+
+class ModelOverview(BaseModel):
+    """How one version did in the last minute."""
+
+    version: str
+    arriving_items_per_s: float = Field(0, description="Items submitted a second.")
+    items_per_s: float = Field(0, description="Items answered a second, failed ones included.")
+    tokens_per_s: float = Field(0, description="Tokens read a second, padding left out.")
+    padding: float | None = Field(None, description="Share of padding in what was read; null without any.")
+    compute_mean_s: float | None = Field(None, description="Mean time of a forward pass; null without any.")
+    compute_p95_s: float | None = Field(None, description="Time that 95 % of forward passes stayed within.")
+    core_share: float | None = Field(None, description="Share of all living cores' time that its forward passes took.")
+    error_rate: float | None = Field(None, description="Share of its items that failed; null without any.")
 
 
 class TroubleInfo(BaseModel):
@@ -107,4 +122,12 @@ class Overview(BaseModel):
     latency: LatencyInfo = Field(default_factory=LatencyInfo)
     lanes: list[LaneInfo] = Field(default_factory=list)
     cores: list[CoreOverview] = Field(default_factory=list)
+    models: list[ModelOverview] = Field(default_factory=list)
     troubles: list[TroubleInfo] = Field(default_factory=list)
+
+
+def device_figures(text: str) -> dict[str, float]:
+    """Read what a heartbeat tells of its core's device: a figure by name, errors of all kinds together."""
+    told = orjson.loads(text or "{}")
+    found = {name: told[name] for name in ("utilization", "memory_bytes") if name in told}
+    return found | ({"errors": sum(told["errors"].values())} if "errors" in told else {})

@@ -28,12 +28,6 @@ class RequestContext:
     traceparent: str = ""
     received: float | None = None
 
-    @property
-    def fields(self) -> dict[str, str]:
-        """Return what is kept with a job or batch, empty texts left out."""
-        kept = {"request_id": self.request_id, "traceparent": self.traceparent}
-        return {name: text for name, text in kept.items() if text}
-
 
 #: The context of a job that no request brought.
 NO_CONTEXT = RequestContext()

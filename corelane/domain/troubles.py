@@ -6,12 +6,11 @@ from dataclasses import dataclass
 #: Redis is near its limit from this part of it on.
 NEARLY_FULL = 0.85
 
-#: States of a core in which it serves nothing, with what they mean.
+#: States in which a core serves nothing and will not by itself, with what they mean.
 CORE_TROUBLES = {
-    "lost": "its heartbeat stopped; see the log of its worker, and start it again if nothing else does",
-    "out_of_service": "it is broken and takes no more work",
-    "failed": "it could load no model",
-    "waiting": "it waits for its device",
+    "out_of_service": "is broken and takes no more work",
+    "failed": "could load no model",
+    "waiting": "waits for its device",
 }
 
 
@@ -23,23 +22,40 @@ class Trouble:
     text: str
 
 
-def core_troubles(states: Mapping[str, tuple[str, Sequence[str]]]) -> list[Trouble]:
-    """Judge cores by their states and reasons."""
+@dataclass(frozen=True, slots=True)
+class CoreSigns:
+    """A core's state, ``lost`` if its heartbeat stopped, its reasons, and how long it has been silent."""
+
+    name: str
+    state: str
+    reasons: Sequence[str]
+    silent_s: float
+
+
+def core_troubles(cores: Sequence[CoreSigns]) -> list[Trouble]:
+    """Judge cores by their states."""
     found = []
-    for core, (state, reasons) in states.items():
-        if state in CORE_TROUBLES:
-            found.append(
-                Trouble(
-                    core, ": ".join((CORE_TROUBLES[state], "; ".join(reasons))) if reasons else CORE_TROUBLES[state]
-                )
-            )
+    for core in cores:
+        why = f": {'; '.join(core.reasons)}" if core.reasons else ""
+        if core.state == "lost":
+            text = f"was lost {core.silent_s:,.0f} s ago; its work went to other cores; start its worker again"
+            found.append(Trouble(core.name, text))
+        elif core.state in CORE_TROUBLES:
+            found.append(Trouble(core.name, CORE_TROUBLES[core.state] + why))
     return found
+
+
+def keeper_troubles(*, has_run: bool) -> list[Trouble]:
+    """Judge a keeper that never ran; one that no longer does is overdue."""
+    if has_run:
+        return []
+    return [Trouble("keeper", "has never run, so lost work is not returned; start `corelane keeper`")]
 
 
 def overdue_troubles(overdue: Mapping[str, float], carriers: Mapping[str, str]) -> list[Trouble]:
     """Judge work that nobody carries on, by the seconds it has waited; ``carriers`` name the command for each."""
     return [
-        Trouble(what, f"waits for {waited_s:,.0f} s although it could go on; check that {carriers[what]} runs")
+        Trouble(what, f"waited {waited_s:,.0f} s although it could go on; check that {carriers[what]} runs")
         for what, waited_s in overdue.items()
     ]
 
@@ -48,9 +64,11 @@ def delivery_troubles(dead: int, open_circuits: int) -> list[Trouble]:
     """Judge webhooks that were given up, and hosts that are left alone."""
     found = []
     if dead:
-        found.append(Trouble("webhooks", f"{dead:,} given up; `corelane webhooks dead` lists them"))
+        found.append(Trouble("webhooks", f"{_count(dead, 'webhook')} given up; redeliver or wait until forgotten"))
     if open_circuits:
-        found.append(Trouble("webhooks", f"{open_circuits:,} hosts fail; their webhooks wait and are tried again"))
+        found.append(
+            Trouble("webhooks", f"{_count(open_circuits, 'host')} left alone after failures; tried again later")
+        )
     return found
 
 
@@ -59,4 +77,8 @@ def memory_troubles(used_bytes: int, limit_bytes: int) -> list[Trouble]:
     if not limit_bytes or used_bytes < NEARLY_FULL * limit_bytes:
         return []
     share = used_bytes / limit_bytes
-    return [Trouble("redis", f"{share:.0%} of its memory is used; when it is full, submits are refused")]
+    return [Trouble("redis", f"uses {share:.0%} of its memory; when it is full, jobs are refused")]
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}" + ("" if number == 1 else "s")

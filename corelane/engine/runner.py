@@ -92,6 +92,16 @@ class ItemInProgress:
 BatchRow = tuple[Any, Tokenized, Window]
 
 
+@dataclass(frozen=True, slots=True)
+class ForwardPass:
+    """One pass through the model: its bucket, the windows in it, their tokens, and the padding beside them."""
+
+    bucket: Bucket
+    windows: int
+    tokens: int
+    padding: int
+
+
 @dataclass(slots=True)
 class RunningBatch:
     """A batch that was started; without rows where nothing waited."""
@@ -106,6 +116,8 @@ class RunningBatch:
     read_s: float = 0.0
     #: Seconds spent on finding answers in the logits.
     merge_s: float = 0.0
+    #: The passes that it took: several where it failed, and its rows ran one by one.
+    passes: list[ForwardPass] = field(default_factory=list)
 
     def finish(self) -> list[Answered]:
         """Wait for the batch, or run it here, and return the queries that are answered now."""
@@ -314,7 +326,10 @@ class Runner:
                     self._progress[key].error = error
                 return
             for row in left:
-                self._collect(self._launch(batch.bucket, [row]))
+                alone = self._launch(batch.bucket, [row])
+                self._collect(alone)
+                running.merge_s += alone.merge_s
+                running.passes += alone.passes
             return
         for (key, *_), found in zip(running.rows, decoded, strict=True):
             # Queries may have been dropped meanwhile.
@@ -327,10 +342,12 @@ class Runner:
         if not (np.isfinite(logits.start[: len(rows)]).all() and np.isfinite(logits.end[: len(rows)]).all()):
             raise RunFailed("the model returned logits that are not numbers")
         used = sum(window.length for _, window in rows)
+        done = ForwardPass(batch.bucket, len(rows), used, batch.input_ids.size - used)
+        running.passes.append(done)
         self.work.batches += 1
-        self.work.windows += len(rows)
-        self.work.tokens += used
-        self.work.padding += batch.input_ids.size - used
+        self.work.windows += done.windows
+        self.work.tokens += done.tokens
+        self.work.padding += done.padding
         ran = time.perf_counter()
         decoded = self._task.decode(logits, rows)
         merged = time.perf_counter()

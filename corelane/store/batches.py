@@ -173,8 +173,9 @@ class BatchStore:
             "window": request.completion_window,
             "metadata": orjson.dumps(request.metadata),
             **({} if expiry is None else {"output_ttl_s": expiry.seconds}),
-            **origin.fields,
         }
+        fields |= {"request_id": origin.request_id} if origin.request_id else {}
+        fields |= {"traceparent": origin.traceparent} if origin.traceparent else {}
         holder = await self._link.run(
             "begin_batch",
             batch=batch,

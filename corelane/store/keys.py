@@ -35,12 +35,13 @@ job = RedisKey("cl:job:{%s}", "hash")  # as the job
 payloads = RedisKey("cl:in:{%s}", "hash")  # slice's first item → rows, JSON; 60 s, until answered, or as the job
 contexts = RedisKey("cl:contexts:{%s}", "hash")  # number → passage that items share; as the job if one was not answered
 results = RedisKey("cl:out:{%s}", "hash")  # slice's first item → results, JSON; as the job, or until dropped
+failures = RedisKey("cl:failures:{%s}", "hash")  # slice's first item → how many of its items failed; as the job
 dropped = RedisKey("cl:dropped:{%s}", "string")  # bitmap: dropped results that were no success; as the job
 job_events = RedisKey("cl:story:{%s}", "stream")  # events between beginning and end, the last 1,000 or so; as the job
 owner_jobs = RedisKey("cl:index:%s", "zset")  # owner → jobs by id, which is by time; score 0
 terms = RedisKey("cl:terms:%s", "zset")  # owner → TERM JOB: what its jobs are found by; score 0; see lua/index.lua
 job_terms = RedisKey("cl:termed:%s", "hash")  # owner → job → its terms but `s:open`, to be forgotten with it
-INDEXED = RedisKey("cl:indexed", "string", stays=True)  # 1 once all jobs have their terms; before, the walk to it
+INDEXED = RedisKey("cl:indexed", "hash")  # owner → how many of its jobs are in the index
 INDEXING = RedisKey("cl:indexing", "string")  # set while it is too early to walk over all jobs again; 5 min
 KEEPING = RedisKey("cl:keeping", "zset")  # OWNER:JOB, with :file if sent as lines → time the final job is kept until
 gone = RedisKey("cl:gone:%s", "string")  # owner of a job that is no longer kept; gone_ttl_s
@@ -126,6 +127,7 @@ FEEDER = RedisKey("cl:feeder", "string")  # who feeds; 5 s
 BATCHER = RedisKey("cl:batcher", "string")  # who carries batches on; 10 s
 FENCES = RedisKey("cl:fences", "hash", stays=True)  # key of such a lease → number of holders it had
 ROUNDS = RedisKey("cl:rounds", "hash", stays=True)  # loop → time it last ran
+PARTS = RedisKey("cl:parts", "hash")  # a `serve` whose parts do not stay up → what it finds, JSON; an hour
 PRUNED = RedisKey("cl:pruned", "string")  # set while it is too early to prune; 30 s
 
 # Metrics and history.
@@ -143,6 +145,7 @@ MARKS = RedisKey("cl:marks", "stream", stays=True)  # what was done to the servi
 # Callers.
 api_key = RedisKey("cl:key:%s", "hash", stays=True)  # digest → id, name, owner, scopes, times
 API_KEYS = RedisKey("cl:keys", "hash", stays=True)  # id → digest
+AUDIT = RedisKey("cl:audit", "stream", stays=True)  # a line for each action that steered the service; the last 10,000
 API_KEYS_CHANGED = RedisKey("cl:keys:changed", "string", stays=True)  # counter of changes, which the API looks at
 session = RedisKey("cl:session:%s", "string")  # digest of a console session → digest of its API key; 12 h
 OWNERS = RedisKey("cl:owners", "zset")  # owner, where keys are not checked → time of admission; an hour after its data

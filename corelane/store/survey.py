@@ -1,15 +1,18 @@
-"""The survey: what waits, what is claimed and what was answered of late, read for the overview in two trips."""
+"""The survey: what the overview is made of, read in two trips."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import orjson
 
 from corelane.domain.forecast import Speed
+from corelane.metrics.series import Series, parse
 from corelane.store import keys
-from corelane.store.link.link import CommonLink, call, pairs
+from corelane.store.gauges import PRIORITIES, Work, count_open_items, read_work
+from corelane.store.link.link import CommonLink, call, pairs, to_ms
 
-#: Seconds of which the answered tokens are kept; see ``keys.rate``.
+#: Seconds of which the answered tokens are read: as many as are kept, see ``keys.rate``.
 ANSWERED_SECONDS = 59
 
 #: Owners of a priority, and jobs of a line, that are looked at: some milliseconds of Redis at most.
@@ -17,71 +20,57 @@ MOST_OWNERS, MOST_JOBS = 100, 200
 
 
 @dataclass(frozen=True, slots=True)
-class SurveyedLane:
-    """What waits for a version at a priority: estimated tokens, and when the oldest job was created."""
-
-    version: str
-    priority: int
-    tokens: int
-    oldest_ms: int
-
-
-@dataclass(frozen=True, slots=True)
 class Survey:
-    """Work at one moment: ``waiting`` by version, ``held`` by core.
-
-    ``holders`` are the living cores of each version that something waits for, ``answered`` is by second, newest first.
-
-    ``working_speeds`` are those of the cores that have work.
+    """The service at one moment. ``lanes`` are waiting tokens by version and priority, ``answered`` ones by second, the
+    newest first. ``before`` are the sums at the history's last point, at ``before_ms``.
     """
 
     now_ms: int
-    open_items: int
-    lanes: Sequence[SurveyedLane]
-    waiting: Mapping[str, int]
-    holders: Mapping[str, Sequence[str]]
-    held: Mapping[str, int]
-    owed: int
-    unfed: int
-    speeds: Mapping[str, Speed]
-    working_speeds: Sequence[Speed]
+    work: Work
+    series: Series
+    lanes: Mapping[tuple[str, str], int]
     answered: Sequence[int]
+    #: Of the cores that have work.
+    working_speeds: Sequence[Speed]
+    before_ms: int | None
+    before: Series
+
+    @property
+    def open_items(self) -> int:
+        """Return the items that are not final."""
+        return count_open_items(self.work, self.series)
+
+    @property
+    def waiting(self) -> Mapping[str, int]:
+        """Return the tokens in lanes and files, by version."""
+        return {version: tokens + self.work.unfed.get(version, 0) for version, tokens in self.work.waiting.items()}
 
     @property
     def tokens(self) -> int:
         """Return the tokens that are not answered, wherever they are."""
-        return self.owed + self.unfed
+        return sum(self.waiting.values()) + sum(self.work.claimed.values())
 
 
 async def read_survey(link: CommonLink) -> Survey:
     """Read a survey; it writes nothing."""
-    tables = (keys.WAITING, keys.HELD, keys.OWED, keys.UNFED, keys.SPEEDS)
-    survey, rates, *replies = await link.many(
+    time, lanes, rates, sums, sampled = await link.many(
         [
-            call("survey", owners=MOST_OWNERS, jobs=MOST_JOBS),
+            ("TIME",),
+            call("lane_tokens_by_priority", owners=MOST_OWNERS, jobs=MOST_JOBS),
             call("drain_rates", seconds=ANSWERED_SECONDS),
-            *(("HGETALL", key) for key in tables),
+            ("HGETALL", keys.METRICS),
+            ("GET", keys.SAMPLED),
         ]
     )
-    found = orjson.loads(survey)
-    waiting, held, owed, unfed = ({name.decode(): int(count) for name, count in pairs(flat)} for flat in replies[:4])
     answered, working = rates
-    now_ms = int(found["now_ms"])
-    # Lua writes an empty list as an object.
-    lanes = [SurveyedLane(**lane) for lane in found["lanes"] or ()]
-    versions = sorted({*waiting, *(lane.version for lane in lanes)})
-    commands = [("ZRANGEBYSCORE", keys.holders(version), now_ms, "+inf") for version in versions]
-    holders = await link.many(commands) if commands else []
+    before: dict[str, Any] = orjson.loads(sampled) if sampled else {}
     return Survey(
-        now_ms,
-        int(found["open_items"]),
-        lanes,
-        waiting,
-        {version: [core.decode() for core in cores] for version, cores in zip(versions, holders, strict=True)},
-        held,
-        sum(owed.values()),
-        sum(unfed.values()),
-        {core.decode(): Speed.decode(speed.decode()) for core, speed in pairs(replies[4])},
-        [Speed.decode(speed.decode()) for speed in working if speed is not None],
-        [int(tokens) for tokens in answered],
+        now_ms=to_ms(time),
+        work=await read_work(link),
+        series=parse({field.decode(): float(amount) for field, amount in pairs(sums)}),
+        lanes={(version.decode(), PRIORITIES[int(rank)]): int(tokens) for version, rank, tokens in lanes},
+        answered=[int(tokens) for tokens in answered],
+        working_speeds=[Speed.decode(speed.decode()) for speed in working if speed is not None],
+        before_ms=before.get("at_ms"),
+        before=parse(before.get("sums", {})),
     )

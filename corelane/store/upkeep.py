@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import zip_longest
 from typing import Any
-from uuid import uuid4
 
 import orjson
 import redis.exceptions
 
 from corelane.domain.dispatch import Ref, return_refs, slice_ids
+from corelane.domain.ids import id_time
 from corelane.domain.jobs import failed_result
 from corelane.errors import WorkerLost
 from corelane.log import get_logger
@@ -17,8 +18,9 @@ from corelane.settings.faults import reach
 from corelane.store import keys
 from corelane.store.fleet import FORGET_CORE_MS
 from corelane.store.jobs.owners import IDLE_S
-from corelane.store.jobs.search import is_indexed, other_libraries, owners_of_jobs
+from corelane.store.jobs.search import indexed, owners_of_jobs
 from corelane.store.link.blocking import Link
+from corelane.store.link.library import PREFIX, read_library
 from corelane.store.link.link import pairs
 
 log = get_logger(__name__)
@@ -48,6 +50,9 @@ ENDED_TEXTS = frozenset({"job_id", "status", "owner", "version", "request_id", "
 #: all jobs, in seconds.
 INDEX_STEPS, INDEXED_AT_ONCE, INDEX_S = 50, 500, 300
 
+#: A job is in its owner's list this long after its id was made, in milliseconds; later only if its body came slowly.
+SETTLE_MS = 10_000
+
 
 class Upkeep:
     """The keeper's regular work. Every call may be repeated, by several keepers too."""
@@ -58,6 +63,7 @@ class Upkeep:
         self._bell = bell
         self._link = Link(settings.redis_url)
         self._indexing: Iterator[None] | None = None
+        self._has_indexed = False
 
     def return_lapsed(self) -> int:
         """Return lapsed leases to the lanes, and how many slices that were."""
@@ -97,29 +103,27 @@ class Upkeep:
         return int(dropped)
 
     def index(self) -> None:
-        """Go on putting jobs into the index that processes of another version submitted, ended or forgot, if any may
-        have done so since the last time. The index is trusted from then on, until such a process is seen.
+        """Go on putting jobs into the index that processes of an earlier version submitted, ended or forgot: those of
+        every owner once, later those of owners whose index is not complete.
         """
         if self._indexing is None and self._link("SET", keys.INDEXING, 1, "NX", "EX", INDEX_S) is not None:
-            self._indexing = self._index_all()
+            self._indexing = self._index_owners()
         for _ in range(INDEX_STEPS):
             if self._indexing is not None and next(self._indexing, self) is self:
                 self._indexing = None
 
-    def _index_all(self) -> Iterator[None]:
-        """Put all jobs into the index, a step at a time."""
-        if self._link.read(is_indexed):
-            return
-        self.drop_libraries()
-        walk = uuid4().hex
-        self._link("SET", keys.INDEXED, walk)
-        for owner in self._link.read(owners_of_jobs):
+    def _index_owners(self) -> Iterator[None]:
+        owners = self._link.read(owners_of_jobs)
+        complete = self._link.read(lambda link: indexed(link, owners)) if self._has_indexed and owners else []
+        for owner in (each for each, is_complete in zip_longest(owners, complete) if not is_complete):
             for function in ("index_jobs", "clear_index"):
                 last: bytes | None = b""
                 while last is not None:
                     yield
                     last = self._link.run(function, owner=owner, after=last or None, most=INDEXED_AT_ONCE)
-        self._link.run("trust_index", walk=walk)
+            lately = id_time("job", self._link.now_ms() - SETTLE_MS)
+            self._link.run("index_jobs", owner=owner, after=lately, most=10 * INDEXED_AT_ONCE, is_end=True)
+        self._has_indexed = True
 
     def went_round(self) -> None:
         """Note that a sweep was done, so that a missing keeper is noticed."""
@@ -129,10 +133,9 @@ class Upkeep:
         """Drop the libraries of other versions; a process that still runs one loads it again with its next call."""
         # Another keeper may have dropped it in the meantime, or an access list may forbid it: they only take room.
         with suppress(redis.exceptions.ResponseError):
-            if names := self._link.read(other_libraries):
-                # What their processes wrote may not be in the index.
-                self._link("DEL", keys.INDEXED)
-                self._link.many([("FUNCTION", "DELETE", name) for name in names])
+            found = self._link("FUNCTION", "LIST", "LIBRARYNAME", f"{PREFIX}*")
+            names = {dict(pairs(flat))[b"library_name"].decode() for flat in found} - {read_library().name}
+            self._link.many([("FUNCTION", "DELETE", name) for name in names])
 
     def ended(self) -> list[dict[str, str | int]]:
         """Return jobs that became final since any keeper last asked, each once; a deleted job lacks fields."""

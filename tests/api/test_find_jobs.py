@@ -1,7 +1,6 @@
 """Jobs found over HTTP: by every parameter, by nobody else, and whatever is asked for."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -12,67 +11,16 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from api.app import create_app
-from corelane.domain.api_keys import Scope
 from corelane.domain.ids import new_job_id
 from corelane.settings import Settings
-from corelane.store.api_keys import ApiKeyStore
-from corelane.store.link.blocking import Link
-from tests.corelane.store_bench import Bench, answer_all, answered, claimed
-
-ONE = {"question": "Who wrote it?", "context": "Ada wrote it."}
-
-ANN, BOB, READER, OPS, ONLY_ADMIN = "ann", "bob", "reader", "ops", "only_admin"
-
-SCOPES = {
-    ANN: [Scope.SUBMIT, Scope.READ],
-    BOB: [Scope.SUBMIT, Scope.READ],
-    READER: [Scope.READ],
-    OPS: [Scope.SUBMIT, Scope.READ, Scope.ADMIN],
-    ONLY_ADMIN: [Scope.ADMIN],
-}
-
-
-@dataclass
-class Office:
-    """An API that checks keys, its store, and the key of each person."""
-
-    api: TestClient
-    bench: Bench
-    secrets: dict[str, str]
-
-    def call(self, who: str, method: str, path: str, **sent: Any) -> Any:
-        """Return a response to somebody's request."""
-        return self.api.request(method, path, headers={"Authorization": f"Bearer {self.secrets[who]}"}, **sent)
-
-    def submit(self, who: str, **parts: Any) -> str:
-        """Submit a job, and return its id."""
-        return self.call(who, "POST", "/v1/jobs", json=ONE | parts).json()["id"]
-
-    def found(self, who: str, **params: Any) -> list[str]:
-        """Return the ids of a page of jobs."""
-        response = self.call(who, "GET", "/v1/jobs", params=params)
-        assert response.status_code == 200, response.text
-        return [job["id"] for job in response.json()["data"]]
-
-    def fail_all(self) -> None:
-        """Have every item that waits fail."""
-        core = self.bench.core("a/0")
-        while self.bench.waiting():
-            claim = claimed(core)
-            core.commit(claim.lease, answered(claim, "failed"))
+from tests.api.office import ANN, BOB, ONE, ONLY_ADMIN, OPS, READER, Office, open_office
+from tests.corelane.store_bench import answer_all
 
 
 @pytest.fixture
 def office(settings: Settings, raw: redis.Redis, bell: str) -> Iterator[Office]:
-    changes = {"auth": "required", "submit_rate": "10000/second"}
-    config = Settings(**settings.model_dump(exclude_unset=True) | changes)
-    store = ApiKeyStore(Link(settings.redis_url))
-    secrets = {who: store.create(who, scopes, owner=who)[1] for who, scopes in SCOPES.items()}
-    bench = Bench(config, raw, bell)
-    bench.core("a/0")
-    bench.upkeep.index()
-    with TestClient(create_app(config), raise_server_exceptions=False) as client:
-        yield Office(client, bench, secrets)
+    with open_office(settings, raw, bell) as office:
+        yield office
 
 
 def test_every_parameter_finds_its_jobs(office: Office) -> None:

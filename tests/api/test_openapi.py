@@ -21,6 +21,9 @@ def test_every_route_is_there(document: dict[str, Any]) -> None:
     assert routes == {
         ("post", "/v1/jobs"),
         ("get", "/v1/jobs"),
+        ("post", "/v1/jobs/bulk"),
+        ("get", "/v1/failed-items"),
+        ("get", "/v1/audit"),
         ("put", "/v1/jobs/{job_id}"),
         ("get", "/v1/jobs/{job_id}"),
         ("delete", "/v1/jobs/{job_id}"),

@@ -3,13 +3,16 @@
 from collections.abc import Callable
 from typing import Any
 
+import orjson
 import pytest
 
 from api import overview
+from corelane.cli.doctor import check_service
 from corelane.client import Client
 from corelane.domain.forecast import Speed
 from corelane.domain.jobs import Priority
 from corelane.settings import Settings
+from corelane.store.troubles import PartReport
 from tests.api.conftest import Service
 from tests.corelane.store_bench import VERSION, answer_all, claimed
 
@@ -24,6 +27,7 @@ def settings(settings: Settings) -> Settings:
 def read(service: Service, monkeypatch: pytest.MonkeyPatch) -> Callable[[], dict[str, Any]]:
     """Return a reader of what is true now."""
     monkeypatch.setattr(overview, "KEPT_S", 0.0)
+    service.bench.upkeep.went_round()
 
     def read() -> dict[str, Any]:
         reply = service.http.get("/v1/overview")
@@ -65,6 +69,25 @@ def test_waiting_work_is_shown_by_lane_until_it_is_answered(
     assert (found["forecast"]["open_items"], found["lanes"], found["forecast"]["sign"]) == (0, [], "idle")
 
 
+def test_what_was_done_and_how_promises_came_out_is_counted_exactly(
+    service: Service, read: Callable[[], dict[str, Any]]
+) -> None:
+    bench = service.bench
+    core = bench.core("a/0", Speed(1000, 900, 1100))
+    read()
+    bench.submit(30)
+    bench.submit(12)
+    answer_all(core)
+    found = read()
+    assert found["done"]["last_minute"] == {"items": 42, "jobs": 2, "failed": 0} == found["done"]["last_hour"]
+    assert found["forecast"]["text"] == "nothing waits; 42 items answered in the last minute"
+    assert sum(found["promises"][outcome] for outcome in ("kept", "early", "late")) == 2
+    [model] = found["models"]
+    assert (model["version"], model["error_rate"]) == (VERSION, 0)
+    assert model["items_per_s"] > 0
+    assert found["latency"]["p95_s"] is not None
+
+
 def test_age_of_the_oldest_work_grows(service: Service, read: Callable[[], dict[str, Any]]) -> None:
     job = service.bench.submit(1)
     service.bench.raw.hincrby(f"cl:job:{{{job}}}", "created_ms", -90_000)
@@ -84,11 +107,55 @@ def test_work_that_no_core_takes_is_stalled_and_in_the_troubles(
 
 
 def test_lost_core_and_webhooks_given_up_are_troubles(service: Service, read: Callable[[], dict[str, Any]]) -> None:
+    core = service.bench.core("a/0")
+    core.claim([VERSION], linger=False)
     service.bench.raw.delete("cl:core:a/0")
     service.bench.raw.zadd("cl:dead", {"evt_1": 1})
-    troubles = {trouble["part"]: trouble["text"] for trouble in read()["troubles"]}
-    assert "heartbeat" in troubles["a/0"]
+    found = read()
+    troubles = {trouble["part"]: trouble["text"] for trouble in found["troubles"]}
+    assert "was lost" in troubles["a/0"]
     assert "given up" in troubles["webhooks"]
+    assert [(core["name"], core["state"]) for core in found["cores"]] == [("a/0", "lost")]
+
+
+def test_core_that_left_as_it_was_asked_to_is_no_trouble(service: Service, read: Callable[[], dict[str, Any]]) -> None:
+    core = service.bench.core("a/0")
+    core.claim([VERSION], linger=False)
+    core.leave([VERSION], service.bench.bell)
+    assert (read()["cores"], read()["troubles"]) == ([], [])
+
+
+def test_part_that_does_not_stay_up_is_told_until_it_does_or_nobody_says_so(
+    service: Service, read: Callable[[], dict[str, Any]]
+) -> None:
+    def tell(troubles: dict[str, str]) -> None:
+        service.bench.with_link(lambda link: PartReport(link, "host#7").tell(troubles))
+
+    tell({"flower": "it does not come up"})
+    assert [trouble["part"] for trouble in read()["troubles"]] == ["flower on host"]
+    details = service.http.get("/readyz").json()["details"]
+    assert details["parts"] == {"state": "red", "waits_s": 0.0, "parts": ["flower on host"]}
+    assert "flower on host: it does not come up" in check_service(service.bench.settings).found
+    tell({})
+    assert read()["troubles"] == []
+    assert service.bench.raw.exists("cl:parts") == 0
+    tell({"flower": "it does not come up"})
+    words = orjson.loads(service.bench.raw.hget("cl:parts", "host#7"))
+    service.bench.raw.hset("cl:parts", "host#7", orjson.dumps(words | {"at_ms": words["at_ms"] - 30_000}))
+    assert read()["troubles"] == []
+
+
+def test_nearly_full_redis_and_a_keeper_that_never_ran_are_troubles(
+    service: Service, read: Callable[[], dict[str, Any]]
+) -> None:
+    raw = service.bench.raw
+    used = raw.info("memory")["used_memory"]
+    raw.config_set("maxmemory", int(used * 1.05))
+    raw.delete("cl:rounds")
+    try:
+        assert [trouble["part"] for trouble in read()["troubles"]] == ["keeper", "redis"]
+    finally:
+        raw.config_set("maxmemory", 0)
 
 
 def test_many_readers_within_a_second_cost_one_reading(service: Service) -> None:

@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 
 from corelane.cli.app import make_cli
 from corelane.cli.top_view import Frame, render
-from corelane.domain.overview import CoreOverview, ForecastInfo, LaneInfo, Overview, TroubleInfo
+from corelane.domain.overview import CoreOverview, ForecastInfo, LaneInfo, ModelOverview, Overview, TroubleInfo
 from tests.corelane.stand_in import StandIn, problem
 
 LEAVE_SCREEN, SHOW_CURSOR = "\x1b[?1049l", "\x1b[?25h"
@@ -185,13 +185,14 @@ def lines(found: Overview, height: int, width: int = 100) -> list[str]:
 LANES = [
     LaneInfo(version=f"m@{n}", priority="normal", waiting_tokens=n, oldest_wait_s=n, backlog_s=1) for n in range(30)
 ]
+MODELS = [ModelOverview(version=f"m@{n}", core_share=n / 100, error_rate=0.5) for n in range(30)]
 TROUBLES = [TroubleInfo(part=f"part{n}", text="is down") for n in range(30)]
 
 
 @pytest.mark.parametrize("height", [16, 24, 50, 200])
 @pytest.mark.parametrize("cores", [0, 1, 64])
 def test_few_lines_show_a_part_of_each(height: int, cores: int) -> None:
-    found = overview("7 waiting", cores, lanes=LANES, troubles=TROUBLES)
+    found = overview("7 waiting", cores, lanes=LANES, troubles=TROUBLES, models=MODELS)
     if cores:
         found.cores[-1].state = "out_of_service"
     shown = lines(found, height)
@@ -202,9 +203,11 @@ def test_few_lines_show_a_part_of_each(height: int, cores: int) -> None:
 
 
 def test_calm_service_fits_whole() -> None:
-    shown = lines(overview("nothing waits"), 24)
+    model = ModelOverview(version="qa@1", items_per_s=12.5, compute_mean_s=0.0101, core_share=0.031)
+    shown = lines(overview("nothing waits", models=[model]), 24)
     assert len(shown) <= 24
     assert not any("…" in line for line in shown)
+    assert shown[-1].split() == ["qa@1", "0.0", "12.5", "10.1", "ms", "-", "3.1%", "-", "-"]
 
 
 def test_text_of_the_service_is_no_markup_and_cannot_control_the_terminal() -> None:

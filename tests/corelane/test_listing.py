@@ -150,8 +150,9 @@ def test_filter_that_takes_little_gives_short_pages_and_comes_to_the_end(
     monkeypatch.setattr(search, "TRIP_JOBS", 10)
     monkeypatch.setattr(search, "MAX_JOBS", 20)
 
-    async def look(store: JobStore, _: AsyncLink) -> None:
+    async def look(store: JobStore, link: AsyncLink) -> None:
         wanted = [await submit(store, "o", labels=("x",) if n in (0, 1, 64) else ()) for n in range(65)]
+        await link("DEL", "cl:indexed")
         pages = await walk(store, "o", JobFilter(label=("x",)), 2)
         assert [record.id for page in pages for record in page.records] == [wanted[64], wanted[1], wanted[0]]
         assert len(pages[0].records) == 1

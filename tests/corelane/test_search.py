@@ -14,9 +14,8 @@ from corelane.settings import Settings
 from corelane.store import keys
 from corelane.store.jobs import search
 from corelane.store.jobs.idempotency import by_name
-from corelane.store.jobs.search import JobPage, is_indexed
+from corelane.store.jobs.search import JobPage
 from corelane.store.jobs.submission import Submission
-from corelane.store.link.library import make_library, read_code
 from corelane.store.link.link import AsyncLink
 from tests.corelane.store_bench import Bench, answer_all, answered, claimed, keep
 
@@ -194,43 +193,36 @@ def test_jobs_of_an_earlier_version_are_found_before_and_after_the_keeper_puts_t
     before = sorted(entries(bench.raw))
     as_earlier_version(bench)
     assert {name: found(bench, wanted) for name, wanted in WANTED.items()} == expected
-    assert not bench.with_link(is_indexed)
+    assert bench.with_link(lambda link: search.indexed(link, ["o"])) == [False]
     index(bench)
-    assert bench.with_link(is_indexed)
+    assert bench.with_link(lambda link: search.indexed(link, ["o"])) == [True]
     assert sorted(entries(bench.raw)) == before
     assert {name: found(bench, wanted, limit=2) for name, wanted in WANTED.items()} == expected
     bench.raw.zadd("cl:terms:o", {f"l:x {new_job_id()}": 0, f"s:open {canceled[0]}": 0})
-    bench.raw.delete("cl:indexed")
+    bench.raw.hdel("cl:indexed", "o")
     index(bench)
     assert sorted(entries(bench.raw)) == before
 
 
-def test_the_index_is_not_trusted_while_a_process_of_another_version_runs(indexed: Bench) -> None:
-    job = submit(indexed, "x")
-    indexed.raw.zadd("cl:owners", {"o": 1})
-    indexed.raw.function_load(make_library(read_code() + "-- another version\n").text)
-    indexed.raw.delete("cl:terms:o", "cl:termed:o")
-    assert not indexed.with_link(is_indexed)
-    assert found(indexed, JobFilter(label=("x",))) == [job]
-    indexed.upkeep.drop_libraries()
-    assert not indexed.with_link(is_indexed)
+def test_jobs_that_an_earlier_version_submits_or_ends_beside_us_are_found(indexed: Bench) -> None:
+    raw = indexed.raw
+    raw.zadd("cl:owners", {"o": 1})
+    jobs = [submit(indexed, "x") for _ in range(2)]
+    assert indexed.with_link(lambda link: search.indexed(link, ["o", "p"])) == [True, True]
+    raw.zrem("cl:terms:o", *(f"{term} {jobs[1]}" for term in ("l:x", "s:open")))
+    raw.hincrby("cl:indexed", "o", -1)
+    assert indexed.with_link(lambda link: search.indexed(link, ["o"])) == [False]
+    assert found(indexed, JobFilter(label=("x",))) == jobs[::-1]
+    raw.hset(keys.job(jobs[0]), mapping={"status": "failed", "failed": 1, "left": 0})
+    raw.xadd("cl:events", {"job": jobs[0], "status": "failed"})
+    indexed.upkeep.ended()
     index(indexed)
-    assert indexed.with_link(is_indexed)
-    assert found(indexed, JobFilter(label=("x",))) == [job]
-    assert indexed.raw.zrange("cl:terms:o", 0, -1) == [f"l:x {job}", f"s:open {job}"]
-
-
-def test_the_index_is_not_trusted_if_another_version_came_while_it_was_made(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    submit(bench, "x")
-    bench.raw.zadd("cl:owners", {"o": 1})
-    monkeypatch.setattr("corelane.store.upkeep.INDEX_STEPS", 1)
-    bench.upkeep.index()
-    bench.raw.function_load(make_library(read_code() + "-- another version\n").text)
-    Bench(bench.settings, bench.raw, bench.bell).upkeep.drop_libraries()
-    go_on_indexing(bench)
-    assert not bench.with_link(is_indexed)
+    assert indexed.with_link(lambda link: search.indexed(link, ["o"])) == [True]
+    assert found(indexed, JobFilter(label=("x",))) == jobs[::-1]
+    assert found(indexed, JobFilter(has_failed_items=True)) == [jobs[0]]
+    assert sorted(raw.zrange("cl:terms:o", 0, -1)) == sorted(
+        [f"f {jobs[0]}", f"l:x {jobs[0]}", f"s:failed {jobs[0]}", f"l:x {jobs[1]}", f"s:open {jobs[1]}"]
+    )
 
 
 def test_a_page_looks_at_few_jobs_and_walks_the_fewest_that_may_match(

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import orjson
@@ -13,7 +14,16 @@ import pytest
 from rich.console import Console
 
 from corelane.cli.own_fleet import start_redis
-from corelane.cli.parts import MOST_KILLS, RELAUNCH_PAUSES_S, STABLE_S, FleetPart, PartHistory
+from corelane.cli.parts import (
+    LAUNCHES_S,
+    MOST_KILLS,
+    MOST_LAUNCHES,
+    RELAUNCH_PAUSES_S,
+    SLOW_S,
+    STABLE_S,
+    FleetPart,
+    PartHistory,
+)
 from corelane.cli.ports import PortClaim
 from corelane.cli.serve_output import PrettyOutput
 from corelane.cli.supervisor import PARTS_FILE, Supervisor
@@ -75,6 +85,31 @@ def test_part_that_is_killed_before_it_is_up_gets_growing_pauses_and_many_tries(
     assert history.pause_s == RELAUNCH_PAUSES_S[-1]
     history.died(KILLED, 0.1)
     assert history.is_hopeless(first_tries=2)
+
+
+def test_part_is_in_trouble_until_it_is_up_and_has_been_for_a_while() -> None:
+    history = lived((False, BROKE, 0.1))
+    history.launched()
+    now = history.launched_at
+    assert history.trouble(now) == "it does not come up, and was launched 2 times; the last time it ended with status 1"
+    history.came_up()
+    assert history.trouble(now + timedelta(seconds=STABLE_S - 1)) is not None
+    assert history.trouble(now + timedelta(seconds=STABLE_S)) is None
+
+
+def test_part_that_was_just_launched_is_in_no_trouble_until_it_takes_long() -> None:
+    history = PartHistory()
+    history.launched()
+    assert history.trouble(history.launched_at + timedelta(seconds=SLOW_S - 1)) is None
+    assert history.trouble(history.launched_at + timedelta(seconds=SLOW_S + 1)) == "it is not up 61 s after its launch"
+
+
+def test_part_that_ends_again_and_again_is_in_trouble_though_each_life_is_long() -> None:
+    history = lived(*[(True, BROKE, STABLE_S + 1.0)] * MOST_LAUNCHES)
+    history.launched()
+    history.came_up()
+    assert "does not stay up" in (history.trouble(history.launched_at) or "")
+    assert history.trouble(history.launched_at + timedelta(seconds=LAUNCHES_S)) is None
 
 
 async def until(condition: Callable[[], bool]) -> None:

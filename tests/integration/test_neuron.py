@@ -72,6 +72,8 @@ def neuron_fleet(
         "CORELANE_EXEC_TIMEOUT_S": "1",
         "CORELANE_STAGGER_S": "0.2",
         "CORELANE_MAX_ATTEMPTS": "2",
+        # The workers of a host share their monitor there, and other tests are on other machines.
+        "TMPDIR": str(tmp_path_factory.mktemp("shared")),
     }
     env = settings | neuron_environment(machine)
     fleet = start_fleet(folder, artifact.path.parent.parent.parent, "--cores", "2", "--no-flower", **env)
@@ -132,6 +134,16 @@ def test_core_that_another_process_holds_is_waited_for_in_new_processes(
     assert "testhost/1" in first
     assert f"{holder.pid} (" in first
     assert [core(neuron_fleet, index)["restarts"] for index in (0, 1)] == [0, 0]
+
+
+def test_cores_tell_their_use_and_memory_by_the_hosts_one_monitor(neuron_fleet: Fleet) -> None:
+    neuron_fleet.wait_whole()
+    wait_for(lambda: all(core(neuron_fleet, index)["device"].get("utilization", 0) > 0.8 for index in (0, 1)))
+    assert core(neuron_fleet, 1)["device"]["memory_bytes"] > 60_000_000
+    assert core(neuron_fleet, 1)["device"]["errors"] == 0
+    told = neuron_fleet.api.get("/metrics").text
+    assert 'corelane_core_device_utilization_ratio{core="testhost/0"} 0.89' in told
+    assert 'corelane_core_device_errors_total{core="testhost/0",kind="hardware"} 0' in told
 
 
 def test_each_worker_has_one_core_by_its_environment_and_nobody_else_has_it(neuron_fleet: Fleet) -> None:

@@ -1,5 +1,6 @@
 """`corelane serve` as a command: it ends well when asked, its parts come back, and it says what is wrong before."""
 
+import ast
 import json
 import os
 import signal
@@ -20,7 +21,7 @@ from corelane.domain.jobs import Item
 from corelane.settings import Settings
 from tests.conftest import free_port
 from tests.fakes import save_server_stand_in
-from tests.integration.conftest import Fleet, start_fleet, stop_fleet, wait_for
+from tests.integration.conftest import FLOWER, Fleet, start_fleet, stop_fleet, wait_for
 from tests.integration.test_bad_input import children
 from tests.snippets import snippets
 
@@ -154,6 +155,55 @@ def test_every_part_that_is_killed_comes_back(pair: list[Fleet]) -> None:
         wait_for(client.ready)
     wait_for(lambda: is_listening(fleet.flower_url))
     assert fleet.process.poll() is None
+
+
+def flower_tasks(fleet: Fleet) -> dict[str, dict]:
+    return dict(httpx2.get(f"{fleet.flower_url}/api/tasks?limit=1000", auth=FLOWER).json())
+
+
+def task_events(fleet: Fleet) -> float:
+    """Count the events of tasks that Flower has had."""
+    shown = httpx2.get(f"{fleet.flower_url}/metrics").text
+    lines = [line for line in shown.splitlines() if line.startswith("flower_events_total{") and 'type="task-' in line]
+    return sum(float(line.rpartition(" ")[2]) for line in lines)
+
+
+def test_flower_shows_few_tasks_with_their_figures_and_has_them_after_a_restart(pair: list[Fleet]) -> None:
+    fleet = pair[0]
+    wait_for(lambda: is_listening(fleet.flower_url))
+    before = task_events(fleet)
+    with fleet.client() as client:
+        jobs = [client.submit([Item(question="Who?", context=f"It is {n}.")] * 500) for n in range(20)]
+        for job in jobs:
+            assert client.wait(job.id, 60).counts.succeeded == 500
+
+    def drained() -> list[dict]:
+        found = [task for task in flower_tasks(fleet).values() if task["state"] == "SUCCESS"]
+        return [ast.literal_eval(task["result"]) for task in found]
+
+    wait_for(lambda: sum(result["items"] for result in drained()) >= 10_000)
+    assert task_events(fleet) - before < 50
+    assert {"items", "batches", "tokens", "seconds", "padding"} <= set(drained()[-1])
+    task = next(iter(flower_tasks(fleet).values()))
+    assert (task["name"], task["worker"]) == ("corelane.drain", "core0@testhost")
+    known = set(flower_tasks(fleet))
+    relaunched = restart_flower(fleet, signal.SIGTERM)
+    assert known <= set(flower_tasks(fleet))
+    for file in (fleet.data / "flower").iterdir():
+        file.write_bytes(b"no state of any Flower")
+    restart_flower(fleet, signal.SIGKILL, relaunched)
+    assert not known & set(flower_tasks(fleet))
+    assert list((fleet.data / "flower").glob("*.corrupt"))
+
+
+def restart_flower(fleet: Fleet, sign: signal.Signals, launches: int = 0) -> int:
+    """End Flower; return how often it was launched once it is up again."""
+    wait_for(lambda: noted_parts(fleet)["flower"]["is_up"] and noted_parts(fleet)["flower"]["launches"] >= launches)
+    before = noted_parts(fleet)["flower"]
+    os.kill(before["pid"], sign)
+    wait_for(lambda: noted_parts(fleet)["flower"]["launches"] > before["launches"])
+    wait_for(lambda: noted_parts(fleet)["flower"]["is_up"] and is_listening(fleet.flower_url))
+    return int(before["launches"]) + 1
 
 
 def test_two_that_start_at_once_on_the_same_ports_both_work(pair: list[Fleet]) -> None:

@@ -8,9 +8,10 @@ import redis
 from benchmarks.simulated_cores import SimulatedCore
 from corelane.domain.dispatch import Core
 from corelane.engine.null import NullRunner
+from corelane.engine.task import Work
 from corelane.settings import Settings
 from tests.corelane.store_bench import VERSION, Bench, announce
-from workers.core.drain import DrainLoop, drain
+from workers.core.drain import DrainLoop, DrainReport, drain
 
 
 @pytest.fixture
@@ -30,8 +31,22 @@ def core(bench: Bench) -> Iterator[SimulatedCore]:
 
 def test_report_tells_of_items_and_batches(core: SimulatedCore, bench: Bench) -> None:
     jobs = [bench.submit(1), bench.submit(40)]
-    assert drain(core, lambda: False).startswith("41 items")
+    report = drain(core, lambda: False)
+    assert list(report) == ["items", "batches", "tokens", "seconds", "padding"]
+    assert report["items"] == 41
+    assert report["batches"] >= 1
     assert {str(bench.get(job).status) for job in jobs} == {"succeeded"}
+
+
+def test_report_counts_tokens_and_padding_of_this_drain_alone() -> None:
+    old, new = NullRunner(VERSION), NullRunner("tiny@2")
+    old.work = Work(tokens=1000, padding=1000)
+    report = DrainReport(items=3, refused=1)
+    report.watch([old])
+    old.work.tokens, old.work.padding = 1060, 1030
+    new.work = Work(tokens=15, padding=25)
+    found = report.result([new])
+    assert (found["tokens"], found["padding"], found["refused"]) == (75, round(55 / 130, 2), 1)
 
 
 def test_job_canceled_while_its_batch_fills_does_not_end_the_drain(
@@ -48,7 +63,7 @@ def test_job_canceled_while_its_batch_fills_does_not_end_the_drain(
         gather(loop)
 
     monkeypatch.setattr(DrainLoop, "_gather", cancel_and_gather)
-    assert drain(core, lambda: False).startswith("0 items")
+    assert drain(core, lambda: False)["items"] == 0
     job = bench.submit(1)
     drain(core, lambda: False)
     assert [str(bench.get(each).status) for each in (canceled, job)] == ["canceled", "succeeded"]

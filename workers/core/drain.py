@@ -16,13 +16,16 @@ held returned.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 from corelane.domain.request_context import trace_id
+from corelane.engine.runner import Runner
+from corelane.engine.task import Work
 from corelane.errors import CoreLost, RuntimeLost, Unavailable
 from corelane.log import get_logger
+from corelane.metrics.definitions import COMMIT_S
 from corelane.store.dispatch import Claim, Room, SliceResults
 from workers.core.in_flight import InFlight
 from workers.core.process import CoreProcess
@@ -46,18 +49,32 @@ class DrainReport:
     refused: int = 0
     began: float = 0.0
     busy_s: float = 0.0
+    #: The work of each runner, with its tokens and padding before this drain.
+    works: dict[int, tuple[Work, int, int]] = field(default_factory=dict)
 
-    def __str__(self) -> str:
-        share = self.busy_s / max(time.monotonic() - self.began, 1e-6)
-        refused = f" · {self.refused} refused" if self.refused else ""
-        return f"{self.items} items · {self.batches} batches · {share:.0%} busy{refused}"
+    def watch(self, runners: Iterable[Runner]) -> None:
+        """Note how far the work of runners is, before they do any for this drain."""
+        for work in (runner.work for runner in runners):
+            self.works[id(work)] = work, work.tokens, work.padding
+
+    def result(self, runners: Iterable[Runner]) -> dict[str, float]:
+        """Return the figures as Flower shows them; padding is a share. Runners not watched came during the drain."""
+        for work in (runner.work for runner in runners):
+            self.works.setdefault(id(work), (work, 0, 0))
+        tokens = sum(work.tokens - before for work, before, _ in self.works.values())
+        padding = sum(work.padding - before for work, _, before in self.works.values())
+        figures: dict[str, float] = {"items": self.items, "batches": self.batches, "tokens": tokens}
+        figures["seconds"] = round(time.monotonic() - self.began, 2)
+        figures["padding"] = round(padding / max(tokens + padding, 1), 2)
+        return figures | ({"refused": self.refused} if self.refused else {})
 
 
-def drain(core: CoreProcess, should_stop: Callable[[], object]) -> str:
-    """Serve this core's lanes until told to stop or out of work; return one line of figures."""
+def drain(core: CoreProcess, should_stop: Callable[[], object]) -> dict[str, float]:
+    """Serve this core's lanes until told to stop or out of work; return the figures, none if the process ends."""
     report = DrainReport(began=time.monotonic())
     if not core.begin_drain():
-        return "the core's process ends"
+        return {}
+    report.watch(core.runners.values())
     loop = DrainLoop(core, should_stop, report)
     try:
         loop.serve()
@@ -68,7 +85,7 @@ def drain(core: CoreProcess, should_stop: Callable[[], object]) -> str:
         # A connection that dies while the core sleeps would cost the next drain a time-out.
         core.dispatch.close()
         core.end_drain()
-    return str(report)
+    return report.result(core.runners.values())
 
 
 class DrainLoop:
@@ -78,7 +95,7 @@ class DrainLoop:
         self._core = core
         self._asked_to_stop = should_stop
         self._report = report
-        self._in_flight = InFlight(core.runners)
+        self._in_flight = InFlight(core.runners, core.recorder)
         self._useful = time.monotonic()
         #: Whether the last claim took all there was room for.
         self._is_full = False
@@ -215,12 +232,17 @@ class DrainLoop:
                 spent=spent,
                 sent_us=in_flight.times.redis_us(),
             )
+            if core.traces is not None:
+                core.traces.exchanged(core.dispatch, done, exchanged, time.monotonic() - began)
             in_flight.note_exchange(spent, exchanged)
+            took_s = time.monotonic() - began
+            if done:
+                core.recorder.observe(COMMIT_S, took_s)
             if core.is_cut_off:
                 core.is_cut_off = False
                 core.outage.served("drain")
             if core.traces is not None:
-                core.traces.exchanged(core.dispatch, done, exchanged, time.monotonic() - began)
+                core.traces.exchanged(core.dispatch, done, exchanged, took_s)
             self._report.refused += in_flight.settle(done, exchanged.refused)
             in_flight.drop_jobs(exchanged.closed)
             self._log_jobs(done, exchanged.claim)

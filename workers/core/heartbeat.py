@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from corelane.domain.dispatch import Core
 from corelane.domain.forecast import Speed
-from corelane.engine.memory import resident_bytes
 from corelane.engine.runner import Runner
 from corelane.engine.task import Work
 from corelane.metrics.definitions import CORE_COUNTERS
+from workers.core.device import tree_bytes
 
 #: The busy ratio is taken over this many heartbeats.
 BUSY_BEATS = 10
@@ -88,7 +88,7 @@ class Vitals:
             "node": self._core.node,
             "queue": self._core.queue,
             "cpus": ",".join(map(str, sorted(os.sched_getaffinity(0)))),
-            "memory": resident_bytes(),
+            "memory": tree_bytes(),
             "busy": round(self._busy_ratio(), 3),
             **{name: sum(getattr(w, name) for w in work) for name in CORE_COUNTERS},
         }

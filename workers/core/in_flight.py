@@ -11,6 +11,16 @@ from corelane.domain.jobs import failed_result
 from corelane.engine.runner import Runner, RunningBatch
 from corelane.engine.task import Query, Result
 from corelane.errors import CorelaneError
+from corelane.metrics.definitions import (
+    BATCH_ROWS,
+    BATCHES,
+    COMPUTE_S,
+    MERGE_S,
+    PADDING_TOKENS,
+    TOKENIZE_S,
+    TOKENS,
+)
+from corelane.metrics.recorder import Recorder
 from corelane.store.dispatch import Claim, ClaimedSlice, Exchange, LeasedPreview, SliceResults
 from workers.core.timing import Stage, TimeBook
 
@@ -46,8 +56,9 @@ class InFlight:
     Runners may come and go between batches, but for one that is at work.
     """
 
-    def __init__(self, runners: Mapping[str, Runner]) -> None:
+    def __init__(self, runners: Mapping[str, Runner], recorder: Recorder | None = None) -> None:
         self._runners = runners
+        self._recorder = recorder or Recorder()
         for runner in runners.values():
             runner.reset()
         self._pending: dict[Key, PendingSlice] = {}
@@ -113,7 +124,7 @@ class InFlight:
             for stretch in stretches:
                 if stretch.version == version:
                     tokens[stretch.ref.job] += stretch.ref.tokens
-            with self.counted(Stage.TOKENIZE, tokens, tokens):
+            with self._recorder.timed(TOKENIZE_S), self.counted(Stage.TOKENIZE, tokens, tokens):
                 self._runners[version].admit(its_queries)
                 self._note_charges(self._runners[version])
 
@@ -149,6 +160,7 @@ class InFlight:
             readers = {self._pending[key].ref.job: 1 for key, _ in running.read_for if key in self._pending}
             self.times.add(Stage.TOKENIZE, readers, running.read_s)
             self.times.share(readers, running.read_s)
+            self._recorder.observe(TOKENIZE_S, running.read_s)
         for (key, _), _, window in running.rows:
             job = self._pending[key].ref.job
             self._in_batch[job] = self._in_batch.get(job, 0) + window.length
@@ -176,9 +188,21 @@ class InFlight:
         """Count the time of a batch, whose logits were there at ``ran``, for the jobs in it."""
         in_batch, self._in_batch = self._in_batch, {}
         ended = self.times.leave()
-        self.times.add(Stage.COMPUTE, in_batch, max(0.0, ran - self._began - running.read_s))
-        self.times.add(Stage.MERGE, in_batch, ended - ran)
-        self.times.share(in_batch, ended - self._began - running.read_s)
+        compute_s, merge_s = max(0.0, ran - self._began - running.read_s), ended - ran
+        self.times.add(Stage.COMPUTE, in_batch, compute_s)
+        self.times.add(Stage.MERGE, in_batch, merge_s)
+        self.times.share(in_batch, compute_s + merge_s)
+        if not running.passes:
+            return
+        recorder, version = self._recorder, running.runner.version
+        recorder.observe(COMPUTE_S, compute_s, version)
+        recorder.observe(MERGE_S, merge_s)
+        for done in running.passes:
+            shape = f"{done.bucket.rows}x{done.bucket.length}"
+            recorder.observe(BATCH_ROWS, done.windows)
+            recorder.add(BATCHES, 1, version, shape)
+            recorder.add(TOKENS, done.tokens, version)
+            recorder.add(PADDING_TOKENS, done.padding, version, shape)
 
     @contextmanager
     def counted(self, stage: Stage, jobs: Iterable[str], tokens: Mapping[str, int] | None = None) -> Iterator[None]:

@@ -31,6 +31,7 @@ from corelane.store.metrics import ProcessMetrics
 from corelane.store.plans import Plans
 from corelane.store.upkeep import Upkeep
 from corelane.tracing import Tracer
+from workers.core.device import open_device
 from workers.core.faults import FaultRecord, after_fault, after_start
 from workers.core.heartbeat import Vitals
 from workers.core.traces import CoreTraces
@@ -71,15 +72,15 @@ class CoreProcess:
         #: Adds up what the drain and the loader measure; the heartbeat sends it.
         self.recorder = self.metrics.recorder
         plans = partial(Plans, settings, str(core), bell)
-        self.models = CoreModels(
-            settings, loader or make_loader(settings), plans, str(core), self.lose, self.outage, self.recorder
-        )
+        loader = loader or make_loader(settings)
+        self.models = CoreModels(settings, loader, plans, str(core), self.lose, self.outage, self.recorder)
         self.dispatch = Dispatch(settings, str(core))
         #: Writes spans for the drain; None where nobody asks for traces.
         self.traces = None if tracer is None else CoreTraces(tracer, str(core))
         #: The leases being worked on; the heartbeat renews them unless one batch takes too long.
         self.leases: list[str] = []
         self.vitals = Vitals(core)
+        self._device = open_device(settings.target, lambda: loader.device_bytes())
         self.retired = False
         #: Why this process has to end, once a load has found out.
         self.lost: CoreLost | RuntimeLost | None = None
@@ -238,6 +239,7 @@ class CoreProcess:
         except Unavailable as error:
             log.warning("left_without_good_bye", detail=error.detail)
         self.models.close()
+        self._device.close()
         if self.traces is not None:
             self.traces.flush()
 
@@ -278,6 +280,7 @@ class CoreProcess:
             "models": orjson.dumps(models),
             "reasons": orjson.dumps(self._reasons(models)),
             "restarts": self._history.restarts,
+            "device": orjson.dumps(self._device.read()),
             **self.vitals.fields(list(self.runners.values())),
         }
 

@@ -107,6 +107,10 @@ class Loader:
         """Return the bytes held where models lie; None where unloading may give none of it back."""
         return resident_bytes() if self._backend is None else self._backend.held_bytes()
 
+    def device_bytes(self) -> int | None:
+        """Return the bytes held on a device that has memory of its own and tells; else None."""
+        return self._backend.held_bytes() if self._backend is not None and self.target == "cuda" else None
+
     def _find(self, version: str, manifest: str = "", *, renew: bool = False) -> Artifact:
         try:
             return find_artifact(self.root, version, self.target)

@@ -5,8 +5,7 @@ found once, whatever is submitted, deleted or expires meanwhile. Of an owner's j
 found (``lua/index.lua``), the fewest entries that hold all that can match are walked. The filter then reads the jobs
 themselves, a bounded number for each page, so a page may be short although more follows.
 
-The terms are trusted once the keeper has put in the jobs of earlier versions, and while no process of another version
-runs, which would have loaded its library into Redis. Until then the list of the owner's jobs is walked.
+Processes of an earlier version put no job into the terms; until the keeper has done that, the owner's list is walked.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,7 +21,7 @@ from corelane.store import keys
 from corelane.store.api_keys import read_keys
 from corelane.store.jobs.idempotency import Holder
 from corelane.store.jobs.records import JobRecord
-from corelane.store.link.library import PREFIX, Command, read_library
+from corelane.store.link.library import Command
 from corelane.store.link.link import CommonLink, pairs
 
 #: Jobs looked at in one trip, and for one page at most.
@@ -33,9 +32,6 @@ CLOCK_SLACK_MS = 60_000
 
 #: Least ids read at a time of one source among several.
 LEAST_READ = 8
-
-#: The value of INDEXED once the terms hold every job; before that it names the walk that puts them in.
-TRUSTED = b"1"
 
 #: Sorts after every character of an id.
 LAST = "\x7f"
@@ -108,19 +104,11 @@ async def owners_of_jobs(link: CommonLink) -> list[str]:
     return [owner for owner, has in zip(owners, has_jobs, strict=True) if has]
 
 
-async def is_indexed(link: CommonLink) -> bool:
-    """Return whether the terms hold every job: none was written by another version since the keeper put them in."""
-    indexed, stats = await link.many([("GET", keys.INDEXED), ("FUNCTION", "STATS")])
-    if indexed != TRUSTED:
-        return False
-    [engine] = [dict(pairs(flat)) for name, flat in pairs(dict(pairs(stats))[b"engines"]) if name == b"LUA"]
-    return int(engine[b"libraries_count"]) <= 1 or not await other_libraries(link)
-
-
-async def other_libraries(link: CommonLink) -> set[str]:
-    """Return the names of the libraries of other versions that are loaded."""
-    found = await link("FUNCTION", "LIST", "LIBRARYNAME", f"{PREFIX}*")
-    return {dict(pairs(flat))[b"library_name"].decode() for flat in found} - {read_library().name}
+async def indexed(link: CommonLink, owners: Sequence[str]) -> list[bool]:
+    """Return for each owner whether the terms hold all its jobs."""
+    counts: list[Command] = [("ZCARD", keys.owner_jobs(owner)) for owner in owners]
+    known, *jobs = await link.many([("HMGET", keys.INDEXED, *owners), *counts])
+    return [int(count or 0) == total for count, total in zip(known, jobs, strict=True)]
 
 
 async def read_records(link: CommonLink, jobs: Sequence[str]) -> list[JobRecord]:
@@ -144,14 +132,14 @@ def _bounds(wanted: JobFilter) -> tuple[str, str]:
 async def _sources(link: CommonLink, owners: Sequence[str], wanted: JobFilter, low: str, high: str) -> list[_Source]:
     """Choose for each owner the fewest entries that hold all jobs that can match."""
     terms = _terms(wanted)
-    if not terms or not await is_indexed(link):
+    if not terms or not owners:
         return [_Source(keys.owner_jobs(owner)) for owner in owners]
     choices = [
         [
             [_Source(keys.owner_jobs(owner))],
-            *([_Source(keys.terms(owner), f"{term} ") for term in each] for each in terms),
+            *([_Source(keys.terms(owner), f"{term} ") for term in each] for each in terms if is_indexed),
         ]
-        for owner in owners
+        for owner, is_indexed in zip(owners, await indexed(link, owners), strict=True)
     ]
     every = [source for choice in choices for sources in choice for source in sources]
     counts = dict(zip(every, await link.many([source.count(low, high) for source in every]), strict=True))

@@ -18,6 +18,7 @@ from corelane.domain.jobs import JobStatus
 from corelane.settings import Settings
 from corelane.settings.faults import reach
 from corelane.store import keys
+from corelane.store.jobs.failed_items import FailedCursor, FailedPage, find_failed_items
 from corelane.store.jobs.idempotency import Held, Holder, by_name, find_holder
 from corelane.store.jobs.items import AskedItem, read_item
 from corelane.store.jobs.records import JobRecord, PromiseRecord
@@ -164,7 +165,9 @@ class JobStore:
             "metadata": orjson.dumps(head.metadata),
             "promise": promise.encode(),
         }
-        optional = submission.request.fields | {
+        optional = {
+            "request_id": submission.request.request_id,
+            "traceparent": submission.request.traceparent,
             "webhook_url": head.webhook and head.webhook.url,
             "webhook_events": head.webhook and ",".join(head.webhook.events),
             "labels": labels and orjson.dumps(labels),
@@ -206,6 +209,12 @@ class JobStore:
         one whose id is the cursor. The filter's own ``owner`` is not looked at.
         """
         return await find_jobs(self._link, owner, wanted, after, limit)
+
+    async def failed_items(
+        self, owner: str, wanted: JobFilter, code: str | None, after: FailedCursor | None, limit: int
+    ) -> FailedPage:
+        """Return a page of the failed items of the jobs that ``page`` finds, with a code those of that error."""
+        return await find_failed_items(self._link, owner, wanted, code, after, limit)
 
     async def records(self, jobs: Sequence[str]) -> list[JobRecord]:
         """Return jobs as they stand, in order, as far as they are there."""
@@ -253,8 +262,23 @@ class JobStore:
 
     async def cancel(self, job: str) -> bool | None:
         """Return True if the job was open and is canceled now, False if it was final, None if there is none."""
-        reply = await self._link.run("cancel", job=job, ttl=self._settings.results_ttl_s)
-        return None if reply < 0 else bool(reply)
+        return (await self.cancel_all([job]))[0]
+
+    async def cancel_all(self, jobs: Sequence[str]) -> list[bool | None]:
+        """Cancel jobs in one trip; return for each what ``cancel`` would."""
+        ttl = self._settings.results_ttl_s
+        replies = await self._link.many([call("cancel", job=job, ttl=ttl) for job in jobs])
+        return [None if reply < 0 else bool(reply) for reply in replies]
+
+    async def retryable(self, records: Sequence[JobRecord]) -> list[tuple[bool, bool]]:
+        """Return for each job whether another retries it, and whether items of it are in Redis."""
+        holders = await self._link.many([("GET", keys.retry(record.id)) for record in records])
+        made = [None if text is None else Holder.decode(text).subject for text in holders]
+        found = await self._link.many(
+            [("EXISTS", keys.payloads(record.id)) for record in records]
+            + [("EXISTS", keys.job(job or "none")) for job in made]
+        )
+        return [(bool(retry), bool(items)) for items, retry in zip(found[: len(made)], found[len(made) :], strict=True)]
 
 
 def _submit_us(submission: Submission) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from corelane.domain.jobs import JobStatus
 from corelane.store import keys
-from corelane.store.jobs.search import FAILED_TERM, LAST, STATUS_TERMS, is_indexed
+from corelane.store.jobs.search import FAILED_TERM, LAST, STATUS_TERMS, indexed
 from corelane.store.link.library import Command
 from corelane.store.link.link import CommonLink
 
@@ -23,7 +23,9 @@ async def count_jobs(link: CommonLink, owners: Sequence[str]) -> dict[str, int] 
 
     The numbers are read one after the other, so they may differ by jobs that end meanwhile.
     """
-    if not await is_indexed(link):
+    if not owners:
+        return dict.fromkeys(("all", *COUNTED, "succeeded"), 0)
+    if not all(await indexed(link, owners)):
         return None
     commands: list[Command] = []
     for owner in owners:

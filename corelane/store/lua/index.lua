@@ -1,6 +1,8 @@
 -- The index: terms by which an owner's jobs are found. `l:LABEL` for each label, `s:open` until the job is final,
 -- `s:failed`, `s:canceled` or `s:expired` once it is, `f` from the first item that failed. Jobs that succeeded whole and
 -- have no label cost nothing here. A label has no space, so `TERM JOB` sorts by term and then by time.
+-- Processes of an earlier version, which run beside us during an upgrade, know no index. keys.INDEXED counts an owner's jobs
+-- in it: where that is not the length of the owner's list, the index is not complete, and the list is walked instead.
 local OPEN, ITEMS_FAILED = 's:open', 'f'
 local ENDS_OF_NOTE = { failed = 's:failed', canceled = 's:canceled', expired = 's:expired' }
 
@@ -25,6 +27,7 @@ end
 
 local function index_open(owner, job, labels)
   call('ZADD', keys.terms(owner), 0, OPEN .. ' ' .. job)
+  add(keys.INDEXED, owner, 1)
   if labels then add_terms(owner, job, label_terms(labels)) end
 end
 
@@ -37,32 +40,47 @@ local function index_end(job, status)
   add_terms(owner, job, terms)
 end
 
-local function index_failure(job) add_terms(call('HGET', keys.job(job), 'owner'), job, { ITEMS_FAILED }) end
+-- Note how many items of a stretch failed, so that they are found without reading all results of the job.
+local function note_failures(job, first, failed, is_first)
+  call('HSET', keys.failures(job), first, failed)
+  if is_first then add_terms(call('HGET', keys.job(job), 'owner'), job, { ITEMS_FAILED }) end
+end
 
 -- Forget an owner's job in the list of its jobs and in the index.
 local function unlist(owner, job)
   local index, terms = keys.terms(owner), call('HGET', keys.job_terms(owner), job)
-  call('ZREM', keys.owner_jobs(owner), job)
+  if call('ZREM', keys.owner_jobs(owner), job) == 1 then add(keys.INDEXED, owner, -1) end
   call('ZREM', index, OPEN .. ' ' .. job)
   if not terms then return end
   for term in string.gmatch(terms, '%S+') do call('ZREM', index, term .. ' ' .. job) end
   call('HDEL', keys.job_terms(owner), job)
 end
 
--- index_jobs{owner, after, most} → the last job looked at, or nil at the end
--- Puts jobs of an owner into the index that a process of an earlier version submitted or ended; the next `most` after one.
+-- Put a job into the index that a core of an earlier version has ended.
+local function index_late(job, status)
+  local owner = call('HGET', keys.job(job), 'owner')
+  if owner and call('ZSCORE', keys.terms(owner), OPEN .. ' ' .. job) then index_end(job, status) end
+end
+
+-- index_jobs{owner, after, most, is_end} → the last job looked at, or nil at the end
+-- Puts the next `most` jobs of an owner after one into the index, as far as processes of an earlier version submitted or
+-- ended them. With `is_end` the others are in it: if no more than these follow, the index holds all jobs of the owner.
 define('index_jobs', function(ask)
   local from, last = ask.after and '(' .. ask.after or '-', nil
-  for _, job in ipairs(call('ZRANGEBYLEX', keys.owner_jobs(ask.owner), from, '+', 'LIMIT', 0, ask.most)) do
+  local found = call('ZRANGEBYLEX', keys.owner_jobs(ask.owner), from, '+', 'LIMIT', 0, ask.most)
+  for _, job in ipairs(found) do
     local status, labels, failed = unpack(call('HMGET', keys.job(job), 'status', 'labels', 'failed'))
     last = job
     if is_open(status) then
-      index_open(ask.owner, job, labels)
-      if tonumber(failed) > 0 then index_failure(job) end
+      call('ZADD', keys.terms(ask.owner), 0, OPEN .. ' ' .. job)
+      if tonumber(failed) > 0 then add_terms(ask.owner, job, { ITEMS_FAILED }) end
     elseif status then
       index_end(job, status)
-      if labels then add_terms(ask.owner, job, label_terms(labels)) end
     end
+    if labels then add_terms(ask.owner, job, label_terms(labels)) end
+  end
+  if ask.is_end and #found < ask.most then
+    call('HSET', keys.INDEXED, ask.owner, call('ZCARD', keys.owner_jobs(ask.owner)))
   end
   return last
 end, 'allow-oom')
@@ -80,11 +98,4 @@ define('clear_index', function(ask)
     end
   end
   return last
-end, 'allow-oom')
-
--- trust_index{walk} → 1 if the index is trusted from now on, 0 if another walk has begun or an earlier version was seen
-define('trust_index', function(ask)
-  if call('GET', keys.INDEXED) ~= ask.walk then return 0 end
-  call('SET', keys.INDEXED, 1)
-  return 1
 end, 'allow-oom')

@@ -35,6 +35,7 @@ local function retain(job, status, ttl, now)
   call('EXPIRE', key, ttl)
   call('EXPIRE', keys.results(job), ttl)
   call('EXPIRE', keys.dropped(job), ttl)
+  if tonumber(failed) > 0 then call('EXPIRE', keys.failures(job), ttl) end
   if once then call('EXPIRE', once, ttl) end
   local is_whole = status == 'succeeded' and tonumber(failed) == 0
   local is_cut = status == 'canceled' or status == 'expired'
@@ -85,7 +86,7 @@ local function answer(job, first, blob, succeeded, failed, ttl, commit)
   count_items(version, '|failed', failed)
   local ok = call('HINCRBY', key, 'succeeded', succeeded)
   local lost = call('HINCRBY', key, 'failed', failed)
-  if failed > 0 and lost == failed then index_failure(job) end
+  if failed > 0 then note_failures(job, first, failed, lost == failed) end
   if call('HINCRBY', key, 'left', -(succeeded + failed)) == 0 then
     local spent = commit and times and commit.spent[job]
     finish(job, ok > 0 and 'succeeded' or 'failed', ttl, spent and add_spent(times, spent, commit.core),
@@ -203,7 +204,8 @@ define('delete', function(ask)
   unlist(owner, job)
   call('ZREM', keys.KEEPING, owner .. ':' .. job .. (file and ':file' or ''))
   forget_deliveries(job)
-  call('UNLINK', key, keys.payloads(job), keys.contexts(job), keys.results(job), keys.dropped(job), keys.job_events(job))
+  call('UNLINK', key, keys.payloads(job), keys.contexts(job), keys.results(job), keys.dropped(job), keys.failures(job),
+    keys.job_events(job))
   return 1
 end, 'allow-oom')
 

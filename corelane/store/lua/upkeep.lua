@@ -61,6 +61,7 @@ define('take_ended', function(ask)
   local ended, counts = {}, {}
   for _, entry in ipairs(call('XRANGE', keys.ENDS, '(' .. last, '+', 'COUNT', ask.most)) do
     local job, status = entry[2][2], entry[2][4]
+    index_late(job, status)
     ended[#ended + 1] = { job, status, unpack(call('HMGET', keys.job(job), unpack(ask.fields))) }
     counts[status] = (counts[status] or 0) + 1
     last = entry[1]

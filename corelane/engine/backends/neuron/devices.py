@@ -50,7 +50,7 @@ def find_devices(target: str, environment: Mapping[str, str], numbering: str = "
     """Find the devices of this machine, in order; raises NoDevice, or SetupError if it cannot tell."""
     chip = CHIPS[target]
     logical = logical_size(target, environment)
-    tool = shutil.which("neuron-ls") or shutil.which("neuron-ls", path=TOOLS)
+    tool = find_tool("neuron-ls")
     if tool is None:
         devices = list(_from_files(chip, logical))
         if not devices:
@@ -61,6 +61,11 @@ def find_devices(target: str, environment: Mapping[str, str], numbering: str = "
     else:
         devices = parse_devices(_run(tool), chip, logical)
     return renumber(devices) if numbering == "local" else devices
+
+
+def find_tool(name: str) -> str | None:
+    """Return the path of one of AWS' tools, or None."""
+    return shutil.which(name) or shutil.which(name, path=TOOLS)
 
 
 def logical_size(target: str, environment: Mapping[str, str]) -> int:

@@ -1,0 +1,87 @@
+"""Commands of those who watch over many jobs: failed items, bulk retry and cancel, the audit."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from corelane.cli.commands import Made
+from corelane.cli.output import print_line, print_list, short_time
+from corelane.cli.service import JsonOption, LimitOption, ServiceClient
+from corelane.domain.audit import AuditEntry
+from corelane.domain.bulk import BulkAction, BulkResult
+from corelane.domain.failed_items import FailedItem
+from corelane.domain.jobs import JobStatus
+from corelane.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from corelane.client import Client
+
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Change nothing, and say what would be done.")]
+
+
+def job_filter(
+    *,
+    query: Annotated[str | None, typer.Option("--find", help="An id, the beginning of one, or a name.")] = None,
+    status: Annotated[list[JobStatus] | None, typer.Option(help="Only these; may be repeated.")] = None,
+    model: Annotated[str | None, typer.Option(help="A version, or a model's name.")] = None,
+    label: Annotated[list[str] | None, typer.Option(help="Only jobs with this label; may be repeated.")] = None,
+    failed_items: Annotated[bool, typer.Option("--failed-items", help="Only jobs of which items failed.")] = False,
+    created_after: Annotated[str | None, typer.Option(help="From this time on, as 2026-11-21T09:00:00Z.")] = None,
+    created_before: Annotated[str | None, typer.Option(help="Before this time.")] = None,
+    owner: Annotated[str | None, typer.Option(help="Another owner's jobs, or `*` for all (scope admin).")] = None,
+) -> dict[str, Any]:
+    """Return the filters of jobs that were given."""
+    given = {"q": query, "status": status, "model": model, "label": label, "failed_items": failed_items}
+    given |= {"created_after": created_after, "created_before": created_before, "owner": owner}
+    return {name: value for name, value in given.items() if value}
+
+
+FilterOptions = Annotated[dict[str, Any], Made(job_filter)]
+
+
+def list_failed_items(
+    client: ServiceClient,
+    filters: FilterOptions,
+    code: Annotated[str | None, typer.Option(help="Only failures with this code of error.")] = None,
+    limit: LimitOption = 20,
+    as_json: JsonOption = False,
+) -> None:
+    """List the items that failed, newest job first."""
+
+    def row(item: FailedItem) -> tuple[str, ...]:
+        error = ("", "") if item.error is None else (item.error.code, item.error.detail)
+        return item.job, f"{item.index:,}", item.id or "", *error
+
+    columns = ("job", "item", "id", "error", "detail")
+    found = client.iter_failed_items(code=code, limit=limit, **filters)
+    print_list(found, columns, row, whole=("job", "item", "error"), as_json=as_json)
+
+
+def list_audit(client: ServiceClient, limit: LimitOption = 20, as_json: JsonOption = False) -> None:
+    """List who steered the service and what was done, newest first (needs a key with scope admin)."""
+
+    def row(entry: AuditEntry) -> tuple[str, ...]:
+        return short_time(entry.at), entry.key or entry.owner, entry.action, entry.subject, entry.detail
+
+    columns = ("time", "who", "action", "subject", "detail")
+    print_list(client.iter_audit(limit=limit), columns, row, whole=columns[:3], as_json=as_json)
+
+
+def run_bulk(client: "Client", action: BulkAction, filters: dict[str, Any], *, dry_run: bool, as_json: bool) -> None:
+    """Do an action to every job that the options take, and print what was done."""
+    if not filters.keys() - {"owner"}:
+        raise InvalidInput("name a JOB, or options that choose jobs, as --label or --status")
+    result = client.bulk(action, dry_run=dry_run, **filters)
+    if as_json:
+        print_line(result)
+        return
+    for line in bulk_lines(result):
+        typer.echo(line)
+
+
+def bulk_lines(result: BulkResult) -> list[str]:
+    """Return what a bulk action did, in sentences."""
+    done = {BulkAction.RETRY: "retried", BulkAction.CANCEL: "canceled"}[result.action]
+    verb = f"would be {done}" if result.dry_run else f"{'was' if result.done == 1 else 'were'} {done}"
+    lines = [f"{result.done:,} of {result.matched:,} {'job' if result.matched == 1 else 'jobs'} {verb}."]
+    return lines + [f"{each.count:,} not ({each.code}): {each.detail}." for each in result.skipped]

@@ -1,0 +1,93 @@
+"""What is done to many jobs: retry or cancel all that a filter takes, list the items that failed; and the audit."""
+
+from collections import Counter
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Unpack
+
+from corelane.client.endpoints import JSON, Call, JobFilters, filter_params, of
+from corelane.client.protocol import PAGE_JOBS, Exchange, Give, Giving, ServiceProtocol
+from corelane.client.wire import dump_body
+from corelane.domain.audit import AuditEntry, AuditList
+from corelane.domain.bulk import BulkAction, BulkReason, BulkResult
+from corelane.domain.failed_items import FailedItem, FailedItemList
+
+
+def bulk(
+    service: ServiceProtocol, action: BulkAction | str, *, dry_run: bool = False, **filters: Unpack[JobFilters]
+) -> Exchange[BulkResult]:
+    """Retry or cancel every job that all filters take, step by step; return what was done in all.
+
+    With ``dry_run`` nothing is changed. Repeating it is safe: no job is retried twice.
+    """
+    action, after = BulkAction(action), None
+    done = BulkResult(action=action, dry_run=dry_run, matched=0, done=0, skipped=[], jobs=[], has_more=False, next=None)
+    skipped: Counter[str] = Counter()
+    details: dict[str, str] = {}
+    while True:
+        step = yield from service.call(_bulk_step(action, filters, dry_run, after))
+        done.matched += step.matched
+        done.done += step.done
+        done.jobs += step.jobs
+        for reason in step.skipped:
+            skipped[reason.code] += reason.count
+            details.setdefault(reason.code, reason.detail)
+        after = step.next
+        if not step.has_more or after is None:
+            break
+    done.skipped = [BulkReason(code=code, detail=details[code], count=count) for code, count in skipped.most_common()]
+    return done
+
+
+def failed_items(
+    service: ServiceProtocol, *, code: str | None = None, limit: int | None = None, **filters: Unpack[JobFilters]
+) -> Giving[FailedItem]:
+    """Iterate over the items that failed, newest job first, of the jobs that all filters take, ``limit`` at most.
+
+    With a ``code`` only those that failed with this error.
+    """
+    after: str | None = None
+    left = limit
+    while left is None or left > 0:
+        params = filter_params(filters) | ({"code": code} if code else {}) | _page_params(after, left)
+        page = yield from service.call(Call("GET", "/v1/failed-items", of(FailedItemList), params=params))
+        for item in page.data:
+            yield Give(item)
+        left = None if left is None else left - len(page.data)
+        after = page.next
+        if not page.has_more or after is None:
+            return
+
+
+def audit(service: ServiceProtocol, *, limit: int | None = None) -> Giving[AuditEntry]:
+    """Iterate over what was done to the service, newest first, ``limit`` at most (keys with scope `admin`)."""
+    after: str | None = None
+    left = limit
+    while left is None or left > 0:
+        page = yield from service.call(Call("GET", "/v1/audit", of(AuditList), params=_page_params(after, left)))
+        for entry in page.data:
+            yield Give(entry)
+        left = None if left is None else left - len(page.data)
+        after = page.next
+        if not page.has_more or after is None:
+            return
+
+
+def _bulk_step(action: BulkAction, filters: JobFilters, dry_run: bool, after: str | None) -> Call[BulkResult]:
+    given: Mapping[str, Any] = filters
+    wanted = {name: _plain(name, value) for name, value in given.items()}
+    body = {"action": action.value, "filter": wanted, "dry_run": dry_run} | ({"after": after} if after else {})
+    return Call("POST", "/v1/jobs/bulk", of(BulkResult), headers=JSON, content=dump_body(body))
+
+
+def _plain(name: str, value: Any) -> Any:
+    """Return the value of a filter as it is written in JSON; one status or label is a list of one."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if name in ("status", "label"):
+        return [str(each) for each in ([value] if isinstance(value, str) else value)]
+    return value
+
+
+def _page_params(after: str | None, left: int | None) -> dict[str, str]:
+    return {"limit": str(min(PAGE_JOBS, left or PAGE_JOBS))} | ({"after": after} if after else {})

@@ -1,0 +1,47 @@
+"""The audit: who steered the service, when, and what was done. Its words."""
+
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+
+class AuditAction(StrEnum):
+    """What was done."""
+
+    JOB_CANCEL = "job.cancel"
+    JOB_RETRY = "job.retry"
+    JOB_DELETE = "job.delete"
+    RESULTS_DROP = "job.drop_results"
+    JOBS_CANCEL = "jobs.cancel"
+    JOBS_RETRY = "jobs.retry"
+    MODEL_LOAD = "model.load"
+    MODEL_RELOAD = "model.reload"
+    MODEL_UNLOAD = "model.unload"
+    ALIAS_SET = "alias.set"
+    ALIAS_UNSET = "alias.unset"
+    KEY_CREATE = "key.create"
+    KEY_REVOKE = "key.revoke"
+    REDELIVER = "delivery.redeliver"
+
+
+class AuditEntry(BaseModel):
+    """One action."""
+
+    object: Literal["audit_entry"] = "audit_entry"
+    id: str
+    at: str
+    key: str = Field(description="The name of the API key; empty where keys are not checked.")
+    owner: str = Field(description="The owner that acted.")
+    action: str = Field(description="What was done, as `job.cancel` or `model.load`.")
+    subject: str = Field(description="To what: a job, a filter of jobs, a version, an alias, a key, a delivery.")
+    detail: str
+
+
+class AuditList(BaseModel):
+    """One page of actions, newest first."""
+
+    object: Literal["list"] = "list"
+    data: list[AuditEntry]
+    has_more: bool = Field(description="Whether older ones follow.")
+    next: str | None = Field(description="Cursor of the next page.")

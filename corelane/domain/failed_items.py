@@ -1,0 +1,32 @@
+"""Failed items as a list of their own: the wire format."""
+
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+from corelane.domain.jobs import ItemError
+
+
+class FailedItem(BaseModel):
+    """An item that failed, and its job."""
+
+    object: Literal["failed_item"] = "failed_item"
+    job: str
+    job_name: str | None = Field(None, description="The caller's own name of the job.")
+    index: int = Field(ge=0, description="Position of the item in its job.")
+    id: str | None = Field(None, description="The caller's own id of the item.")
+    error: ItemError | None
+    model: str = Field(description="The model version of the job.")
+    labels: list[str] = Field(default_factory=list, description="The labels of the job.")
+    owner: str | None = Field(None, description="The owner of the job, if it is another than the caller.")
+    created_at: str = Field(description="When the job was created.")
+    finished_at: str | None = Field(None, description="When the job became final.")
+
+
+class FailedItemList(BaseModel):
+    """One page of failed items: newest job first, within a job in item order."""
+
+    object: Literal["list"] = "list"
+    data: list[FailedItem]
+    has_more: bool = Field(description="Whether more may follow this page.")
+    next: str | None = Field(description="Cursor of the next page.")

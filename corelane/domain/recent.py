@@ -1,0 +1,126 @@
+"""What was done of late, told from sums: of the last minute as a process has seen them, and from the history. Pure."""
+
+import itertools
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from corelane.domain.overview import DoneCount, ModelOverview, PromiseInfo
+from corelane.domain.points import Level, Point, make_point
+from corelane.metrics import definitions as m
+from corelane.metrics.series import Histogram, Series
+
+#: Rates are of this time, in milliseconds; a shorter one is taken while a process has not looked for so long.
+WINDOW_MS = 60_000
+
+#: Readings are kept this far apart, in milliseconds.
+KEPT_APART_MS = 4_000
+
+#: The first point that is read stands for this time, in milliseconds: points are taken so far apart.
+POINT_MS = 10_000
+
+#: Of the time since the last point only rates are needed.
+NO_LEVEL = Level(None, 0, 0, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What grew from one reading to another."""
+
+    seconds: float
+    before: Series
+    now: Series
+
+    def grown(self, metric: m.Metric, *labels: str | None) -> float:
+        """Return how much a counter grew; all of it if it began again at 0."""
+        then, now = self.before.total(metric, *labels), self.now.total(metric, *labels)
+        return now - then if now >= then else now
+
+    def histogram(self, metric: m.Metric, *labels: str) -> Histogram:
+        """Return the values that were added."""
+        if not labels:
+            return self.now.histogram(metric).since(self.before.histogram(metric))
+        nothing = Histogram(metric.buckets, (0.0,) * (len(metric.buckets) + 1))
+        found = self.now.histograms.get(metric, {}).get(labels, nothing)
+        return found.since(self.before.histograms.get(metric, {}).get(labels))
+
+
+class Recent:
+    """The readings of the last minute, as one process made them."""
+
+    def __init__(self) -> None:
+        self._readings: deque[tuple[int, Series]] = deque()
+
+    def add(self, at_ms: int, series: Series) -> Span | None:
+        """Add a reading; return what grew since the oldest of the last minute, None for the first one."""
+        while self._readings and not at_ms - WINDOW_MS - KEPT_APART_MS <= self._readings[0][0] <= at_ms:
+            self._readings.popleft()
+        before = self._readings[0] if self._readings else None
+        if not self._readings or at_ms - self._readings[-1][0] >= KEPT_APART_MS:
+            self._readings.append((at_ms, series))
+        if before is None or before[0] == at_ms:
+            return None
+        return Span((at_ms - before[0]) / 1000, before[1], series)
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A point of the history, and when the time that it stands for began."""
+
+    began_ms: int
+    point: Point
+
+
+def stretches(
+    points: Sequence[Point], now_ms: int, now: Series, before_ms: int | None, before: Series
+) -> list[Stretch]:
+    """Return the points one after the other, and the time since the sums of the last one, which ``before`` holds.
+
+    Where there is no history yet, everything was done just now.
+    """
+    found = [Stretch(point.at_ms - POINT_MS, point) for point in points[:1]]
+    found += [Stretch(earlier.at_ms, point) for earlier, point in itertools.pairwise(points)]
+    began_ms = now_ms - POINT_MS if before_ms is None else before_ms
+    return [*found, Stretch(began_ms, make_point(now_ms, began_ms, before, now, NO_LEVEL))]
+
+
+def count_done(found: Sequence[Stretch], since_ms: int) -> DoneCount:
+    """Count what was done from a time on."""
+    items = jobs = failed = 0.0
+    for each in found:
+        seconds = max(0, each.point.at_ms - max(each.began_ms, since_ms)) / 1000
+        items += each.point.items_s * seconds
+        jobs += each.point.jobs_s * seconds
+        failed += each.point.failed_s * seconds
+    return DoneCount(items=round(items), jobs=round(jobs), failed=round(failed))
+
+
+def promises_of(series: Series) -> PromiseInfo:
+    """Return how promises came out, since the beginning."""
+    counts = {outcome: int(series.total(m.PROMISES, outcome)) for outcome in ("kept", "early", "late")}
+    total = sum(counts.values())
+    return PromiseInfo(**counts, hit_rate=round(counts["kept"] / total, 4) if total else None)
+
+
+def models_of(versions: Sequence[str], span: Span | None, cores: int) -> list[ModelOverview]:
+    """Return how each version does; nothing is told of it before the second reading."""
+    return [ModelOverview(version=version) if span is None else _model(version, span, cores) for version in versions]
+
+
+def _model(version: str, span: Span, cores: int) -> ModelOverview:
+    compute = span.histogram(m.COMPUTE_S, version)
+    failed = span.grown(m.ITEMS, version, "failed")
+    answered = span.grown(m.ITEMS, version, "succeeded") + failed
+    tokens, padding = span.grown(m.TOKENS, version), span.grown(m.PADDING_TOKENS, version, None)
+    p95 = compute.quantile(0.95)
+    return ModelOverview(
+        version=version,
+        arriving_items_per_s=round(span.grown(m.ITEMS_SUBMITTED, version) / span.seconds, 3),
+        items_per_s=round(answered / span.seconds, 3),
+        tokens_per_s=round(tokens / span.seconds, 1),
+        padding=round(padding / (tokens + padding), 4) if tokens + padding else None,
+        compute_mean_s=round(compute.sum / compute.count, 6) if compute.count else None,
+        compute_p95_s=None if p95 is None else round(p95, 6),
+        core_share=round(min(1.0, compute.sum / span.seconds / cores), 4) if cores else None,
+        error_rate=round(failed / answered, 4) if answered else None,
+    )

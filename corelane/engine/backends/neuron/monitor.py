@@ -1,0 +1,152 @@
+"""Reports of ``neuron-monitor``: utilisation and memory by core, errors by runtime and by device. Pure.
+
+A report is one JSON object of a period. Only documented keys are read, and each may be missing, null or of another
+type: a figure is then left out. Every runtime lists all cores, with 0 for those of others, so a core's utilisation is
+the highest of all runtimes. Errors are those of the period, so they are added up.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+#: Time between two reports, in seconds.
+PERIOD_S = 2
+
+#: What the tool is asked for.
+CONFIG: Mapping[str, Any] = {
+    "period": f"{PERIOD_S}s",
+    "neuron_runtimes": [
+        {
+            "tag_filter": ".*",
+            "metrics": [{"type": "neuroncore_counters"}, {"type": "memory_used"}, {"type": "execution_stats"}],
+        }
+    ],
+    "system_metrics": [{"period": f"{PERIOD_S}s", "type": "neuron_hw_counters"}],
+}
+
+#: Kinds of errors that are there from the start, so that a first error is seen as a change.
+EXECUTION_ERRORS = ("generic", "numerical", "transient", "model", "runtime", "hardware")
+MEMORY_ERRORS = ("mem_ecc_corrected", "mem_ecc_uncorrected", "sram_ecc_corrected", "sram_ecc_uncorrected")
+
+#: Other names of the same kind: examples and prose of the tool's manual differ.
+SAME_KINDS = {"numeric": "numerical"}
+
+
+@dataclass(slots=True)
+class MonitorTotals:
+    """What the tool has told since it was started. Runtimes are known by their tag and by their process."""
+
+    reports: int = 0
+    utilization: dict[int, float] = field(default_factory=dict)
+    memory_bytes: dict[int, int] = field(default_factory=dict)
+    errors: dict[str, Counter[str]] = field(default_factory=dict)
+    device_errors: dict[int, Counter[str]] = field(default_factory=dict)
+    cores_per_device: int = 0
+
+    def take(self, report: object) -> None:
+        """Add a report. The first one is left out: its period is too short to tell anything."""
+        self.reports += 1
+        if self.reports == 1:
+            return
+        found = _object(report)
+        runtimes = [_object(each) for each in _list(found.get("neuron_runtime_data"))]
+        self.utilization, self.memory_bytes = {}, {}
+        for runtime in runtimes:
+            self._take_runtime(runtime, _object(runtime.get("report")))
+        hardware = _object(_object(found.get("system_data")).get("neuron_hw_counters"))
+        for device in map(_object, _list(hardware.get("neuron_devices"))):
+            number = device.get("neuron_device_index")
+            if isinstance(number, int):
+                counted = self.device_errors.setdefault(number, Counter(dict.fromkeys(MEMORY_ERRORS, 0)))
+                counted.update({kind: count for kind in MEMORY_ERRORS if (count := _count(device.get(kind)))})
+        per_device = _object(found.get("neuron_hardware_info")).get("neuroncore_per_device_count")
+        self.cores_per_device = _count(per_device) or self.cores_per_device
+
+    def _take_runtime(self, runtime: Mapping[str, Any], report: Mapping[str, Any]) -> None:
+        in_use = _object(report.get("neuroncore_counters")).get("neuroncores_in_use")
+        for core, counters in _by_core(in_use):
+            share = min(1.0, max(_utilizations(counters), default=0.0) / 100)
+            self.utilization[core] = max(share, self.utilization.get(core, 0.0))
+        used = _object(_object(report.get("memory_used")).get("neuron_runtime_used_bytes"))
+        for core, kinds in _by_core(_object(used.get("usage_breakdown")).get("neuroncore_memory_usage")):
+            self.memory_bytes[core] = self.memory_bytes.get(core, 0) + sum(map(_count, kinds.values()))
+        stats = _object(report.get("execution_stats"))
+        summary = _object(stats.get("error_summary"))
+        found = {SAME_KINDS.get(kind, kind): _count(count) for kind, count in summary.items()}
+        found["timed_out"] = _count(_object(stats.get("execution_summary")).get("timed_out"))
+        known = dict.fromkeys(EXECUTION_ERRORS, 0)
+        for name in {str(runtime.get("neuron_runtime_tag", "")), str(runtime.get("pid", ""))} - {""}:
+            counted = self.errors.setdefault(name, Counter(known))
+            for kind, count in found.items():
+                counted[kind] += count
+
+    def encode(self) -> bytes:
+        """Return the text that the workers of a host share."""
+        return orjson.dumps(
+            {
+                "utilization": self.utilization,
+                "memory_bytes": self.memory_bytes,
+                "errors": self.errors,
+                "device_errors": self.device_errors,
+                "cores_per_device": self.cores_per_device,
+            },
+            option=orjson.OPT_NON_STR_KEYS,
+        )
+
+
+def figures(text: bytes, cores: Sequence[int], runtimes: Sequence[str]) -> dict[str, Any]:
+    """Return what the shared text tells a worker: ``utilization``, ``memory_bytes`` and ``errors`` of its cores.
+
+    ``runtimes`` are the names of its own runtime. A figure that the tool did not give is left out.
+    """
+    try:
+        told = _object(orjson.loads(text))
+    except ValueError:
+        return {}
+    found: dict[str, Any] = {}
+    by_core, memory = _object(told.get("utilization")), _object(told.get("memory_bytes"))
+    if shares := [by_core[str(core)] for core in cores if str(core) in by_core]:
+        found["utilization"] = round(sum(shares) / len(shares), 4)
+    if sizes := [memory[str(core)] for core in cores if str(core) in memory]:
+        found["memory_bytes"] = sum(sizes)
+    errors: Counter[str] = Counter()
+    of_runtimes, of_devices = _object(told.get("errors")), _object(told.get("device_errors"))
+    own = next((name for name in runtimes if name in of_runtimes), None)
+    count = told.get("cores_per_device") or 0
+    for counted in [
+        *([of_runtimes[own]] if own is not None else []),
+        *(of_devices.get(str(device), {}) for device in sorted({core // count for core in cores} if count else ())),
+    ]:
+        for kind, number in counted.items():
+            errors[kind] += number
+    return found | ({"errors": dict(errors)} if errors else {})
+
+
+def _by_core(found: object) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    for key, value in _object(found).items():
+        if key.isdigit():
+            yield int(key), _object(value)
+
+
+def _utilizations(counters: Mapping[str, Any]) -> Iterator[float]:
+    """Yield a core's utilisation in percent; on trn2 those of the physical cores that make it up."""
+    for key, value in counters.items():
+        if isinstance(value, dict):
+            yield from _utilizations(value)
+        elif key == "neuroncore_utilization" and isinstance(value, int | float):
+            yield float(value)
+
+
+def _object(found: object) -> dict[str, Any]:
+    return found if isinstance(found, dict) else {}
+
+
+def _list(found: object) -> list[Any]:
+    return found if isinstance(found, list) else []
+
+
+def _count(found: object) -> int:
+    return int(found) if isinstance(found, int | float) and found > 0 else 0

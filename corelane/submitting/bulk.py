@@ -1,0 +1,127 @@
+"""Bulk actions: retry or cancel every job that a filter takes, one bounded step at a time.
+
+A step reads a page of jobs, newest first, and goes through it. It ends early where the service is busy or time is up;
+the next one begins with the first job that was not looked at. A retry is newer than its job, so no walk meets the jobs
+that it makes. A step may be repeated: a job that was canceled is final then, one that was retried is not retried again.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from corelane.domain.bulk import (
+    BulkAction,
+    BulkJob,
+    BulkRequest,
+    BulkResult,
+    count_reasons,
+    reason_against_cancel,
+    reason_against_retry,
+)
+from corelane.domain.request_context import RequestContext
+from corelane.errors import CorelaneError, InvalidInput, Overloaded, Unavailable
+from corelane.settings import Settings
+from corelane.store.jobs.records import JobRecord
+from corelane.store.jobs.store import JobStore
+from corelane.submitting.retries import retry
+from corelane.submitting.submitter import Submitter
+
+#: Jobs in one step, and the seconds after which it ends early.
+STEP_JOBS, STEP_S = 100, 5.0
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What a step has done so far."""
+
+    done: list[BulkJob] = field(default_factory=list)
+    skipped: Counter[str] = field(default_factory=Counter)
+    details: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def matched(self) -> int:
+        return len(self.done) + self.skipped.total()
+
+    def skip(self, error: CorelaneError) -> None:
+        self.skipped[error.code] += 1
+        self.details.setdefault(error.code, error.detail)
+
+
+class Bulk:
+    """Does bulk actions."""
+
+    def __init__(self, submitter: Submitter, store: JobStore, settings: Settings) -> None:
+        self._submitter = submitter
+        self._store = store
+        self._settings = settings
+
+    async def step(self, asked: BulkRequest, owner: str, context: RequestContext) -> BulkResult:
+        """Do one step for the jobs of an owner, or of ALL_OWNERS.
+
+        Raise InvalidInput for a filter that takes every job; Overloaded or Unavailable if nothing could be done now.
+        """
+        if asked.filter.is_empty:
+            raise InvalidInput("this filter takes every job: name a label, a status, a time or another field of it")
+        page = await self._store.page(owner, asked.filter, asked.after, STEP_JOBS)
+        tally, cursor = _Tally(), page.next
+        if asked.action is BulkAction.CANCEL:
+            await self._cancel(tally, page.records, is_dry=asked.dry_run)
+        else:
+            looked = await self._retry(tally, page.records, context, is_dry=asked.dry_run)
+            if looked < len(page.records):
+                cursor = page.records[looked - 1].id
+        return BulkResult(
+            action=asked.action,
+            dry_run=asked.dry_run,
+            matched=tally.matched,
+            done=len(tally.done),
+            skipped=count_reasons(tally.skipped, tally.details),
+            jobs=tally.done,
+            has_more=cursor is not None,
+            next=cursor,
+        )
+
+    async def _cancel(self, tally: _Tally, records: Sequence[JobRecord], *, is_dry: bool) -> None:
+        wanted = []
+        for record in records:
+            reason = reason_against_cancel(record.status)
+            if reason is None:
+                wanted.append(record.id)
+            else:
+                tally.skipped[reason] += 1
+        replies = [True] * len(wanted) if is_dry else await self._store.cancel_all(wanted)
+        for job, is_canceled in zip(wanted, replies, strict=True):
+            if is_canceled:
+                tally.done.append(BulkJob(id=job))
+            else:
+                tally.skipped["not_found" if is_canceled is None else "already_final"] += 1
+
+    async def _retry(
+        self, tally: _Tally, records: Sequence[JobRecord], context: RequestContext, *, is_dry: bool
+    ) -> int:
+        """Retry jobs, as far as time and the service allow; return how many were looked at, at least one."""
+        until = time.monotonic() + STEP_S
+        known = await self._store.retryable(records)
+        for looked, (record, (is_retried, has_items)) in enumerate(zip(records, known, strict=True)):
+            if looked and time.monotonic() >= until:
+                return looked
+            has_items = has_items if record.file is None else (self._settings.files_root / record.file).exists()
+            counts = record.describe().counts
+            reason = reason_against_retry(record.status, counts, is_retried=is_retried, has_items=has_items)
+            if reason is not None:
+                tally.skipped[reason] += 1
+            elif is_dry:
+                tally.done.append(BulkJob(id=record.id))
+            else:
+                try:
+                    made = await retry(self._submitter, self._store, self._settings, record, context)
+                except (Overloaded, Unavailable):
+                    if not looked:
+                        raise
+                    return looked
+                except CorelaneError as error:
+                    tally.skip(error)
+                else:
+                    tally.done.append(BulkJob(id=record.id, retry=made.record.id))
+        return len(records)

@@ -1,0 +1,304 @@
+"""Bulk retry and cancel, failed items as a list of their own, and the audit, over HTTP."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+import pytest
+import redis
+from fastapi.testclient import TestClient
+
+from api.app import create_app
+from corelane.domain.api_keys import Caller
+from corelane.domain.audit import AuditAction
+from corelane.domain.jobs import failed_result
+from corelane.errors import Overloaded
+from corelane.settings import Settings
+from corelane.store.audit import Audit
+from corelane.store.dispatch import SliceResults
+from corelane.store.jobs import failed_items
+from corelane.submitting import bulk, retries
+from tests.api.office import ANN, BOB, ONE, ONLY_ADMIN, OPS, READER, Office, open_office
+from tests.corelane.store_bench import Bench, answer_all, claimed
+from tests.deliveries_for_tests import schedule
+
+
+@pytest.fixture
+def office(settings: Settings, raw: redis.Redis, bell: str) -> Iterator[Office]:
+    with open_office(settings, raw, bell) as office:
+        yield office
+
+
+def act(office: Office, who: str, action: str, *, after: str | None = None, dry: bool = False, **wanted: Any) -> Any:
+    """Do one step of a bulk action."""
+    body = {"action": action, "filter": wanted, "dry_run": dry} | ({"after": after} if after else {})
+    response = office.call(who, "POST", "/v1/jobs/bulk", json=body)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def reasons(result: Any) -> dict[str, int]:
+    return {each["code"]: each["count"] for each in result["skipped"]}
+
+
+def audited(office: Office, who: str = OPS, **params: Any) -> list[tuple[str, str, str, str]]:
+    """Return the lines of the audit."""
+    response = office.call(who, "GET", "/v1/audit", params=params)
+    assert response.status_code == 200, response.text
+    return [(each["owner"], each["action"], each["subject"], each["detail"]) for each in response.json()["data"]]
+
+
+def test_bulk_retry_says_in_a_dry_run_what_it_then_does_once(office: Office) -> None:
+    failed = [office.submit(ANN, labels=["night"]) for _ in range(5)]
+    office.fail_all()
+    succeeded = office.submit(ANN, labels=["night"])
+    answer_all(office.bench.core("a/0"))
+    queued = office.submit(ANN, labels=["night"])
+    others = office.submit(ANN)
+    office.bench.raw.delete(f"cl:in:{{{failed[0]}}}")
+    before = sorted(office.bench.raw.scan_iter("cl:job:*"))
+    dry = act(office, ANN, "retry", dry=True, label=["night"])
+    assert (dry["matched"], dry["done"], dry["has_more"], dry["next"]) == (7, 4, False, None)
+    assert reasons(dry) == {"items_lost": 1, "nothing_to_retry": 1, "not_final": 1}
+    assert dry["skipped"][0]["detail"]
+    assert [job["id"] for job in dry["jobs"]] == failed[:0:-1]
+    assert sorted(office.bench.raw.scan_iter("cl:job:*")) == before
+    assert audited(office) == []
+    done = act(office, ANN, "retry", label=["night"])
+    assert (done["matched"], done["done"], reasons(done)) == (7, 4, reasons(dry))
+    assert [job["id"] for job in done["jobs"]] == failed[:0:-1]
+    retries = [job["retry"] for job in done["jobs"]]
+    assert sorted(office.found(ANN, status="queued")) == sorted([*retries, queued, others])
+    again = act(office, ANN, "retry", label=["night"], status=["failed"])
+    assert (again["done"], reasons(again)) == (0, {"already_retried": 4, "items_lost": 1})
+    assert sorted(office.found(ANN, status="queued")) == sorted([*retries, queued, others])
+    assert succeeded not in retries
+    assert audited(office) == [
+        (ANN, "jobs.retry", '{"label":["night"]}', "4 of 7 jobs; 1 not_final, 1 nothing_to_retry, 1 items_lost")
+    ]
+
+
+def test_bulk_cancel_goes_through_all_in_steps(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk, "STEP_JOBS", 3)
+    jobs = [office.submit(ANN, labels=["x"]) for _ in range(7)]
+    office.call(ANN, "POST", f"/v1/jobs/{jobs[3]}/cancel")
+    kept = office.submit(ANN)
+    dry, after = 0, None
+    while True:
+        step = act(office, ANN, "cancel", dry=True, after=after, label=["x"])
+        dry, after = dry + step["done"], step["next"]
+        if not step["has_more"]:
+            break
+    steps = [act(office, ANN, "cancel", label=["x"])]
+    while steps[-1]["has_more"]:
+        steps.append(act(office, ANN, "cancel", after=steps[-1]["next"], label=["x"]))
+    assert dry == sum(step["done"] for step in steps) == 6
+    assert [step["matched"] for step in steps] == [3, 3, 1]
+    assert reasons(steps[1]) == {"already_final": 1}
+    assert office.found(ANN, status="canceled") == jobs[::-1]
+    assert office.found(ANN, status="queued") == [kept]
+    assert act(office, ANN, "cancel", label=["x"])["done"] == 0
+
+
+def test_a_busy_service_ends_a_step_early_and_refuses_one_that_could_do_nothing(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = [office.submit(ANN, labels=["x"]) for _ in range(3)]
+    office.fail_all()
+    made: list[str] = []
+
+    async def one_then_busy(*given: Any) -> Any:
+        if len(made) == 1:
+            raise Overloaded("too much waits", 7)
+        made.append("one")
+        return await retries.retry(*given)
+
+    monkeypatch.setattr(bulk, "retry", one_then_busy)
+    step = act(office, ANN, "retry", label=["x"])
+    assert (step["done"], step["matched"], step["next"]) == (1, 1, jobs[2])
+    sent = {"action": "retry", "filter": {"label": ["x"]}, "after": step["next"]}
+    refused = office.call(ANN, "POST", "/v1/jobs/bulk", json=sent)
+    assert (refused.status_code, refused.headers["Retry-After"]) == (429, "7")
+    monkeypatch.setattr(bulk, "retry", retries.retry)
+    assert [job["id"] for job in act(office, ANN, "retry", label=["x"], after=step["next"])["jobs"]] == jobs[1::-1]
+
+
+def test_bulk_is_for_keys_that_may_submit_and_for_others_jobs_of_admins(office: Office) -> None:
+    job = office.submit(BOB, labels=["x"])
+
+    def code(who: str, **wanted: Any) -> tuple[int, str]:
+        sent = {"action": "cancel", "filter": wanted, "dry_run": False}
+        response = office.call(who, "POST", "/v1/jobs/bulk", json=sent)
+        return response.status_code, response.json().get("code", "")
+
+    assert code(READER, label=["x"]) == code(ONLY_ADMIN, label=["x"]) == (403, "forbidden")
+    assert code(ANN, label=["x"], owner=BOB) == code(ANN, label=["x"], owner="*") == (403, "forbidden")
+    assert code(ANN) == code(OPS, owner="*") == (422, "invalid_input")
+    for odd in ({"labels": ["x"]}, {"status": ["odd"]}, {"created_after": "soon"}, {"failed_items": 3}):
+        assert code(ANN, **odd)[0] == 422
+    assert act(office, ANN, "cancel", label=["x"])["matched"] == 0
+    assert act(office, OPS, "cancel", label=["x"])["matched"] == 0
+    assert [each["id"] for each in act(office, OPS, "cancel", label=["x"], owner="*")["jobs"]] == [job]
+    assert audited(office) == [(OPS, "jobs.cancel", '{"label":["x"],"owner":"*"}', "1 of 1 jobs")]
+
+
+def fail_some(office: Office, codes: dict[int, str]) -> None:
+    """Answer all that waits; items of these indexes fail, each with its own code."""
+    core = office.bench.core("a/0")
+    while office.bench.waiting():
+        claim = claimed(core)
+        outcomes = []
+        for ref, _ in claim.refs:
+            indexes = range(ref.first, ref.first + ref.count)
+            ok = {"status": "succeeded", "error": None}
+            results = [
+                failed_result(n, f"i{n}", codes[n], f"because <b>{n}</b>")
+                if n in codes
+                else {"index": n, "id": f"i{n}"} | ok
+                for n in indexes
+            ]
+            outcomes.append(SliceResults(ref, results))
+        core.commit(claim.lease, outcomes)
+
+
+def failed_of(office: Office, who: str, limit: int = 100, **params: Any) -> list[tuple[str, int, str]]:
+    """Return all failed items, page by page."""
+    items: list[tuple[str, int, str]] = []
+    after = None
+    while True:
+        sent = params | {"limit": limit} | ({"after": after} if after else {})
+        response = office.call(who, "GET", "/v1/failed-items", params=sent)
+        assert response.status_code == 200, response.text
+        page = response.json()
+        assert len(page["data"]) <= limit
+        items += [(each["job"], each["index"], each["error"]["code"]) for each in page["data"]]
+        if not page["has_more"]:
+            assert page["next"] is None
+            return items
+        after = page["next"]
+
+
+@pytest.mark.parametrize("notes", [True, False], ids=["noted", "of an earlier version"])
+@pytest.mark.parametrize("limit", [1, 3, 100])
+def test_failed_items_are_a_list_of_their_own(
+    office: Office, monkeypatch: pytest.MonkeyPatch, notes: bool, limit: int
+) -> None:
+    monkeypatch.setattr(failed_items, "TRIP_SLICES", 1)
+    rows = [{"id": f"i{n}"} | ONE for n in range(200)]
+    first = office.call(ANN, "POST", "/v1/jobs", json={"items": rows, "labels": ["x"]}).json()["id"]
+    fail_some(office, {3: "too_long", 90: "worker_lost", 150: "worker_lost"})
+    second = office.call(ANN, "PUT", "/v1/jobs/mine", json={"items": rows[:4]}).json()["id"]
+    fail_some(office, {3: "too_long"})
+    office.submit(ANN)
+    fail_some(office, {})
+    if not notes:
+        for key in office.bench.raw.scan_iter("cl:failures:*"):
+            office.bench.raw.delete(key)
+    expected = [
+        (second, 3, "too_long"),
+        (first, 3, "too_long"),
+        (first, 90, "worker_lost"),
+        (first, 150, "worker_lost"),
+    ]
+    assert failed_of(office, ANN, limit) == expected
+    assert failed_of(office, ANN, limit, code="worker_lost") == expected[2:]
+    assert failed_of(office, ANN, limit, label="x") == expected[1:]
+    assert failed_of(office, ANN, limit, q="mine") == expected[:1]
+    assert failed_of(office, ANN, limit, code="none") == failed_of(office, BOB, limit) == []
+    assert failed_of(office, OPS, limit, owner="*", status="succeeded") == expected
+    [page] = [office.call(ANN, "GET", "/v1/failed-items", params={"limit": 1}).json()["data"]]
+    assert (page[0]["id"], page[0]["job_name"], page[0]["error"]["detail"]) == ("i3", "mine", "because <b>3</b>")
+    office.call(ANN, "DELETE", f"/v1/jobs/{second}")
+    assert failed_of(office, ANN, limit, after=f"{second}.3") == failed_of(office, ANN, limit) == expected[1:]
+
+
+def test_a_page_of_failed_items_reads_few_results(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failed_items, "MAX_RESULTS", 100)
+    for _ in range(5):
+        office.submit(ANN)
+    fail_some(office, {0: "odd"})
+    page = office.call(ANN, "GET", "/v1/failed-items", params={"code": "rare"}).json()
+    assert (page["data"], page["has_more"]) == ([], True)
+    assert failed_of(office, ANN, code="rare") == []
+    assert len(failed_of(office, ANN, code="odd")) == 5
+    for odd in ("x", "job_.1", "job_0.x", f"{office.submit(ANN)}", "%"):
+        assert office.call(ANN, "GET", "/v1/failed-items", params={"after": odd}).status_code == 422
+
+
+def test_items_that_failed_with_their_job_are_listed_too(office: Office) -> None:
+    job = office.submit(ANN)
+    reason = orjson.dumps({"code": "items_lost", "detail": "gone"}).decode()
+    office.bench.upkeep._link.run("fail", job=job, ttl=60, error=reason)
+    assert failed_of(office, ANN) == [(job, 0, "items_lost")]
+
+
+def test_whoever_steers_what_others_own_is_in_the_audit(office: Office) -> None:
+    jobs = [office.submit(BOB) for _ in range(3)]
+    own = office.submit(OPS)
+    for who, job in ((BOB, jobs[0]), (OPS, own), (OPS, jobs[1])):
+        office.call(who, "POST", f"/v1/jobs/{job}/cancel")
+    retried = office.call(OPS, "POST", f"/v1/jobs/{jobs[1]}/retry").json()["id"]
+    office.call(OPS, "POST", f"/v1/jobs/{jobs[1]}/retry")
+    office.call(OPS, "DELETE", f"/v1/jobs/{jobs[2]}")
+    version = "tiny@1"
+    assert office.call(OPS, "PUT", "/v1/aliases/latest", json={"version": version}).status_code == 200
+    assert office.call(OPS, "DELETE", "/v1/aliases/latest").status_code == 200
+    assert office.call(OPS, "POST", "/v1/cores/all/models", json={"model": version}).status_code == 202
+    assert office.call(OPS, "DELETE", f"/v1/cores/all/models/{version}?force=true").status_code == 202
+    delivery = schedule(office.bench.settings, "job.completed", "job_0x", BOB, "https://a.test/", {})
+    assert office.call(OPS, "POST", f"/v1/deliveries/{delivery}/redeliver").status_code == 202
+    assert audited(office)[::-1] == [
+        (OPS, "job.cancel", jobs[1], f"of {BOB}"),
+        (OPS, "job.retry", jobs[1], f"of {BOB}, as {retried}"),
+        (OPS, "job.delete", jobs[2], f"of {BOB}"),
+        (OPS, "alias.set", "latest", f"{version} 1"),
+        (OPS, "alias.unset", "latest", ""),
+        (OPS, "model.load", version, "on all"),
+        (OPS, "model.unload", version, "from all, forced"),
+        (OPS, "delivery.redeliver", delivery, ""),
+    ]
+    assert office.call(ANN, "GET", "/v1/audit").status_code == 403
+    assert office.secrets[OPS] not in office.call(OPS, "GET", "/v1/audit").text
+    assert office.call(OPS, "GET", "/v1/audit").json()["data"][0]["key"] == OPS
+
+
+def test_the_audit_is_read_page_by_page_and_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("corelane.store.audit.KEPT_LINES", 300)
+    who = Caller("o", frozenset(), "key")
+
+    async def write(link: Any) -> None:
+        for n in range(700):
+            await Audit(link).write(
+                who if n % 7 else Caller("p", frozenset()), AuditAction.JOB_CANCEL, f"{n}", "x" * 2000
+            )
+
+    bench.with_link(write)
+    assert 300 <= bench.raw.xlen("cl:audit") < 500
+    seen: list[str] = []
+    after = None
+    while True:
+        page = bench.with_link(lambda link, after=after: Audit(link).page(after, 40))  # type: ignore[misc]
+        seen += [entry.subject for entry in page.entries]
+        if (after := page.next) is None:
+            break
+    assert seen == [str(n) for n in range(699, 699 - len(seen), -1)]
+    assert len(seen) == bench.raw.xlen("cl:audit")
+    only = bench.with_link(lambda link: Audit(link).page(None, 10, "p"))
+    assert [entry.subject for entry in only.entries] == [str(n) for n in range(693, 693 - 70, -7)]
+    assert len(only.entries[0].detail) == 1000
+
+
+@pytest.fixture
+def bench(settings: Settings, raw: redis.Redis, bell: str) -> Bench:
+    return Bench(settings, raw, bell)
+
+
+def test_where_keys_are_not_checked_everyone_sees_their_own_lines(
+    settings: Settings, raw: redis.Redis, bell: str
+) -> None:
+    with TestClient(create_app(settings)) as api:
+        Bench(settings, raw, bell).core("a/0")
+        assert api.put("/v1/aliases/mine", json={"version": "tiny@1"}, headers={"X-API-Key": "ann"}).status_code == 200
+        assert len(api.get("/v1/audit", headers={"X-API-Key": "ann"}).json()["data"]) == 1
+        assert api.get("/v1/audit", headers={"X-API-Key": "bob"}).json()["data"] == []
+        assert api.get("/v1/audit", params={"after": "x"}).status_code == 422

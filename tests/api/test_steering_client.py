@@ -1,0 +1,93 @@
+"""The client's methods and the commands for many jobs, against a real API."""
+
+import asyncio
+from typing import Any
+
+import orjson
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from corelane.cli.app import make_cli
+from corelane.client import AsyncClient, Client
+from corelane.domain.jobs import JobStatus
+from corelane.store.audit import Audit
+from corelane.submitting import bulk
+from tests.api.conftest import Service
+from tests.corelane.store_bench import answered, claimed
+
+ITEM = {"question": "Who wrote it?", "context": "Ada wrote it."}
+
+
+def run(service: Service, *arguments: str) -> tuple[int, str]:
+    """Return the exit code of a command and all it printed."""
+    done = CliRunner().invoke(make_cli(), [*arguments, "--url", service.url])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.exit_code, done.output
+
+
+def fail_all(service: Service) -> None:
+    core = service.bench.core("a/0")
+    while service.bench.waiting():
+        claim = claimed(core)
+        core.commit(claim.lease, answered(claim, "failed"))
+
+
+def test_client_and_commands_retry_and_cancel_many_jobs(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk, "STEP_JOBS", 2)
+    with Client(service.url) as client:
+        jobs = [client.submit([ITEM], labels=["x"]).id for _ in range(5)]
+        fail_all(service)
+        code, printed = run(service, "jobs", "retry", "--label", "x", "--status", "failed", "--dry-run")
+        assert (code, printed) == (0, "5 of 5 jobs would be retried.\n")
+        done = client.bulk("retry", label="x", status=JobStatus.FAILED)
+        assert (done.matched, done.done, [job.id for job in done.jobs]) == (5, 5, jobs[::-1])
+        code, printed = run(service, "jobs", "retry", "--label", "x")
+        assert (code, printed.splitlines()[0]) == (0, "0 of 10 jobs were retried.")
+        assert "5 not (already_retried): they were retried before." in printed
+        code, printed = run(service, "jobs", "cancel", "--label", "x", "--status", "queued", "--json")
+        assert (code, orjson.loads(printed)["done"]) == (0, 5)
+        assert {job.status for job in client.iter_jobs(label="x")} == {JobStatus.FAILED, JobStatus.CANCELED}
+        audited = [(entry.action, entry.detail) for entry in client.iter_audit()]
+        assert audited[0][0] == "jobs.cancel"
+        assert run(service, "audit", "--limit", "2")[1].count("jobs.") == 2
+
+
+def test_commands_refuse_to_guess_which_jobs_are_meant(service: Service) -> None:
+    assert run(service, "jobs", "cancel")[0] != 0
+    assert run(service, "jobs", "retry", "--owner", "public")[0] != 0
+    assert run(service, "jobs", "retry", "job_0", "--label", "x")[0] != 0
+
+
+def test_client_and_command_list_failed_items(service: Service) -> None:
+    with Client(service.url) as client:
+        jobs = [client.submit([ITEM, ITEM | {"id": "second"}], labels=[label]).id for label in "xy"]
+        fail_all(service)
+        items = list(client.iter_failed_items(limit=3))
+        assert [(item.job, item.index) for item in items] == [(jobs[1], 0), (jobs[1], 1), (jobs[0], 0)]
+        assert [item.job for item in client.iter_failed_items(label="x")] == [jobs[0]] * 2
+        assert list(client.iter_failed_items(code="none")) == []
+    code, printed = run(service, "jobs", "failed-items", "--label", "y", "--json")
+    assert (code, [orjson.loads(line)["job"] for line in printed.splitlines()]) == (0, [jobs[1]] * 2)
+    assert jobs[1] in run(service, "jobs", "failed-items")[1]
+
+    async def ask() -> tuple[int, Any]:
+        async with AsyncClient(service.url) as client:
+            found = [item.job async for item in client.iter_failed_items()]
+            return len(found), await client.bulk("retry", dry_run=True, failed_items=True)
+
+    count, dry = asyncio.run(ask())
+    assert (count, dry.done, dry.dry_run) == (4, 2, True)
+
+
+def test_keys_that_are_made_and_revoked_are_in_the_audit(service: Service) -> None:
+    arguments = ["--redis", service.bench.settings.redis_url]
+    made = CliRunner().invoke(make_cli(), ["keys", "create", "--name", "night", "--json", *arguments])
+    key = orjson.loads(made.stdout)
+    assert CliRunner().invoke(make_cli(), ["keys", "revoke", key["id"], *arguments]).exit_code == 0
+    page = service.bench.with_link(lambda link: Audit(link).page())
+    lines = [(entry.key, entry.action, entry.subject, entry.detail) for entry in page.entries]
+    detail = f"night: submit and read, owner {key['id']}"
+    assert lines == [("corelane keys", action, key["id"], detail) for action in ("key.revoke", "key.create")]
+    assert key["key"] not in str(lines)
+    assert isinstance(make_cli(), typer.Typer)

@@ -1,0 +1,206 @@
+"""What the device of a core tells of itself: how busy it is, the memory it holds, the errors it counted.
+
+On a CPU that is the core's process, by /proc. On Neuron it is ``neuron-monitor``, which runs once a host, or container:
+the worker that holds a lock file runs it and writes what it tells to a file beside the lock, which all workers read.
+When that worker ends, the kernel frees the lock and another goes on. On a GPU it is the memory that PyTorch holds.
+
+Nothing here may fail a heartbeat: what cannot be read is left out.
+"""
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+import orjson
+
+from corelane.engine.backends.neuron.chips import CHIPS
+from corelane.engine.backends.neuron.devices import TOOLS, find_tool, parse_cores
+from corelane.engine.backends.neuron.monitor import CONFIG, PERIOD_S, MonitorTotals, figures
+from corelane.errors import SetupError
+from corelane.log import get_logger
+from corelane.settings import neuron_environment
+
+log = get_logger(__name__)
+
+TICKS = os.sysconf("SC_CLK_TCK")
+
+#: What was told longer ago than this is not told again, in seconds.
+STALE_S = 5 * PERIOD_S
+
+#: Pause before the lock is tried again, and before a tool that ended is started again, in seconds.
+AGAIN_S = 5.0
+
+#: Starts the tool so that it ends with us: it is told so by the kernel, whatever ends this process.
+LAUNCH = (
+    f"import ctypes, os, sys; ctypes.CDLL(None).prctl(1, {int(signal.SIGTERM)}); os.execv(sys.argv[1], sys.argv[1:])"
+)
+
+
+class Device(Protocol):
+    """The device of one core."""
+
+    def read(self) -> Mapping[str, Any]:
+        """Return ``utilization`` (0 to 1), ``memory_bytes`` and ``errors`` by kind, each as far as it is known."""
+        ...
+
+    def close(self) -> None:
+        """Stop asking it."""
+        ...
+
+
+def open_device(target: str, held_bytes: Callable[[], int | None]) -> Device:
+    """Return the device of a target; ``held_bytes`` tells the memory of a GPU."""
+    if target in CHIPS:
+        return NeuronDevice(neuron_environment())
+    return GpuDevice(held_bytes) if target == "cuda" else CpuDevice()
+
+
+class CpuDevice:
+    """The CPUs that this process, with its children, may use."""
+
+    def __init__(self) -> None:
+        self._before = (time.monotonic(), cpu_seconds())
+
+    def read(self) -> Mapping[str, Any]:
+        """Return the share of its CPUs' time that the process used since the last call."""
+        now, used = time.monotonic(), cpu_seconds()
+        (then, before), self._before = self._before, (now, used)
+        capacity = (now - then) * len(os.sched_getaffinity(0))
+        return {"utilization": round(min(1.0, max(0.0, used - before) / capacity), 4)} if capacity > 0 else {}
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class GpuDevice:
+    """A GPU."""
+
+    def __init__(self, held_bytes: Callable[[], int | None]) -> None:
+        self._held_bytes = held_bytes
+
+    def read(self) -> Mapping[str, Any]:
+        """Return the memory that this process holds there."""
+        held = self._held_bytes()
+        return {} if held is None else {"memory_bytes": held}
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class NeuronDevice:
+    """The Neuron cores of this process, by the host's one ``neuron-monitor``."""
+
+    def __init__(self, environment: Mapping[str, str], folder: Path | None = None) -> None:
+        """``environment`` are the NEURON_* variables; ``folder`` is shared by the workers of a host."""
+        self._tag = environment.get("NEURON_PROCESS_TAG", "")
+        try:
+            self._cores = parse_cores(environment.get("NEURON_RT_VISIBLE_CORES", ""))
+        except SetupError:
+            self._cores = ()
+        self._folder = folder or Path(tempfile.gettempdir()) / f"corelane-neuron-{os.getuid()}"
+        self._closing = threading.Event()
+        self._process: subprocess.Popen[bytes] | None = None
+        tool = find_tool("neuron-monitor")
+        if tool is None:
+            log.info("no_neuron_monitor", advice=f"utilisation and device memory are unknown: install it in {TOOLS}")
+            return
+        threading.Thread(target=self._watch, args=(tool,), name="neuron-monitor", daemon=True).start()
+
+    def read(self) -> Mapping[str, Any]:
+        """Return the figures of our cores, if the monitor told them lately."""
+        path = self._folder / "told.json"
+        try:
+            if time.time() - path.stat().st_mtime > STALE_S:
+                return {}
+            return figures(path.read_bytes(), self._cores, (self._tag, str(os.getpid())))
+        except OSError:
+            return {}
+
+    def close(self) -> None:
+        """End the tool, if this process runs it."""
+        self._closing.set()
+        if self._process is not None:
+            self._process.kill()
+
+    def _watch(self, tool: str) -> None:
+        """Run the tool whenever no other worker of this host does."""
+        while not self._closing.is_set():
+            try:
+                with self._lock() as lock:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    self._run(tool)
+            except BlockingIOError:
+                pass
+            except OSError as error:
+                log.info("neuron_monitor_failed", reason=str(error))
+            except Exception:
+                log.exception("neuron_monitor_failed")
+            self._closing.wait(AGAIN_S)
+
+    def _lock(self) -> IO[bytes]:
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        if self._folder.stat().st_uid != os.getuid():
+            raise PermissionError(f"{self._folder} belongs to another user")
+        return (self._folder / "lock").open("ab")
+
+    def _run(self, tool: str) -> None:
+        """Run the tool until it ends; write what each of its reports adds to the file."""
+        config = self._folder / "config.json"
+        config.write_bytes(orjson.dumps(CONFIG))
+        argv = [sys.executable, "-I", "-S", "-c", LAUNCH, tool, "-c", str(config)]
+        totals = MonitorTotals()
+        with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as run:  # noqa: S603
+            self._process = run
+            if self._closing.is_set():
+                run.kill()
+            for line in run.stdout or ():
+                with suppress(ValueError):
+                    totals.take(orjson.loads(line))
+                    if totals.reports > 1:
+                        aside = self._folder / "told.new"
+                        aside.write_bytes(totals.encode())
+                        aside.rename(self._folder / "told.json")
+        self._process = None
+        if not self._closing.is_set():
+            log.info("neuron_monitor_ended", status=run.returncode, reports=totals.reports)
+
+
+def cpu_seconds() -> float:
+    """Return the CPU time of this process and its children, those that ended included."""
+    return sum(sum(map(int, _stat(pid)[11:15])) for pid in own_processes()) / TICKS
+
+
+def own_processes() -> list[int]:
+    """Return this process and all below it."""
+    found = [os.getpid()]
+    for pid in found:
+        with suppress(OSError):
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                found += map(int, (task / "children").read_text().split())
+    return found
+
+
+def tree_bytes() -> int:
+    """Return the memory that this process and its children hold now, in bytes; shared pages count in each."""
+    pages = 0
+    for pid in own_processes():
+        with suppress(OSError):
+            pages += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _stat(pid: int) -> list[str]:
+    """Return the fields of a process's stat after its name; none if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []

@@ -25,7 +25,7 @@ from corelane.store.link.library import Command
 from corelane.store.link.link import CommonLink, pairs
 
 #: Jobs looked at in one trip, and for one page at most.
-TRIP_JOBS, MAX_JOBS = 200, 4_000
+TRIP_JOBS, MAX_JOBS = 200, 2_000
 
 #: API hosts make ids by their clocks, Redis creation times by its own: largest difference allowed, in milliseconds.
 CLOCK_SLACK_MS = 60_000

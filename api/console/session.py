@@ -12,7 +12,10 @@ from api.middleware.console_door import CONSOLE, COOKIE, session_of
 from api.middleware.key_cache import KeyCache
 from corelane.domain.api_keys import key_digest
 from corelane.errors import Unauthorized
+from corelane.log import get_logger
 from corelane.store.sessions import SESSION_S, SessionStore
+
+log = get_logger(__name__)
 
 #: A page of the console to go on to: a path below it, so no other site's.
 NEXT = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_./~-]{0,200}")
@@ -37,10 +40,11 @@ def make_router(sessions: SessionStore, keys: KeyCache) -> APIRouter:
     ) -> Response:
         """Begin a session of an API key, in a cookie that scripts cannot read and other sites' pages do not send."""
         try:
-            await keys.find(key.strip())
+            found = await keys.find(key.strip())
         except Unauthorized as error:
             return render(request, "sign_in.html", 401, next=next, error=error.detail)
         session = await sessions.begin(key_digest(key.strip()))
+        log.info("console_signed_in", key=found.id, name=found.name)
         to = base_of(request) + (next if NEXT.fullmatch(next) else "")
         response = RedirectResponse(to, 303, HEADERS)
         # Without a path the browser takes the console's, behind a proxy's prefix too.

@@ -7,7 +7,7 @@ from typing import Any
 
 from corelane.metrics.definitions import ALL
 from deploy.monitoring import boards
-from tests.monitoring.queries import MARKS, PANELS, RULES, metrics_in, named_metrics
+from tests.monitoring.queries import ALL_PANELS, MARKS, RULES, metrics_in, named_metrics
 
 BOARDS: dict[str, Any] = {path.name: json.loads(path.read_text()) for path in boards.BOARDS.glob("*.json")}
 
@@ -50,7 +50,7 @@ def test_every_metric_that_boards_and_rules_name_is_one_of_ours() -> None:
 
 def test_every_label_that_boards_and_rules_name_is_one_of_their_metric() -> None:
     """Queries name one metric for each ``by``, or several with the same label."""
-    for query in (*PANELS, *MARKS, *RULES):
+    for query in (*ALL_PANELS, *MARKS, *RULES):
         known = {"le", "job", "alertname", "alertstate"}
         known |= {label for name in metrics_in(query) for label in ALL[name].labels}
         named = [label.strip() for group in re.findall(r"\bby \(([^)]*)\)", query) for label in group.split(",")]

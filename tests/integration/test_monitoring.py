@@ -84,8 +84,10 @@ def limited(fleet: Fleet) -> Iterator[None]:
     """Give its Redis a limit of memory, for a while."""
     with redis.Redis.from_url(fleet.redis_url()) as raw:
         raw.config_set("maxmemory", 1 << 33)
-        yield
-        raw.config_set("maxmemory", 0)
+        try:
+            yield
+        finally:
+            raw.config_set("maxmemory", 0)
 
 
 @pytest.fixture(scope="module")

@@ -18,16 +18,17 @@ from api.context import REQUEST_CONTEXT
 from api.deps import AS_READER, Parts, PartsDep, SubmitCaller
 from api.errors import status_of
 from api.jobs import CallerWait
+from api.middleware.console_door import CONSOLE
 from api.routes.fleet import list_models
 from corelane.domain.batches import AnswerRequest
 from corelane.domain.jobs import Answer, Item, Job, JobHead, Options, Result
 from corelane.errors import CorelaneError
 from corelane.store.jobs.submission import Submission
 
-router = APIRouter(route_class=PageRoute)
+router = APIRouter(prefix=CONSOLE, route_class=PageRoute)
 
-#: The longest time that the page waits for an answer, in seconds; after it the job's own page goes on.
-WAIT_S = 30.0
+#: The longest time that the page waits for an answer, in seconds: less than htmx does. The job's own page goes on.
+WAIT_S = 25.0
 
 #: A candidate that scores less is in the list, but not marked.
 LEAST_SCORE = 0.01

@@ -7,9 +7,10 @@ from fastapi import APIRouter, Query, Request, Response
 from api.console.pages import PageRoute
 from api.console.render import render
 from api.deps import AdminCaller, PartsDep
+from api.middleware.console_door import CONSOLE
 from api.routes.audit import list_audit
 
-router = APIRouter(prefix="/audit", route_class=PageRoute)
+router = APIRouter(prefix=f"{CONSOLE}/audit", route_class=PageRoute)
 
 #: Lines on a page.
 PAGE_LINES = 50

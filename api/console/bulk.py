@@ -14,12 +14,13 @@ from api.console.forms import faults_of, first, read_form
 from api.console.pages import PageRoute
 from api.console.render import is_htmx, render
 from api.deps import Parts, PartsDep, SubmitCaller
+from api.middleware.console_door import CONSOLE
 from api.routes.bulk import act_on_jobs
 from corelane.domain.api_keys import Caller
 from corelane.domain.bulk import BulkAction, BulkRequest
 from corelane.errors import InvalidInput, Overloaded, Unavailable
 
-router = APIRouter(prefix="/jobs", route_class=PageRoute)
+router = APIRouter(prefix=f"{CONSOLE}/jobs", route_class=PageRoute)
 
 #: One request takes steps for this long, in seconds; then the page shows how far it is, and goes on.
 STEPS_S = 2.0

@@ -10,12 +10,13 @@ from api.console.forms import faults_of
 from api.console.pages import PageRoute
 from api.console.render import render
 from api.deps import PartsDep, ReadCaller
+from api.middleware.console_door import CONSOLE
 from api.routes.failed_items import list_failed_items
 from corelane.domain.failed_items import FailedItem
 from corelane.domain.job_filter import JobFilter
 from corelane.errors import Forbidden, InvalidInput
 
-router = APIRouter(prefix="/failed-items", route_class=PageRoute)
+router = APIRouter(prefix=f"{CONSOLE}/failed-items", route_class=PageRoute)
 
 #: Items on a page.
 PAGE_ITEMS = 25

@@ -44,21 +44,23 @@ class Files(StaticFiles):
 def add_console(app: FastAPI, sessions: SessionStore, keys: KeyCache) -> None:
     """Serve the console."""
     app.mount(f"{CONSOLE}/static", Files(directory=FILES), name="console-files")
-    whole = APIRouter(prefix=CONSOLE, include_in_schema=False, route_class=PageRoute)
+    whole = APIRouter(include_in_schema=False)
     whole.include_router(session.make_router(sessions, keys))
     whole.include_router(stream.make_router(FEEDS, sessions))
     for page in PAGES:
         whole.include_router(page.router)
+    rest = APIRouter(prefix=CONSOLE, route_class=PageRoute)
 
-    @whole.get("")
+    @rest.get("")
     async def enter(request: Request) -> Response:
         """Lead to the overview: its address ends with a slash, to which the others are relative."""
         query = f"?{request.url.query}" if request.url.query else ""
         return RedirectResponse(f"console/{query}")
 
-    @whole.get("/{path:path}", dependencies=[AS_READER])
+    @rest.get("/{path:path}", dependencies=[AS_READER])
     async def nothing(path: str) -> Response:
         """Say that there is no such page."""
         raise NotFound(f"there is no page {path[:100]!r} here")
 
+    whole.include_router(rest)
     app.include_router(whole)

@@ -11,10 +11,11 @@ from api.console.pages import PageRoute
 from api.console.render import HEADERS, fragment, render
 from api.console.stream import Update
 from api.deps import AS_READER, Parts, PartsDep
+from api.middleware.console_door import CONSOLE
 from corelane.domain.api_keys import Caller
 from corelane.domain.overview import Overview
 
-router = APIRouter(route_class=PageRoute, dependencies=[AS_READER])
+router = APIRouter(prefix=CONSOLE, route_class=PageRoute, dependencies=[AS_READER])
 
 #: The parts of the page that follow what happens, each a template and an element of its name.
 LIVE = ("forecast", "facts", "troubles", "cores", "lanes", "rates")

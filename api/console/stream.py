@@ -20,7 +20,7 @@ from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 
 from api.console.pages import PageRoute
 from api.deps import Parts, PartsDep, ReadCaller
-from api.middleware.console_door import session_of
+from api.middleware.console_door import CONSOLE, session_of
 from api.routes.streams import EventStream
 from corelane.domain.api_keys import Caller
 from corelane.errors import NotFound, RateLimited, Unavailable
@@ -63,7 +63,7 @@ Feed = Callable[[Parts, Caller, Mapping[str, str]], Awaitable[Update]]
 
 def make_router(feeds: Mapping[str, Feed], sessions: SessionStore) -> APIRouter:
     """Return the route of the streams, with the feeds by the names of their pages."""
-    router = APIRouter(route_class=PageRoute)
+    router = APIRouter(prefix=CONSOLE, route_class=PageRoute)
     streams: Counter[str] = Counter()
 
     @router.get("/stream", response_class=EventStream)

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import redis
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, expect, sync_playwright
 
 from corelane.domain.api_keys import Scope
 from corelane.settings import Settings
@@ -38,6 +38,8 @@ FLAGS = (
 
 #: Nothing on a page takes longer on a busy machine, in milliseconds.
 TIMEOUT_MS = 20_000
+
+expect.set_options(timeout=TIMEOUT_MS)
 
 HERE = Path(__file__).parent
 

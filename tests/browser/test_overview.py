@@ -1,9 +1,12 @@
 """The overview in a browser: live parts, the pulse, what a read key sees, streams of hidden pages."""
 
+import time
 from collections.abc import Callable
 
+import orjson
 from playwright.sync_api import Page, expect
 
+from corelane.domain.points import Point
 from corelane.store.api_keys import ApiKeyStore
 from tests.api.conftest import Service
 from tests.browser.conftest import Watched, aside, say, sign_in
@@ -25,6 +28,21 @@ def test_reasons_and_troubles_stay_text(page: Page, service: Service) -> None:
     page.goto(f"{service.url}/console/")
     expect(page.locator("#cores .reason")).to_have_text("<img src=x onerror=alert(1)> broke")
     expect(page.locator("#cores img")).to_have_count(0)
+
+
+def test_charts_show_history_with_its_marks(page: Page, service: Service) -> None:
+    raw, now = service.bench.raw, int(time.time() * 1000)
+    for age_s in (30, 20, 10):
+        point = Point(now - age_s * 1000, items_s=age_s, p50_s=0.02, p95_s=0.2, backlog_s=1.5, busy=0.5)
+        raw.xadd("cl:history:fine", {"point": orjson.dumps(point.encode())}, id=f"{point.at_ms}-0")
+    raw.xadd("cl:marks", {"kind": "deploy", "text": "<b>2.0</b>"}, id=f"{now - 15_000}-0")
+    page.goto(f"{service.url}/console/")
+    expect(page.locator("#charts canvas")).to_have_count(4)
+    expect(page.locator("[data-chart=throughput] .u-legend")).to_contain_text("answered10")
+    page.get_by_role("button", name="6 h").click()
+    expect(page.get_by_role("button", name="6 h")).to_have_attribute("aria-pressed", "true")
+    page.get_by_text("What was changed").click()
+    expect(page.locator("#marks li", has_text="deploy: <b>2.0</b>")).to_be_visible()
 
 
 def test_hidden_page_holds_no_stream(page: Page, service: Service) -> None:

@@ -18,9 +18,13 @@
 
   const words = (seconds) => seconds == null ? "–" : seconds < 1 ? `${Math.round(seconds * 1000)} ms`
     : seconds < 60 ? `${seconds.toFixed(seconds < 10 ? 1 : 0)} s`
-    : seconds < 5400 ? `${Math.round(seconds / 60)} min` : `${(seconds / 3600).toFixed(1)} h`;
+    : seconds < 120 ? `${Math.round(seconds)} s` : seconds < 5400 ? `${Math.round(seconds / 60)} min` : `${(seconds / 3600).toFixed(1)} h`;
   const count = (value) => value == null ? "–" : value.toLocaleString("en", { maximumFractionDigits: value < 10 ? 1 : 0 });
   const share = (value) => value == null ? "–" : `${Math.round(value * 100)} %`;
+
+  // Steps of an axis of times: no 25 s, and no 1.7 min.
+  const STEPS = [...[0.001, 0.01, 0.1, 1].flatMap((step) => [step, 2 * step, 5 * step]),
+    10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400];
 
   const KINDS = {
     throughput: { write: count, series: [["answered", "items_s", "accent", true], ["failed", "failed_s", "bad"]] },
@@ -63,7 +67,7 @@
       },
       axes: [
         { ...axis, size: 26, grid: { show: false }, values: (_, times) => times.map((time) => corelane.exact(new Date(time * 1000)).slice(11, 16)) },
-        { ...axis, size: 58, values: (_, values) => values.map(kind.write) },
+        { ...axis, size: 58, incrs: kind.write === words ? STEPS : undefined, values: (_, values) => values.map(kind.write) },
       ],
       series: [
         { label: "", value: (_, time) => time == null ? "" : corelane.exact(new Date(time * 1000)).slice(11) },

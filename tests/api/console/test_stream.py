@@ -34,7 +34,7 @@ def test_only_what_changed_is_sent_again(service: Service) -> None:
         changed: set[str] = set()
         while "lanes" not in changed:
             changed = set(next(updates).get("parts", ()))
-        assert "cores" not in changed
+        assert "troubles" not in changed
 
 
 def test_unknown_page_has_no_stream(service: Service) -> None:

@@ -13,7 +13,7 @@ COPY corelane/__init__.py ./corelane/
 COPY api/__init__.py ./api/
 COPY workers/__init__.py ./workers/
 COPY compile/__init__.py ./compile/
-RUN --mount=type=bind,from=wheels,target=/wheels PIP_FIND_LINKS=/wheels deploy/install.sh /opt/corelane compile
+RUN --mount=type=bind,from=wheels,target=/wheels PIP_FIND_LINKS=/wheels deploy/install.sh /opt/corelane compile,otel
 
 COPY models ./models
 COPY corelane ./corelane

@@ -31,6 +31,7 @@ from api.routes import (
     failed_items,
     files,
     health,
+    history,
     jobs,
     results,
     rollout,
@@ -136,7 +137,7 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
         History(link),
     )
     of_jobs = (bulk, jobs, results, events, failed_items, deliveries)
-    for each in (*of_jobs, fleet_routes, rollout, audit, health, files, batches, answers):
+    for each in (*of_jobs, fleet_routes, history, rollout, audit, health, files, batches, answers):
         app.include_router(each.router)
     add_pages(app)
     if settings.console:

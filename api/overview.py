@@ -28,7 +28,7 @@ from corelane.domain.overview import (
     device_figures,
 )
 from corelane.domain.points import Point
-from corelane.domain.recent import Recent, Span, count_done, models_of, promises_of, stretches
+from corelane.domain.recent import NOW_MS, Recent, Span, count_done, models_of, promises_of, stretches
 from corelane.domain.troubles import Trouble
 from corelane.errors import Unavailable
 from corelane.log import get_logger
@@ -110,13 +110,14 @@ class Overviews:
             *(Trouble(version, reason) for version, reason in stuck.items()),
             *await read_troubles(self._link, cores),
         ]
-        span = self._recent.add(survey.now_ms, survey.series)
+        self._recent.add(survey.now_ms, survey.series)
+        span = self._recent.span()
         done = await self._done(survey)
         living = [core for core in cores if "state" in core]
         versions = [version for version, holders in survey.work.holders.items() if holders or survey.waiting[version]]
         return Overview(
             at=iso_time(survey.now_ms),
-            forecast=self._forecast(survey, living, stuck, span, done),
+            forecast=self._forecast(survey, living, stuck, done),
             promises=promises_of(survey.series),
             done=done,
             latency=latency_of(span),
@@ -126,9 +127,7 @@ class Overviews:
             troubles=[TroubleInfo(part=each.part, text=each.text) for each in troubles],
         )
 
-    def _forecast(
-        self, survey: Survey, living: Cores, stuck: Mapping[str, str], span: Span | None, done: DoneInfo
-    ) -> ForecastInfo:
+    def _forecast(self, survey: Survey, living: Cores, stuck: Mapping[str, str], done: DoneInfo) -> ForecastInfo:
         speeds = survey.working_speeds
         backlog = Backlog(
             survey.open_items,
@@ -141,7 +140,7 @@ class Overviews:
         )
         samples = self._watch.look(survey.now_ms // 1000, survey.tokens, survey.answered)
         forecast = forecast_drain(backlog, samples)
-        return forecast_info(forecast, survey, span, done)
+        return forecast_info(forecast, survey, self._recent.span(NOW_MS), done)
 
     async def _stuck(self, survey: Survey) -> dict[str, str]:
         """Return the versions with waiting work that no living core holds, and why."""
@@ -200,12 +199,12 @@ def latency_of(span: Span | None) -> LatencyInfo:
 
 def lanes_of(survey: Survey) -> list[LaneInfo]:
     """Return what waits, by version and priority; a lane is served after those of its version that go before it."""
-    ranks, found = list(Priority), []
-    for version in sorted({version for version, _ in survey.lanes}):
+    ranks, found, lanes = list(Priority), [], survey.lanes
+    for version in sorted({version for version, _ in lanes}):
         speed = sum(survey.work.speeds.get(core, 0.0) for core in survey.work.holders.get(version, ()))
         ahead = 0
         for priority in ranks:
-            tokens = survey.lanes.get((version, priority.value))
+            tokens = lanes.get((version, priority.value))
             if tokens is None:
                 continue
             ahead += tokens

@@ -9,6 +9,7 @@ canceled; every hundred share a label, and one job has a label of its own.
 
 import argparse
 import json
+import re
 import statistics
 import sys
 import tempfile
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
+from urllib.request import urlopen
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -172,17 +174,23 @@ def queries(jobs: list[str]) -> dict[str, dict[str, Any]]:
     }
 
 
-def measure(link: Link, connection: Connection, count: int) -> dict[str, Any]:
+def console_page(url: str, page: str) -> dict[str, list[str]]:
+    """Return the rows of a table on a page of the console."""
+    with urlopen(f"{url}/console/{page}", timeout=120) as answer:
+        return {"rows": re.findall("<tr id=|<tr>\n *<td>", answer.read().decode())}
+
+
+def measure(link: Link, url: str, count: int) -> dict[str, Any]:
     """Fill the store, have it indexed, and ask for every kind of page."""
     requests = 3 if is_quick() else REQUESTS
-    templates = make_templates(link, connection)
+    templates = make_templates(link, Connection(url))
     link("SET", keys.INDEXING, 1, "EX", 3600)
     before = used_bytes(link)
     began = time.monotonic()
     jobs = fill(link, templates, count)
     filled_s, filled = time.monotonic() - began, used_bytes(link)
     indexed_s = wait_for_index(link, 60 + count / 1000)
-    indexed = used_bytes(link)
+    indexed, connection = used_bytes(link), Connection(url)
     figures: dict[str, Any] = {
         "jobs": count,
         "filled_s": round(filled_s, 1),
@@ -206,6 +214,8 @@ def measure(link: Link, connection: Connection, count: int) -> dict[str, Any]:
             raise RuntimeError("the labelled job was not found")
     show("failed items as a list", lambda: connection.call("GET", "/v1/failed-items"), "data")
     body = orjson.dumps({"action": "retry", "filter": {"status": ["failed"]}, "dry_run": True})
+    for page in ("jobs", "jobs?label=needle", "jobs?status=failed", f"jobs?after={jobs[count // 2]}", "failed-items"):
+        show(f"console: {page[:30]}", lambda page=page: console_page(url, page), "rows")  # type: ignore[misc]
     show("a step of a bulk retry, dry run", lambda: connection.call("POST", "/v1/jobs/bulk", body), "jobs")
     return figures
 
@@ -224,7 +234,7 @@ def main() -> int:
         if not is_quick():
             # Its file would be written anew several times while the store fills.
             link("CONFIG", "SET", "appendonly", "no")
-        keep("million_jobs", measure(link, Connection(running.url), count))
+        keep("million_jobs", measure(link, running.url, count))
     return 0
 
 

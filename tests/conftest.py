@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import pytest
@@ -25,6 +25,9 @@ from corelane.settings import Settings
 from tests.artifacts_for_tests import compile_model, keep_built_in, save_tiny_model
 from tests.neuron_for_tests import save_neuron_artifact
 
+if TYPE_CHECKING:
+    from tests.integration.conftest import Fleet
+
 #: For a test whose fixtures may have to compile the built-in model first: 40 s, on a busy machine several times that.
 COMPILE_TIMEOUT_S = 600
 
@@ -35,7 +38,7 @@ SHARED = {
         *("integration/test_bad_input.py", "integration/test_batches.py", "integration/test_big_jobs.py"),
         *("integration/test_cores.py", "integration/test_jobs.py", "integration/test_main_job.py"),
         *("integration/test_monitoring.py", "integration/test_readme.py", "integration/test_webhooks.py"),
-        *("chaos/test_killed_workers.py", "browser/test_models.py"),
+        *("chaos/test_killed_workers.py", "browser/test_ask.py", "browser/test_models.py"),
     ),
     "one_core": ("chaos/test_batches.py", "chaos/test_forged.py", "chaos/test_resumption.py"),
 }
@@ -179,3 +182,15 @@ def neuron_artifacts(tiny_artifact: Artifact, tmp_path_factory: pytest.TempPathF
 def built_in_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Copy a data folder in which the built-in model is compiled as `serve` would; kept until its makers change."""
     return Path(shutil.copytree(keep_built_in(), tmp_path_factory.mktemp("built-in"), dirs_exist_ok=True))
+
+
+@pytest.fixture(scope="session")
+def fleet(built_in_data: Path, tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Fleet]":
+    """Start the fleet that tests of several folders share; those that kill parts leave it whole again."""
+    from tests.integration.conftest import start_fleet, stop_fleet
+
+    fleet = start_fleet(tmp_path_factory.mktemp("fleet"), built_in_data / "artifacts")
+    yield fleet
+    status = stop_fleet(fleet)
+    if status != 0:
+        raise RuntimeError(f"serve ended with {status}:\n" + fleet.log.read_text(errors="replace")[-4000:])

@@ -18,16 +18,20 @@ from api.context import REQUEST_CONTEXT
 from api.deps import AS_READER, Parts, PartsDep, SubmitCaller
 from api.errors import status_of
 from api.jobs import CallerWait
+from api.middleware.console_door import CONSOLE
 from api.routes.fleet import list_models
 from corelane.domain.batches import AnswerRequest
-from corelane.domain.jobs import Item, Job, JobHead, Options, Result
+from corelane.domain.jobs import Answer, Item, Job, JobHead, Options, Result
 from corelane.errors import CorelaneError
 from corelane.store.jobs.submission import Submission
 
-router = APIRouter(route_class=PageRoute)
+router = APIRouter(prefix=CONSOLE, route_class=PageRoute)
 
-#: The longest time that the page waits for an answer, in seconds; after it the job's own page goes on.
-WAIT_S = 30.0
+#: The longest time that the page waits for an answer, in seconds: less than htmx does. The job's own page goes on.
+WAIT_S = 25.0
+
+#: A candidate that scores less is in the list, but not marked.
+LEAST_SCORE = 0.01
 
 #: Fields of the form that are options of the question, and what makes a value of their text.
 OPTION_FIELDS: Mapping[str, type[int] | type[float]] = {
@@ -132,6 +136,12 @@ def number(text: str, kind: type[int] | type[float]) -> float | str:
         return text
 
 
+def likely(result: Result | None) -> list[Answer]:
+    """Return the answers that are marked in the passage: the best one, and others that are not far-fetched."""
+    answers = result.answers if result and result.answer else []
+    return [answer for place, answer in enumerate(answers) if not place or answer.score >= LEAST_SCORE]
+
+
 async def answer(request: Request, parts: Parts, owner: str, asked: AnswerRequest, body: Mapping[str, Any]) -> Outcome:
     """Submit the question as the JSON API does, and wait for its answer."""
     head = JobHead(model=asked.model, options=asked.options, priority=asked.priority)
@@ -144,12 +154,12 @@ async def answer(request: Request, parts: Parts, owner: str, asked: AnswerReques
     found = await parts.store.results(record, 0, 1) if record.status.is_final else []
     result = Result.model_validate(found[0]) if found else None
     job = await parts.jobs.describe(record, is_held=submitted.is_held)
-    timing = getattr(job, "timing", None)
+    timing = job.timing
     model = next((each for each in (await list_models(parts)).data if each.id == job.model), None)
     return Outcome(
         job,
         result,
-        cut(asked.context, result.answers if result and result.answers else []),
+        cut(asked.context, likely(result)),
         [] if timing is None else lay_out(timing.model_dump(), timing.wall_s),
         model is not None and model.calibrated,
         ask_snippets(service_of(request), body),

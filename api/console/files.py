@@ -12,13 +12,15 @@ from api.console.pages import PageRoute
 from api.console.render import fragment, render
 from api.console.stream import Update
 from api.deps import Parts, PartsDep, ReadCaller, SubmitCaller
+from api.middleware.console_door import CONSOLE
 from api.routes import batches as api_batches
 from api.routes import files as api_files
 from corelane.domain.api_keys import Caller, Scope
+from corelane.domain.audit import AuditAction
 from corelane.domain.batches import FINAL, BatchRequest
 from corelane.errors import InvalidInput
 
-router = APIRouter(route_class=PageRoute)
+router = APIRouter(prefix=CONSOLE, route_class=PageRoute)
 
 #: Entries on a page.
 PAGE_ENTRIES = 25
@@ -65,6 +67,7 @@ async def download_file(file_id: str, parts: PartsDep, caller: ReadCaller) -> St
 async def delete_file(file_id: str, request: Request, parts: PartsDep, caller: SubmitCaller) -> Response:
     """Delete a file."""
     await api_files.delete_file(file_id, parts, caller)
+    await parts.audit.write(caller, AuditAction.FILE_DELETE, file_id, "on the console")
     return go_to(request, "files", did="file-deleted")
 
 
@@ -125,4 +128,5 @@ async def about_batch(batch_id: str, parts: Parts, caller: Caller) -> dict[str, 
 async def cancel_batch(batch_id: str, request: Request, parts: PartsDep, caller: SubmitCaller) -> Response:
     """Cancel a batch."""
     await api_batches.cancel_batch(batch_id, parts, caller)
+    await parts.audit.write(caller, AuditAction.BATCH_CANCEL, batch_id, "on the console")
     return go_to(request, f"batches/{batch_id}", did="batch-canceled")

@@ -28,7 +28,9 @@ SAID: Mapping[str, str] = {
 async def read_form(request: Request) -> dict[str, list[str]]:
     """Return the texts of a form. Browsers send line ends as CRLF; here they are what was typed, LF."""
     found: dict[str, list[str]] = {}
-    for name, value in (await request.form()).multi_items():
+    # The layers around the routes have bounded the body.
+    form = await request.form(max_part_size=request.app.state.parts.settings.max_body_bytes)
+    for name, value in form.multi_items():
         if isinstance(value, str):
             found.setdefault(name, []).append(value.replace("\r\n", "\n"))
     return found

@@ -3,7 +3,8 @@
 Questions and passages are not on the page: one item's are fetched when its button is pressed.
 """
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -18,9 +19,11 @@ from api.console.stream import Update
 from api.console.waterfall import lay_out
 from api.deps import JobId, Parts, PartsDep, ReadCaller, SubmitCaller
 from api.jobs import CallerWait
+from api.middleware.console_door import CONSOLE
 from api.routes import jobs as api_jobs
 from api.routes.deliveries import list_job_deliveries
 from corelane.domain.api_keys import Caller, Scope
+from corelane.domain.audit import AuditAction
 from corelane.domain.events import EventType, Partial
 from corelane.domain.jobs import JobStatus, Result
 from corelane.errors import NotFound, ResultsDropped
@@ -28,7 +31,7 @@ from corelane.store.jobs.events import BEGINNING, PAGE_EVENTS, JobEvent
 from corelane.store.jobs.items import AskedItem
 from corelane.store.jobs.records import JobRecord
 
-router = APIRouter(prefix="/jobs", route_class=PageRoute)
+router = APIRouter(prefix=f"{CONSOLE}/jobs", route_class=PageRoute)
 
 #: Results on a page.
 PAGE_RESULTS = 25
@@ -162,28 +165,40 @@ async def marked(parts: Parts, record: JobRecord, index: int, item: AskedItem | 
 @router.post("/{job_id}/cancel")
 async def cancel(job_id: JobId, request: Request, parts: PartsDep, caller: SubmitCaller) -> Response:
     """Cancel a job."""
-    job = await api_jobs.cancel_job(job_id, parts, caller)
-    return go_to(request, f"jobs/{job.id}", did="canceled")
+    async with noted(parts, caller, job_id, AuditAction.JOB_CANCEL):
+        await api_jobs.cancel_job(job_id, parts, caller)
+    return go_to(request, f"jobs/{job_id}", did="canceled")
 
 
 @router.post("/{job_id}/retry")
 async def retry(job_id: JobId, request: Request, parts: PartsDep, caller: SubmitCaller) -> Response:
     """Ask again for the items of a job that were not answered, and lead to the new job."""
-    job = await api_jobs.retry_job(job_id, Response(), parts, CallerWait(None, request.receive), caller)
+    async with noted(parts, caller, job_id, AuditAction.JOB_RETRY):
+        job = await api_jobs.retry_job(job_id, Response(), parts, CallerWait(None, request.receive), caller)
     return go_to(request, f"jobs/{job.id}", did="retried")
 
 
 @router.post("/{job_id}/delete")
 async def delete(job_id: JobId, request: Request, parts: PartsDep, caller: SubmitCaller) -> Response:
     """Delete a job."""
-    await api_jobs.delete_job(job_id, parts, caller)
+    async with noted(parts, caller, job_id, AuditAction.JOB_DELETE):
+        await api_jobs.delete_job(job_id, parts, caller)
     return go_to(request, "jobs", did="deleted")
+
+
+@asynccontextmanager
+async def noted(parts: Parts, caller: Caller, job_id: str, action: AuditAction) -> AsyncIterator[None]:
+    """Note in the audit what was done to a caller's own job; the API itself notes what is done to others'."""
+    record = await parts.jobs.require(job_id, caller)
+    yield
+    if record.owner == caller.owner:
+        await parts.audit.write(caller, action, record.id, "on the console")
 
 
 async def about_job(parts: Parts, record: JobRecord) -> dict[str, Any]:
     """Return what the head of the page shows."""
     job = await parts.jobs.describe(record)
-    timing = getattr(job, "timing", None)
+    timing = job.timing
     return {
         "job": job,
         "webhook_url": record.webhook_url,

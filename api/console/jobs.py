@@ -18,6 +18,7 @@ from api.console.render import HEADERS, fragment, render
 from api.console.snippets import ask_snippets, jobs_snippets
 from api.console.stream import Update
 from api.deps import Parts, PartsDep, ReadCaller
+from api.middleware.console_door import CONSOLE
 from api.routes.streams import CuttableStream, StreamCut
 from corelane.domain.api_keys import Caller
 from corelane.domain.ids import is_job_id
@@ -26,7 +27,7 @@ from corelane.domain.jobs import Job, JobStatus
 from corelane.errors import Forbidden, InvalidInput
 from corelane.store.jobs.records import JobRecord
 
-router = APIRouter(prefix="/jobs", route_class=PageRoute)
+router = APIRouter(prefix=f"{CONSOLE}/jobs", route_class=PageRoute)
 
 #: Jobs on a page, and in one trip of an export.
 PAGE_JOBS, EXPORT_JOBS = 25, 200

@@ -11,6 +11,7 @@ from api.console.pages import PageRoute
 from api.console.render import HEADERS, base_of, fragment, is_htmx, render
 from api.console.stream import Update
 from api.deps import AS_READER, AdminCaller, Parts, PartsDep
+from api.middleware.console_door import CONSOLE
 from api.routes import fleet, rollout
 from corelane.artifacts.manifest import list_artifacts
 from corelane.domain.api_keys import Caller, Scope
@@ -20,7 +21,7 @@ from corelane.log import get_logger
 
 log = get_logger(__name__)
 
-router = APIRouter(route_class=PageRoute, dependencies=[AS_READER])
+router = APIRouter(prefix=CONSOLE, route_class=PageRoute, dependencies=[AS_READER])
 
 Text = Annotated[str, Form(min_length=1, max_length=210)]
 

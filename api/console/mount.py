@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from starlette.responses import RedirectResponse
 from starlette.staticfiles import StaticFiles
 
-from api.console import ask, files, job, jobs, models, overview, session, stream, webhooks
+from api.console import ask, audit, bulk, failed_items, files, job, jobs, models, overview, session, stream, webhooks
 from api.console.pages import PageRoute
 from api.deps import AS_READER
 from api.middleware.console_door import CONSOLE
@@ -18,11 +19,11 @@ from corelane.store.sessions import SessionStore
 FILES = Path(__file__).parent / "static"
 
 #: Modules with the routes of pages.
-PAGES = (overview, models, ask, jobs, job, files, webhooks)
+PAGES = (overview, models, ask, jobs, bulk, job, failed_items, files, webhooks, audit)
 
 #: What the streams of pages send, by the pages' names.
 FEEDS: Mapping[str, stream.Feed] = {
-    "overview": overview.feed,
+    "overview": overview.OverviewFeed(),
     "models": models.feed,
     "jobs": jobs.feed,
     "job": job.feed,
@@ -30,24 +31,36 @@ FEEDS: Mapping[str, stream.Feed] = {
 }
 
 
+class Files(StaticFiles):
+    """The files of the console. Browsers ask each time whether one has changed, so an upgrade mixes no versions."""
+
+    def file_response(self, *args: Any, **options: Any) -> Response:
+        """Return a file, or the news that it has not changed."""
+        response = super().file_response(*args, **options)
+        response.headers["Cache-Control"] = "no-cache"
+        return response
+
+
 def add_console(app: FastAPI, sessions: SessionStore, keys: KeyCache) -> None:
     """Serve the console."""
-    app.mount(f"{CONSOLE}/static", StaticFiles(directory=FILES), name="console-files")
-    whole = APIRouter(prefix=CONSOLE, include_in_schema=False, route_class=PageRoute)
+    app.mount(f"{CONSOLE}/static", Files(directory=FILES), name="console-files")
+    whole = APIRouter(include_in_schema=False)
     whole.include_router(session.make_router(sessions, keys))
-    whole.include_router(stream.make_router(FEEDS))
+    whole.include_router(stream.make_router(FEEDS, sessions))
     for page in PAGES:
         whole.include_router(page.router)
+    rest = APIRouter(prefix=CONSOLE, route_class=PageRoute)
 
-    @whole.get("")
+    @rest.get("")
     async def enter(request: Request) -> Response:
         """Lead to the overview: its address ends with a slash, to which the others are relative."""
         query = f"?{request.url.query}" if request.url.query else ""
         return RedirectResponse(f"console/{query}")
 
-    @whole.get("/{path:path}", dependencies=[AS_READER])
+    @rest.get("/{path:path}", dependencies=[AS_READER])
     async def nothing(path: str) -> Response:
         """Say that there is no such page."""
         raise NotFound(f"there is no page {path[:100]!r} here")
 
+    whole.include_router(rest)
     app.include_router(whole)

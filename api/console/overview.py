@@ -11,13 +11,14 @@ from api.console.pages import PageRoute
 from api.console.render import HEADERS, fragment, render
 from api.console.stream import Update
 from api.deps import AS_READER, Parts, PartsDep
+from api.middleware.console_door import CONSOLE
 from corelane.domain.api_keys import Caller
 from corelane.domain.overview import Overview
 
-router = APIRouter(route_class=PageRoute, dependencies=[AS_READER])
+router = APIRouter(prefix=CONSOLE, route_class=PageRoute, dependencies=[AS_READER])
 
 #: The parts of the page that follow what happens, each a template and an element of its name.
-LIVE = ("forecast", "facts", "troubles", "cores", "lanes")
+LIVE = ("forecast", "facts", "troubles", "cores", "lanes", "rates")
 
 
 @router.get("/")
@@ -33,12 +34,22 @@ async def history(parts: PartsDep, minutes: Annotated[int, Query(ge=1, le=7 * 24
     return JSONResponse(await read_columns(parts, minutes), headers=HEADERS)
 
 
-async def feed(parts: Parts, _: Caller, __: Mapping[str, str]) -> Update:
-    """Return what the overview shows now, and how many items the cores have answered, for its pulse."""
-    seen = await parts.overviews.read()
-    context = context_of(seen)
-    values = {"pulse": {"at": seen.at, "cores": {core.name: core.items for core in seen.cores}}}
-    return Update({name: fragment(f"overview/{name}.html", **context) for name in LIVE}, values)
+class OverviewFeed:
+    """What the overview shows now. All who look within the same second are sent the same, which is made once."""
+
+    def __init__(self) -> None:
+        self._seen: Overview | None = None
+        self._update = Update({})
+
+    async def __call__(self, parts: Parts, _: Caller, __: Mapping[str, str]) -> Update:
+        """Return the parts of the page, and how many items the cores have answered, for its pulse."""
+        seen = await parts.overviews.read()
+        if seen is not self._seen:
+            context = context_of(seen)
+            values = {"pulse": {"at": seen.at, "cores": {core.name: core.items for core in seen.cores}}}
+            parts_of_page = {name: fragment(f"overview/{name}.html", **context) for name in LIVE}
+            self._seen, self._update = seen, Update(parts_of_page, values)
+        return self._update
 
 
 def context_of(seen: Overview) -> dict[str, Any]:

@@ -96,6 +96,9 @@ def _to_sign_in(request: Request) -> Response:
     address = base_of(request) + "sign-in"
     if is_htmx(request):
         return Response(status_code=401, headers={**HEADERS, "HX-Redirect": "sign-in"})
+    if request.method == "GET" and request.headers.get("sec-fetch-site") in ("cross-site", "same-site"):
+        # After a link on another site the browser keeps the cookie back; from this page it sends it.
+        return render(request, "again.html")
     if request.method == "GET" and request.url.path not in ("/console", "/console/"):
         address += f"?next={request.url.path.removeprefix('/console/')}"
     return RedirectResponse(address, 303, HEADERS)

@@ -8,11 +8,14 @@ from starlette.responses import RedirectResponse
 
 from api.console.pages import PageRoute
 from api.console.render import HEADERS, base_of, render
-from api.middleware.console_door import COOKIE, session_of
+from api.middleware.console_door import CONSOLE, COOKIE, session_of
 from api.middleware.key_cache import KeyCache
 from corelane.domain.api_keys import key_digest
 from corelane.errors import Unauthorized
+from corelane.log import get_logger
 from corelane.store.sessions import SESSION_S, SessionStore
+
+log = get_logger(__name__)
 
 #: A page of the console to go on to: a path below it, so no other site's.
 NEXT = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_./~-]{0,200}")
@@ -20,7 +23,7 @@ NEXT = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_./~-]{0,200}")
 
 def make_router(sessions: SessionStore, keys: KeyCache) -> APIRouter:
     """Return the routes that begin and end sessions."""
-    router = APIRouter(route_class=PageRoute)
+    router = APIRouter(prefix=CONSOLE, route_class=PageRoute)
 
     @router.get("/sign-in")
     async def sign_in_page(request: Request, next: Annotated[str, Query(max_length=300)] = "") -> Response:
@@ -37,10 +40,11 @@ def make_router(sessions: SessionStore, keys: KeyCache) -> APIRouter:
     ) -> Response:
         """Begin a session of an API key, in a cookie that scripts cannot read and other sites' pages do not send."""
         try:
-            await keys.find(key.strip())
+            found = await keys.find(key.strip())
         except Unauthorized as error:
             return render(request, "sign_in.html", 401, next=next, error=error.detail)
         session = await sessions.begin(key_digest(key.strip()))
+        log.info("console_signed_in", key=found.id, name=found.name)
         to = base_of(request) + (next if NEXT.fullmatch(next) else "")
         response = RedirectResponse(to, 303, HEADERS)
         # Without a path the browser takes the console's, behind a proxy's prefix too.

@@ -2,8 +2,8 @@
 
 A page has a *feed*: a function that returns the parts of the page by the ids of their elements, as HTML, and
 further values under names that its own script knows. The stream calls it, and sends what differs from what it sent
-before. It ends when the server stops, when the caller's key ends, and after ten minutes, so that no forgotten page asks
-forever; browsers come back by themselves.
+before. It ends when the server stops, when the caller's session ends, and after ten minutes; browsers come back by
+themselves.
 """
 
 import asyncio
@@ -20,10 +20,12 @@ from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 
 from api.console.pages import PageRoute
 from api.deps import Parts, PartsDep, ReadCaller
+from api.middleware.console_door import CONSOLE, session_of
 from api.routes.streams import EventStream
 from corelane.domain.api_keys import Caller
 from corelane.errors import NotFound, RateLimited, Unavailable
 from corelane.log import get_logger
+from corelane.store.sessions import SessionStore
 
 log = get_logger(__name__)
 
@@ -33,11 +35,14 @@ TICK_S = 1.0
 #: A silent stream sends a comment this often, in seconds.
 PING_S = 15.0
 
-#: A stream ends after this, in seconds, and the page's next request shows whether its session still holds.
+#: Whether the session still holds is looked up this often, in seconds: as often as keys are for the API.
+SESSION_S = 2.0
+
+#: A stream ends after this, in seconds: a new request is counted, logged and checked again.
 LONGEST_S = 600.0
 
-#: Streams that one owner may have open in one process. Browsers open six connections to one host at most.
-MOST_STREAMS = 30
+#: Streams that one owner may have open in one process; all who need no key are one owner.
+MOST_STREAMS = 100
 
 #: A page whose stream breaks comes back after this, in milliseconds.
 RETRY_MS = 1000
@@ -56,9 +61,9 @@ class Update:
 Feed = Callable[[Parts, Caller, Mapping[str, str]], Awaitable[Update]]
 
 
-def make_router(feeds: Mapping[str, Feed]) -> APIRouter:
+def make_router(feeds: Mapping[str, Feed], sessions: SessionStore) -> APIRouter:
     """Return the route of the streams, with the feeds by the names of their pages."""
-    router = APIRouter(route_class=PageRoute)
+    router = APIRouter(prefix=CONSOLE, route_class=PageRoute)
     streams: Counter[str] = Counter()
 
     @router.get("/stream", response_class=EventStream)
@@ -76,49 +81,63 @@ def make_router(feeds: Mapping[str, Feed]) -> APIRouter:
             raise RateLimited(f"more than {MOST_STREAMS} pages of the console are open; close some", 10)
         arguments = {name: value for name, value in request.query_params.items() if name != "page"}
 
+        session = session_of(request.headers) if parts.settings.requires_keys else ""
+
         async def ask() -> Update:
             return await feed(parts, caller, arguments)
 
-        return EventStream(updates(parts, caller, await ask(), ask, streams))
+        async def is_signed_in() -> bool:
+            return not session or await sessions.find(session) is not None
+
+        return EventStream(counted(streams, caller.owner, updates(parts, await ask(), ask, is_signed_in)))
 
     return router
 
 
-async def updates(
-    parts: Parts, caller: Caller, first: Update, ask: Callable[[], Awaitable[Update]], streams: Counter[str]
-) -> AsyncIterator[bytes]:
-    """Yield the changed parts until the server stops; ``streams`` counts those that are open."""
-    clock = asyncio.get_running_loop().time
-    begun = sent_at = clock()
-    sent: dict[str, Any] = {}
-    update = first
-    streams[caller.owner] += 1
+async def counted(streams: Counter[str], owner: str, content: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Pass a stream on; it counts as the owner's while it is open."""
+    streams[owner] += 1
     try:
-        yield format_sse_event(retry=RETRY_MS)
-        with parts.metrics.counted("event_streams"), parts.jobs.completions.watch("") as bell:
-            while not parts.jobs.completions.is_closing and clock() - begun < LONGEST_S:
-                changed = _changed(sent, update)
-                if changed:
-                    yield format_sse_event(data_str=orjson.dumps(changed).decode(), event="update")
-                    sent_at = clock()
-                elif clock() - sent_at >= PING_S:
-                    yield KEEPALIVE_COMMENT
-                    sent_at = clock()
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(TICK_S):
-                        await bell.wait()
-                bell.clear()
-                try:
-                    update = await ask()
-                except NotFound:
-                    return
-                except Unavailable as error:
-                    log.info("page_waits_for_store", detail=error.detail)
-        yield format_sse_event(retry=random.randint(*RETRY_SPREAD_MS))
+        async for event in content:
+            yield event
     finally:
-        streams[caller.owner] -= 1
-        if not streams[caller.owner]:
-            del streams[caller.owner]
+        streams[owner] -= 1
+        if not streams[owner]:
+            del streams[owner]
+
+
+async def updates(
+    parts: Parts, update: Update, ask: Callable[[], Awaitable[Update]], is_signed_in: Callable[[], Awaitable[bool]]
+) -> AsyncIterator[bytes]:
+    """Yield what changes on a page, ``update`` first, until the server stops or the session ends."""
+    clock = asyncio.get_running_loop().time
+    begun = sent_at = checked_at = clock()
+    sent: dict[str, Any] = {}
+    yield format_sse_event(retry=RETRY_MS)
+    with parts.metrics.counted("event_streams"), parts.jobs.completions.watch("") as bell:
+        while not parts.jobs.completions.is_closing and clock() - begun < LONGEST_S:
+            changed = _changed(sent, update)
+            if changed:
+                yield format_sse_event(data_str=orjson.dumps(changed).decode(), event="update")
+                sent_at = clock()
+            elif clock() - sent_at >= PING_S:
+                yield KEEPALIVE_COMMENT
+                sent_at = clock()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(TICK_S):
+                    await bell.wait()
+            bell.clear()
+            try:
+                if clock() - checked_at >= SESSION_S:
+                    if not await is_signed_in():
+                        return
+                    checked_at = clock()
+                update = await ask()
+            except NotFound:
+                return
+            except Unavailable as error:
+                log.info("page_waits_for_store", detail=error.detail)
+    yield format_sse_event(retry=random.randint(*RETRY_SPREAD_MS))
 
 
 def _changed(sent: dict[str, Any], update: Update) -> dict[str, Any]:

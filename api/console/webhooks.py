@@ -8,14 +8,18 @@ from api.console.forms import go_to, said
 from api.console.pages import PageRoute
 from api.console.render import render
 from api.deps import PartsDep, ReadCaller, SubmitCaller
+from api.middleware.console_door import CONSOLE
 from api.routes import deliveries as api_deliveries
 from api.routes.deliveries import DeliveryId
 from corelane.domain.api_keys import Scope
 
-router = APIRouter(prefix="/webhooks", route_class=PageRoute)
+router = APIRouter(prefix=f"{CONSOLE}/webhooks", route_class=PageRoute)
 
 #: Dead letters on a page.
 PAGE_ENTRIES = 25
+
+#: Waiting deliveries that are listed.
+MOST_WAITING = 10
 
 
 @router.get("")
@@ -33,6 +37,9 @@ async def show_webhooks(
     if Scope.ADMIN in caller.scopes:
         outcomes, pending, dead, open_circuits = await parts.deliveries.counts()
         shown["dead"] = await api_deliveries.list_dead_deliveries(parts, caller, "dead", after, PAGE_ENTRIES)
+        owner = None if parts.jobs.sees_all(caller) else caller.owner
+        waiting = await parts.deliveries.waiting(MOST_WAITING, owner)
+        shown["waiting"] = [api_deliveries.describe(each) for each in waiting]
         shown |= {"outcomes": outcomes, "pending": pending, "dead_count": dead, "open_circuits": open_circuits}
     return render(request, "webhooks.html", **shown)
 

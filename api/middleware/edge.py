@@ -51,7 +51,7 @@ READ_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 CREATE_METHODS = frozenset({"POST", "PUT"})
 
 #: Where files are uploaded, and how many bytes a form may hold in addition to its file.
-FILES_PATH, FORM_BYTES = "/v1/files", 64 * 1024
+FILES_PATHS, FORM_BYTES = ("/v1/files", "/console/files"), 64 * 1024
 
 #: The methods that metrics tell apart.
 METHODS = READ_METHODS | CREATE_METHODS | {"DELETE", "PATCH"}
@@ -263,7 +263,7 @@ class InnerLayer:
         most, setting = settings.max_body_bytes, "CORELANE_MAX_BODY_BYTES"
         if content_type(headers) == NDJSON:
             most, setting = settings.max_upload_bytes, "CORELANE_MAX_UPLOAD_BYTES"
-        elif path == FILES_PATH:
+        elif path in FILES_PATHS:
             most, setting = settings.max_file_bytes + FORM_BYTES, "CORELANE_MAX_FILE_BYTES"
         return most, f"the body has more than {most:,} bytes; send it in several parts, or raise {setting}"
 

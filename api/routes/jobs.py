@@ -154,7 +154,7 @@ async def list_jobs(
     if page.next is not None:
         query = request.url.include_query_params(after=page.next).query
         response.headers["Link"] = f'<{request.url.path}?{query}>; rel="next"'
-    jobs = [record.describe() for record in page.records]
+    jobs = [of_owner(record.describe(), record, caller) for record in page.records]
     first, last = (jobs[0].id, jobs[-1].id) if jobs else (None, None)
     return JobList(data=jobs, has_more=page.next is not None, next=page.next, first_id=first, last_id=last)
 
@@ -163,7 +163,7 @@ async def list_jobs(
 async def get_job(job_id: JobId, request: Request, parts: PartsDep, wait: WaitDep, caller: ReadCaller) -> Response:
     """Return a job as it stands, or once it is final if asked to wait. Small jobs then carry their results."""
     record = await parts.jobs.require(job_id, caller, parts.settings.inline_results)
-    job = await parts.jobs.describe(await parts.jobs.wait(record, wait))
+    job = of_owner(await parts.jobs.describe(await parts.jobs.wait(record, wait)), record, caller)
     body = job.model_dump_json().encode()
     etag = f'W/"{hashlib.sha256(body).hexdigest()[:32]}"'
     headers = {"ETag": etag} if job.status.is_final else {"ETag": etag, "Retry-After": "1"}
@@ -208,6 +208,11 @@ async def retry_job(job_id: JobId, response: Response, parts: PartsDep, wait: Wa
     if not submitted.is_replayed:
         await audit(parts, caller, record, AuditAction.JOB_RETRY, f"as {submitted.record.id}")
     return await present(parts, response, await parts.jobs.settle(submitted, wait), wait)
+
+
+def of_owner(job: Job, record: JobRecord, caller: Caller) -> Job:
+    """Return a job that names its owner if that is another than the caller."""
+    return job if record.owner == caller.owner else job.model_copy(update={"owner": record.owner})
 
 
 async def audit(parts: Parts, caller: Caller, record: JobRecord, action: AuditAction, detail: str = "") -> None:

@@ -42,7 +42,8 @@ def list_jobs(
 
     def row(job: Job) -> tuple[str, ...]:
         counts = f"{job.counts.succeeded:,}/{job.counts.total:,}"
-        return job.id, job.status, counts, short_time(job.created_at), " ".join([job.model, *job.labels])
+        about = " ".join([job.model, *job.labels, *([f"of {job.owner}"] if job.owner else [])])
+        return job.id, job.status, counts, short_time(job.created_at), about
 
     whole = ("job", "status", "answered", "created")
     found = client.iter_jobs(limit=limit, **filters)

@@ -136,6 +136,9 @@ def ready_page(settings: Settings, password: str, *, has_flower: bool) -> ReadyP
     facts = {"cores": settings.cores, "model": settings.model, "redis": redis, "api": api, "try": first}
     cores = f"{settings.cores} core{'s' if settings.cores != 1 else ''}"
     lines = [f"[bold green]ready[/]: {cores}, {escape(settings.model)}", "", f"API      {api}", f"Docs     {api}/docs"]
+    if settings.console:
+        lines.append(f"Console  {api}/console")
+        facts["console"] = f"{api}/console"
     if has_flower:
         flower = local_url(settings.flower_host, settings.flower_port)
         user = f"user [bold]{escape(settings.flower_user)}[/], password [bold]{escape(password)}[/]"

@@ -119,8 +119,10 @@ def head(found: Overview) -> list[RenderableType]:
     ]
     if found.latency.p50_s is not None and found.latency.p95_s is not None:
         counts.append(f"jobs take {found.latency.p50_s:.3g} s, p95 {found.latency.p95_s:.3g} s")
-    if found.promises.hit_rate is not None:
-        counts.append(f"promises kept: {found.promises.hit_rate:.0%}")
+    promises = found.promises
+    if total := promises.kept + promises.early + promises.late:
+        shares = (promises.kept / total, promises.early / total, promises.late / total)
+        counts.append("promises: {:.0%} kept, {:.0%} early, {:.0%} late".format(*shares))
     return [
         Text.assemble((f"{mark} {forecast.sign.value}", f"bold {style}"), "  ", plain(forecast.text)),
         _line(rates),

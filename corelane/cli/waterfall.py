@@ -11,7 +11,7 @@ PARTS = ("submit", "wait", "tokenize", "compute", "merge", "commit", "other")
 def draw_waterfall(timing: JobTiming) -> dict[str, str]:
     """Return a line for the whole time and one for each part, by their names."""
     cores = f"{timing.cores} core{'s' if timing.cores != 1 else ''}"
-    lines = {"took": f"{show_time(timing.wall_s)}, {show_time(timing.core_s)} of {cores}"}
+    lines = {"took": f"{show_time(timing.wall_s)}, {show_time(timing.core_s)} of work on {cores}"}
     before_s, whole_s = 0.0, timing.wall_s or 1.0
     for name in PARTS:
         seconds: float = getattr(timing, f"{name}_s")

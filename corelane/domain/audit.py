@@ -13,6 +13,8 @@ class AuditAction(StrEnum):
     JOB_RETRY = "job.retry"
     JOB_DELETE = "job.delete"
     RESULTS_DROP = "job.drop_results"
+    FILE_DELETE = "file.delete"
+    BATCH_CANCEL = "batch.cancel"
     JOBS_CANCEL = "jobs.cancel"
     JOBS_RETRY = "jobs.retry"
     MODEL_LOAD = "model.load"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 #: Rates are measured over at most this time, in seconds: longer than a large batch takes.
-WINDOW_S = 120.0
+WINDOW_S = 60.0
 
 #: Fewer changes of the backlog than this say nothing of what arrives.
 LEAST_CHANGES = 3

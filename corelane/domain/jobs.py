@@ -351,6 +351,9 @@ class Job(BaseModel):
     error: ItemError | None = Field(None, description="Why the job as a whole could not go on.")
     results_from: int = Field(0, ge=0, description="Results before this item were dropped, as their reader asked.")
     retry_of: str | None = Field(None, description="The job whose unanswered items these are.")
+    owner: str | None = Field(
+        None, exclude_if=_is_none, description="Its owner, where an admin looks at another owner's job."
+    )
     urls: JobUrls
     options: Options
     metadata: dict[str, str] = Field(default_factory=dict)

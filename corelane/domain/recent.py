@@ -13,6 +13,9 @@ from corelane.metrics.series import Histogram, Series
 #: Rates are of this time, in milliseconds; a shorter one is taken while a process has not looked for so long.
 WINDOW_MS = 60_000
 
+#: What is going on now is told of this time, in milliseconds.
+NOW_MS = 10_000
+
 #: Readings are kept this far apart, in milliseconds.
 KEPT_APART_MS = 4_000
 
@@ -50,17 +53,24 @@ class Recent:
 
     def __init__(self) -> None:
         self._readings: deque[tuple[int, Series]] = deque()
+        self._now = 0, Series({}, {})
 
-    def add(self, at_ms: int, series: Series) -> Span | None:
-        """Add a reading; return what grew since the oldest of the last minute, None for the first one."""
+    def add(self, at_ms: int, series: Series) -> None:
+        """Add a reading."""
         while self._readings and not at_ms - WINDOW_MS - KEPT_APART_MS <= self._readings[0][0] <= at_ms:
             self._readings.popleft()
-        before = self._readings[0] if self._readings else None
         if not self._readings or at_ms - self._readings[-1][0] >= KEPT_APART_MS:
             self._readings.append((at_ms, series))
-        if before is None or before[0] == at_ms:
+        self._now = at_ms, series
+
+    def span(self, window_ms: int = WINDOW_MS) -> Span | None:
+        """Return what grew in a time up to the last reading, or since the first one; None if there is no other."""
+        now_ms, now = self._now
+        befores = [reading for reading in self._readings if reading[0] < now_ms]
+        if not befores:
             return None
-        return Span((at_ms - before[0]) / 1000, before[1], series)
+        at_ms, before = next((each for each in reversed(befores) if each[0] <= now_ms - window_ms), befores[0])
+        return Span((now_ms - at_ms) / 1000, before, now)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 #: Redis is near its limit from this part of it on.
 NEARLY_FULL = 0.85
 
+#: A loop that goes round every few seconds stands still after this time, in seconds.
+STOOD_STILL_S = 60
+
 #: States in which a core serves nothing and will not by itself, with what they mean.
 CORE_TROUBLES = {
     "out_of_service": "is broken and takes no more work",
@@ -45,11 +48,16 @@ def core_troubles(cores: Sequence[CoreSigns]) -> list[Trouble]:
     return found
 
 
-def keeper_troubles(*, has_run: bool) -> list[Trouble]:
-    """Judge a keeper that never ran; one that no longer does is overdue."""
-    if has_run:
-        return []
-    return [Trouble("keeper", "has never run, so lost work is not returned; start `corelane keeper`")]
+def keeper_troubles(ages_s: Mapping[str, float]) -> list[Trouble]:
+    """Judge the keeper by how long ago each of its loops went round.
+
+    One that no longer sweeps is overdue, and so is work that it leaves.
+    """
+    if "sweeps" not in ages_s:
+        return [Trouble("keeper", "has never run, so lost work is not returned; start `corelane keeper`")]
+    if ages_s["sweeps"] < STOOD_STILL_S < ages_s.get("history", 0):
+        return [Trouble("keeper", f"took no point of the history for {ages_s['history']:,.0f} s; see its log")]
+    return []
 
 
 def overdue_troubles(overdue: Mapping[str, float], carriers: Mapping[str, str]) -> list[Trouble]:

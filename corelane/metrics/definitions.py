@@ -137,6 +137,12 @@ DELIVERIES = _counter(
     "Webhooks by outcome: delivered, gone, dead; failed for each attempt that is made again",
     "outcome",
 )
+MARKS = _counter(
+    "marks",
+    Source.COUNTED,
+    "What was done to the service, by kind: deploy, alias, load, unload, core, calibration",
+    "kind",
+)
 WAIT_S = _histogram(
     "wait_seconds", Source.COUNTED, LATENCY_S, "Time from a job's submission to its first claim", "priority"
 )

@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 
 from corelane.domain.forecast import Speed
+from corelane.domain.jobs import Priority
 from corelane.metrics.series import Series, parse
 from corelane.store import keys
 from corelane.store.gauges import PRIORITIES, Work, count_open_items, read_work
@@ -15,20 +16,20 @@ from corelane.store.link.link import CommonLink, call, pairs, to_ms
 #: Seconds of which the answered tokens are read: as many as are kept, see ``keys.rate``.
 ANSWERED_SECONDS = 59
 
-#: Owners of a priority, and jobs of a line, that are looked at: some milliseconds of Redis at most.
-MOST_OWNERS, MOST_JOBS = 100, 200
+#: Lists of a priority that are looked at to tell how waiting tokens divide: two milliseconds of Redis at most.
+MOST_LISTS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """The service at one moment. ``lanes`` are waiting tokens by version and priority, ``answered`` ones by second, the
-    newest first. ``before`` are the sums at the history's last point, at ``before_ms``.
+    """The service at one moment. ``seen`` are waiting tokens by version and priority, as far as they were looked at;
+    ``answered`` ones are by second, the newest first. ``before`` are the sums at the history's last point.
     """
 
     now_ms: int
     work: Work
     series: Series
-    lanes: Mapping[tuple[str, str], int]
+    seen: Mapping[tuple[str, str], int]
     answered: Sequence[int]
     #: Of the cores that have work.
     working_speeds: Sequence[Speed]
@@ -46,6 +47,18 @@ class Survey:
         return {version: tokens + self.work.unfed.get(version, 0) for version, tokens in self.work.waiting.items()}
 
     @property
+    def lanes(self) -> Mapping[tuple[str, str], int]:
+        """Return the waiting tokens by version and priority: those of a version are divided as what was seen of it."""
+        found = {}
+        for version, tokens in self.waiting.items():
+            seen = {priority: count for (own, priority), count in self.seen.items() if own == version}
+            total = sum(seen.values())
+            found.update({(version, priority): tokens * count // total for priority, count in seen.items() if total})
+            if tokens and not total:
+                found[version, Priority.NORMAL.value] = tokens
+        return {lane: tokens for lane, tokens in found.items() if tokens}
+
+    @property
     def tokens(self) -> int:
         """Return the tokens that are not answered, wherever they are."""
         return sum(self.waiting.values()) + sum(self.work.claimed.values())
@@ -56,7 +69,7 @@ async def read_survey(link: CommonLink) -> Survey:
     time, lanes, rates, sums, sampled = await link.many(
         [
             ("TIME",),
-            call("lane_tokens_by_priority", owners=MOST_OWNERS, jobs=MOST_JOBS),
+            call("lane_tokens_by_priority", lists=MOST_LISTS),
             call("drain_rates", seconds=ANSWERED_SECONDS),
             ("HGETALL", keys.METRICS),
             ("GET", keys.SAMPLED),
@@ -68,7 +81,7 @@ async def read_survey(link: CommonLink) -> Survey:
         now_ms=to_ms(time),
         work=await read_work(link),
         series=parse({field.decode(): float(amount) for field, amount in pairs(sums)}),
-        lanes={(version.decode(), PRIORITIES[int(rank)]): int(tokens) for version, rank, tokens in lanes},
+        seen={(version.decode(), PRIORITIES[int(rank)]): int(tokens) for version, rank, tokens in lanes},
         answered=[int(tokens) for tokens in answered],
         working_speeds=[Speed.decode(speed.decode()) for speed in working if speed is not None],
         before_ms=before.get("at_ms"),

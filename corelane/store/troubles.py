@@ -18,7 +18,7 @@ from corelane.domain.troubles import (
 from corelane.store import keys
 from corelane.store.deliveries.log import DeliveryLog
 from corelane.store.fleet import Fleet
-from corelane.store.link.link import CommonLink, pairs
+from corelane.store.link.link import CommonLink, pairs, texts
 from corelane.store.overdue import CARRIERS, only_overdue, read_waits
 
 #: What a `serve` told of its parts is believed for this time, in milliseconds: it tells it every three seconds.
@@ -68,12 +68,13 @@ async def read_cores(link: CommonLink) -> list[dict[str, Any]]:
 
 async def read_troubles(link: CommonLink, cores: Sequence[Mapping[str, Any]]) -> list[Trouble]:
     """Return all that is wrong, except for versions that no core holds; ``cores`` are those of ``read_cores``."""
-    rounds, now_ms = await link("HKEYS", keys.ROUNDS), await link.now_ms()
+    rounds, now_ms = texts(await link("HGETALL", keys.ROUNDS)), await link.now_ms()
+    ages = {loop: max(0, now_ms - int(at)) / 1000 for loop, at in rounds.items()}
     _, _, dead, circuits = await DeliveryLog(link).counts()
     return [
         *core_troubles([_signs(core, now_ms) for core in cores]),
         *await read_part_troubles(link),
-        *keeper_troubles(has_run=b"sweeps" in rounds),
+        *keeper_troubles(ages),
         *overdue_troubles(only_overdue(await read_waits(link)), CARRIERS),
         *delivery_troubles(dead, circuits),
         *memory_troubles(*await _memory(link)),

@@ -17,6 +17,12 @@ BOARDS = Path(__file__).parent / "grafana" / "boards"
 #: The data source that the reader of a board chooses.
 SOURCE = {"type": "prometheus", "uid": "${DS_PROMETHEUS}"}
 
+#: How heat maps are coloured.
+HEAT = {"mode": "scheme", "scheme": "Oranges", "exponent": 0.5, "steps": 64}
+
+#: What a table of alerts does not show.
+NOT_SHOWN = ("Time", "Value", "__name__", "instance", "job")
+
 #: Columns of Grafana's grid.
 COLUMNS = 24
 
@@ -28,7 +34,7 @@ Limits = tuple[float, float]
 class Panel:
     """One panel: its queries, each with its legend, and how they are drawn.
 
-    ``kind`` is one of Grafana's: timeseries, stat, heatmap, state-timeline, alertlist.
+    ``kind`` is one of Grafana's: timeseries, stat, heatmap, state-timeline, table.
     """
 
     title: str
@@ -166,7 +172,12 @@ OVERVIEW = Board(
             [
                 Panel("Requests by status", [rate("corelane_http_requests_total", "status")], "reqps", stacked=True),
                 Panel("Webhooks by outcome", [rate("corelane_deliveries_total", "outcome")], "ops", stacked=True),
-                Panel("Alerts", [], kind="alertlist"),
+                Panel(
+                    "Alerts",
+                    [('ALERTS{alertname=~"Corelane.*"}', "")],
+                    kind="table",
+                    help="The runbook has a section of the name of each: docs/11-monitoring.md. Empty: all is well.",
+                ),
             ],
         ),
     ],
@@ -263,7 +274,12 @@ DIAGNOSTICS = Board(
                     width=6,
                 ),
                 Panel("Model loads", [("corelane_model_loads_total", "{{version}} {{outcome}}")], width=6),
-                Panel("Load time", quantiles("corelane_model_load_seconds"), "s", width=6),
+                Panel(
+                    "Load time, mean of all",
+                    [("corelane_model_load_seconds_sum / corelane_model_load_seconds_count", "load, check, warm-up")],
+                    "s",
+                    width=6,
+                ),
             ],
         ),
         Row(
@@ -297,12 +313,12 @@ ALL = (OVERVIEW, DIAGNOSTICS)
 
 def grown(metric: str, by: str) -> str:
     """Return the query that finds what a counter counted lately, also if it is new: ``increase`` misses the first."""
-    return f"sum by ({by}) ({metric} - ({metric} offset $__interval or 0 * {metric})) > 0"
+    return f"sum by ({by}) ({metric} - ({metric} offset 1m or 0 * {metric})) > 0"
 
 
 #: Lines across all panels: what was done to the service, and what is wrong with it.
 MARKS = [
-    ("Models loaded", grown("corelane_model_loads_total", "version"), "{{version}}", "blue"),
+    ("Done to the service", grown("corelane_marks_total", "kind"), "{{kind}}", "blue"),
     ("Cores restarted", grown("corelane_core_restarts_total", "core"), "{{core}}", "orange"),
     ("Alerts", 'ALERTS{alertstate="firing", alertname=~"Corelane.*"}', "{{alertname}}", "red"),
 ]
@@ -326,11 +342,9 @@ def options(panel: Panel) -> dict[str, Any]:
     """Return what a kind of panel needs to be told."""
     match panel.kind:
         case "heatmap":
-            return {"calculate": False, "yAxis": {"unit": panel.unit}, "color": {"scheme": "Oranges", "exponent": 0.5}}
+            return {"calculate": False, "yAxis": {"unit": panel.unit}, "color": HEAT}
         case "stat":
-            return {"colorMode": "value" if panel.limits else "none", "graphMode": "area"}
-        case "alertlist":
-            return {"alertName": "Corelane", "stateFilter": {"firing": True, "pending": True}, "viewMode": "list"}
+            return {"colorMode": "value" if panel.limits else "none", "graphMode": "none"}
         case "timeseries":
             return {"legend": {"displayMode": "list", "placement": "bottom"}, "tooltip": {"mode": "multi"}}
     return {}
@@ -342,7 +356,12 @@ def draw(panel: Panel, number: int, x: int, y: int) -> dict[str, Any]:
     if panel.kind == "timeseries":
         stacking = {"stacking": {"mode": "normal"}, "fillOpacity": 30} if panel.stacked else {}
         defaults |= {"min": 0, "custom": {"spanNulls": False, **stacking}}
-    is_heat = panel.kind == "heatmap"
+    formats: dict[str, dict[str, Any]] = {
+        "heatmap": {"format": "heatmap"},
+        # Asked for this moment: a figure of the past would outlive its series.
+        "stat": {"instant": True, "range": False},
+        "table": {"instant": True, "range": False, "format": "table"},
+    }
     drawn: dict[str, Any] = {
         "id": number,
         "title": panel.title,
@@ -353,10 +372,13 @@ def draw(panel: Panel, number: int, x: int, y: int) -> dict[str, Any]:
         "options": options(panel),
         "targets": [
             {"refId": chr(ord("A") + at), "datasource": SOURCE, "expr": query, "legendFormat": legend}
-            | ({"format": "heatmap"} if is_heat else {})
+            | formats.get(panel.kind, {})
             for at, (query, legend) in enumerate(panel.queries)
         ],
     }
+    if panel.kind == "table":
+        hidden = {"excludeByName": dict.fromkeys(NOT_SHOWN, True)}
+        drawn["transformations"] = [{"id": "organize", "options": hidden}]
     return drawn | ({"description": panel.help} if panel.help else {})
 
 
@@ -389,7 +411,8 @@ def write(board: Board) -> str:
     }
     source = {"name": "DS_PROMETHEUS", "label": "Prometheus", "type": "datasource", "query": "prometheus"}
     marks = [
-        {"name": name, "datasource": SOURCE, "enable": True, "iconColor": colour, "expr": expr, "titleFormat": title}
+        {"name": name, "datasource": SOURCE, "enable": True, "iconColor": colour, "titleFormat": title}
+        | {"expr": expr, "step": "60s"}
         for name, expr, title, colour in MARKS
     ]
     drawn = {

@@ -63,6 +63,10 @@ def test_only_an_admin_finds_and_steers_the_jobs_of_others(office: Office) -> No
     assert office.found(OPS, owner=BOB) == [bobs]
     assert office.found(OPS, owner="*", label="x") == office.found(OPS, owner="*") == [bobs, anns]
     assert office.found(OPS, owner="nobody") == []
+    listed = office.call(OPS, "GET", "/v1/jobs", params={"owner": "*"}).json()["data"]
+    assert [job["owner"] for job in listed] == [BOB, ANN]
+    assert office.call(OPS, "GET", f"/v1/jobs/{bobs}").json()["owner"] == BOB
+    assert "owner" not in office.call(BOB, "GET", f"/v1/jobs/{bobs}").json()
     assert office.call(OPS, "GET", f"/v1/jobs/{bobs}").json()["id"] == bobs
     assert office.call(OPS, "POST", f"/v1/jobs/{bobs}/cancel").json()["status"] == "canceled"
     retried = office.call(OPS, "POST", f"/v1/jobs/{bobs}/retry").json()["id"]

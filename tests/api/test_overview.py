@@ -58,7 +58,7 @@ def test_waiting_work_is_shown_by_lane_until_it_is_answered(
     assert found["forecast"]["text"].startswith("403 waiting, clear in ")
     assert [(lane["version"], lane["priority"]) for lane in found["lanes"]] == [(VERSION, "normal"), (VERSION, "low")]
     total = sum(lane["waiting_tokens"] for lane in found["lanes"])
-    assert total == pytest.approx(found["forecast"]["waiting_tokens"], rel=0.1)
+    assert total == pytest.approx(found["forecast"]["waiting_tokens"], abs=3)
     assert 0 < found["lanes"][0]["backlog_s"] < found["lanes"][1]["backlog_s"]
     claimed(core)
     assert read()["cores"][0]["claimed_tokens"] > 0
@@ -145,6 +145,12 @@ def test_part_that_does_not_stay_up_is_told_until_it_does_or_nobody_says_so(
     assert read()["troubles"] == []
 
 
+def test_keeper_whose_history_stands_still_is_a_trouble(service: Service, read: Callable[[], dict[str, Any]]) -> None:
+    service.bench.raw.hset("cl:rounds", "history", service.bench.upkeep._link.now_ms() - 90_000)
+    [trouble] = read()["troubles"]
+    assert (trouble["part"], "no point" in trouble["text"]) == ("keeper", True)
+
+
 def test_nearly_full_redis_and_a_keeper_that_never_ran_are_troubles(
     service: Service, read: Callable[[], dict[str, Any]]
 ) -> None:
@@ -158,7 +164,9 @@ def test_nearly_full_redis_and_a_keeper_that_never_ran_are_troubles(
         raw.config_set("maxmemory", 0)
 
 
-def test_many_readers_within_a_second_cost_one_reading(service: Service) -> None:
+def test_many_readers_within_a_second_cost_one_reading(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A busy machine takes longer than a second for the two.
+    monkeypatch.setattr(overview, "KEPT_S", 3600.0)
     with Client(service.url) as client:
         first = client.overview()
         service.bench.submit(1)

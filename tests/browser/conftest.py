@@ -1,4 +1,5 @@
-"""The console in a real browser: Debian's chromium, driven by Playwright.
+"""The console in a real browser: Debian's chromium, driven by Playwright. What a test does with the store's bench runs
+in a thread of its own (``aside``).
 
 A page of these tests fails its test if anything went wrong in it: an error in its console, a script that threw, a
 request to another host. Most tests use the API alone with cores that do what the test says (``service``, ``locked``);
@@ -9,13 +10,15 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import pytest
 import redis
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, expect, sync_playwright
 
 from corelane.domain.api_keys import Scope
 from corelane.settings import Settings
@@ -36,7 +39,11 @@ FLAGS = (
 #: Nothing on a page takes longer on a busy machine, in milliseconds.
 TIMEOUT_MS = 20_000
 
+expect.set_options(timeout=TIMEOUT_MS)
+
 HERE = Path(__file__).parent
+
+Returned = TypeVar("Returned")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -155,6 +162,12 @@ def run_for_browser(settings: Settings, raw: redis.Redis, bell: str, browser: Br
             context.close()
 
 
+def aside(call: Callable[..., Returned], *args: Any, **options: Any) -> Returned:
+    """Call a function in a thread of its own: those that run asyncio cannot be called beside Playwright."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(call, *args, **options).result()
+
+
 def say(service: Service, core: str = "a/0", **beat: str) -> None:
     """Send a core's heartbeat, with some of it changed; announce its model."""
     bench = service.bench
@@ -163,17 +176,22 @@ def say(service: Service, core: str = "a/0", **beat: str) -> None:
 
 
 @pytest.fixture
-def make_key(settings: Settings, raw: redis.Redis) -> Iterator[Callable[..., tuple[str, str]]]:
-    """Yield a function that makes an API key: it returns the key's id and the key."""
+def api_keys(settings: Settings, raw: redis.Redis) -> Iterator[ApiKeyStore]:
+    """Yield the operator's side of API keys."""
     link = Link(settings.redis_url)
-    store = ApiKeyStore(link)
+    yield ApiKeyStore(link)
+    link.close()
+
+
+@pytest.fixture
+def make_key(api_keys: ApiKeyStore) -> Callable[..., tuple[str, str]]:
+    """Return a function that makes an API key: it returns the key's id and the key."""
 
     def make(*scopes: str, name: str = "tester", owner: str | None = None) -> tuple[str, str]:
-        key, secret = store.create(name, [Scope(scope) for scope in scopes], owner)
+        key, secret = api_keys.create(name, [Scope(scope) for scope in scopes], owner)
         return key.id, secret
 
-    yield make
-    link.close()
+    return make
 
 
 def sign_in(page: Page, service: Service, secret: str) -> None:

@@ -21,7 +21,7 @@ def test_keys_of_the_keyboard_open_pages(page: Page, service: Service) -> None:
     page.goto(f"{service.url}/console/")
     page.keyboard.press("g")
     page.keyboard.press("m")
-    expect(page).to_have_url(f"{service.url}/console/models")
+    page.wait_for_url("**/console/models")
     page.keyboard.press("?")
     expect(page.get_by_role("dialog")).to_be_visible()
     page.keyboard.press("Escape")

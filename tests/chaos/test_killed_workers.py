@@ -16,9 +16,7 @@ from corelane.domain.jobs import Item, Job
 from tests.chaos.load import Load
 from tests.chaos.report import Report
 from tests.chaos.watch import held_by, is_answered
-from tests.integration.conftest import Fleet, fleet, parent_of, wait_for
-
-__all__ = ["fleet"]
+from tests.integration.conftest import Fleet, parent_of, wait_for
 
 JOB_ITEMS = 80
 

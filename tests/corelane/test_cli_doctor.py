@@ -5,6 +5,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import orjson
 import pytest
@@ -235,5 +236,8 @@ def test_neuron_cores_are_listed_and_missing_ones_a_reason_not_to_start(tmp_path
     with neuron_process(tmp_path, Machine("inf2", devices=(1,)), None) as place:
         found = check_cores(Settings(target="inf2"))
         assert (found.state, found.found) == ("ok", "2 workers, on Neuron cores 2, 3")
+        with mock.patch("corelane.cli.doctor.find_tool", return_value=None):
+            missing = check_cores(Settings(target="inf2"))
+        assert (missing.state, "neuron-monitor" in missing.advice) == ("warn", True)
         (place / "machine.json").unlink()
         assert check_cores(Settings(target="inf2")).state == "fail"

@@ -2,8 +2,18 @@
 
 import pytest
 
+from corelane.domain.overview import ModelOverview
 from corelane.domain.points import Point
-from corelane.domain.recent import KEPT_APART_MS, WINDOW_MS, Recent, count_done, models_of, promises_of, stretches
+from corelane.domain.recent import (
+    KEPT_APART_MS,
+    NOW_MS,
+    WINDOW_MS,
+    Recent,
+    count_done,
+    models_of,
+    promises_of,
+    stretches,
+)
 from corelane.metrics.series import Series, parse
 
 V = "tiny@1"
@@ -26,14 +36,23 @@ def sums(second: int) -> Series:
     )
 
 
+def rates_of(recent: Recent, version: str = V, cores: int = 2) -> ModelOverview:
+    [model] = models_of([version], recent.span(), cores)
+    return model
+
+
 def test_rates_of_a_version_are_of_the_last_minute() -> None:
     recent = Recent()
-    assert models_of([V], recent.add(0, sums(0)), 2)[0].items_per_s == 0
+    recent.add(0, sums(0))
+    assert rates_of(recent).items_per_s == 0
     for second in range(5, 200, 5):
-        span = recent.add(1000 * second, sums(second))
+        recent.add(1000 * second, sums(second))
+    span, now = recent.span(), recent.span(NOW_MS)
     assert span is not None
     assert WINDOW_MS / 1000 <= span.seconds <= (WINDOW_MS + KEPT_APART_MS) / 1000
-    [model] = models_of([V], span, 2)
+    assert now is not None
+    assert now.seconds == 10
+    model = rates_of(recent)
     assert (model.items_per_s, model.arriving_items_per_s, model.tokens_per_s) == (10, 12, 300)
     assert (model.error_rate, model.padding, model.core_share) == (0.1, 0.25, 0.2)
     assert model.compute_mean_s == pytest.approx(0.2)
@@ -44,17 +63,18 @@ def test_rates_of_a_version_are_of_the_last_minute() -> None:
 def test_version_that_does_nothing_has_no_figures() -> None:
     recent = Recent()
     recent.add(0, sums(0))
-    [model] = models_of(["idle@1"], recent.add(5000, sums(5)), 0)
+    recent.add(5000, sums(5))
+    model = rates_of(recent, "idle@1", 0)
     assert (model.items_per_s, model.compute_mean_s, model.error_rate, model.core_share) == (0, None, None, None)
 
 
-def test_sums_that_began_anew_and_clocks_set_back_give_no_negative_rates() -> None:
+def test_sums_that_began_again_and_a_clock_set_back_give_no_negative_rates() -> None:
     recent = Recent()
     recent.add(0, sums(100))
-    span = recent.add(5000, sums(1))
-    assert span is not None
-    assert models_of([V], span, 1)[0].items_per_s == 2
-    assert recent.add(1000, sums(2)) is not None or recent.add(2000, sums(2)) is not None
+    recent.add(5000, sums(1))
+    assert rates_of(recent).items_per_s == 2
+    recent.add(1000, sums(2))
+    assert rates_of(recent).items_per_s == 20
 
 
 def points(*times_s: int) -> list[Point]:

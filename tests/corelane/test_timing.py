@@ -139,7 +139,7 @@ def test_delivery_of_the_end_is_noted_once(bench: Bench) -> None:
 def test_waterfall_has_a_bar_for_each_part() -> None:
     timing = JobTimes(0.01, 0.01, 0.08, 0.0, Spent(0.07, 0, 0.01, 0.05, 0.005, 0.005, 0.06), ["a"], 0.5).describe()
     lines = draw_waterfall(timing)
-    assert lines["took"] == "90.0 ms, 60.0 ms of 1 core"
+    assert lines["took"] == "90.0 ms, 60.0 ms of work on 1 core"
     assert lines["compute"] == " 50.0 ms  " + " " * 13 + "█" * 23
     assert lines["other"] == "  0.0 ms"
     assert lines["deliver"].split() == ["0.50", "s", "→"]

@@ -1,5 +1,5 @@
 """A whole fleet as a user would start it: `corelane serve`, with real Redis, Celery processes, Hypercorn, and the
-built-in model. One for the whole run; tests that kill parts leave it whole again.
+built-in model. The fixture `fleet`, one for the whole run, is in `tests/conftest.py`.
 """
 
 import json
@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx2
-import pytest
 
 from corelane.client import Client
 from corelane.engine.cores import cpu_slots
@@ -37,6 +36,7 @@ class Fleet:
     process: subprocess.Popen[bytes]
     cores: int
     api: httpx2.Client
+    artifacts: Path
 
     def client(self) -> Client:
         return Client(self.url)
@@ -111,20 +111,10 @@ def start_fleet(folder: Path, artifacts: Path, *extra: str, **env: str) -> Fleet
         raise
     noted = json.loads((folder / "parts.json").read_bytes())
     api = httpx2.Client(base_url=noted["api"], timeout=70)
-    return Fleet(noted["api"], noted.get("flower", ""), folder, log, process, cores, api)
+    return Fleet(noted["api"], noted.get("flower", ""), folder, log, process, cores, api, artifacts)
 
 
 def stop_fleet(fleet: Fleet) -> int:
     fleet.api.close()
     fleet.process.send_signal(signal.SIGINT)
     return fleet.process.wait(60)
-
-
-@pytest.fixture(scope="session")
-def fleet(built_in_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """Start the fleet of this run."""
-    fleet = start_fleet(tmp_path_factory.mktemp("fleet"), built_in_data / "artifacts")
-    yield fleet
-    status = stop_fleet(fleet)
-    if status != 0:
-        raise RuntimeError(f"serve ended with {status}:\n" + fleet.log.read_text(errors="replace")[-4000:])

@@ -28,11 +28,11 @@ from tests.sse import Told, parse_blocks, read_story
 class Api:
     """A process of `corelane api`."""
 
-    def __init__(self, redis_url: str, folder: Path) -> None:
+    def __init__(self, redis_url: str, folder: Path, **more: str) -> None:
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         self.log = folder / "api.log"
-        env = dict(os.environ) | {"CORELANE_REDIS_URL": redis_url, "CORELANE_DATA_DIR": str(folder)}
+        env = dict(os.environ) | {"CORELANE_REDIS_URL": redis_url, "CORELANE_DATA_DIR": str(folder)} | more
         argv = [sys.executable, "-m", "corelane", "api", "--port", str(port)]
         with self.log.open("wb") as out:
             self.process = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT, env=env)

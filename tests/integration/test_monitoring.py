@@ -1,19 +1,21 @@
 """A real Prometheus scrapes a running service: whatever boards and rules ask for is there, and moves."""
 
-import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from itertools import cycle
+from pathlib import Path
 
 import httpx2
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
+import redis
 
-from deploy.monitoring import boards
+from corelane.metrics.definitions import ALL, Kind
 from tests.integration.conftest import Fleet, wait_for
+from tests.integration.test_event_streams import Api
 from tests.monitoring.prometheus import Prometheus, prometheus, rules
+from tests.monitoring.queries import MARKS, PANELS, RULES, named_metrics
 from tests.passages import PASSAGES
 from tests.receivers import receiver
 
@@ -26,94 +28,82 @@ STILL = {
     "corelane_webhook_circuits_open": "tests/integration/test_webhooks.py",
     "corelane_leases_lapsed_total": "tests/integration/test_metrics.py",
     "corelane_wasted_tokens_total": "tests/integration/test_metrics.py",
-    "corelane_redis_memory_limit_bytes": "deploy: none is set here",
     "corelane_waiting_seconds": "tests/api/test_health.py",
 }
 
-#: Stands for Grafana's variables: ranges that hold some scrapes.
-VARIABLES = {"$__rate_interval": "20s", "$__interval": "20s"}
-
-NAME = re.compile(r"\bcorelane_\w+")
-
-
-#: Callers that keep every core busy.
-CALLERS = 3
+#: Items of each job of a round. Cores claim some thousand tokens ahead, and some must wait beyond these.
+ROUND = {"high": 55, "normal": 55, "low": 220}
 
 #: Every query has data well within this, in seconds: some rates need two scrapes after their first event.
-DATA_S = 60
-
-
-def asked(query: str) -> str:
-    """Return a query with Grafana's variables filled in."""
-    for name, value in VARIABLES.items():
-        query = query.replace(name, value)
-    return query
-
-
-#: Every query of the boards.
-QUERIES = [asked(query) for board in boards.ALL for panel in board.panels() for query, _ in panel.queries]
-
-RULES = [*rules("recording"), *rules("alerts")]
-
-
-def named_metrics() -> set[str]:
-    """Return every metric of ours that boards and rules name."""
-    expressions = [*QUERIES, *(query for _, query, *_ in boards.MARKS), *(rule["expr"] for rule in RULES)]
-    return {name.removesuffix("_bucket") for expression in expressions for name in NAME.findall(expression)}
-
-
-def totals(fleet: Fleet) -> Mapping[str, float]:
-    """Scrape the service: the sum of each metric over its labels; of a histogram, how many values it has."""
-    found: dict[str, float] = {}
-    for family in text_string_to_metric_families(fleet.api.get("/metrics").text):
-        for sample in family.samples:
-            name = sample.name.removesuffix("_count") if family.type == "histogram" else sample.name
-            if family.type != "histogram" or name == family.name:
-                found[name] = found.get(name, 0.0) + sample.value
-    return found
+DATA_S = 240
 
 
 def items(count: int) -> list[dict[str, object]]:
     return [{"question": question, "context": context} for question, context in list(PASSAGES.values()) * (count // 11)]
 
 
-def ask_until(over: threading.Event, fleet: Fleet, webhook: str) -> None:
-    """Ask one job after another, of each priority in turn, with an item that fails and a webhook."""
-    too_long = {"question": "why " * 900, "context": "Because."}
+def ask_until(over: threading.Event, fleet: Fleet, second: Api, webhook: str) -> None:
+    """Ask a job of each priority, with items that fail and a webhook, and follow each; round after round.
+
+    Meanwhile the second API process refuses one. Its scrape measures how well the time held that it named.
+    """
+    too_long = [{"question": "why " * 900, "context": "Because."}] * 6
     with httpx2.Client(base_url=fleet.url, timeout=70) as api:
-        for priority in cycle(("high", "normal", "low")):
-            body = {"items": [*items(110), too_long], "priority": priority, "webhook": {"url": webhook}}
-            api.post("/v1/jobs", json=body, headers={"Prefer": "wait=30"}).raise_for_status()
-            api.get("/v1/jobs/none")
-            if over.is_set():
-                return
+        while not over.is_set():
+            jobs = []
+            for priority, count in ROUND.items():
+                body = {"items": [*items(count), *too_long], "priority": priority, "webhook": {"url": webhook}}
+                jobs.append(api.post("/v1/jobs", json=body).raise_for_status().json()["id"])
+            second.http.post("/v1/jobs", json={"items": items(55)})
+            for job in jobs:
+                with api.stream("GET", f"/v1/jobs/{job}/events") as events:
+                    deque(events.iter_raw(), maxlen=0)
+            second.http.get("/metrics")
 
 
 @contextmanager
-def load(fleet: Fleet) -> Iterator[None]:
+def load(fleet: Fleet, folder: Path) -> Iterator[None]:
     """Keep the service at work of every kind."""
     over = threading.Event()
-    with receiver(lambda n: (500 if n == 0 else 204, {}, b"")) as found, ThreadPoolExecutor(CALLERS) as callers:
-        asking = [callers.submit(ask_until, over, fleet, found.url) for _ in range(CALLERS)]
+    with (
+        receiver(lambda n: (500 if n == 0 else 204, {}, b"")) as found,
+        Api(fleet.redis_url(), folder, CORELANE_MAX_OUTSTANDING_TOKENS="4000") as second,
+        ThreadPoolExecutor(1) as caller,
+    ):
+        asking = caller.submit(ask_until, over, fleet, second, found.url)
         try:
             yield
         finally:
             over.set()
-    for each in asking:
-        each.result()
+        asking.result()
+
+
+@contextmanager
+def limited(fleet: Fleet) -> Iterator[None]:
+    """Give its Redis a limit of memory, for a while."""
+    with redis.Redis.from_url(fleet.redis_url()) as raw:
+        raw.config_set("maxmemory", 1 << 33)
+        yield
+        raw.config_set("maxmemory", 0)
 
 
 @pytest.fixture(scope="module")
 def watched(fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     """Start Prometheus beside the fleet, and keep the fleet at work until every query of the boards has data."""
-    with prometheus(tmp_path_factory.mktemp("prometheus"), fleet.url.removeprefix("http://")) as running:
-        with load(fleet), suppress(TimeoutError):
-            wait_for(lambda: all(running.values(query) for query in QUERIES), DATA_S)
+    folder, missing = tmp_path_factory.mktemp("prometheus"), list(PANELS)
+
+    def is_whole() -> bool:
+        missing[:] = running.without_data(missing)
+        return not missing
+
+    with prometheus(folder, fleet.url.removeprefix("http://")) as running:
+        with limited(fleet), load(fleet, folder), suppress(TimeoutError):
+            wait_for(is_whole, DATA_S)
         yield running
 
 
 def test_every_query_of_the_boards_returns_data(watched: Prometheus) -> None:
-    assert [query for query in QUERIES if not watched.values(f"last_over_time(({query})[5m:1s])")] == []
+    assert watched.without_data(PANELS) == []
 
 
 def test_every_recording_rule_has_data_and_no_rule_fails(watched: Prometheus) -> None:
@@ -122,19 +112,19 @@ def test_every_recording_rule_has_data_and_no_rule_fails(watched: Prometheus) ->
         (rule["name"], rule["lastError"]) for group in groups for rule in group["rules"] if rule.get("lastError")
     ] == []
     assert len([rule for group in groups for rule in group["rules"]]) == len(RULES)
-    assert [
-        rule["record"] for rule in rules("recording") if not watched.values(f"last_over_time({rule['record']}[5m])")
-    ] == []
+    assert watched.without_data([rule["record"] for rule in rules("recording")]) == []
 
 
-def test_no_alert_fires_and_every_mark_is_a_query(watched: Prometheus) -> None:
-    assert watched.values('ALERTS{alertstate="firing"}') == []
-    for _, query, *_ in boards.MARKS:
-        watched.values(asked(query))
+def test_no_alert_fires_but_that_items_fail_and_every_mark_is_a_query(watched: Prometheus) -> None:
+    firing = watched.values('last_over_time(ALERTS{alertstate="firing"}[10m])')
+    assert {each["metric"]["alertname"] for each in firing} <= {"CorelaneItemsFail"}
+    for query in MARKS:
+        watched.values(query)
 
 
-def test_every_metric_that_boards_and_rules_name_is_there_and_moves(fleet: Fleet, watched: Prometheus) -> None:
-    shown = totals(fleet)
-    assert named_metrics() - STILL.keys() <= shown.keys()
-    moved = {name for name in shown if watched.values(f"max_over_time({name}[5m]) > 0") or shown[name] > 0}
-    assert named_metrics() - STILL.keys() <= moved
+def test_every_metric_that_boards_and_rules_name_is_there_and_moves(watched: Prometheus) -> None:
+    def moves(name: str) -> bool:
+        series = f"{name}_count" if ALL[name].kind is Kind.HISTOGRAM else name
+        return bool(watched.values(f"max_over_time({series}[10m]) > 0"))
+
+    assert {name for name in named_metrics() if not moves(name)} <= STILL.keys()

@@ -20,6 +20,8 @@ from corelane.artifacts.manifest import MANIFEST_NAME, TOKENIZER_NAME, Artifact
 from corelane.client import Client
 from corelane.domain.jobs import Item, Result
 from tests.integration.conftest import Fleet, parent_of, start_fleet, stop_fleet, wait_for
+from tests.monitoring.prometheus import prometheus
+from tests.monitoring.queries import DEVICE_PANELS
 from tests.neuron_for_tests import STAND_IN, Machine, inject, neuron_environment
 
 pytestmark = pytest.mark.neuron
@@ -144,6 +146,11 @@ def test_cores_tell_their_use_and_memory_by_the_hosts_one_monitor(neuron_fleet: 
     told = neuron_fleet.api.get("/metrics").text
     assert 'corelane_core_device_utilization_ratio{core="testhost/0"} 0.89' in told
     assert 'corelane_core_device_errors_total{core="testhost/0",kind="hardware"} 0' in told
+
+
+def test_boards_show_the_errors_of_devices(neuron_fleet: Fleet, tmp_path: Path) -> None:
+    with prometheus(tmp_path, neuron_fleet.url.removeprefix("http://")) as running:
+        wait_for(lambda: not running.without_data(DEVICE_PANELS), 30)
 
 
 def test_each_worker_has_one_core_by_its_environment_and_nobody_else_has_it(neuron_fleet: Fleet) -> None:

@@ -16,6 +16,7 @@ import httpx2
 import pytest
 import redis
 
+from corelane.cli.doctor import check_service
 from corelane.cli.redis_server import find_server, server_argv
 from corelane.domain.jobs import Item
 from corelane.settings import Settings
@@ -204,6 +205,26 @@ def restart_flower(fleet: Fleet, sign: signal.Signals, launches: int = 0) -> int
     wait_for(lambda: noted_parts(fleet)["flower"]["launches"] > before["launches"])
     wait_for(lambda: noted_parts(fleet)["flower"]["is_up"] and is_listening(fleet.flower_url))
     return int(before["launches"]) + 1
+
+
+def test_part_that_does_not_come_up_ends_nothing_and_is_told_everywhere(pair: list[Fleet]) -> None:
+    fleet = pair[1]
+    wait_for(lambda: noted_parts(fleet)["flower"]["is_up"])
+    for launches in range(noted_parts(fleet)["flower"]["launches"], 4):
+        os.kill(noted_parts(fleet)["flower"]["pid"], signal.SIGKILL)
+        wait_for(lambda launches=launches: noted_parts(fleet)["flower"]["launches"] > launches)  # type: ignore[misc]
+
+    def told() -> bool:
+        return bool(fleet.api.get("/readyz").json()["details"]["parts"]["parts"])
+
+    wait_for(told)
+    assert fleet.api.get("/readyz").json()["details"]["parts"]["parts"] == ["flower on testhost"]
+    with fleet.client() as client:
+        [trouble] = [each for each in client.overview().troubles if each.part == "flower on testhost"]
+        assert "was launched" in trouble.text
+        assert client.ready()
+    service = check_service(Settings(redis_url=fleet.redis_url()))
+    assert (service.state, "flower on testhost" in service.found) == ("warn", True)
 
 
 def test_two_that_start_at_once_on_the_same_ports_both_work(pair: list[Fleet]) -> None:

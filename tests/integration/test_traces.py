@@ -39,8 +39,9 @@ class World:
 
     def __init__(self, settings: Settings, bell: str) -> None:
         self.settings, self.bell = settings, bell
-        self._spans = InMemorySpanExporter()
-        self.tracer: OtelTracer = make_tracer("test", "one", SimpleSpanProcessor(self._spans))
+        self.kept = InMemorySpanExporter()
+        self.upkeep = Upkeep(settings, bell)
+        self.tracer: OtelTracer = make_tracer("test", "one", SimpleSpanProcessor(self.kept))
         self.core = CoreProcess(settings, Core("test", 0), bell, tracer=self.tracer)
         self.api = TestClient(create_app(settings, self.tracer))
 
@@ -65,11 +66,11 @@ class World:
     def tell_ended(self) -> None:
         # A logger of its own: one that was used here cannot be captured by tests that come later.
         with mock.patch.object(sweep, "log", get_logger("sweep")):
-            sweep.tell_ended(Upkeep(self.settings, self.bell), self.tracer)
+            sweep.tell_ended(self.upkeep, self.tracer)
 
     @property
     def spans(self) -> tuple[ReadableSpan, ...]:
-        return self._spans.get_finished_spans()
+        return self.kept.get_finished_spans()
 
     def of(self, job: str) -> dict[str, ReadableSpan]:
         """Return the spans in a job's trace by name."""
@@ -102,20 +103,44 @@ def linked(span: ReadableSpan) -> set[str]:
     return {format_span_id(link.context.span_id) for link in span.links}
 
 
-@pytest.fixture
-def world(settings: Settings, raw: redis.Redis, tiny_artifact: Artifact, bell: str) -> Iterator[World]:
-    changes = {
-        "artifacts_dir": next(each for each in tiny_artifact.path.parents if each.name == "artifacts"),
-        "model": tiny_artifact.manifest.name,
-        "linger_s": 0.0,
-        "webhook_secret": SecretStr("whsec_" + base64.b64encode(b"0123456789abcdef01234567").decode()),
-        "webhook_allowed_networks": (ip_network("127.0.0.0/8"),),
-    }
-    world = World(settings.model_copy(update=changes), bell)
+@pytest.fixture(scope="module")
+def service(
+    redis_url: str, tiny_artifact: Artifact, bell: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[World]:
+    with redis.Redis.from_url(redis_url) as client:
+        client.flushall()
+    settings = Settings(
+        redis_url=redis_url,
+        data_dir=tmp_path_factory.mktemp("traces"),
+        core_host="test",
+        lease_s=60,
+        artifacts_dir=next(each for each in tiny_artifact.path.parents if each.name == "artifacts"),
+        model=tiny_artifact.manifest.name,
+        linger_s=0,
+        latency_target_s=10,
+        webhook_secret=SecretStr("whsec_" + base64.b64encode(b"0123456789abcdef01234567").decode()),
+        webhook_allowed_networks=(ip_network("127.0.0.0/8"),),
+    )
+    world = World(settings, bell)
     world.start()
     with world.api:
         yield world
     world.core.close()
+
+
+@pytest.fixture
+def world(service: World) -> World:
+    """Return the service with nothing left to tell."""
+    service.tell_ended()
+    service.kept.clear()
+    return service
+
+
+@pytest.fixture
+def raw(redis_url: str) -> Iterator[redis.Redis]:
+    """Yield a client that leaves the service's data as they are."""
+    with redis.Redis.from_url(redis_url, decode_responses=True) as client:
+        yield client
 
 
 def test_one_trace_leads_from_the_request_to_the_webhook(world: World, raw: redis.Redis) -> None:

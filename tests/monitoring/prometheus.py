@@ -12,7 +12,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -83,9 +83,13 @@ class Prometheus:
             return json.load(reply)["data"]
 
     def values(self, query: str) -> list[dict[str, Any]]:
-        """Return what a query finds now; NaN, as of a quantile of nothing, is no value."""
+        """Return what a query finds now."""
         found: list[dict[str, Any]] = self.ask("query", query=query)["result"]
-        return [each for each in found if each["value"][1] != "NaN"]
+        return found
+
+    def without_data(self, queries: Iterable[str]) -> list[str]:
+        """Return the queries that had no data at any time; NaN, as of a quantile of nothing, is none."""
+        return [query for query in queries if not self.values(f"count_over_time((({query}) >= 0)[10m:2s])")]
 
     def is_up(self) -> bool:
         try:

@@ -1,10 +1,13 @@
 """The boards in the repository are those of the table, can be imported anywhere, and lead to each other."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
+from corelane.metrics.definitions import ALL
 from deploy.monitoring import boards
+from tests.monitoring.queries import ALL_PANELS, MARKS, RULES, metrics_in, named_metrics
 
 BOARDS: dict[str, Any] = {path.name: json.loads(path.read_text()) for path in boards.BOARDS.glob("*.json")}
 
@@ -39,3 +42,17 @@ def test_panels_do_not_overlap() -> None:
             assert not cells & taken, panel["title"]
             assert max(x for x, _ in cells) < boards.COLUMNS
             taken |= cells
+
+
+def test_every_metric_that_boards_and_rules_name_is_one_of_ours() -> None:
+    assert named_metrics() - ALL.keys() == set()
+
+
+def test_every_label_that_boards_and_rules_name_is_one_of_their_metric() -> None:
+    """Queries name one metric for each ``by``, or several with the same label."""
+    for query in (*ALL_PANELS, *MARKS, *RULES):
+        known = {"le", "job", "alertname", "alertstate"}
+        known |= {label for name in metrics_in(query) for label in ALL[name].labels}
+        named = [label.strip() for group in re.findall(r"\bby \(([^)]*)\)", query) for label in group.split(",")]
+        named += re.findall(r"(\w+)(?:=~|!~|!=|=)\"", query)
+        assert set(named) <= known, query

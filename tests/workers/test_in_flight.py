@@ -1,6 +1,7 @@
 """What is in progress on a core: claims opened, batches run, outcomes collected, whatever happens in between."""
 
 import threading
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -12,7 +13,8 @@ from corelane.domain.jobs import Options
 from corelane.engine.backends.protocol import Batch, Logits, Model
 from corelane.engine.null import NullRunner
 from corelane.engine.runner import Runner, RunnerLimits
-from corelane.store.dispatch import Claim, ClaimedSlice
+from corelane.metrics.recorder import Recorder
+from corelane.store.dispatch import Claim, ClaimedSlice, Exchange
 from tests.fakes import FixedBackend
 from workers.core.in_flight import InFlight
 
@@ -297,3 +299,62 @@ def test_lone_question_claimed_beside_its_owners_batch_is_done_by_the_next_batch
     run_batch(in_flight)
     assert "lone" in in_flight.done
     assert "batch" not in in_flight.done
+
+
+def claim_and_hold(in_flight: InFlight, lease: str, version: str, contexts: list[list[str]]) -> list[str]:
+    """Take a claim in as the drain does; return its jobs."""
+    claim, stretches = make_claim(lease, version, contexts)
+    in_flight.times.enter()
+    in_flight.note_exchange((), Exchange({}, set(), claim, 1_800_000_000_000_000))
+    in_flight.add(claim, stretches)
+    in_flight.times.leave()
+    return claim.jobs
+
+
+def test_batch_counts_for_the_jobs_in_it_and_the_others_wait(runner: Runner) -> None:
+    in_flight = InFlight({runner.version: runner})
+    [short, document] = claim_and_hold(in_flight, "a", runner.version, [["ada"], ["the river was red " * 500]])
+    run_batch(in_flight)
+    assert list(in_flight.report()) == [short]
+    held, waited, *parts, core = in_flight.report()[short]
+    assert waited < held
+    assert all(part > 0 for part in parts[:3])
+    assert sum(parts) + waited <= held + 5
+    assert core > 0
+    run_out(in_flight)
+    held, waited, *parts, _ = in_flight.report()[document]
+    assert waited > 0
+    assert parts[1] > 0
+    assert sum(parts) + waited <= held + 5
+
+
+def test_work_beside_a_batch_on_a_device_counts_for_other_jobs_only() -> None:
+    in_flight = InFlight({NullRunner.version: NullRunner(batch_s=0.01)})
+    [first] = claim_and_hold(in_flight, "a", NullRunner.version, [["ada"]])
+    tokenize = in_flight.times.report([first])[first][2]
+    running = in_flight.start()
+    [second] = claim_and_hold(in_flight, "b", NullRunner.version, [["paris"]])
+    in_flight.finish(running)
+    report = in_flight.times.report([first, second])
+    assert report[first][2] == tokenize
+    assert report[first][3] >= 10_000
+    assert report[second][3] == 0 < report[second][2]
+    assert report[second][1] > 0
+
+
+def test_batches_are_recorded_by_version_and_shape(runner: Runner) -> None:
+    recorder = Recorder()
+    in_flight = InFlight({runner.version: runner}, recorder)
+    in_flight.add(*make_claim("a", runner.version, [["ada"], ["the river was red " * 50]]))
+    run_out(in_flight)
+    delta = recorder.take()
+    assert delta is not None
+    found: defaultdict[str, float] = defaultdict(float)
+    for field, amount in delta.amounts.items():
+        found[field.partition("|")[0]] += amount
+    work = runner.work
+    assert found["corelane_batches_total"] == work.batches
+    assert (found["corelane_tokens_total"], found["corelane_padding_tokens_total"]) == (work.tokens, work.padding)
+    shapes = {field.split("|")[2] for field in delta.amounts if field.startswith("corelane_batches_total")}
+    assert shapes <= {"4x32", "2x64"}
+    assert delta.amounts["corelane_batch_rows|#sum"] == work.windows

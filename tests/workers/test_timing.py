@@ -2,7 +2,7 @@
 
 import pytest
 
-from workers.core.timing import Stage, TimeBook
+from workers.core.timing import COMMIT, COMPUTE, MERGE, TOKENIZE, TimeBook
 
 
 class Clock:
@@ -25,7 +25,7 @@ def book(clock: Clock) -> TimeBook:
     return TimeBook(clock)
 
 
-def work(book: TimeBook, clock: Clock, seconds: float, stage: Stage, *jobs: str) -> None:
+def work(book: TimeBook, clock: Clock, seconds: float, stage: int, *jobs: str) -> None:
     began = book.enter()
     clock.now += seconds
     book.add(stage, jobs, book.leave() - began)
@@ -33,11 +33,11 @@ def work(book: TimeBook, clock: Clock, seconds: float, stage: Stage, *jobs: str)
 
 def test_parts_of_a_job_and_its_waiting_add_up_to_the_covered_time_it_was_held(book: TimeBook, clock: Clock) -> None:
     book.hold(["a"], None)
-    work(book, clock, 1, Stage.TOKENIZE, "a")
+    work(book, clock, 1, TOKENIZE, "a")
     book.hold(["b"], None)
-    work(book, clock, 2, Stage.COMPUTE, "a")
+    work(book, clock, 2, COMPUTE, "a")
     clock.now += 8
-    work(book, clock, 4, Stage.MERGE, "b")
+    work(book, clock, 4, MERGE, "b")
     report = {job: [number // 1_000_000 for number in numbers] for job, numbers in book.report(["a", "b"]).items()}
     #                       held waited tokenize compute merge commit core
     assert report == {"a": [15, 4, 1, 2, 0, 0, 0], "b": [14, 2, 0, 0, 4, 0, 0]}
@@ -45,11 +45,11 @@ def test_parts_of_a_job_and_its_waiting_add_up_to_the_covered_time_it_was_held(b
 
 def test_report_that_was_not_kept_is_made_again_with_what_came_after_it(book: TimeBook, clock: Clock) -> None:
     book.hold(["a"], None)
-    work(book, clock, 1, Stage.COMPUTE, "a")
+    work(book, clock, 1, COMPUTE, "a")
     assert book.report(["a"])["a"][0] == 1_000_000
-    work(book, clock, 2, Stage.COMMIT, "a")
+    work(book, clock, 2, COMMIT, "a")
     assert book.report(["a"])["a"] == [3_000_000, 0, 0, 1_000_000, 0, 2_000_000, 0]
-    work(book, clock, 4, Stage.COMMIT, "a")
+    work(book, clock, 4, COMMIT, "a")
     book.settle(["a"], {"a"})
     assert book.report(["a"])["a"] == [4_000_000, 0, 0, 0, 0, 4_000_000, 0]
     book.settle(["a"], set())
@@ -60,7 +60,7 @@ def test_time_inside_another_counts_once(book: TimeBook, clock: Clock) -> None:
     book.enter()
     clock.now += 1
     book.hold(["a"], None)
-    work(book, clock, 2, Stage.TOKENIZE, "a")
+    work(book, clock, 2, TOKENIZE, "a")
     clock.now += 4
     book.leave()
     assert book.report(["a"])["a"][:3] == [6_000_000, 4_000_000, 2_000_000]

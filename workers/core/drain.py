@@ -26,10 +26,10 @@ from corelane.engine.task import Work
 from corelane.errors import CoreLost, RuntimeLost, Unavailable
 from corelane.log import get_logger
 from corelane.metrics.definitions import COMMIT_S
-from corelane.store.dispatch import Claim, Room, SliceResults
+from corelane.store.dispatch import Claim, Exchange, Room, SliceResults
 from workers.core.in_flight import InFlight
 from workers.core.process import CoreProcess
-from workers.core.timing import Stage
+from workers.core.timing import COMMIT
 
 log = get_logger(__name__)
 
@@ -216,9 +216,10 @@ class DrainLoop:
         core, in_flight = self._core, self._in_flight
         # A version that was loaded again is not claimed for until what is in progress is done: here nothing is.
         versions = core.versions if in_flight.is_empty else core.models.claimable()
-        done, versions, spent = in_flight.done, versions if room else [], in_flight.report()
-        turn, began = self._report.batches % max(len(versions), 1), time.monotonic()
-        with in_flight.counted(Stage.COMMIT, spent):
+        done, versions, times = in_flight.done, versions if room else [], in_flight.times
+        turn, spent = self._report.batches % max(len(versions), 1), in_flight.report()
+        began = times.enter()
+        try:
             exchanged = core.dispatch.exchange(
                 done,
                 in_flight.jobs,
@@ -230,28 +231,34 @@ class DrainLoop:
                 previews=in_flight.previews(),
                 found=in_flight.corrections(),
                 spent=spent,
-                sent_us=in_flight.times.redis_us(),
+                sent_us=times.redis_us(),
             )
-            if core.traces is not None:
-                core.traces.exchanged(core.dispatch, done, exchanged, time.monotonic() - began)
-            in_flight.note_exchange(spent, exchanged)
-            took_s = time.monotonic() - began
-            if done:
-                core.recorder.observe(COMMIT_S, took_s)
-            if core.is_cut_off:
-                core.is_cut_off = False
-                core.outage.served("drain")
-            if core.traces is not None:
-                core.traces.exchanged(core.dispatch, done, exchanged, took_s)
-            self._report.refused += in_flight.settle(done, exchanged.refused)
-            in_flight.drop_jobs(exchanged.closed)
-            self._log_jobs(done, exchanged.claim)
-        self._is_full = room is not None and (exchanged.claim.tokens if exchanged.claim else 0) >= room.tokens
-        if exchanged.claim is not None:
-            with in_flight.counted(Stage.COMMIT, exchanged.claim.jobs):
+            took_s = in_flight.note_exchange(spent, exchanged) - began
+            self._settle(done, exchanged, took_s)
+            settled = times.clock()
+            in_flight.count(COMMIT, spent, settled - began)
+            self._is_full = room is not None and (exchanged.claim.tokens if exchanged.claim else 0) >= room.tokens
+            if exchanged.claim is not None:
                 stretches = core.dispatch.fetch(exchanged.claim)
-            in_flight.add(exchanged.claim, stretches)
+                in_flight.count(COMMIT, exchanged.claim.jobs, times.clock() - settled)
+                in_flight.add(exchanged.claim, stretches)
+        finally:
+            times.leave()
         core.leases = in_flight.leases
+
+    def _settle(self, done: Mapping[str, Sequence[SliceResults]], exchanged: Exchange, took_s: float) -> None:
+        """Take note of what became of committed outcomes and of jobs in progress."""
+        core, in_flight = self._core, self._in_flight
+        if done:
+            core.recorder.observe(COMMIT_S, took_s)
+        if core.is_cut_off:
+            core.is_cut_off = False
+            core.outage.served("drain")
+        if core.traces is not None:
+            core.traces.exchanged(core.dispatch, done, exchanged, took_s)
+        self._report.refused += in_flight.settle(done, exchanged.refused)
+        in_flight.drop_jobs(exchanged.closed)
+        self._log_jobs(done, exchanged.claim)
 
     def _exchange_ahead(self, *, overtime: bool) -> None:
         """Exchange while a batch runs on a device: a store error must not lose its results."""

@@ -1,8 +1,7 @@
 """Work that one core has claimed and not yet committed: slices of several claims, pending until all is answered."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,7 +21,7 @@ from corelane.metrics.definitions import (
 )
 from corelane.metrics.recorder import Recorder
 from corelane.store.dispatch import Claim, ClaimedSlice, Exchange, LeasedPreview, SliceResults
-from workers.core.timing import Stage, TimeBook
+from workers.core.timing import COMPUTE, MERGE, TOKENIZE, TimeBook
 
 #: Names a pending slice: its lease and its place in the claim.
 Key = tuple[str, str]
@@ -117,26 +116,13 @@ class InFlight:
 
     def add(self, claim: Claim, stretches: Sequence[ClaimedSlice]) -> None:
         """Take a claim in. Refs without payloads fail, so that their job ends; one that is gone notices nothing."""
-        with self.counted(Stage.TOKENIZE, claim.jobs):
-            queries = self._take_in(claim, stretches)
-        for version, its_queries in queries.items():
-            tokens: Counter[str] = Counter()
-            for stretch in stretches:
-                if stretch.version == version:
-                    tokens[stretch.ref.job] += stretch.ref.tokens
-            with self._recorder.timed(TOKENIZE_S), self.counted(Stage.TOKENIZE, tokens, tokens):
-                self._runners[version].admit(its_queries)
-                self._note_charges(self._runners[version])
-
-    def _take_in(
-        self, claim: Claim, stretches: Sequence[ClaimedSlice]
-    ) -> dict[str, list[tuple[tuple[Key, int], Query]]]:
-        """Note the slices of a claim; return their queries by version."""
+        began = self.times.clock()
         found = {stretch.ref.key for stretch in stretches}
         gone = [SliceResults(ref, lost_payloads(ref)) for ref, _ in claim.refs if ref.key not in found]
         if gone:
             self.done.setdefault(claim.lease, []).extend(gone)
         queries: dict[str, list[tuple[tuple[Key, int], Query]]] = {}
+        tokens: dict[str, dict[str, int]] = {}
         for stretch in stretches:
             ref, count = stretch.ref, len(stretch.items)
             key, ids = (claim.lease, ref.key), [item[0] for item in stretch.items]
@@ -146,7 +132,16 @@ class InFlight:
                 ((key, i), Query(question, context, stretch.options, ref.owner, ref.priority, ref.job))
                 for i, (_, question, context) in enumerate(stretch.items)
             )
-        return queries
+            its_tokens = tokens.setdefault(stretch.version, {})
+            its_tokens[ref.job] = its_tokens.get(ref.job, 0) + ref.tokens
+        for version, its_queries in queries.items():
+            self._runners[version].admit(its_queries)
+            self._note_charges(self._runners[version])
+            ended = self.times.clock()
+            self.count(TOKENIZE, tokens[version], ended - began)
+            self.times.share(tokens[version], ended - began)
+            self._recorder.observe(TOKENIZE_S, ended - began)
+            began = ended
 
     def start(self) -> RunningBatch:
         """Start one batch of one model, each model in its turn."""
@@ -158,7 +153,7 @@ class InFlight:
         self._note_charges(runner)
         if running.read_for:
             readers = {self._pending[key].ref.job: 1 for key, _ in running.read_for if key in self._pending}
-            self.times.add(Stage.TOKENIZE, readers, running.read_s)
+            self.times.add(TOKENIZE, readers, running.read_s)
             self.times.share(readers, running.read_s)
             self._recorder.observe(TOKENIZE_S, running.read_s)
         for (key, _), _, window in running.rows:
@@ -189,8 +184,8 @@ class InFlight:
         in_batch, self._in_batch = self._in_batch, {}
         ended = self.times.leave()
         compute_s, merge_s = max(0.0, ran - self._began - running.read_s), ended - ran
-        self.times.add(Stage.COMPUTE, in_batch, compute_s)
-        self.times.add(Stage.MERGE, in_batch, merge_s)
+        self.times.add(COMPUTE, in_batch, compute_s)
+        self.times.add(MERGE, in_batch, merge_s)
         self.times.share(in_batch, compute_s + merge_s)
         if not running.passes:
             return
@@ -204,23 +199,19 @@ class InFlight:
             recorder.add(TOKENS, done.tokens, version)
             recorder.add(PADDING_TOKENS, done.padding, version, shape)
 
-    @contextmanager
-    def counted(self, stage: Stage, jobs: Iterable[str], tokens: Mapping[str, int] | None = None) -> Iterator[None]:
-        """Count a time for jobs, except for those whose batch runs meanwhile; ``tokens`` share the core seconds."""
-        began = self.times.enter()
-        try:
-            yield
-        finally:
-            seconds = self.times.leave() - began
-            self.times.add(stage, [job for job in jobs if job not in self._in_batch], seconds)
-            if tokens is not None:
-                self.times.share(tokens, seconds)
+    def count(self, stage: int, jobs: Iterable[str], seconds: float) -> None:
+        """Count a time for jobs, except for those whose batch runs meanwhile."""
+        self.times.add(stage, [job for job in jobs if job not in self._in_batch] if self._in_batch else jobs, seconds)
 
-    def note_exchange(self, spent: Collection[str], exchanged: Exchange) -> None:
-        """Note, as soon as the reply is there, that a claim begins and that what was ``spent`` on jobs is kept."""
+    def note_exchange(self, spent: Collection[str], exchanged: Exchange) -> float:
+        """Note, as soon as the reply is there, that a claim begins and that what was ``spent`` on jobs is kept; return
+        the present time.
+        """
         claimed = () if exchanged.claim is None else exchanged.claim.jobs
-        self.times.hold(claimed, exchanged.redis_us)
-        self.times.settle(spent, {*claimed, *(pending.ref.job for pending in self._pending.values())})
+        now = self.times.hold(claimed, exchanged.redis_us)
+        if spent:
+            self.times.settle(spent, {*claimed, *(pending.ref.job for pending in self._pending.values())})
+        return now
 
     def report(self) -> dict[str, list[int]]:
         """Return what was spent on the jobs with outcomes to commit."""

@@ -9,19 +9,13 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from enum import IntEnum
 
 #: Microseconds in a second.
 US = 1_000_000
 
 
-class Stage(IntEnum):
-    """What a core does for a job; the number is the place among the sums of ``HeldJob``."""
-
-    TOKENIZE = 0
-    COMPUTE = 1
-    MERGE = 2
-    COMMIT = 3
+#: What a core does for a job, and its share of the core seconds: places among the sums of ``HeldJob``.
+TOKENIZE, COMPUTE, MERGE, COMMIT, CORE = range(5)
 
 
 @dataclass(slots=True)
@@ -74,27 +68,29 @@ class TimeBook:
         finally:
             self.leave()
 
-    def hold(self, jobs: Iterable[str], redis_us: int | None) -> None:
-        """Note that a claim came, at this time of Redis, with slices of these jobs."""
+    def hold(self, jobs: Iterable[str], redis_us: int | None) -> float:
+        """Note that a claim came, at this time of Redis, with slices of these jobs; return the present time."""
         now = self.clock()
         if redis_us is not None:
             self._redis = (redis_us / US, now)
         for job in jobs:
             if job not in self._held:
                 self._held[job] = HeldJob(now, self._covered_at(now))
+        return now
 
-    def add(self, stage: Stage, jobs: Iterable[str], seconds: float) -> None:
+    def add(self, stage: int, jobs: Iterable[str], seconds: float) -> None:
         """Count a time for jobs; those that are not held any more are left out."""
+        held = self._held
         for job in jobs:
-            if (held := self._held.get(job)) is not None:
-                held.sums[stage] += seconds
+            if job in held:
+                held[job].sums[stage] += seconds
 
     def share(self, tokens: Mapping[str, int], seconds: float) -> None:
         """Share core seconds among jobs by their tokens."""
         a_token = seconds / max(1, sum(tokens.values()))
         for job, its_tokens in tokens.items():
             if (held := self._held.get(job)) is not None:
-                held.sums[-1] += its_tokens * a_token
+                held.sums[CORE] += its_tokens * a_token
 
     def report(self, jobs: Iterable[str]) -> dict[str, list[int]]:
         """Return what was spent on jobs since the last report that was settled: microseconds, in the order of
@@ -107,7 +103,7 @@ class TimeBook:
             if (held := self._held.get(job)) is None:
                 continue
             held.reported = (now, covered, list(held.sums))
-            waited = max(0.0, covered - held.covered - sum(held.sums[:-1]))
+            waited = max(0.0, covered - held.covered - sum(held.sums[:CORE]))
             report[job] = [int(US * seconds) for seconds in (now - held.since, waited, *held.sums)]
         return report
 

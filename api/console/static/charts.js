@@ -4,7 +4,7 @@
   const places = [...document.querySelectorAll("[data-chart]")];
   if (!places.length) return;
   const buttons = [...document.querySelectorAll("[data-minutes]")];
-  const charts = new Map();
+  const charts = new Map(), HEIGHT = 160;
   let minutes = Number(buttons.find((each) => each.ariaPressed === "true").dataset.minutes), history = null;
 
   const probe = document.createElement("span");
@@ -18,9 +18,13 @@
 
   const words = (seconds) => seconds == null ? "–" : seconds < 1 ? `${Math.round(seconds * 1000)} ms`
     : seconds < 60 ? `${seconds.toFixed(seconds < 10 ? 1 : 0)} s`
-    : seconds < 5400 ? `${Math.round(seconds / 60)} min` : `${(seconds / 3600).toFixed(1)} h`;
+    : seconds < 120 ? `${Math.round(seconds)} s` : seconds < 5400 ? `${Math.round(seconds / 60)} min` : `${(seconds / 3600).toFixed(1)} h`;
   const count = (value) => value == null ? "–" : value.toLocaleString("en", { maximumFractionDigits: value < 10 ? 1 : 0 });
   const share = (value) => value == null ? "–" : `${Math.round(value * 100)} %`;
+
+  // Steps of an axis of times: no 25 s, and no 1.7 min.
+  const STEPS = [...[0.001, 0.01, 0.1, 1].flatMap((step) => [step, 2 * step, 5 * step]),
+    10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400];
 
   const KINDS = {
     throughput: { write: count, series: [["answered", "items_s", "accent", true], ["failed", "failed_s", "bad"]] },
@@ -29,6 +33,9 @@
     share: { write: share, top: 1, series: [["busy", "busy", "accent", true], ["padding", "padding_ratio", "quiet"]] },
   };
   const MARKS = { deploy: "info", alias: "accent", load: "good", unload: "quiet", core: "bad", calibration: "warn" };
+
+  // The legend shows the last point while the cursor is elsewhere.
+  const showLast = (plot) => plot.setLegend({ idx: history.at.length - 1 }, false);
 
   const drawMarks = (plot) => {
     const { ctx, bbox } = plot;
@@ -51,7 +58,7 @@
     const kind = KINDS[place.dataset.chart], line = color("line"), quiet = color("quiet");
     const font = "11px system-ui, sans-serif", axis = { stroke: quiet, font, grid: { stroke: line, width: 1 }, ticks: { show: false } };
     return new uPlot({
-      width: place.clientWidth, height: 170, padding: [8, 4, 0, 0],
+      width: place.clientWidth, height: HEIGHT, padding: [8, 14, 0, 0],
       tzDate: (seconds) => corelane.isLocal() ? new Date(seconds * 1000) : uPlot.tzDate(new Date(seconds * 1000), "UTC"),
       cursor: { y: false, sync: { key: "history" }, points: { size: 6 } },
       scales: {
@@ -59,17 +66,18 @@
         y: { range: (_, __, most) => [0, kind.top || Math.max(most * 1.08, 1e-3) || 1] },
       },
       axes: [
-        { ...axis, grid: { show: false }, values: (_, times) => times.map((time) => corelane.exact(new Date(time * 1000)).slice(11, 16)) },
-        { ...axis, size: 58, values: (_, values) => values.map(kind.write) },
+        { ...axis, size: 26, grid: { show: false }, values: (_, times) => times.map((time) => corelane.exact(new Date(time * 1000)).slice(11, 16)) },
+        { ...axis, size: 58, incrs: kind.write === words ? STEPS : undefined, values: (_, values) => values.map(kind.write) },
       ],
       series: [
-        { label: "at", value: (_, time) => time == null ? "" : corelane.exact(new Date(time * 1000)).slice(11) },
+        { label: "", value: (_, time) => time == null ? "" : corelane.exact(new Date(time * 1000)).slice(11) },
         ...kind.series.map(([label, , name, isFilled]) => ({
           label, stroke: color(name), width: 1.6, points: { show: false }, spanGaps: false,
           fill: isFilled ? color(name).replace(/^rgb\((.*)\)$/, "rgba($1, 0.12)") : undefined, value: (_, value) => kind.write(value),
         })),
       ],
-      hooks: { draw: [drawMarks] },
+      legend: { markers: { width: 0, fill: (plot, index) => plot.series[index].stroke() } },
+      hooks: { draw: [drawMarks], setCursor: [(plot) => { if (plot.cursor.left < 0) showLast(plot); }] },
     }, columns(kind), place);
   };
   const columns = (kind) => [history.at, ...kind.series.map(([, name]) => history[name])];
@@ -102,6 +110,7 @@
       const chart = charts.get(place);
       if (chart) chart.setData(columns(KINDS[place.dataset.chart]));
       else charts.set(place, make(place));
+      if (!(charts.get(place).cursor.left >= 0)) showLast(charts.get(place));
     }
   };
 
@@ -125,7 +134,7 @@
     });
   }
   new ResizeObserver(() => {
-    for (const [place, chart] of charts) chart.setSize({ width: place.clientWidth, height: 170 });
+    for (const [place, chart] of charts) chart.setSize({ width: place.clientWidth, height: HEIGHT });
   }).observe(document.getElementById("charts"));
   document.addEventListener("themed", redraw);
   document.addEventListener("zoned", redraw);

@@ -26,6 +26,12 @@
       document.querySelector(`nav a[data-key="${CSS.escape(event.key)}"]`)?.click();
     }
   });
+  // In the page's own address an anchor would drop the filters, so the link moves the focus itself.
+  document.querySelector(".skip").addEventListener("click", (event) => {
+    event.preventDefault();
+    document.getElementById("main").focus();
+  });
+  document.querySelector("nav [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
   document.getElementById("help").addEventListener("click", () => dialog.showModal());
 
   const toast = (text) => {

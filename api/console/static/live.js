@@ -40,13 +40,19 @@
       if (update.values) document.dispatchEvent(new CustomEvent("values", { detail: update.values }));
     });
     source.addEventListener("error", () => {
-      const isOver = source.readyState === EventSource.CLOSED;
-      show("off", isOver ? "stopped" : "reconnecting");
-      if (isOver) {
+      const isRefused = source.readyState === EventSource.CLOSED;
+      show("off", isRefused ? "stopped" : "reconnecting");
+      if (isRefused) {
         close();
-        setTimeout(open, 3000);
+        setTimeout(again, 3000);
       }
     });
+  };
+  // A stream that was refused: the page itself shows whether the session has ended.
+  const again = async () => {
+    const response = await fetch(location.href, { redirect: "manual" }).catch(() => null);
+    if (response?.type === "opaqueredirect") location.reload();
+    else open();
   };
   const close = () => {
     source?.close();

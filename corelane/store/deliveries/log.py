@@ -11,6 +11,9 @@ from corelane.store.overdue import Waits, read_waits
 #: Hosts whose deliveries are counted for a scrape; with more hosts the count is a lower bound.
 COUNTED_HOSTS = 1000
 
+#: Hosts of which waiting deliveries are listed.
+LISTED_HOSTS = 100
+
 
 @dataclass(frozen=True, slots=True)
 class LoggedDelivery:
@@ -56,6 +59,20 @@ class DeliveryLog:
             found += await self._read(ids if owner is None else await self._owned(ids, owner))
             after_ms, after = fresh[-1]
         return found[:limit]
+
+    async def waiting(self, limit: int, owner: str | None = None) -> list[LoggedDelivery]:
+        """Read deliveries that wait for their next attempt, the first to be due first; with an owner that owner's.
+
+        Only the first of each host are looked at, and of the hosts that are due first.
+        """
+        hosts = await self._link("ZRANGE", keys.DUE_HOSTS, 0, LISTED_HOSTS - 1)
+        lines = await self._link.many(
+            [("ZRANGE", keys.due(host.decode()), 0, limit - 1, "WITHSCORES") for host in hosts]
+        )
+        entries = sorted((float(score), each.decode()) for line in lines for each, score in pairs(line))
+        ids = [each for _, each in entries]
+        chosen = ids if owner is None else await self._owned(ids, owner)
+        return await self._read(chosen[:limit])
 
     async def redeliver(self, delivery: str) -> bool:
         """Make a delivery due now, with the same id and bytes; return False if there is none. May be repeated."""

@@ -49,8 +49,7 @@ define('claim', function(ask)
 
   -- Tokens taken; none for a ref whose job wants no answer any more.
   local function take(text, ref, version)
-    local status, expires, options, times, created =
-      unpack(call('HMGET', keys.job(ref.job), 'status', 'expires_ms', 'options', 'times', 'created_ms'))
+    local status, expires, options = unpack(call('HMGET', keys.job(ref.job), 'status', 'expires_ms', 'options'))
     if is_open(status) and expires and tonumber(expires) <= now then
       cut_short(ref.job, 'expired', ask.ttl)
       status = 'expired'
@@ -60,8 +59,9 @@ define('claim', function(ask)
       return 0
     end
     if status == 'queued' then
-      call('HSET', keys.job(ref.job), 'status', 'running', 'started_ms', now, 'told_ms', now,
-        unpack(times and { 'times', claimed_times(times) } or {}))
+      local created, times = unpack(call('HMGET', keys.job(ref.job), 'created_ms', 'times'))
+      local more = times and { 'times', claimed_times(times) } or {}
+      call('HSET', keys.job(ref.job), 'status', 'running', 'started_ms', now, 'told_ms', now, unpack(more))
       announce_job(keys.job(ref.job), ref.job, now, ask.ttl, 'job.running')
       observe_ms(WAIT_SERIES[ref.priority], now - tonumber(created or now))
     end
@@ -236,7 +236,7 @@ define('commit', function(ask, args)
       count_attempt(ref)
       local wanted = answer(ref.job, ref.first, args[i + 1], succeeded, failed, ask.ttl, ask)
       if not wanted then count('corelane_wasted_tokens_total', '', ref.tokens) end
-      answered[ref.job] = true
+      answered[ref.job] = wanted or answered[ref.job]
       local is_spent = failed == 0 or call('HEXISTS', keys.job(ref.job), 'file') == 1
       if wanted and ref.attempt == 1 and is_spent then call('HDEL', keys.payloads(ref.job), ref.payload) end
     else
@@ -249,7 +249,7 @@ define('commit', function(ask, args)
     call('HINCRBY', second, owner, tokens)
     call('EXPIRE', second, 60)
   end
-  keep_spent(ask.spent, ask.core, answered)
+  keep_spent(ask, answered)
   end_if_empty(ask.lease)
   return refused
 end, 'allow-oom')

@@ -31,8 +31,7 @@ local function index_open(owner, job, labels)
   if labels then add_terms(owner, job, label_terms(labels)) end
 end
 
-local function index_end(job, status)
-  local owner, failed = unpack(call('HMGET', keys.job(job), 'owner', 'failed'))
+local function index_end(owner, job, status, failed)
   call('ZREM', keys.terms(owner), OPEN .. ' ' .. job)
   if status == 'succeeded' and tonumber(failed) == 0 then return end
   local terms = { ENDS_OF_NOTE[status] }
@@ -57,9 +56,9 @@ local function unlist(owner, job)
 end
 
 -- Put a job into the index that a core of an earlier version has ended.
-local function index_late(job, status)
-  local owner = call('HGET', keys.job(job), 'owner')
-  if owner and call('ZSCORE', keys.terms(owner), OPEN .. ' ' .. job) then index_end(job, status) end
+local function index_late(owner, job, status)
+  if not owner or not call('ZSCORE', keys.terms(owner), OPEN .. ' ' .. job) then return end
+  index_end(owner, job, status, call('HGET', keys.job(job), 'failed'))
 end
 
 -- index_jobs{owner, after, most, is_end} → the last job looked at, or nil at the end
@@ -75,7 +74,7 @@ define('index_jobs', function(ask)
       call('ZADD', keys.terms(ask.owner), 0, OPEN .. ' ' .. job)
       if tonumber(failed) > 0 then add_terms(ask.owner, job, { ITEMS_FAILED }) end
     elseif status then
-      index_end(job, status)
+      index_end(ask.owner, job, status, failed)
     end
     if labels then add_terms(ask.owner, job, label_terms(labels)) end
   end

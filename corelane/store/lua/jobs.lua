@@ -46,15 +46,18 @@ local function retain(job, status, ttl, now)
   return ttl
 end
 
--- End a job, once: status, event, webhook, and the wake-up of all who wait. Callers check that it is open. `times` are its
--- times with what the core that ends it spent, if one does; `sent_us` is when that core sent its results.
-local function finish(job, status, ttl, times, sent_us)
+-- End a job, once: status, event, webhook, and the wake-up of all who wait. Callers check that it is open. `commit` is the
+-- call of the core whose results end it, if one's do.
+local function finish(job, status, ttl, commit)
   local key, now = keys.job(job), now_ms()
-  local priority, file, version, created, promise, kept =
-    unpack(call('HMGET', key, 'priority', 'file', 'version', 'created_ms', 'promise', 'times'))
-  times = times or kept
-  call('HSET', key, 'status', status, 'finished_ms', now, unpack(times and { 'times', ended_times(times, sent_us) } or {}))
-  index_end(job, status)
+  local priority, file, version, created, promise, times, owner, failed =
+    unpack(call('HMGET', key, 'priority', 'file', 'version', 'created_ms', 'promise', 'times', 'owner', 'failed'))
+  if times then
+    call('HSET', key, 'status', status, 'finished_ms', now, 'times', ended_times(job, times, commit))
+  else
+    call('HSET', key, 'status', status, 'finished_ms', now)
+  end
+  index_end(owner, job, status, failed)
   drop_refs(job, version)
   ttl = retain(job, status, ttl, now)
   if file then
@@ -79,7 +82,7 @@ end
 -- answered, if one did.
 local function answer(job, first, blob, succeeded, failed, ttl, commit)
   local key = keys.job(job)
-  local status, told, version, times = unpack(call('HMGET', key, 'status', 'told_ms', 'version', 'times'))
+  local status, told, version = unpack(call('HMGET', key, 'status', 'told_ms', 'version'))
   if not is_open(status) then return false end
   if call('HSETNX', keys.results(job), first, blob) == 0 then return false end
   count_items(version, '|succeeded', succeeded)
@@ -88,9 +91,7 @@ local function answer(job, first, blob, succeeded, failed, ttl, commit)
   local lost = call('HINCRBY', key, 'failed', failed)
   if failed > 0 then note_failures(job, first, failed, lost == failed) end
   if call('HINCRBY', key, 'left', -(succeeded + failed)) == 0 then
-    local spent = commit and times and commit.spent[job]
-    finish(job, ok > 0 and 'succeeded' or 'failed', ttl, spent and add_spent(times, spent, commit.core),
-      commit and commit.sent_us)
+    finish(job, ok > 0 and 'succeeded' or 'failed', ttl, commit)
   elseif now_ms() - tonumber(told or 0) >= PROGRESS_MS then
     call('HSET', key, 'told_ms', now_ms())
     add_event(job, 'job.progress', 'succeeded', ok, 'failed', lost)

@@ -1,8 +1,8 @@
 -- The overview: what waits, by lane; and what each `serve` tells of its parts.
 
--- lane_tokens_by_priority{owners, jobs} → {version, priority, tokens}…, what waits in lanes and files
--- Tokens are told from the first refs of each list. At most `owners` owners of each priority and `jobs` jobs of each line
--- and of the files are looked at.
+-- lane_tokens_by_priority{lists} → {version, priority, tokens}…, what waits in lanes and files
+-- Tokens are told from the first refs of each list. Of each priority, and of files and returned work, at most `lists` lists
+-- are looked at.
 define('lane_tokens_by_priority', function(ask)
   local lanes, found = {}, {}
   local function note(version, priority, tokens)
@@ -14,17 +14,22 @@ define('lane_tokens_by_priority', function(ask)
     lanes[name][3] = lanes[name][3] + tokens
   end
 
+  local left
   local function note_list(version, priority, list)
+    if left == 0 then return end
+    left = left - 1
     local length = call('LLEN', list)
     if length > 0 then note(version, priority, lane_tokens(list, length)) end
   end
 
   for priority = 0, 2 do
-    for _, owner in ipairs(call('ZRANGE', keys.shares(priority), 0, ask.owners - 1)) do
+    left = ask.lists
+    for _, owner in ipairs(call('ZRANGE', keys.shares(priority), 0, ask.lists - 1)) do
+      if left == 0 then break end
       for _, name in ipairs(call('SMEMBERS', keys.owner_lanes(priority, owner))) do
         if string.sub(name, 1, 1) == LINE_MARK then
           local version = string.sub(name, 2)
-          for _, job in ipairs(call('ZRANGE', keys.line(version, priority, owner), 0, ask.jobs - 1)) do
+          for _, job in ipairs(call('ZRANGE', keys.line(version, priority, owner), 0, left)) do
             if job ~= SMALL_JOBS then note_list(version, priority, keys.refs(job)) end
           end
         else
@@ -34,12 +39,12 @@ define('lane_tokens_by_priority', function(ask)
     end
   end
   for _, version in ipairs(call('HKEYS', keys.WAITING)) do
-    for _, text in ipairs(call('LRANGE', keys.returned(version), 0, ask.jobs - 1)) do
+    for _, text in ipairs(call('LRANGE', keys.returned(version), 0, ask.lists - 1)) do
       local ref = parse(text)
       if ref then note(version, ref.priority, ref.tokens) end
     end
   end
-  for _, job in ipairs(call('ZRANGE', keys.FEEDS, 0, ask.jobs - 1)) do
+  for _, job in ipairs(call('ZRANGE', keys.FEEDS, 0, ask.lists - 1)) do
     local status, version, priority = unpack(call('HMGET', keys.job(job), 'status', 'version', 'priority'))
     if is_open(status) then
       local _, tokens = unfed(job)

@@ -13,26 +13,26 @@ local function after_created(times) return now_us() - string.match(times, '^%d+ 
 -- Note a job's first claim.
 local function claimed_times(times) return string.format('%s %.0f', times, math.max(0, after_created(times))) end
 
--- Add what a core spent on a job.
+-- Add what a core spent on a job: seven sums. Numbers below 10^14 are written whole.
+local SUMS = '^([^;]*);(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+);(.*)$'
 local function add_spent(times, spent, core)
-  local head, sums, cores = string.match(times, '^([^;]*);?([^;]*);?([^;]*)$')
-  if sums == '' then
-    sums = table.concat(spent, ' ')
-  else
-    local place = 0
-    sums = string.gsub(sums, '%d+', function(sum)
-      place = place + 1
-      return string.format('%.0f', sum + (spent[place] or 0))
-    end)
-  end
+  local head, a, b, c, d, e, f, g, cores = string.match(times, SUMS)
+  if not head then return times .. ';' .. table.concat(spent, ' ') .. ';' .. core end
   if not string.find(' ' .. cores .. ' ', ' ' .. core .. ' ', 1, true) and #cores < MOST_CORES_BYTES then
-    cores = cores == '' and core or cores .. ' ' .. core
+    cores = cores .. ' ' .. core
   end
-  return head .. ';' .. sums .. ';' .. cores
+  return table.concat({ head .. ';' .. a + spent[1], b + spent[2], c + spent[3], d + spent[4], e + spent[5], f + spent[6],
+    g + spent[7] .. ';' .. cores }, ' ')
 end
 
--- Note a job's end. If a core's results ended it, `sent_us` is when the core sent them: the rest is the trip.
-local function ended_times(times, sent_us)
+-- Note a job's end. If a core's `commit` ended it, add what that core spent; what is left of the time since the core sent
+-- its results is the trip.
+local function ended_times(job, times, commit)
+  local spent, sent_us = commit and commit.spent[job], commit and commit.sent_us
+  if spent then
+    times = add_spent(times, spent, commit.core)
+    commit.spent[job] = nil
+  end
   local head, sums = string.match(times, '^([^;]*)(.*)$')
   local claimed = string.match(head, '^%d+ %d+ (%d+)')
   local ended = math.max(claimed or 0, after_created(times))
@@ -41,11 +41,11 @@ local function ended_times(times, sent_us)
 end
 
 -- Add what a core spent on jobs that go on.
-local function keep_spent(spent, core, jobs)
-  for job in pairs(jobs) do
-    local key = keys.job(job)
-    local times, status = unpack(call('HMGET', key, 'times', 'status'))
-    if times and spent[job] and is_open(status) then call('HSET', key, 'times', add_spent(times, spent[job], core)) end
+local function keep_spent(commit, jobs)
+  for job, wanted in pairs(jobs) do
+    local spent, key = wanted and commit.spent[job], keys.job(job)
+    local times = spent and call('HGET', key, 'times')
+    if times then call('HSET', key, 'times', add_spent(times, spent, commit.core)) end
   end
 end
 

@@ -53,7 +53,8 @@ define('forget', function(ask)
   return forgotten
 end, 'allow-oom')
 
--- take_ended{most, fields} → {per job that became final since the last time: job, status, then these fields of its hash}
+-- take_ended{most, fields} → {per job that became final since the last time: job, status, then these fields of its hash,
+--   of which the first is its owner}
 -- Each end is reported once, to the keeper that asks first. The first call ever reports the last minute.
 local FIRST_MS = 60000
 define('take_ended', function(ask)
@@ -61,8 +62,9 @@ define('take_ended', function(ask)
   local ended = {}
   for _, entry in ipairs(call('XRANGE', keys.ENDS, '(' .. last, '+', 'COUNT', ask.most)) do
     local job, status = entry[2][2], entry[2][4]
-    index_late(job, status)
-    ended[#ended + 1] = { job, status, unpack(call('HMGET', keys.job(job), unpack(ask.fields))) }
+    local values = call('HMGET', keys.job(job), unpack(ask.fields))
+    index_late(values[1], job, status)
+    ended[#ended + 1] = { job, status, unpack(values) }
     last = entry[1]
   end
   if #ended > 0 then call('SET', keys.LAST_END, last) end

@@ -1,0 +1,31 @@
+"""The audit: who steered the service, and what was done."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+
+from api.console.pages import PageRoute
+from api.console.render import render
+from api.deps import AdminCaller, PartsDep
+from api.middleware.console_door import CONSOLE
+from api.routes.audit import list_audit
+
+router = APIRouter(prefix=f"{CONSOLE}/audit", route_class=PageRoute)
+
+#: Lines on a page.
+PAGE_LINES = 50
+
+
+@router.get("")
+async def show_audit(
+    request: Request, parts: PartsDep, caller: AdminCaller, after: Annotated[str, Query(max_length=40)] = ""
+) -> Response:
+    """Show a page of what was done, newest first."""
+    page = await list_audit(parts, caller, PAGE_LINES, after or None)
+    return render(
+        request,
+        "audit.html",
+        entries=page.data,
+        newest="audit" if after else None,
+        older=f"audit?after={page.next}" if page.next else None,
+    )

@@ -1,0 +1,62 @@
+"""Items that failed, over all jobs."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import ValidationError
+
+from api.console.filters import address, fill_form, read_filter
+from api.console.forms import faults_of
+from api.console.pages import PageRoute
+from api.console.render import render
+from api.deps import PartsDep, ReadCaller
+from api.middleware.console_door import CONSOLE
+from api.routes.failed_items import list_failed_items
+from corelane.domain.failed_items import FailedItem
+from corelane.domain.job_filter import JobFilter
+from corelane.errors import Forbidden, InvalidInput
+
+router = APIRouter(prefix=f"{CONSOLE}/failed-items", route_class=PageRoute)
+
+#: Items on a page.
+PAGE_ITEMS = 25
+
+
+@router.get("")
+async def show_failed_items(
+    request: Request,
+    parts: PartsDep,
+    caller: ReadCaller,
+    after: Annotated[str, Query(max_length=60)] = "",
+    code: Annotated[str, Query(max_length=64)] = "",
+) -> Response:
+    """Show a page of the failed items that the address asks for, newest job first."""
+    given = {name: request.query_params.getlist(name) for name in request.query_params}
+    wanted, status = JobFilter(), 200
+    faults: list[str] = []
+    items: list[FailedItem] = []
+    following = None
+    code = code.strip()
+    try:
+        wanted = read_filter(given)
+        page = await list_failed_items(parts, caller, wanted, code or None, PAGE_ITEMS, after or None)
+        items, following = page.data, page.next
+    except ValidationError as error:
+        faults, status = faults_of(error, {}), 422
+    except InvalidInput as error:
+        faults, status = [error.detail], 422
+    except Forbidden as error:
+        faults, status = [error.detail], 403
+    kept = {"code": code} if code else {}
+    return render(
+        request,
+        "failed_items.html",
+        status,
+        items=items,
+        form=fill_form(given) | {"code": code},
+        faults=faults,
+        is_filtered=bool(code) or not wanted.is_empty,
+        newest=address("failed-items", wanted, **kept) if after else None,
+        older=address("failed-items", wanted, **kept, after=following) if following else None,
+        jobs_address=address("jobs", wanted.model_copy(update={"has_failed_items": True})),
+    )

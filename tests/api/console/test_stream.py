@@ -1,0 +1,73 @@
+"""A page's stream: what changed, once; bounded, and at its end when its page or its session is gone."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import redis
+
+from api.console import stream
+from api.middleware.console_door import COOKIE
+from corelane.domain.api_keys import Scope
+from corelane.settings import Settings
+from corelane.store.api_keys import ApiKeyStore
+from corelane.store.link.blocking import Link
+from tests.api.conftest import Service, run_service
+from tests.integration.conftest import wait_for
+
+
+@contextmanager
+def following(service: Service, page: str = "overview", **headers: str) -> Iterator[Iterator[dict]]:
+    """Open a stream; yield its updates."""
+    accept = {"Accept": "text/event-stream", **headers}
+    with service.http.stream("GET", f"/console/stream?page={page}", headers=accept) as response:
+        assert response.status_code == 200
+        assert response.headers["content-type"].startswith("text/event-stream")
+        yield (json.loads(line[6:]) for line in response.iter_lines() if line.startswith("data: "))
+
+
+def test_only_what_changed_is_sent_again(service: Service) -> None:
+    with following(service) as updates:
+        assert set(next(updates)["parts"]) == {"forecast", "facts", "troubles", "cores", "lanes", "rates"}
+        service.bench.submit(2)
+        changed: set[str] = set()
+        while "lanes" not in changed:
+            changed = set(next(updates).get("parts", ()))
+        assert "troubles" not in changed
+
+
+def test_unknown_page_has_no_stream(service: Service) -> None:
+    assert service.http.get("/console/stream?page=nothing").status_code == 404
+
+
+def test_streams_of_one_owner_are_bounded(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "MOST_STREAMS", 1)
+    with following(service) as updates:
+        next(updates)
+        refused = service.http.get("/console/stream?page=overview")
+        assert refused.status_code == 429
+        assert int(refused.headers["retry-after"]) > 0
+    wait_for(lambda: open_streams(service) == 0)
+    with following(service) as updates:
+        next(updates)
+
+
+def open_streams(service: Service) -> float:
+    lines = service.http.get("/metrics").text.splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith("corelane_event_streams"))
+
+
+def test_stream_ends_with_its_session(settings: Settings, raw: redis.Redis, bell: str) -> None:
+    link = Link(settings.redis_url)
+    api_keys = ApiKeyStore(link)
+    key, secret = api_keys.create("me", [Scope.READ])
+    for service in run_service(settings.model_copy(update={"auth": "required"}), raw, bell):
+        own = {"Sec-Fetch-Site": "same-origin"}
+        session = service.http.post("/console/sign-in", data={"key": secret}, headers=own).cookies[COOKIE]
+        service.http.cookies.clear()
+        with following(service, Cookie=f"{COOKIE}={session}") as updates:
+            next(updates)
+            api_keys.revoke(key.id)
+            assert all("parts" in update or "values" in update for update in updates)
+    link.close()

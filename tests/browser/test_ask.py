@@ -1,0 +1,48 @@
+"""The ask box, with a real model: the answer is marked where it stands, and the same call works outside the console."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import Watched
+from tests.integration.conftest import Fleet
+
+
+@pytest.mark.parametrize("sample", ["English", "Emoji 🛰️", "中文"])
+def test_answer_is_marked_in_its_passage(page: Page, fleet: Fleet, sample: str) -> None:
+    page.goto(f"{fleet.url}/console/ask")
+    page.get_by_role("link", name=sample).click()
+    passage = page.get_by_label("Passage", exact=True).input_value()
+    page.get_by_text("Options", exact=True).click()
+    page.get_by_label("Always answer").check()
+    page.get_by_role("button", name="Ask").click()
+    best = page.locator("mark.rank-best")
+    expect(best).to_be_visible()
+    assert page.locator(".answer-text").inner_text() == best.inner_text()
+    assert page.locator(".passage").text_content() == passage
+    expect(page.locator("table.candidates tbody tr")).to_have_count(3)
+
+
+def test_same_question_can_be_asked_with_curl_and_python(page: Page, fleet: Fleet) -> None:
+    page.goto(f"{fleet.url}/console/ask?sample=english")
+    page.get_by_label("Question").press("Control+Enter")
+    answer = page.locator(".answer-text")
+    expect(answer).to_be_visible()
+    curl, python = (page.locator(".snippet code").nth(place).text_content() or "" for place in (0, 1))
+    done = subprocess.run(["bash", "-c", curl], capture_output=True, check=True)
+    assert json.loads(done.stdout)["answer"]["text"] == answer.inner_text()
+    done = subprocess.run([sys.executable, "-c", python], capture_output=True, check=True)
+    assert answer.inner_text() in done.stdout.decode()
+
+
+def test_what_is_wrong_is_told_in_plain_words(page: Page, fleet: Fleet, watched: Watched) -> None:
+    watched.expected.append("422")
+    page.goto(f"{fleet.url}/console/ask")
+    page.get_by_label("Question").fill("Who wrote it?")
+    page.get_by_label("Passage", exact=True).fill("   ")
+    page.get_by_role("button", name="Ask").click()
+    expect(page.get_by_role("alert")).to_have_text("Passage: must hold more than white space.")
+    expect(page.get_by_label("Question")).to_have_value("Who wrote it?")

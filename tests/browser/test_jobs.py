@@ -1,0 +1,317 @@
+"""Jobs in the console: found, followed, canceled, retried; passages hidden until asked for; nothing sent is markup."""
+
+import re
+import time
+from collections.abc import Callable
+from ipaddress import ip_network
+
+import pytest
+from playwright.sync_api import Dialog, Page, expect
+from pydantic import SecretStr
+
+from corelane.settings import Settings
+from corelane.store import keys
+from corelane.store.dispatch import Claim, SliceResults
+from tests.api.conftest import Service
+from tests.browser.conftest import Watched, sign_in
+from tests.corelane.store_bench import LoneCore, answer_all, answered, claimed
+
+SECRET = "whsec_" + "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+#: What nobody may take for markup: it would make an element, run, or ask another host.
+MARKUP = "<img src=x onerror=\"document.title='run'\"><script>document.title='run'</script><b>bold</b>"
+
+#: Writes finished jobs as the library would have, from one number to another; one of them is the needle.
+FILL = """
+local owner, first, last = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+for i = first, last do
+  local job = string.format('job_001m8000000%015d0', i)
+  local label = i == 54321 and 'needle' or 'hay'
+  redis.call('HSET', 'cl:job:{' .. job .. '}', 'status', 'succeeded', 'version', 'tiny@1', 'total', 1, 'succeeded', 1,
+    'failed', 0, 'canceled', 0, 'expired', 0, 'created_ms', 1700000000000 + i, 'finished_ms', 1700000000100 + i,
+    'options', '{}', 'metadata', '{}', 'owner', owner, 'priority', 1, 'labels', '["' .. label .. '"]')
+  redis.call('ZADD', 'cl:index:' .. owner, 0, job)
+  redis.call('ZADD', 'cl:terms:' .. owner, 0, 'l:' .. label .. ' ' .. job)
+  redis.call('HSET', 'cl:termed:' .. owner, job, 'l:' .. label)
+end
+redis.call('HINCRBY', 'cl:indexed', owner, last - first + 1)
+"""
+
+#: Jobs written by one call, so that Redis answers others in between.
+FILL_JOBS = 2_000
+
+
+def fill(service: Service, count: int) -> None:
+    script = service.bench.raw.register_script(FILL)
+    for first in range(1, count + 1, FILL_JOBS):
+        script(args=["public", first, min(count, first + FILL_JOBS - 1)])
+
+
+def some_fail(claim: Claim, which: Callable[[int], bool], detail: str = "too long") -> list[SliceResults]:
+    """Answer a claim's items, but fail some."""
+    error = {"status": "failed", "error": {"code": "invalid_item", "detail": detail}}
+    return [
+        SliceResults(
+            slice_.ref,
+            [row | error if which(row["index"]) else row for row in slice_.results],
+        )
+        for slice_ in answered(claim)
+    ]
+
+
+def submit(service: Service, count: int, **parts: object) -> str:
+    items = [{"question": "Who wrote it?", "context": f"Ada wrote number {n}."} for n in range(count)]
+    return str(service.http.post("/v1/jobs", json={"items": items, **parts}).json()["id"])
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    """Let jobs have webhooks, to this host."""
+    changes = {"webhook_secret": SecretStr(SECRET), "webhook_allowed_networks": (ip_network("127.0.0.0/8"),)}
+    return settings.model_copy(update=changes)
+
+
+def fact(service: Service, job: str, field: str) -> str:
+    """Read a field of a job; the bench cannot where Playwright runs its loop."""
+    return str(service.bench.raw.hget(keys.job(job), field))
+
+
+def test_running_job_is_followed_to_its_end(page: Page, service: Service) -> None:
+    core = service.bench.core("a/0")
+    job = submit(service, 300)
+    page.goto(f"{service.url}/console/jobs/{job}")
+    head = page.locator("#job-head")
+    expect(head.locator(".badge").first).to_have_text("queued")
+    expect(page.get_by_text("Nothing is answered from item 0 on yet")).to_be_visible()
+    claim = claimed(core)
+    expect(head.locator(".badge").first).to_have_text("running")
+    core.commit(claim.lease, some_fail(claim, lambda n: n == 1))
+    expect(head.locator(".head-line")).to_contain_text("1 failed")
+    expect(page.locator("#results tbody tr")).not_to_have_count(0)
+    answer_all(core)
+    expect(head.locator(".badge").first).to_have_text("succeeded")
+    expect(head.locator(".head-line")).to_contain_text("300 of 300")
+    expect(page.get_by_role("button", name="Retry 1 item")).to_be_visible()
+
+
+def test_list_shows_how_a_running_job_goes_on(page: Page, service: Service) -> None:
+    core = service.bench.core("a/0")
+    job = submit(service, 2)
+    page.goto(f"{service.url}/console/jobs")
+    row = page.locator(f"#{job}")
+    expect(row).to_contain_text("queued")
+    answer_all(core)
+    expect(row).to_contain_text("succeeded")
+    submit(service, 1)
+    page.get_by_role("link", name="Show them").click()
+    expect(page.locator("table.jobs tbody tr")).to_have_count(2)
+
+
+def test_one_job_among_many_is_found_by_its_label(page: Page, service: Service) -> None:
+    fill(service, 100_000)
+    page.goto(f"{service.url}/console/jobs")
+    expect(page.get_by_role("link", name="All 100,000")).to_be_visible()
+    took = []
+    for _ in range(3):
+        page.goto(f"{service.url}/console/jobs")
+        page.keyboard.press("/")
+        page.get_by_label("Label").fill("needle")
+        begun = time.monotonic()
+        page.keyboard.press("Enter")
+        expect(page.locator("table.jobs tbody tr")).to_have_count(1)
+        took.append(time.monotonic() - begun)
+        if took[-1] < 1:
+            break
+    assert min(took) < 1
+    assert page.url.endswith("/console/jobs?label=needle")
+    expect(page.locator("table.jobs")).to_contain_text("needle")
+
+
+def test_pages_go_back_through_all_jobs(page: Page, service: Service) -> None:
+    fill(service, 60)
+    page.goto(f"{service.url}/console/jobs?label=hay")
+    seen = []
+    for _ in range(3):
+        seen += page.locator("table.jobs tbody tr").evaluate_all("rows => rows.map(row => row.id)")
+        older = page.get_by_role("link", name="Older")
+        if older.count():
+            older.click()
+    assert len(seen) == len(set(seen)) == 60
+    assert seen == sorted(seen, reverse=True)
+
+
+def test_cancel_asks_first(page: Page, service: Service) -> None:
+    job = submit(service, 3)
+    page.goto(f"{service.url}/console/jobs/{job}")
+    page.get_by_role("button", name="Cancel").click()
+    page.get_by_role("dialog").get_by_role("button", name="Leave it").click()
+    assert fact(service, job, "status") == "queued"
+    page.get_by_role("button", name="Cancel").click()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+    expect(page.get_by_role("status").first).to_contain_text("Canceled")
+    assert fact(service, job, "status") == "canceled"
+
+
+def test_what_failed_is_retried_as_a_new_job(page: Page, service: Service) -> None:
+    core = service.bench.core("a/0")
+    job = submit(service, 4)
+    claim = claimed(core)
+    core.commit(claim.lease, some_fail(claim, lambda n: n > 1))
+    page.goto(f"{service.url}/console/jobs/{job}?only=failed")
+    expect(page.locator("#results tbody tr:not(.revealed)")).to_have_count(2)
+    page.get_by_role("button", name="Retry 2 items").click()
+    expect(page.get_by_role("status").first).to_contain_text("Retried")
+    expect(page.get_by_role("link", name=job)).to_be_visible()
+    assert fact(service, page.url.rpartition("/")[2].partition("?")[0], "retry_of") == job
+
+
+def test_passages_are_hidden_until_asked_for(page: Page, service: Service) -> None:
+    job = failed_job(service, service.bench.core("a/0"))
+    page.goto(f"{service.url}/console/jobs/{job}")
+    assert "Ada wrote number" not in page.content()
+    page.get_by_role("button", name="Show text").nth(1).click()
+    expect(page.locator(".passage")).to_have_text("Ada wrote number 1.")
+    page.goto(f"{service.url}/console/jobs/{job}")
+    expect(page.locator(".passage")).to_have_count(0)
+
+
+def failed_job(service: Service, core: LoneCore) -> str:
+    job = submit(service, 2)
+    claim = claimed(core)
+    core.commit(claim.lease, some_fail(claim, lambda n: True))
+    return job
+
+
+def test_nothing_that_was_sent_is_markup(page: Page, service: Service, watched: Watched) -> None:
+    watched.expected.append("422")
+    page.on("dialog", Dialog.dismiss)
+    body = {
+        "items": [{"id": MARKUP[:256], "question": MARKUP, "context": f"before {MARKUP} after"}],
+        "metadata": {MARKUP[:64]: MARKUP},
+        "labels": ["plain"],
+        "webhook": {"url": "http://127.0.0.1:9/?<b>bold</b>"},
+    }
+    job = service.http.put("/v1/jobs/odd-one", json=body).json()["id"]
+    core = service.bench.core("a/0")
+    claim = claimed(core)
+    core.commit(claim.lease, some_fail(claim, lambda n: True, f"wrong: {MARKUP}"))
+    [delivery] = service.http.get(f"/v1/jobs/{job}/deliveries").json()["data"]
+    file = service.http.post(
+        "/v1/files", data={"purpose": "batch"}, files={"file": (f"{MARKUP.replace('/', '-')}.jsonl", b"{}\n")}
+    ).json()
+
+    def stays_text(address: str, *texts: str) -> None:
+        page.goto(f"{service.url}/console/{address}")
+        for text in texts:
+            expect(page.get_by_text(text).first).to_be_visible()
+        assert page.locator("main img, main script, main b:text('bold')").count() == 0
+        assert page.title() != "run"
+
+    stays_text(f"jobs/{job}", "wrong: <img", "127.0.0.1:9/?<b>")
+    page.get_by_role("button", name="Show text").click()
+    expect(page.locator(".passage")).to_have_text(f"before {MARKUP} after")
+    expect(page.locator(".question")).to_have_text(MARKUP)
+    assert page.locator("main img, main script").count() == 0
+    stays_text(f"webhooks/{delivery['id']}", "127.0.0.1:9/?<b>")
+    stays_text(f"files/{file['id']}", "<img src=x")
+    stays_text("files", "<img src=x")
+    page.goto(f"{service.url}/console/jobs?label=%3Cb%3Ebold%3C/b%3E&q={MARKUP.split('>')[0]}")
+    expect(page.get_by_label("Label")).to_have_value("<b>bold</b>")
+    assert page.locator("main img, main b").count() == 0
+
+
+def test_reader_sees_no_buttons(page: Page, locked: Service, make_key: Callable, watched: Watched) -> None:
+    watched.expected.append("403")
+    _, secret = make_key("read", owner="team")
+    _, writer = make_key("submit", "read", owner="team")
+    locked.http.headers["Authorization"] = f"Bearer {writer}"
+    job = submit(locked, 2, labels=["mine"])
+    sign_in(page, locked, secret)
+    page.goto(f"{locked.url}/console/jobs/{job}")
+    expect(page.locator("#job-head .badge").first).to_have_text("queued")
+    for name in ("Cancel", "Delete", re.compile("Retry")):
+        expect(page.get_by_role("button", name=name)).to_have_count(0)
+    page.goto(f"{locked.url}/console/jobs?label=mine")
+    expect(page.get_by_role("button", name=re.compile("what is open|what was not"))).to_have_count(0)
+    status = page.evaluate("async (job) => (await fetch(`jobs/${job}/cancel`, {method: 'POST'})).status", job)
+    assert status == 403
+    assert fact(locked, job, "status") == "queued"
+
+
+def test_jobs_of_others_are_not_shown(page: Page, locked: Service, make_key: Callable, watched: Watched) -> None:
+    watched.expected.append("404")
+    _, secret = make_key("read", "submit", owner="team")
+    _, other = make_key("submit", "read", owner="others")
+    locked.http.headers["Authorization"] = f"Bearer {other}"
+    job = submit(locked, 1)
+    sign_in(page, locked, secret)
+    page.goto(f"{locked.url}/console/jobs")
+    expect(page.get_by_text("No jobs yet")).to_be_visible()
+    page.goto(f"{locked.url}/console/jobs/{job}")
+    expect(page.get_by_role("alert")).to_contain_text("There is no job")
+
+
+def test_everything_that_matches_is_retried_once_that_is_confirmed(page: Page, service: Service) -> None:
+    core = service.bench.core("a/0")
+    failed = [submit(service, 2, labels=["nightly"]) for _ in range(5)]
+    submit(service, 1, labels=["other"])
+    while service.bench.waiting():
+        claim = claimed(core)
+        core.commit(claim.lease, some_fail(claim, lambda n: n == 1))
+    for job in failed[:2]:
+        service.bench.raw.delete(keys.payloads(job))
+    page.goto(f"{service.url}/console/jobs?label=nightly")
+    page.get_by_role("button", name="Retry what was not answered").click()
+    told = page.locator("#bulk")
+    expect(told).to_contain_text("3 of 5 jobs can be retried")
+    expect(told).to_contain_text("2 left as they are: they lack their items")
+    assert service.bench.raw.zcard(keys.owner_jobs("public")) == 6
+    page.get_by_role("button", name="Retry 3 jobs").click()
+    expect(told.get_by_role("status")).to_contain_text("3 of 5 jobs were retried")
+    page.get_by_role("link", name="Show the list").click()
+    expect(page.locator("table.jobs tbody tr")).to_have_count(8)
+    expect(page.locator("table.jobs .is-queued")).to_have_count(3)
+
+
+def test_everything_open_is_canceled(page: Page, service: Service) -> None:
+    jobs = [submit(service, 1) for _ in range(130)]
+    page.goto(f"{service.url}/console/jobs")
+    page.get_by_role("link", name="Open 130").click()
+    page.get_by_role("button", name="Cancel what is open").click()
+    page.get_by_role("button", name="Cancel 130 jobs").click()
+    expect(page.locator("#bulk").get_by_role("status")).to_contain_text("130 of 130 jobs were canceled")
+    assert {fact(service, job, "status") for job in jobs} == {"canceled"}
+
+
+def test_failed_items_are_listed_over_all_jobs(page: Page, service: Service) -> None:
+    core = service.bench.core("a/0")
+    job = submit(service, 3, labels=["nightly"])
+    claim = claimed(core)
+    core.commit(claim.lease, some_fail(claim, lambda n: n > 0, f"wrong: {MARKUP}"))
+    page.goto(f"{service.url}/console/failed-items")
+    rows = page.locator("table.list tbody tr:not(.revealed)")
+    expect(rows).to_have_count(2)
+    expect(rows.first).to_contain_text("wrong: <img src=x")
+    rows.first.get_by_role("button", name="Show text").click()
+    expect(page.locator(".passage")).to_have_text("Ada wrote number 1.")
+    page.get_by_label("Error code").fill("no_such_code")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("No failed item is like this")).to_be_visible()
+    page.goto(f"{service.url}/console/failed-items?label=nightly")
+    page.get_by_role("link", name="The jobs of these items").click()
+    expect(page.locator(f"#{job}")).to_be_visible()
+    assert page.locator("main img, main script").count() == 0
+
+
+def test_list_is_exported(page: Page, service: Service) -> None:
+    fill(service, 300)
+    page.goto(f"{service.url}/console/jobs?label=hay")
+    with page.expect_download() as found:
+        page.get_by_role("link", name="Export CSV").click()
+    lines = found.value.path().read_text().splitlines()
+    assert found.value.suggested_filename == "jobs.csv"
+    assert len(lines) == 301
+    assert lines[0].startswith("id,name,status,model")
+    with page.expect_download() as found:
+        page.get_by_role("link", name="Export JSON lines").click()
+    assert len(found.value.path().read_text().splitlines()) == 300

@@ -1,0 +1,85 @@
+"""The overview in a browser: live parts, the pulse, what a read key sees, streams of hidden pages."""
+
+import time
+from collections.abc import Callable
+
+import orjson
+from playwright.sync_api import Page, expect
+
+from corelane.domain.points import Point
+from corelane.store.api_keys import ApiKeyStore
+from tests.api.conftest import Service
+from tests.browser.conftest import Watched, aside, say, sign_in
+
+
+def test_overview_follows_what_happens(page: Page, service: Service) -> None:
+    page.goto(f"{service.url}/console/")
+    expect(page.locator("#forecast")).to_contain_text("Nothing waits")
+    aside(service.bench.submit, 3)
+    expect(page.locator("#forecast")).to_contain_text("3 waiting")
+    expect(page.locator("#lanes")).to_contain_text("tiny@1")
+    say(service, state="busy", items="1240")
+    expect(page.locator("#cores .badge")).to_have_text("busy")
+    expect(page.locator("#pulse-now")).to_contain_text("in the last second")
+
+
+def test_reasons_and_troubles_stay_text(page: Page, service: Service) -> None:
+    say(service, state="out_of_service", reasons='["<img src=x onerror=alert(1)> broke"]')
+    page.goto(f"{service.url}/console/")
+    expect(page.locator("#cores .reason")).to_have_text("<img src=x onerror=alert(1)> broke")
+    expect(page.locator("#cores img")).to_have_count(0)
+
+
+def test_charts_show_history_with_its_marks(page: Page, service: Service) -> None:
+    raw, now = service.bench.raw, int(time.time() * 1000)
+    for age_s in (30, 20, 10):
+        point = Point(now - age_s * 1000, items_s=age_s, p50_s=0.02, p95_s=0.2, backlog_s=1.5, busy=0.5)
+        raw.xadd("cl:history:fine", {"point": orjson.dumps(point.encode())}, id=f"{point.at_ms}-0")
+    raw.xadd("cl:marks", {"kind": "deploy", "text": "<b>2.0</b>"}, id=f"{now - 15_000}-0")
+    page.goto(f"{service.url}/console/")
+    expect(page.locator("#charts canvas")).to_have_count(4)
+    expect(page.locator("[data-chart=throughput] .u-legend")).to_contain_text("answered10")
+    page.get_by_role("button", name="6 h").click()
+    expect(page.get_by_role("button", name="6 h")).to_have_attribute("aria-pressed", "true")
+    page.get_by_text("What was changed").click()
+    expect(page.locator("#marks li", has_text="deploy: <b>2.0</b>")).to_be_visible()
+
+
+def test_hidden_page_holds_no_stream(page: Page, service: Service) -> None:
+    def streams() -> float:
+        metrics = service.http.get("/metrics").text.splitlines()
+        return sum(float(line.split()[-1]) for line in metrics if line.startswith("corelane_event_streams"))
+
+    page.goto(f"{service.url}/console/")
+    expect(page.locator("#live")).to_have_text("live")
+    hide = "value => { Object.defineProperty(document, 'hidden', {value, configurable: true});"
+    page.evaluate(hide + " document.dispatchEvent(new Event('visibilitychange')) }", True)
+    expect(page.locator("#live")).to_have_text("paused")
+    page.evaluate(hide + " document.dispatchEvent(new Event('visibilitychange')) }", False)
+    expect(page.locator("#live")).to_have_text("live")
+
+
+def test_read_key_sees_no_buttons_and_is_refused(
+    page: Page, locked: Service, make_key: Callable, watched: Watched
+) -> None:
+    sign_in(page, locked, make_key("read")[1])
+    page.goto(f"{locked.url}/console/models")
+    expect(page.get_by_role("heading", name="tiny@1")).to_be_visible()
+    for name in ("Load", "Reload", "Unload", "Reload everywhere", "Unload everywhere", "Move default"):
+        expect(page.get_by_role("button", name=name, exact=True)).to_have_count(0)
+    watched.expected.append("403")
+    status = page.evaluate(
+        "fetch('models/unload', {method: 'POST', body: new URLSearchParams({version: 'tiny@1'})}).then(r => r.status)"
+    )
+    assert status == 403
+
+
+def test_revoked_key_ends_its_session(
+    page: Page, locked: Service, make_key: Callable, watched: Watched, api_keys: ApiKeyStore
+) -> None:
+    key, secret = make_key("read")
+    sign_in(page, locked, secret)
+    api_keys.revoke(key)
+    watched.expected.append("401")
+    page.goto(f"{locked.url}/console/models")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")

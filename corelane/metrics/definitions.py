@@ -169,7 +169,7 @@ PROBLEMS = _counter("problems", Source.MEASURED, "Problem documents sent, by cod
 HTTP_REQUESTS = _counter(
     "http_requests",
     Source.MEASURED,
-    "Requests, by route and status; 499: the caller left first",
+    "Requests, by route and status; 499: no response began, as the caller had left",
     "route",
     "method",
     "status",

@@ -150,22 +150,6 @@ class Fleet:
         counts = await self._link.many([("ZCOUNT", keys.holders(version), now, "+inf") for version in versions])
         return min(map(int, counts))
 
-    async def tokens(self) -> tuple[dict[str, int], dict[str, int]]:
-        """Return estimated tokens that wait, by version, and that are claimed and not answered, by core."""
-        versions, cores, waiting, held = await self._link.many(
-            [
-                ("HKEYS", keys.MODELS),
-                ("ZRANGE", keys.CORES, 0, -1),
-                ("HGETALL", keys.WAITING),
-                ("HGETALL", keys.HELD),
-            ]
-        )
-        return _counts(versions, waiting), _counts(cores, held)
-
-    async def ended(self) -> dict[str, int]:
-        """Count jobs that ever became final, by status."""
-        return {status: int(count) for status, count in texts(await self._link("HGETALL", keys.END_COUNTS)).items()}
-
 
 def _sight(core: Mapping[str, Any], now_ms: int) -> CoreSight:
     """Read the part of a heartbeat that placing versions needs."""
@@ -177,9 +161,3 @@ def _sight(core: Mapping[str, Any], now_ms: int) -> CoreSight:
         {model["version"]: model["state"] for model in models},
         {model["version"]: model["reason"] for model in models if model.get("reason")},
     )
-
-
-def _counts(names: Sequence[bytes], flat: Sequence[bytes]) -> dict[str, int]:
-    """Return every name with its count, 0 for most."""
-    counts = dict.fromkeys((name.decode() for name in names), 0)
-    return counts | {name.decode(): int(count) for name, count in pairs(flat)}

@@ -53,8 +53,7 @@ JOB_COUNTS = RedisKey("cl:jobs", "hash")  # version → its jobs that are not fi
 EXPIRING = RedisKey("cl:expiring", "zset")  # open job → time it expires
 FEEDS = RedisKey("cl:feeds", "zset")  # job sent as lines, not fed to its end → time it was submitted
 ENDS = RedisKey("cl:events", "stream", stays=True)  # one entry per job that became final; the last 10,000
-LAST_END = RedisKey("cl:told", "string", stays=True)  # the last of them that was logged and counted
-END_COUNTS = RedisKey("cl:ended", "hash", stays=True)  # status → jobs that became final with it
+LAST_END = RedisKey("cl:told", "string", stays=True)  # the last of them that was logged
 DONE = RedisKey("cl:done", "channel")  # the id of each job that became final
 
 # Waiting work. A ref is the text that stands for a slice, see corelane.domain.dispatch. Tokens are estimates.
@@ -131,9 +130,7 @@ PARTS = RedisKey("cl:parts", "hash")  # a `serve` whose parts do not stay up →
 PRUNED = RedisKey("cl:pruned", "string")  # set while it is too early to prune; 30 s
 
 # Metrics and history.
-METRICS = RedisKey(
-    "cl:metrics", "hash", stays=True
-)  # metric|label…, of a histogram with |bucket → its sum since the beginning
+METRICS = RedisKey("cl:metrics", "hash", stays=True)  # metric|label…, of a histogram with |bucket → its sum since ever
 PROCESSES = RedisKey("cl:processes", "zset")  # process that measures → time of its last flush; an hour
 process = RedisKey("cl:process:%s", "hash")  # its role, host, pid and gauges, and the number of its last flush; an hour
 RELEASE = RedisKey("cl:release", "string", stays=True)  # the release of the process that was started last

@@ -2,8 +2,8 @@
 webhooks got, nothing else.
 
 Every job that was accepted is final; each of its items has one result, its own, in order; the status and the counts
-agree with the results; its end was told once, and delivered under one id with the same bytes; no counter is off and no
-key was left behind.
+agree with the results; its end was told once, and delivered under one id with the same bytes; no counter is off, no key
+was left behind, and the metrics tell what the store holds.
 """
 
 import re
@@ -24,6 +24,7 @@ from tests.chaos.hooks import Event, Hooks
 from tests.chaos.load import KEYS, Load, Submitted, read_results
 from tests.chaos.server import Raw
 from tests.chaos.watch import FINAL, Sight, job_of, stored_indexes
+from tests.invariants import check_invariants
 
 #: Whatever was accepted is final this long after the last fault, or it is lost, in seconds.
 SETTLE_S = 180
@@ -122,6 +123,8 @@ def audit(
             findings.problem("unforeseen", f"{outcome}, {count} times")
         for text in left_over:
             findings.problem("left over", text)
+        for text in wait_until_told_truly(raw, tidy_s):
+            findings.problem("metrics", text)
     return findings
 
 
@@ -197,6 +200,16 @@ def wait_until_tidy(raw: Raw, seconds: float) -> list[str]:
             break
         time.sleep(0.2)
     return left_over
+
+
+def wait_until_told_truly(raw: Raw, seconds: float) -> list[str]:
+    """Return what the metrics tell wrongly, once they are right or time is up: heartbeats come and go meanwhile."""
+    deadline = time.monotonic() + seconds
+    while wrong := check_invariants(raw):
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.2)
+    return wrong
 
 
 def look_for_leftovers(raw: Raw) -> list[str]:

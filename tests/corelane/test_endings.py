@@ -57,7 +57,7 @@ def test_canceled_and_deleted_jobs_are_told_too_and_all_are_counted(bench: Bench
     first, second = told(bench.upkeep)
     assert (first["job_id"], first["status"], first["canceled"]) == (canceled, "canceled", 1)
     assert second == {"event": "job_ended", "log_level": "info", "job_id": deleted, "status": "canceled"}
-    assert bench.raw.hgetall("cl:ended") == {"canceled": "2"}
+    assert bench.raw.hget("cl:metrics", "corelane_jobs_ended_total|canceled") == "2"
 
 
 def test_more_ends_than_are_told_at_a_time_are_all_told(bench: Bench) -> None:

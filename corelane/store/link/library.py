@@ -14,7 +14,7 @@ from typing import Any
 from corelane.domain.dispatch import SMALL_TOKENS
 from corelane.domain.jobs import Priority
 from corelane.metrics.definitions import LATENCY_S
-from corelane.metrics.recorder import bucket_name
+from corelane.metrics.recorder import ABOVE, SEPARATOR, bucket_name
 from corelane.store import keys
 
 FOLDER = Path(__file__).parent.parent / "lua"
@@ -53,11 +53,12 @@ def read_library() -> Library:
 def read_code() -> str:
     """Return the library's code, put together from its parts."""
     parts = "".join((FOLDER / f"{part}.lua").read_text() for part in PARTS)
-    buckets = ",".join(f"{{{1000 * bound:g},'|{bucket_name(bound)}'}}" for bound in LATENCY_S)
+    bounds = ",".join(f"{1000 * bound:g}" for bound in LATENCY_S)
+    buckets = ",".join(f"'{SEPARATOR}{name}'" for name in (*map(bucket_name, LATENCY_S), ABOVE))
     names = ",".join(f"['{priority.rank}']='{priority.value}'" for priority in Priority)
     return (
-        f"local SMALL_TOKENS = {SMALL_TOKENS}\nlocal LATENCY = {{{buckets}}}\nlocal PRIORITIES = {{{names}}}\n"
-        f"local keys = {keys.as_lua()}\n{parts}"
+        f"local SMALL_TOKENS, PRIORITIES = {SMALL_TOKENS}, {{{names}}}\nlocal LATENCY_MS = {{{bounds}}}\n"
+        f"local LATENCY = {{{buckets}}}\nlocal keys = {keys.as_lua()}\n{parts}"
     )
 
 

@@ -63,7 +63,7 @@ define('claim', function(ask)
       local more = times and { 'times', claimed_times(times) } or {}
       call('HSET', keys.job(ref.job), 'status', 'running', 'started_ms', now, 'told_ms', now, unpack(more))
       announce_job(keys.job(ref.job), ref.job, now, ask.ttl, 'job.running')
-      observe_ms('corelane_wait_seconds|' .. PRIORITIES[ref.priority], now - tonumber(created or now))
+      observe_ms(WAIT_SERIES[ref.priority], now - tonumber(created or now))
     end
     add(keys.WAITING, version, -ref.tokens)
     add(keys.HELD, core, ref.tokens)
@@ -235,13 +235,13 @@ define('commit', function(ask, args)
       done[ref.owner] = (done[ref.owner] or 0) + ref.tokens
       count_attempt(ref)
       local wanted = answer(ref.job, ref.first, args[i + 1], succeeded, failed, ask.ttl, ask)
-      if not wanted then count('corelane_wasted_tokens_total', ref.tokens) end
+      if not wanted then count('corelane_wasted_tokens_total', '', ref.tokens) end
       answered[ref.job] = wanted or answered[ref.job]
       local is_spent = failed == 0 or call('HEXISTS', keys.job(ref.job), 'file') == 1
       if wanted and ref.attempt == 1 and is_spent then call('HDEL', keys.payloads(ref.job), ref.payload) end
     else
       refused = refused + 1
-      count('corelane_wasted_tokens_total', ref.tokens)
+      count('corelane_wasted_tokens_total', '', ref.tokens)
     end
   end
   local second = keys.rate(math.floor(now_ms() / 1000))
@@ -308,7 +308,7 @@ define('return_claim', function(ask)
       if job_is_open(ref.job) then enqueue(stretch.version, stretch.refs, ask.envelope, true) end
     end
   end
-  count('corelane_leases_lapsed_total', lapsed)
+  count('corelane_leases_lapsed_total', '', lapsed)
   end_if_empty(ask.lease)
   return back
 end, 'allow-oom')

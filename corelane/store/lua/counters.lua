@@ -1,54 +1,63 @@
 -- Counters: what the functions did, counted in the step that does it, in the hash that has what processes measured as well.
 -- A call's counts are written at its end, one command for each field that changed, however many slices the call was about.
 
-local function count(field, amount)
+-- Count something: a field is a series, as metric and labels, and in a histogram a bucket of it.
+local function count(series, bucket, amount)
+  if amount == 0 then return end
   tally = tally or {}
-  tally[field] = (tally[field] or 0) + amount
+  local found = tally[series]
+  if not found then
+    found = {}
+    tally[series] = found
+  end
+  found[bucket] = (found[bucket] or 0) + amount
 end
 
 write_counts = function()
-  for field, amount in pairs(tally) do
-    if amount ~= 0 then call('HINCRBY', keys.METRICS, field, amount) end
+  for series, buckets in pairs(tally) do
+    for bucket, amount in pairs(buckets) do call('HINCRBY', keys.METRICS, series .. bucket, amount) end
   end
 end
 
--- Add a time to a histogram, given as the field of its metric and labels. LATENCY holds {upper bound in ms, bucket}, ascending;
--- PRIORITIES the names of priorities.
+-- Add a time in ms to a histogram. LATENCY_MS are the upper bounds of its buckets, LATENCY their names, one more for the rest.
 local function observe_ms(series, ms)
   ms = math.max(ms, 0)
-  local bucket = '|#inf'
-  for _, bound in ipairs(LATENCY) do
-    if ms <= bound[1] then
-      bucket = bound[2]
-      break
-    end
+  local low, high = 1, #LATENCY_MS + 1
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    if ms <= LATENCY_MS[middle] then high = middle else low = middle + 1 end
   end
-  count(series .. bucket, 1)
-  count(series .. '|#ms', ms)
+  count(series, LATENCY[low], 1)
+  count(series, '|#ms', ms)
 end
+
+-- The series of metrics by priority.
+local function by_priority(metric)
+  return { ['0'] = metric .. PRIORITIES['0'], ['1'] = metric .. PRIORITIES['1'], ['2'] = metric .. PRIORITIES['2'] }
+end
+local WAIT_SERIES, JOB_SERIES = by_priority('corelane_wait_seconds|'), by_priority('corelane_job_seconds|')
 
 -- Count items that became final.
 local function count_items(version, outcome, amount)
-  count('corelane_items_total|' .. version .. '|' .. outcome, amount)
+  if amount ~= 0 then count('corelane_items_total|' .. version, outcome, amount) end
 end
 
 -- Count items that a core answered or lost, by the attempt at them.
 local function count_attempt(ref)
-  local attempt = tonumber(ref.attempt) < 9 and ref.attempt or '9+'
-  count('corelane_attempts_total|' .. attempt, tonumber(ref.count))
+  count('corelane_attempts_total|', tonumber(ref.attempt) < 9 and ref.attempt or '9+', tonumber(ref.count))
 end
 
 -- Count a job that became final, its time, and whether it ended when it was promised. A promise is [position, tokens ahead,
 -- expected, earliest, latest], the last three in ms after its submission, and null where no speed was known.
 local PROMISE = '^%[%d+,%d+,%d+,(%d+),(%d+)%]$'
 local function count_end(status, priority, promise, took_ms)
-  count('corelane_jobs_ended_total|' .. status, 1)
+  count('corelane_jobs_ended_total|', status, 1)
   if status ~= 'succeeded' and status ~= 'failed' then return end
-  observe_ms('corelane_job_seconds|' .. PRIORITIES[priority], took_ms)
+  observe_ms(JOB_SERIES[priority], took_ms)
   local earliest, latest = string.match(promise or '', PROMISE)
   if earliest then
     local outcome = took_ms < tonumber(earliest) and 'early' or took_ms > tonumber(latest) and 'late' or 'kept'
-    count('corelane_promises_total|' .. outcome, 1)
+    count('corelane_promises_total|', outcome, 1)
   end
 end
 

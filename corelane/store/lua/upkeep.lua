@@ -55,20 +55,18 @@ end, 'allow-oom')
 
 -- take_ended{most, fields} → {per job that became final since the last time: job, status, then these fields of its hash,
 --   of which the first is its owner}
--- Each end is reported once, to the keeper that asks first, and counted. The first call ever reports the last minute.
+-- Each end is reported once, to the keeper that asks first. The first call ever reports the last minute.
 local FIRST_MS = 60000
 define('take_ended', function(ask)
   local last = call('GET', keys.LAST_END) or now_ms() - FIRST_MS .. '-0'
-  local ended, counts = {}, {}
+  local ended = {}
   for _, entry in ipairs(call('XRANGE', keys.ENDS, '(' .. last, '+', 'COUNT', ask.most)) do
     local job, status = entry[2][2], entry[2][4]
     local values = call('HMGET', keys.job(job), unpack(ask.fields))
     index_late(values[1], job, status)
     ended[#ended + 1] = { job, status, unpack(values) }
-    counts[status] = (counts[status] or 0) + 1
     last = entry[1]
   end
-  for status, count in pairs(counts) do call('HINCRBY', keys.END_COUNTS, status, count) end
   if #ended > 0 then call('SET', keys.LAST_END, last) end
   return ended
 end)

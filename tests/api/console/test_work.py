@@ -169,6 +169,14 @@ def test_file_is_uploaded_answered_and_deleted(console: TestClient) -> None:
     assert (wrong.status_code, "as in 24h" in wrong.text) == (422, True)
 
 
+def test_uploaded_file_may_be_larger_than_other_bodies(settings: Settings, core: LoneCore) -> None:
+    small = settings.model_copy(update={"max_body_bytes": 1024})
+    with TestClient(create_app(small), headers=OWN, follow_redirects=False) as console:
+        sent = console.post("/console/files", data={"purpose": "batch"}, files={"file": ("a.jsonl", LINE * 100)})
+        assert sent.status_code == 303
+        assert console.post("/console/ask", data={"question": "q", "context": "c" * 2000}).status_code == 413
+
+
 def test_change_from_another_site_is_refused(console: TestClient, bench: Bench) -> None:
     job = bench.submit(1)
     for place in ("cancel", "delete", "retry"):

@@ -1,6 +1,7 @@
 """Webhooks: the dead letters, one delivery with its attempts, and redelivery."""
 
 from typing import Annotated, Any
+from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request, Response
 
@@ -32,7 +33,7 @@ async def show_webhooks(
 ) -> Response:
     """Show the dead letters to an admin; lead to a delivery, or to the job it is about, that is looked for."""
     if find := find.strip():
-        return go_to(request, f"webhooks/{find}" if find.startswith("evt_") else f"jobs/{find}")
+        return go_to(request, f"{'webhooks' if find.startswith('evt_') else 'jobs'}/{quote(find, safe='')}")
     shown: dict[str, Any] = {"dead": None, "after": after, "with_url": True}
     if Scope.ADMIN in caller.scopes:
         outcomes, pending, dead, open_circuits = await parts.deliveries.counts()

@@ -1,7 +1,7 @@
 """``corelane top``: the state of the service on the terminal, live.
 
-Where output is no terminal it is printed once. A lost connection is shown, with the last state, until the service
-answers again.
+Where output is no terminal it is printed once, or as JSON line after line. A lost connection is shown, with the last
+state, until the service answers again.
 """
 
 import threading
@@ -9,14 +9,14 @@ import time
 from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.console import Console
 
 from corelane.cli.commands import Made
 from corelane.cli.errors import sentence_of
-from corelane.cli.output import print_line
+from corelane.cli.output import error_console, print_line
 from corelane.cli.service import JsonOption, connect
 from corelane.cli.terminal import take_over
 from corelane.cli.top_view import Frame, render
@@ -50,7 +50,8 @@ class Poller:
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
         self._lost_since: float | None = None
-        self._reason = ""
+        #: Why the last reading failed; nothing if it succeeded.
+        self.reason = ""
         self.overview: Overview | None = None
         self.refusal: CorelaneError | None = None
 
@@ -70,11 +71,11 @@ class Poller:
         """Read once; remember the overview, or why there is none."""
         try:
             self.overview = self._read()
-            self._lost_since = None
+            self._lost_since, self.reason = None, ""
         except CorelaneError as error:
             if isinstance(error, ServiceError) and error.status in REFUSALS:
                 self.refusal = error
-            self._reason = sentence_of(error)
+            self.reason = sentence_of(error)
             self._lost_since = self._lost_since or time.monotonic()
 
     def stop(self) -> None:
@@ -89,7 +90,7 @@ class Poller:
         since = self._lost_since
         if since is None:
             return ""
-        return f"no answer for {time.monotonic() - since:.0f} s: {self._reason}"
+        return f"no answer for {time.monotonic() - since:.0f} s: {self.reason}"
 
 
 def top(
@@ -101,9 +102,7 @@ def top(
     """Show cores, lanes, rates and whether the backlog drains, live; q or Ctrl-C ends it."""
     console = Console(highlight=False, markup=False, emoji=False)
     if as_json and not once:
-        while True:
-            print_line(client.overview())
-            time.sleep(interval)
+        _stream(client, interval)
     if once or not console.is_terminal:
         found = client.overview()
         if as_json:
@@ -117,6 +116,21 @@ def top(
         _watch(client, console, interval)
     except KeyboardInterrupt:
         return
+
+
+def _stream(client: "Client", interval_s: float) -> NoReturn:
+    """Print an overview a line, without end; say on standard error when there is none. Raise the service's refusal."""
+    poller, told = Poller(client.overview, interval_s), ""
+    while True:
+        poller.poll()
+        if poller.refusal is not None:
+            raise poller.refusal
+        if not poller.reason:
+            print_line(poller.overview)
+        elif poller.reason != told:
+            error_console().print(poller.reason, style="red")
+        told = poller.reason
+        time.sleep(interval_s)
 
 
 def _watch(client: "Client", console: Console, interval_s: float) -> None:

@@ -132,6 +132,8 @@ def _core_samples(beat: Mapping[str, Any], work: Work) -> Iterator[Sample]:
     device = _object(beat.get("device", ""))
     if isinstance(device.get("memory_bytes"), int | float):
         yield Sample(m.CORE_MEMORY, device["memory_bytes"], (core, "device"))
+    if isinstance(device.get("memory_bytes"), int | float):
+        yield Sample(m.CORE_MEMORY, device["memory_bytes"], (core, "device"))
     if isinstance(device.get("utilization"), int | float):
         yield Sample(m.CORE_DEVICE, device["utilization"], (core,))
     for kind, count in _numbers(device.get("errors")).items():

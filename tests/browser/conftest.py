@@ -72,6 +72,8 @@ class Watched:
     wrongs: list[str] = field(default_factory=list)
     #: Parts of messages that a test provokes, as "403".
     expected: list[str] = field(default_factory=list)
+    #: Hosts of other sites that a test visits.
+    others: set[str] = field(default_factory=set)
 
     def watch(self, page: Page) -> None:
         page.on("console", self._heard)
@@ -85,7 +87,7 @@ class Watched:
     def _asked(self, request: Request) -> None:
         address = urlsplit(request.url)
         self.host = self.host or address.netloc
-        if address.scheme not in ("blob", "data") and address.netloc != self.host:
+        if address.scheme not in ("blob", "data") and address.netloc not in {self.host, *self.others}:
             self.wrongs.append(f"request to outside: {request.url}")
 
 

@@ -73,3 +73,14 @@ def test_audit_is_for_admins(page: Page, locked: Service, make_key: Callable) ->
     sign_in(page, locked, make_key("read")[1])
     expect(page.get_by_role("link", name="Models")).to_be_visible()
     expect(page.get_by_role("link", name="Audit")).to_have_count(0)
+
+
+def test_link_on_another_site_finds_the_session(
+    page: Page, locked: Service, make_key: Callable, watched: Watched
+) -> None:
+    other = locked.url.replace("127.0.0.1", "localhost")
+    watched.others.add(other.removeprefix("http://"))
+    sign_in(page, locked, make_key("read")[1])
+    page.goto(f"{other}/console/sign-in")
+    page.evaluate("address => { location.href = address }", f"{locked.url}/console/models")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Models")

@@ -4,10 +4,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import redis
 
+from tests.chaos.audit import TIDY_S, wait_until_told_truly
 from tests.chaos.fleet import ChaosFleet
 from tests.chaos.report import Report
 from tests.chaos.server import Raw
+from tests.integration.conftest import Fleet
 
 HERE = Path(__file__).parent
 
@@ -32,6 +35,18 @@ def one_core_redis(one_core: ChaosFleet) -> Iterator[Raw]:
     one_core.wait_whole(60)
     with one_core.redis.client() as client:
         yield client
+
+
+@pytest.fixture(autouse=True)
+def _metrics_tell_the_truth(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Check, after each test of a fleet that goes on, that the metrics tell what its store holds."""
+    yield
+    found = request.node.funcargs
+    urls = [found["one_core"].redis.url] if "one_core" in found else []
+    urls += [found["fleet"].redis_url()] if isinstance(found.get("fleet"), Fleet) else []
+    for url in urls:
+        with redis.Redis.from_url(url, decode_responses=True) as raw:
+            assert wait_until_told_truly(raw, TIDY_S) == []
 
 
 @pytest.fixture

@@ -109,9 +109,14 @@ def test_half_open_connections_of_the_api(fleet: ChaosFleet, raw: Raw, report: R
 
 def test_redis_restart(fleet: ChaosFleet, raw: Raw, report: Report) -> None:
     make_lingering(fleet)
+    with fleet.client() as client:
+        job = client.get(client.submit([{"question": "What is the number?", "context": "The number is 1."}]).id, 30)
+    assert job.timing is not None
     fleet.redis.kill()
     fleet.redis.start()
     check(report, "Redis restarted: answers again after", answered_after(fleet, time.monotonic()), RESTART_S)
+    with fleet.client() as client:
+        assert client.get(job.id).timing == job.timing
 
 
 def test_death_of_the_child(fleet: ChaosFleet, raw: Raw, report: Report) -> None:

@@ -170,6 +170,23 @@ def test_in_a_pipe_it_is_printed_once(service: StandIn) -> None:
     assert orjson.loads(run(service, "--once", "--json")) == service.overview
 
 
+def test_lines_of_json_go_on_after_a_lost_connection(service: StandIn) -> None:
+    set_text(service, "7 waiting")
+    command = [sys.executable, "-m", "corelane", "top", "--json", "--interval", "0.2", "--url", service.url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert orjson.loads(process.stdout.readline())["forecast"]["text"] == "7 waiting"
+        service.is_away = True
+        assert process.stderr.readline().strip()
+        set_text(service, "6 waiting")
+        service.is_away = False
+        while orjson.loads(process.stdout.readline())["forecast"]["text"] != "6 waiting":
+            pass
+        process.send_signal(signal.SIGINT)
+        assert process.wait(WAIT_S) == 130
+
+
 def test_service_that_does_not_answer_once_is_a_failure(service: StandIn) -> None:
     service.is_away = True
     done = CliRunner().invoke(make_cli(), ["top", "--once", "--url", service.url])

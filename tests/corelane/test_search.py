@@ -150,11 +150,12 @@ def test_nothing_of_a_job_is_left_in_the_index(indexed: Bench, end: str) -> None
     else:
         indexed.cancel(jobs[-2])
         for job in jobs:
-            raw.delete(keys.job(job))
+            assert -1 not in (raw.ttl(key) for key in raw.keys(f"cl:*:{{{job}}}"))
+            raw.delete(keys.job(job), keys.failures(job))
         raw.zadd("cl:keeping", dict.fromkeys(raw.zrange("cl:keeping", 0, -1), 1))
         indexed.upkeep.forget()
     assert entries(raw) == []
-    assert raw.keys("cl:index:*") == []
+    assert raw.keys("cl:index:*") == raw.keys("cl:indexed") == raw.keys("cl:failures:*") == []
 
 
 def as_earlier_version(bench: Bench) -> None:

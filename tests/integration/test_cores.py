@@ -48,6 +48,31 @@ def test_models_show_the_default_and_who_holds_it(fleet: Fleet) -> None:
     assert sorted(model["cores"]) == sorted(fleet.states())
 
 
+def test_overview_tells_how_cores_and_models_do(fleet: Fleet) -> None:
+    fleet.wait_whole()
+    with fleet.client() as client:
+        before = client.overview().done.last_hour.items
+        job = client.submit([Item(question="What is the number?", context=f"The number is {n}.") for n in range(50)])
+        client.wait(job.id)
+
+        def is_told() -> bool:
+            found = client.overview()
+            return found.done.last_hour.items >= before + 50 and found.models[0].compute_mean_s is not None
+
+        wait_for(is_told)
+        found = client.overview()
+        [model] = found.models
+        assert model.compute_p95_s is not None
+        assert model.compute_mean_s is not None
+        assert 0 < model.compute_mean_s <= 2 * model.compute_p95_s
+        assert model.core_share is not None
+        assert 0 < model.core_share <= 1
+        assert model.padding is not None
+        assert [core.name for core in found.cores] == sorted(fleet.states())
+        assert all(core.memory_bytes and core.versions for core in found.cores)
+        assert found.forecast.sign in ("idle", "draining")
+
+
 def run_and_kill(fleet: Fleet, victim_of: str) -> None:
     items = [
         Item(id=f"k{n}", question="What is the number?", context=f"The number is {n}. " + "All else is noise. " * 20)

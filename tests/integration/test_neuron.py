@@ -146,6 +146,7 @@ def test_cores_tell_their_use_and_memory_by_the_hosts_one_monitor(neuron_fleet: 
     told = neuron_fleet.api.get("/metrics").text
     assert 'corelane_core_device_utilization_ratio{core="testhost/0"} 0.89' in told
     assert 'corelane_core_device_errors_total{core="testhost/0",kind="hardware"} 0' in told
+    assert 'corelane_core_memory_bytes{core="testhost/1",kind="device"} 6' in told
 
 
 def test_boards_show_the_errors_of_devices(neuron_fleet: Fleet, tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from corelane.cli import top_view
+from corelane.domain.overview import device_figures
 from corelane.engine.backends.neuron.monitor import MonitorTotals, figures
 from tests.integration.conftest import wait_for
 from tests.neuron_for_tests import STAND_IN, Machine, neuron_environment
@@ -225,3 +227,11 @@ def test_without_the_tool_nothing_is_told_and_nothing_fails(tmp_path: Path, monk
     device = NeuronDevice(OWN, tmp_path / "shared")
     assert device.read() == {}
     device.close()
+
+
+def test_figures_are_shown_as_one_number_each() -> None:
+    told = device_figures('{"utilization": 0.5, "memory_bytes": 7, "errors": {"hardware": 1, "numerical": 2}}')
+    assert told == {"utilization": 0.5, "memory_bytes": 7, "errors": 3}
+    assert top_view.device(told).plain == "50% 3 errors"
+    assert device_figures("") == {}
+    assert top_view.device({}).plain == ""

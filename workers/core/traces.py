@@ -115,7 +115,6 @@ class CoreTraces:
         self._tracer.flush()
 
     def _facts(self, running: RunningBatch, batch: Batch) -> Attributes:
-        height, length = batch.input_ids.shape
         used = sum(window.length for _, _, window in running.rows)
         return {
             "messaging.system": SYSTEM,
@@ -125,9 +124,13 @@ class CoreTraces:
             "messaging.batch.message_count": len({key for key, *_ in running.rows}),
             "corelane.core": self._core,
             "corelane.batch.rows": len(running.rows),
-            "corelane.batch.shape": f"{height}x{length}",
+            "corelane.batch.shape": str(batch.bucket),
             "corelane.batch.tokens": used,
-            "corelane.batch.padding_tokens": height * length - used,
+            "corelane.batch.padding_tokens": int(batch.input_ids.size) - used,
+            # More than one where the batch failed and its rows ran one by one.
+            "corelane.batch.passes": len(running.passes),
+            "corelane.batch.read_s": round(running.read_s, 6),
+            "corelane.batch.merge_s": round(running.merge_s, 6),
         }
 
     def _due(self, name: str, parents: Mapping[str, str]) -> Iterable[tuple[str, str]]:

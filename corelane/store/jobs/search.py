@@ -25,7 +25,7 @@ from corelane.store.link.library import Command
 from corelane.store.link.link import CommonLink, pairs
 
 #: Jobs looked at in one trip, and for one page at most.
-TRIP_JOBS, MAX_JOBS = 200, 4_000
+TRIP_JOBS, MAX_JOBS = 200, 2_000
 
 #: API hosts make ids by their clocks, Redis creation times by its own: largest difference allowed, in milliseconds.
 CLOCK_SLACK_MS = 60_000
@@ -100,7 +100,7 @@ async def owners_of_jobs(link: CommonLink) -> list[str]:
     found = {key.owner for key in await read_keys(link)} | {PUBLIC}
     found |= {owner.decode() for owner in await link("ZRANGE", keys.OWNERS, 0, -1)}
     owners = sorted(found)
-    has_jobs = await link.many([("EXISTS", keys.owner_jobs(owner)) for owner in owners])
+    has_jobs = await link.many([("EXISTS", keys.owner_jobs(owner), keys.terms(owner)) for owner in owners])
     return [owner for owner, has in zip(owners, has_jobs, strict=True) if has]
 
 

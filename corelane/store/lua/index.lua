@@ -79,7 +79,9 @@ define('index_jobs', function(ask)
     if labels then add_terms(ask.owner, job, label_terms(labels)) end
   end
   if ask.is_end and #found < ask.most then
-    call('HSET', keys.INDEXED, ask.owner, call('ZCARD', keys.owner_jobs(ask.owner)))
+    local jobs = call('ZCARD', keys.owner_jobs(ask.owner))
+    call('HDEL', keys.INDEXED, ask.owner)
+    if jobs > 0 then call('HSET', keys.INDEXED, ask.owner, jobs) end
   end
   return last
 end, 'allow-oom')

@@ -22,10 +22,10 @@ from tests.receivers import receiver
 #: What only accidents or hardware move, and where a test makes them happen.
 STILL = {
     "corelane_core_device_errors_total": "tests/integration/test_neuron.py",
-    "corelane_core_out_of_service": "tests/integration/test_neuron.py",
-    "corelane_core_restarts_total": "tests/integration/test_neuron.py",
-    "corelane_deliveries_dead": "tests/integration/test_webhooks.py",
-    "corelane_webhook_circuits_open": "tests/integration/test_webhooks.py",
+    "corelane_core_out_of_service": "tests/monitoring/test_still.py",
+    "corelane_core_restarts_total": "tests/monitoring/test_still.py",
+    "corelane_deliveries_dead": "tests/monitoring/test_still.py",
+    "corelane_webhook_circuits_open": "tests/monitoring/test_still.py",
     "corelane_leases_lapsed_total": "tests/integration/test_metrics.py",
     "corelane_wasted_tokens_total": "tests/integration/test_metrics.py",
     "corelane_waiting_seconds": "tests/api/test_health.py",

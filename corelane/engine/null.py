@@ -41,8 +41,18 @@ SUMMARY: dict[str, object] = {
     "created_at": "1970-01-01T00:00:00Z",
 }
 
+
+class AnyShape(Bucket):
+    """A bucket without bounds."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "any"
+
+
 #: Holds all items that wait, however long they are.
-EVERYTHING = Bucket(length=1 << 62, rows=1 << 30)
+EVERYTHING = AnyShape(length=1 << 62, rows=1 << 30)
 
 NO_LOGITS = Logits(*np.zeros((2, 0, 0), dtype=np.float32))
 

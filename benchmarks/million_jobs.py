@@ -177,7 +177,7 @@ def queries(jobs: list[str]) -> dict[str, dict[str, Any]]:
 def console_page(url: str, page: str) -> dict[str, list[str]]:
     """Return the rows of a table on a page of the console."""
     with urlopen(f"{url}/console/{page}", timeout=120) as answer:
-        return {"rows": re.findall("<tr id=|<tr>\n *<td>", answer.read().decode())}
+        return {"rows": re.findall(r"<tr id=|<tr>\n *<td[ >]", answer.read().decode())}
 
 
 def measure(link: Link, url: str, count: int) -> dict[str, Any]:

@@ -232,7 +232,7 @@ def main() -> int:
     ):
         link = Link(running.redis_url, timeout_s=60)
         if not is_quick():
-            # Its file would be written anew several times while the store fills.
+            # Its file would be rewritten several times while the store fills.
             link("CONFIG", "SET", "appendonly", "no")
         keep("million_jobs", measure(link, running.url, count))
     return 0

@@ -92,6 +92,7 @@ class AsyncClient(BaseClient[httpx2.AsyncClient]):
     redeliver = _call(endpoints.redeliver)
 
     overview = _call(endpoints.overview)
+    history = _call(endpoints.history)
     cores = _call(endpoints.cores)
     models = _call(endpoints.models)
     load_model = _call(endpoints.load_model)

@@ -90,6 +90,7 @@ class Client(BaseClient[httpx2.Client]):
     redeliver = _call(endpoints.redeliver)
 
     overview = _call(endpoints.overview)
+    history = _call(endpoints.history)
     cores = _call(endpoints.cores)
     models = _call(endpoints.models)
     load_model = _call(endpoints.load_model)

@@ -18,6 +18,7 @@ from pydantic import BaseModel
 
 from corelane.client.wire import JobItem, dump_body, dump_form, dump_lines, dump_lines_async
 from corelane.domain.batches import Batch, BatchList, FileList, FileObject
+from corelane.domain.history import HistoryInfo
 from corelane.domain.jobs import Job, JobList, JobStatus, LinesHead, Options, Priority, ResultList, Webhook
 from corelane.domain.overview import Overview
 
@@ -304,6 +305,11 @@ def cores() -> Call[list[dict[str, Any]]]:
 def overview() -> Call[Overview]:
     """Return how the service stands: whether the backlog drains, lanes, cores, rates, and what needs an operator."""
     return Call("GET", "/v1/overview", of(Overview))
+
+
+def history(minutes: int = 60) -> Call[HistoryInfo]:
+    """Return how the service did over the last minutes, 400 points at most, and what was changed meanwhile."""
+    return Call("GET", "/v1/history", of(HistoryInfo), params={"minutes": str(minutes)})
 
 
 def models() -> Call[list[dict[str, Any]]]:

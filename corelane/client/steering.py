@@ -25,7 +25,7 @@ def bulk(
     skipped: Counter[str] = Counter()
     details: dict[str, str] = {}
     while True:
-        step = yield from service.call(_bulk_step(action, filters, dry_run, after))
+        step = yield from service.call(bulk_step(action, filters, dry_run, after))
         done.matched += step.matched
         done.done += step.done
         done.jobs += step.jobs
@@ -49,8 +49,7 @@ def failed_items(
     after: str | None = None
     left = limit
     while left is None or left > 0:
-        params = filter_params(filters) | ({"code": code} if code else {}) | _page_params(after, left)
-        page = yield from service.call(Call("GET", "/v1/failed-items", of(FailedItemList), params=params))
+        page = yield from service.call(failed_items_page(filters, code, after, left))
         for item in page.data:
             yield Give(item)
         left = None if left is None else left - len(page.data)
@@ -64,7 +63,7 @@ def audit(service: ServiceProtocol, *, limit: int | None = None) -> Giving[Audit
     after: str | None = None
     left = limit
     while left is None or left > 0:
-        page = yield from service.call(Call("GET", "/v1/audit", of(AuditList), params=_page_params(after, left)))
+        page = yield from service.call(audit_page(after, left))
         for entry in page.data:
             yield Give(entry)
         left = None if left is None else left - len(page.data)
@@ -73,11 +72,25 @@ def audit(service: ServiceProtocol, *, limit: int | None = None) -> Giving[Audit
             return
 
 
-def _bulk_step(action: BulkAction, filters: JobFilters, dry_run: bool, after: str | None) -> Call[BulkResult]:
+def bulk_step(action: BulkAction, filters: JobFilters, dry_run: bool, after: str | None) -> Call[BulkResult]:
+    """Retry or cancel the next jobs that all filters take."""
     given: Mapping[str, Any] = filters
     wanted = {name: _plain(name, value) for name, value in given.items()}
     body = {"action": action.value, "filter": wanted, "dry_run": dry_run} | ({"after": after} if after else {})
     return Call("POST", "/v1/jobs/bulk", of(BulkResult), headers=JSON, content=dump_body(body))
+
+
+def failed_items_page(
+    filters: JobFilters, code: str | None, after: str | None, limit: int | None
+) -> Call[FailedItemList]:
+    """List the next items that failed."""
+    params = filter_params(filters) | ({"code": code} if code else {}) | _page_params(after, limit)
+    return Call("GET", "/v1/failed-items", of(FailedItemList), params=params)
+
+
+def audit_page(after: str | None, limit: int | None) -> Call[AuditList]:
+    """List the next lines of the audit."""
+    return Call("GET", "/v1/audit", of(AuditList), params=_page_params(after, limit))
 
 
 def _plain(name: str, value: Any) -> Any:

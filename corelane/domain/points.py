@@ -51,7 +51,7 @@ class Level:
 
 
 def make_point(at_ms: int, before_ms: int, before: Series, now: Series, level: Level) -> Point:
-    """Return the point of the time between two readings; sums that became less began anew in between."""
+    """Return the point of the time between two readings; sums that became less started from 0 in between."""
     seconds = max(0.001, (at_ms - before_ms) / 1000)
 
     def grown(metric: m.Metric, *labels: str | None) -> float:

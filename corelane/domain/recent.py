@@ -13,7 +13,7 @@ from corelane.metrics.series import Histogram, Series
 #: Rates are of this time, in milliseconds; a shorter one is taken while a process has not looked for so long.
 WINDOW_MS = 60_000
 
-#: What is going on now is told of this time, in milliseconds.
+#: The time that counts as now, in milliseconds.
 NOW_MS = 10_000
 
 #: Readings are kept this far apart, in milliseconds.
@@ -113,7 +113,7 @@ def promises_of(series: Series) -> PromiseInfo:
 
 
 def models_of(versions: Sequence[str], span: Span | None, cores: int) -> list[ModelOverview]:
-    """Return how each version does; nothing is told of it before the second reading."""
+    """Return how each version does; there is nothing to say before the second reading."""
     return [ModelOverview(version=version) if span is None else _model(version, span, cores) for version in versions]
 
 

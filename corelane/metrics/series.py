@@ -29,7 +29,7 @@ class Histogram:
         return sum(self.counts)
 
     def since(self, before: "Histogram | None") -> "Histogram":
-        """Return what was added since an earlier time; all of it if the sums began anew in between."""
+        """Return what was added since an earlier time; all of it if the sums started from 0 in between."""
         if before is None or before.bounds != self.bounds or before.count > self.count:
             return self
         counts = tuple(max(0.0, now - then) for now, then in zip(self.counts, before.counts, strict=True))

@@ -21,7 +21,7 @@ from corelane.store.fleet import Fleet
 from corelane.store.link.link import CommonLink, pairs, texts
 from corelane.store.overdue import CARRIERS, only_overdue, read_waits
 
-#: What a `serve` told of its parts is believed for this time, in milliseconds: it tells it every three seconds.
+#: What a `serve` says about its parts is believed for this time, in milliseconds. It says it every three seconds.
 BELIEVED_MS = 20_000
 
 #: What a `serve` told is forgotten after an hour, in milliseconds.

@@ -161,7 +161,7 @@ def make_tracer(role: str, instance: str, processor: SpanProcessor | None = None
         "service.instance.id": instance,
     }
     resource = Resource.create(ours).merge(OTELResourceDetector().detect())
-    # Nothing is to wait for the collector when Python ends: whoever needs it flushes.
+    # Python's end must not wait for the collector; a caller that needs the spans out flushes.
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     provider.sampler = SampledByLinks(provider.sampler)
     if processor is None:

@@ -9,18 +9,21 @@ from typing import Any, get_origin, get_type_hints
 import pytest
 
 from api.app import create_app
-from corelane.client import AsyncClient, Client, endpoints
+from corelane.client import AsyncClient, Client, endpoints, steering
 from corelane.client.endpoints import Call
+from corelane.domain.bulk import BulkAction
 from corelane.settings import Settings
 
 #: What stands for each argument of a call.
 ARGUMENTS: dict[str, Any] = {
+    "action": BulkAction.CANCEL,
     "after": "1",
     "alias": "default",
     "batch_id": "batch_1",
     "before": 1,
     "body": b"{}",
     "call": endpoints.submit(b"{}", "k", 5.0),
+    "code": "worker_lost",
     "completion_window": "24h",
     "content": [b"{}"],
     "core": "host/0",
@@ -34,6 +37,7 @@ ARGUMENTS: dict[str, Any] = {
         "created_after": datetime(2026, 1, 1, tzinfo=UTC),
         "created_before": "2026-01-01T00:00:00Z",
     },
+    "dry_run": True,
     "force": True,
     "input_file_id": "file_1",
     "items": [],
@@ -45,6 +49,7 @@ ARGUMENTS: dict[str, Any] = {
     "limit": 1,
     "manifest_sha256": "0" * 64,
     "metadata": {"a": "b"},
+    "minutes": 60,
     "model": "m",
     "name": "mine",
     "parts": {"model": "m"},
@@ -67,9 +72,10 @@ def document() -> dict[str, Any]:
 
 
 def made_calls() -> Iterator[tuple[str, Call[Any]]]:
-    for name, make in inspect.getmembers(endpoints, inspect.isfunction):
-        if make.__module__ == endpoints.__name__ and get_origin(get_type_hints(make)["return"]) is Call:
-            yield name, make(**{argument: ARGUMENTS[argument] for argument in inspect.signature(make).parameters})
+    for module in (endpoints, steering):
+        for name, make in inspect.getmembers(module, inspect.isfunction):
+            if make.__module__ == module.__name__ and get_origin(get_type_hints(make)["return"]) is Call:
+                yield name, make(**{argument: ARGUMENTS[argument] for argument in inspect.signature(make).parameters})
 
 
 def test_every_call_is_documented(document: dict[str, Any]) -> None:

@@ -232,7 +232,7 @@ def test_items_that_failed_with_their_job_are_listed_too(office: Office) -> None
     assert failed_of(office, ANN) == [(job, 0, "items_lost")]
 
 
-def test_whoever_steers_what_others_own_is_in_the_audit(office: Office) -> None:
+def test_steering_what_others_own_is_in_the_audit(office: Office) -> None:
     jobs = [office.submit(BOB) for _ in range(3)]
     own = office.submit(OPS)
     for who, job in ((BOB, jobs[0]), (OPS, own), (OPS, jobs[1])):

@@ -161,7 +161,7 @@ def test_rates_need_time() -> None:
     assert rates([BacklogSample(1, 5), BacklogSample(1, 9, 4)]) == (0, 0)
 
 
-def test_watch_adds_up_what_was_answered_between_two_looks_and_begins_anew_after_a_gap() -> None:
+def test_watch_adds_up_what_was_answered_between_two_looks_and_starts_from_0_after_a_gap() -> None:
     watch, answered = BacklogWatch(), [5, 4, 3, 2, 1]
     watch.look(100, 1000, answered)
     assert list(watch.look(100, 1001, answered)) == [BacklogSample(100, 1000)]

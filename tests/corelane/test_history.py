@@ -71,7 +71,7 @@ def test_point_tells_the_rates_between_two_readings() -> None:
     assert Point.decode(stored) == replace(point, p50_s=round(point.p50_s, 4))
 
 
-def test_sums_that_became_less_began_anew() -> None:
+def test_sums_that_became_less_started_from_0() -> None:
     before = parse({"corelane_tokens_total|a@1": 1000.0})
     assert make_point(10_000, 0, before, parse({"corelane_tokens_total|a@1": 50.0}), LEVEL).tokens_s == 5.0
 

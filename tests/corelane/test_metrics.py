@@ -122,7 +122,7 @@ def test_quantiles_lie_in_their_bucket() -> None:
     assert Histogram((1.0,), (0.0, 0.0)).quantile(0.5) is None
 
 
-def test_histogram_whose_sums_began_anew_counts_from_there() -> None:
+def test_histogram_whose_sums_started_from_0_counts_from_there() -> None:
     before, now = Histogram((1.0,), (5.0, 5.0), 20.0), Histogram((1.0,), (2.0, 0.0), 1.0)
     assert now.since(before) == now
     assert Histogram((1.0,), (7.0, 5.0), 21.0).since(before) == Histogram((1.0,), (2.0, 0.0), 1.0)

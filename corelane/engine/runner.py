@@ -151,6 +151,8 @@ class Runner:
         self._unload = unload
         self._flexible_rows = served.flexible_rows
         self._ladder = served.ladder
+        #: The buckets' names in metrics.
+        self.shapes = {bucket: str(bucket) for bucket in served.ladder}
         self._pace = Pace(limits.latency_target_s)
         self._shares: dict[str, Share] = {}
         self._arrivals = 0

@@ -294,7 +294,7 @@ def test_core_out_of_service_stays_so_takes_nothing_and_lets_go_of_the_device(
     assert all(result.status == "succeeded" for result in answer(neuron_fleet, items(60)))
     wait_for(lambda: core(neuron_fleet, 1)["items"] == before + 60)
     now = core(neuron_fleet, 0)
-    passing = {"last_beat_at": "", "memory_bytes": 0}
+    passing = {"last_beat_at": "", "memory_bytes": 0, "device": {}}
     assert now | passing == settled | passing
     assert (now["state"], now["items"]) == ("out_of_service", 0)
     assert int((machine / "cores" / "0").read_text()) == broke

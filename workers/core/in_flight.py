@@ -193,7 +193,7 @@ class InFlight:
         recorder.observe(COMPUTE_S, compute_s, version)
         recorder.observe(MERGE_S, merge_s)
         for done in running.passes:
-            shape = str(done.bucket)
+            shape = running.runner.shapes[done.bucket]
             recorder.observe(BATCH_ROWS, done.windows)
             recorder.add(BATCHES, 1, version, shape)
             recorder.add(TOKENS, done.tokens, version)

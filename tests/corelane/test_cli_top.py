@@ -52,7 +52,9 @@ class Terminal:
         self.master, slave = pty.openpty()
         self.resize(24, 100)
         command = [sys.executable, "-m", "corelane", "top", *arguments]
-        env = os.environ | {"TERM": "xterm-256color"}
+        # A fixed size in the environment would go before the terminal's.
+        env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+        env |= {"TERM": "xterm-256color"}
         self.process = subprocess.Popen(
             command, stdin=slave, stdout=slave, stderr=slave, env=env, preexec_fn=lambda: own_terminal(slave)
         )

@@ -9,6 +9,7 @@ import structlog
 from corelane.artifacts.instructions import instruction_sets, lacking
 from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, missing_instructions
 from corelane.cli.doctor import check_artifact
+from corelane.log import get_logger
 from corelane.settings import Settings
 from workers.models.runners import Loader
 
@@ -49,6 +50,8 @@ def test_artifact_of_another_cpu_is_warned_of_by_worker_and_doctor(
     folder = tmp_path / "artifacts" / other.name / other.version / "cpu"
     shutil.copytree(tiny_artifact.path, folder)
     settings = Settings(data_dir=tmp_path, model=other.name)
+    # A logger that was used before may be cached, and would not be captured.
+    monkeypatch.setattr("workers.models.runners.log", get_logger("workers.models.runners"))
     for manifest, missing in ((tiny_artifact.manifest, []), (other, ["avx512_bf16", "amx_bf16"])):
         (folder / MANIFEST_NAME).write_text(manifest.model_dump_json())
         with structlog.testing.capture_logs() as logged:

@@ -30,7 +30,13 @@ MARGIN = 0.05
 #: A backlog that lasted for longer than this shows how fast the cores really are, in seconds.
 AMPLE_S = 10.0
 
+#: A slower speed is none, in tokens a second: no core is so slow, and a time from it would be without end.
+LEAST_SPEED = 0.01
+
 MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
+
+#: A longer time is not told to the day.
+LONGEST_DAYS = 100
 
 
 class Sign(StrEnum):
@@ -85,6 +91,7 @@ def forecast_drain(now: Backlog, samples: Sequence[BacklogSample]) -> DrainForec
     window = [sample for sample in samples if sample.at_s >= samples[-1].at_s - WINDOW_S]
     answering, arriving = rates(window)
     speed = real_speed(now.speed, answering, window)
+    speed = speed if speed >= LEAST_SPEED else 0.0
     movable = max(0, now.tokens - now.stuck_tokens)
     backlog_s = movable / speed if speed > 0 else 0.0
 
@@ -150,6 +157,8 @@ def duration(seconds: float) -> str:
         return f"{minutes // 60} h {minutes % 60} min" if minutes % 60 else f"{minutes // 60} h"
     if seconds < 2 * DAY_S:
         return f"{round(seconds / HOUR_S)} h"
+    if seconds > LONGEST_DAYS * DAY_S:
+        return f"more than {LONGEST_DAYS} days"
     return f"{round(seconds / DAY_S):,} days"
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from corelane.domain.drain import (
@@ -133,6 +133,7 @@ BACKLOG = st.builds(
 )
 
 
+@example(Backlog(0, 1, 2.2e-311), [BacklogSample(0, 0)])
 @given(BACKLOG, SAMPLES)
 def test_time_is_given_where_it_drains_and_is_never_absurd(now: Backlog, samples: Sequence[BacklogSample]) -> None:
     found = forecast_drain(now, samples)

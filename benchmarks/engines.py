@@ -26,7 +26,6 @@ from compile.model.source import find_source
 from compile.torch.cpu import cast, compile_trace, serialise, trace
 from compile.torch.packing import packs
 from corelane.artifacts.manifest import MANIFEST_NAME, read_artifact
-from corelane.cli.squad import Question, best_over, token_f1
 from corelane.domain.jobs import Options
 from corelane.engine.backends.cpu import torchscript_warnings_silenced
 from corelane.engine.backends.packing import settle
@@ -36,6 +35,7 @@ from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket, parse_buckets
 from corelane.engine.question_answering.spans import find_spans
 from corelane.engine.question_answering.task import QuestionAnsweringTask, TokenizedQuery
 from corelane.engine.task import Query, Window
+from corelane.quality.squad import Question, best_over, token_f1
 
 HERE = Path(__file__).parent
 DEFAULT_FILE = HERE.parent.parent / "shared" / "data" / "squad-dev-v1.1.json.gz"

@@ -21,7 +21,7 @@ from benchmarks.big_job import connect
 from benchmarks.questions import read_arguments
 from benchmarks.queue_plane import Connection
 from benchmarks.runs import is_quick, keep, service
-from corelane.cli.squad import Question
+from corelane.quality.squad import Question
 
 HERE = Path(__file__).parent
 DATA = HERE.parent / ".corelane"

@@ -27,11 +27,11 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.processes import TICKS_PER_S, cpu_seconds, descendants
 from benchmarks.questions import read_arguments
 from benchmarks.runs import is_quick, keep, service
-from corelane.cli.squad import Question
 from corelane.client import Client
 from corelane.client.bulk import answer_all
 from corelane.domain.jobs import Item, Options
 from corelane.errors import CorelaneError
+from corelane.quality.squad import Question
 
 HERE = Path(__file__).parent
 DATA = HERE.parent / ".corelane"

@@ -21,9 +21,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.mixed_load import QUIET_CPUS, foreign_cpu_s
 from benchmarks.runs import keep, service
 from corelane.cli.evaluate import read_document
-from corelane.cli.squad import read_questions
 from corelane.client import Client
 from corelane.domain.jobs import Item, Options
+from corelane.quality.squad import read_questions
 
 HERE = Path(__file__).parent
 DATA = HERE.parent / ".corelane"

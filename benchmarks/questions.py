@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.runs import QUICK, is_quick
 from corelane.cli.evaluate import read_document
-from corelane.cli.squad import Question, read_questions
+from corelane.quality.squad import Question, read_questions
 
 ROOT = Path(__file__).parent.parent
 

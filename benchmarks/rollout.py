@@ -29,9 +29,9 @@ from benchmarks.mixed_load import DATA, LOAD, capacity, percentile_ms
 from benchmarks.questions import read_arguments
 from benchmarks.runs import Service, is_quick, keep, service
 from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, find_artifact, model_name
-from corelane.cli.squad import Question
 from corelane.client import Client
 from corelane.errors import CorelaneError
+from corelane.quality.squad import Question
 from corelane.settings import Settings
 
 HERE = Path(__file__).parent

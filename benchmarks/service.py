@@ -24,11 +24,11 @@ from benchmarks.processes import cpu_seconds, descendants
 from benchmarks.questions import read_arguments
 from benchmarks.runs import Service, is_quick, keep, service
 from corelane.artifacts.manifest import find_artifact, model_name
-from corelane.cli.squad import Question, judge, summarise
 from corelane.client import Client
 from corelane.client.bulk import answer_all
 from corelane.domain.jobs import Item, Options, Result
 from corelane.engine.cores import cpu_slots, pin
+from corelane.quality.squad import Question, judge, summarise
 from corelane.settings import Settings, read_settings
 
 HERE = Path(__file__).parent

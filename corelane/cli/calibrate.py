@@ -23,7 +23,8 @@ from corelane.cli.evaluate import read_document
 from corelane.cli.folders import DataOption
 from corelane.cli.output import print_line
 from corelane.cli.service import JsonOption
-from corelane.cli.squad import (
+from corelane.errors import InvalidInput, SetupError
+from corelane.quality.squad import (
     PrecisionPoint,
     Question,
     best_over,
@@ -32,7 +33,6 @@ from corelane.cli.squad import (
     precision_curve,
     read_questions,
 )
-from corelane.errors import InvalidInput, SetupError
 from corelane.settings import read_settings
 
 if TYPE_CHECKING:

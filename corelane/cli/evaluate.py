@@ -24,8 +24,16 @@ from corelane.cli.commands import Made
 from corelane.cli.options import PrecisionOption, StrideOption, ThresholdOption, answer_options
 from corelane.cli.output import error_console, print_line
 from corelane.cli.service import JsonOption, ModelOption, connect
-from corelane.cli.squad import QuestionSet, ScoredResult, calibration_error, judge, precision, read_questions, summarise
 from corelane.errors import CorelaneError, InvalidInput, SetupError
+from corelane.quality.squad import (
+    QuestionSet,
+    ScoredResult,
+    calibration_error,
+    judge,
+    precision,
+    read_questions,
+    summarise,
+)
 
 if TYPE_CHECKING:
     from corelane.client import Client

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.cli.squad import (
+from corelane.domain.jobs import Result
+from corelane.errors import InvalidInput
+from corelane.quality.squad import (
     Question,
     best_over,
     exact_match,
@@ -20,8 +22,6 @@ from corelane.cli.squad import (
     summarise,
     token_f1,
 )
-from corelane.domain.jobs import Result
-from corelane.errors import InvalidInput
 
 #: Made for these tests, with every field that the published files have.
 FILES = Path(__file__).parent / "squad"

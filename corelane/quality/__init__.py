@@ -1,0 +1,1 @@
+"""Quality of answers: question files with known answers, scores, and two versions compared. Pure."""

@@ -119,6 +119,7 @@ class Split(Part):
     Each spread but that of `batch_rows` is in seconds; p90 and max are interpolated or bounded by buckets.
     """
 
+    submit: Spread | None = None
     wait: Spread | None = None
     tokenize: Spread | None = None
     compute: Spread | None = None
@@ -131,6 +132,9 @@ class Split(Part):
     tokens_per_s: float | None = None
     core_busy: dict[str, float] = Field(default_factory=dict, description="Share of time at work, by core.")
     core_items: dict[str, int] = Field(default_factory=dict, description="Items answered, by core.")
+    core_windows: dict[str, int] = Field(default_factory=dict, description="Windows read, by core.")
+    core_padding: dict[str, float] = Field(default_factory=dict, description="Share of padding, by core.")
+    seconds: float | None = Field(None, description="Time between the two readings.")
 
 
 class AnswerCheck(Part):

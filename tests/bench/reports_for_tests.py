@@ -57,7 +57,7 @@ def run_of(rate: float, seed: int = 0, *, length_s: float = 20.0, late_s: float 
             Request(
                 number=number,
                 process=number % 2,
-                phase=phase,  # type: ignore[arg-type]
+                phase=phase,
                 outcome="error" if failed else "ok",
                 intended_s=at,
                 sent_s=sent,
@@ -222,13 +222,20 @@ def paired_reports(rng: random.Random, blocks: int, effect: float) -> tuple[Repo
                 update={"p50": 0.036 * math.exp(level + 0.5 * noise), "p95": 0.08 * math.exp(level + 2 * noise)}
             )
             rate = 50 * math.exp(-level - noise)
-            fields = {"latency": times, "items_per_s": rate, "block": block, "answers": None, "failed": 0, "invalid": []}
+            fields = {
+                "latency": times,
+                "items_per_s": rate,
+                "block": block,
+                "answers": None,
+                "failed": 0,
+                "invalid": [],
+            }
             runs[side].append(template.model_copy(update=fields))
     load = Load(kind="closed", concurrency=2)
     return tuple(  # type: ignore[return-value]
         report_of(
             [Point(name="closed 2", load=load, runs=runs[side], figures=point_figures(runs[side]))],
-            pairing=Pairing(session="one", side=side, order="ABBA" * blocks),  # type: ignore[arg-type]
+            pairing=Pairing(session="one", side=side, order="ABBA" * blocks),
         )
         for side in "AB"
     )

@@ -5,7 +5,7 @@ import random
 from dataclasses import dataclass, field
 
 from corelane.bench.figures import point_figures, summarise
-from corelane.bench.schema import Generator, Load, Point, Request
+from corelane.bench.schema import Generator, Load, Outcome, Point, Request
 from corelane.bench.spreads import spread
 
 
@@ -47,7 +47,8 @@ class Queue:
         return Point(name=name, load=load, runs=[run], figures=point_figures([run]))
 
     def _open(self, rate_per_s: float, duration_s: float, seed: int) -> list[Request]:
-        rng, at, free, found = random.Random(seed), 0.0, [0.0] * self.cores, []
+        rng, at, free = random.Random(seed), 0.0, [0.0] * self.cores
+        found: list[Request] = []
         while (at := at + rng.expovariate(1.0) / rate_per_s) < duration_s:
             is_refused = self.refuses_beyond is not None and (free[0] - at) / self.service_s > self.refuses_beyond
             if is_refused:
@@ -59,7 +60,8 @@ class Queue:
         return found
 
     def _closed(self, concurrency: int, duration_s: float) -> list[Request]:
-        callers, free, found = [0.0] * concurrency, [0.0] * self.cores, []
+        callers, free = [0.0] * concurrency, [0.0] * self.cores
+        found: list[Request] = []
         while (at := heapq.heappop(callers)) < duration_s:
             end = max(at, heapq.heappop(free)) + self.service_s
             heapq.heappush(free, end)
@@ -68,7 +70,7 @@ class Queue:
         return found
 
 
-def request(number: int, at: float, end: float, outcome: str = "ok") -> Request:
+def request(number: int, at: float, end: float, outcome: Outcome = "ok") -> Request:
     return Request.model_construct(
         number=number,
         process=0,

@@ -18,8 +18,8 @@ CAPACITY_PER_S = 100.0
 
 
 def test_sweep_goes_from_idle_over_the_knee_and_stops_where_the_service_cannot_keep_up() -> None:
-    queue, seen = Queue(), []
-    found = sweep(queue.measure, SweepPlan(points=8, duration_s=60), seen.append)
+    seen: list[Point] = []
+    found = sweep(Queue().measure, SweepPlan(points=8, duration_s=60), seen.append)
     assert [point.name for point in found.points[:2]] == [IDLE, PEAK]
     assert seen == found.points
     assert found.points[0].figures["p50_s"].mean == pytest.approx(0.02)

@@ -270,6 +270,7 @@ class CoreProcess:
                 [] if stuck else self.leases,
                 self.vitals.speed(),
                 is_out=self.state == "out_of_service",
+                costs=self.vitals.take_costs(),
             )
 
     def _fields(self) -> dict[str, object]:

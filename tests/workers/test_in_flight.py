@@ -305,7 +305,7 @@ def claim_and_hold(in_flight: InFlight, lease: str, version: str, contexts: list
     """Take a claim in as the drain does; return its jobs."""
     claim, stretches = make_claim(lease, version, contexts)
     in_flight.times.enter()
-    in_flight.note_exchange((), Exchange({}, set(), claim, 1_800_000_000_000_000))
+    in_flight.note_exchange({}, Exchange({}, set(), claim, 1_800_000_000_000_000))
     in_flight.add(claim, stretches)
     in_flight.times.leave()
     return claim.jobs

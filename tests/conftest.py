@@ -17,6 +17,7 @@ from unittest import mock
 
 import pytest
 import redis
+import structlog
 
 from corelane.artifacts.manifest import Artifact
 from corelane.broker.app import bell_envelope, make_celery
@@ -104,6 +105,14 @@ def free_port() -> int:
             probe.bind(("127.0.0.1", port))
             return port
     raise RuntimeError("no port is free")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _plain_tracebacks() -> None:
+    """Have logs of this process show tracebacks as they are: with the values of all variables each takes a second."""
+    *processors, _ = structlog.get_config()["processors"]
+    renderer = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+    structlog.configure(processors=[*processors, renderer])
 
 
 @pytest.fixture(scope="session", autouse=True)

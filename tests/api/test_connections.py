@@ -106,7 +106,7 @@ def test_connection_that_its_caller_closed_is_not_kept_until_it_would_be_too_idl
     with closing(connect(service)) as caller:
         caller.sendall(request("GET", "/livez"))
         assert caller.recv(1000)
-    wait_for(lambda: at_rest(service), 30)
+    wait_for(lambda: at_rest(service))
 
 
 class Streams:

@@ -130,7 +130,7 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     server = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
     url = f"redis://127.0.0.1:{port}/0"
     client = redis.Redis.from_url(url)
-    for _ in range(100):
+    for _ in range(1200):
         try:
             client.ping()
             break
@@ -141,7 +141,7 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     yield url
     client.close()
     server.terminate()
-    server.wait(10)
+    server.wait(60)
 
 
 @pytest.fixture

@@ -78,7 +78,7 @@ def test_sender_that_is_killed_between_attempts_and_amid_one_loses_no_event(flee
     def answer(number: int) -> tuple[int, dict[str, str], bytes]:
         if not killed.is_set() and number == 3:
             held.set()
-            killed.wait(20)
+            killed.wait(60)
         return (204 if killed.is_set() else 500), {}, b""
 
     with receiver(answer) as found:

@@ -193,7 +193,7 @@ class DeviceBackend(FixedBackend):
 
     def run(self, model: Model, batch: Batch) -> Logits:
         self.batches += 1
-        assert self.something_else.wait(30)
+        assert self.something_else.wait(60)
         return super().run(model, batch)
 
 

@@ -356,6 +356,9 @@ def test_batches_are_recorded_by_version_and_shape(runner: Runner) -> None:
         found[field.partition("|")[0]] += amount
     work = runner.work
     assert found["corelane_batches_total"] == work.batches
+    assert found["corelane_batch_windows_total"] == work.windows
+    compute_s = delta.amounts[f"corelane_compute_seconds|{runner.version}|#sum"]
+    assert found["corelane_batch_seconds_total"] == pytest.approx(compute_s)
     assert (found["corelane_tokens_total"], found["corelane_padding_tokens_total"]) == (work.tokens, work.padding)
     shapes = {field.split("|")[2] for field in delta.amounts if field.startswith("corelane_batches_total")}
     assert shapes <= {"4x32", "2x64"}

@@ -12,6 +12,8 @@ from corelane.engine.task import Query, Result
 from corelane.errors import CorelaneError
 from corelane.metrics.definitions import (
     BATCH_ROWS,
+    BATCH_SECONDS,
+    BATCH_WINDOWS,
     BATCHES,
     COMPUTE_S,
     MERGE_S,
@@ -220,10 +222,13 @@ class InFlight:
         recorder, version = self._recorder, running.runner.version
         recorder.observe(COMPUTE_S, compute_s, version)
         recorder.observe(MERGE_S, merge_s)
+        windows = sum(done.windows for done in running.passes)
         for done in running.passes:
             shape = running.runner.shapes[done.bucket]
             recorder.observe(BATCH_ROWS, done.windows)
             recorder.add(BATCHES, 1, version, shape)
+            recorder.add(BATCH_WINDOWS, done.windows, version, shape)
+            recorder.add(BATCH_SECONDS, compute_s * done.windows / windows, version, shape)
             recorder.add(TOKENS, done.tokens, version)
             recorder.add(PADDING_TOKENS, done.padding, version, shape)
 

@@ -3,7 +3,6 @@
 Text of the service or of a file is shown as it is: it is never read as markup, and cannot control the terminal.
 """
 
-from collections import Counter
 from collections.abc import Iterable
 
 from rich.console import Group, RenderableType
@@ -12,6 +11,7 @@ from rich.text import Text
 
 from corelane.bench.alike import describe
 from corelane.bench.compare import Comparison, Difference
+from corelane.bench.figures import point_errors
 from corelane.bench.formats import (
     NAMES,
     PARTS,
@@ -129,16 +129,8 @@ def error_lines(points: Iterable[Point]) -> list[RenderableType]:
     """Return failures by class, each with one sample, and what was not answered in time."""
     lines: list[RenderableType] = []
     for point in points:
-        counts: Counter[str] = Counter()
-        samples: dict[str, str] = {}
-        for error in (error for run in point.runs for error in run.errors):
-            counts[error.code] += error.count
-            samples.setdefault(error.code, error.sample)
-        for code, count in counts.most_common(MOST_ERRORS):
-            text = f"{count:,} × {plain(code)}  {plain(samples[code])}"
-            lines.append(Text.assemble((f"{describe(point.load)}  ", "bold"), (text, "yellow")))
-        if unfinished := sum(run.unfinished for run in point.runs):
-            text = f"{unfinished:,} requests had no answer when time was up: latencies leave them out"
+        for error in point_errors(point)[:MOST_ERRORS]:
+            text = f"{error.count:,} × {plain(error.code)}  {plain(error.sample)}"
             lines.append(Text.assemble((f"{describe(point.load)}  ", "bold"), (text, "yellow")))
     return lines
 

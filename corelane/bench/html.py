@@ -11,7 +11,6 @@ from typing import Any
 
 import orjson
 
-from corelane.bench.alike import describe
 from corelane.bench.formats import PARTS, interval_text, share_text, three, time_text
 from corelane.bench.page_parts import answer_rows, error_rows, measured_beside, tiles
 from corelane.bench.pictures import plots_of, svg
@@ -102,7 +101,7 @@ def _points(points: Sequence[Point]) -> str:
         achieved = sum(run.generator.achieved_per_s for run in point.runs) / max(1, len(point.runs))
         rows.append(
             [
-                _text(describe(point.load)),
+                _text(point.name),
                 f"{three(achieved)}/s",
                 *(_reach(name, point) for name in ("p50_s", "p95_s", "p99_s", "mean_s")),
                 time_text(sum(sent) / len(sent)) if sent else "-",
@@ -150,7 +149,7 @@ def _inside(points: Sequence[Point]) -> str:
         busy = [share for each in splits for share in each.core_busy.values()]
         rows.append(
             [
-                _text(describe(point.load)),
+                _text(point.name),
                 *(time_text(_mean(means[name])) for name in names),
                 three(_mean(means["batch_rows"]) or 0.0) if means["batch_rows"] else "-",
                 share_text(_mean(padding)),

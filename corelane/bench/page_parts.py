@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from corelane.bench.alike import describe
 from corelane.bench.figures import point_errors
 from corelane.bench.formats import NAMES, figure_text, interval_text, share_text, three, time_text
 from corelane.bench.schema import AnswerCheck, Point, Report
@@ -50,7 +49,7 @@ def _sweep_tiles(report: Report) -> list[Tile]:
     timed = [point for point in report.points if "p50_s" in point.figures]
     if timed:
         idle = min(timed, key=lambda point: point.figures["items_per_s"].mean)
-        found.append(Tile("p50 at the least load", time_text(idle.figures["p50_s"].mean), describe(idle.load)))
+        found.append(Tile("p50 at the least load", time_text(idle.figures["p50_s"].mean), idle.name))
     if report.knee is not None and "rate_per_s" in report.knee:
         note = f"p95 {time_text(report.knee['p95_s'])} there" if "p95_s" in report.knee else ""
         found.append(Tile("knee", f"{three(report.knee['rate_per_s'])}/s", note))
@@ -58,7 +57,7 @@ def _sweep_tiles(report: Report) -> list[Tile]:
         found.append(Tile("can be offered", f"{three(rate)}/s", str(report.found_rate.get("objective", ""))))
     if timed:
         peak = max(timed, key=lambda point: point.figures["items_per_s"].mean)
-        found.append(Tile("most items/s", three(peak.figures["items_per_s"].mean), describe(peak.load)))
+        found.append(Tile("most items/s", three(peak.figures["items_per_s"].mean), peak.name))
     return found
 
 
@@ -82,7 +81,7 @@ def error_rows(report: Report) -> Iterator[tuple[str, str, int, str]]:
     """Yield the failures of each point by class, the most frequent first, with one sample each."""
     for point in report.points:
         for error in point_errors(point):
-            yield describe(point.load), error.code, error.count, error.sample
+            yield point.name, error.code, error.count, error.sample
 
 
 def measured_beside(report: Report) -> Iterator[tuple[str, ...]]:

@@ -38,7 +38,7 @@ COLOURS = {
 }
 
 #: Width and height of a plot in inches. It is small, so that its text can be read on a phone.
-SIZE_IN = (5.4, 3.3)
+SIZE_IN = (4.8, 3.0)
 
 #: Dots of a PNG for each inch.
 DPI = 200
@@ -151,6 +151,8 @@ def _for_a_page(text: str, name: str) -> str:
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
+    # Its style would hold for the whole page, which has the same for its plots.
+    text = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", text, flags=re.DOTALL)
     text = IDS.sub(lambda found: f"{found[1]}{name}-{found[2]}", text)
     for variable, (_, mark) in COLOURS.items():
         text = text.replace(mark, f"var(--{variable})")

@@ -6,7 +6,6 @@ from typing import Any
 
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from corelane.bench.alike import describe
 from corelane.bench.formats import PARTS, three
 from corelane.bench.pictures import Plot
 from corelane.bench.schema import Beside, Interval, Point, Report
@@ -60,7 +59,7 @@ def choose(report: Report) -> list[Plot]:
             )
         )
     if split := [each for each in report.points if _parts(each)]:
-        height = max(0.7, min(2.0, 0.35 + 0.13 * len(split)))
+        height = min(2.0, 0.4 + 0.1 * len(split))
         plots.append(
             Plot(
                 "inside",
@@ -75,7 +74,7 @@ def choose(report: Report) -> list[Plot]:
         plots.append(
             Plot(
                 "timeline",
-                f"Second by second at {plain(describe(point.load))}",
+                f"Second by second at {plain(point.name)}",
                 "Requests sent and ended, and percentiles of latency, over the first run",
                 partial(_timeline, point=point),
                 1.25,
@@ -160,9 +159,7 @@ def _distribution(figure: Any, colours: Colours, points: Sequence[Point]) -> Non
         values = thinned(sorted(1000 * each for run in point.runs for each in run.latencies), MOST_STEPS)
         shares = [100 * (rank + 1) / len(values) for rank in range(len(values))]
         strength = 0.25 + 0.75 * (place + 1) / len(points)
-        axes.step(
-            values, shares, where="post", color=colours["accent"], alpha=strength, label=plain(describe(point.load))
-        )
+        axes.step(values, shares, where="post", color=colours["accent"], alpha=strength, label=plain(point.name))
     axes.set_xscale("log")
     _ms_axis(axes.xaxis)
     axes.set_ylim(0, 101)
@@ -187,8 +184,8 @@ def _inside(figure: Any, colours: Colours, points: Sequence[Point]) -> None:
     names = [name for name in PARTS if any(name in row for row in rows)]
     for name in names:
         axes.barh(0, 0, color=colours[f"stage-{name}"], label=name)
-    axes.set_yticks(range(len(points)), [plain(describe(each.load)) for each in points])
-    axes.invert_yaxis()
+    axes.set_yticks(range(len(points)), [plain(each.name) for each in points])
+    axes.set_ylim(len(points) - 0.4, -0.6)
     axes.grid(visible=False, axis="y")
     axes.grid(visible=True, axis="x")
     axes.set_xlim(0, widest * 1.1)

@@ -9,7 +9,6 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from corelane.bench.alike import describe
 from corelane.bench.compare import Comparison, Difference
 from corelane.bench.figures import point_errors
 from corelane.bench.formats import (
@@ -65,7 +64,7 @@ def point_table(points: Iterable[Point]) -> Table:
     for point in points:
         runs = point.runs
         table.add_row(
-            Text(describe(point.load), "" if point.is_valid else "red"),
+            Text(point.name, "" if point.is_valid else "red"),
             _of([run.generator.achieved_per_s for run in runs], "{}/s"),
             *(interval_text(name, point.figures.get(name)) for name in ("p50_s", "p95_s", "p99_s")),
             _time([run.latency_sent.p50 for run in runs if run.latency_sent]),
@@ -90,7 +89,7 @@ def split_table(points: Iterable[Point]) -> Table:
         busy = [share for each in splits for share in each.core_busy.values()]
         padding = [each.padding_share for each in splits if each.padding_share is not None]
         table.add_row(
-            describe(point.load),
+            point.name,
             *(_time([spread.mean for each in splits if (spread := part(each, name))]) for name in parts),
             _of(rows, "{}"),
             share_text(_mean(padding)),
@@ -131,7 +130,7 @@ def error_lines(points: Iterable[Point]) -> list[RenderableType]:
     for point in points:
         for error in point_errors(point)[:MOST_ERRORS]:
             text = f"{error.count:,} × {plain(error.code)}  {plain(error.sample)}"
-            lines.append(Text.assemble((f"{describe(point.load)}  ", "bold"), (text, "yellow")))
+            lines.append(Text.assemble((f"{point.name}  ", "bold"), (text, "yellow")))
     return lines
 
 

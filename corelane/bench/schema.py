@@ -153,6 +153,7 @@ class Run(Part):
 
     began_at: str
     measured_s: float
+    measured_from_s: float = Field(0.0, description="When the measured part began.")
     requests: int
     items: int
     ok: int
@@ -217,6 +218,10 @@ class Beside(Part):
     during: Spread
     after: Spread
     answers: AnswerCheck | None = None
+    timeline: list[dict[str, float]] = Field(
+        default_factory=list,
+        description="Of the questions, as of a run, but `at_s` counts from when the batch was submitted.",
+    )
 
 
 class Published(Part):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from corelane.cli.bench_compare import compare_reports, compare_services
 from corelane.cli.bench_options import DURATION_S, LoadOptions, Offered, SendingOptions, WhatOptions, WhereOptions
 from corelane.cli.bench_output import OutputOptions, finish
 from corelane.cli.bench_session import Check, CheckOption, ObjectiveOption, modest_rate, open_session, report_of
@@ -105,3 +106,5 @@ def run_search(session: "Session", text: str, start_per_s: float, context: typer
 
 
 bench.callback(invoke_without_command=True)(with_options(run))
+bench.command("compare")(compare_reports)
+bench.command("ab")(compare_services)

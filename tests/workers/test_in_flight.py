@@ -316,13 +316,15 @@ def test_batch_counts_for_the_jobs_in_it_and_the_others_wait(runner: Runner) -> 
     [short, document] = claim_and_hold(in_flight, "a", runner.version, [["ada"], ["the river was red " * 500]])
     run_batch(in_flight)
     assert list(in_flight.report()) == [short]
-    held, waited, *parts, core = in_flight.report()[short]
+    held, waited, *parts, core, windows, tokens = in_flight.report()[short]
     assert waited < held
     assert all(part > 0 for part in parts[:3])
     assert sum(parts) + waited <= held + 5
     assert core > 0
+    assert windows == 1 < tokens
     run_out(in_flight)
-    held, waited, *parts, _ = in_flight.report()[document]
+    held, waited, *parts, _, windows, _ = in_flight.report()[document]
+    assert windows > 1
     assert waited > 0
     assert parts[1] > 0
     assert sum(parts) + waited <= held + 5

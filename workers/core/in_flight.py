@@ -21,7 +21,7 @@ from corelane.metrics.definitions import (
 )
 from corelane.metrics.recorder import Recorder
 from corelane.store.dispatch import Claim, ClaimedSlice, Exchange, LeasedPreview, SliceResults
-from workers.core.timing import COMPUTE, MERGE, TOKENIZE, TimeBook
+from workers.core.timing import COMPUTE, MERGE, TOKENIZE, CoreAccount, TimeBook
 
 #: Names a pending slice: its lease and its place in the claim.
 Key = tuple[str, str]
@@ -55,7 +55,10 @@ class InFlight:
     Runners may come and go between batches, but for one that is at work.
     """
 
-    def __init__(self, runners: Mapping[str, Runner], recorder: Recorder | None = None) -> None:
+    def __init__(
+        self, runners: Mapping[str, Runner], recorder: Recorder | None = None, account: CoreAccount | None = None
+    ) -> None:
+        """``account`` is where the core adds up what it spends."""
         self._runners = runners
         self._recorder = recorder or Recorder()
         for runner in runners.values():
@@ -65,7 +68,7 @@ class InFlight:
         self._began = 0.0
         #: The jobs with windows in the batch that runs, with their tokens in it.
         self._in_batch: dict[str, int] = {}
-        self.times = TimeBook()
+        self.times = TimeBook(account=account)
         #: Outcomes to commit, by lease.
         self.done: dict[str, list[SliceResults]] = {}
 
@@ -156,9 +159,12 @@ class InFlight:
             self.times.add(TOKENIZE, readers, running.read_s)
             self.times.share(readers, running.read_s)
             self._recorder.observe(TOKENIZE_S, running.read_s)
+        windows: dict[str, int] = {}
         for (key, _), _, window in running.rows:
             job = self._pending[key].ref.job
             self._in_batch[job] = self._in_batch.get(job, 0) + window.length
+            windows[job] = windows.get(job, 0) + 1
+        self.times.read(windows, self._in_batch)
         return running
 
     def finish(self, running: RunningBatch) -> tuple[int, int]:

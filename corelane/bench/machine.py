@@ -33,7 +33,7 @@ def read_machine() -> Machine:
 
 
 def read_service(target: Target) -> ServiceInfo:
-    """Return what a service says of itself; raise UnknownModel's refusal or ServiceUnreachable as its client does."""
+    """Return what a service says of itself; raise ServiceError or ServiceUnreachable."""
     with Client(target.url, target.api_key, max_retries=1) as client:
         models = client.models()
         cores = client.cores()
@@ -49,6 +49,12 @@ def read_service(target: Target) -> ServiceInfo:
         cores=[str(core["core"]) for core in cores if core["state"] in ("idle", "busy")],
         detail=_detail(model, cores),
     )
+
+
+def serving_cores(target: Target) -> int:
+    """Count the cores that answer now."""
+    with Client(target.url, target.api_key, max_retries=1) as client:
+        return sum(core["state"] in ("idle", "busy") for core in client.cores())
 
 
 def _detail(model: dict[str, Any], cores: list[dict[str, Any]]) -> dict[str, Any]:

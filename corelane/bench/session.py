@@ -52,7 +52,8 @@ def measure_point(
     for number in range(repeat):
         load = plan.load.model_copy(update={"seed": plan.load.seed + number})
         watch = SplitWatch(target.url, target.api_key) if plan.sender == CORELANE_SENDER else None
-        measured = run_load(target, questions, replace(plan, load=load), None if watch is None else watch.on_phase, on_tick)
+        on_phase = None if watch is None else watch.on_phase
+        measured = run_load(target, questions, replace(plan, load=load), on_phase, on_tick)
         if on_run is not None:
             on_run(measured)
         split = None if watch is None else watch.result(is_over=is_over)
@@ -143,9 +144,9 @@ async def _ask_idle(
     return times
 
 
-def idle_places(questions: Questions, plan: Plan) -> list[int]:
-    """Return the questions that a run may ask, each once; ``MOST_IDLE`` at most."""
-    if plan.is_closed:
+def idle_places(questions: Questions, plan: Plan, *, is_open: bool = False) -> list[int]:
+    """Return the questions that a run may ask, each once; all of them if the load is not known yet."""
+    if is_open or plan.is_closed:
         return questions.distinct(len(questions.asked), 1)[:MOST_IDLE]
     count = sum(1 for _ in plan.schedule().shots())
     return questions.distinct(count, plan.items)[:MOST_IDLE]

@@ -5,6 +5,7 @@ import typer
 from corelane.cli.ask import ask
 from corelane.cli.batch import batch
 from corelane.cli.batches import batches
+from corelane.cli.bench import bench
 from corelane.cli.calibrate import calibrate
 from corelane.cli.commands import CommandGroup
 from corelane.cli.compile import compile_model, verify
@@ -42,6 +43,7 @@ def make_cli() -> typer.Typer:
     for command in (verify, calibrate, doctor, cores, top):
         cli.command()(command)
     groups = {"jobs": jobs, "batches": batches, "files": files, "models": models, "webhooks": webhooks, "keys": keys}
+    groups["bench"] = bench
     for name, group in groups.items():
         cli.add_typer(group, name=name)
     for role in (api, worker, keeper, deliveries, flower, health):

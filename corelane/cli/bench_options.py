@@ -17,7 +17,7 @@ from corelane.cli.service import KeyOption, UrlOption
 from corelane.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from corelane.bench.generator import Plan, Target
+    from corelane.bench.generator import Plan
     from corelane.bench.schema import Load
     from corelane.bench.workload import Questions
 
@@ -268,9 +268,7 @@ def sending_options(
     items_per_job: Annotated[
         int, typer.Option(min=1, help="Questions of a job, of lines or of a batch.", rich_help_panel=SENDING)
     ] = 32,
-    poll: Annotated[
-        float, typer.Option(min=0.001, help="Seconds between two polls.", rich_help_panel=SENDING)
-    ] = 0.05,
+    poll: Annotated[float, typer.Option(min=0.001, help="Seconds between two polls.", rich_help_panel=SENDING)] = 0.05,
     on_refusal: Annotated[
         Refusal, typer.Option(help="Count a 429, or retry after the time it asks for.", rich_help_panel=SENDING)
     ] = Refusal.COUNT,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from corelane.bench.beside import BesidePlan, BesideProgress
     from corelane.bench.schema import Report
     from corelane.bench.session import Session
+    from corelane.bench.workload import Questions
 
 #: Most seconds between two lines of progress.
 TOLD_S = 5.0
@@ -31,7 +32,7 @@ class BatchWay(StrEnum):
 
 def beside(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Questions of the batch: SQuAD's layout, or JSON lines.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The batch's questions: SQuAD's layout, or JSON lines.")],
     where: WhereOptions,
     what: WhatOptions,
     outputs: OutputOptions,

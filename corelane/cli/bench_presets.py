@@ -3,7 +3,7 @@
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from corelane.cli.bench_options import WhatOptions, WhereOptions
+from corelane.cli.bench_options import WhatOptions, Where, WhereOptions
 from corelane.cli.bench_output import OutputOptions, Outputs, finish, write_to
 from corelane.cli.bench_session import report_of
 from corelane.cli.output import error_console
@@ -62,7 +62,7 @@ def preset(
 
     from corelane.bench.presets import Stage
 
-    with target_of(found, where) as target:
+    with OwnServices(where.model, dtype) as services, target_of(found, where) as target:
         stage = Stage(
             target=target,
             cores=cores_of(found, target),
@@ -72,12 +72,11 @@ def preset(
             questions=questions,
             batch_key=batch_api_key,
             host=price_of_host(),
-            serve=OwnServices(where.model, dtype).serve,
+            serve=services.serve,
             show=outputs.showing,
             say=lambda text: console.print(text, style="dim"),
         )
         outcome = found.run(stage)
-        stage.target = outcome.session.target
         report = report_of_outcome(found, outcome, context)
     show_table(report, outputs, update)
     finish(report, outputs)
@@ -120,27 +119,27 @@ def price_of_host() -> "HostPrice | None":
     return host_price(settings) if settings.instance or settings.price_per_hour else None
 
 
-class OwnServices:
-    """Starts services for variants, each in a folder of its own, with a model of the shape it asks for."""
+class OwnServices(ExitStack):
+    """Starts services for variants, one at a time, each with a model of its shape. The last goes on."""
 
     def __init__(self, model: str, dtype: str) -> None:
+        super().__init__()
         self._model, self._dtype = model, dtype
 
-    @contextmanager
-    def serve(self, variant: "Variant") -> "Iterator[Target]":
-        """Run a service with a variant's settings until the block ends."""
+    def serve(self, variant: "Variant") -> "Target":
+        """Stop the service before, and return one with a variant's settings."""
         from corelane.bench.senders import Target
         from corelane.cli.local import running_service
         from corelane.settings import read_settings
 
+        self.close()
         settings = read_settings()
         model = settings.model if self._model == "default" else self._model
-        with tempfile.TemporaryDirectory(prefix="corelane-bench-", ignore_cleanup_errors=True) as folder:
-            changes = dict(variant.settings) | {"log_level": "warning"}
-            if variant.bucket is not None and settings.target == "cpu":
-                changes |= {"model": self._compiled(model, variant.bucket), "artifacts_dir": settings.artifact_root}
-            with running_service(Path(folder), **changes) as url:
-                yield Target(url)
+        folder = self.enter_context(tempfile.TemporaryDirectory(prefix="corelane-bench-", ignore_cleanup_errors=True))
+        changes = dict(variant.settings) | {"log_level": "warning"}
+        if variant.bucket is not None and settings.target == "cpu":
+            changes |= {"model": self._compiled(model, variant.bucket), "artifacts_dir": settings.artifact_root}
+        return Target(self.enter_context(running_service(Path(folder), **changes)))
 
     def _compiled(self, model: str, bucket: str) -> str:
         """Return the name of a model that is compiled for one shape; compile it if it is not."""
@@ -175,7 +174,7 @@ def show_table(report: "Report", outputs: Outputs, update: Path | None) -> None:
     """Print a preset's own table, and put it into a document if asked to."""
     from corelane.bench.presets.tables import replace_block, wrap
 
-    if not outputs.prints:
+    if outputs.shows_table:
         Console(highlight=False, markup=False, soft_wrap=True).print(report.extra["table"] + "\n")
     if update is not None and report.valid:
         document = replace_block(update.read_text(), report.name, wrap(report.extra["table"]))

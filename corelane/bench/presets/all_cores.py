@@ -9,7 +9,7 @@ import time
 from corelane.bench.presets.preset import TOKENS_128, Outcome, Preset, Row, Stage, closed_plan, figure, settle
 from corelane.bench.presets.tables import milliseconds
 from corelane.bench.published import ALL_CORES
-from corelane.bench.schema import Load, Point
+from corelane.bench.schema import Load, Point, Split
 
 #: Requests of each point for a core, and in a quick run; different questions among them.
 REQUESTS, QUICK_REQUESTS, QUESTIONS = 1000, 6, 200
@@ -51,7 +51,11 @@ def rows_of(point: Point, stage: Stage) -> list[Row]:
     server = point.runs[-1].server if point.runs else None
     if server is None:
         return [whole]
-    return [whole] + [
+    return [whole, *_core_rows(server)]
+
+
+def _core_rows(server: Split) -> list[Row]:
+    return [
         {
             "what": f"core {core}",
             "items": f"{server.core_items.get(core, 0):,}",

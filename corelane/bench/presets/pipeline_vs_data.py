@@ -68,10 +68,8 @@ def run(stage: Stage) -> Outcome:
         for batch in ROWS:
             variant = mode.variant(batch)
             stage.say(f"{variant.name}: a service of its own")
-            with stage.serve(variant) as target:
-                plan = closed_plan(1, QUICK_REQUESTS, stage.seed)
-                session = stage.session(questions, plan, target)
-                lone, full = _measure(stage, session, variant, callers=BATCHES_AHEAD * batch * mode.cores)
+            session = stage.session(questions, closed_plan(1, QUICK_REQUESTS, stage.seed), stage.serve(variant))
+            lone, full = _measure(stage, session, variant, callers=BATCHES_AHEAD * batch * mode.cores)
             points += [lone, full]
             per_s = figure(full, "items_per_s") or 0.0
             baseline = baseline or per_s

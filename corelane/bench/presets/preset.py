@@ -37,7 +37,7 @@ class Variant:
 class Stage:
     """What a preset is run on. ``quick`` asks for a run of seconds, whose figures mean nothing.
 
-    ``serve`` starts a service for a variant. ``show`` shows the runs of a session while they go on.
+    ``serve`` starts a service for a variant, in place of the one before. ``show`` shows runs while they go on.
     """
 
     target: Target
@@ -48,7 +48,7 @@ class Stage:
     questions: Questions | None = None
     batch_key: str | None = None
     host: HostPrice | None = None
-    serve: Callable[[Variant], AbstractContextManager[Target]] | None = None
+    serve: Callable[[Variant], Target] | None = None
     show: Callable[[Session], AbstractContextManager[object]] | None = None
     say: Callable[[str], object] = print
 

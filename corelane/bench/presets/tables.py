@@ -1,5 +1,6 @@
 """Tables of presets: rows of cells as Markdown, measured rows first, published ones below, and a caption. Pure."""
 
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -67,6 +68,12 @@ def sources(published: Iterable[Published]) -> str:
     names = list(dict.fromkeys(each.source for each in published))
     notes = list(dict.fromkeys(each.note for each in published if each.note and "not stated" in each.note.lower()))
     return " ".join(filter(None, [f"Published rows: {'; '.join(names)}." if names else "", *notes]))
+
+
+def wrap(text: str, width: int = 100) -> str:
+    """Return text whose paragraphs are wrapped, and whose tables are as they were."""
+    parts = text.split("\n\n")
+    return "\n\n".join(part if part.startswith("|") else textwrap.fill(part, width) for part in parts)
 
 
 def replace_block(document: str, name: str, content: str) -> str | None:

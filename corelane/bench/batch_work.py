@@ -156,11 +156,12 @@ class Documents:
         self._job = self._client.submit([item], model=self._target.model, options=options).id
 
     def poll(self) -> Standing:
-        """Ask for the job; hand in the next document if it is final."""
-        if self._client.get(self._job).status.is_final:
+        """Ask for the job; hand in the next document if it is final, until the work is canceled."""
+        if self._job and self._client.get(self._job).status.is_final:
             [result] = self._client.iter_results(self._job)
             self.wrong += result.answer is None or result.answer.text != ANSWER
             self._read += 1
+            self._job = ""
             if self._read < self.items:
                 self.submit()
         return Standing(self._read, self._read >= self.items)
@@ -168,6 +169,7 @@ class Documents:
     def cancel(self) -> None:
         """Cancel the document that is being read."""
         self._client.cancel(self._job)
+        self._job = ""
 
     def results(self) -> Iterator[Given]:
         """Yield nothing: each document was checked when it was read."""

@@ -92,7 +92,7 @@ def run_beside(
         times = _run_batch(background, work, plan, tell)
         _pass(background, plan.after_s, work, tell, "after", times.progress[-1][1] if times.progress else 0)
         background.stop()
-    batch_answers = None if times.canceled else check_batch(questions, work)
+    batch_answers = None if times.canceled and work.places else check_batch(questions, work)
     return describe(background.requests, times, work.items, plan, background.answers, batch_answers)
 
 
@@ -210,11 +210,8 @@ def thin(progress: Sequence[tuple[float, int]], most: int = MOST_POINTS) -> list
 
 def check_batch(questions: Questions, work: BatchWork) -> AnswerCheck:
     """Return whether each item of a batch was answered once, and how well."""
+    if not work.places:
+        return AnswerCheck(checked=work.poll().done, differ_from_idle=work.wrong)
     check = Check(questions)
     check.judge(work.places, Reply(outcome="ok", results=list(work.results())), is_measured=True)
-    found = check.found
-    return found.model_copy(update={"lost": found.lost, "differ_from_idle": _add(found.differ_from_idle, work.wrong)})
-
-
-def _add(known: int | None, more: int) -> int | None:
-    return more or None if known is None else known + more
+    return check.found

@@ -222,7 +222,10 @@ def _beside(figure: Any, colours: Colours, beside: Beside) -> None:
     above.set_ylim(bottom=0)
     above.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     if beside.timeline:
-        _latency_over_time(below, beside.timeline, colours)
+        # The batch's clock starts when it was submitted, that of the questions with the first of them.
+        submitted_s = beside.submitted_at_s or 0.0
+        rows = [row | {"at_s": row["at_s"] - submitted_s} for row in beside.timeline]
+        _latency_over_time(below, rows, colours)
     else:
         spans = {"before": (-0.25, 0.0), "during": (0.0, 1.0), "after": (1.0, 1.25)}
         for name, (start, end) in spans.items():

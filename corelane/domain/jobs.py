@@ -189,6 +189,9 @@ class JobHead(Wire):
         "default, as long as the service keeps jobs.",
     )
     webhook: Webhook | None = Field(None, description="Where to post the job's final status.")
+    dry_run: bool = Field(
+        False, strict=True, description="Answer with a `job.forecast` in place of the job; nothing is kept or charged."
+    )
 
     @model_validator(mode="after")
     def _late_for_something(self) -> Self:

@@ -47,11 +47,13 @@ class Announcer:
         *,
         is_out: bool = False,
         worked: tuple[str, str, int] | None = None,
+        costs: Sequence[tuple[str, str, Sequence[int]]] = (),
     ) -> BeatReply:
         """Renew the core's state, speed and versions, and its leases.
 
         ``is_out`` says that it is out of service: no version is to be placed on it. ``worked`` is the core's process,
-        its price as it is stored, and the microseconds for which that process has worked.
+        its price as it is stored, and the microseconds for which that process has worked. ``costs`` are what items took
+        since the last heartbeat, by version and class: see ``lua/rates.lua``.
         """
         revision, *unknown = self._link.run(
             "beat",
@@ -63,6 +65,7 @@ class Announcer:
             versions=versions,
             leases=leases,
             worked=worked,
+            costs=costs,
         )
         return BeatReply(revision.decode(), tuple(version.decode() for version in unknown))
 

@@ -193,7 +193,7 @@ class DeviceBackend(FixedBackend):
 
     def run(self, model: Model, batch: Batch) -> Logits:
         self.batches += 1
-        assert self.something_else.wait(30)
+        assert self.something_else.wait(60)
         return super().run(model, batch)
 
 
@@ -305,7 +305,7 @@ def claim_and_hold(in_flight: InFlight, lease: str, version: str, contexts: list
     """Take a claim in as the drain does; return its jobs."""
     claim, stretches = make_claim(lease, version, contexts)
     in_flight.times.enter()
-    in_flight.note_exchange((), Exchange({}, set(), claim, 1_800_000_000_000_000))
+    in_flight.note_exchange({}, Exchange({}, set(), claim, 1_800_000_000_000_000))
     in_flight.add(claim, stretches)
     in_flight.times.leave()
     return claim.jobs
@@ -356,6 +356,9 @@ def test_batches_are_recorded_by_version_and_shape(runner: Runner) -> None:
         found[field.partition("|")[0]] += amount
     work = runner.work
     assert found["corelane_batches_total"] == work.batches
+    assert found["corelane_batch_windows_total"] == work.windows
+    compute_s = delta.amounts[f"corelane_compute_seconds|{runner.version}|#sum"]
+    assert found["corelane_batch_seconds_total"] == pytest.approx(compute_s)
     assert (found["corelane_tokens_total"], found["corelane_padding_tokens_total"]) == (work.tokens, work.padding)
     shapes = {field.split("|")[2] for field in delta.amounts if field.startswith("corelane_batches_total")}
     assert shapes <= {"4x32", "2x64"}

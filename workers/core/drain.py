@@ -95,7 +95,7 @@ class DrainLoop:
         self._core = core
         self._asked_to_stop = should_stop
         self._report = report
-        self._in_flight = InFlight(core.runners, core.recorder, core.account)
+        self._in_flight = InFlight(core.runners, core.recorder, core.account, core.vitals.costs)
         self._useful = time.monotonic()
         #: Whether the last claim took all there was room for.
         self._is_full = False

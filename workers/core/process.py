@@ -279,6 +279,7 @@ class CoreProcess:
                 self.vitals.speed(),
                 is_out=self.state == "out_of_service",
                 worked=(self._process, self.price, int(US * self.account.core_s)),
+                costs=self.vitals.take_costs(),
             )
 
     def _fields(self) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""What a core spends on each job it holds: measured in the drain, sent with the job's results.
+"""What a core spends on each job it holds: measured in the drain, sent with the job's results; and what items cost.
 
 Every moment in which the core does something is covered. It counts for the jobs it is done for; the others wait
 meanwhile. While a batch runs on a device, all else that is done counts for jobs outside that batch only. What nothing
@@ -6,6 +6,7 @@ covers, as the drain's own steps between two batches, is the difference between 
 """
 
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,6 +18,14 @@ US = 1_000_000
 #: What a core does for a job, its share of the core seconds, and what the model read of it: places among the sums of
 #: ``HeldJob``.
 TOKENIZE, COMPUTE, MERGE, COMMIT, CORE, WINDOWS, TOKENS = range(7)
+
+
+#: The place of the core time in a report.
+SPENT_CORE = 6
+
+#: What items cost: their version and class, how many they are, their estimated tokens, tokens, windows, core
+#: microseconds.
+ItemCosts = tuple[str, str, int, int, int, int, int]
 
 
 @dataclass(slots=True)
@@ -179,3 +188,29 @@ class TimeBook:
 
     def _covered_at(self, now: float) -> float:
         return self._covered + (now - self._since if self._depth else 0.0)
+
+
+class CostBook:
+    """What the items of a core cost. Items are noted as they are answered, their core time comes with the commit."""
+
+    def __init__(self, costs: deque[ItemCosts] | None = None) -> None:
+        """``costs`` takes what is found out."""
+        self._costs = deque[ItemCosts]() if costs is None else costs
+        #: Slices by job that are answered and not committed: what is known of ``ItemCosts`` by then.
+        self._answered: dict[str, list[tuple[str, str, int, int, int, int]]] = {}
+
+    def note(self, job: str, version: str, its_class: str, items: int, sums: tuple[int, int, int]) -> None:
+        """Note an answered slice of a job: its items, then their estimated tokens, tokens and windows."""
+        self._answered.setdefault(job, []).append((version, its_class, items, *sums))
+
+    def settle(self, spent: Mapping[str, Sequence[int]], *, is_idle: bool) -> None:
+        """Share what was spent on jobs, as ``TimeBook.report`` has it, among their answered slices, by tokens.
+
+        ``is_idle`` says that no items are left in progress.
+        """
+        for job, sums in spent.items():
+            if (slices := self._answered.pop(job, None)) is not None:
+                a_token = sums[SPENT_CORE] / max(1, sum(each[4] for each in slices))
+                self._costs.extend((*each, int(a_token * each[4])) for each in slices)
+        if is_idle:
+            self._answered.clear()

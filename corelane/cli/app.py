@@ -21,6 +21,7 @@ from corelane.cli.serve import serve
 from corelane.cli.start import begin
 from corelane.cli.steering import list_audit
 from corelane.cli.top import top
+from corelane.cli.usage import show_usage
 from corelane.cli.webhooks import webhooks
 
 
@@ -40,6 +41,7 @@ def make_cli() -> typer.Typer:
     cli.command("eval")(evaluate)
     cli.command("compile")(compile_model)
     cli.command("audit")(list_audit)
+    cli.command("usage")(show_usage)
     for command in (verify, calibrate, doctor, cores, top):
         cli.command()(command)
     groups = {"jobs": jobs, "batches": batches, "files": files, "models": models, "webhooks": webhooks, "keys": keys}

@@ -36,10 +36,7 @@ class Sizing:
 
     def add(self, item: Item) -> None:
         """Measure the next item."""
-        self.add_measured(item, self._estimator.tokens(item))
-
-    def add_measured(self, item: Item, tokens: int) -> None:
-        """Take in the next item, whose tokens are known."""
+        tokens = self._estimator.tokens(item)
         # The rule of ``cut_slices``.
         most_items, most_tokens = self._most
         current = self._slice
@@ -90,8 +87,8 @@ class DryRuns:
     """Forecasts jobs that are asked for with ``dry_run``."""
 
     def __init__(self, submitter: Submitter, rates: RateStore, settings: Settings) -> None:
-        self._submitter = submitter
-        self._rates = rates
+        self.submitter = submitter
+        self.rates = rates
         self._settings = settings
 
     async def job(self, submission: Submission) -> JobForecast:
@@ -99,14 +96,14 @@ class DryRuns:
 
         Raise the errors of ``Submitter.submit``, except Overloaded and DeadlineInfeasible.
         """
-        self._submitter.check_sizes(submission)
+        self.submitter.check_sizes(submission)
         head, owner = submission.head, submission.owner
-        admission = await self._submitter.admit(head, owner, submission.id)
-        costs = await self._rates.read(admission.version or "")
+        admission = await self.submitter.admit(head, owner, submission.id)
+        costs = await self.rates.read(admission.version or "")
         sizing = self.measure(head, costs, submission.items)
         refusal = None
         try:
-            await self._submitter.require_room(admission, owner, sizing.tokens, asks_only=True)
+            await self.submitter.require_room(admission, owner, sizing.tokens, asks_only=True)
         except Overloaded as error:
             refusal = Refusal(code=error.code, detail=error.detail, retry_after_s=error.retry_after_s)
         size = Size(sizing.tokens, sizing.slices)
@@ -114,8 +111,8 @@ class DryRuns:
 
     async def lines(self, body: NdjsonBody, owner: str) -> JobForecast:
         """Forecast a job that is sent as lines, whose head was read; nothing of it is kept, here or on a disk."""
-        admission = await self._submitter.admit(body.head, owner, new_job_id())
-        costs = await self._rates.read(admission.version or "")
+        admission = await self.submitter.admit(body.head, owner, new_job_id())
+        costs = await self.rates.read(admission.version or "")
         sizing = Sizing(self._settings, body.head, costs)
         async for item in body.read_items():
             sizing.add(item)

@@ -1,13 +1,20 @@
 """Dry runs over HTTP: what a job would be and take, checked as a real one, with nothing kept."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from typer.testing import CliRunner
 
+from corelane.cli.ask import ask
+from corelane.cli.batch import batch
+from corelane.cli.commands import CommandGroup
+from corelane.cli.jsonl import write_line
 from corelane.client import Client
 from corelane.domain.forecast import Speed
+from corelane.domain.jobs import JobStatus, unanswered_result
 from corelane.errors import ServiceError
 from corelane.store.fleet import Announcer
 from tests.api.conftest import Service
@@ -185,7 +192,7 @@ def test_batch_that_would_fail_as_a_whole_says_so(service: Service) -> None:
 def test_client_forecasts_jobs_lines_and_batches(service: Service, tmp_path: Path) -> None:
     items = [ONE] * 3
     with Client(service.url) as client:
-        assert client.forecast(items).items == client.forecast(items, lines=True).items == 3
+        assert client.forecast(items).items == client.forecast_lines(iter(items)).items == 3
         most = service.bench.settings.max_items
         assert client.forecast([ONE] * (most + 1)).items == most + 1
         with pytest.raises(ServiceError, match="there is no model"):
@@ -195,3 +202,30 @@ def test_client_forecasts_jobs_lines_and_batches(service: Service, tmp_path: Pat
         file = client.upload_file(path)
         assert client.forecast_batch(file.id).jobs[0].model == VERSION
         assert not list(client.iter_jobs())
+
+
+# The commands
+
+
+def run(service: Service, command: Callable[..., Any], *arguments: str) -> str:
+    app = CommandGroup()
+    app.command()(command)
+    done = CliRunner().invoke(app, [*arguments, "--url", service.url, "--dry-run"])
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_commands_say_what_they_would_take(service: Service, tmp_path: Path) -> None:
+    teach(service, ("many:ascii:0", [1000, 64_000, 20_000, 1000, 10_000_000]))
+    said = run(service, ask, ONE["question"], "-c", ONE["context"])
+    assert f"model     {VERSION}" in said
+    assert "windows   1" in said
+    assert "core s    0.01" in said
+    questions, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    questions.write_bytes(b"".join(orjson.dumps(ONE) + b"\n" for _ in range(50)) + b"broken\n")
+    assert orjson.loads(run(service, batch, str(questions), "--json"))["items"] == 50
+    output.write_bytes(b"".join(write_line(unanswered_result(n, None, JobStatus.FAILED)) for n in range(30)))
+    found = orjson.loads(run(service, batch, str(questions), "-o", str(output), "--json"))
+    assert (found["items"], found["object"]) == (20, "job.forecast")
+    assert not list(tmp_path.glob("out.jsonl?*"))
+    assert service.http.get("/v1/jobs").json()["data"] == []

@@ -12,6 +12,8 @@ from corelane.engine.task import Query, Result
 from corelane.errors import CorelaneError
 from corelane.metrics.definitions import (
     BATCH_ROWS,
+    BATCH_SECONDS,
+    BATCH_WINDOWS,
     BATCHES,
     COMPUTE_S,
     MERGE_S,
@@ -21,7 +23,7 @@ from corelane.metrics.definitions import (
 )
 from corelane.metrics.recorder import Recorder
 from corelane.store.dispatch import Claim, ClaimedSlice, Exchange, LeasedPreview, SliceResults
-from workers.core.timing import COMPUTE, MERGE, TOKENIZE, CostBook, ItemCosts, TimeBook
+from workers.core.timing import COMPUTE, MERGE, TOKENIZE, CoreAccount, CostBook, ItemCosts, TimeBook
 
 #: Names a pending slice: its lease and its place in the claim.
 Key = tuple[str, str]
@@ -58,8 +60,13 @@ class InFlight:
     """
 
     def __init__(
-        self, runners: Mapping[str, Runner], recorder: Recorder | None = None, costs: deque[ItemCosts] | None = None
+        self,
+        runners: Mapping[str, Runner],
+        recorder: Recorder | None = None,
+        account: CoreAccount | None = None,
+        costs: deque[ItemCosts] | None = None,
     ) -> None:
+        """``account`` is where the core adds up what it spends, ``costs`` where it notes what items cost."""
         self._runners = runners
         self._recorder = recorder or Recorder()
         for runner in runners.values():
@@ -69,7 +76,7 @@ class InFlight:
         self._began = 0.0
         #: The jobs with windows in the batch that runs, with their tokens in it.
         self._in_batch: dict[str, int] = {}
-        self.times = TimeBook()
+        self.times = TimeBook(account=account)
         self._costs = CostBook(costs)
         #: Outcomes to commit, by lease.
         self.done: dict[str, list[SliceResults]] = {}
@@ -165,9 +172,12 @@ class InFlight:
             self.times.add(TOKENIZE, readers, running.read_s)
             self.times.share(readers, running.read_s)
             self._recorder.observe(TOKENIZE_S, running.read_s)
+        windows: dict[str, int] = {}
         for (key, _), _, window in running.rows:
             job = self._pending[key].ref.job
             self._in_batch[job] = self._in_batch.get(job, 0) + window.length
+            windows[job] = windows.get(job, 0) + 1
+        self.times.read(windows, self._in_batch)
         return running
 
     def finish(self, running: RunningBatch) -> tuple[int, int]:
@@ -212,10 +222,13 @@ class InFlight:
         recorder, version = self._recorder, running.runner.version
         recorder.observe(COMPUTE_S, compute_s, version)
         recorder.observe(MERGE_S, merge_s)
+        windows = sum(done.windows for done in running.passes)
         for done in running.passes:
             shape = running.runner.shapes[done.bucket]
             recorder.observe(BATCH_ROWS, done.windows)
             recorder.add(BATCHES, 1, version, shape)
+            recorder.add(BATCH_WINDOWS, done.windows, version, shape)
+            recorder.add(BATCH_SECONDS, compute_s * done.windows / windows, version, shape)
             recorder.add(TOKENS, done.tokens, version)
             recorder.add(PADDING_TOKENS, done.padding, version, shape)
 

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 US = 1_000_000
 
 
-#: What a core does for a job, and its share of the core seconds: places among the sums of ``HeldJob``.
-TOKENIZE, COMPUTE, MERGE, COMMIT, CORE = range(5)
+#: What a core does for a job, its share of the core seconds, and what the model read of it: places among the sums of
+#: ``HeldJob``.
+TOKENIZE, COMPUTE, MERGE, COMMIT, CORE, WINDOWS, TOKENS = range(7)
 
 
 #: The place of the core time in a report.
@@ -31,20 +32,50 @@ ItemCosts = tuple[str, str, int, int, int, int, int]
 class HeldJob:
     """A job that the core holds: since when, the time covered until then, and what was spent on it since.
 
-    ``sums`` are seconds by stage, then core seconds by the job's share. ``reported`` is what the last report covered.
+    ``sums`` are seconds by stage, then core seconds by the job's share, then windows and tokens. ``reported`` is what
+    the last report covered.
     """
 
     since: float
     covered: float
-    sums: list[float] = field(default_factory=lambda: [0.0] * 5)
+    sums: list[float] = field(default_factory=lambda: [0.0] * 7)
     reported: tuple[float, float, list[float]] = (0.0, 0.0, [])
+
+
+@dataclass(slots=True)
+class CoreAccount:
+    """What a core spent since its process began: core seconds in all, and what of them no job is charged yet.
+
+    ``lost`` are windows, tokens and core seconds of work that was thrown away: it was handed back, or its lease was
+    lost. They are sent with a later commit.
+    """
+
+    core_s: float = 0.0
+    lost: list[float] = field(default_factory=lambda: [0.0] * 3)
+
+    def lose(self, sums: Sequence[float], reported: Sequence[float] = ()) -> None:
+        """Add what was spent on a job that is held no more, but for what was reported."""
+        for place, stage in enumerate((WINDOWS, TOKENS, CORE)):
+            self.lost[place] += max(0.0, sums[stage] - (reported[stage] if reported else 0.0))
+
+    def report_lost(self) -> list[int]:
+        """Return the work that was thrown away: windows, tokens and core microseconds; empty if there is none."""
+        windows, tokens, core_s = self.lost
+        return [int(windows), int(tokens), int(US * core_s)] if core_s * US >= 1 or windows else []
+
+    def settle_lost(self, reported: Sequence[int]) -> None:
+        """Note that a report of it was kept."""
+        if reported:
+            windows, tokens, core_us = reported
+            self.lost = [self.lost[0] - windows, self.lost[1] - tokens, self.lost[2] - core_us / US]
 
 
 class TimeBook:
     """The times of the jobs that a core holds. Not thread-safe."""
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, clock: Callable[[], float] = time.perf_counter, account: CoreAccount | None = None) -> None:
         self.clock = clock
+        self.account = account or CoreAccount()
         self._held: dict[str, HeldJob] = {}
         self._covered = 0.0
         self._depth = 0
@@ -96,14 +127,26 @@ class TimeBook:
 
     def share(self, tokens: Mapping[str, int], seconds: float) -> None:
         """Share core seconds among jobs by their tokens."""
+        if not tokens:
+            return
+        self.account.core_s += seconds
         a_token = seconds / max(1, sum(tokens.values()))
         for job, its_tokens in tokens.items():
             if (held := self._held.get(job)) is not None:
                 held.sums[CORE] += its_tokens * a_token
+            else:
+                self.account.lost[2] += its_tokens * a_token
+
+    def read(self, windows: Mapping[str, int], tokens: Mapping[str, int]) -> None:
+        """Count the windows and tokens of jobs in a batch."""
+        for job, count in windows.items():
+            if (held := self._held.get(job)) is not None:
+                held.sums[WINDOWS] += count
+                held.sums[TOKENS] += tokens[job]
 
     def report(self, jobs: Iterable[str]) -> dict[str, list[int]]:
         """Return what was spent on jobs since the last report that was settled: microseconds, in the order of
-        ``domain.timing.Spent``.
+        ``domain.timing.Spent``, then windows and tokens.
         """
         now = self.clock()
         covered = self._covered_at(now)
@@ -113,7 +156,8 @@ class TimeBook:
                 continue
             held.reported = (now, covered, list(held.sums))
             waited = max(0.0, covered - held.covered - sum(held.sums[:CORE]))
-            report[job] = [int(US * seconds) for seconds in (now - held.since, waited, *held.sums)]
+            spent = [int(US * seconds) for seconds in (now - held.since, waited, *held.sums[:WINDOWS])]
+            report[job] = [*spent, int(held.sums[WINDOWS]), int(held.sums[TOKENS])]
         return report
 
     def settle(self, jobs: Iterable[str], still_held: Collection[str]) -> None:
@@ -125,10 +169,14 @@ class TimeBook:
                 held.since, held.covered, reported = held.reported
                 held.sums = [after - before for after, before in zip(held.sums, reported, strict=True)]
             else:
+                self.account.lose(held.sums, held.reported[2])
                 del self._held[job]
 
     def keep(self, still_held: Collection[str]) -> None:
         """Forget all other jobs: they were canceled, handed back, or lost with their lease."""
+        for job, held in self._held.items():
+            if job not in still_held:
+                self.account.lose(held.sums)
         self._held = {job: held for job, held in self._held.items() if job in still_held}
 
     def redis_us(self) -> int | None:

@@ -31,6 +31,7 @@ def describe(found: WorkForecast) -> dict[str, object]:
         "windows": f"{found.windows:,}",
         "tokens": f"{found.tokens:,}",
         "core s": None if found.core_s is None else f"{found.core_s:,.3f}",
+        "cost": found.cost and f"{found.cost.amount:,.9f} {found.cost.currency}",
         "finish": found.finish_at and f"{second(found.finish_at)}{until}{', too late' if found.late else ''}",
         "refused": refusal and refusal.detail,
         "note": found.note,

@@ -10,6 +10,8 @@ from corelane.domain.forecast import Size
 from corelane.domain.ids import new_job_id
 from corelane.domain.job_forecast import BatchForecast, JobForecast, Refusal
 from corelane.domain.jobs import Item, JobHead
+from corelane.domain.prices import Price
+from corelane.domain.usage import Cost, cost_of
 from corelane.errors import CorelaneError, NotCalibrated, UnknownModel, VersionNotReady
 from corelane.settings import Settings
 from corelane.store.jobs.submission import Admission
@@ -145,6 +147,7 @@ class BatchDryRun:
             windows=sum(job.windows for job in jobs),
             tokens=sum(job.tokens for job in jobs),
             core_s=round(sum(core_s), 6) if len(core_s) == len(jobs) and jobs else None,
+            cost=self._cost(asked, jobs),
             finish_at=last and last.finish_at,
             earliest_at=last and last.earliest_at,
             latest_at=last and last.latest_at,
@@ -152,6 +155,18 @@ class BatchDryRun:
             refusal=refusal,
             note="; ".join(dict.fromkeys(job.note for job in jobs)) or "no line can be asked",
         )
+
+    @staticmethod
+    def _cost(groups: Sequence[GroupSizing], jobs: Sequence[JobForecast]) -> Cost | None:
+        """Return the cost of all jobs; None unless each has one, in the same currency."""
+        core_s: dict[Price | None, float] = {}
+        for group, job in zip(groups, jobs, strict=True):
+            if group.costs is None or job.core_s is None or job.cost is None:
+                return None
+            in_all = sum(group.costs.prices.values())
+            for price, its_s in group.costs.prices.items():
+                core_s[price] = core_s.get(price, 0.0) + job.core_s * its_s / in_all
+        return cost_of(core_s)
 
     def _describe_group(self, group: GroupSizing, size: Size) -> JobForecast:
         if group.admission is None or group.costs is None or group.sizing is None:

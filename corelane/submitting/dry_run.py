@@ -4,7 +4,7 @@ A dry run is checked as a submission is, and raises the same errors. Only two ar
 its answer: too much work waits, or the job would be late. Nothing is written, and no key or name is used.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from corelane.domain.dispatch import Estimator, cost_class
@@ -13,6 +13,8 @@ from corelane.domain.forecast import Size
 from corelane.domain.ids import new_job_id
 from corelane.domain.job_forecast import JobForecast, Refusal
 from corelane.domain.jobs import Item, JobHead
+from corelane.domain.prices import Price
+from corelane.domain.usage import Cost, cost_of
 from corelane.errors import DeadlineInfeasible, Overloaded
 from corelane.settings import Settings
 from corelane.store.jobs.submission import Admission, Submission
@@ -155,6 +157,7 @@ class DryRuns:
             windows=estimate.windows,
             tokens=estimate.tokens,
             core_s=None if estimate.core_s is None else round(estimate.core_s, 6),
+            cost=cost_at(costs.prices, estimate.core_s),
             position=told.position,
             tokens_ahead=told.tokens_ahead,
             finish_at=told.finish_at,
@@ -164,6 +167,14 @@ class DryRuns:
             refusal=refusal,
             note=note_of(estimate, costs),
         )
+
+
+def cost_at(prices: Mapping[Price | None, float], core_s: float | None) -> Cost | None:
+    """Return what core seconds would cost, if each price keeps its share of the work; None if that is not known."""
+    in_all = sum(prices.values())
+    if core_s is None or not in_all:
+        return None
+    return cost_of({price: core_s * its_s / in_all for price, its_s in prices.items()})
 
 
 def note_of(estimate: Estimate, costs: VersionCosts) -> str:

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from corelane.bench.figures import point_figures, summarise
-from corelane.bench.generator import Measured, Plan, Progress, Target, run_load
+from corelane.bench.generator import CORELANE_SENDER, Measured, Plan, Progress, Target, run_load
 from corelane.bench.schema import Load, Point, Split
 from corelane.bench.senders import Manner, make_sender
+from corelane.bench.split import SplitWatch
 from corelane.bench.workload import Questions
 from corelane.errors import ServiceError
 
@@ -21,7 +22,6 @@ PROBES = 8
 MODEST = 0.3
 
 OnRun = Callable[[Measured], object]
-Splitter = Callable[[str], Split | None]
 
 
 def measure_point(
@@ -58,7 +58,13 @@ def described(plan: Plan) -> Load:
 def _measure(
     target: Target, questions: Questions, plan: Plan, on_tick: Callable[[Progress], object] | None
 ) -> tuple[Measured, Split | None]:
-    return run_load(target, questions, plan, None, on_tick), None
+    """Run the load once; with what the service says of itself, if it is Corelane and shows its metrics."""
+    if plan.sender != CORELANE_SENDER:
+        return run_load(target, questions, plan, None, on_tick), None
+    watch = SplitWatch(target.url, target.api_key)
+    measured = run_load(target, questions, plan, watch.on_phase, on_tick)
+    is_over = plan.tail_s == 0 or (plan.is_closed and plan.requests is not None)
+    return measured, watch.result(is_over=is_over)
 
 
 def ask_idle(

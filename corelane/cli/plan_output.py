@@ -56,7 +56,7 @@ def describe(chosen: "Candidate", demand: "Demand", beside: "Edges") -> list[str
         lines.append(f"With {_count(beside.fewer.cores, 'core')} the p95 is {_ms(beside.fewer.p95_s)} ms.")
     lines.append(
         f"With {_count(beside.more.cores, 'core')} it is {_ms(beside.more.p95_s)} ms. "
-        f"{_count(seen.cores, 'core')} {'breaks' if seen.cores == 1 else 'break'} above {beside.breaks_at_per_s:,.4g} requests/s."
+        f"Above {beside.breaks_at_per_s:,.4g} requests/s {_count(seen.cores, 'core')} will not do."
     )
     if chosen.profile.guess:
         lines.append(f"A guess: {chosen.profile.guess}.")

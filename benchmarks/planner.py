@@ -31,7 +31,6 @@ from corelane.planning.mix import Mix, lengths_of
 from corelane.planning.profile import Profile
 from corelane.planning.search import Demand, breaking_rate, look, percentile
 from corelane.planning.simulate import Arrival, simulate
-from corelane.settings import Settings
 
 HERE = Path(__file__).parent
 DATA = HERE.parent / ".corelane"
@@ -64,7 +63,6 @@ def serving(cores: int) -> Iterator[str]:
 
 def calibrate(url: str, questions: Questions) -> Profile:
     """Measure one core of a service."""
-    settings = Settings()
     with Client(url) as client:
         return take_profile(client, Target(url), questions, seconds=plan()[0], machine=machine())
 

@@ -14,8 +14,9 @@ from urllib.parse import urlsplit
 
 from corelane.bench.generator import Measured, Plan, Target, run_load
 from corelane.bench.schema import Load, Request
-from corelane.bench.split import FLUSHED_S, snapshot
+from corelane.bench.split import FLUSHED_S, Snapshot, snapshot
 from corelane.errors import InvalidInput, NotReady
+from corelane.metrics.definitions import BATCH_WINDOWS
 from corelane.planning.fit import Samples, SeenPhase, SeenRequest, Subject, fit
 from corelane.planning.profile import Limits, Profile
 
@@ -34,6 +35,9 @@ BUSY_A_CORE = 4
 
 #: Most items of a packed job: a batch of many rows is asked for, not a long one.
 MOST_PACKED = 32
+
+#: Longest wait for processes to tell what they measured, in seconds: a busy machine takes its time.
+SETTLED_S = 20.0
 
 #: What a step is called, and how long it takes in seconds.
 OnStep = Callable[[str, float], object]
@@ -83,9 +87,23 @@ def _phase(
     )
     before = snapshot(target.url, target.api_key)
     measured = run_load(target, questions, plan)
-    time.sleep(FLUSHED_S)
-    after = snapshot(target.url, target.api_key)
-    return _seen(client, measured, before.samples, after.samples)
+    answered = sum(each.items for each in measured.requests if each.outcome == "ok")
+    return _seen(client, measured, before.samples, _settled(target, before, answered).samples)
+
+
+def _settled(target: Target, before: Snapshot, answered: int) -> Snapshot:
+    """Return a reading in which all windows of so many answered items are counted: each item has one at least."""
+    deadline, seen = time.monotonic() + SETTLED_S, before
+    while True:
+        time.sleep(FLUSHED_S)
+        last, seen = seen, snapshot(target.url, target.api_key)
+        read = _windows(seen)
+        if (read == _windows(last) and read >= _windows(before) + answered) or time.monotonic() > deadline:
+            return seen
+
+
+def _windows(reading: Snapshot) -> float:
+    return sum(reading.by_label(BATCH_WINDOWS.name, "version").values())
 
 
 def _seen(client: "Client", measured: Measured, before: Samples, after: Samples) -> SeenPhase:

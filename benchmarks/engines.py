@@ -34,7 +34,8 @@ from corelane.engine.batching import smallest_fit
 from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket, parse_buckets
 from corelane.engine.question_answering.spans import find_spans
 from corelane.engine.question_answering.task import QuestionAnsweringTask, TokenizedQuery
-from corelane.engine.task import Query, Window
+from corelane.engine.task import Query
+from corelane.engine.windows import Window
 from corelane.quality.squad import Question, best_over, token_f1
 
 HERE = Path(__file__).parent

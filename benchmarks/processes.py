@@ -1,6 +1,7 @@
 """CPU time of a service's processes, by role, from /proc."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -17,8 +18,12 @@ ROLES = (
 
 def children(pid: int) -> list[int]:
     """Return the processes that a process started, from any of its threads."""
-    lists = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for found in lists for child in found.read_text().split()]
+    found: list[int] = []
+    with suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(OSError):
+                found += map(int, (task / "children").read_text().split())
+    return found
 
 
 def descendants(pid: int) -> list[int]:
@@ -27,16 +32,22 @@ def descendants(pid: int) -> list[int]:
 
 
 def role_of(pid: int) -> str:
-    """Return the role of one process of a service."""
-    command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    """Return the role of one process of a service; "other" if it is gone."""
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        command = ""
     return next((role for role, words in ROLES if any(word in command for word in words)), "other")
 
 
 def cpu_seconds(pids: list[int]) -> dict[str, float]:
-    """User and system time so far, by role."""
+    """User and system time so far, by role; without processes that are gone."""
     used: dict[str, float] = {}
     for pid in pids:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
         role = role_of(pid)
         used[role] = used.get(role, 0.0) + (int(fields[11]) + int(fields[12])) / TICKS_PER_S
     return used

@@ -32,8 +32,9 @@ from corelane.engine.backends.protocol import Batch, Logits
 from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket, parse_buckets
 from corelane.engine.null import NO_LOGITS, NullRunner, NullTask
 from corelane.engine.runner import Charge, Runner, ServedModel
-from corelane.engine.task import Query, Window
+from corelane.engine.task import Query
 from corelane.engine.text.tokenize import cut_windows
+from corelane.engine.windows import Window
 from corelane.settings import Settings
 from corelane.store.fleet import Announcer, Fleet
 from corelane.store.jobs.store import JobStore

@@ -39,7 +39,8 @@ from corelane.engine.batching import smallest_fit  # noqa: E402
 from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket, parse_buckets  # noqa: E402
 from corelane.engine.question_answering.task import QuestionAnsweringTask, TokenizedQuery  # noqa: E402
 from corelane.engine.runner import Runner, ServedModel  # noqa: E402
-from corelane.engine.task import Query, Window  # noqa: E402
+from corelane.engine.task import Query  # noqa: E402
+from corelane.engine.windows import Window  # noqa: E402
 
 MODEL = HERE.parent / "models" / "qa-minilm"
 LEARN = DEFAULT_FILE.parent / "squad-train-v2.json.gz"

@@ -15,7 +15,8 @@ from corelane.engine.backends.protocol import Batch, Logits
 from corelane.engine.buckets import Bucket
 from corelane.engine.question_answering.spans import find_spans
 from corelane.engine.question_answering.task import QuestionAnsweringTask, TokenizedQuery
-from corelane.engine.task import Query, Window
+from corelane.engine.task import Query
+from corelane.engine.windows import Window
 from corelane.errors import CompileFailed, ModelRefused
 
 #: First and last context token of an answer, counted within its item.

@@ -119,6 +119,7 @@ class Split(Part):
     Each spread but that of `batch_rows` is in seconds; p90 and max are interpolated or bounded by buckets.
     """
 
+    submit: Spread | None = None
     wait: Spread | None = None
     tokenize: Spread | None = None
     compute: Spread | None = None
@@ -131,6 +132,9 @@ class Split(Part):
     tokens_per_s: float | None = None
     core_busy: dict[str, float] = Field(default_factory=dict, description="Share of time at work, by core.")
     core_items: dict[str, int] = Field(default_factory=dict, description="Items answered, by core.")
+    core_windows: dict[str, int] = Field(default_factory=dict, description="Windows read, by core.")
+    core_padding: dict[str, float] = Field(default_factory=dict, description="Share of padding, by core.")
+    seconds: float | None = Field(None, description="Time between the two readings.")
 
 
 class AnswerCheck(Part):
@@ -173,6 +177,15 @@ class Run(Part):
         default_factory=list, description="Latencies of the measured requests, for comparisons; at most 5,000."
     )
     invalid: list[str] = Field(default_factory=list, description="Why the run proves nothing; empty if it is valid.")
+    block: int | None = Field(None, description="Of a paired session: the block A B B A that the run belongs to.")
+
+
+class Pairing(Part):
+    """What ties two reports together whose runs were measured in turn, so that `compare` can take differences."""
+
+    session: str = Field(description="The same in both reports.")
+    side: Literal["A", "B"]
+    order: str = Field(description="The sides of all runs in the order of time, as `ABBAABBA`.")
 
 
 class Point(Part):
@@ -275,6 +288,7 @@ class Report(Part):
     assertions: list[dict[str, Any]] = Field(
         default_factory=list, description="Each with `text`, `figure` and `holds`."
     )
+    pairing: Pairing | None = Field(None, description="Of `bench ab`: the session that both reports come from.")
     valid: bool
     invalid: list[str] = Field(default_factory=list)
 

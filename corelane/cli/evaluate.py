@@ -4,6 +4,9 @@ Files without ``is_impossible`` (v1.1) are asked with ``no_answer`` off, so that
 expected calibration error, compares the confidence in each response (the answer's score, or the no-answer score of a
 null) with how often it was exactly right. Exit code 1 if any answer differs from the text at its offsets:
 ``context[start:end] == text`` holds for all, or the service is broken.
+
+With ``--against`` a second version answers the same questions, and limits decide the exit code: see
+``evaluate_against``.
 """
 
 import gzip
@@ -21,10 +24,14 @@ from rich.progress import Progress
 from rich.table import Table
 
 from corelane.cli.commands import Made
+from corelane.cli.evaluate_against import gate, gate_limits, warn_if_same
 from corelane.cli.options import PrecisionOption, StrideOption, ThresholdOption, answer_options
 from corelane.cli.output import error_console, print_line
 from corelane.cli.service import JsonOption, ModelOption, connect
+from corelane.domain.jobs import Result
 from corelane.errors import CorelaneError, InvalidInput, SetupError
+from corelane.quality.comparison import Limits
+from corelane.quality.saved import read_answers, save_answers
 from corelane.quality.squad import (
     QuestionSet,
     ScoredResult,
@@ -43,26 +50,57 @@ GZIP_MAGIC = b"\x1f\x8b"
 
 def evaluate(
     client: Annotated["Client", Made(partial(connect, max_retries=4))],
+    limits: Annotated[Limits, Made(gate_limits)],
     file: Annotated[Path, typer.Argument(metavar="FILE.json[.gz]", help="Questions in SQuAD's or XQuAD's layout.")],
     model: ModelOption = "default",
     limit: Annotated[int | None, typer.Option(min=1, help="Ask only the first N questions.")] = None,
     doc_stride: StrideOption = None,
     threshold: ThresholdOption = None,
     min_precision: PrecisionOption = None,
+    against: Annotated[
+        str | None,
+        typer.Option(metavar="VERSION|FILE", help="Compare with this version, or with answers that --save kept."),
+    ] = None,
+    save: Annotated[Path | None, typer.Option(help="Keep every answer in this file, to compare with later.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Measure exact match and F1 of the running service on a file of questions with known answers."""
     asked = read_questions(read_document(file))
     asked = QuestionSet(asked.questions[:limit], asked.may_be_unanswerable)
     options = answer_options(doc_stride=doc_stride, threshold=threshold, min_precision=min_precision)
+    options = {"no_answer": asked.may_be_unanswerable} | options
+    kept = None
+    if against is not None and Path(against).is_file():
+        kept = read_answers(Path(against), asked.questions, options)
     started = time.monotonic()
-    outcomes = list(_ask(client, asked, model, {"no_answer": asked.may_be_unanswerable} | options))
-    report = make_report(asked, outcomes, time.monotonic() - started)
-    if as_json:
-        print_line(report)
-    else:
-        Console().print(_table(file.name, report))
+    results = list(_ask(client, asked, model, options))
+    elapsed_s = time.monotonic() - started
+    outcomes = [judge(*pair) for pair in zip(asked.questions, results, strict=True)]
+    report = make_report(asked, outcomes, elapsed_s)
+    version = version_of(client, model)
+    if save is not None:
+        save_answers(save, asked.questions, results, version, options)
+    if against is None:
+        if as_json:
+            print_line(report)
+        else:
+            Console().print(_table(file.name, report))
+        _complain(report, outcomes)
+        return
     _complain(report, outcomes)
+    if kept is None:
+        old = (version_of(client, against), list(_ask(client, asked, against, options)))
+    else:
+        old = (f"{kept[0]} ({Path(against).name})", kept[1])
+    warn_if_same(version, old[0])
+    gate(asked.questions, (version, results), old, limits, as_json=as_json)
+
+
+def version_of(client: "Client", model: str) -> str:
+    """Return the version that a name means; the name itself where it means several, or none."""
+    listed = client.models()
+    found = [each["id"] for each in listed if model in (each["id"], each.get("name"), *each.get("aliases", ()))]
+    return str(found[0]) if len(found) == 1 else model
 
 
 def read_document(path: Path) -> object:
@@ -78,7 +116,7 @@ def read_document(path: Path) -> object:
         raise SetupError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
-def _ask(client: "Client", asked: QuestionSet, model: str, options: dict[str, Any]) -> Iterator[ScoredResult]:
+def _ask(client: "Client", asked: QuestionSet, model: str, options: dict[str, Any]) -> Iterator[Result]:
     from corelane.client.bulk import answer_all
 
     items = ({"id": each.id[:256], "question": each.question, "context": each.context} for each in asked.questions)
@@ -86,8 +124,8 @@ def _ask(client: "Client", asked: QuestionSet, model: str, options: dict[str, An
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("asking", total=len(asked.questions))
         results = answer_all(client, items, model=model, options=options)
-        for question, result in zip(asked.questions, results, strict=True):
-            yield judge(question, result)
+        for result in results:
+            yield result
             progress.advance(task)
 
 

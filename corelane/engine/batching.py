@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from corelane.domain.dispatch import PUBLIC
 from corelane.domain.jobs import Priority
 from corelane.engine.buckets import Bucket
-from corelane.engine.task import Window
+from corelane.engine.windows import Window
 
 #: An owner begins at least one of this many batches with its oldest item.
 OLDEST_TURN = 8

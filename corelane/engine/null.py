@@ -16,7 +16,8 @@ from corelane.domain.jobs import JobStatus
 from corelane.engine.backends.protocol import Batch, Logits
 from corelane.engine.buckets import Bucket
 from corelane.engine.runner import Runner, ServedModel
-from corelane.engine.task import Query, Ready, Result, Window, Work
+from corelane.engine.task import Query, Ready, Result, Work
+from corelane.engine.windows import Window
 
 #: The result of every item; shared, never changed.
 NULL_RESULT: Result = {

@@ -27,8 +27,9 @@ from corelane.engine.batching import Pace, Share, WaitingItem, next_batch
 from corelane.engine.buckets import Bucket
 from corelane.engine.previews import LONG_WINDOWS, Preview, PreviewTimes
 from corelane.engine.question_answering.task import QuestionAnsweringTask
-from corelane.engine.task import Query, Ready, Result, Task, Tokenized, Window, failure
+from corelane.engine.task import Query, Ready, Result, Task, Tokenized, failure
 from corelane.engine.text.tokenizer import open_tokenizer
+from corelane.engine.windows import Window
 from corelane.errors import RunFailed
 
 #: TorchScript profiles a graph for two passes and runs at full speed from the third.

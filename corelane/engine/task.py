@@ -12,6 +12,7 @@ from corelane.domain.dispatch import PUBLIC
 from corelane.domain.jobs import JobStatus, Options, Priority
 from corelane.engine.backends.protocol import Batch, Logits
 from corelane.engine.buckets import Bucket
+from corelane.engine.windows import Window
 from corelane.errors import CorelaneError
 
 #: An item's result in stored form, without its index and id.
@@ -31,15 +32,6 @@ class Query:
     owner: str = PUBLIC
     priority: int = Priority.NORMAL.rank
     job: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """Context tokens ``start`` to ``end`` (exclusive) of an item; ``length`` counts all tokens of the row."""
-
-    start: int
-    end: int
-    length: int
 
 
 @dataclass(slots=True)

@@ -13,14 +13,14 @@ from typing import Annotated, Any, Literal
 
 from dotenv import dotenv_values
 from pydantic import Field, SecretStr, ValidationError, field_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import NoDecode, SettingsConfigDict
 
 from corelane.settings import rules
 from corelane.settings.faults import arm
 from corelane.settings.names import UnknownName, find_unknown
+from corelane.settings.prices import PriceFields
 
 SECRETS_DIR = Path("/run/secrets")
-
 ENV_FILE = Path(".env")
 
 #: Set for processes whose parent has logged unknown names, so that each is logged once.
@@ -29,7 +29,7 @@ NAMES_CHECKED = "_CORELANE_NAMES_CHECKED"
 Network = IPv4Network | IPv6Network
 
 
-class Settings(BaseSettings):
+class Settings(PriceFields):
     """One frozen record of every choice an operator can make."""
 
     model_config = SettingsConfigDict(

@@ -15,6 +15,7 @@ from tests.integration.conftest import Fleet
 def test_answer_is_marked_in_its_passage(page: Page, fleet: Fleet, sample: str) -> None:
     page.goto(f"{fleet.url}/console/ask")
     page.get_by_role("link", name=sample).click()
+    expect(page.locator(".samples .is-chosen")).to_have_text(sample)
     passage = page.get_by_label("Passage", exact=True).input_value()
     page.get_by_text("Options", exact=True).click()
     page.get_by_label("Always answer").check()

@@ -37,7 +37,7 @@ def test_version_is_loaded_and_unloaded(page: Page, fleet: Fleet, tiny_artifact:
         card.get_by_role("button", name="Unload everywhere").click()
         expect(page.locator("#note")).to_contain_text(re.compile(f"{version} leaves all cores"))
         expect(card).to_have_count(0, timeout=LOAD_MS)
-        assert version not in versions(fleet)
+        wait_for(lambda: version not in versions(fleet))
     finally:
         fleet.api.delete(f"/v1/cores/all/models/{version}", params={"force": "true"})
         wait_for(lambda: version not in versions(fleet))

@@ -8,10 +8,11 @@ from pathlib import Path
 def descendants(pid: int) -> list[int]:
     """All processes below a process, in no order."""
     found = []
-    for file in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(OSError):
-            for child in map(int, file.read_text().split()):
-                found += [child, *descendants(child)]
+    with suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(OSError):
+                for child in map(int, (task / "children").read_text().split()):
+                    found += [child, *descendants(child)]
     return found
 
 
@@ -19,8 +20,9 @@ def ports_of(pids: Iterable[int]) -> set[int]:
     """Return the local ports of the TCP connections that these processes hold."""
     inodes = set()
     for pid in pids:
-        for link in Path(f"/proc/{pid}/fd").glob("*"):
-            with suppress(OSError):
-                inodes.add(str(link.readlink()))
+        with suppress(OSError):
+            for link in Path(f"/proc/{pid}/fd").iterdir():
+                with suppress(OSError):
+                    inodes.add(str(link.readlink()))
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return {int(row[1].partition(":")[2], 16) for row in rows if f"socket:[{row[9]}]" in inodes}

@@ -19,8 +19,9 @@ from corelane.engine.calibrating.fitting import Observation, check_kinds, fit_cu
 from corelane.engine.question_answering.spans import WindowSpans
 from corelane.engine.question_answering.task import ReadWindow, compose_result, gives_answer
 from corelane.engine.runner import Runner
-from corelane.engine.task import Query, Window
+from corelane.engine.task import Query
 from corelane.engine.text.tokenize import Context
+from corelane.engine.windows import Window
 from corelane.errors import ArtifactRefused, InvalidInput, SetupError
 from tests.artifacts_for_tests import CALIBRATION
 from tests.fakes import FixedBackend

@@ -8,8 +8,9 @@ from corelane.domain.jobs import Options
 from corelane.engine.backends.protocol import Logits
 from corelane.engine.question_answering.spans import SpanSource, choose_candidates
 from corelane.engine.question_answering.task import TokenizedQuery, search_rows
-from corelane.engine.task import Query, Window
+from corelane.engine.task import Query
 from corelane.engine.text.tokenize import Context
+from corelane.engine.windows import Window
 
 #: [CLS], one token of question and two [SEP]; windows of eight tokens of context of which neighbours share three.
 BEFORE, ROOM, STEP = 3, 8, 5

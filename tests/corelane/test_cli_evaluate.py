@@ -131,3 +131,40 @@ def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
     done = run(str(tmp_path / "none.json"))
     assert done.exit_code == 1
     assert "No such file" in done.stderr
+
+
+def test_answers_that_were_kept_are_a_baseline(service: StandIn, tmp_path: Path) -> None:
+    path = write(tmp_path / "v2.json", squad(("Who?", ["Ada"]), ("Nothing?", []), ("What?", ["it"]), marked=True))
+    kept = tmp_path / "answers.jsonl"
+    assert run(path, "--url", service.url, "--save", str(kept)).exit_code == 0
+    same = run(path, "--json", "--url", service.url, "--against", str(kept))
+    report = orjson.loads(same.stdout)
+    assert same.exit_code == 0
+    assert (report["passes"], report["comparison"]["agreement"], report["changed"]) == (True, 1, [])
+    assert run(path, "--limit", "2", "--url", service.url, "--against", str(kept)).exit_code == 1
+
+    lines = kept.read_text().replace('"text":"Ada"', '"text":"wrote"').replace('"start":0,"end":3', '"start":4,"end":9')
+    kept.write_text(lines)
+    better = run(path, "--url", service.url, "--against", str(kept))
+    assert better.exit_code == 0
+    assert "better: Who?" in better.stdout
+    strict = run(path, "--url", service.url, "--against", str(kept), "--min-agreement", "0.9")
+    assert strict.exit_code == 1
+    assert "agreement 0.333, limit 0.9" in strict.stderr.replace("\n", " ")
+
+
+def test_another_version_is_asked_the_same(service: StandIn, tmp_path: Path) -> None:
+    path = write(tmp_path / "v1.json", squad(("Who?", ["Ada"]), ("What?", ["it"])))
+    done = run(path, "--url", service.url, "--model", "new", "--against", "old")
+    assert done.exit_code == 0
+    assert [body["model"] for body in service.bodies] == ["new", "old"]
+    assert service.bodies[0]["items"] == service.bodies[1]["items"]
+    assert "new against old" in done.stdout
+    assert "both are" in run(path, "--url", service.url, "--against", "default").stderr
+
+
+def test_limits_that_are_no_shares_are_refused(service: StandIn, tmp_path: Path) -> None:
+    path = write(tmp_path / "v1.json", squad(("Who?", ["Ada"])))
+    done = run(path, "--url", service.url, "--against", "old", "--min-agreement", "95")
+    assert done.exit_code == 1
+    assert "shares between 0 and 1" in done.stderr

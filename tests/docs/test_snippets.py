@@ -19,6 +19,7 @@ ELSEWHERE = {
     "neuron": 2,  # AWS hardware: tests/compile/test_neuron_targets.py with the stand-in
     "browser": 2,  # EventSource and fetch
     "containers": 1,  # Docker: read by tests/test_compose.py
+    "eval": 1,  # a second version: tests/integration/test_quality_gate.py
     "guide": 1,  # tests/docs/test_webhook_guide.py runs it in two engines
 }
 

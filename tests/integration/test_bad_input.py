@@ -220,7 +220,10 @@ def children(pid: int) -> list[int]:
 
 
 def command(pid: int) -> list[str]:
-    return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    except OSError:  # it ended since it was listed
+        return []
 
 
 def resident_mb(pid: int) -> float:

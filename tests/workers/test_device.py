@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -172,17 +173,43 @@ OWN = {"NEURON_RT_VISIBLE_CORES": "1", "NEURON_PROCESS_TAG": "corelane-nc1"}
 
 def monitors() -> list[int]:
     tool = str(STAND_IN / "bin" / "neuron-monitor").encode()
-    return [pid for pid in own_processes() if tool in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return [pid for pid in own_processes() if tool in command_line(pid)]
 
 
-def test_workers_of_a_host_share_one_monitor_and_another_takes_over(machine: Path, tmp_path: Path) -> None:
-    first = NeuronDevice(OWN, tmp_path / "shared")
+def command_line(pid: int) -> bytes:
+    """Return the command line of a process; none if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+@pytest.fixture
+def watch(machine: Path, tmp_path: Path) -> Iterator[Callable[[], NeuronDevice]]:
+    """Yield what opens a device of the stand-in's machine; after the test all are closed and no monitor is left."""
+    opened: list[NeuronDevice] = []
+
+    def open_one() -> NeuronDevice:
+        opened.append(NeuronDevice(OWN, tmp_path / "shared"))
+        return opened[-1]
+
+    yield open_one
+    for device in opened:
+        device.close()
+    wait_for(lambda: monitors() == [])
+
+
+def test_workers_of_a_host_share_one_monitor_and_another_takes_over(
+    machine: Path, watch: Callable[[], NeuronDevice]
+) -> None:
+    first = watch()
     wait_for(lambda: "utilization" in first.read())
-    second = NeuronDevice(OWN, tmp_path / "shared")
+    second = watch()
     assert second.read()["utilization"] == pytest.approx(0.89, abs=0.01)
     assert first.read()["memory_bytes"] > 60_000_000
     [pid] = monitors()
-    (machine / "errors.json").write_text(json.dumps({"hardware": 1}))
+    (machine / "errors.new").write_text(json.dumps({"hardware": 1}))
+    (machine / "errors.new").rename(machine / "errors.json")  # the monitor never reads half of it
     wait_for(lambda: first.read()["errors"]["hardware"] >= 2)
     first.close()
     wait_for(lambda: pid not in monitors() and len(monitors()) == 1)
@@ -212,8 +239,8 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def test_figures_grow_stale(machine: Path, tmp_path: Path) -> None:
-    device = NeuronDevice(OWN, tmp_path / "shared")
+def test_figures_grow_stale(watch: Callable[[], NeuronDevice], tmp_path: Path) -> None:
+    device = watch()
     wait_for(lambda: device.read() != {})
     device.close()
     wait_for(lambda: monitors() == [])

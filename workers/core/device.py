@@ -128,8 +128,8 @@ class NeuronDevice:
     def close(self) -> None:
         """End the tool, if this process runs it."""
         self._closing.set()
-        if self._process is not None:
-            self._process.kill()
+        if (process := self._process) is not None:
+            process.kill()
 
     def _watch(self, tool: str) -> None:
         """Run the tool whenever no other worker of this host does."""

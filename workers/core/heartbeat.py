@@ -90,12 +90,17 @@ class Vitals:
             "cpus": ",".join(map(str, sorted(os.sched_getaffinity(0)))),
             "memory": tree_bytes(),
             "busy": round(self._busy_ratio(), 3),
+            "busy_s": round(self._busy_seconds(), 3),
             **{name: sum(getattr(w, name) for w in work) for name in CORE_COUNTERS},
         }
 
+    def _busy_seconds(self) -> float:
+        """Return the seconds spent on batches, the one in progress included."""
+        since = self.running_since
+        return self.busy_s + (time.monotonic() - since if since is not None else 0.0)
+
     def _busy_ratio(self) -> float:
-        since, now = self.running_since, time.monotonic()
-        busy = self.busy_s + (now - since if since is not None else 0.0)
+        now, busy = time.monotonic(), self._busy_seconds()
         self._beats.append((now, busy))
         then, before = self._beats[0]
         return min(1.0, max(0.0, (busy - before) / (now - then))) if now > then else 0.0

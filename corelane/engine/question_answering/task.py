@@ -27,9 +27,10 @@ from corelane.engine.question_answering.spans import (
     find_spans,
     scores,
 )
-from corelane.engine.task import Query, Ready, Result, Window, Work, failure
+from corelane.engine.task import Query, Ready, Result, Work, failure
 from corelane.engine.text.chunks import ChunkReader
 from corelane.engine.text.tokenize import Context, ContextCache, cut_windows, tokenize
+from corelane.engine.windows import Window
 from corelane.errors import NotCalibrated, QuestionTooLong, TooManyWindows
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
 from corelane.domain.dispatch import MIN_CONTEXT_SHARE, count_windows, overlap
-from corelane.engine.task import Window
+from corelane.engine.windows import Window
 from corelane.errors import QuestionTooLong, TooManyWindows
 
 #: A kept context costs at least this many tokens, and one for each four characters: without it, texts of few tokens or

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from benchmarks.peers.peer import Peer
 from benchmarks.peers.servers.given import Given
+from corelane.cli.redis_server import find_server
 
 SENDERS = "benchmarks.peers.sender"
 
@@ -34,9 +35,11 @@ def sample_commands(python: Path, given: Given) -> list[list[str]]:
 
 def celery_commands(python: Path, given: Given) -> list[list[str]]:
     """Return how the Celery worker is started, and a Redis of its own."""
+    redis = [str(find_server()), "--bind", "127.0.0.1", "--port", str(given.port), "--dir", given.folder]
     return [
+        [*redis, "--save", "", "--appendonly", "no"],
         [str(python), "-m", "celery", "-A", "benchmarks.peers.servers.tasks", "worker"]
-        + ["-c", str(given.workers), "-Q", "peer", "--without-gossip", "--without-mingle", "-l", "warning"]
+        + ["-c", str(given.workers), "-Q", "peer", "--without-gossip", "--without-mingle", "-l", "warning"],
     ]
 
 
@@ -83,7 +86,7 @@ SAMPLE = Peer(
     sender=f"{SENDERS}:SampleSender",
     commands=sample_commands,
     ready="/",
-    ports=2,
+    port_each=True,
     batches=False,
 )
 CELERY = Peer(
@@ -94,6 +97,7 @@ CELERY = Peer(
     manner="a task a question, results in Redis, eager transformers, one process a core",
     sender=f"{SENDERS}:CelerySender",
     commands=celery_commands,
+    scheme="redis",
     batches=False,
 )
 

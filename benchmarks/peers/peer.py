@@ -56,8 +56,9 @@ class Peer:
     commands: Callable[[Path, Given], list[list[str]]]
     #: Paths asked by GET until each of its ports answers; none for a peer without HTTP.
     ready: str | None = None
-    #: Ports it listens on, from the first given to it.
-    ports: int = 1
+    #: Whether each of its processes listens on a port of its own, from the first given to it.
+    port_each: bool = False
+    scheme: str = "http"
     #: Its folder of virtual environments; None for this process' own.
     environment: str | None = None
     batches: bool = True
@@ -84,7 +85,7 @@ class Peer:
 
     def urls(self, given: Given) -> list[str]:
         """Return where it answers."""
-        return [f"http://127.0.0.1:{given.port + index}" for index in range(self.ports)]
+        return [f"{self.scheme}://127.0.0.1:{given.port + index}" for index in range(given.workers if self.port_each else 1)]
 
 
 @contextmanager
@@ -96,7 +97,7 @@ def running(peer: Peer, given: Given) -> Iterator[list[str]]:
     log = folder / f"{peer.name}.log"
     mark = uuid.uuid4().hex
     environment = {
-        **os.environ,  # noqa: TID251  # a peer starts in the caller's environment
+        **os.environ,
         **ENVIRONMENT,
         **given.environment(),
         **peer.variables,
@@ -104,7 +105,7 @@ def running(peer: Peer, given: Given) -> Iterator[list[str]]:
         "PYTHONPATH": str(ROOT),
         "TMPDIR": str(folder),
         "HOME": str(folder),
-        "PATH": f"{peer.python.parent}:{os.environ['PATH']}",  # noqa: TID251
+        "PATH": f"{peer.python.parent}:{os.environ['PATH']}",
     }
     with log.open("ab") as out:
         started = [
@@ -144,7 +145,6 @@ def stop(started: list["subprocess.Popen[bytes]"], mark: str) -> list[int]:
         with suppress(subprocess.TimeoutExpired):
             process.wait(max(0.1, deadline - time.monotonic()))
     left = marked(mark)
-    print("LEFT", left, [Path(f"/proc/{p}/cmdline").read_bytes()[:90] for p in left])
     for pid in left:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

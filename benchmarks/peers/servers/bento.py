@@ -24,7 +24,7 @@ class Question(BaseModel):
     context: str
 
 
-@bentoml.service(workers=MINE.workers, traffic={"timeout": 60})
+@bentoml.service(workers=MINE.workers, traffic={"timeout": 60}, logging={"access": {"enabled": False}})
 class Answers:
     """Answers questions in batches that BentoML puts together."""
 

@@ -24,7 +24,6 @@ class Given:
     batch: int
     #: Longest time that dynamic batching waits for a batch to fill, in milliseconds.
     wait_ms: int
-    redis: str
     #: A folder for what the peer writes.
     folder: str
 

@@ -15,7 +15,9 @@ from benchmarks.peers.servers.given import given
 
 MINE = given()
 
-app = Celery("peer", broker=MINE.redis, backend=MINE.redis)
+REDIS = f"redis://127.0.0.1:{MINE.port}"
+
+app = Celery("peer", broker=REDIS, backend=REDIS)
 app.conf.update(
     task_default_queue="peer",
     worker_prefetch_multiplier=1,

@@ -55,9 +55,11 @@ from corelane.store.jobs.owners import Owners
 from corelane.store.jobs.store import JobStore
 from corelane.store.link.link import AsyncLink
 from corelane.store.metrics import Flushing, ProcessMetrics
+from corelane.store.rates import RateStore
 from corelane.store.rollout import Rollout
 from corelane.store.sessions import SessionStore
 from corelane.submitting.bulk import Bulk
+from corelane.submitting.dry_run import DryRuns
 from corelane.tracing import Tracer, open_tracer
 
 SUMMARY = "Questions with their passages go in, answers with exact offsets come out: one or a million, nothing lost."
@@ -135,6 +137,7 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
         Audit(link),
         overviews,
         History(link),
+        DryRuns(own_jobs.submitter, RateStore(link), settings),
     )
     of_jobs = (bulk, jobs, results, events, failed_items, deliveries)
     for each in (*of_jobs, fleet_routes, history, rollout, audit, health, files, batches, answers):

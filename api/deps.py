@@ -37,6 +37,7 @@ from corelane.store.link.link import CommonLink
 from corelane.store.metrics import Flushing, ProcessMetrics
 from corelane.store.rollout import Rollout
 from corelane.submitting.bulk import Bulk
+from corelane.submitting.dry_run import DryRuns
 
 #: The form of a caller's own name of a job: no id's, and no part of an address that proxies cut out.
 JOB_NAME = re.compile(r"(?!job_)(?!\.+$)[A-Za-z0-9._~-]{1,128}")
@@ -66,6 +67,7 @@ class Parts:
     audit: Audit
     overviews: Overviews
     history: History
+    dry_runs: DryRuns
 
 
 async def get_parts(request: Request) -> Parts:

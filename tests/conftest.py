@@ -17,6 +17,7 @@ from unittest import mock
 
 import pytest
 import redis
+import structlog
 
 from corelane.artifacts.manifest import Artifact
 from corelane.broker.app import bell_envelope, make_celery
@@ -108,6 +109,14 @@ def free_port() -> int:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _plain_tracebacks() -> None:
+    """Have logs of this process show tracebacks as they are: with the values of all variables each takes a second."""
+    *processors, _ = structlog.get_config()["processors"]
+    renderer = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+    structlog.configure(processors=[*processors, renderer])
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _no_telemetry() -> Iterator[None]:
     """Keep OpenVINO's converter from calling home: it forks this process at each call, unless it runs in CI."""
     with mock.patch.dict(os.environ, {"CI": "true"}):
@@ -122,7 +131,7 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     server = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
     url = f"redis://127.0.0.1:{port}/0"
     client = redis.Redis.from_url(url)
-    for _ in range(100):
+    for _ in range(1200):
         try:
             client.ping()
             break
@@ -133,7 +142,7 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     yield url
     client.close()
     server.terminate()
-    server.wait(10)
+    server.wait(60)
 
 
 @pytest.fixture

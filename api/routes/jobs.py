@@ -17,6 +17,7 @@ from api.middleware.edge import JsonRoute, NdjsonRoute
 from corelane.domain.api_keys import Caller
 from corelane.domain.audit import AuditAction
 from corelane.domain.ids import is_job_id, new_job_id
+from corelane.domain.job_forecast import JobForecast, WorkForecast
 from corelane.domain.jobs import Job, JobList, JobRequest
 from corelane.errors import InvalidInput, StoreUnavailable
 from corelane.metrics.definitions import SUBMIT_S
@@ -33,14 +34,20 @@ router = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses=documented(403, 4
 ndjson = APIRouter(prefix="/v1/jobs", route_class=NdjsonRoute, include_in_schema=False)
 
 #: Responses to a submission other than 202.
-SUBMITTED = {200: {"model": Job, "description": "Final already."}, **documented(400, 409, 410, 413, 429)}
+SUBMITTED = {
+    200: {"model": Job | JobForecast, "description": "Final already; or the forecast of a `dry_run`."},
+    **documented(400, 409, 410, 413, 429),
+}
+
+#: Responses to a retry other than 202.
+RETRIED = SUBMITTED | {200: {"model": Job, "description": "Final already."}}
 
 LINES_BODY = {"requestBody": {"content": {NDJSON: {"schema": LINES_SCHEMA}}}}
 
 JobBody = Annotated[JobRequest, Body(openapi_examples=JOB_REQUEST_EXAMPLES)]
 
 
-@ndjson.post("", status_code=202)
+@ndjson.post("", status_code=202, response_model=Job)
 async def submit_lines(
     request: Request,
     response: Response,
@@ -48,24 +55,24 @@ async def submit_lines(
     wait: WaitDep,
     caller: SubmitCaller,
     key: IdempotencyKey = None,
-) -> Job:
+) -> Job | Response:
     """Take in a job of one item a line; the first line may be its head: options, priority, contexts and so on."""
     once = None if key is None else by_key(caller.owner, key, "", parts.settings.idempotency_ttl_s)
     submitted = await take_lines(parts, request.stream(), caller.owner, once, None)
-    return await present(parts, response, await parts.jobs.settle(submitted, wait), wait)
+    return await present_lines(parts, response, submitted, wait)
 
 
-@ndjson.put("/{job_id}", status_code=202)
+@ndjson.put("/{job_id}", status_code=202, response_model=Job)
 async def put_lines(
     job_id: JobName, request: Request, response: Response, parts: PartsDep, wait: WaitDep, caller: SubmitCaller
-) -> Job:
+) -> Job | Response:
     """Take in the same under a name of the caller's own."""
     once = by_name(caller.owner, job_id, "")
     submitted = await take_lines(parts, request.stream(), caller.owner, once, job_id)
-    return await present(parts, response, await parts.jobs.settle(submitted, wait), wait)
+    return await present_lines(parts, response, submitted, wait)
 
 
-@router.post("", status_code=202, responses=SUBMITTED, openapi_extra=LINES_BODY)
+@router.post("", status_code=202, response_model=Job, responses=SUBMITTED, openapi_extra=LINES_BODY)
 async def submit_job(
     request: Request,
     body: JobBody,
@@ -74,9 +81,14 @@ async def submit_job(
     wait: WaitDep,
     caller: SubmitCaller,
     key: IdempotencyKey = None,
-) -> Job:
-    """Take in a job. It is kept before this answers: from then on it is answered, once, whatever dies."""
+) -> Job | Response:
+    """Take in a job. It is kept before this answers: from then on it is answered, once, whatever dies.
+
+    With `dry_run` nothing is kept, no key is used, and the answer is the job's forecast.
+    """
     once = None
+    if body.dry_run:
+        return await forecast(parts, body, caller)
     if key is not None:
         asked = fingerprint("jobs", await request.body())
         once = by_key(caller.owner, key, asked, parts.settings.idempotency_ttl_s)
@@ -84,7 +96,7 @@ async def submit_job(
     return await present(parts, response, await parts.jobs.submit(submission, wait), wait)
 
 
-@router.put("/{job_id}", status_code=202, responses=SUBMITTED, openapi_extra=LINES_BODY)
+@router.put("/{job_id}", status_code=202, response_model=Job, responses=SUBMITTED, openapi_extra=LINES_BODY)
 async def put_job(
     job_id: JobName,
     request: Request,
@@ -93,11 +105,13 @@ async def put_job(
     parts: PartsDep,
     wait: WaitDep,
     caller: SubmitCaller,
-) -> Job:
+) -> Job | Response:
     """Take in a job under a name of your own, or find it: the same body again is the same job, another one is refused.
 
     Wherever a job's id stands in an address, its name may. It lives as long as the job.
     """
+    if body.dry_run:
+        return await forecast(parts, body, caller)
     once = by_name(caller.owner, job_id, fingerprint("jobs", await request.body()))
     submission = Submission(body, caller.owner, body.items or (), name=job_id, once=once, request=REQUEST_CONTEXT.get())
     return await present(parts, response, await parts.jobs.submit(submission, wait), wait)
@@ -105,8 +119,11 @@ async def put_job(
 
 async def take_lines(
     parts: Parts, body: AsyncIterator[bytes], owner: str, once: Once | None, name: str | None
-) -> Submitted:
-    """Take in a job sent as lines, once: if it was made before, the body is only read to be compared."""
+) -> Submitted | JobForecast:
+    """Take in a job sent as lines, once: if it was made before, the body is only read to be compared.
+
+    If its head asks for a dry run, the body is only measured.
+    """
     submitter, digest = parts.jobs.submitter, start_fingerprint("lines")
     lines = NdjsonBody(parts.settings, body, None if once is None else digest)
     if once is not None and await submitter.is_made(once):
@@ -116,6 +133,8 @@ async def take_lines(
             raise StoreUnavailable("The job was deleted while this request was being handled. Send the request again.")
         return made
     await lines.read_head()
+    if lines.head.dry_run:
+        return await parts.dry_runs.lines(lines, owner)
     admission = await submitter.admit(lines.head, owner, new_job_id())
     job_id, file = await lines.keep()
     if once is not None:
@@ -125,6 +144,25 @@ async def take_lines(
     )
     with parts.metrics.recorder.timed(SUBMIT_S):
         return await submit_file(submitter, parts.settings, submission, admission)
+
+
+async def forecast(parts: Parts, body: JobRequest, caller: Caller) -> Response:
+    """Answer with the forecast of a job, of which nothing is kept."""
+    return as_forecast(await parts.dry_runs.job(Submission(body, caller.owner, body.items or ())))
+
+
+def as_forecast(found: WorkForecast) -> Response:
+    """Answer with a forecast: what was asked for is not made, so this is no 202."""
+    return Response(found.model_dump_json(), media_type="application/json")
+
+
+async def present_lines(
+    parts: Parts, response: Response, submitted: Submitted | JobForecast, wait: CallerWait
+) -> Job | Response:
+    """Answer with a job that was sent as lines, or with its forecast."""
+    if isinstance(submitted, JobForecast):
+        return as_forecast(submitted)
+    return await present(parts, response, await parts.jobs.settle(submitted, wait), wait)
 
 
 async def present(parts: Parts, response: Response, submitted: Submitted, wait: CallerWait) -> Job:
@@ -196,7 +234,7 @@ async def cancel_job(job_id: JobId, parts: PartsDep, caller: SubmitCaller) -> Jo
     return await parts.jobs.describe(await parts.jobs.require(job_id, caller))
 
 
-@router.post("/{job_id}/retry", status_code=202, responses=SUBMITTED)
+@router.post("/{job_id}/retry", status_code=202, responses=RETRIED)
 async def retry_job(job_id: JobId, response: Response, parts: PartsDep, wait: WaitDep, caller: SubmitCaller) -> Job:
     """Ask again for the items of a final job that failed, were canceled or expired: a new job, `retry_of` this one.
 

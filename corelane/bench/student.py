@@ -5,6 +5,7 @@ section 6.4); the quantile inverts it by bisection. Both are right to about eigh
 """
 
 import math
+from functools import lru_cache
 
 #: Bisections of a quantile: each halves the error.
 STEPS = 100
@@ -37,6 +38,7 @@ def t_quantile(chance: float, freedom: float) -> float:
     return (low + high) / 2
 
 
+@lru_cache(maxsize=256)
 def t_reach(confidence: float, freedom: float) -> float:
     """Return how many standard errors the interval of this confidence reaches to either side."""
     return t_quantile((1 + confidence) / 2, freedom)

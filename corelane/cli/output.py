@@ -15,11 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from corelane.domain.ids import iso_time
-
-#: Control characters, line separators, and the marks that change the direction of writing.
-CONTROLS = dict.fromkeys(
-    [*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A)], " "
-)
+from corelane.domain.plain import plain as plain
 
 #: Widest table where output is not a terminal, in columns.
 MOST_CHARS = 100_000
@@ -123,11 +119,6 @@ def short_time(at: str | int | None) -> str:
     """Return a time of a response, in ISO form or in seconds, to the minute; `-` for None."""
     iso = iso_time(1000 * at) if isinstance(at, int) else at
     return "-" if iso is None else iso[:16].replace("T", " ")
-
-
-def plain(text: str) -> str:
-    """Return the text with spaces for control characters, which could move the cursor or forge the screen."""
-    return text.translate(CONTROLS)
 
 
 def _plain_data(value: object) -> dict[str, Any]:

@@ -15,7 +15,8 @@ import typer
 
 from corelane.cli.errors import require
 from corelane.domain.dispatch import DELIVERY_QUEUE, KEEPER_QUEUE, Core
-from corelane.engine.cores import CoreSlot, core_slot, pin
+from corelane.domain.prices import host_price
+from corelane.engine.cores import CoreSlot, core_slot, core_slots, cores_of_models, pin
 from corelane.settings import Settings, read_settings
 
 #: Longest time that a stop waits for requests in flight, in seconds; clients send longer ones again.
@@ -85,8 +86,25 @@ def flower_env(settings: Settings, password: str) -> dict[str, str]:
 
 
 def worker_env(settings: Settings, slot: CoreSlot) -> dict[str, str]:
-    """Return the environment of one core's worker."""
-    return settings.environment(core=slot.index) | slot.environment
+    """Return the environment of one core's worker.
+
+    It is told how many cores share the host's price, as it sees its own alone. Raise SettingsError for wrong prices.
+    """
+    return settings.environment(core=slot.index, price_cores=sharing_cores(settings)) | slot.environment
+
+
+def sharing_cores(settings: Settings) -> int:
+    """Return how many workers share the price of this host: of an accelerator's cores all that workers can have.
+
+    Raise SettingsError for wrong prices.
+    """
+    accelerator = host_price(settings).instance.cores
+    if settings.price_cores is not None:
+        return settings.price_cores
+    if accelerator and settings.target != "cpu":
+        return max(1, accelerator // cores_of_models(settings))
+    slots = len(core_slots(settings))
+    return min(settings.cores or slots, slots)
 
 
 RedisOption = Annotated[str | None, typer.Option(help="Redis URL.")]
@@ -147,8 +165,9 @@ def worker(
     require("worker", "celery", "torch", "tokenizers")
     settings = read_settings(redis_url=redis)
     slot = core_slot(core, settings)
+    env = worker_env(settings, slot)
     pin(slot)
-    _become(worker_argv(Core(settings.core_host, core)), worker_env(settings, slot))
+    _become(worker_argv(Core(settings.core_host, core)), env)
 
 
 def keeper(redis: RedisOption = None) -> None:

@@ -23,6 +23,7 @@ from rich.console import Console
 from corelane.cli.errors import require
 from corelane.cli.own_fleet import REDIS_PORT, STOP_ORDER, ServicePorts, compile_default, start_fleet, start_redis
 from corelane.cli.ports import PortClaim, hold_port
+from corelane.cli.roles import sharing_cores
 from corelane.cli.serve_output import JsonOutput, PrettyOutput, ServeOutput, as_json, entry, ready_page
 from corelane.cli.supervisor import PARTS_FILE, Supervisor
 from corelane.cli.telling import tell_troubles
@@ -132,14 +133,18 @@ async def _run_fleet(settings: Settings, supervisor: Supervisor, ports: ServiceP
 
 
 def _count_cores(settings: Settings) -> Settings:
-    """Return settings with the number of cores; raise SetupError if this machine has fewer."""
+    """Return settings with the number of cores, and of those that share the host's price.
+
+    Raise SetupError if this machine has fewer, and SettingsError for wrong prices.
+    """
     slots = len(core_slots(settings))
     cores = settings.cores or slots
     if cores > slots:
         devices = settings.target in (*CHIPS, "cuda")
         what = f"this machine has {slots}" if devices else f"this process may use {slots} CPUs"
         raise SetupError(f"--cores {cores}: {what}; choose 1 to {slots}")
-    return settings.model_copy(update={"cores": cores})
+    settings = settings.model_copy(update={"cores": cores})
+    return settings.model_copy(update={"price_cores": sharing_cores(settings)})
 
 
 def _sign_webhooks(settings: Settings, supervisor: Supervisor) -> Settings:

@@ -7,7 +7,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import httpx2
 
-from corelane.client import endpoints, steering
+from corelane.client import endpoints, forecasts, steering
 from corelane.client.endpoints import Call
 from corelane.client.protocol import Exchange, Give, Giving, Hear, HttpReply, IoStep, Listen, Pause, Send
 from corelane.client.protocol import ServiceProtocol as Protocol
@@ -62,6 +62,7 @@ class AsyncClient(BaseClient[httpx2.AsyncClient]):
 
     ask = _exchange(Protocol.ask)
     submit = _exchange(Protocol.submit)
+    forecast = _exchange(forecasts.forecast)
     submit_lines = _call(endpoints.submit_lines_async)
     get = _call(endpoints.get_job)
     wait = _exchange(Protocol.wait)
@@ -77,6 +78,7 @@ class AsyncClient(BaseClient[httpx2.AsyncClient]):
 
     batch = _exchange(Protocol.batch)
     create_batch = _call(endpoints.create_batch)
+    forecast_batch = _call(forecasts.forecast_batch)
     get_batch = _call(endpoints.get_batch)
     iter_batches = _iterate(Protocol.batches)
     cancel_batch = _call(endpoints.cancel_batch)

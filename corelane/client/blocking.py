@@ -7,7 +7,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import httpx2
 
-from corelane.client import endpoints, steering
+from corelane.client import endpoints, forecasts, steering
 from corelane.client.endpoints import Call
 from corelane.client.protocol import Exchange, Give, Giving, Hear, HttpReply, IoStep, Listen, Pause, Send
 from corelane.client.protocol import ServiceProtocol as Protocol
@@ -60,6 +60,7 @@ class Client(BaseClient[httpx2.Client]):
 
     ask = _exchange(Protocol.ask)
     submit = _exchange(Protocol.submit)
+    forecast = _exchange(forecasts.forecast)
     submit_lines = _call(endpoints.submit_lines)
     get = _call(endpoints.get_job)
     wait = _exchange(Protocol.wait)
@@ -75,6 +76,7 @@ class Client(BaseClient[httpx2.Client]):
 
     batch = _exchange(Protocol.batch)
     create_batch = _call(endpoints.create_batch)
+    forecast_batch = _call(forecasts.forecast_batch)
     get_batch = _call(endpoints.get_batch)
     iter_batches = _iterate(Protocol.batches)
     cancel_batch = _call(endpoints.cancel_batch)

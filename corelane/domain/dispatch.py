@@ -13,6 +13,7 @@ job's own contexts, null to the row before.
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from string import ascii_letters, digits, whitespace
@@ -206,8 +207,51 @@ class Estimator:
         """Estimate an item, whichever way its context is given."""
         if item.context is not None and len(text := item.question + item.context) <= SHORT_CHARS:
             return estimate_short(text)
-        context = measure(item.context) if item.context is not None else self._contexts[item.context_id or ""]
-        return estimate(measure(item.question), context, self._doc_stride)
+        return estimate(measure(item.question), self._context(item), self._doc_stride)
+
+    def windows(self, item: Item, max_length: int, ratio: float) -> int:
+        """Estimate an item's windows in a model of this length, with ``ratio`` tokens for each that was measured."""
+        if item.context is not None and len(item.question) + len(item.context) <= SHORT_CHARS:
+            return 1
+        beside = min(SPECIAL_TOKENS + ratio * measure(item.question), max_length * (1 - MIN_CONTEXT_SHARE))
+        return count_windows(ratio * self._context(item), max_length - beside, self._doc_stride)
+
+    def _context(self, item: Item) -> float:
+        return measure(item.context) if item.context is not None else self._contexts[item.context_id or ""]
+
+
+#: Which items are read together: a question alone, a few, or enough to fill batches.
+ONE, FEW, MANY = "one", "few", "many"
+
+#: Scripts differ in the tokens of a character: plain ASCII, some letters beyond it, mostly such letters, and CJK.
+ASCII, ACCENTED, LETTERS, WIDE = "ascii", "accented", "letters", "wide"
+
+#: Characters of a text that tell its script.
+SCRIPT_CHARS = 2000
+
+#: Least bytes of UTF-8 a character of the scripts beyond ``ACCENTED``.
+LETTERS_BYTES, WIDE_BYTES = 1.25, 2.25
+
+#: Upper bounds of the classes of length, in estimated tokens an item; the last class has none.
+LENGTHS = (64, 96, 128, 192, 256, 320, 384, 512, 768, 1024, 2048, 4096, 16384)
+
+
+def script_of(text: str) -> str:
+    """Return the script of a text, by its beginning."""
+    if text.isascii():
+        return ASCII
+    start = text[:SCRIPT_CHARS]
+    bytes_per_char = len(start.encode(errors="replace")) / len(start)
+    return ACCENTED if bytes_per_char < LETTERS_BYTES else LETTERS if bytes_per_char < WIDE_BYTES else WIDE
+
+
+def cost_class(first: int, count: int, tokens: int, context: str) -> str:
+    """Return the class of a slice by what its items cost; see ``domain.estimate``.
+
+    It is told from its first item's index, its items, their estimated tokens and the first item's context.
+    """
+    together = MANY if first or tokens > SMALL_TOKENS else ONE if count == 1 else FEW
+    return f"{together}:{script_of(context)}:{bisect_left(LENGTHS, tokens // max(count, 1))}"
 
 
 def cut_slices(tokens: Sequence[int], max_items: int, max_tokens: int) -> Iterator[tuple[int, int, int]]:

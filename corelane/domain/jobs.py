@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from corelane.domain.timing import JobTiming
+from corelane.domain.usage import Usage
 
 
 class JobStatus(StrEnum):
@@ -188,6 +189,9 @@ class JobHead(Wire):
         "default, as long as the service keeps jobs.",
     )
     webhook: Webhook | None = Field(None, description="Where to post the job's final status.")
+    dry_run: bool = Field(
+        False, strict=True, description="Answer with a `job.forecast` in place of the job; nothing is kept or charged."
+    )
 
     @model_validator(mode="after")
     def _late_for_something(self) -> Self:
@@ -359,6 +363,7 @@ class Job(BaseModel):
     metadata: dict[str, str] = Field(default_factory=dict)
     labels: list[str] = Field(default_factory=list)
     timing: JobTiming | None = Field(None, description="Where its time went, once it is final.")
+    usage: Usage | None = Field(None, description="What it took so far; null before the first results.")
     results: list[Result] | None = Field(None, description="Inline once final, for small jobs.")
 
 

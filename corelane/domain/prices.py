@@ -22,13 +22,16 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from corelane.domain.instances import CPU, INSTANCES, PRICES_OF, Instance
-from corelane.settings.prices import PriceFields
-from corelane.settings.rules import SettingsError
+
+if TYPE_CHECKING:
+    # Costs are a part of the client's models, and a client need not read settings.
+    from corelane.settings.prices import PriceFields
+    from corelane.settings.rules import SettingsError
 
 #: The currency of the table.
 USD = "USD"
@@ -128,7 +131,7 @@ def read_prices(path: Path) -> OwnPrices:
         raise _refuse(f"CORELANE_PRICES_FILE names {path}, which cannot be read as prices: {reason}") from None
 
 
-def host_price(settings: PriceFields) -> HostPrice:
+def host_price(settings: "PriceFields") -> HostPrice:
     """Return what the host of these settings costs.
 
     A price that is set goes before one of the file, that before one of the table. Raise SettingsError for a type that
@@ -164,7 +167,7 @@ def host_price(settings: PriceFields) -> HostPrice:
     return HostPrice(instance, instance.usd_per_hour, USD, PRICES_OF)
 
 
-def core_price(settings: PriceFields, found_cores: int) -> Price | None:
+def core_price(settings: "PriceFields", found_cores: int) -> Price | None:
     """Return the price of one core of this host, None if none is known; raise SettingsError like ``host_price``.
 
     The host's price is shared by ``price_cores`` if set, else by the cores of its accelerators, else by those that were
@@ -195,5 +198,7 @@ def _new_names(own: OwnPrices | None) -> Iterable[str]:
     return [name for name in own.instances if name not in INSTANCES] if own is not None else []
 
 
-def _refuse(sentence: str) -> SettingsError:
+def _refuse(sentence: str) -> "SettingsError":
+    from corelane.settings.rules import SettingsError
+
     return SettingsError([sentence])

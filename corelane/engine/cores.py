@@ -41,14 +41,18 @@ class CoreSlot:
     environment: dict[str, str]
 
 
-def cpu_slots(allowed: set[int] | None = None) -> list[CoreSlot]:
-    """Return one slot per CPU this process may run on, in order."""
+def cpu_slots(allowed: set[int] | None = None, size: int = 1) -> list[CoreSlot]:
+    """Return one slot per ``size`` CPUs this process may run on, in order; CPUs that fill none are left out."""
     cpus = sorted(os.sched_getaffinity(0) if allowed is None else allowed)
-    return [CoreSlot(index, frozenset({cpu}), _process_environment()) for index, cpu in enumerate(cpus)]
+    starts = range(0, len(cpus) - size + 1, size)
+    return [
+        CoreSlot(index, frozenset(cpus[start : start + size]), _process_environment(size))
+        for index, start in enumerate(starts)
+    ]
 
 
-def _process_environment() -> dict[str, str]:
-    return {**dict.fromkeys(THREAD_VARIABLES, "1"), **ALLOCATOR, "TOKENIZERS_PARALLELISM": "false"}
+def _process_environment(threads: int = 1) -> dict[str, str]:
+    return {**dict.fromkeys(THREAD_VARIABLES, str(threads)), **ALLOCATOR, "TOKENIZERS_PARALLELISM": "false"}
 
 
 def neuron_slots(
@@ -100,7 +104,10 @@ def core_slots(settings: Settings) -> list[CoreSlot]:
     if settings.target == "cuda":
         return gpu_slots()
     if settings.target not in CHIPS:
-        return cpu_slots()
+        slots = cpu_slots(size=settings.cpus_per_core)
+        if not slots:
+            raise SetupError(f"a core of {settings.cpus_per_core} CPUs needs more than this process may use")
+        return slots
     environment, size = neuron_environment(), cores_of_models(settings)
     devices = find_devices(settings.target, environment, settings.neuron_numbering)
     slots = neuron_slots(

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from corelane.engine.buckets import Bucket
 from corelane.errors import InvalidInput
 
+
 class Part(BaseModel):
     """A part of a profile: reads those of later versions too, as unknown fields are passed over."""
 

@@ -16,9 +16,9 @@ from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
 from corelane.settings import rules
+from corelane.settings.cores import CoreFields
 from corelane.settings.faults import arm
 from corelane.settings.names import UnknownName, find_unknown
-from corelane.settings.prices import PriceFields
 
 SECRETS_DIR = Path("/run/secrets")
 ENV_FILE = Path(".env")
@@ -29,7 +29,7 @@ NAMES_CHECKED = "_CORELANE_NAMES_CHECKED"
 Network = IPv4Network | IPv6Network
 
 
-class Settings(PriceFields):
+class Settings(CoreFields):
     """One frozen record of every choice an operator can make."""
 
     model_config = SettingsConfigDict(

@@ -12,6 +12,7 @@ import orjson
 
 from corelane.domain.dispatch import Ref, Row, decode_slice
 from corelane.domain.jobs import Options
+from corelane.domain.prices import NOTHING
 from corelane.domain.request_context import RequestContext
 from corelane.log import get_logger
 from corelane.settings import Settings
@@ -101,9 +102,11 @@ class Exchange:
 class Dispatch:
     """Claims and commits for one core."""
 
-    def __init__(self, settings: Settings, core: str) -> None:
+    def __init__(self, settings: Settings, core: str, price: str = NOTHING) -> None:
+        """``price`` is that of the core, as it is stored."""
         self._settings = settings
         self._core = core
+        self._price = price
         self._link = Link(settings.redis_url)
 
     def exchange(
@@ -120,19 +123,25 @@ class Dispatch:
         found: Sequence[tuple[str, Ref]] = (),
         spent: Mapping[str, Sequence[int]] | None = None,
         sent_us: int | None = None,
+        lost: Sequence[int] = (),
     ) -> Exchange:
         """Commit by lease, ask which of ``jobs`` are final, and claim for ``versions`` as much as has room: one trip.
 
         ``previews`` become events of their jobs, if their leases still hold. ``found`` are claimed refs, by lease, with
         the tokens that they are charged from now on. ``spent`` is what this core spent on each job with results here,
-        in microseconds, as ``domain.timing.Spent`` has it; ``sent_us`` is the present time of Redis, if it is known.
+        in microseconds, as ``domain.timing.Spent`` has it, then windows and tokens; ``sent_us`` is the present time of
+        Redis, if it is known. ``lost`` are windows, tokens and core microseconds of work that was thrown away; they go
+        with the first commit.
 
         ``idle`` says that nothing else is in progress: only then are items claimed that failed before. ``laden`` says
         that a document is in progress: then no second one is claimed. Without versions nothing is claimed, and the
         bell stays as it is.
         """
         left = dict(spent or {})
-        commands = [self._commit(lease, outcomes, left, sent_us) for lease, outcomes in commits.items()]
+        commands = []
+        for lease, outcomes in commits.items():
+            commands.append(self._commit(lease, outcomes, left, sent_us, lost))
+            lost = ()
         commands += [("HGET", keys.job(job), "status") for job in jobs]
         commands += _tellings(previews)
         if found:
@@ -165,13 +174,14 @@ class Dispatch:
             versions=versions,
         )
 
-    def hand_back(self, lease: str, refs: Sequence[tuple[Ref, str]], bell: str) -> None:
-        """Put refs back into the lanes as they were; they were not started here, so no attempt is counted."""
+    def hand_back(self, lease: str, refs: Sequence[tuple[Ref, str]], bell: str, lost: Sequence[int] = ()) -> None:
+        """Put refs back into the lanes as they were, so that no attempt is counted; ``lost`` is as in ``exchange``."""
         stretches = [
             {"ref": ref.encode(), "version": version, "refs": [ref.encode()], "lost": []} for ref, version in refs
         ]
         ttl = self._settings.results_ttl_s
-        self._link.run("return_claim", lease=lease, only_lapsed=False, ttl=ttl, envelope=bell, stretches=stretches)
+        ask = {"lease": lease, "only_lapsed": False, "ttl": ttl, "envelope": bell, "stretches": stretches}
+        self._link.run("return_claim", **ask, lost=lost, price=self._price)
 
     def fetch(self, claim: Claim) -> list[ClaimedSlice]:
         """Return the items of a claim; leave out refs whose payloads are gone or cannot be read.
@@ -261,7 +271,12 @@ class Dispatch:
         self._link.close()
 
     def _commit(
-        self, lease: str, outcomes: Sequence[SliceResults], spent: dict[str, Sequence[int]], sent_us: int | None
+        self,
+        lease: str,
+        outcomes: Sequence[SliceResults],
+        spent: dict[str, Sequence[int]],
+        sent_us: int | None,
+        lost: Sequence[int],
     ) -> Command:
         """Return the commit of a lease. What was spent on a job goes with the first that has results of it."""
         stretches = []
@@ -274,7 +289,7 @@ class Dispatch:
         results = [orjson.dumps(outcome.results) for outcome in outcomes]
         ttl = self._settings.results_ttl_s
         ask = {"lease": lease, "core": self._core, "ttl": ttl, "spent": its_spent, "sent_us": sent_us}
-        return call("commit", *results, stretches=stretches, **ask)
+        return call("commit", *results, stretches=stretches, price=self._price, lost=lost, **ask)
 
 
 def _tellings(previews: Sequence[LeasedPreview]) -> Iterator[Command]:

@@ -46,10 +46,14 @@ class Announcer:
         speed: Speed | None = None,
         *,
         is_out: bool = False,
+        worked: tuple[str, str, int] | None = None,
+        costs: Sequence[tuple[str, str, Sequence[int]]] = (),
     ) -> BeatReply:
         """Renew the core's state, speed and versions, and its leases.
 
-        ``is_out`` says that it is out of service: no version is to be placed on it.
+        ``is_out`` says that it is out of service: no version is to be placed on it. ``worked`` is the core's process,
+        its price as it is stored, and the microseconds for which that process has worked. ``costs`` are what items took
+        since the last heartbeat, by version and class: see ``lua/rates.lua``.
         """
         revision, *unknown = self._link.run(
             "beat",
@@ -60,6 +64,8 @@ class Announcer:
             fields=[str(part) if isinstance(part, float) else part for part in flatten(fields)],
             versions=versions,
             leases=leases,
+            worked=worked,
+            costs=costs,
         )
         return BeatReply(revision.decode(), tuple(version.decode() for version in unknown))
 

@@ -79,11 +79,17 @@ TURNS = RedisKey("cl:turns", "hash")  # core → times it asked for work; every 
 CLAIMED = RedisKey("cl:claimed", "hash")  # core → time it last asked for work
 rate = RedisKey("cl:rate:%s", "hash")  # second → owner → tokens answered in it; 60 s
 
+# Usage. Each text has items, windows, tokens and core microseconds, the last by price: see lua/usage.lua.
+usage = RedisKey("cl:usage:%s", "hash", stays=True)  # day since 1970 → OWNER|VERSION|PRICE → sums; usage_days
+USAGE_DAYS = RedisKey("cl:usage_days", "zset", stays=True)  # day with usage → day
+WORKED = RedisKey("cl:worked", "hash")  # core → its process, time of its last heartbeat, core microseconds until then
+
 # Cores and models.
 core = RedisKey("cl:core:%s", "hash")  # the heartbeat: state, pid, versions, busy ratio, work done; lease_s
 CORES = RedisKey("cl:cores", "zset")  # core of the last hour → time of its last heartbeat
 OUT_OF_SERVICE = RedisKey("cl:out_of_service", "set")  # cores that are broken and take no versions
 SPEEDS = RedisKey("cl:speeds", "hash")  # core → its speed in tokens/s: mean, low, high
+costs = RedisKey("cl:costs:%s", "hash")  # version → class of items → sums of what they cost lately; 30 d
 holders = RedisKey("cl:holders:%s", "zset")  # version → cores, by the time until which they surely hold it
 MODELS = RedisKey("cl:models", "hash", stays=True)  # version → its summary, JSON
 ALIASES = RedisKey("cl:aliases", "hash", stays=True)  # alias → version, or pairs of version and weight

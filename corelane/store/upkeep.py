@@ -98,6 +98,7 @@ class Upkeep:
             silent_ms=FORGET_CORE_MS,
             dead_ms=self._settings.webhook_dead_ttl_s * 1000,
             idle_ms=IDLE_S * 1000,
+            usage_days=self._settings.usage_days,
             most=PRUNED_AT_ONCE,
         )
         return int(dropped)

@@ -83,26 +83,32 @@ class NdjsonBody:
         pending: list[bytes] = []
         pending_bytes = 0
         with path.open("wb") as file:
-            async for number, value in self._items():
-                item = _validated(Item, number, value)
-                check_item(self._settings, f"line {number}", item)
-                if item.context_id is not None and item.context_id not in contexts:
-                    raise InvalidInput(f"line {number}: there is no {item.context_id!r} in the job's `contexts`")
+            async for item in self.read_items():
                 cost = estimator.tokens(item)
                 pending.append(encode_line(item_row(item, numbers), cost))
                 items, tokens, pending_bytes = items + 1, tokens + cost, pending_bytes + len(pending[-1])
-                if items > self._settings.max_upload_items:
-                    raise TooLarge(
-                        f"the job has more than {self._settings.max_upload_items:,} lines; "
-                        "send several jobs, or raise CORELANE_MAX_UPLOAD_ITEMS"
-                    )
                 if pending_bytes >= WRITE_BYTES:
                     await asyncio.to_thread(file.write, b"".join(pending))
                     pending, pending_bytes = [], 0
             await asyncio.to_thread(file.write, b"".join(pending))
+        return items, tokens
+
+    async def read_items(self) -> AsyncIterator[Item]:
+        """Yield the items that follow the head, checked; raise InvalidInput or TooLarge, also if there is none."""
+        contexts, items, most = self.head.contexts or {}, 0, self._settings.max_upload_items
+        async for number, value in self._items():
+            item = _validated(Item, number, value)
+            check_item(self._settings, f"line {number}", item)
+            if item.context_id is not None and item.context_id not in contexts:
+                raise InvalidInput(f"line {number}: there is no {item.context_id!r} in the job's `contexts`")
+            items += 1
+            if items > most:
+                raise TooLarge(
+                    f"the job has more than {most:,} lines; send several jobs, or raise CORELANE_MAX_UPLOAD_ITEMS"
+                )
+            yield item
         if items == 0:
             raise InvalidInput("the body has a head and no items; send one JSON object with `question` a line after it")
-        return items, tokens
 
     async def _items(self) -> AsyncIterator[tuple[int, Any]]:
         if self._first is not None:

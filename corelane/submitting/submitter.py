@@ -105,7 +105,7 @@ class Submitter:
         """Do what ``submit`` promises."""
         once = submission.once
         if submission.retry_of is None:
-            self._check_sizes(submission)
+            self.check_sizes(submission)
         holder = None if once is None else await self._store.holder(once.key)
         failure: Exception | None = None
         for _ in range(ATTEMPTS):
@@ -197,7 +197,7 @@ class Submitter:
         slices = list(cut_slices(costs, self._settings.slice_items, self._settings.slice_tokens))
         if file is None:
             size = Size(sum(costs), len(slices))
-            await self._require_room(admission, owner, size.tokens)
+            await self.require_room(admission, owner, size.tokens)
         else:
             size = Size(file.tokens, file.items)
         promise = make_promise(admission, owner, head.priority.rank, size)
@@ -205,7 +205,7 @@ class Submitter:
             require_in_time(promise, head.expires_in_s)
         return await self._store.submit(submission, admission.version or "", slices, promise)
 
-    def _check_sizes(self, submission: Submission) -> None:
+    def check_sizes(self, submission: Submission) -> None:
         """Refuse a job over the limits; raise TooLarge naming the setting."""
         items, most = submission.items, self._settings.max_items
         if len(items) > most:
@@ -217,10 +217,11 @@ class Submitter:
             check_item(self._settings, f"item {index}" if len(items) > 1 else "", item)
         check_contexts(self._settings, submission.head.contexts or {})
 
-    async def _require_room(self, admission: Admission, owner: str, tokens: int) -> None:
+    async def require_room(self, admission: Admission, owner: str, tokens: int, *, asks_only: bool = False) -> None:
         """Refuse a job that exceeds a bound on waiting work.
 
-        Raise TooLarge if it would not fit even alone, Overloaded if it does not fit now.
+        Raise TooLarge if it would not fit even alone, Overloaded if it does not fit now. A caller who ``asks_only`` may
+        never come back, so this refusal is not watched.
         """
         most, own_most = self._settings.max_outstanding_tokens, self._settings.max_owner_tokens
         if tokens > min(most, own_most):
@@ -237,12 +238,14 @@ class Submitter:
         rate = await self._store.drain_rate(admission.speeds)
         if own_excess > excess:
             retry_after_s = seconds_until(tokens_until(admission.owed, owner, own_excess), rate)
-            self.refusals.note(owner, retry_after_s, own_most - tokens)
+            watched = (owner, own_most - tokens)
             bound = f"{own_most:,} tokens may wait for one API key and this job would pass that by {own_excess:,}"
         else:
             retry_after_s = seconds_until(excess, rate)
-            self.refusals.note(ALL_OWNERS, retry_after_s, most - tokens)
+            watched = (ALL_OWNERS, most - tokens)
             bound = f"{most:,} tokens may wait and this job would pass that by {excess:,}"
+        if not asks_only:
+            self.refusals.note(watched[0], retry_after_s, watched[1])
         raise Overloaded(f"{bound}; nothing was kept, come back in {retry_after_s} s", retry_after_s)
 
 

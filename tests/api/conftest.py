@@ -52,7 +52,8 @@ def run_service(settings: Settings, raw: redis.Redis, bell: str) -> Iterator[Ser
     with httpx2.Client(base_url=url, timeout=30) as http:
         yield Service(url, http, bench)
     loop.call_soon_threadsafe(stop.set)
-    thread.join(10)
+    thread.join(60)
+    assert not thread.is_alive()
 
 
 @pytest.fixture

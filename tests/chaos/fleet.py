@@ -93,11 +93,11 @@ class ChaosFleet:
     def stop(self) -> None:
         """End every part, workers and all."""
         self._over.set()
-        self._relauncher.join(30)
+        self._relauncher.join(60)
         for part in self.parts.values():
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(part.pid, signal.SIGKILL)
-            part.process.wait(10)
+            part.process.wait(60)
             kill_all_with(f"CHAOS_CLOCK={part.clock.file}")
             part.clock.close()
         self.redis.stop()

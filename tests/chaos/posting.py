@@ -58,7 +58,7 @@ class Posting:
         process = self._processes[name]
         os.kill(process.pid, sign)
         if sign == signal.SIGKILL:
-            process.wait(10)
+            process.wait(60)
 
     def log(self, name: str) -> str:
         """Return a part's log."""
@@ -90,7 +90,7 @@ class Posting:
             if process.poll() is None:
                 os.kill(process.pid, signal.SIGCONT)
                 process.kill()
-                process.wait(10)
+                process.wait(60)
         self.redis.stop()
 
 

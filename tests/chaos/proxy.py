@@ -51,7 +51,7 @@ class Network:
         for proxy in self._proxies:
             self.do(proxy.close)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(60)
         self._loop.close()
 
 

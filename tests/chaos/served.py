@@ -177,7 +177,7 @@ class ServedFleet:
         """End everything; the exit status of `serve`."""
         self._over.set()
         if self._follower.is_alive():
-            self._follower.join(30)
+            self._follower.join(60)
         status = -1
         if self.process is not None:
             self.process.send_signal(signal.SIGINT)

@@ -78,12 +78,12 @@ class RedisServer:
     def kill(self) -> None:
         """SIGKILL."""
         self._signal(signal.SIGKILL)
-        self._running().wait(10)
+        self._running().wait(60)
 
     def shut_down(self) -> None:
         """Ask it to end in order, everything on disk."""
         self._signal(signal.SIGTERM)
-        self._running().wait(30)
+        self._running().wait(60)
 
     def freeze(self) -> None:
         """Stop it in its tracks; connections stay."""
@@ -121,7 +121,7 @@ class RedisServer:
         if self._process is not None and self._process.poll() is None:
             self.thaw()
             self._process.terminate()
-            self._process.wait(30)
+            self._process.wait(60)
         self._launcher.shutdown()
 
     def _launch(self) -> subprocess.Popen[bytes]:

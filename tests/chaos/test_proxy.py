@@ -3,7 +3,7 @@
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import redis
@@ -13,6 +13,12 @@ from redis.retry import Retry
 from tests.chaos.proxy import Network, Proxy
 from tests.chaos.sockets import ports_of
 
+#: Without an answer for this long, in seconds, a connection is silent.
+SILENT_S = 2
+
+#: How often a delay is measured: it is short where it is short once, as the machine may be busy with other tests.
+TRIES = 20
+
 
 @pytest.fixture
 def proxy(raw: redis.Redis) -> Iterator[Proxy]:
@@ -21,8 +27,14 @@ def proxy(raw: redis.Redis) -> Iterator[Proxy]:
     network.close()
 
 
-def connect(proxy: Proxy) -> redis.Redis:
-    return redis.Redis(port=proxy.port, socket_timeout=0.5, retry=Retry(NoBackoff(), 0))
+def connect(proxy: Proxy, timeout_s: float = 30) -> redis.Redis:
+    return redis.Redis(port=proxy.port, socket_timeout=timeout_s, retry=Retry(NoBackoff(), 0))
+
+
+def time_of(act: Callable[[], object]) -> float:
+    began = time.monotonic()
+    act()
+    return time.monotonic() - began
 
 
 def test_bytes_pass_both_ways(proxy: Proxy) -> None:
@@ -32,7 +44,7 @@ def test_bytes_pass_both_ways(proxy: Proxy) -> None:
 
 
 def test_cut_connections_are_reset_and_new_ones_work(proxy: Proxy) -> None:
-    with socket.create_connection(("127.0.0.1", proxy.port), timeout=2) as old, connect(proxy) as new:
+    with socket.create_connection(("127.0.0.1", proxy.port), timeout=30) as old, connect(proxy) as new:
         old.sendall(b"PING\r\n")
         assert old.recv(100) == b"+PONG\r\n"
         assert proxy.cut() == 1
@@ -42,7 +54,7 @@ def test_cut_connections_are_reset_and_new_ones_work(proxy: Proxy) -> None:
 
 
 def test_only_connections_of_chosen_ports_are_struck(proxy: Proxy) -> None:
-    with socket.create_connection(("127.0.0.1", proxy.port), timeout=2) as one, connect(proxy) as other:
+    with socket.create_connection(("127.0.0.1", proxy.port), timeout=30) as one, connect(proxy) as other:
         other.ping()
         port = one.getsockname()[1]
         assert port in ports_of([os.getpid()])
@@ -56,7 +68,7 @@ def test_only_connections_of_chosen_ports_are_struck(proxy: Proxy) -> None:
 
 
 def test_half_open_connection_is_silent_for_ever_and_new_ones_work(proxy: Proxy) -> None:
-    with connect(proxy) as old, connect(proxy) as new:
+    with connect(proxy, SILENT_S) as old, connect(proxy) as new:
         old.ping()
         assert proxy.half_open() == 1
         with pytest.raises(redis.TimeoutError):
@@ -69,14 +81,15 @@ def test_delay_holds_back_each_way(proxy: Proxy) -> None:
     with connect(proxy) as client:
         client.ping()
         proxy.delay(0.1)
-        began = time.monotonic()
-        client.ping()
-        assert 0.2 <= time.monotonic() - began < 0.5
+        took = [time_of(client.ping)]
+        while len(took) < TRIES and took[-1] >= 0.5:
+            took.append(time_of(client.ping))
+        assert 0.2 <= min(took) < 0.5
         proxy.delay(0)
 
 
 def test_stalled_connection_goes_on_where_it_stood(proxy: Proxy) -> None:
-    with connect(proxy) as client, connect(proxy) as other:
+    with connect(proxy, SILENT_S) as client, connect(proxy) as other:
         client.ping()
         proxy.stall()
         with pytest.raises(redis.TimeoutError):

@@ -68,7 +68,7 @@ def make_lingering(fleet: ChaosFleet) -> None:
 
 def make_asleep(raw: Raw) -> None:
     """Wait until the drain has ended: only a message on its queue wakes the core."""
-    wait_for(lambda: not raw.exists("cl:bell:chaos/0") and not raw.llen("core.chaos.0"), 30)
+    wait_for(lambda: not raw.exists("cl:bell:chaos/0") and not raw.llen("core.chaos.0"))
 
 
 def refuses_writes(raw: Raw) -> bool:

@@ -168,7 +168,7 @@ def test_wait_returns_the_job_as_it_stands_when_its_time_is_over(client: Client,
     started = time.monotonic()
     job = client.wait(client.submit([ITEM]).id, timeout_s=0.5)
     assert job.status is JobStatus.RUNNING
-    assert 0.4 < time.monotonic() - started < 3
+    assert 0.4 < time.monotonic() - started < 30
 
 
 def test_a_service_that_ignores_waiting_is_not_hammered(client: Client, service: StandIn) -> None:
@@ -391,8 +391,8 @@ def test_a_cancel_is_never_sent_again(client: Client, service: StandIn) -> None:
 
 
 def test_lines_that_were_sent_are_never_sent_again(service: StandIn) -> None:
-    service.delays.append(0.6)
-    with Client(service.url, timeout_s=0.2) as client, pytest.raises(ServiceUnreachable, match="is not known"):
+    service.delays.append(4)
+    with Client(service.url, timeout_s=1.5) as client, pytest.raises(ServiceUnreachable, match="is not known"):
         client.submit_lines([ITEM])
     with Client(service.url) as client:
         client.cores()
@@ -400,8 +400,8 @@ def test_lines_that_were_sent_are_never_sent_again(service: StandIn) -> None:
 
 
 def test_a_read_that_timed_out_is_tried_again(service: StandIn) -> None:
-    service.delays.append(0.4)
-    with Client(service.url, timeout_s=0.2) as client:
+    service.delays.append(4)
+    with Client(service.url, timeout_s=1.5) as client:
         assert client.cores()
 
 

@@ -15,6 +15,14 @@ def test_each_allowed_cpu_is_a_slot_with_one_thread() -> None:
     assert all(slot.environment[name] == "1" for slot in slots for name in THREAD_VARIABLES)
 
 
+def test_wide_core_has_several_cpus_and_as_many_threads() -> None:
+    slots = cpu_slots({3, 9, 5, 6, 7}, size=2)
+    assert [(slot.index, set(slot.cpus)) for slot in slots] == [(0, {3, 5}), (1, {6, 7})]
+    assert all(slot.environment[name] == "2" for slot in slots for name in THREAD_VARIABLES)
+    with pytest.raises(SetupError, match="a core of 999 CPUs"):
+        core_slot(0, Settings(cpus_per_core=999))
+
+
 def test_slots_are_those_this_process_may_run_on() -> None:
     assert {cpu for slot in cpu_slots() for cpu in slot.cpus} == os.sched_getaffinity(0)
 

@@ -26,11 +26,14 @@ from corelane.store.overdue import read_waits
 from tests.chaos.proxy import Network, Proxy
 from tests.corelane.store_bench import Bench, answer_all
 
-LEASE = Lease("cl:feeder", ttl_ms=5_000)
+LEASE = Lease("cl:feeder", ttl_ms=60_000)
+
+#: What Redis answers, it answers within this, however busy the machine is, in seconds.
+PATIENT_S = 30.0
 
 
 @asynccontextmanager
-async def open_link(url: str, timeout_s: float = 5) -> AsyncIterator[AsyncLink]:
+async def open_link(url: str, timeout_s: float = PATIENT_S) -> AsyncIterator[AsyncLink]:
     link = AsyncLink(url, timeout_s)
     try:
         yield link
@@ -38,11 +41,11 @@ async def open_link(url: str, timeout_s: float = 5) -> AsyncIterator[AsyncLink]:
         await link.close()
 
 
-def run(settings: Settings, action: Callable[[AsyncLink], Awaitable[None]], timeout_s: float = 5) -> None:
+def run(settings: Settings, action: Callable[[AsyncLink], Awaitable[None]], timeout_s: float = PATIENT_S) -> None:
     run_at(settings.redis_url, action, timeout_s)
 
 
-def run_at(url: str, action: Callable[[AsyncLink], Awaitable[None]], timeout_s: float = 5) -> None:
+def run_at(url: str, action: Callable[[AsyncLink], Awaitable[None]], timeout_s: float = PATIENT_S) -> None:
     async def main() -> None:
         async with open_link(url, timeout_s) as link:
             await action(link)
@@ -62,7 +65,7 @@ def through(proxy: Proxy, settings: Settings) -> str:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.01)
 
@@ -151,7 +154,7 @@ def test_a_connection_that_was_cut_is_told_and_made_again(settings: Settings, ra
     async def cut(link: AsyncLink) -> None:
         for _ in range(20):
             await link("SET", "k", 1)
-            waiting = asyncio.create_task(link("BLPOP", "never", 3))
+            waiting = asyncio.create_task(link("BLPOP", "never", 60))
             await until(lambda: raw.info("clients")["blocked_clients"])
             raw.client_kill_filter(_type="normal", skipme=True)
             with pytest.raises(StoreUnavailable):
@@ -167,7 +170,7 @@ def test_a_silent_redis_is_given_up_and_nothing_late_is_mistaken(settings: Setti
             await link("BLPOP", "never", 5)
         assert await link("ECHO", "mine") == b"mine"
 
-    run(settings, outwait, timeout_s=0.3)
+    run(settings, outwait, timeout_s=1.5)
 
 
 def test_a_caller_that_gives_up_shifts_nobodys_replies(settings: Settings) -> None:
@@ -205,7 +208,7 @@ def test_a_connection_that_fell_silent_is_left_to_those_who_wait_on_it(
         old, port = await link("CLIENT", "ID"), port_of(link)
         proxy.stall([port])
         first = asyncio.create_task(link("ECHO", "first"))
-        await asyncio.sleep(1)
+        await asyncio.sleep(2)
         second = asyncio.create_task(link("ECHO", "second"))
         with pytest.raises(StoreUnavailable):
             await first
@@ -215,7 +218,7 @@ def test_a_connection_that_fell_silent_is_left_to_those_who_wait_on_it(
         assert await second == b"second"
         await until(lambda: str(old) not in {each["id"] for each in raw.client_list()})
 
-    run_at(through(proxy, settings), stall, timeout_s=2)
+    run_at(through(proxy, settings), stall, timeout_s=4)
 
 
 def test_a_connection_that_swallows_everything_is_replaced_after_one_call(settings: Settings, proxy: Proxy) -> None:
@@ -226,7 +229,7 @@ def test_a_connection_that_swallows_everything_is_replaced_after_one_call(settin
             await link("GET", "k")
         assert await link("GET", "k") == b"1"
 
-    run_at(through(proxy, settings), swallow, timeout_s=0.5)
+    run_at(through(proxy, settings), swallow, timeout_s=1.5)
 
 
 def test_what_waits_to_be_sent_is_bounded_and_none_of_it_is_lost(settings: Settings, proxy: Proxy) -> None:
@@ -292,20 +295,20 @@ def test_a_lease_is_one_holders_and_its_fence_grows_with_each_holding(settings: 
 def test_a_lease_lapses_unless_it_is_extended(settings: Settings, raw: redis.Redis) -> None:
     link = Link(settings.redis_url)
     link(*LEASE.take("one"))
-    raw.pexpire(LEASE.key, 1000)
+    raw.pexpire(LEASE.key, 20_000)
     link(*LEASE.take("one"))
-    assert raw.pttl(LEASE.key) > 1000
+    assert raw.pttl(LEASE.key) > 20_000
     raw.delete(LEASE.key)
     assert [link(*LEASE.take(name)) for name in ("two", "one")] == [2, 0]
 
 
 def test_a_lease_of_a_process_of_the_version_before_is_respected(settings: Settings, raw: redis.Redis) -> None:
     async def ask(link: AsyncLink) -> None:
-        raw.set(LEASE.key, "old", nx=True, px=5000)
+        raw.set(LEASE.key, "old", nx=True, px=60_000)
         assert await link(*LEASE.take("new")) == 0
         assert await link(*LEASE.take("old")) == 1
         await link(*LEASE.release("old"))
         await link(*LEASE.take("new"))
-        assert raw.set(LEASE.key, "old", nx=True, px=5000) is None
+        assert raw.set(LEASE.key, "old", nx=True, px=60_000) is None
 
     run(settings, ask)

@@ -160,7 +160,7 @@ async def test_killed_part_runs_again_under_a_process_id_that_can_be_found(
 async def test_needed_part_that_cannot_start_ends_the_service_with_its_reason(supervisor: Supervisor) -> None:
     broken = (sys.executable, "-c", "raise SystemExit(3)")
     await supervisor.start(FleetPart("api", broken, os.environ, first_tries=2))
-    assert await supervisor.wait(30)
+    assert await supervisor.wait(60)
     assert supervisor.failure is not None
     assert supervisor.failure.startswith("api keeps failing: it ended with status 3, 2 times in a row")
     await supervisor.stop([])

@@ -13,12 +13,12 @@ from corelane.settings import Settings
 from corelane.webhooks.addresses import check_address
 from tests.receivers import Listener, listener, post_event, receiver
 
-LOCAL = Settings(webhook_allowed_networks="127.0.0.0/8", webhook_timeout_s=2)
+LOCAL = Settings(webhook_allowed_networks="127.0.0.0/8", webhook_timeout_s=30)
 
 #: Private networks that hold none of the addresses below: any port passes, so that only the address can be refused.
-ELSEWHERE = Settings(webhook_allowed_networks="198.51.100.0/24", webhook_timeout_s=2)
+ELSEWHERE = Settings(webhook_allowed_networks="198.51.100.0/24", webhook_timeout_s=30)
 
-STRICT = Settings(webhook_timeout_s=2)
+STRICT = Settings(webhook_timeout_s=30)
 
 #: Hosts that are, or lead to, somewhere private.
 HOSTS = [

@@ -89,7 +89,7 @@ def start_fleet(folder: Path, artifacts: Path, *extra: str, **env: str) -> Fleet
         "CORELANE_WEBHOOK_SECRET": WEBHOOK_SECRET,
         "CORELANE_WEBHOOK_ALLOWED_NETWORKS": "127.0.0.0/8",
         "CORELANE_WEBHOOK_RETRIES_S": "0.5,0.5,1,1,1,1,1",
-        "CORELANE_WEBHOOK_TIMEOUT_S": "2",
+        "CORELANE_WEBHOOK_TIMEOUT_S": "15",
         **env,
     }
     with log.open("wb") as out:

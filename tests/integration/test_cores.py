@@ -92,8 +92,8 @@ def run_and_kill(fleet: Fleet, victim_of: str) -> None:
     assert [result.id for result in results] == [f"k{n}" for n in range(RUN_ITEMS)]
     assert final.finished_at is not None
     assert datetime.fromisoformat(final.finished_at) > killed_at
+    wait_for(lambda: fleet.states()["testhost/0"]["pid"] not in (None, child))
     fleet.wait_whole()
-    assert fleet.states()["testhost/0"]["pid"] != child
 
 
 def test_child_killed_half_way_loses_and_repeats_nothing(fleet: Fleet) -> None:
@@ -117,7 +117,7 @@ def test_remote_shutdown_under_load_hands_everything_over_and_costs_no_attempt(f
         job = client.submit(items)
         wait_for(lambda: client.get(job.id).counts.succeeded > 30)
         celery.control.shutdown(destination=["core0@testhost"])
-        wait_for(lambda: not Path(f"/proc/{child}").exists(), 15)
+        wait_for(lambda: not Path(f"/proc/{child}").exists())
         results = list(client.iter_results(job.id))
     assert [result.id for result in results] == [item.id for item in items]
     fleet.wait_whole()

@@ -100,7 +100,7 @@ def test_only_those_with_a_key_are_answered_and_others_jobs_are_hidden(guarded: 
         assert refused.value.problem_code == "not_found"
         corelane(guarded, "keys", "revoke", other["id"], "--redis", guarded.redis_url())
         with Client(guarded.url, other["key"]) as revoked:
-            wait_for(lambda: status_of(revoked) == "unauthorized", 10)
+            wait_for(lambda: status_of(revoked) == "unauthorized")
 
 
 def status_of(client: Client) -> str:
@@ -134,7 +134,7 @@ def test_ids_of_a_request_stand_with_its_job_and_in_the_cores_log(guarded: Fleet
     def told() -> set[str]:
         return {line["event"] for line in lines(guarded) if line.get("request_id") == "req-of-this-test"}
 
-    wait_for(lambda: {"job_submitted", "items_claimed", "items_failed", "job_ended"} <= told(), 10)
+    wait_for(lambda: {"job_submitted", "items_claimed", "items_failed", "job_ended"} <= told())
     [ended] = [line for line in lines(guarded) if line["event"] == "job_ended" and line["job_id"] == job["id"]]
     assert (ended["status"], ended["succeeded"], ended["failed"]) == ("succeeded", 1, 1)
     [failed] = [line for line in lines(guarded) if line["event"] == "items_failed" and line["job_id"] == job["id"]]
@@ -149,14 +149,14 @@ def test_trace_of_a_job_reaches_the_collector_from_every_process(
     with receiver() as hook:
         body = {"items": [{"question": "Who?", "context": "Ada."}], "webhook": {"url": hook.url}}
         guarded.api.post("/v1/jobs", headers=headers, json=body).raise_for_status()
-        wait_for(lambda: ("corelane-deliveries", "POST webhook") in spans_of(collector, trace), 20)
+        wait_for(lambda: ("corelane-deliveries", "POST webhook") in spans_of(collector, trace))
     expected = {
         *(("corelane-api", "POST /v1/jobs"), ("corelane-api", "submit")),
         *(("corelane-core", "batch"), ("corelane-core", "commit")),
         *(("corelane-keeper", "queue"), ("corelane-keeper", "job")),
         ("corelane-deliveries", "POST webhook"),
     }
-    wait_for(lambda: spans_of(collector, trace) == expected, 20)
+    wait_for(lambda: spans_of(collector, trace) == expected)
     assert {post.path for post in collector.posts} == {"/v1/traces"}
 
 
@@ -192,7 +192,7 @@ def test_no_text_of_a_request_is_ever_logged_or_traced(guarded: Fleet, secret: s
         for kind, body in bodies[:2]:
             job = guarded.api.post("/v1/jobs", headers=key | {"Content-Type": kind}, content=body).json()
             assert guarded.api.get(f"/v1/jobs/{job['id']}?wait=30", headers=key).json()["status"] == "succeeded"
-        wait_for(lambda: len(receiver.log) > 0, 20)
+        wait_for(lambda: len(receiver.log) > 0)
     told = guarded.log.read_text(errors="replace")
     assert '"level": "debug"' in told
     assert "every-route" in told

@@ -127,7 +127,7 @@ class ManyProcesses:
     def close(self) -> None:
         for name, process in self.processes.items():
             self.send(name, signal.SIGKILL)
-            process.wait(10)
+            process.wait(60)
         for api in self.apis:
             api.close()
         self.redis.close()

@@ -97,7 +97,7 @@ def jobs_in(backup: Path) -> set[str]:
             return {name.removeprefix("cl:job:").strip("{}") for name in client.scan_iter("cl:job:*")}
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)
 
 
 def test_work_that_waits_is_done_after_a_restart(tmp_path: Path) -> None:

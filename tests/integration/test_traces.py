@@ -153,7 +153,7 @@ def test_one_trace_leads_from_the_request_to_the_webhook(world: World, raw: redi
         sender.start()
         wait_for(lambda: raw.hget("cl:posted", "delivered") == "1")
         sender.ask_to_stop()
-        sender.join(20)
+        sender.join(60)
     spans = world.of(job)
     assert set(spans) == {"POST /v1/jobs", "submit", "batch", "commit", "queue", "job", "POST webhook"}
     assert {trace_of(span) for span in spans.values()} == {TRACE}

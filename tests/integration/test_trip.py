@@ -118,6 +118,6 @@ def trace(settings: Settings, raw: redis.Redis, bell: str, tracer: Tracer) -> di
         wait_for(lambda: raw.hget("cl:posted", "delivered") == "4")
         posted = deliver(5).only_with(deliver(6))
         sender.ask_to_stop()
-        sender.join(20)
+        sender.join(60)
     core.close()
     return {"submit": submitted.only_with(submitted_again), "drain": answered, "webhook": posted}

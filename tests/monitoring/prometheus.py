@@ -122,7 +122,7 @@ def prometheus(folder: Path, target: str) -> Iterator[Prometheus]:
         yield running
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(60)
 
 
 def main() -> None:

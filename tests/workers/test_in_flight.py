@@ -193,7 +193,7 @@ class DeviceBackend(FixedBackend):
 
     def run(self, model: Model, batch: Batch) -> Logits:
         self.batches += 1
-        assert self.something_else.wait(30)
+        assert self.something_else.wait(60)
         return super().run(model, batch)
 
 
@@ -305,7 +305,7 @@ def claim_and_hold(in_flight: InFlight, lease: str, version: str, contexts: list
     """Take a claim in as the drain does; return its jobs."""
     claim, stretches = make_claim(lease, version, contexts)
     in_flight.times.enter()
-    in_flight.note_exchange((), Exchange({}, set(), claim, 1_800_000_000_000_000))
+    in_flight.note_exchange({}, Exchange({}, set(), claim, 1_800_000_000_000_000))
     in_flight.add(claim, stretches)
     in_flight.times.leave()
     return claim.jobs
@@ -316,13 +316,15 @@ def test_batch_counts_for_the_jobs_in_it_and_the_others_wait(runner: Runner) -> 
     [short, document] = claim_and_hold(in_flight, "a", runner.version, [["ada"], ["the river was red " * 500]])
     run_batch(in_flight)
     assert list(in_flight.report()) == [short]
-    held, waited, *parts, core = in_flight.report()[short]
+    held, waited, *parts, core, windows, tokens = in_flight.report()[short]
     assert waited < held
     assert all(part > 0 for part in parts[:3])
     assert sum(parts) + waited <= held + 5
     assert core > 0
+    assert windows == 1 < tokens
     run_out(in_flight)
-    held, waited, *parts, _ = in_flight.report()[document]
+    held, waited, *parts, _, windows, _ = in_flight.report()[document]
+    assert windows > 1
     assert waited > 0
     assert parts[1] > 0
     assert sum(parts) + waited <= held + 5
@@ -354,6 +356,9 @@ def test_batches_are_recorded_by_version_and_shape(runner: Runner) -> None:
         found[field.partition("|")[0]] += amount
     work = runner.work
     assert found["corelane_batches_total"] == work.batches
+    assert found["corelane_batch_windows_total"] == work.windows
+    compute_s = delta.amounts[f"corelane_compute_seconds|{runner.version}|#sum"]
+    assert found["corelane_batch_seconds_total"] == pytest.approx(compute_s)
     assert (found["corelane_tokens_total"], found["corelane_padding_tokens_total"]) == (work.tokens, work.padding)
     shapes = {field.split("|")[2] for field in delta.amounts if field.startswith("corelane_batches_total")}
     assert shapes <= {"4x32", "2x64"}

@@ -28,9 +28,9 @@ def test_loop_goes_on_after_every_error_and_begins_again_after_one_nobody_foresa
 
     loop = Loop("test", begin, pause_s=0, outage=OUTAGE, end=ended.set)
     loop.start()
-    assert went_on.wait(20)
+    assert went_on.wait(60)
     loop.ask_to_stop()
-    assert loop.join(20)
+    assert loop.join(60)
     assert ended.is_set()
     assert begun == [5, 1]
 
@@ -43,7 +43,7 @@ def test_loop_that_pauses_can_be_woken() -> None:
     loop.wake()
     assert rounds.acquire(timeout=20)
     loop.ask_to_stop()
-    assert loop.join(20)
+    assert loop.join(60)
 
 
 def test_process_ends_when_a_loop_that_must_move_stands_still() -> None:

@@ -39,8 +39,8 @@ def test_parts_of_a_job_and_its_waiting_add_up_to_the_covered_time_it_was_held(b
     clock.now += 8
     work(book, clock, 4, MERGE, "b")
     report = {job: [number // 1_000_000 for number in numbers] for job, numbers in book.report(["a", "b"]).items()}
-    #                       held waited tokenize compute merge commit core
-    assert report == {"a": [15, 4, 1, 2, 0, 0, 0], "b": [14, 2, 0, 0, 4, 0, 0]}
+    #                       held waited tokenize compute merge commit core windows tokens
+    assert report == {"a": [15, 4, 1, 2, 0, 0, 0, 0, 0], "b": [14, 2, 0, 0, 4, 0, 0, 0, 0]}
 
 
 def test_report_that_was_not_kept_is_made_again_with_what_came_after_it(book: TimeBook, clock: Clock) -> None:
@@ -48,10 +48,10 @@ def test_report_that_was_not_kept_is_made_again_with_what_came_after_it(book: Ti
     work(book, clock, 1, COMPUTE, "a")
     assert book.report(["a"])["a"][0] == 1_000_000
     work(book, clock, 2, COMMIT, "a")
-    assert book.report(["a"])["a"] == [3_000_000, 0, 0, 1_000_000, 0, 2_000_000, 0]
+    assert book.report(["a"])["a"] == [3_000_000, 0, 0, 1_000_000, 0, 2_000_000, 0, 0, 0]
     work(book, clock, 4, COMMIT, "a")
     book.settle(["a"], {"a"})
-    assert book.report(["a"])["a"] == [4_000_000, 0, 0, 0, 0, 4_000_000, 0]
+    assert book.report(["a"])["a"] == [4_000_000, 0, 0, 0, 0, 4_000_000, 0, 0, 0]
     book.settle(["a"], set())
     assert book.report(["a"]) == {}
 
@@ -69,7 +69,22 @@ def test_time_inside_another_counts_once(book: TimeBook, clock: Clock) -> None:
 def test_core_seconds_are_shared_by_tokens(book: TimeBook) -> None:
     book.hold(["a", "b"], None)
     book.share({"a": 30, "b": 10, "gone": 40}, 8.0)
-    assert [numbers[-1] for numbers in book.report(["a", "b"]).values()] == [3_000_000, 1_000_000]
+    assert [numbers[6] for numbers in book.report(["a", "b"]).values()] == [3_000_000, 1_000_000]
+    assert book.account.core_s == 8
+
+
+def test_what_a_job_that_is_held_no_more_took_is_lost_once(book: TimeBook) -> None:
+    book.hold(["a", "b"], None)
+    book.read({"a": 2, "b": 1}, {"a": 600, "b": 100})
+    book.share({"a": 30, "b": 10, "gone": 40}, 8.0)
+    assert book.report(["a"])["a"][6:] == [3_000_000, 2, 600]
+    book.settle(["a"], set())
+    assert book.account.report_lost() == [0, 0, 4_000_000]
+    book.keep(set())
+    lost = book.account.report_lost()
+    assert lost == [1, 100, 5_000_000]
+    book.account.settle_lost(lost)
+    assert book.account.report_lost() == []
 
 
 def test_time_of_redis_goes_on_from_the_last_claim(book: TimeBook, clock: Clock) -> None:

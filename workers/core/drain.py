@@ -95,7 +95,7 @@ class DrainLoop:
         self._core = core
         self._asked_to_stop = should_stop
         self._report = report
-        self._in_flight = InFlight(core.runners, core.recorder)
+        self._in_flight = InFlight(core.runners, core.recorder, core.account, core.vitals.costs)
         self._useful = time.monotonic()
         #: Whether the last claim took all there was room for.
         self._is_full = False
@@ -218,6 +218,7 @@ class DrainLoop:
         versions = core.versions if in_flight.is_empty else core.models.claimable()
         done, versions, times = in_flight.done, versions if room else [], in_flight.times
         turn, spent = self._report.batches % max(len(versions), 1), in_flight.report()
+        lost = core.account.report_lost() if done else []
         began = times.enter()
         try:
             exchanged = core.dispatch.exchange(
@@ -232,7 +233,9 @@ class DrainLoop:
                 found=in_flight.corrections(),
                 spent=spent,
                 sent_us=times.redis_us(),
+                lost=lost,
             )
+            core.account.settle_lost(lost)
             took_s = in_flight.note_exchange(spent, exchanged) - began
             self._settle(done, exchanged, took_s)
             settled = times.clock()
@@ -271,8 +274,11 @@ class DrainLoop:
         """Commit outcomes, and put the rest back into the lanes as it was, for other cores."""
         self._core.retire()
         self._exchange(None, linger=True)
+        account = self._core.account
         for lease, refs in self._in_flight.take_unfinished().items():
-            self._core.dispatch.hand_back(lease, refs, self._core.bell)
+            lost = account.report_lost()
+            self._core.dispatch.hand_back(lease, refs, self._core.bell, lost)
+            account.settle_lost(lost)
 
     def _log_jobs(self, committed: Mapping[str, Sequence[SliceResults]], claim: Claim | None) -> None:
         """Log failed items, and at debug level each job of a claim, with the request ids and traces they came with.

@@ -12,12 +12,16 @@ from corelane.engine.runner import Runner
 from corelane.engine.task import Work
 from corelane.metrics.definitions import CORE_COUNTERS
 from workers.core.device import tree_bytes
+from workers.core.timing import ItemCosts
 
 #: The busy ratio is taken over this many heartbeats.
 BUSY_BEATS = 10
 
 #: Rounds kept for the next heartbeat: more than any core does between two, and a bound should none come.
 MOST_ROUNDS = 100_000
+
+#: Reports of what items cost that are kept for the next heartbeat.
+MOST_COSTS = 10_000
 
 #: A speed sample is taken once the core has worked this long since the last one and answered something, in seconds.
 SAMPLE_S = 0.5
@@ -50,6 +54,8 @@ class Vitals:
         #: Estimated tokens that a round answered, the seconds it took, and whether the core had as much work as it
         #: could claim; each heartbeat reads the rounds since the last one.
         self.worked: deque[tuple[int, float, bool]] = deque(maxlen=MOST_ROUNDS)
+        #: What answered items cost; each heartbeat takes what came since the last one.
+        self.costs: deque[ItemCosts] = deque(maxlen=MOST_COSTS)
         #: The work of all runners, those that left included: a core's counters only grow.
         self._work: dict[int, Work] = {}
         self._beats: deque[tuple[float, float]] = deque(maxlen=BUSY_BEATS)
@@ -77,6 +83,15 @@ class Vitals:
         rates = sorted(sample.tokens / sample.seconds for sample in samples)
         mean = sum(sample.tokens for sample in samples) / sum(sample.seconds for sample in samples)
         return Speed(mean, min(mean, rates[len(rates) // 20]), max(mean, rates[-1 - len(rates) // 20]))
+
+    def take_costs(self) -> list[tuple[str, str, list[int]]]:
+        """Take what items cost since the last call, summed by version and class; what is taken and not sent is lost."""
+        sums: dict[tuple[str, str], list[int]] = {}
+        while self.costs:
+            version, its_class, *added = self.costs.popleft()
+            before = sums.get((version, its_class), [0] * len(added))
+            sums[version, its_class] = [a + b for a, b in zip(before, added, strict=True)]
+        return [(version, its_class, each) for (version, its_class), each in sums.items()]
 
     def fields(self, runners: Iterable[Runner]) -> dict[str, object]:
         """Return the fields of one heartbeat; ``runners`` are those that answer now."""

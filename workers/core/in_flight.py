@@ -1,17 +1,19 @@
 """Work that one core has claimed and not yet committed: slices of several claims, pending until all is answered."""
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from corelane.domain.dispatch import SMALL_TOKENS, Ref
+from corelane.domain.dispatch import SMALL_TOKENS, Ref, cost_class
 from corelane.domain.jobs import failed_result
 from corelane.engine.runner import Runner, RunningBatch
 from corelane.engine.task import Query, Result
 from corelane.errors import CorelaneError
 from corelane.metrics.definitions import (
     BATCH_ROWS,
+    BATCH_SECONDS,
+    BATCH_WINDOWS,
     BATCHES,
     COMPUTE_S,
     MERGE_S,
@@ -21,7 +23,7 @@ from corelane.metrics.definitions import (
 )
 from corelane.metrics.recorder import Recorder
 from corelane.store.dispatch import Claim, ClaimedSlice, Exchange, LeasedPreview, SliceResults
-from workers.core.timing import COMPUTE, MERGE, TOKENIZE, TimeBook
+from workers.core.timing import COMPUTE, MERGE, TOKENIZE, CoreAccount, CostBook, ItemCosts, TimeBook
 
 #: Names a pending slice: its lease and its place in the claim.
 Key = tuple[str, str]
@@ -47,6 +49,8 @@ class PendingSlice:
     charged: int
     found: int = 0
     results: dict[int, Result] = field(default_factory=dict)
+    #: The class of its items by what they cost; empty if they are no measure, as they were tried before.
+    cost_class: str = ""
 
 
 class InFlight:
@@ -55,7 +59,14 @@ class InFlight:
     Runners may come and go between batches, but for one that is at work.
     """
 
-    def __init__(self, runners: Mapping[str, Runner], recorder: Recorder | None = None) -> None:
+    def __init__(
+        self,
+        runners: Mapping[str, Runner],
+        recorder: Recorder | None = None,
+        account: CoreAccount | None = None,
+        costs: deque[ItemCosts] | None = None,
+    ) -> None:
+        """``account`` is where the core adds up what it spends, ``costs`` where it notes what items cost."""
         self._runners = runners
         self._recorder = recorder or Recorder()
         for runner in runners.values():
@@ -65,7 +76,8 @@ class InFlight:
         self._began = 0.0
         #: The jobs with windows in the batch that runs, with their tokens in it.
         self._in_batch: dict[str, int] = {}
-        self.times = TimeBook()
+        self.times = TimeBook(account=account)
+        self._costs = CostBook(costs)
         #: Outcomes to commit, by lease.
         self.done: dict[str, list[SliceResults]] = {}
 
@@ -127,7 +139,11 @@ class InFlight:
             ref, count = stretch.ref, len(stretch.items)
             key, ids = (claim.lease, ref.key), [item[0] for item in stretch.items]
             estimate = ref.tokens // max(ref.count, 1)
-            self._pending[key] = PendingSlice(claim.lease, ref, stretch.version, ids, count, estimate, ref.tokens)
+            self._pending[key] = pending = PendingSlice(
+                claim.lease, ref, stretch.version, ids, count, estimate, ref.tokens
+            )
+            if ref.attempt == 1:
+                pending.cost_class = cost_class(ref.first, count, ref.tokens, stretch.items[0][2])
             queries.setdefault(stretch.version, []).extend(
                 ((key, i), Query(question, context, stretch.options, ref.owner, ref.priority, ref.job))
                 for i, (_, question, context) in enumerate(stretch.items)
@@ -156,9 +172,12 @@ class InFlight:
             self.times.add(TOKENIZE, readers, running.read_s)
             self.times.share(readers, running.read_s)
             self._recorder.observe(TOKENIZE_S, running.read_s)
+        windows: dict[str, int] = {}
         for (key, _), _, window in running.rows:
             job = self._pending[key].ref.job
             self._in_batch[job] = self._in_batch.get(job, 0) + window.length
+            windows[job] = windows.get(job, 0) + 1
+        self.times.read(windows, self._in_batch)
         return running
 
     def finish(self, running: RunningBatch) -> tuple[int, int]:
@@ -175,9 +194,20 @@ class InFlight:
                 del self._pending[key]
                 if not running.rows:
                     in_batch[ref.job] = in_batch.get(ref.job, 0) + ref.tokens
-                self.done.setdefault(pending.lease, []).append(SliceResults(ref, [results[n] for n in range(len(ids))]))
+                outcome = SliceResults(ref, [results[n] for n in range(len(ids))])
+                self.done.setdefault(pending.lease, []).append(outcome)
+                self._note_costs(pending, outcome)
         self._count_batch(running, ran)
         return len(answered), tokens
+
+    def _note_costs(self, pending: PendingSlice, outcome: SliceResults) -> None:
+        """Note what a slice turned out to be, if its items are a measure for others: the model read each of them."""
+        ref, windows = outcome.ref, [result["windows"] for result in outcome.results]
+        if pending.cost_class and all(windows):
+            estimated = pending.estimate * len(windows)
+            self._costs.note(
+                ref.job, pending.version, pending.cost_class, len(windows), (estimated, ref.tokens, sum(windows))
+            )
 
     def _count_batch(self, running: RunningBatch, ran: float) -> None:
         """Count the time of a batch, whose logits were there at ``ran``, for the jobs in it."""
@@ -192,10 +222,13 @@ class InFlight:
         recorder, version = self._recorder, running.runner.version
         recorder.observe(COMPUTE_S, compute_s, version)
         recorder.observe(MERGE_S, merge_s)
+        windows = sum(done.windows for done in running.passes)
         for done in running.passes:
             shape = running.runner.shapes[done.bucket]
             recorder.observe(BATCH_ROWS, done.windows)
             recorder.add(BATCHES, 1, version, shape)
+            recorder.add(BATCH_WINDOWS, done.windows, version, shape)
+            recorder.add(BATCH_SECONDS, compute_s * done.windows / windows, version, shape)
             recorder.add(TOKENS, done.tokens, version)
             recorder.add(PADDING_TOKENS, done.padding, version, shape)
 
@@ -203,7 +236,7 @@ class InFlight:
         """Count a time for jobs, except for those whose batch runs meanwhile."""
         self.times.add(stage, [job for job in jobs if job not in self._in_batch] if self._in_batch else jobs, seconds)
 
-    def note_exchange(self, spent: Collection[str], exchanged: Exchange) -> float:
+    def note_exchange(self, spent: Mapping[str, Sequence[int]], exchanged: Exchange) -> float:
         """Note, as soon as the reply is there, that a claim begins and that what was ``spent`` on jobs is kept; return
         the present time.
         """
@@ -211,6 +244,7 @@ class InFlight:
         now = self.times.hold(claimed, exchanged.redis_us)
         if spent:
             self.times.settle(spent, {*claimed, *(pending.ref.job for pending in self._pending.values())})
+            self._costs.settle(spent, is_idle=not self._pending)
         return now
 
     def report(self) -> dict[str, list[int]]:

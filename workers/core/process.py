@@ -16,15 +16,18 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
+from uuid import uuid4
 
 import orjson
 
 from corelane.artifacts.remote import RemoteRoot
 from corelane.domain.dispatch import Core
+from corelane.domain.prices import NOTHING, core_price
 from corelane.engine.runner import Runner, RunnerLimits
 from corelane.errors import CoreBusy, CoreLost, RuntimeLost, Unavailable
 from corelane.log import Outage, get_logger
 from corelane.settings import Settings
+from corelane.settings.rules import SettingsError
 from corelane.store.dispatch import Dispatch
 from corelane.store.fleet import Announcer, BeatReply
 from corelane.store.metrics import ProcessMetrics
@@ -34,6 +37,7 @@ from corelane.tracing import Tracer
 from workers.core.device import open_device
 from workers.core.faults import FaultRecord, after_fault, after_start
 from workers.core.heartbeat import Vitals
+from workers.core.timing import US, CoreAccount
 from workers.core.traces import CoreTraces
 from workers.models.life import ModelState
 from workers.models.runners import Loader
@@ -74,7 +78,11 @@ class CoreProcess:
         plans = partial(Plans, settings, str(core), bell)
         loader = loader or make_loader(settings)
         self.models = CoreModels(settings, loader, plans, str(core), self.lose, self.outage, self.recorder)
-        self.dispatch = Dispatch(settings, str(core))
+        #: What the core spends, and what it costs.
+        self.account = CoreAccount()
+        self.price = stored_price(settings)
+        self._process = uuid4().hex
+        self.dispatch = Dispatch(settings, str(core), self.price)
         #: Writes spans for the drain; None where nobody asks for traces.
         self.traces = None if tracer is None else CoreTraces(tracer, str(core))
         #: The leases being worked on; the heartbeat renews them unless one batch takes too long.
@@ -270,6 +278,8 @@ class CoreProcess:
                 [] if stuck else self.leases,
                 self.vitals.speed(),
                 is_out=self.state == "out_of_service",
+                worked=(self._process, self.price, int(US * self.account.core_s)),
+                costs=self.vitals.take_costs(),
             )
 
     def _fields(self) -> dict[str, object]:
@@ -280,6 +290,7 @@ class CoreProcess:
             "models": orjson.dumps(models),
             "reasons": orjson.dumps(self._reasons(models)),
             "restarts": self._history.restarts,
+            "core_s": round(self.account.core_s, 6),
             "device": orjson.dumps(self._device.read()),
             **self.vitals.fields(list(self.runners.values())),
         }
@@ -288,6 +299,16 @@ class CoreProcess:
         if self._standing is not None:
             return [self._standing[1]]
         return list(dict.fromkeys(model["reason"] for model in models if model["reason"]))
+
+
+def stored_price(settings: Settings) -> str:
+    """Return what an hour of this core costs, as it is stored. Those who start it have refused wrong prices."""
+    try:
+        price = core_price(settings, 1)
+    except SettingsError as error:
+        log.error("price_unknown", reason=str(error))
+        return NOTHING
+    return NOTHING if price is None else price.encode()
 
 
 def make_loader(settings: Settings) -> Loader:

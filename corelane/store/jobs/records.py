@@ -12,6 +12,8 @@ from corelane.domain.ids import iso_time
 from corelane.domain.jobs import Counts, ItemError, Job, JobStatus, JobUrls, Options, Priority
 from corelane.domain.jobs import Promise as PromiseOnTheWire
 from corelane.domain.timing import JobTimes, Spent
+from corelane.domain.usage import Usage, Used
+from corelane.store.usage import parse_used
 
 #: Fields of a job's hash that may be missing, and need no conversion but to text or number.
 TEXTS = ("name", "retry_of", "asked", "webhook_url", "webhook_events", "file")
@@ -115,6 +117,8 @@ class JobRecord:
     results_window: int | None = None
     #: Where its time went; None before its end, and for a job of a version that did not keep it.
     times: JobTimes | None = None
+    #: What it took so far; None before its first results, and for a job of a version that did not keep it.
+    used: Used | None = None
     #: The stored results of the first items when the job was read; empty if they were not read.
     first_results: Sequence[bytes | None] = ()
 
@@ -143,6 +147,7 @@ class JobRecord:
             error=orjson.loads(values["error"]) if "error" in values else None,
             labels=orjson.loads(values["labels"]) if "labels" in values else [],
             times=read_times(values["times"].decode(), deliver_ms) if "times" in values else None,
+            used=parse_used(values["usage"].decode()) if "usage" in values else None,
             first_results=first_results,
             **known,
         )
@@ -184,4 +189,13 @@ class JobRecord:
             metadata=self.metadata,
             labels=self.labels,
             timing=None if self.times is None else self.times.describe(),
+            usage=self._usage(),
         )
+
+    def _usage(self) -> Usage | None:
+        """Return what it took; of a job that older workers answered, the time alone."""
+        if self.used is not None:
+            return self.used.describe()
+        if self.times is None or not self.times.spent.core_s:
+            return None
+        return Usage(items=self.succeeded + self.failed, core_s=round(self.times.spent.core_s, 6))

@@ -219,14 +219,15 @@ define('claim', function(ask)
   return taken
 end)
 
--- commit{lease, core, ttl, stretches: [[ref, succeeded, failed]…], spent: {job: sums}, sent_us}, results of each…
---   → stretches refused
+-- commit{lease, core, ttl, stretches: [[ref, succeeded, failed]…], spent: {job: sums}, sent_us, price, lost}, results of
+--   each… → stretches refused
 -- The refs carry the tokens that were found when the stretches were read: that is what their owners are charged.
 -- The fence: a stretch counts only while the claim still holds it. A late commit finds it gone. The payload of a slice that
 -- was answered whole goes at once; what was cut from one stays with it until the job is final. One in which an item failed
 -- stays for a retry, unless its items stand in a file.
 define('commit', function(ask, args)
-  local claim, refused, done, answered = keys.claim(ask.lease), 0, {}, {}
+  local claim, refused, done, answered, late = keys.claim(ask.lease), 0, {}, {}, {}
+  ask.spent, ask.price, ask.items, ask.rows = ask.spent or {}, ask.price or '-', {}, {}
   for i, stretch in ipairs(ask.stretches) do
     local ref, succeeded, failed = parse(stretch[1]), stretch[2], stretch[3]
     local charged = release_stretch(claim, ask.core, ref)
@@ -235,7 +236,10 @@ define('commit', function(ask, args)
       done[ref.owner] = (done[ref.owner] or 0) + ref.tokens
       count_attempt(ref)
       local wanted = answer(ref.job, ref.first, args[i + 1], succeeded, failed, ask.ttl, ask)
-      if not wanted then count('corelane_wasted_tokens_total', '', ref.tokens) end
+      if not wanted then
+        count('corelane_wasted_tokens_total', '', ref.tokens)
+        late[ref.job] = ref.owner
+      end
       answered[ref.job] = wanted or answered[ref.job]
       local is_spent = failed == 0 or call('HEXISTS', keys.job(ref.job), 'file') == 1
       if wanted and ref.attempt == 1 and is_spent then call('HDEL', keys.payloads(ref.job), ref.payload) end
@@ -249,7 +253,7 @@ define('commit', function(ask, args)
     call('HINCRBY', second, owner, tokens)
     call('EXPIRE', second, 60)
   end
-  keep_spent(ask, answered)
+  keep_usage(ask, answered, late)
   end_if_empty(ask.lease)
   return refused
 end, 'allow-oom')
@@ -288,8 +292,8 @@ define('add_partials', function(ask, args)
   return added
 end)
 
--- return_claim{lease, only_lapsed, ttl, envelope, stretches: [{ref, version, refs: [ref…], lost: [[first, results]…]}…]}
---   → stretches taken back
+-- return_claim{lease, only_lapsed, ttl, envelope, stretches: [{ref, version, refs: [ref…], lost: [[first, results]…]}…],
+--   lost, price} → stretches taken back
 -- Only what the claim still holds is taken back: a commit may have come in between, a heartbeat may have renewed the lease.
 define('return_claim', function(ask)
   local deadline = call('ZSCORE', keys.LEASES, ask.lease)
@@ -308,6 +312,7 @@ define('return_claim', function(ask)
       if job_is_open(ref.job) then enqueue(stretch.version, stretch.refs, ask.envelope, true) end
     end
   end
+  if ask.lost then add_lost(ask.lost, ask.price) end
   count('corelane_leases_lapsed_total', '', lapsed)
   end_if_empty(ask.lease)
   return back

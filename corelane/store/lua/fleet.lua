@@ -6,9 +6,11 @@ local function let_go(core, version, envelope)
   if call('HEXISTS', keys.WAITING, version) == 1 then ring_some(version, 1, envelope) end
 end
 
--- beat{core, lease_ms, speed, out, fields, versions, leases} → {the revision of the plan, versions unknown…}
--- "I live, I am so fast, I am out of service or not, I hold these versions, I still work under these leases." A lease that
--- was taken back is not revived. A version is unknown where Redis came back empty: the core announces it again.
+-- beat{core, lease_ms, speed, out, fields, versions, leases, worked: [process, price, core µs], costs: [[version, class, sums]…]}
+--   → {the revision of the plan, versions unknown…}
+-- "I live, I am so fast, I am out of service or not, I hold these versions, I still work under these leases, items cost me
+-- so much." A lease that was taken back is not revived. A version is unknown where Redis came back empty: the core
+-- announces it again.
 define('beat', function(ask)
   local core, now, reply = ask.core, now_ms(), { call('GET', keys.PLAN) or '' }
   call('HSET', keys.core(core), 'beat_ms', now, unpack(ask.fields))
@@ -22,7 +24,9 @@ define('beat', function(ask)
     call('ZADD', keys.holders(version), now + ask.lease_ms, core)
     if call('HEXISTS', keys.MODELS, version) == 0 then reply[#reply + 1] = version end
   end
+  if ask.worked then note_worked(core, unpack(ask.worked)) end
   for _, lease in ipairs(ask.leases) do call('ZADD', keys.LEASES, 'XX', now + ask.lease_ms, lease) end
+  for _, cost in ipairs(ask.costs) do learn(cost[1], cost[2], cost[3]) end
   return reply
 end, 'allow-oom')
 

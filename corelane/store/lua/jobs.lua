@@ -50,13 +50,13 @@ end
 -- call of the core whose results end it, if one's do.
 local function finish(job, status, ttl, commit)
   local key, now = keys.job(job), now_ms()
-  local priority, file, version, created, promise, times, owner, failed =
-    unpack(call('HMGET', key, 'priority', 'file', 'version', 'created_ms', 'promise', 'times', 'owner', 'failed'))
-  if times then
-    call('HSET', key, 'status', status, 'finished_ms', now, 'times', ended_times(job, times, commit))
-  else
-    call('HSET', key, 'status', status, 'finished_ms', now)
-  end
+  local priority, file, version, created, promise, times, owner, failed, usage =
+    unpack(call('HMGET', key, 'priority', 'file', 'version', 'created_ms', 'promise', 'times', 'owner', 'failed', 'usage'))
+  local fields = { 'status', status, 'finished_ms', now }
+  if times then fields[5], fields[6] = 'times', ended_times(job, times, commit) end
+  local used = commit and use(commit, job, owner, version, usage)
+  if used then fields[#fields + 1], fields[#fields + 2] = 'usage', used end
+  call('HSET', key, unpack(fields))
   index_end(owner, job, status, failed)
   drop_refs(job, version)
   ttl = retain(job, status, ttl, now)
@@ -87,6 +87,7 @@ local function answer(job, first, blob, succeeded, failed, ttl, commit)
   if call('HSETNX', keys.results(job), first, blob) == 0 then return false end
   count_items(version, '|succeeded', succeeded)
   count_items(version, '|failed', failed)
+  if commit then note_items(commit, job, succeeded + failed) end
   local ok = call('HINCRBY', key, 'succeeded', succeeded)
   local lost = call('HINCRBY', key, 'failed', failed)
   if failed > 0 then note_failures(job, first, failed, lost == failed) end

@@ -13,11 +13,11 @@ local function after_created(times) return now_us() - string.match(times, '^%d+ 
 -- Note a job's first claim.
 local function claimed_times(times) return string.format('%s %.0f', times, math.max(0, after_created(times))) end
 
--- Add what a core spent on a job: seven sums. Numbers below 10^14 are written whole.
+-- Add what a core spent on a job: the first seven of its sums. Numbers below 10^14 are written whole.
 local SUMS = '^([^;]*);(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+);(.*)$'
 local function add_spent(times, spent, core)
   local head, a, b, c, d, e, f, g, cores = string.match(times, SUMS)
-  if not head then return times .. ';' .. table.concat(spent, ' ') .. ';' .. core end
+  if not head then return times .. ';' .. table.concat(spent, ' ', 1, 7) .. ';' .. core end
   if not string.find(' ' .. cores .. ' ', ' ' .. core .. ' ', 1, true) and #cores < MOST_CORES_BYTES then
     cores = cores .. ' ' .. core
   end
@@ -29,24 +29,12 @@ end
 -- its results is the trip.
 local function ended_times(job, times, commit)
   local spent, sent_us = commit and commit.spent[job], commit and commit.sent_us
-  if spent then
-    times = add_spent(times, spent, commit.core)
-    commit.spent[job] = nil
-  end
+  if spent then times = add_spent(times, spent, commit.core) end
   local head, sums = string.match(times, '^([^;]*)(.*)$')
   local claimed = string.match(head, '^%d+ %d+ (%d+)')
   local ended = math.max(claimed or 0, after_created(times))
   local trip = sent_us and claimed and math.max(0, math.min(now_us() - sent_us, ended - claimed)) or 0
   return string.format('%s%s %.0f %.0f%s', head, claimed and '' or ' -', ended, trip, sums)
-end
-
--- Add what a core spent on jobs that go on.
-local function keep_spent(commit, jobs)
-  for job, wanted in pairs(jobs) do
-    local spent, key = wanted and commit.spent[job], keys.job(job)
-    local times = spent and call('HGET', key, 'times')
-    if times then call('HSET', key, 'times', add_spent(times, spent, commit.core)) end
-  end
 end
 
 -- Note when the webhook of a job's end was delivered, if the job is still there.

@@ -100,7 +100,7 @@ local function prune_cores(before, most)
     call('ZREM', keys.CORES, core)
     call('SREM', keys.OUT_OF_SERVICE, core)
   end
-  for _, key in ipairs({ keys.TURNS, keys.CLAIMED, keys.SPEEDS }) do
+  for _, key in ipairs({ keys.TURNS, keys.CLAIMED, keys.SPEEDS, keys.WORKED }) do
     for _, core in ipairs(call('HKEYS', key)) do
       if not call('ZSCORE', keys.CORES, core) then call('HDEL', key, core) end
     end
@@ -176,15 +176,16 @@ local function prune_lanes(version, dropped, most)
   return dropped
 end
 
--- prune{silent_ms, dead_ms, idle_ms, most} → refs dropped
+-- prune{silent_ms, dead_ms, idle_ms, usage_days, most} → refs dropped
 -- Removes what has no end of its own once work is done: the traces of cores that were silent for `silent_ms`, dead letters
--- older than `dead_ms`, hosts without deliveries, owners without data for `idle_ms`, and refs of ended jobs where no core is
--- left to pass over them.
+-- older than `dead_ms`, hosts without deliveries, owners without data for `idle_ms`, the usage of days before the last
+-- `usage_days`, and refs of ended jobs where no core is left to pass over them.
 define('prune', function(ask)
   local now, dropped = now_ms(), 0
   prune_cores(now - ask.silent_ms, ask.most)
   prune_hosts(now - ask.dead_ms, ask.most)
   prune_owners(now - ask.idle_ms, ask.most)
+  prune_usage(usage_day() - ask.usage_days, ask.most)
   for _, version in ipairs(call('HKEYS', keys.WAITING)) do
     if not is_held(version) then dropped = prune_lanes(version, dropped, ask.most) end
   end

@@ -1,0 +1,267 @@
+"""One process of the generator: sends its share of the requests, notes their times, and checks answers at the end.
+
+Nothing but sending happens while a run goes on: answers are kept and compared afterwards, and the garbage collector
+rests.
+"""
+
+import asyncio
+import gc
+import resource
+import signal
+import time
+from collections.abc import Coroutine
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from typing import Any
+
+from corelane.bench.answers import Check
+from corelane.bench.phases import Phases, Shot
+from corelane.bench.plan import Plan
+from corelane.bench.schema import AnswerCheck, Phase
+from corelane.bench.senders import Reply, Sender, Target, make_sender
+from corelane.bench.workload import Questions
+from corelane.errors import CorelaneError, SetupError
+
+#: Descriptors that are left for other things than requests.
+SPARE_DESCRIPTORS = 64
+
+#: Connections a process opens ahead, at most.
+MOST_OPENED = 64
+
+#: A process tells how far it is this often, in seconds; and tells of so many latencies at most.
+TICK_S, TICK_LATENCIES = 0.25, 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """The share of one process."""
+
+    target: Target
+    questions: Questions
+    plan: Plan
+    phases: Phases
+    place: int
+    processes: int
+
+    @property
+    def loops(self) -> int:
+        """The loops of a closed loop that are this process'."""
+        return self.share(self.plan.load.concurrency or 0)
+
+    def share(self, total: int) -> int:
+        """Return this process' part of a number."""
+        return total // self.processes + (self.place < total % self.processes)
+
+
+@dataclass(slots=True)
+class Tick:
+    """How far a process is. ``is_over``: all of its measured requests have been sent and have ended."""
+
+    sent: int = 0
+    ended: int = 0
+    ok: int = 0
+    refused: int = 0
+    failed: int = 0
+    late_s: float = 0.0
+    is_over: bool = False
+    latencies: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a process did: requests as rows of ``ROW``, its CPU time in the measured part, and the check of answers."""
+
+    rows: list[tuple[Any, ...]]
+    cpu_s: float
+    answers: AnswerCheck
+
+
+@dataclass(slots=True)
+class Sent:
+    """One request, as it is kept until the end."""
+
+    number: int
+    phase: Phase
+    intended_s: float
+    released_s: float
+    places: list[int]
+    reply: Reply | None = None
+
+
+def run_process(link: Connection, task: Task) -> None:
+    """Run a process of the generator: say that it is ready, begin when told, tell how far it is, stop when told."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _raise_limit()
+    with suppress(BrokenPipeError, EOFError, ConnectionResetError):
+        try:
+            _run(_Process(link, task).live())
+        except CorelaneError as error:
+            link.send(SetupError(error.detail))
+
+
+def _run(main: Coroutine[Any, Any, None]) -> None:
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(main)
+    else:
+        uvloop.run(main)
+
+
+def _raise_limit() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def descriptors() -> int:
+    """Return how many requests this process may have under way."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(1, (1 << 16 if soft == resource.RLIM_INFINITY else soft) - SPARE_DESCRIPTORS)
+
+
+class _Process:
+    def __init__(self, link: Connection, task: Task) -> None:
+        self._link, self._task, self._plan = link, task, task.plan
+        self._sender: Sender = make_sender(self._plan.sender, task.target, self._plan.manner)
+        bound = self._plan.max_in_flight
+        self._places = asyncio.Semaphore(descriptors() if bound is None else max(1, task.share(bound)))
+        self._sent: list[Sent] = []
+        self._open: set[asyncio.Task[None]] = set()
+        self._tick = Tick()
+        self._measured_begun = self._measured_open = 0
+        self._all_begun = False
+        self._start_s = 0.0
+        self._cpu_s: list[float] = []
+
+    async def live(self) -> None:
+        """Connect, wait for the beginning, send until told to stop, wait for what is under way, and report."""
+        await self._sender.open(self._connections())
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+        self._link.send(None)
+        loop = asyncio.get_running_loop()
+        self._start_s = await loop.run_in_executor(None, self._link.recv)
+        stop = asyncio.Event()
+        loop.add_reader(self._link.fileno(), stop.set)
+        running = [asyncio.create_task(each) for each in (self._tell(), *self._offers())]
+        for at_s in (self._task.phases.measured_s, self._task.phases.tail_s):
+            if at_s < float("inf"):
+                loop.call_later(max(0.0, self._start_s + at_s - time.monotonic()), self._note_cpu)
+        await stop.wait()
+        loop.remove_reader(self._link.fileno())
+        self._note_cpu()
+        await _cancel(running)
+        if self._open:
+            await asyncio.wait(self._open)
+        await self._sender.close()
+        self._link.send(self._report())
+
+    def _connections(self) -> int:
+        if self._plan.is_closed:
+            return min(self._task.loops, MOST_OPENED)
+        at_once = min(self._plan.max_in_flight or MOST_OPENED, MOST_OPENED)
+        return min(at_once, 4 + int(self._plan.load.rate_per_s or 8) // self._task.processes)
+
+    def _note_cpu(self) -> None:
+        self._cpu_s.append(time.process_time())
+
+    async def _tell(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            self._tick.is_over = self._all_begun and not self._measured_open
+            self._link.send(self._tick)
+            self._tick.latencies, self._tick.late_s = [], 0.0
+
+    def _offers(self) -> list[Coroutine[Any, Any, None]]:
+        if self._plan.is_closed:
+            return [self._repeat(loop) for loop in range(self._task.loops)]
+        return [self._offer()]
+
+    async def _offer(self) -> None:
+        """Begin each request of this process when it is due, however many are under way."""
+        for shot in self._plan.schedule().shots():
+            self._all_begun = self._all_begun or shot.phase == "tail"
+            if shot.number % self._task.processes == self._task.place:
+                await asyncio.sleep(max(0.0, self._start_s + shot.at_s - time.monotonic()))
+                self._begin(shot)
+        self._all_begun = True
+
+    async def _repeat(self, loop: int) -> None:
+        """Begin a request whenever the one before it has ended."""
+        every = self._task.loops * self._task.processes
+        number = loop * self._task.processes + self._task.place
+        await asyncio.sleep(max(0.0, self._start_s - time.monotonic()))
+        while True:
+            at_s = time.monotonic() - self._start_s
+            phase = self._task.phases.phase(at_s)
+            enough = self._plan.requests
+            if phase == "measured" and enough is not None and self._measured_begun >= self._task.share(enough):
+                phase = "tail"
+            self._all_begun = self._all_begun or phase == "tail"
+            await asyncio.wait([self._begin(Shot(number, at_s, phase))])
+            number += every
+
+    def _begin(self, shot: Shot) -> asyncio.Task[None]:
+        places = self._task.questions.pick(shot.number, shot.items or self._plan.items, shot.tokens)
+        sent = Sent(shot.number, shot.phase, shot.at_s, time.monotonic() - self._start_s, places)
+        self._sent.append(sent)
+        self._tick.late_s = max(self._tick.late_s, sent.released_s - sent.intended_s)
+        self._measured_begun += sent.phase == "measured"
+        self._measured_open += sent.phase == "measured"
+        task = asyncio.create_task(self._send(sent))
+        self._open.add(task)
+        task.add_done_callback(self._open.discard)
+        return task
+
+    async def _send(self, sent: Sent) -> None:
+        asked = self._task.questions.asked
+        tick = self._tick
+        try:
+            async with self._places:
+                tick.sent += 1
+                sent.reply = reply = await self._sender.send(sent.number, [asked[place] for place in sent.places])
+        finally:
+            self._measured_open -= sent.phase == "measured"
+        tick.ended += 1
+        tick.ok += reply.outcome == "ok"
+        tick.refused += reply.outcome == "refused"
+        tick.failed += reply.outcome in ("error", "unfinished")
+        if reply.outcome == "ok" and reply.ended_s is not None and len(tick.latencies) < TICK_LATENCIES:
+            tick.latencies.append(reply.ended_s - self._start_s - sent.intended_s)
+
+    def _report(self) -> Done:
+        check = Check(self._task.questions)
+        rows = [self._row(sent, check) for sent in self._sent]
+        return Done(rows, self._cpu_s[min(1, len(self._cpu_s) - 1)] - self._cpu_s[0], check.found)
+
+    def _row(self, sent: Sent, check: Check) -> tuple[Any, ...]:
+        reply = sent.reply or Reply()
+        judged = check.judge(sent.places, reply, is_measured=sent.phase == "measured")
+        return (
+            *(sent.number, self._task.place, sent.phase, reply.outcome, sent.intended_s),
+            *(self._since(at_s) for at_s in (reply.sent_s, reply.accepted_s, reply.first_s, reply.ended_s)),
+            len(sent.places),
+            sum(self._task.questions.tokens[place] for place in sent.places),
+            *(reply.job, reply.retries, reply.error, reply.detail),
+            *(judged.lost, judged.twice, judged.wrong),
+            sent.released_s,
+        )
+
+    def _since(self, at_s: float | None) -> float | None:
+        return None if at_s is None else at_s - self._start_s
+
+
+#: The fields of ``Request`` that a row begins with, in order; the time when it was begun follows.
+ROW = (
+    *("number", "process", "phase", "outcome", "intended_s", "sent_s", "accepted_s", "first_s", "ended_s"),
+    *("items", "tokens", "job", "retries", "error", "detail", "lost", "twice", "wrong"),
+)
+
+
+async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,179 @@
+"""When requests are due: a rate that may change, and gaps around it; or a trace. Pure, and the same for the same seed.
+
+Arrivals of rate 1 are drawn first: one a second exactly (``burstiness`` 0), with exponential gaps (1: Poisson), or with
+gamma gaps of that coefficient of variation. Then time is stretched so that the rate follows its segments. So a ramp or
+stages can be exact or bursty like a steady rate.
+"""
+
+import math
+import random
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from corelane.domain.traces import TraceEntry
+from corelane.errors import InvalidInput
+
+#: A stage of `10@60s`: requests a second, and for how long.
+STAGE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*@\s*(\d+(?:\.\d+)?)\s*(s|m|h)?\s*")
+
+UNITS_S = {None: 1, "s": 1, "m": 60, "h": 3600}
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A time in which the rate goes evenly from one value to another, in requests a second."""
+
+    seconds: float
+    start_per_s: float
+    end_per_s: float
+
+    @property
+    def count(self) -> float:
+        """Requests that are expected in it."""
+        steady = self.start_per_s == self.end_per_s == 0
+        return 0.0 if steady else self.seconds * (self.start_per_s + self.end_per_s) / 2
+
+    def time_of(self, count: float) -> float:
+        """Return the time in it at which so many requests have come."""
+        slope = (self.end_per_s - self.start_per_s) / self.seconds if math.isfinite(self.seconds) else 0.0
+        if abs(slope) < 1e-12:
+            return count / self.start_per_s
+        root = math.sqrt(max(0.0, self.start_per_s**2 + 2 * slope * count))
+        return 2 * count / (self.start_per_s + root)
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """One arrival: its time in seconds since the start, and how large it is, where a trace says so."""
+
+    at_s: float
+    items: int | None = None
+    tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """The due times of requests; the last segment may go on without end."""
+
+    segments: tuple[Segment, ...] = ()
+    burstiness: float = 0.0
+    seed: int = 0
+    trace: tuple[TraceEntry, ...] = ()
+    speed: float = 1.0
+
+    def due(self) -> Iterator[Due]:
+        """Iterate over arrivals in order of time."""
+        if self.trace:
+            return (Due(entry.at_s / self.speed, entry.items, entry.tokens) for entry in self.trace)
+        return (Due(at_s) for at_s in self.times())
+
+    def times(self) -> Iterator[float]:
+        """Iterate over due times, in seconds since the start."""
+        if self.trace:
+            yield from (entry.at_s / self.speed for entry in self.trace)
+            return
+        counts = _unit_arrivals(self.burstiness, random.Random(self.seed))
+        count, began_s, passed = next(counts), 0.0, 0.0
+        for segment in self.segments:
+            while count - passed < segment.count:
+                yield began_s + segment.time_of(count - passed)
+                count = next(counts)
+            began_s += segment.seconds
+            passed += segment.count
+
+    @property
+    def seconds(self) -> float:
+        """How long arrivals go on; infinity if they do not end."""
+        if self.trace:
+            return self.trace[-1].at_s / self.speed
+        return sum(segment.seconds for segment in self.segments)
+
+    @property
+    def rate_per_s(self) -> float:
+        """The mean rate, in requests a second."""
+        if self.trace:
+            return len(self.trace) / max(self.seconds, 1e-9)
+        if not math.isfinite(self.seconds):
+            return self.segments[-1].end_per_s
+        return sum(segment.count for segment in self.segments) / self.seconds
+
+    @property
+    def first_per_s(self) -> float:
+        """The rate at the start."""
+        return self.rate_per_s if self.trace else self.segments[0].start_per_s
+
+    @property
+    def last_per_s(self) -> float:
+        """The rate at the end."""
+        return self.rate_per_s if self.trace else self.segments[-1].end_per_s
+
+
+def _unit_arrivals(burstiness: float, rng: random.Random) -> Iterator[float]:
+    """Yield arrivals of rate 1: exact ones begin at 0."""
+    at = 0.0
+    if burstiness == 0:
+        while True:
+            yield at
+            at += 1.0
+    shape = 1 / burstiness**2
+    while True:
+        at += rng.expovariate(1.0) if burstiness == 1 else rng.gammavariate(shape, 1 / shape)
+        yield at
+
+
+def steady(rate_per_s: float, *, burstiness: float = 0.0, seed: int = 0, seconds: float = math.inf) -> Arrivals:
+    """Return arrivals at one rate: exact if ``burstiness`` is 0, Poisson if it is 1."""
+    return Arrivals((Segment(seconds, _rate(rate_per_s), rate_per_s),), _burstiness(burstiness), seed)
+
+
+def constant(rate_per_s: float, *, seconds: float = math.inf) -> Arrivals:
+    """Return arrivals at even distances."""
+    return steady(rate_per_s, seconds=seconds)
+
+
+def poisson(rate_per_s: float, seed: int = 0, *, seconds: float = math.inf) -> Arrivals:
+    """Return arrivals that know nothing of each other."""
+    return steady(rate_per_s, burstiness=1.0, seed=seed, seconds=seconds)
+
+
+def gamma(rate_per_s: float, burstiness: float, seed: int = 0, *, seconds: float = math.inf) -> Arrivals:
+    """Return arrivals whose gaps have this coefficient of variation: above 1 they come in bursts."""
+    return steady(rate_per_s, burstiness=burstiness, seed=seed, seconds=seconds)
+
+
+def ramp(start_per_s: float, end_per_s: float, seconds: float, *, burstiness: float = 0.0, seed: int = 0) -> Arrivals:
+    """Return arrivals whose rate goes evenly from one value to another."""
+    if max(start_per_s, end_per_s) <= 0 or min(start_per_s, end_per_s) < 0 or not 0 < seconds < math.inf:
+        raise InvalidInput("a ramp goes between two rates that are not negative, in some time")
+    return Arrivals((Segment(seconds, start_per_s, end_per_s),), _burstiness(burstiness), seed)
+
+
+def stages(text: str, *, burstiness: float = 0.0, seed: int = 0) -> Arrivals:
+    """Return arrivals of stages such as `10@60s,50@1m`; raise InvalidInput if they cannot be read."""
+    found = [STAGE.fullmatch(part) for part in text.split(",")]
+    segments = [Segment(float(each[2]) * UNITS_S[each[3]], float(each[1]), float(each[1])) for each in found if each]
+    if len(segments) < len(found) or not all(segment.seconds for segment in segments):
+        raise InvalidInput(f"{text!r} are not stages such as 10@60s,50@60s: requests a second, for how long")
+    if not any(segment.count for segment in segments):
+        raise InvalidInput("no stage has any requests")
+    return Arrivals(tuple(segments), _burstiness(burstiness), seed)
+
+
+def replay(entries: Sequence[TraceEntry], speed: float = 1.0) -> Arrivals:
+    """Return the arrivals of a trace, ``speed`` times as fast."""
+    if not 0 < speed < math.inf:
+        raise InvalidInput("a trace is replayed at a speed above 0")
+    return Arrivals(trace=tuple(entries), speed=speed)
+
+
+def _rate(rate_per_s: float) -> float:
+    if not 0 < rate_per_s < math.inf:
+        raise InvalidInput("a rate is above 0 and has an end; without one a modest rate is chosen")
+    return rate_per_s
+
+
+def _burstiness(value: float) -> float:
+    if not 0 <= value <= 20:
+        raise InvalidInput("burstiness, the coefficient of variation of gaps, is between 0 and 20")
+    return value

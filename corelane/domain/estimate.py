@@ -1,0 +1,211 @@
+"""What a job will cost the cores, from what its model's items cost them lately. Pure.
+
+A core knows the items of a slice by their estimated tokens; so does the API. So slices are put into *classes*, by the
+same rule on both sides (``dispatch.cost_class``): how many items are read together, the script of the first one, the
+estimated tokens of an item.
+Cores add up, by version and class, what items turned out to be and what they took (``CostSums``). From these sums
+``CostRates`` estimates the tokens and the core seconds of other items. A class that has seen little is drawn towards
+what is known of its likes, and they towards the whole version.
+
+More items, or longer ones, never cost less; the estimate of two lots of one class is the sum of both, up to their mean.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+#: From this class of length on the tokens of a text tell those of its script: shorter items are charged a least number.
+TELLING = 2
+
+#: An item takes a core as long as this many tokens, in addition to its own.
+ITEM_TOKENS = 32.0
+
+#: What is known of the likes of a class counts as much as this many of its own windows; and for tokens, as many tokens.
+PRIOR_WINDOWS, PRIOR_TOKENS = 4.0, 2000.0
+
+#: An estimate is called sure once each of its classes has seen so many windows.
+SURE_WINDOWS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class CostClass:
+    """A class of items."""
+
+    together: str
+    script: str
+    length: int
+
+    @classmethod
+    def decode(cls, text: str) -> "CostClass":
+        """Read what ``cost_class`` returned; raise ValueError for any other text."""
+        together, script, length = text.split(":")
+        return cls(together, script, int(length))
+
+    def fits(self, together: str | None, script: str | None, length: int | None) -> bool:
+        """Return whether the class has these parts; None stands for any."""
+        return together in (None, self.together) and script in (None, self.script) and length in (None, self.length)
+
+
+@dataclass(frozen=True, slots=True)
+class CostSums:
+    """Sums over items that were read: how many, their estimated tokens, what they turned out to be, and what they took.
+
+    Weights of older items are less than one, so all of these may be fractions.
+    """
+
+    items: float = 0.0
+    estimated: float = 0.0
+    tokens: float = 0.0
+    windows: float = 0.0
+    core_s: float = 0.0
+
+    def __add__(self, other: "CostSums") -> "CostSums":
+        return CostSums(
+            self.items + other.items,
+            self.estimated + other.estimated,
+            self.tokens + other.tokens,
+            self.windows + other.windows,
+            self.core_s + other.core_s,
+        )
+
+    @property
+    def effort(self) -> float:
+        """The tokens, and what each item takes in addition."""
+        return self.tokens + ITEM_TOKENS * self.items
+
+
+NOTHING = CostSums()
+
+
+@dataclass(slots=True)
+class Lot:
+    """Items of one class whose cost is asked for: how many, their estimated tokens and their windows."""
+
+    items: int = 0
+    estimated: int = 0
+    windows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a job will be. ``core_s`` is None before any item of its version was measured.
+
+    ``known`` is the share of its estimated tokens that are in classes which have seen enough.
+    """
+
+    items: int
+    windows: int
+    tokens: int
+    core_s: float | None
+    known: float
+
+
+class CostRates:
+    """What the items of one version cost lately, by class."""
+
+    def __init__(self, sums: Mapping[CostClass, CostSums] | None = None) -> None:
+        self._sums = dict(sums or {})
+        self._over_parts: dict[tuple[str | None, str | None, int | None], CostSums] = {}
+        self._curves: dict[str, CostCurve] = {}
+
+    @cached_property
+    def whole(self) -> CostSums:
+        """The sums over all classes."""
+        return sum(self._sums.values(), NOTHING)
+
+    def token_ratio(self, script: str, length: int) -> float:
+        """Return the tokens for each estimated one, of items of a script and class of length."""
+        whole = _ratio(self.whole, 1.0)
+        of_script = _ratio(self._over(script=script), whole)
+        return _ratio(self._over(script=script, length=length), of_script)
+
+    def text_ratio(self, script: str) -> float:
+        """Return the same for the texts alone: of items long enough to tell."""
+        telling = [sums for each, sums in self._sums.items() if each.script == script and each.length >= TELLING]
+        return _ratio(sum(telling, NOTHING), 1.0)
+
+    def estimate(self, lots: Mapping[CostClass, Lot]) -> Estimate:
+        """Estimate a job from its items by class."""
+        tokens = core_s = 0.0
+        known = 0
+        for each, lot in lots.items():
+            its_tokens = lot.estimated * self.token_ratio(each.script, each.length)
+            tokens += its_tokens
+            core_s += lot.items * self._curve(each.together).at(its_tokens / lot.items)
+            known += lot.estimated if self._over(each.together, length=each.length).windows >= SURE_WINDOWS else 0
+        estimated = sum(lot.estimated for lot in lots.values())
+        return Estimate(
+            items=sum(lot.items for lot in lots.values()),
+            windows=sum(lot.windows for lot in lots.values()),
+            tokens=round(tokens),
+            core_s=core_s if self.whole.core_s else None,
+            known=known / max(1, estimated),
+        )
+
+    def _over(self, together: str | None = None, script: str | None = None, length: int | None = None) -> CostSums:
+        """Return the sums over the classes that these parts name."""
+        wanted = (together, script, length)
+        if wanted not in self._over_parts:
+            found = [sums for each, sums in self._sums.items() if each.fits(*wanted)]
+            self._over_parts[wanted] = sum(found, NOTHING)
+        return self._over_parts[wanted]
+
+    def _curve(self, together: str) -> "CostCurve":
+        """Return the core seconds of an item by its tokens, of items that are read so together."""
+        if together not in self._curves:
+            self._curves[together] = self._make_curve(together)
+        return self._curves[together]
+
+    def _make_curve(self, together: str) -> "CostCurve":
+        whole = self.whole.core_s / self.whole.effort if self.whole.effort else 0.0
+        rate = _drawn(self._over(together), whole)
+        lengths = sorted({each.length for each in self._sums if each.together == together})
+        points = []
+        for length in lengths:
+            sums = self._over(together, length=length)
+            if sums.items > 0:
+                points.append((sums.effort / sums.items, _drawn(sums, rate)))
+        return CostCurve.through(points, rate)
+
+
+@dataclass(frozen=True, slots=True)
+class CostCurve:
+    """Core seconds of an item by its effort: points joined by lines, that never go down.
+
+    Before the first point and beyond the last the seconds of a unit of effort stay as they are there.
+    """
+
+    points: Sequence[tuple[float, float]]
+    rate: float
+
+    @classmethod
+    def through(cls, rates: Iterable[tuple[float, float]], rate: float) -> "CostCurve":
+        """Return the curve through points given as efforts, with the seconds of a unit there."""
+        points: list[tuple[float, float]] = []
+        for effort, its_rate in sorted(rates):
+            seconds = effort * its_rate
+            points.append((effort, max(seconds, points[-1][1] if points else 0.0)))
+        return cls(points, rate)
+
+    def at(self, tokens: float) -> float:
+        """Return the core seconds of an item of so many tokens."""
+        effort, points = tokens + ITEM_TOKENS, self.points
+        if not points:
+            return effort * self.rate
+        place = bisect_left(points, (effort, 0.0))
+        if place in (0, len(points)):
+            its_effort, seconds = points[min(place, len(points) - 1)]
+            return seconds * effort / its_effort
+        (low, before), (high, after) = points[place - 1], points[place]
+        return before + (after - before) * (effort - low) / (high - low)
+
+
+def _ratio(sums: CostSums, prior: float) -> float:
+    return (sums.tokens + PRIOR_TOKENS * prior) / (sums.estimated + PRIOR_TOKENS)
+
+
+def _drawn(sums: CostSums, prior: float) -> float:
+    """Return the seconds of a unit of effort, drawn towards what is known of the likes of the class."""
+    weight = sums.windows / (sums.windows + PRIOR_WINDOWS) if sums.windows else 0.0
+    return prior + (sums.core_s / sums.effort - prior) * weight if sums.effort else prior

@@ -1,0 +1,260 @@
+"""Usage: what work cost, of a job, of a batch, and of all of an owner by day. Pure but for the wire models.
+
+Core seconds are the time that cores spent on reading texts, running the model and making answers, shared among jobs by
+tokens. A core costs its share of its host's price for that time. Idle time, loads of models and trips to Redis are
+charged to nobody: they are in the host's whole cost, which is told beside.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+from corelane.domain.prices import Price
+
+#: Microseconds in a second, milliseconds in a second, seconds in a day.
+US, MS, DAY_S = 1_000_000, 1000, 86_400
+
+#: What usage can be grouped by.
+Group = Literal["day", "month", "key", "model"]
+
+GROUPS: tuple[Group, ...] = ("day", "month", "key", "model")
+
+#: Digits kept of an amount: a question costs less than a millionth of a dollar.
+AMOUNT_DIGITS = 12
+
+
+class Cost(BaseModel):
+    """What core seconds cost."""
+
+    amount: float
+    currency: str
+    instance: str | None = Field(None, description="The type of host; null if several did the work.")
+    per_core_hour: float = Field(description="The price of a core for an hour; of several the mean by core seconds.")
+    as_of: str | None = Field(None, description="The day of that price, if it is known, and the same for all.")
+
+
+class Usage(BaseModel):
+    """What work took. A figure is null where those who did the work kept none."""
+
+    items: int = Field(description="Items that cores answered, failed ones too.")
+    windows: int | None = Field(None, description="Windows that the model read.")
+    tokens: int | None = Field(None, description="Tokens of those windows, padding left out.")
+    core_s: float = Field(description="Core seconds: its share, by tokens, of batches that it shared.")
+    cost: Cost | None = Field(None, description="Null where no price is set.")
+
+
+class TokenDetails(BaseModel):
+    """What OpenAI's clients expect of input tokens."""
+
+    cached_tokens: int = 0
+
+
+class OutputDetails(BaseModel):
+    """What OpenAI's clients expect of output tokens."""
+
+    reasoning_tokens: int = 0
+
+
+class BatchUsage(BaseModel):
+    """The usage of a batch as OpenAI's API has it, and ours. Answers are stretches of the input: no output is made."""
+
+    input_tokens: int
+    input_tokens_details: TokenDetails = Field(default_factory=TokenDetails)
+    output_tokens: int = 0
+    output_tokens_details: OutputDetails = Field(default_factory=OutputDetails)
+    total_tokens: int
+    items: int
+    windows: int | None = None
+    core_s: float
+    cost: Cost | None = None
+
+
+class UsageRow(Usage):
+    """The usage of one group. What it is not grouped by is null."""
+
+    day: str | None = None
+    month: str | None = None
+    key: str | None = Field(None, description="The owner of the API keys that the work was for.")
+    model: str | None = Field(None, description="The model version; null of a job that was deleted meanwhile, too.")
+
+
+class HostUsage(BaseModel):
+    """The cores themselves, whatever they did."""
+
+    up_s: float = Field(description="Time that cores lived, summed over cores.")
+    busy_s: float = Field(description="Core seconds that the cores counted as work, charged or not.")
+    cost: list[Cost] = Field(description="What the cores cost for all the time they lived, by currency.")
+
+
+class UsageReport(BaseModel):
+    """Usage from one day to another, both included, by UTC."""
+
+    object: Literal["usage"] = "usage"
+    from_: str = Field(alias="from", description="The first day.")
+    to: str = Field(description="The last day.")
+    group_by: list[Group]
+    data: list[UsageRow] = Field(description="Groups in order; one more for each currency.")
+    total: list[UsageRow] = Field(description="The sum, by currency.")
+    lost: list[UsageRow] | None = Field(
+        None, description="Work that was thrown away, charged to nobody; for an admin who asks for all owners."
+    )
+    host: HostUsage | None = Field(None, description="The cores themselves; for an admin who asks for all owners.")
+
+    model_config = {"populate_by_name": True}
+
+
+@dataclass(slots=True)
+class Used:
+    """What work took, with core microseconds by price; a price of None is that of cores without one."""
+
+    items: int = 0
+    windows: int = 0
+    tokens: int = 0
+    core_us: dict[Price | None, int] = field(default_factory=dict)
+
+    def add(self, other: "Used") -> None:
+        """Add what other work took."""
+        self.items += other.items
+        self.windows += other.windows
+        self.tokens += other.tokens
+        for price, core_us in other.core_us.items():
+            self.core_us[price] = self.core_us.get(price, 0) + core_us
+
+    @property
+    def core_s(self) -> float:
+        """All core seconds."""
+        return round(sum(self.core_us.values()) / US, 6)
+
+    def describe(self) -> Usage:
+        """Return the usage as callers see it. Of several currencies there is no cost: see ``by_currency``."""
+        return Usage(
+            items=self.items,
+            windows=self.windows,
+            tokens=self.tokens,
+            core_s=self.core_s,
+            cost=cost_of({price: core_us / US for price, core_us in self.core_us.items()}),
+        )
+
+    def describe_batch(self) -> BatchUsage:
+        """Return the usage of a batch."""
+        usage = self.describe()
+        return BatchUsage(
+            input_tokens=self.tokens,
+            total_tokens=self.tokens,
+            items=self.items,
+            windows=self.windows,
+            core_s=usage.core_s,
+            cost=usage.cost,
+        )
+
+
+def cost_of(core_s: Mapping[Price | None, float]) -> Cost | None:
+    """Return what core seconds cost, by price; None if a part has no price, or they are in several currencies."""
+    prices = [price for price in core_s if price is not None]
+    if not prices or len(prices) < len(core_s) or len({price.currency for price in prices}) > 1:
+        return None
+    amount = sum(price.cost(core_s[price]) for price in prices)
+    in_all = sum(core_s.values())
+    instances, days = {price.instance for price in prices}, {price.as_of for price in prices}
+    mean = 3600 * amount / in_all if in_all and len(prices) > 1 else prices[0].per_core_hour
+    return Cost(
+        amount=round(amount, AMOUNT_DIGITS),
+        currency=prices[0].currency,
+        instance=instances.pop() if len(instances) == 1 else None,
+        per_core_hour=mean,
+        as_of=days.pop() if len(days) == 1 else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DayUsage:
+    """A stored row: what the work of an owner for a version took on a day, at one price. ``model`` None: not known."""
+
+    day: int
+    owner: str
+    model: str | None
+    used: Used
+
+
+@dataclass(slots=True)
+class Ledger:
+    """All that is stored of some days. ``up_s`` and ``busy_s`` are the cores' own seconds, by price."""
+
+    rows: list[DayUsage] = field(default_factory=list)
+    lost: list[Used] = field(default_factory=list)
+    up_s: dict[Price | None, float] = field(default_factory=dict)
+    busy_s: dict[Price | None, float] = field(default_factory=dict)
+
+
+def day_number(day: date) -> int:
+    """Return the days since 1970, which a day is stored by."""
+    return (day - date(1970, 1, 1)).days
+
+
+def day_text(number: int) -> str:
+    """Return the day of a number, as 2026-11-22."""
+    return datetime.fromtimestamp(number * DAY_S, UTC).date().isoformat()
+
+
+def report(ledger: Ledger, first: int, last: int, group_by: Sequence[Group], *, whole: bool) -> UsageReport:
+    """Return the usage of the rows by group; ``whole`` if all owners are in them, so that the cores' own time fits."""
+    groups: dict[tuple[str | None, ...], Used] = {}
+    for row in ledger.rows:
+        names = tuple(_name(row, group) for group in group_by)
+        for currency, used in _by_currency([row.used]):
+            groups.setdefault((*names, currency), Used()).add(used)
+    ordered = sorted(groups.items(), key=lambda each: tuple(name or "" for name in each[0]))
+    return UsageReport(
+        from_=day_text(first),
+        to=day_text(last),
+        group_by=list(group_by),
+        data=[_row(used, dict(zip(group_by, names, strict=False))) for names, used in ordered],
+        total=_summed(row.used for row in ledger.rows),
+        lost=_summed(ledger.lost) if whole else None,
+        host=_host(ledger) if whole else None,
+    )
+
+
+def _name(row: DayUsage, group: Group) -> str | None:
+    if group == "day":
+        return day_text(row.day)
+    if group == "month":
+        return day_text(row.day)[:7]
+    return row.owner if group == "key" else row.model
+
+
+def _row(used: Used, names: Mapping[str, str | None]) -> UsageRow:
+    return UsageRow(**used.describe().model_dump(), **names)
+
+
+def _summed(parts: Iterable[Used]) -> list[UsageRow]:
+    return [_row(used, {}) for _, used in _by_currency(parts)]
+
+
+def _by_currency(parts: Iterable[Used]) -> list[tuple[str, Used]]:
+    """Return sums by currency. Those of cores without a price are apart, as they have no cost."""
+    sums: dict[str, Used] = {}
+    for part in parts:
+        for place, (price, core_us) in enumerate(part.core_us.items()):
+            # Items, windows and tokens are not kept by price: they count with the first.
+            counts = (part.items, part.windows, part.tokens) if place == 0 else (0, 0, 0)
+            sums.setdefault("" if price is None else price.currency, Used()).add(Used(*counts, {price: core_us}))
+    return sorted(sums.items())
+
+
+def _host(ledger: Ledger) -> HostUsage:
+    currencies = sorted({price.currency for price in ledger.up_s if price is not None})
+    costs = [
+        cost_of(
+            {price: up_s for price, up_s in ledger.up_s.items() if price is not None and price.currency == currency}
+        )
+        for currency in currencies
+    ]
+    return HostUsage(
+        up_s=round(sum(ledger.up_s.values()), 3),
+        busy_s=round(sum(ledger.busy_s.values()), 6),
+        cost=[cost for cost in costs if cost is not None],
+    )

@@ -1,0 +1,111 @@
+-- Usage: what work cost the cores, by job (`usage` in its hash) and by day. Both grow in the step that keeps results, so that
+-- their sums are the same. A PRICE is the text of `corelane.domain.prices`, or `-`.
+-- A job's text is `ITEMS WINDOWS TOKENS;CORE_US PRICE`, with one more `;CORE_US PRICE` for each other price.
+-- A day's hash has `OWNER|VERSION|PRICE`, `ITEMS WINDOWS TOKENS CORE_US`; the same as `#lost|PRICE` for work that was
+-- thrown away; `#up|PRICE`, ms in which cores lived; and `#busy|PRICE`, microseconds that cores count themselves as at work.
+-- A job of a version that kept no usage has what was added since.
+
+local DAY_MS = 86400000
+local function usage_day() return math.floor(now_ms() / DAY_MS) end
+
+-- Add to a job's usage, which may be nil. `used` are items, windows, tokens and core microseconds.
+local ONE_PRICE, SEVERAL = '^(%d+) (%d+) (%d+);(%d+) ([^; ]+)$', '^(%d+) (%d+) (%d+)(.*)$'
+local function add_used(text, used, price)
+  local items, windows, tokens, us, its_price = string.match(text or '0 0 0;0 ' .. price, ONE_PRICE)
+  if its_price == price then
+    return string.format('%.0f %.0f %.0f;%.0f %s', items + used[1], windows + used[2], tokens + used[3], us + used[4], price)
+  end
+  local found, rest = false, nil
+  items, windows, tokens, rest = string.match(text, SEVERAL)
+  rest = string.gsub(rest, ';(%d+) ([^;]+)', function(its_us, other)
+    if other ~= price then return nil end
+    found = true
+    return string.format(';%.0f %s', its_us + used[4], price)
+  end)
+  if not found then rest = rest .. string.format(';%.0f %s', used[4], price) end
+  return string.format('%.0f %.0f %.0f%s', items + used[1], windows + used[2], tokens + used[3], rest)
+end
+
+-- Add to a row of today.
+local function add_row(name, used)
+  local day = keys.usage(usage_day())
+  local text = call('HGET', day, name) or '0 0 0 0'
+  local items, windows, tokens, us = string.match(text, '^(%d+) (%d+) (%d+) (%d+)$')
+  call('HSET', day, name, string.format('%.0f %.0f %.0f %.0f', items + used[1], windows + used[2], tokens + used[3],
+    us + used[4]))
+end
+
+-- Add work that was thrown away: windows, tokens and core microseconds, or nothing.
+local function add_lost(lost, price)
+  if lost[1] then add_row('#lost|' .. price, { 0, lost[1], lost[2], lost[3] }) end
+end
+
+-- What a commit adds to a job: the items of it that were answered here, and what the core spent. Both count once. → the
+-- job's usage from now on, or nil if nothing is added
+local function use(commit, job, owner, version, text)
+  local spent, items = commit.spent[job], commit.items[job]
+  if not spent and not items then return nil end
+  commit.spent[job], commit.items[job] = nil, nil
+  local used = { items or 0, spent and spent[8] or 0, spent and spent[9] or 0, spent and spent[7] or 0 }
+  local name = owner .. '|' .. version .. '|' .. commit.price
+  local row = commit.rows[name]
+  if row then
+    for i = 1, 4 do row[i] = row[i] + used[i] end
+  else
+    commit.rows[name] = { unpack(used) }
+  end
+  return add_used(text, used, commit.price)
+end
+
+-- Count items that a commit answered, for `use`.
+local function note_items(commit, job, items) commit.items[job] = (commit.items[job] or 0) + items end
+
+-- Keep what a commit's core spent on jobs that go on; on jobs that were over before, by their owners in `late`, who pay for
+-- it; and what nobody pays for. Then write the rows of the day.
+local function keep_usage(commit, answered, late)
+  for job, wanted in pairs(answered) do
+    local spent = commit.spent[job]
+    if wanted and (spent or commit.items[job]) then
+      local key = keys.job(job)
+      local times, text, owner, version = unpack(call('HMGET', key, 'times', 'usage', 'owner', 'version'))
+      local used = use(commit, job, owner, version, text)
+      if times and spent then
+        call('HSET', key, 'usage', used, 'times', add_spent(times, spent, commit.core))
+      else
+        call('HSET', key, 'usage', used)
+      end
+    end
+  end
+  for job, spent in pairs(commit.spent) do
+    if late[job] then
+      local text, version = unpack(call('HMGET', keys.job(job), 'usage', 'version'))
+      local used = use(commit, job, late[job], version or '-', text)
+      if version then call('HSET', keys.job(job), 'usage', used) end
+    else
+      add_lost({ spent[8] or 0, spent[9] or 0, spent[7] }, commit.price)
+    end
+  end
+  for name, used in pairs(commit.rows) do add_row(name, used) end
+  if commit.lost then add_lost(commit.lost, commit.price) end
+end
+
+-- Note with a heartbeat how long a core has lived and worked since the last one. `worked_us` grows while its process lives; of
+-- a new process all of it is new, and the time before its first heartbeat is not counted.
+local function note_worked(core, process, price, worked_us)
+  local now, day = now_ms(), usage_day()
+  local before, at, us = string.match(call('HGET', keys.WORKED, core) or '', '^(%S+) (%d+) (%d+)$')
+  call('HSET', keys.WORKED, core, string.format('%s %.0f %.0f', process, now, worked_us))
+  call('ZADD', keys.USAGE_DAYS, day, day)
+  local is_same = before == process
+  if is_same then call('HINCRBY', keys.usage(day), '#up|' .. price, math.max(0, now - at)) end
+  local more = is_same and worked_us - us or before and worked_us or 0
+  if more > 0 then call('HINCRBY', keys.usage(day), '#busy|' .. price, string.format('%.0f', more)) end
+end
+
+-- Forget the days before one.
+local function prune_usage(first_day, most)
+  for _, day in ipairs(call('ZRANGEBYSCORE', keys.USAGE_DAYS, '-inf', '(' .. first_day, 'LIMIT', 0, most)) do
+    call('UNLINK', keys.usage(day))
+    call('ZREM', keys.USAGE_DAYS, day)
+  end
+end

@@ -1,0 +1,182 @@
+"""Dry runs: what a job would be, take and cost, and when it would end, found out without making it.
+
+A dry run is checked as a submission is, and raises the same errors. Only two are facts of the moment and become part of
+its answer: too much work waits, or the job would be late. Nothing is written, and no key or name is used.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from corelane.domain.dispatch import Estimator, cost_class
+from corelane.domain.estimate import CostClass, Estimate, Lot
+from corelane.domain.forecast import Size
+from corelane.domain.ids import new_job_id
+from corelane.domain.job_forecast import JobForecast, Refusal
+from corelane.domain.jobs import Item, JobHead
+from corelane.errors import DeadlineInfeasible, Overloaded
+from corelane.settings import Settings
+from corelane.store.jobs.submission import Admission, Submission
+from corelane.store.rates import RateStore, VersionCosts
+from corelane.submitting.ndjson import NdjsonBody
+from corelane.submitting.submitter import Submitter, make_promise, require_in_time
+
+
+class Sizing:
+    """Measures a job item by item, in constant memory: its tokens, its slices, and its items by class."""
+
+    def __init__(self, settings: Settings, head: JobHead, costs: VersionCosts) -> None:
+        self._most = settings.slice_items, settings.slice_tokens
+        self._contexts = head.contexts or {}
+        self._estimator = Estimator(self._contexts, head.options.doc_stride)
+        self._costs = costs
+        self._ratios: dict[str, float] = {}
+        self._slice = _Slice()
+        self.items = self.tokens = self.slices = 0
+        self.lots: dict[CostClass, Lot] = {}
+
+    def add(self, item: Item) -> None:
+        """Measure the next item."""
+        self.add_measured(item, self._estimator.tokens(item))
+
+    def add_measured(self, item: Item, tokens: int) -> None:
+        """Take in the next item, whose tokens are known."""
+        # The rule of ``cut_slices``.
+        most_items, most_tokens = self._most
+        current = self._slice
+        if current.items and (current.items >= most_items or current.tokens + tokens > most_tokens):
+            self._close()
+            current = self._slice
+        if not current.items:
+            current.context = self._context(item)
+        current.items += 1
+        current.tokens += tokens
+        current.pending.append(item)
+        self.items += 1
+        self.tokens += tokens
+
+    def close(self) -> "Sizing":
+        """End the last slice; return this."""
+        if self._slice.items:
+            self._close()
+        return self
+
+    def _close(self) -> None:
+        ended, self._slice = self._slice, _Slice()
+        first = self.items - ended.items
+        its_class = CostClass.decode(cost_class(first, ended.items, ended.tokens, ended.context))
+        if (ratio := self._ratios.get(its_class.script)) is None:
+            ratio = self._ratios[its_class.script] = self._costs.rates.text_ratio(its_class.script)
+        lot = self.lots.setdefault(its_class, Lot())
+        lot.items += ended.items
+        lot.estimated += ended.tokens
+        lot.windows += sum(self._estimator.windows(item, self._costs.max_length, ratio) for item in ended.pending)
+        self.slices += 1
+
+    def _context(self, item: Item) -> str:
+        return item.context if item.context is not None else self._contexts.get(item.context_id or "", "")
+
+
+@dataclass(slots=True)
+class _Slice:
+    """The slice that is being filled, with the context of its first item."""
+
+    items: int = 0
+    tokens: int = 0
+    context: str = ""
+    pending: list[Item] = field(default_factory=list)
+
+
+class DryRuns:
+    """Forecasts jobs that are asked for with ``dry_run``."""
+
+    def __init__(self, submitter: Submitter, rates: RateStore, settings: Settings) -> None:
+        self._submitter = submitter
+        self._rates = rates
+        self._settings = settings
+
+    async def job(self, submission: Submission) -> JobForecast:
+        """Forecast a job whose items are given.
+
+        Raise the errors of ``Submitter.submit``, except Overloaded and DeadlineInfeasible.
+        """
+        self._submitter.check_sizes(submission)
+        head, owner = submission.head, submission.owner
+        admission = await self._submitter.admit(head, owner, submission.id)
+        costs = await self._rates.read(admission.version or "")
+        sizing = self.measure(head, costs, submission.items)
+        refusal = None
+        try:
+            await self._submitter.require_room(admission, owner, sizing.tokens, asks_only=True)
+        except Overloaded as error:
+            refusal = Refusal(code=error.code, detail=error.detail, retry_after_s=error.retry_after_s)
+        size = Size(sizing.tokens, sizing.slices)
+        return self.describe(head, owner, admission, costs, sizing, size, refusal)
+
+    async def lines(self, body: NdjsonBody, owner: str) -> JobForecast:
+        """Forecast a job that is sent as lines, whose head was read; nothing of it is kept, here or on a disk."""
+        admission = await self._submitter.admit(body.head, owner, new_job_id())
+        costs = await self._rates.read(admission.version or "")
+        sizing = Sizing(self._settings, body.head, costs)
+        async for item in body.read_items():
+            sizing.add(item)
+        size = Size(sizing.tokens, sizing.items)
+        return self.describe(body.head, owner, admission, costs, sizing.close(), size)
+
+    def measure(self, head: JobHead, costs: VersionCosts, items: Iterable[Item]) -> Sizing:
+        """Measure the items of a job."""
+        sizing = Sizing(self._settings, head, costs)
+        for item in items:
+            sizing.add(item)
+        return sizing.close()
+
+    def describe(
+        self,
+        head: JobHead,
+        owner: str,
+        admission: Admission,
+        costs: VersionCosts,
+        sizing: Sizing,
+        size: Size,
+        refusal: Refusal | None = None,
+    ) -> JobForecast:
+        """Return the forecast of a job that was measured."""
+        estimate = costs.rates.estimate(sizing.lots)
+        promise = make_promise(admission, owner, head.priority.rank, size)
+        told = promise.describe(costs.now_ms)
+        late = False
+        if head.expires_in_s is not None:
+            try:
+                require_in_time(promise, head.expires_in_s)
+            except DeadlineInfeasible as error:
+                late = True
+                if head.refuse_if_late and refusal is None:
+                    earliest_s = error.earliest_feasible_s
+                    refusal = Refusal(code=error.code, detail=error.detail, earliest_feasible_s=earliest_s)
+        return JobForecast(
+            model=admission.version or "",
+            items=estimate.items,
+            windows=estimate.windows,
+            tokens=estimate.tokens,
+            core_s=None if estimate.core_s is None else round(estimate.core_s, 6),
+            position=told.position,
+            tokens_ahead=told.tokens_ahead,
+            finish_at=told.finish_at,
+            earliest_at=told.earliest_at,
+            latest_at=told.latest_at,
+            late=late,
+            refusal=refusal,
+            note=note_of(estimate, costs),
+        )
+
+
+def note_of(estimate: Estimate, costs: VersionCosts) -> str:
+    """Say how sure an estimate is."""
+    if estimate.core_s is None:
+        return (
+            "no item of this model was measured yet: windows and tokens are estimated from the texts, and core "
+            "seconds are not known"
+        )
+    seen = f"{costs.rates.whole.items:,.0f} items of this model lately"
+    if estimate.known > 0.99:
+        return f"from {seen}, with enough of every size in this job"
+    return f"from {seen}; {1 - estimate.known:.0%} of this job's tokens are of sizes that few of them had"

@@ -1,0 +1,134 @@
+"""Dry runs over HTTP: what a job would be and take, checked as a real one, with nothing kept."""
+
+from typing import Any
+
+import orjson
+import pytest
+
+from corelane.domain.forecast import Speed
+from corelane.store.fleet import Announcer
+from tests.api.conftest import Service
+from tests.api.test_jobs import JSON, LINES, ONE, code_of, lines
+from tests.corelane.store_bench import VERSION
+
+#: Keys that beats and requests write of themselves.
+BESIDE = ("cl:process", "cl:metrics", "cl:owners", "cl:rounds")
+
+
+def kept(service: Service) -> set[str]:
+    return {key for key in service.bench.raw.scan_iter("cl:*") if not key.startswith(BESIDE)}
+
+
+def forecast(service: Service, **body: Any) -> dict[str, Any]:
+    response = service.http.post("/v1/jobs", json=ONE | body | {"dry_run": True})
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def teach(service: Service, *costs: tuple[str, list[int]]) -> None:
+    """Have a core report what items cost it: class, then items, estimated tokens, tokens, windows, core µs."""
+    told = [(VERSION, its_class, sums) for its_class, sums in costs]
+    Announcer(service.bench.settings, "a/0").beat({"state": "idle"}, [VERSION], [], costs=told)
+
+
+def test_nothing_of_a_dry_run_is_kept(service: Service) -> None:
+    before = kept(service)
+    found = forecast(service, labels=["a"])
+    assert (found["object"], found["model"], found["items"], found["windows"]) == ("job.forecast", VERSION, 1, 1)
+    assert found["tokens"] == 64
+    assert (found["core_s"], found["refusal"], found["late"]) == (None, None, False)
+    assert "no item of this model was measured yet" in found["note"]
+    put = service.http.put("/v1/jobs/mine", json=ONE | {"dry_run": True})
+    assert (put.status_code, put.json()["object"]) == (200, "job.forecast")
+    sent = service.http.post("/v1/jobs", content=lines(40, {"dry_run": True}), headers=LINES)
+    assert (sent.status_code, sent.json()["items"], sent.json()["tokens"]) == (200, 40, 40 * 64)
+    assert kept(service) == before
+    assert not list(service.bench.settings.files_root.glob("*"))
+    assert service.http.get("/v1/jobs").json()["data"] == []
+
+
+def test_dry_run_uses_no_idempotency_key(service: Service) -> None:
+    key = {"Idempotency-Key": "k"}
+    for body, kind in ((orjson.dumps(ONE | {"dry_run": True}), JSON), (lines(2, {"dry_run": True}), LINES)):
+        assert service.http.post("/v1/jobs", content=body, headers=kind | key).json()["object"] == "job.forecast"
+    made = service.http.post("/v1/jobs", json=ONE, headers=key)
+    assert made.status_code == 202
+    assert "Idempotent-Replayed" not in made.headers
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({"question": ""}, "invalid_input"),
+        ({"model": "none"}, "unknown_model"),
+        ({"options": {"min_precision": 0.9}}, "not_calibrated"),
+        ({"keep_s": 10**9}, "invalid_input"),
+        ({"webhook": {"url": "https://example.com/hook"}}, "webhook_refused"),
+        ({"refuse_if_late": True}, "invalid_input"),
+    ],
+)
+def test_dry_run_has_the_errors_of_a_real_one(service: Service, body: dict, code: str) -> None:
+    refused = service.http.post("/v1/jobs", json=ONE | body | {"dry_run": True})
+    real = service.http.post("/v1/jobs", json=ONE | body)
+    assert code_of(refused, 422) == code_of(real, 422) == code
+    assert refused.json()["detail"] == real.json()["detail"]
+    assert code_of(service.http.post("/v1/jobs", content=b'{"dry_run": true}\n{"question": 1}', headers=LINES), 422)
+
+
+def test_what_items_cost_lately_is_the_forecast(service: Service) -> None:
+    teach(service, ("one:ascii:0", [1000, 64_000, 20_000, 1000, 30_000_000]))
+    teach(service, ("many:ascii:0", [1000, 64_000, 20_000, 1000, 10_000_000]))
+    alone = forecast(service)
+    assert alone["core_s"] == pytest.approx(0.03, rel=0.02)
+    assert alone["tokens"] == 20
+    assert alone["note"] == "from 2,000 items of this model lately, with enough of every size in this job"
+    many = forecast(service, question=None, context=None, items=[ONE] * 320)
+    assert many["core_s"] == pytest.approx(3.2, rel=0.02)
+    long = forecast(service, context="the river was wide and red at dusk " * 500)
+    assert long["windows"] > 10
+    assert long["core_s"] > 10 * alone["core_s"] / 3
+    assert "sizes that few of them had" in long["note"]
+
+
+def test_older_costs_fade_with_work(service: Service) -> None:
+    teach(service, ("one:ascii:0", [1000, 64_000, 20_000, 1000, 30_000_000]))
+    for _ in range(20):
+        teach(service, ("one:ascii:0", [1000, 64_000, 20_000, 1000, 90_000_000]))
+    assert forecast(service)["core_s"] == pytest.approx(0.09, rel=0.02)
+
+
+def test_finish_is_the_promise_that_a_job_gets(service: Service) -> None:
+    service.bench.core("a/0", Speed(640, 320, 1280))
+    service.http.post("/v1/jobs", json={"items": [ONE] * 20})
+    told = forecast(service, question=None, context=None, items=[ONE] * 30)
+    promise = service.http.post("/v1/jobs", json={"items": [ONE] * 30}).json()["promise"]
+    assert (told["position"], told["tokens_ahead"]) == (promise["position"], promise["tokens_ahead"]) == (1, 1280)
+    assert told["earliest_at"] < told["finish_at"] < told["latest_at"]
+    assert told["finish_at"] <= promise["finish_at"]
+
+
+def test_what_would_be_refused_now_says_so_and_when_to_come(service: Service) -> None:
+    service.bench.core("a/0", Speed(64, 64, 64))
+    late = forecast(service, question=None, context=None, items=[ONE] * 300, expires_in_s=30, refuse_if_late=True)
+    assert late["late"] is True
+    assert late["refusal"]["code"] == "deadline_infeasible"
+    assert late["refusal"]["earliest_feasible_s"] >= 300
+    allowed = forecast(service, question=None, context=None, items=[ONE] * 300, expires_in_s=30)
+    assert (allowed["late"], allowed["refusal"]) == (True, None)
+
+
+@pytest.fixture
+def few_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CORELANE_MAX_OUTSTANDING_TOKENS", "6400")
+
+
+def test_too_much_waiting_work_is_told_with_its_retry_after(few_tokens: None, service: Service) -> None:
+    service.bench.core("a/0", Speed(64, 64, 64))
+    for _ in range(2):
+        service.http.post("/v1/jobs", json={"items": [ONE] * 40})
+    told = forecast(service, question=None, context=None, items=[ONE] * 40)["refusal"]
+    real = service.http.post("/v1/jobs", json={"items": [ONE] * 40})
+    assert code_of(real, 429) == told["code"] == "overloaded"
+    assert int(real.headers["Retry-After"]) == told["retry_after_s"]
+    sent = service.http.post("/v1/jobs", content=lines(40, {"dry_run": True}), headers=LINES).json()
+    assert sent["refusal"] is None

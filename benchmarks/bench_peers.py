@@ -128,7 +128,9 @@ def shapes_of(subject: Subject) -> Sequence[Shape]:
     return (*QUESTIONS, *BULK) if isinstance(subject, CorelaneSubject) else QUESTIONS
 
 
-def measure(subject: Subject, about: Service, target: Target, questions: Questions, round_: int, place: int, seconds: float) -> None:
+def measure(
+    subject: Subject, about: Service, target: Target, questions: Questions, round_: int, place: int, seconds: float
+) -> None:
     """Measure every shape of a service that runs."""
     for shape in shapes_of(subject):
         plan = plan_of(subject, shape, round_, seconds, len(questions.asked))

@@ -1,8 +1,8 @@
 """Extractive question answering as a user of any peer would write it: pairs of texts in, answers out.
 
 Windows of 384 tokens that overlap by 128, all windows of a batch of questions in one padded pass, and the best span by
-its margin over "no answer here". transformers 5 has no question-answering pipeline, so this is what its users write. The
-weights are packed for the CPU once, as Corelane's workers do it. It needs torch, numpy and tokenizers, nothing else.
+its margin over "no answer here": transformers 5 has no pipeline for it, so its users write this. The weights are packed
+for the CPU once, as Corelane's workers do it. It needs torch, numpy and tokenizers, nothing else.
 """
 
 import json
@@ -87,7 +87,9 @@ class Answerer:
         with torch.inference_mode():
             starts, ends = self._network(*(torch.from_numpy(part) for part in (ids, mask, types)))
         best: list[Found | None] = [None] * len(pairs)
-        for window, owner, start, end in zip(windows, owners, starts.float().numpy(), ends.float().numpy(), strict=True):
+        for window, owner, start, end in zip(
+            windows, owners, starts.float().numpy(), ends.float().numpy(), strict=True
+        ):
             found = best_span(window, start, end, pairs[owner].context)
             kept = best[owner]
             if kept is None or found.margin > kept.margin:

@@ -36,10 +36,10 @@ def sample_commands(python: Path, given: Given) -> list[list[str]]:
 def celery_commands(python: Path, given: Given) -> list[list[str]]:
     """Return how the Celery worker is started, and a Redis of its own."""
     redis = [str(find_server()), "--bind", "127.0.0.1", "--port", str(given.port), "--dir", given.folder]
+    options = ["-c", str(given.workers), "-Q", "peer", "--without-gossip", "--without-mingle", "-l", "warning"]
     return [
         [*redis, "--save", "", "--appendonly", "no"],
-        [str(python), "-m", "celery", "-A", "benchmarks.peers.servers.tasks", "worker"]
-        + ["-c", str(given.workers), "-Q", "peer", "--without-gossip", "--without-mingle", "-l", "warning"],
+        [str(python), "-m", "celery", "-A", "benchmarks.peers.servers.tasks", "worker", *options],
     ]
 
 

@@ -94,7 +94,9 @@ class Outcome(BaseModel):
     schema_: Annotated[str, Field(alias="schema")] = SCHEMA
     created_at: str
     rounds: int
-    seconds: float = Field(description="Measured part of each shape; the first round's second shape asks each question.")
+    seconds: float = Field(
+        description="Measured part of each shape; the first round's second shape asks each question."
+    )
     order: list[list[str]] = Field(description="Services in the order of each round.")
     settings: dict[str, Any]
     machine: Machine
@@ -163,7 +165,7 @@ def slowness(measure: Measure) -> float | None:
 def ahead(outcome: Outcome) -> list[str]:
     """Return a sentence for each figure in which a peer is ahead of Corelane, or one that says that none is."""
     ours = outcome.ours
-    if ours is None:
+    if ours is None or not any(ours.of(shape.name) for shape in QUESTIONS) or len(outcome.services) == 1:
         return []
     found = []
     for shape in QUESTIONS:
@@ -183,9 +185,11 @@ def ahead(outcome: Outcome) -> list[str]:
                     f"{shown.format(theirs * scale)} against {shown.format(mine * scale)}"
                     + (", within the spread of the rounds." if overlap else ".")
                 )
-    for peer in outcome.services:
-        if peer is not ours and peer.exact is not None and ours.exact is not None and peer.exact > ours.exact:
-            found.append(f"**{peer.title}** gave more right answers: {peer.exact:.1f} % against {ours.exact:.1f} %.")
+    found += [
+        f"**{peer.title}** gave more right answers: {peer.exact:.1f} % against {ours.exact:.1f} %."
+        for peer in outcome.services
+        if peer is not ours and peer.exact is not None and ours.exact is not None and peer.exact > ours.exact
+    ]
     return found or ["No peer is ahead of Corelane in any of these figures."]
 
 

@@ -85,7 +85,9 @@ class Peer:
 
     def urls(self, given: Given) -> list[str]:
         """Return where it answers."""
-        return [f"{self.scheme}://127.0.0.1:{given.port + index}" for index in range(given.workers if self.port_each else 1)]
+        return [
+            f"{self.scheme}://127.0.0.1:{given.port + index}" for index in range(given.workers if self.port_each else 1)
+        ]
 
 
 @contextmanager
@@ -110,7 +112,13 @@ def running(peer: Peer, given: Given) -> Iterator[list[str]]:
     with log.open("ab") as out:
         started = [
             subprocess.Popen(
-                command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+                command,
+                cwd=ROOT,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
             )
             for command in peer.commands(peer.python, given)
         ]
@@ -128,7 +136,9 @@ def wait_until_ready(peer: Peer, given: Given, started: list["subprocess.Popen[b
     deadline = time.monotonic() + READY_S
     while waiting or not loaded.is_dir() or len(list(loaded.iterdir())) < given.workers:
         if time.monotonic() > deadline or any(process.poll() is not None for process in started):
-            raise RuntimeError(f"{peer.title} did not start; the end of {log}:\n{log.read_text(errors='replace')[-3000:]}")
+            raise RuntimeError(
+                f"{peer.title} did not start; the end of {log}:\n{log.read_text(errors='replace')[-3000:]}"
+            )
         with suppress(httpx2.HTTPError):
             if waiting and httpx2.get(waiting[0], timeout=5).status_code < 500:
                 waiting.pop(0)

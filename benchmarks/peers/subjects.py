@@ -1,7 +1,7 @@
 """What is measured: each peer, and Corelane itself, each started alone and stopped before the next."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -30,7 +30,7 @@ class Subject(Protocol):
     def about(self) -> Service:
         """Return its description, with nothing measured yet."""
 
-    def started(self, given: Given) -> "contextmanager[Target]":
+    def started(self, given: Given) -> AbstractContextManager[Target]:
         """Run it for the length of a block."""
 
 

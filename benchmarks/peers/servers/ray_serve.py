@@ -1,5 +1,5 @@
-"""Ray Serve, as its documentation has it: a deployment with one replica a core, dynamic batching, the batch computed in a
-thread so that the event loop goes on, and the flags for throughput.
+"""Ray Serve, as its documentation has it: a deployment with one replica a core, dynamic batching, the batch computed
+in a thread so that the event loop goes on, and the flags for throughput.
 
 https://docs.ray.io/en/latest/serve/advanced-guides/dyn-req-batch.html,
 https://docs.ray.io/en/latest/serve/advanced-guides/asyncio-best-practices.html (batching),
@@ -60,7 +60,7 @@ def main() -> None:
         log_to_driver=False,
     )
     serve.start(http_options={"host": "127.0.0.1", "port": MINE.port})
-    serve.run(Answers.bind(), route_prefix="/predict")
+    serve.run(Answers.bind(), route_prefix="/predict")  # type: ignore[attr-defined]
     # Ray sets handlers of its own when it starts.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())

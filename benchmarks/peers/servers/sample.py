@@ -2,7 +2,8 @@
 after 128 tokens, padding to 128, no token types, start and end chosen apart, the pass in the way of the event loop, and
 questions as query parameters of GET.
 
-https://github.com/aws-samples/best-practices-for-fastapi-on-inferentia (a0957780, 2023-07-13): fast-api/fastapi-server.py
+https://github.com/aws-samples/best-practices-for-fastapi-on-inferentia (a0957780, 2023-07-13):
+fast-api/fastapi-server.py
 """
 
 import json

@@ -57,6 +57,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("file", nargs="?", type=Path)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=8.0, help="measured part of each shape")
+    parser.add_argument("--limit", type=int, help="only the first questions of the file")
     parser.add_argument("--only", help="names of services, with commas between them")
     parser.add_argument("--batch", type=int, default=8, help="most questions in a batch of a peer")
     parser.add_argument("--wait-ms", type=int, default=2, help="longest wait of a peer for a batch to fill")
@@ -153,7 +154,8 @@ def main() -> int:
     abouts = {name: subject.about() for name, subject in subjects.items()}
     artifact = compiled()
     workers = 1 if is_quick() else len(cpu_slots())
-    questions = Questions(questions_of(options.file), options.file.name if options.file else "squad-test-public-v1.1")
+    asked = questions_of(options.file)[: options.limit]
+    questions = Questions(asked, options.file.name if options.file else "squad-test-public-v1.1")
     rounds = 1 if is_quick() else options.rounds
     order = [rotated(list(subjects), round_) for round_ in range(rounds)]
     with tempfile.TemporaryDirectory(prefix="peers-") as folder:

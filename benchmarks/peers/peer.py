@@ -146,11 +146,11 @@ def wait_until_ready(peer: Peer, given: Given, started: list["subprocess.Popen[b
         time.sleep(0.1)
 
 
-def stop(started: list["subprocess.Popen[bytes]"], mark: str) -> list[int]:
+def stop(started: list["subprocess.Popen[bytes]"], mark: str, patience_s: float = STOP_S) -> list[int]:
     """Stop a peer's processes, first as Ctrl-C does; return those that had to be killed."""
     for process in started:
         process.send_signal(signal.SIGINT)
-    deadline = time.monotonic() + STOP_S
+    deadline = time.monotonic() + patience_s
     for process in started:
         with suppress(subprocess.TimeoutExpired):
             process.wait(max(0.1, deadline - time.monotonic()))

@@ -19,8 +19,9 @@ OWN = tuple(f"{ROOT / room}/" for room in ("api", "corelane", "workers"))
 
 ASGI_CALLBACKS = {"send", "receive"}
 
-#: Threads beside a trip, by name.
+#: Threads beside a trip, by name, and loops of the same thread: what these call is no part of it.
 BESIDE = {"heartbeat", "models"}
+LOOPS = {(f"{ROOT / name}", "_run") for name in ("api/overview.py", "corelane/store/metrics.py")}
 
 
 class Trip:
@@ -44,6 +45,8 @@ class Trip:
     def enter(self, frame: FrameType) -> None:
         """Note a function of ours that is called."""
         name = frame.f_code.co_filename
+        if is_beside(frame):
+            return
         if name not in self.files:
             self.files.append(name)
         functions = self.functions.setdefault(name.removeprefix(f"{ROOT}/"), [])
@@ -65,6 +68,16 @@ class Trip:
                 if other != name:
                     between = other
             below = below.f_back
+
+
+def is_beside(frame: FrameType) -> bool:
+    """Return whether a loop beside the trip made this call."""
+    at: FrameType | None = frame
+    while at is not None:
+        if (at.f_code.co_filename, at.f_code.co_name) in LOOPS:
+            return True
+        at = at.f_back
+    return False
 
 
 class Tracer:

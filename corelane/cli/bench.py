@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from corelane.cli.bench_beside import beside
+from corelane.cli.bench_compare import compare_reports, compare_services
 from corelane.cli.bench_options import DURATION_S, LoadOptions, Offered, SendingOptions, WhatOptions, WhereOptions
 from corelane.cli.bench_output import OutputOptions, finish
+from corelane.cli.bench_presets import list_presets, preset
 from corelane.cli.bench_session import Check, CheckOption, ObjectiveOption, modest_rate, open_session, report_of
 from corelane.cli.commands import CommandGroup, with_options
 from corelane.errors import InvalidInput
@@ -105,3 +108,8 @@ def run_search(session: "Session", text: str, start_per_s: float, context: typer
 
 
 bench.callback(invoke_without_command=True)(with_options(run))
+bench.command("compare")(compare_reports)
+bench.command("ab")(compare_services)
+bench.command()(beside)
+bench.command()(preset)
+bench.command("presets")(list_presets)

@@ -48,6 +48,11 @@ class Outputs:
         """Whether single requests are written."""
         return self.requests is not None or self.folder is not None
 
+    @property
+    def shows_table(self) -> bool:
+        """Whether standard output is free for tables."""
+        return STDOUT not in (self.json, self.csv, self.markdown, self.requests)
+
     def check(self) -> None:
         """Raise InvalidInput for mistyped assertions or an unusable baseline or folder, before anything is run."""
         from corelane.bench.asserts import parse_assertions
@@ -94,7 +99,7 @@ class Outputs:
                 write_to(path, make())
             if self.folder is not None:
                 write_to(self.folder / name, make())
-        if STDOUT not in (self.json, self.csv, self.markdown, self.requests):
+        if self.shows_table:
             Console(highlight=False, markup=False, emoji=False).print(render(report))
 
 

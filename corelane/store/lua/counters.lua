@@ -80,7 +80,7 @@ define('flush_metrics', function(ask)
   end
   if ask.number <= number then return end
   for i = 1, #amounts, 2 do
-    local is_sum = string.sub(amounts[i], -5) == '|#sum'
+    local is_sum = string.sub(amounts[i], -5) == '|#sum' or string.find(amounts[i], '_seconds_total|', 1, true)
     call(is_sum and 'HINCRBYFLOAT' or 'HINCRBY', keys.METRICS, amounts[i], amounts[i + 1])
   end
 end, 'allow-oom')

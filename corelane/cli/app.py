@@ -16,6 +16,7 @@ from corelane.cli.fleet import cores, models
 from corelane.cli.health import health
 from corelane.cli.jobs import jobs
 from corelane.cli.keys import keys
+from corelane.cli.plan import plan
 from corelane.cli.roles import api, deliveries, flower, keeper, worker
 from corelane.cli.serve import serve
 from corelane.cli.start import begin
@@ -45,7 +46,7 @@ def make_cli() -> typer.Typer:
     for command in (verify, calibrate, doctor, cores, top):
         cli.command()(command)
     groups = {"jobs": jobs, "batches": batches, "files": files, "models": models, "webhooks": webhooks, "keys": keys}
-    groups["bench"] = bench
+    groups |= {"bench": bench, "plan": plan}
     for name, group in groups.items():
         cli.add_typer(group, name=name)
     for role in (api, worker, keeper, deliveries, flower, health):

@@ -96,7 +96,7 @@ def test_each_variant_has_a_service_of_its_own_and_a_ratio_to_the_first(monkeypa
         {"cpus_per_core": 4, "cores": 1},
     ]
     assert [row["what"] for row in outcome.rows] == [variant.name for variant in used.asked]
-    assert [row["ratio"] for row in outcome.rows] == ["1.00"] * 4
+    assert [row["ratio"] for row in outcome.rows] == ["1.00", "1.00", "0.50", "1.00"]
     assert all("EUR" in row["cost of 1M"] for row in outcome.rows)
     assert len(outcome.points) == 8
     used.serve = None

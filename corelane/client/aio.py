@@ -63,6 +63,7 @@ class AsyncClient(BaseClient[httpx2.AsyncClient]):
     ask = _exchange(Protocol.ask)
     submit = _exchange(Protocol.submit)
     forecast = _exchange(forecasts.forecast)
+    forecast_lines = _call(forecasts.forecast_lines_async)
     submit_lines = _call(endpoints.submit_lines_async)
     get = _call(endpoints.get_job)
     wait = _exchange(Protocol.wait)

@@ -61,6 +61,7 @@ class Client(BaseClient[httpx2.Client]):
     ask = _exchange(Protocol.ask)
     submit = _exchange(Protocol.submit)
     forecast = _exchange(forecasts.forecast)
+    forecast_lines = _call(forecasts.forecast_lines)
     submit_lines = _call(endpoints.submit_lines)
     get = _call(endpoints.get_job)
     wait = _exchange(Protocol.wait)

@@ -125,6 +125,9 @@ class BatchRequest(Wire):
     metadata: dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]] | None = Field(
         None, max_length=16, description="Up to 16 texts kept with the batch."
     )
+    dry_run: bool = Field(
+        False, strict=True, description="Answer with a `batch.forecast` in place of the batch; nothing is kept."
+    )
     output_expires_after: ExpiresAfter | None = Field(
         None, description="When the files that the batch writes are deleted, counted from when they are written."
     )

@@ -17,8 +17,9 @@ from corelane.store.batches import BatchRecord, Group, NewFile
 from corelane.store.file_storage import Writer
 from corelane.store.files import file_fields
 from corelane.store.usage import encode_used
+from corelane.submitting.batch_lines import PlannedLine
 from workers.batches.context import BatchContext
-from workers.batches.lines import PlannedLine, answered, not_answered
+from workers.batches.lines import answered, not_answered
 
 #: Results read in one page, and lines buffered before they are written, in bytes.
 PAGE, WRITE_BYTES = 500, 1024 * 1024

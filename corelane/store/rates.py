@@ -1,6 +1,7 @@
 """What the items of a version cost lately, as its cores measured it (``lua/rates.lua``): read for forecasts."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 import orjson
@@ -43,10 +44,11 @@ class RateStore:
         raw, summary, time = await self._link.many(commands)
         sums, fields = {}, dict(pairs(raw))
         for name, text in fields.items():
-            if name == PRICES:
-                continue
-            items, estimated, tokens, windows, core_us = map(float, text.split())
-            sums[CostClass.decode(name.decode())] = CostSums(items, estimated, tokens, windows, core_us / US)
+            if name != PRICES:
+                # Classes of another version of Corelane may be there.
+                with suppress(ValueError):
+                    items, estimated, tokens, windows, core_us = map(float, text.split())
+                    sums[CostClass.decode(name.decode())] = CostSums(items, estimated, tokens, windows, core_us / US)
         max_length = orjson.loads(summary).get("max_length") if summary else None
         prices = read_prices(fields.get(PRICES, b"").decode())
         return VersionCosts(CostRates(sums), prices, int(max_length or WINDOW_TOKENS), to_ms(time))

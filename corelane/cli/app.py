@@ -5,6 +5,7 @@ import typer
 from corelane.cli.ask import ask
 from corelane.cli.batch import batch
 from corelane.cli.batches import batches
+from corelane.cli.bench import bench
 from corelane.cli.calibrate import calibrate
 from corelane.cli.commands import CommandGroup
 from corelane.cli.compile import compile_model, verify
@@ -15,11 +16,13 @@ from corelane.cli.fleet import cores, models
 from corelane.cli.health import health
 from corelane.cli.jobs import jobs
 from corelane.cli.keys import keys
+from corelane.cli.plan import plan
 from corelane.cli.roles import api, deliveries, flower, keeper, worker
 from corelane.cli.serve import serve
 from corelane.cli.start import begin
 from corelane.cli.steering import list_audit
 from corelane.cli.top import top
+from corelane.cli.usage import show_usage
 from corelane.cli.webhooks import webhooks
 
 
@@ -39,9 +42,11 @@ def make_cli() -> typer.Typer:
     cli.command("eval")(evaluate)
     cli.command("compile")(compile_model)
     cli.command("audit")(list_audit)
+    cli.command("usage")(show_usage)
     for command in (verify, calibrate, doctor, cores, top):
         cli.command()(command)
     groups = {"jobs": jobs, "batches": batches, "files": files, "models": models, "webhooks": webhooks, "keys": keys}
+    groups |= {"bench": bench, "plan": plan}
     for name, group in groups.items():
         cli.add_typer(group, name=name)
     for role in (api, worker, keeper, deliveries, flower, health):

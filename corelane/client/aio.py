@@ -96,6 +96,7 @@ class AsyncClient(BaseClient[httpx2.AsyncClient]):
 
     overview = _call(endpoints.overview)
     history = _call(endpoints.history)
+    usage = _call(steering.usage)
     cores = _call(endpoints.cores)
     models = _call(endpoints.models)
     load_model = _call(endpoints.load_model)

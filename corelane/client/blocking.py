@@ -94,6 +94,7 @@ class Client(BaseClient[httpx2.Client]):
 
     overview = _call(endpoints.overview)
     history = _call(endpoints.history)
+    usage = _call(steering.usage)
     cores = _call(endpoints.cores)
     models = _call(endpoints.models)
     load_model = _call(endpoints.load_model)

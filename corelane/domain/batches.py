@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, Field
 
 from corelane.domain.jobs import Item, Options, Priority, Text, Wire
+from corelane.domain.usage import BatchUsage
 
 #: The one endpoint that batches and their lines may name.
 ENDPOINT = "/v1/answers"
@@ -182,6 +183,7 @@ class Batch(BaseModel):
     jobs: list[str] = Field(
         default_factory=list, description="The jobs that answer it, one for each model and options."
     )
+    usage: BatchUsage | None = Field(None, description="What its jobs took so far; null before there are any.")
 
 
 class BatchList(BaseModel):

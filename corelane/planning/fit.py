@@ -36,10 +36,11 @@ OUTLIER = 3.0
 
 @dataclass(frozen=True, slots=True)
 class SeenRequest:
-    """One request of a phase: its latency by the caller, the estimated tokens of its items, and its job's timing."""
+    """One request of a phase: its latency by the caller, its items, their estimated tokens, and its job's timing."""
 
     latency_s: float
-    tokens: Sequence[int]
+    items: int
+    tokens: int
     timing: JobTiming
 
     @property
@@ -50,10 +51,11 @@ class SeenRequest:
 
 @dataclass(frozen=True, slots=True)
 class SeenPhase:
-    """A phase of the calibrating load: its requests, its length in seconds, and the metrics before and after."""
+    """A phase of the calibrating load: some of its requests, what they all were, and the metrics before and after."""
 
     requests: Sequence[SeenRequest]
-    seconds: float
+    requests_per_s: float
+    estimated_tokens: int
     before: Samples
     after: Samples
 
@@ -139,7 +141,7 @@ def fit(subject: Subject, lone: SeenPhase, packed: SeenPhase, busy: SeenPhase) -
     windows = sum(phase.total(m.BATCH_WINDOWS, version) for phase in quiet)
     if not (tokens and windows):
         raise InvalidInput("the service's metrics did not move; its release must count seconds of batches by shape")
-    estimated = sum(sum(request.tokens) for phase in quiet for request in phase.requests)
+    estimated = sum(phase.estimated_tokens for phase in quiet)
     ladder = [parse_buckets(text)[0] for text in subject.buckets]
     is_flexible = _is_flexible(quiet, version)
     measured = _shape_times([phase.points(version) for phase in quiet], is_flexible=is_flexible)
@@ -159,7 +161,7 @@ def fit(subject: Subject, lone: SeenPhase, packed: SeenPhase, busy: SeenPhase) -
         exchange_s=statistics.median(part.commit_s + part.other_s for part in parts),
         exchange_item_s=_per_item(lone, packed),
         wake_s=statistics.median(part.wait_s for part in parts),
-        asleep_s=max(part.wait_s for part in parts[:1]),
+        asleep_s=max(parts[0].wait_s, statistics.median(part.wait_s for part in parts)),
         tokens_ratio=tokens / estimated if estimated else 1.0,
         cpus=subject.cpus,
         overhead=overhead_of(lone.requests),
@@ -169,7 +171,7 @@ def fit(subject: Subject, lone: SeenPhase, packed: SeenPhase, busy: SeenPhase) -
     )
     contention = Contention(
         cores=subject.cores,
-        requests_per_s=len(busy.requests) / busy.seconds,
+        requests_per_s=busy.requests_per_s,
         stretch=max(1.0, _stretch(profile, busy.points(version))),
         overhead=overhead_of(busy.requests),
     )
@@ -247,7 +249,7 @@ def _per_item(lone: SeenPhase, packed: SeenPhase) -> float:
     """Return what each further item adds to a trip."""
     if not packed.requests:
         return 0.0
-    items = statistics.fmean(len(request.tokens) for request in packed.requests)
+    items = statistics.fmean(request.items for request in packed.requests)
     many_s = statistics.median(request.timing.commit_s for request in packed.requests)
     one_s = statistics.median(request.timing.commit_s for request in lone.requests)
     return max(0.0, many_s - one_s) / (items - 1) if items > 1 else 0.0
@@ -269,7 +271,7 @@ def _noise(profile: Profile, requests: Sequence[SeenRequest]) -> float:
     by_shape: dict[Bucket, list[float]] = {}
     longest = profile.longest()
     for request in requests:
-        length = math.ceil(profile.tokens_ratio * sum(request.tokens))
+        length = math.ceil(profile.tokens_ratio * request.tokens)
         if length <= longest:
             by_shape.setdefault(smallest_fit(length, profile.ladder), []).append(request.timing.compute_s)
     ratios: list[float] = []

@@ -89,3 +89,20 @@ def cut(tokens: int, longest: int) -> Windows:
     """Return windows of so many tokens in all; all but the last are full."""
     count, rest = divmod(max(1, tokens), longest)
     return (*[longest] * count, *([rest] if rest else []))
+
+
+#: What passages that are made up say, again and again.
+PASSAGE = "The keeper of the archive notes each letter that comes to the harbour town by ship or by road."
+
+#: Words of the passages that are asked about where no file is given.
+PASSAGE_WORDS = (20, 40, 60, 80, 100, 120, 140, 160, 180, 200)
+
+
+def default_questions() -> list[tuple[str, str]]:
+    """Return questions on passages of even lengths: so each shape of a model is met."""
+    words = PASSAGE.split()
+    found = []
+    for number, count in enumerate(PASSAGE_WORDS):
+        text = " ".join(words[(number + n) % len(words)] for n in range(count))
+        found.append((f"Who notes letter {number}?", f"{text}. Letter {number} was noted by Rosalind Vane."))
+    return found

@@ -4,6 +4,7 @@ A profile is saved as JSON, so that one taken on an instance can be planned with
 of a bucket takes ``base_s`` and ``row_s`` for each row in it; where rows are fixed, the whole time is ``base_s``.
 """
 
+import math
 from bisect import bisect_left
 from collections.abc import Mapping
 from functools import cached_property
@@ -120,12 +121,16 @@ class Profile(Part):
             return 0.0
         return max(0.0, self.cpus - seen.cores / seen.stretch) / seen.requests_per_s
 
-    def stretch(self, at_work: int, requests_per_s: float) -> float:
+    def stretch(self, at_work: int, requests_per_s: float, hosts: int = 1) -> float:
         """Return how much longer a batch takes while ``at_work`` cores are at work, itself included."""
         if self.cpus is None:
             return 1.0
-        free = max(0.1 * self.cpus, self.cpus - requests_per_s * self.request_cpu_s)
-        return max(1.0, at_work / free)
+        cpus = hosts * self.cpus
+        return max(1.0, at_work / max(0.1 * cpus, cpus - requests_per_s * self.request_cpu_s))
+
+    def hosts(self, cores: int) -> int:
+        """Return how many hosts such as the measured one run so many workers, one on each of their CPUs."""
+        return 1 if self.cpus is None else math.ceil(cores / self.cpus)
 
     def longest(self) -> int:
         """Return the length of the longest bucket."""

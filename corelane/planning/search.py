@@ -96,10 +96,9 @@ class Outlook:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """The fewest cores that meet the objective, what is expected with one less and one more, and where they break."""
+class Edges:
+    """Beside a number of cores: what is expected with one less and one more, and the rate at which it breaks."""
 
-    chosen: Outlook
     fewer: Outlook | None
     more: Outlook
     breaks_at_per_s: float
@@ -125,7 +124,7 @@ def look(profile: Profile, cores: int, demand: Demand, runs: int = RUNS) -> Outl
     )
 
 
-def find(profile: Profile, demand: Demand, most: int = MOST_CORES) -> Answer:
+def find(profile: Profile, demand: Demand, most: int = MOST_CORES) -> Outlook:
     """Return the fewest cores that meet the objective; raise InvalidInput where no number of them does."""
     least = max(1, math.floor(_core_seconds(profile, demand)))
     if least > most:
@@ -137,8 +136,12 @@ def find(profile: Profile, demand: Demand, most: int = MOST_CORES) -> Answer:
         chosen = look(profile, cores, demand)
     if chosen.met < demand.confidence:
         raise _unreachable(profile, demand)
-    return Answer(
-        chosen=chosen,
+    return chosen
+
+
+def edges(profile: Profile, cores: int, demand: Demand) -> Edges:
+    """Return what lies beside a number of cores."""
+    return Edges(
         fewer=look(profile, cores - 1, demand, SCOUTS) if cores > 1 else None,
         more=look(profile, cores + 1, demand, SCOUTS),
         breaks_at_per_s=breaking_rate(profile, cores, demand),

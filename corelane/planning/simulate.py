@@ -105,6 +105,7 @@ class Simulation:
     ) -> None:
         self._profile = profile
         self._limits = profile.limits
+        self._hosts = profile.hosts(cores)
         self._ladder = profile.ladder
         self._dice = dice
         self._noise = noise
@@ -237,7 +238,7 @@ class Simulation:
         self._later(seconds, lambda: self._finish(core, windows))
 
     def _batch_s(self, bucket: Bucket, rows: int) -> float:
-        stretch = self._profile.stretch(self._at_work, self._rate)
+        stretch = self._profile.stretch(self._at_work, self._rate, self._hosts)
         alone_s = self._profile.batch_s(bucket, rows) + rows * self._profile.merge_row_s
         return alone_s * stretch * self._noise(self._dice)
 
@@ -287,7 +288,7 @@ class Simulation:
     def _overhead_s(self, *, is_front: bool) -> float:
         """Return a request's time before its lane, or after its commit, between those of an idle and a busy host."""
         idle, seen = self._profile.overhead, self._profile.contention
-        laden = min(1.0, self._at_work / seen.cores) if seen.requests_per_s else 0.0
+        laden = min(1.0, self._at_work / (seen.cores * self._hosts)) if seen.requests_per_s else 0.0
         busy = seen.overhead if seen.requests_per_s else idle
         own, other = (idle.front_s, busy.front_s) if is_front else (idle.reply_s, busy.reply_s)
         factor = draw(busy if self._dice.random() < laden else idle, self._dice.random())

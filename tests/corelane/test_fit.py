@@ -59,14 +59,16 @@ def asked(count: int, items: int = 1, outside_s: float = 0.003) -> Sequence[Seen
     found = []
     for _ in range(count):
         part = timing(batch_s(Bucket(64, 8), items), commit_s=0.0005 + 0.0001 * (items - 1))
-        found.append(SeenRequest(part.wall_s + outside_s * dice.uniform(0.5, 1.5), [50] * items, part))
+        found.append(SeenRequest(part.wall_s + outside_s * dice.uniform(0.5, 1.5), items, 50 * items, part))
     return found
 
 
 def make(stretch: float = 1.0, **changes: object) -> Profile:
-    lone = SeenPhase(asked(90), 5.0, {}, samples({"8x64": (60, 1), "4x128": (30, 1)}))
-    packed = SeenPhase(asked(20, 6), 5.0, {}, samples({"8x64": (20, 6), "4x128": (10, 3), "3x256": (2, 2)}))
-    busy = SeenPhase(asked(300, outside_s=0.009), 5.0, {}, samples({"8x64": (100, 2), "4x128": (30, 2)}, stretch))
+    lone = SeenPhase(asked(90), 18.0, 4500, {}, samples({"8x64": (60, 1), "4x128": (30, 1)}))
+    packed = SeenPhase(asked(20, 6), 4.0, 6000, {}, samples({"8x64": (20, 6), "4x128": (10, 3), "3x256": (2, 2)}))
+    busy = SeenPhase(
+        asked(300, outside_s=0.009), 60.0, 15_000, {}, samples({"8x64": (100, 2), "4x128": (30, 2)}, stretch)
+    )
     return fit(Subject(VERSION, LADDER, cores=2, cpus=2, **changes), lone, packed, busy)  # type: ignore[arg-type]
 
 
@@ -109,7 +111,7 @@ def test_what_all_cores_take_from_each_other_is_what_requests_cost_the_host() ->
 
 
 def test_rows_of_padding_show_that_batches_are_always_full() -> None:
-    one, three = (SeenPhase(asked(9), 5.0, {}, samples({"4x128": (30, rows)}, height=4)) for rows in (1, 3))
+    one, three = (SeenPhase(asked(9), 1.8, 450, {}, samples({"4x128": (30, rows)}, height=4)) for rows in (1, 3))
     profile = fit(Subject(VERSION, ["4x128"], cores=1, target="neuron"), one, three, one)
     assert not profile.flexible_rows
     assert profile.overlaps
@@ -117,7 +119,7 @@ def test_rows_of_padding_show_that_batches_are_always_full() -> None:
 
 
 def test_a_service_that_counts_no_seconds_is_refused() -> None:
-    nothing = SeenPhase(asked(3), 5.0, {}, {})
+    nothing = SeenPhase(asked(3), 0.6, 150, {}, {})
     with pytest.raises(InvalidInput, match="metrics did not move"):
         fit(Subject(VERSION, LADDER, cores=1), nothing, nothing, nothing)
 

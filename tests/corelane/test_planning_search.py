@@ -7,7 +7,7 @@ from corelane.domain.traces import TraceEntry
 from corelane.errors import InvalidInput
 from corelane.planning.mix import Lengths, Mix, cut, lengths_of
 from corelane.planning.profile import Profile, ShapeTime
-from corelane.planning.search import Demand, breaking_rate, find, look, percentile
+from corelane.planning.search import Demand, breaking_rate, edges, find, look, percentile
 
 #: One row of 128 tokens takes 10 ms.
 PROFILE = Profile(version="v@1", shapes=[ShapeTime(rows=4, length=128, base_s=0.002, row_s=0.008)], exchange_s=0.0005)
@@ -20,19 +20,20 @@ def demand(rate: float, objective_s: float = 0.1, **changes: object) -> Demand:
 
 
 def test_more_load_needs_more_cores_and_less_time_too() -> None:
-    few, many = (find(PROFILE, demand(rate, requests=100)).chosen.cores for rate in (50, 300))
+    few, many = (find(PROFILE, demand(rate, requests=100)).cores for rate in (50, 300))
     assert 1 <= few < many
-    assert find(PROFILE, demand(300, 0.03, requests=100)).chosen.cores > many
+    assert find(PROFILE, demand(300, 0.03, requests=100)).cores > many
 
 
 def test_the_answer_meets_the_objective_and_one_core_less_is_slower() -> None:
     asked = demand(250)
-    answer = find(PROFILE, asked)
-    assert answer.chosen.met >= asked.confidence
-    assert answer.fewer is not None
-    assert answer.fewer.p95_s > answer.chosen.p95_s > answer.more.p95_s
-    assert answer.breaks_at_per_s >= 250
-    assert 0 < answer.chosen.busy < 1
+    chosen = find(PROFILE, asked)
+    assert chosen.met >= asked.confidence
+    assert 0 < chosen.busy < 1
+    beside = edges(PROFILE, chosen.cores, asked)
+    assert beside.fewer is not None
+    assert beside.fewer.p95_s > chosen.p95_s > beside.more.p95_s
+    assert beside.breaks_at_per_s >= 250
 
 
 def test_the_rate_at_which_cores_break_is_the_largest_that_they_meet() -> None:

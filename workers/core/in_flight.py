@@ -79,6 +79,8 @@ class InFlight:
         self._in_batch: dict[str, int] = {}
         self.times = TimeBook(account=account)
         self._costs = CostBook(costs)
+        #: The jobs of the last claim, which are held though they may not be pending yet.
+        self._claimed: Sequence[str] = ()
         #: Outcomes to commit, by lease.
         self.done: dict[str, list[SliceResults]] = {}
 
@@ -151,6 +153,7 @@ class InFlight:
             )
             its_tokens = tokens.setdefault(stretch.version, {})
             its_tokens[ref.job] = its_tokens.get(ref.job, 0) + ref.tokens
+        self._claimed = ()
         for version, its_queries in queries.items():
             self._runners[version].admit(its_queries)
             self._note_charges(self._runners[version])
@@ -239,7 +242,7 @@ class InFlight:
         """Note, as soon as the reply is there, that a claim begins and that what was ``spent`` on jobs is kept; return
         the present time.
         """
-        claimed = () if exchanged.claim is None else exchanged.claim.jobs
+        claimed = self._claimed = [] if exchanged.claim is None else exchanged.claim.jobs
         now = self.times.hold(claimed, exchanged.redis_us)
         if spent:
             self.times.settle(spent, {*claimed, *(pending.ref.job for pending in self._pending.values())})
@@ -312,7 +315,7 @@ class InFlight:
             self._runners[pending.version].drop([(key, i) for i in range(len(pending.ids))])
         if keys:
             answered = (outcome.ref.job for outcomes in self.done.values() for outcome in outcomes)
-            self.times.keep({*answered, *(pending.ref.job for pending in self._pending.values())})
+            self.times.keep({*answered, *self._claimed, *(pending.ref.job for pending in self._pending.values())})
 
 
 def lost_payloads(ref: Ref) -> list[dict[str, Any]]:

@@ -392,7 +392,7 @@ def test_answered_items_leave_what_they_cost_and_those_tried_before_do_not(runne
     spent = in_flight.report()
     in_flight.note_exchange(spent, Exchange({"a": 0}, set(), None))
     found = {its_class: (items, estimated, windows) for _, its_class, items, estimated, _, windows, _ in costs}
-    assert found == {"few:ascii:0": (2, 128, 2), "one:ascii:0": (1, 64, 1)}
+    assert found == {"few:plain:0": (2, 128, 2), "one:plain:0": (1, 64, 1)}
     for _, _, items, _, tokens, _, core_us in costs:
         assert 3 * items < tokens < 20 * items
         assert core_us > 0

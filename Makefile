@@ -82,6 +82,11 @@ bench-queue: $(VENV)/.installed-bench ## Measure the queue plane alone: over HTT
 	@$(BIN)/python benchmarks/million_jobs.py
 	@$(BIN)/python benchmarks/scaling.py
 
+.PHONY: bench-peers
+bench-peers: $(VENV)/.installed-bench ## Measure Corelane beside LitServe, Ray Serve, BentoML, FastAPI and Celery; PEERS="--rounds 1"
+	@benchmarks/peers/install.sh $(PYTHON)
+	@$(BIN)/python benchmarks/bench_peers.py $(PEERS)
+
 .PHONY: chaos
 chaos: $(VENV)/.installed-dev ## Break all that can break of a running service for half an hour, then audit; CHAOS="--seed 7 --chaos-model"
 	$(BIN)/python -m pytest tests/chaos --rounds 5 --faults 210 $(CHAOS)

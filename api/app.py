@@ -35,6 +35,7 @@ from api.routes import (
     jobs,
     results,
     rollout,
+    usage,
 )
 from api.routes import fleet as fleet_routes
 from corelane import __version__
@@ -140,7 +141,7 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
         DryRuns(own_jobs.submitter, RateStore(link), settings),
     )
     of_jobs = (bulk, jobs, results, events, failed_items, deliveries)
-    for each in (*of_jobs, fleet_routes, history, rollout, audit, health, files, batches, answers):
+    for each in (*of_jobs, fleet_routes, history, usage, rollout, audit, health, files, batches, answers):
         app.include_router(each.router)
     add_pages(app)
     if settings.console:

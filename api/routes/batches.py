@@ -1,6 +1,7 @@
 """Batches: create, read, list, cancel. The keeper runs them (``workers.batches.task``)."""
 
-from typing import Annotated
+import asyncio
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Query, Request, Response
 
@@ -12,10 +13,13 @@ from api.routes.files import page_of, require_file
 from corelane.domain.api_keys import Caller
 from corelane.domain.batches import Batch, BatchList, BatchRequest
 from corelane.domain.ids import is_id, new_id
+from corelane.domain.job_forecast import BatchForecast
 from corelane.errors import InvalidInput, NotFound
 from corelane.log import get_logger
 from corelane.store.batches import BatchRecord
+from corelane.store.files import FileRecord
 from corelane.store.jobs.idempotency import Held, Holder, Once, by_key, fingerprint
+from corelane.submitting.batch_dry_run import BatchDryRun
 
 log = get_logger(__name__)
 
@@ -24,7 +28,14 @@ router = APIRouter(
 )
 
 
-@router.post("", responses=documented(400, 413))
+#: Responses to a batch that is asked for.
+CREATED: dict[int | str, dict[str, Any]] = {
+    200: {"model": Batch | BatchForecast, "description": "The batch; or the forecast of a `dry_run`."},
+    **documented(400, 413),
+}
+
+
+@router.post("", response_model=Batch, responses=CREATED)
 async def create_batch(
     request: Request,
     body: Annotated[BatchRequest, Body()],
@@ -32,17 +43,27 @@ async def create_batch(
     parts: PartsDep,
     caller: SubmitCaller,
     key: IdempotencyKey = None,
+) -> Batch | Response:
+    """Have every line of an uploaded file answered. A bad line is named in the error file and harms no other.
+
+    With `dry_run` nothing is kept, no key is used, and the answer is the batch's forecast.
+    """
+    if body.dry_run:
+        return await forecast(parts, body, caller)
+    return await make_batch(request, body, response, parts, caller, key)
+
+
+async def make_batch(
+    request: Request, body: BatchRequest, response: Response, parts: Parts, caller: Caller, key: str | None = None
 ) -> Batch:
-    """Have every line of an uploaded file answered. A bad line is named in the error file and harms no other."""
+    """Make a batch, once, or return the one that the same request made before."""
     once = None
     if key is not None:
         asked = fingerprint("batches", await request.body())
         once = by_key(caller.owner, key, asked, parts.settings.idempotency_ttl_s)
         if (holder := await parts.batches.holder(once)) is not None:
             return (await replay(parts, once, holder, response, caller)).describe()
-    file = await require_file(parts, body.input_file_id, caller)
-    if file.purpose != "batch":
-        raise InvalidInput("`input_file_id` is a file that a batch wrote; upload one of the purpose `batch`")
+    file = await require_input(parts, body, caller)
     batch = new_id("batch")
     try:
         await parts.batches.begin(batch, caller.owner, body, once, REQUEST_CONTEXT.get())
@@ -52,6 +73,23 @@ async def create_batch(
         return (await replay(parts, once, held.holder, response, caller)).describe()
     log.info("batch_created", batch_id=batch, file_id=file.id, owner=caller.owner)
     return (await require_batch(parts, batch, caller)).describe()
+
+
+async def require_input(parts: Parts, body: BatchRequest, caller: Caller) -> FileRecord:
+    """Return the record of a batch's input; raise NotFound, or InvalidInput for a file that a batch wrote."""
+    file = await require_file(parts, body.input_file_id, caller)
+    if file.purpose != "batch":
+        raise InvalidInput("`input_file_id` is a file that a batch wrote; upload one of the purpose `batch`")
+    return file
+
+
+async def forecast(parts: Parts, body: BatchRequest, caller: Caller) -> Response:
+    """Answer with the forecast of a batch: its lines are checked and measured now, not when the keeper takes it up."""
+    file = await require_input(parts, body, caller)
+    content = await asyncio.to_thread(parts.storage.read, file.id)
+    run = BatchDryRun(parts.dry_runs, parts.settings, caller.owner, body.completion_window)
+    found = await run.run(file.id, content)
+    return Response(found.model_dump_json(), media_type="application/json")
 
 
 async def replay(parts: Parts, once: Once, holder: Holder, response: Response, caller: Caller) -> BatchRecord:

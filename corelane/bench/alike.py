@@ -74,15 +74,16 @@ def match(a: Report, b: Report, *, anyway: bool) -> tuple[list[tuple[Point, Poin
 
 
 def load_key(load: Load) -> str:
-    """Return what makes two loads the same: all but the seed."""
-    return load.model_dump_json(exclude={"seed"})
+    """Return what makes two loads the same: all but the seed, and where a trace lies."""
+    return load.model_dump_json(exclude={"seed": True, "detail": {"path"}})
 
 
 def describe(load: Load) -> str:
     """Return a load in a few words, as ``poisson 12.5/s`` or ``closed 16``."""
     if load.kind == "closed":
         return f"closed {load.concurrency}"
-    return f"{load.kind} {load.rate_per_s:g}/s" if load.rate_per_s is not None else load.kind
+    rate = f"{load.kind} {load.rate_per_s:g}/s" if load.rate_per_s is not None else load.kind
+    return f"{rate} for {load.duration_s:g} s" if load.duration_s is not None else rate
 
 
 def _differences(a: Report, b: Report, paths: dict[str, str]) -> Iterable[str]:

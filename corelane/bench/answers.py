@@ -24,7 +24,7 @@ class Check:
 
     def __init__(self, questions: Questions) -> None:
         self._questions = questions
-        self._is_scored = questions.has_answers
+        self._is_scored = questions.is_scored and questions.has_answers
         self._scores: dict[tuple[int, str], tuple[float, float]] = {}
         self._exact = self._f1 = 0.0
         self._scored = 0

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Literal
 
-from corelane.bench.alike import describe
 from corelane.bench.formats import figure_text, three, time_text
 from corelane.bench.schema import Point, Report, Run
 from corelane.errors import InvalidInput
@@ -128,7 +127,7 @@ def _check(report: Report, assertion: Assertion) -> dict[str, Any]:
         "text": assertion.text,
         "figure": value,
         "shown": "not measured" if value is None else shown(assertion.figure, value),
-        "point": describe(point.load) if point is not None else None,
+        "point": point.name if point is not None else None,
         "holds": bool(values) and not broken,
     }
 

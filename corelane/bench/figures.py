@@ -16,6 +16,7 @@ from corelane.bench.schema import (
     Generator,
     Goodput,
     Interval,
+    Point,
     Request,
     Run,
     Split,
@@ -108,6 +109,7 @@ def summarise(
     return Run(
         began_at=measured.began_at,
         measured_s=length_s,
+        measured_from_s=start_s,
         requests=len(requests),
         items=sum(each.items for each in requests),
         ok=outcomes["ok"],
@@ -150,6 +152,20 @@ def errors(requests: Iterable[Request]) -> list[ErrorCount]:
         if not samples.get(code):
             samples[code] = each.detail or ""
     return [ErrorCount(code=code, count=count, sample=samples[code]) for code, count in counts.most_common()]
+
+
+def point_errors(point: Point) -> list[ErrorCount]:
+    """Return the failures of all runs of a point by class, the most frequent first, then what had no answer in time."""
+    counts: Counter[str] = Counter()
+    samples: dict[str, str] = {}
+    for error in (error for run in point.runs for error in run.errors):
+        counts[error.code] += error.count
+        samples.setdefault(error.code, error.sample)
+    found = [ErrorCount(code=code, count=count, sample=samples[code]) for code, count in counts.most_common()]
+    if unfinished := sum(run.unfinished for run in point.runs):
+        sample = "no answer when time was up; latencies leave them out"
+        found.append(ErrorCount(code="unfinished", count=unfinished, sample=sample))
+    return found
 
 
 def answer_check(requests: Iterable[Request]) -> AnswerCheck | None:

@@ -72,3 +72,11 @@ def interval_text(name: str, figure: Interval | None) -> str:
     number, _, unit = mean.partition(" ")
     scale = 1000.0 if unit == "ms" else 1.0
     return f"{number} ±{three(scale * reach)}{' ' if unit else ''}{unit}"
+
+
+def ms_interval(figure: Interval | None) -> str:
+    """Return the mean of a time in ms without its unit, and how far its interval reaches, if it was repeated."""
+    if figure is None:
+        return "-"
+    reach = f" ±{three(1000 * (figure.high - figure.mean))}" if len(figure.values) > 1 else ""
+    return f"{three(1000 * figure.mean)}{reach}"

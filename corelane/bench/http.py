@@ -70,8 +70,7 @@ class Connections:
         self._host, self._is_tls = parts.hostname or "127.0.0.1", parts.scheme == "https"
         self._port = parts.port or (443 if self._is_tls else 80)
         self._path = parts.path.rstrip("/")
-        given = {"Host": parts.netloc.rpartition("@")[2], **(headers or {})}
-        self._head = "".join(f"{name}: {value}\r\n" for name, value in given.items())
+        self._headers = {"Host": parts.netloc.rpartition("@")[2], **(headers or {})}
         self._idle: list[_Connection] = []
 
     async def open(self, count: int) -> None:
@@ -123,9 +122,10 @@ class Connections:
     def _send(
         self, connection: _Connection, method: str, path: str, body: bytes, headers: Mapping[str, str] | None
     ) -> float:
-        extra = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
-        length = f"Content-Length: {len(body)}\r\n" if body or method != "GET" else ""
-        head = f"{method} {self._path}{path} HTTP/1.1\r\n{self._head}{extra}{length}\r\n".encode("latin-1")
+        length = {"Content-Length": str(len(body))} if body or method != "GET" else {}
+        given = self._headers | dict(headers or {}) | length
+        lines = "".join(f"{name}: {value}\r\n" for name, value in given.items())
+        head = f"{method} {self._path}{path} HTTP/1.1\r\n{lines}\r\n".encode("latin-1")
         sent_s = time.monotonic()
         connection.writer.write(head + body)
         return sent_s

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 
-from corelane.bench.alike import describe
 from corelane.bench.formats import interval_text, time_text
 from corelane.bench.schema import Point, Report
 from corelane.domain.plain import plain
@@ -24,7 +23,7 @@ def cells(report: Report, point: Point) -> list[str]:
     late = max((run.generator.lateness.p95 for run in point.runs if run.generator.lateness), default=None)
     return [
         report.name,
-        describe(point.load),
+        point.name,
         *(
             interval_text(name, point.figures.get(name))
             for name in ("p50_s", "p95_s", "p99_s", "mean_s", "items_per_s")

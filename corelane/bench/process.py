@@ -131,7 +131,7 @@ class _Process:
         self._open: set[asyncio.Task[None]] = set()
         self._tick = Tick()
         self._measured_begun = self._measured_open = 0
-        self._all_begun = False
+        self._all_begun = asyncio.Event()
         self._start_s = 0.0
         self._cpu_s: list[float] = []
 
@@ -153,6 +153,9 @@ class _Process:
         await stop.wait()
         loop.remove_reader(self._link.fileno())
         self._note_cpu()
+        # A process that is late still begins every measured request: none may go uncounted.
+        if not self._plan.is_closed:
+            await self._all_begun.wait()
         await _cancel(running)
         if self._open:
             await asyncio.wait(self._open)
@@ -171,7 +174,7 @@ class _Process:
     async def _tell(self) -> None:
         while True:
             await asyncio.sleep(TICK_S)
-            self._tick.is_over = self._all_begun and not self._measured_open
+            self._tick.is_over = self._all_begun.is_set() and not self._measured_open
             self._link.send(self._tick)
             self._tick.latencies, self._tick.late_s = [], 0.0
 
@@ -183,24 +186,26 @@ class _Process:
     async def _offer(self) -> None:
         """Begin each request of this process when it is due, however many are under way."""
         for shot in self._plan.schedule().shots():
-            self._all_begun = self._all_begun or shot.phase == "tail"
+            if shot.phase == "tail":
+                self._all_begun.set()
             if shot.number % self._task.processes == self._task.place:
-                await asyncio.sleep(max(0.0, self._start_s + shot.at_s - time.monotonic()))
+                await _until(self._start_s + shot.at_s)
                 self._begin(shot)
-        self._all_begun = True
+        self._all_begun.set()
 
     async def _repeat(self, loop: int) -> None:
         """Begin a request whenever the one before it has ended."""
         every = self._task.loops * self._task.processes
         number = loop * self._task.processes + self._task.place
-        await asyncio.sleep(max(0.0, self._start_s - time.monotonic()))
+        await _until(self._start_s)
         while True:
             at_s = time.monotonic() - self._start_s
             phase = self._task.phases.phase(at_s)
             enough = self._plan.requests
             if phase == "measured" and enough is not None and self._measured_begun >= self._task.share(enough):
                 phase = "tail"
-            self._all_begun = self._all_begun or phase == "tail"
+            if phase == "tail":
+                self._all_begun.set()
             await asyncio.wait([self._begin(Shot(number, at_s, phase))])
             number += every
 
@@ -259,6 +264,13 @@ ROW = (
     *("number", "process", "phase", "outcome", "intended_s", "sent_s", "accepted_s", "first_s", "ended_s"),
     *("items", "tokens", "job", "retries", "error", "detail", "lost", "twice", "wrong"),
 )
+
+
+async def _until(at_s: float) -> None:
+    """Sleep until a time, and not a moment less: timers of event loops end up to a millisecond early."""
+    await asyncio.sleep(max(0.0, at_s - time.monotonic()))
+    while (left_s := at_s - time.monotonic()) > 0:
+        await asyncio.sleep(left_s)
 
 
 async def _cancel(tasks: list[asyncio.Task[None]]) -> None:

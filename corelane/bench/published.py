@@ -6,6 +6,7 @@ Costs of a million items are worked out here from throughput and the price of an
 
 from corelane.bench.schema import Published
 from corelane.domain.instances import INSTANCES, PRICES_OF
+from corelane.domain.prices import cost_per_million
 
 NOT_STATED = "not stated"
 
@@ -41,11 +42,6 @@ ALL_CORES = (
 )
 
 
-def cost_per_million(items_per_s: float, usd_per_hour: float) -> float:
-    """Return what a million items cost at a throughput, on a host of this price."""
-    return 1e6 / items_per_s * usd_per_hour / 3600
-
-
 def _row(
     model: str, instance: str, per_s: float, p50_ms: float, p99_ms: float, batch: int, mode: str, sdk: str
 ) -> Published:
@@ -56,7 +52,7 @@ def _row(
     figures = {"items_per_s": per_s, "p50_s": p50_ms / 1000, "p99_s": p99_ms / 1000, "batch": float(batch)}
     for name, price in (("cost_per_1m", host.usd_per_hour), ("cost_per_1m_reserved", host.usd_reserved_per_hour)):
         if price:
-            figures[name] = round(cost_per_million(per_s, price), 3)
+            figures[name] = round(cost_per_million(price, per_s), 3)
     note = f"{mode}; {sdk}; prices of {PRICES_OF}"
     return Published(name=model, instance=instance, date=date, source=source, figures=figures, note=note)
 

@@ -153,6 +153,7 @@ class Run(Part):
 
     began_at: str
     measured_s: float
+    measured_from_s: float = Field(0.0, description="When the measured part began.")
     requests: int
     items: int
     ok: int
@@ -216,7 +217,23 @@ class Beside(Part):
     before: Spread
     during: Spread
     after: Spread
-    answers: AnswerCheck | None = None
+    answers: AnswerCheck | None = Field(None, description="Of the questions.")
+    batch_answers: AnswerCheck | None = Field(None, description="Of the batch; null if it was canceled.")
+    way: str = Field("lines", description="What ran beside the questions: lines, batch, documents.")
+    owner: Literal["own", "foreign"] = Field("own", description="Whether both came with the same API key.")
+    rate_per_s: float | None = Field(None, description="Questions a second that were offered.")
+    accepted_s: float | None = Field(None, description="Time until the whole batch was handed in.")
+    canceled: bool = Field(False, description="Whether the batch was canceled before its end.")
+    submitted_at_s: float | None = Field(None, description="When it was submitted, from the start of the questions.")
+    failed: int = Field(0, description="Questions that failed or were refused; they are in no latency.")
+    lateness: Spread | None = None
+    timeline: list[dict[str, float]] = Field(default_factory=list, description="Of the questions, as in a run.")
+    invalid: list[str] = Field(default_factory=list, description="Why it proves nothing; empty if it is valid.")
+
+    @property
+    def ratio_p95(self) -> float:
+        """How many times as long the questions took beside the batch, by p95."""
+        return self.during.p95 / self.before.p95 if self.before.p95 else 0.0
 
 
 class Published(Part):

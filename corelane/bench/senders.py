@@ -122,6 +122,9 @@ class HttpSender:
             reply.outcome, reply.error, reply.detail = "error", error.kind, error.detail
         except Failed as error:
             reply.outcome, reply.error, reply.detail = "error", error.code, error.detail
+        except (LookupError, TypeError, ValueError) as error:
+            reply.outcome, reply.error = "error", "not_understood"
+            reply.detail = f"the answer is not as expected: {type(error).__name__} {error}"
         return reply
 
     async def ask(self, reply: Reply, index: int, questions: Sequence[Question]) -> None:

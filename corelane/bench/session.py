@@ -1,27 +1,32 @@
-"""Points: a load measured several times, with what the service says of itself, and with a check of its answers.
+"""A session: one service, one set of questions, one way to ask; and the points that are measured in it.
 
-Sweeps, presets and the search for a rate are made of points.
+A point is a load, offered once or several times, with the service's own account of each time and a check of its
+answers. Sweeps, presets and the search for a rate are made of points.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from corelane.bench.figures import point_figures, summarise
-from corelane.bench.generator import CORELANE_SENDER, Measured, Plan, Progress, Target, run_load
-from corelane.bench.schema import Load, Point, Split
+from corelane.bench.generator import Measured, Plan, Progress, Target, run_load
+from corelane.bench.plan import CORELANE_SENDER
+from corelane.bench.schema import Load, Point
 from corelane.bench.senders import Manner, make_sender
 from corelane.bench.split import SplitWatch
 from corelane.bench.workload import Questions
 from corelane.errors import ServiceError
 
-#: Lone questions that are asked to choose a rate.
-PROBES = 8
+#: Lone questions that are asked to choose a rate, after some that are not counted.
+PROBES, FIRST_PROBES = 8, 3
 
 #: The part of what the cores could do, by the time of a lone question, that is offered where no rate is given.
 MODEST = 0.3
 
-OnRun = Callable[[Measured], object]
+#: Questions that are asked of the idle service, at most.
+MOST_IDLE = 1000
+
+OnTick = Callable[[Progress], object]
 
 
 def measure_point(
@@ -32,39 +37,74 @@ def measure_point(
     name: str,
     repeat: int = 1,
     objective: str | None = None,
-    on_tick: Callable[[Progress], object] | None = None,
-    on_run: OnRun | None = None,
+    on_tick: OnTick | None = None,
+    on_run: Callable[[Measured], object] | None = None,
+    on_problem: Callable[[str], object] | None = None,
 ) -> Point:
     """Offer a load ``repeat`` times and return its figures; ``on_run`` is given what each time measured.
 
-    Repeats draw arrivals of seeds of their own: the interval covers them too.
+    Repeats draw arrivals of seeds of their own, so that the interval covers them too. ``on_problem`` is told why the
+    service's own account is missing.
     """
     runs = []
+    # No load follows these, so that what they did must be counted first.
+    is_over = plan.tail_s == 0 or (plan.is_closed and plan.requests is not None)
     for number in range(repeat):
         load = plan.load.model_copy(update={"seed": plan.load.seed + number})
-        measured, split = _measure(target, questions, replace(plan, load=load), on_tick)
+        watch = SplitWatch(target.url, target.api_key) if plan.sender == CORELANE_SENDER else None
+        on_phase = None if watch is None else watch.on_phase
+        measured = run_load(target, questions, replace(plan, load=load), on_phase, on_tick)
         if on_run is not None:
             on_run(measured)
+        split = None if watch is None else watch.result(is_over=is_over)
+        if watch is not None and watch.problem is not None and on_problem is not None:
+            on_problem(watch.problem)
         runs.append(summarise(measured, objective, split, measured.answers))
     return Point(name=name, load=described(plan), runs=runs, figures=point_figures(runs))
 
 
 def described(plan: Plan) -> Load:
     """Return the load of a plan with its time and bounds, as a report has it."""
-    detail = plan.load.detail | ({} if plan.requests is None else {"requests": plan.requests})
+    bounds = {"requests": plan.requests, "max_in_flight": plan.max_in_flight}
+    detail = plan.load.detail | {name: bound for name, bound in bounds.items() if bound is not None}
     return plan.load.model_copy(update={"duration_s": plan.duration_s, "detail": detail})
 
 
-def _measure(
-    target: Target, questions: Questions, plan: Plan, on_tick: Callable[[Progress], object] | None
-) -> tuple[Measured, Split | None]:
-    """Run the load once; with what the service says of itself, if it is Corelane and shows its metrics."""
-    if plan.sender != CORELANE_SENDER:
-        return run_load(target, questions, plan, None, on_tick), None
-    watch = SplitWatch(target.url, target.api_key)
-    measured = run_load(target, questions, plan, watch.on_phase, on_tick)
-    is_over = plan.tail_s == 0 or (plan.is_closed and plan.requests is not None)
-    return measured, watch.result(is_over=is_over)
+@dataclass(slots=True)
+class Session:
+    """What all points of a report share. ``measure`` is what sweeps and searches are given."""
+
+    target: Target
+    questions: Questions
+    plan: Plan
+    repeat: int = 1
+    objective: str | None = None
+    on_begin: Callable[[str], object] | None = None
+    on_tick: OnTick | None = None
+    on_run: Callable[[str, Measured], object] | None = None
+    problems: list[str] = field(default_factory=list)
+
+    def measure(self, name: str, load: Load) -> Point:
+        """Measure a point under this load; it takes the load's own time, where that has one."""
+        duration_s = load.duration_s if load.duration_s is not None else self.plan.duration_s
+        plan = replace(self.plan, load=load, duration_s=duration_s)
+        if self.on_begin is not None:
+            self.on_begin(name)
+        return measure_point(
+            self.target,
+            self.questions,
+            plan,
+            name=name,
+            repeat=self.repeat,
+            objective=self.objective,
+            on_tick=self.on_tick,
+            on_run=lambda measured: self.on_run(name, measured) if self.on_run is not None else None,
+            on_problem=self._note,
+        )
+
+    def _note(self, problem: str) -> None:
+        if problem not in self.problems:
+            self.problems.append(problem)
 
 
 def ask_idle(
@@ -88,25 +128,33 @@ async def _ask_idle(
     await sender.open(1)
     times = []
     try:
-        for number, place in enumerate(places):
+        for number, place in enumerate(places, 1):
             reply = await sender.send(number, [questions.asked[place]])
             if reply.outcome != "ok" or reply.ended_s is None or reply.sent_s is None or len(reply.results) != 1:
                 raise ServiceError(
-                    f"the idle service did not answer a question: {reply.detail}",
+                    f"a question asked alone was not answered: {reply.detail or reply.error}",
                     status=0,
-                    problem_code=str(reply.error),
+                    problem_code=reply.error or reply.outcome,
                 )
             questions.idle[place] = reply.results[0]
             times.append(reply.ended_s - reply.sent_s)
-            on_answer(number + 1)
+            on_answer(number)
     finally:
         await sender.close()
     return times
 
 
+def idle_places(questions: Questions, plan: Plan, *, is_open: bool = False) -> list[int]:
+    """Return the questions that a run may ask, each once; all of them if the load is not known yet."""
+    if is_open or plan.is_closed:
+        return questions.distinct(len(questions.asked), 1)[:MOST_IDLE]
+    count = sum(1 for _ in plan.schedule().shots())
+    return questions.distinct(count, plan.items)[:MOST_IDLE]
+
+
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A modest rate, and why it is that."""
+    """A modest rate of requests, and why it is that."""
 
     rate_per_s: float
     latency_s: float
@@ -115,7 +163,8 @@ class Probe:
 
 def probe(target: Target, questions: Questions, plan: Plan, cores: int) -> Probe:
     """Return a rate that the service bears: a share of what its cores could do by a lone question's time."""
-    times = sorted(ask_idle(target, replace(questions, idle={}), plan, questions.distinct(PROBES, 1)))
+    asked = [questions.pick(number)[0] for number in range(FIRST_PROBES + PROBES)]
+    times = sorted(ask_idle(target, replace(questions, idle={}), plan, asked)[FIRST_PROBES:])
     latency_s = times[len(times) // 2]
     rate = MODEST * max(1, cores) / (latency_s * plan.items)
     return Probe(float(f"{rate:.2g}"), latency_s, cores)

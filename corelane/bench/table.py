@@ -3,21 +3,21 @@
 Text of the service or of a file is shown as it is: it is never read as markup, and cannot control the terminal.
 """
 
-from collections import Counter
 from collections.abc import Iterable
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from corelane.bench.alike import describe
 from corelane.bench.compare import Comparison, Difference
+from corelane.bench.figures import point_errors
 from corelane.bench.formats import (
     NAMES,
     PARTS,
     change_text,
     figure_text,
     interval_text,
+    ms_interval,
     share_text,
     three,
     time_text,
@@ -31,7 +31,8 @@ MOST_ERRORS = 5
 
 def render(report: Report) -> RenderableType:
     """Return everything that a reader of a run needs, the reasons of an invalid one last and in red."""
-    lines: list[RenderableType] = [head(report), Text(), point_table(report.points)]
+    lines: list[RenderableType] = [head(report), Text(), point_table(report.points), Text()]
+    lines.append(sending_table(report.points))
     if any(run.server for point in report.points for run in point.runs):
         lines += [Text(), split_table(report.points)]
     lines.append(Text())
@@ -58,22 +59,33 @@ def head(report: Report) -> Text:
 
 
 def point_table(points: Iterable[Point]) -> Table:
-    """Return the points, one a line: latency from when requests were due, and p50 and p95 from their sending."""
-    table = _table(
-        "load", "sent", "p50", "p95", "p99", "sent p50", "sent p95", "items/s", "goodput", "late p95", "runs"
-    )
+    """Return the points, one a line; latency counts from when requests were due."""
+    table = _table("latency, ms", "p50", "p95", "p99", "items/s", "goodput", "runs")
     for point in points:
-        runs = point.runs
         table.add_row(
-            Text(describe(point.load), "" if point.is_valid else "red"),
-            _of([run.generator.achieved_per_s for run in runs], "{}/s"),
-            *(interval_text(name, point.figures.get(name)) for name in ("p50_s", "p95_s", "p99_s")),
-            _time([run.latency_sent.p50 for run in runs if run.latency_sent]),
-            _time([run.latency_sent.p95 for run in runs if run.latency_sent]),
+            _name(point),
+            *(ms_interval(point.figures.get(name)) for name in ("p50_s", "p95_s", "p99_s")),
             interval_text("items_per_s", point.figures.get("items_per_s")),
             interval_text("goodput", point.figures.get("goodput")),
-            _time([run.generator.lateness.p95 for run in runs if run.generator.lateness]),
-            Text(f"{len(runs)}" if point.is_valid else "invalid", "" if point.is_valid else "bold red"),
+            Text(f"{len(point.runs)}" if point.is_valid else "invalid", "" if point.is_valid else "bold red"),
+        )
+    return table
+
+
+def sending_table(points: Iterable[Point]) -> Table:
+    """Return whether the generator kept up, and the latency from the sending of requests."""
+    table = _table("sending, ms", "requested", "achieved", "late p95", "p50 sent", "p95 sent", "of a CPU")
+    for point in points:
+        runs = point.runs
+        requested = [run.generator.requested_per_s for run in runs if run.generator.requested_per_s is not None]
+        table.add_row(
+            _name(point),
+            _of(requested, "{}/s"),
+            _of([run.generator.achieved_per_s for run in runs], "{}/s"),
+            _ms([run.generator.lateness.p95 for run in runs if run.generator.lateness]),
+            _ms([run.latency_sent.p50 for run in runs if run.latency_sent]),
+            _ms([run.latency_sent.p95 for run in runs if run.latency_sent]),
+            share_text(max((run.generator.cpu_share for run in runs), default=None)),
         )
     return table
 
@@ -82,19 +94,16 @@ def split_table(points: Iterable[Point]) -> Table:
     """Return where the time went inside the service, as means over requests and runs."""
     found = [(point, [run.server for run in point.runs if run.server is not None]) for point in points]
     parts = [name for name in PARTS if any(part(each, name) for _, splits in found for each in splits)]
-    table = _table("inside", *parts, "rows", "padding", "cores at work")
+    table = _table("inside, ms", *parts, "rows", "padding", "busy", gap=1)
     for point, splits in found:
         if not splits:
             continue
-        rows = [each.batch_rows.mean for each in splits if each.batch_rows]
-        busy = [share for each in splits for share in each.core_busy.values()]
-        padding = [each.padding_share for each in splits if each.padding_share is not None]
         table.add_row(
-            describe(point.load),
-            *(_time([spread.mean for each in splits if (spread := part(each, name))]) for name in parts),
-            _of(rows, "{}"),
-            share_text(_mean(padding)),
-            share_text(_mean(busy)) + (f" ({share_text(min(busy))} to {share_text(max(busy))})" if busy else ""),
+            _name(point),
+            *(_ms([spread.mean for each in splits if (spread := part(each, name))]) for name in parts),
+            _of([each.batch_rows.mean for each in splits if each.batch_rows], "{}"),
+            share_text(_mean([each.padding_share for each in splits if each.padding_share is not None])),
+            share_text(_mean([share for each in splits for share in each.core_busy.values()])),
         )
     return table
 
@@ -129,17 +138,9 @@ def error_lines(points: Iterable[Point]) -> list[RenderableType]:
     """Return failures by class, each with one sample, and what was not answered in time."""
     lines: list[RenderableType] = []
     for point in points:
-        counts: Counter[str] = Counter()
-        samples: dict[str, str] = {}
-        for error in (error for run in point.runs for error in run.errors):
-            counts[error.code] += error.count
-            samples.setdefault(error.code, error.sample)
-        for code, count in counts.most_common(MOST_ERRORS):
-            text = f"{count:,} × {plain(code)}  {plain(samples[code])}"
-            lines.append(Text.assemble((f"{describe(point.load)}  ", "bold"), (text, "yellow")))
-        if unfinished := sum(run.unfinished for run in point.runs):
-            text = f"{unfinished:,} requests had no answer when time was up: latencies leave them out"
-            lines.append(Text.assemble((f"{describe(point.load)}  ", "bold"), (text, "yellow")))
+        for error in point_errors(point)[:MOST_ERRORS]:
+            text = f"{error.count:,} × {plain(error.code)}  {plain(error.sample)}"
+            lines.append(Text.assemble((f"{point.name}  ", "bold"), (text, "yellow")))
     return lines
 
 
@@ -241,16 +242,21 @@ def runs_of(report: Report) -> Iterable[tuple[Point, Run]]:
     return ((point, run) for point in report.points for run in point.runs)
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False)
+def _table(*columns: str, gap: int = 2) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0))
     for place, column in enumerate(columns):
         is_text = place == 0 or column in ("figure", "verdict")
-        table.add_column(column, justify="left" if is_text else "right", no_wrap=place == 0, header_style="dim")
+        table.add_column(column, justify="left" if is_text else "right", no_wrap=True, header_style="dim")
     return table
 
 
-def _time(values: list[float]) -> str:
-    return time_text(_mean(values))
+def _name(point: Point) -> Text:
+    return Text(plain(point.name), "" if point.is_valid else "red")
+
+
+def _ms(values: list[float]) -> str:
+    mean = _mean(values)
+    return "-" if mean is None else three(1000 * mean)
 
 
 def _of(values: list[float], pattern: str) -> str:

@@ -55,6 +55,8 @@ class Questions:
     #: The answers of the idle service, by place.
     idle: dict[int, Given] = field(default_factory=dict)
     tokens: list[int] = field(default_factory=list)
+    #: Whether answers under load are scored against references.
+    is_scored: bool = True
     _order: list[int] = field(default_factory=list)
     _by_tokens: list[tuple[int, int]] = field(default_factory=list)
 

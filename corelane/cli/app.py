@@ -5,6 +5,7 @@ import typer
 from corelane.cli.ask import ask
 from corelane.cli.batch import batch
 from corelane.cli.batches import batches
+from corelane.cli.bench import bench
 from corelane.cli.calibrate import calibrate
 from corelane.cli.commands import CommandGroup
 from corelane.cli.compile import compile_model, verify
@@ -21,6 +22,7 @@ from corelane.cli.serve import serve
 from corelane.cli.start import begin
 from corelane.cli.steering import list_audit
 from corelane.cli.top import top
+from corelane.cli.usage import show_usage
 from corelane.cli.webhooks import webhooks
 
 
@@ -40,10 +42,11 @@ def make_cli() -> typer.Typer:
     cli.command("eval")(evaluate)
     cli.command("compile")(compile_model)
     cli.command("audit")(list_audit)
+    cli.command("usage")(show_usage)
     for command in (verify, calibrate, doctor, cores, top):
         cli.command()(command)
     groups = {"jobs": jobs, "batches": batches, "files": files, "models": models, "webhooks": webhooks, "keys": keys}
-    groups |= {"plan": plan}
+    groups |= {"bench": bench, "plan": plan}
     for name, group in groups.items():
         cli.add_typer(group, name=name)
     for role in (api, worker, keeper, deliveries, flower, health):

@@ -15,8 +15,9 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from corelane.cli.dry_run import DryRunOption, describe
 from corelane.cli.options import AnswerOptions, PriorityOption
-from corelane.cli.output import error_console, plain, print_line
+from corelane.cli.output import error_console, plain, print_line, print_one
 from corelane.cli.service import JsonOption, KeyOption, ModelOption, UrlOption, connect
 from corelane.cli.waiting import WaitNotice
 from corelane.domain.events import Partial
@@ -49,6 +50,7 @@ def ask(
     api_key: KeyOption = None,
     priority: PriorityOption = Priority.NORMAL,
     as_json: JsonOption = False,
+    dry_run: DryRunOption = False,
 ) -> None:
     """Ask one question about a passage. Ctrl-C cancels it."""
     if not question.strip():
@@ -61,6 +63,9 @@ def ask(
         parts["priority"] = priority
     errors = error_console()
     with connect(url, api_key, max_retries=2, on_wait=WaitNotice(errors)) as client:
+        if dry_run:
+            print_one(client.forecast([{"question": question, "context": passage}], **parts), as_json, describe)
+            return
         result = answer(client, question, passage, parts, errors)
     if as_json:
         print_line(result)

@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from corelane.cli.csv_lines import number_rows, read_output_rows, write_header, write_row
+from corelane.cli.dry_run import DryRunOption, describe, forecast_questions, unanswered
 from corelane.cli.jsonl import (
     NumberedLine,
     OutputState,
@@ -35,7 +36,7 @@ from corelane.cli.jsonl import (
     write_line,
 )
 from corelane.cli.options import AnswerOptions, PriorityOption
-from corelane.cli.output import error_console
+from corelane.cli.output import error_console, print_one
 from corelane.cli.resume import RunFile, open_run
 from corelane.cli.service import KeyOption, ModelOption, UrlOption, connect
 from corelane.cli.waiting import WaitNotice, reporting
@@ -83,6 +84,7 @@ def batch(
     as_csv: Annotated[bool, typer.Option("--csv", help="Read and write CSV with a header, not lines of JSON.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON, on standard error.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress and no summary.")] = False,
+    dry_run: DryRunOption = False,
 ) -> None:
     """Answer a file of questions; run it again to resume after an interruption."""
     console = error_console()
@@ -107,6 +109,10 @@ def batch(
             as_json=as_json,
         )
         opened = nullcontext(sys.stdin.buffer) if questions == STANDARD else questions.open("rb")
+        if dry_run:
+            with opened as source:
+                run.forecast(source, overwrite)
+            return
         with opened as source, _open_output(output, overwrite) as sink:
             kept = run.answer(source, sink)
     if kept.failed:
@@ -187,6 +193,18 @@ class BulkRun:
         else:
             self._say(summary(kept, kept.lines - before, elapsed_s))
         return kept
+
+    def forecast(self, source: BinaryIO, overwrite: bool) -> None:
+        """Print what the lines that the output lacks would take; nothing is asked or written."""
+        kept = OutputState()
+        if self.output is not None and self.output.exists() and not overwrite:
+            with self.output.open("rb") as before:
+                kept = self.format.read_output(before)
+        lines = unanswered(map(read_line, refuse_batches(self.format.number(source))), kept)
+        found, bad = forecast_questions(self.client, lines, self.model, self.options, self.priority)
+        print_one(found, self.as_json, describe)
+        if bad:
+            self._say(f"{count_lines(bad)} cannot be asked")
 
     def _write(
         self,

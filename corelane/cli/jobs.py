@@ -11,6 +11,7 @@ from corelane.cli.commands import CommandGroup
 from corelane.cli.output import print_line, print_list, print_one, short_time
 from corelane.cli.service import IdsOption, JsonOption, LimitOption, PatientClient, ServiceClient
 from corelane.cli.steering import DryRunOption, FilterOptions, list_failed_items, run_bulk
+from corelane.cli.usage import describe_usage
 from corelane.cli.waterfall import draw_waterfall
 from corelane.domain.bulk import BulkAction
 from corelane.domain.jobs import Job
@@ -153,5 +154,6 @@ def describe(job: Job) -> dict[str, str | None]:
         "error": None if job.error is None else job.error.detail,
         "labels": " ".join(job.labels),
         "retry of": job.retry_of,
+        "usage": None if job.usage is None else describe_usage(job.usage),
         "metadata": ", ".join(f"{name}={value}" for name, value in job.metadata.items()),
     }

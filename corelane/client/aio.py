@@ -63,6 +63,7 @@ class AsyncClient(BaseClient[httpx2.AsyncClient]):
     ask = _exchange(Protocol.ask)
     submit = _exchange(Protocol.submit)
     forecast = _exchange(forecasts.forecast)
+    forecast_lines = _call(forecasts.forecast_lines_async)
     submit_lines = _call(endpoints.submit_lines_async)
     get = _call(endpoints.get_job)
     wait = _exchange(Protocol.wait)
@@ -95,6 +96,7 @@ class AsyncClient(BaseClient[httpx2.AsyncClient]):
 
     overview = _call(endpoints.overview)
     history = _call(endpoints.history)
+    usage = _call(steering.usage)
     cores = _call(endpoints.cores)
     models = _call(endpoints.models)
     load_model = _call(endpoints.load_model)

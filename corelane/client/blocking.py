@@ -61,6 +61,7 @@ class Client(BaseClient[httpx2.Client]):
     ask = _exchange(Protocol.ask)
     submit = _exchange(Protocol.submit)
     forecast = _exchange(forecasts.forecast)
+    forecast_lines = _call(forecasts.forecast_lines)
     submit_lines = _call(endpoints.submit_lines)
     get = _call(endpoints.get_job)
     wait = _exchange(Protocol.wait)
@@ -93,6 +94,7 @@ class Client(BaseClient[httpx2.Client]):
 
     overview = _call(endpoints.overview)
     history = _call(endpoints.history)
+    usage = _call(steering.usage)
     cores = _call(endpoints.cores)
     models = _call(endpoints.models)
     load_model = _call(endpoints.load_model)

@@ -1,41 +1,75 @@
 """What a job or a batch would be, take and cost: dry runs, of which the service keeps nothing."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterable, Iterable, Mapping
 from functools import partial
 from typing import Any, Unpack
 
-from corelane.client.endpoints import JSON, NDJSON, Call, JobParts, job_head, of
+from corelane.client.endpoints import (
+    JSON,
+    NDJSON,
+    Call,
+    JobParts,
+    job_head,
+    of,
+    submit_lines,
+    submit_lines_async,
+)
 from corelane.client.protocol import TOO_LARGE, Exchange, ServiceProtocol
 from corelane.client.wire import JobItem, dump_body, dump_lines
 from corelane.domain.job_forecast import BatchForecast, JobForecast
+from corelane.domain.jobs import Job, LinesHead
 from corelane.errors import ServiceError
 
 #: What makes a request a dry run.
 DRY = {"dry_run": True}
 
 
-def forecast(
-    service: ServiceProtocol, items: Iterable[JobItem], *, lines: bool = False, **parts: Unpack[JobParts]
-) -> Exchange[JobForecast]:
-    """Return what a job would be, take and cost, and when it would end, as the service would take it now.
+def forecast(service: ServiceProtocol, items: Iterable[JobItem], **parts: Unpack[JobParts]) -> Exchange[JobForecast]:
+    """Return what a job would be, take and cost, and when it would end, if the service took it now.
 
     It is checked as a real one, and raises the same errors. A job that is too large for one request is forecast as
-    lines, which is how ``submit`` would send it; with ``lines`` at once.
+    lines, which is how ``submit`` would send it.
     """
     given = list(items)
     head = job_head(parts) | DRY
-    if not lines:
-        try:
-            return (yield from service.call(of_job(dump_body({"items": given} | head))))
-        except ServiceError as refusal:
-            if refusal.status != TOO_LARGE:
-                raise
-            refused = refusal
-        try:
-            return (yield from service.call(of_lines(given, head)))
-        except ServiceError:
-            raise refused from None
-    return (yield from service.call(of_lines(given, head)))
+    try:
+        return (yield from service.call(of_job(dump_body({"items": given} | head))))
+    except ServiceError as refusal:
+        if refusal.status != TOO_LARGE:
+            raise
+        refused = refusal
+    try:
+        return (yield from service.call(of_lines(given, head)))
+    except ServiceError:
+        raise refused from None
+
+
+def forecast_lines(items: Iterable[JobItem], head: LinesHead | Mapping[str, Any] | None = None) -> Call[JobForecast]:
+    """Forecast a job of any number of items, sent as they come. Memory stays flat; tried once."""
+    return as_forecast(submit_lines(items, dry(head)))
+
+
+def forecast_lines_async(
+    items: Iterable[JobItem] | AsyncIterable[JobItem], head: LinesHead | Mapping[str, Any] | None = None
+) -> Call[JobForecast]:
+    """Forecast a job of any number of items, from either kind of iterable. More at ``Client.forecast_lines``."""
+    return as_forecast(submit_lines_async(items, dry(head)))
+
+
+def as_forecast(call: Call[Job]) -> Call[JobForecast]:
+    """Return the same call, whose answer is read as a forecast."""
+    return Call(
+        call.method,
+        call.route,
+        of(JobForecast),
+        **{name: getattr(call, name) for name in ("headers", "content", "repeatable", "max_retries")},
+    )
+
+
+def dry(head: LinesHead | Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return a head that asks for a dry run."""
+    given = head.model_dump(mode="json", exclude_unset=True) if isinstance(head, LinesHead) else dict(head or {})
+    return given | DRY
 
 
 def of_job(body: bytes) -> Call[JobForecast]:

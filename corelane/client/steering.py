@@ -1,8 +1,8 @@
 """What is done to many jobs: retry or cancel all that a filter takes, list the items that failed; and the audit."""
 
 from collections import Counter
-from collections.abc import Mapping
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime
 from typing import Any, Unpack
 
 from corelane.client.endpoints import JSON, Call, JobFilters, filter_params, of
@@ -11,6 +11,7 @@ from corelane.client.wire import dump_body
 from corelane.domain.audit import AuditEntry, AuditList
 from corelane.domain.bulk import BulkAction, BulkReason, BulkResult
 from corelane.domain.failed_items import FailedItem, FailedItemList
+from corelane.domain.usage import Group, UsageReport
 
 
 def bulk(
@@ -37,6 +38,23 @@ def bulk(
             break
     done.skipped = [BulkReason(code=code, detail=details[code], count=count) for code, count in skipped.most_common()]
     return done
+
+
+def usage(
+    first: date | str | None = None,
+    last: date | str | None = None,
+    *,
+    group_by: Sequence[Group] | Group = (),
+    owner: str | None = None,
+) -> Call[UsageReport]:
+    """Return what work took and cost from one day to another, by default this month's, by ``group_by``.
+
+    It is your own, or that of another ``owner``, or of all with `*`, for keys of scope admin.
+    """
+    groups = [group_by] if isinstance(group_by, str) else list(group_by)
+    given = {"from": first and str(first), "to": last and str(last), "group_by": groups, "owner": owner}
+    params = {name: value for name, value in given.items() if value}
+    return Call("GET", "/v1/usage", of(UsageReport), params=params)
 
 
 def failed_items(

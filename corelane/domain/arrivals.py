@@ -36,6 +36,8 @@ class Segment:
 
     def time_of(self, count: float) -> float:
         """Return the time in it at which so many requests have come."""
+        if count == 0:
+            return 0.0
         slope = (self.end_per_s - self.start_per_s) / self.seconds if math.isfinite(self.seconds) else 0.0
         if abs(slope) < 1e-12:
             return count / self.start_per_s

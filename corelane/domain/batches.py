@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, Field
 
 from corelane.domain.jobs import Item, Options, Priority, Text, Wire
+from corelane.domain.usage import BatchUsage
 
 #: The one endpoint that batches and their lines may name.
 ENDPOINT = "/v1/answers"
@@ -124,6 +125,9 @@ class BatchRequest(Wire):
     metadata: dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]] | None = Field(
         None, max_length=16, description="Up to 16 texts kept with the batch."
     )
+    dry_run: bool = Field(
+        False, strict=True, description="Answer with a `batch.forecast` in place of the batch; nothing is kept."
+    )
     output_expires_after: ExpiresAfter | None = Field(
         None, description="When the files that the batch writes are deleted, counted from when they are written."
     )
@@ -179,6 +183,7 @@ class Batch(BaseModel):
     jobs: list[str] = Field(
         default_factory=list, description="The jobs that answer it, one for each model and options."
     )
+    usage: BatchUsage | None = Field(None, description="What its jobs took so far; null before there are any.")
 
 
 class BatchList(BaseModel):

@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from corelane.domain.batches import BatchError
+from corelane.domain.usage import Cost
 
 
 class Refusal(BaseModel):
@@ -27,6 +28,7 @@ class WorkForecast(BaseModel):
     core_s: float | None = Field(
         None, description="Core seconds it would use; null before any item of the model was measured."
     )
+    cost: Cost | None = Field(None, description="What these would cost; null where no price is set.")
     finish_at: str | None = Field(None, description="When it would be done; null until speed is measured.")
     earliest_at: str | None = Field(None, description="Early end of the interval around that.")
     latest_at: str | None = Field(None, description="Late end of it.")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from typing import Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from corelane.domain.prices import Price
 
@@ -92,6 +92,8 @@ class HostUsage(BaseModel):
 class UsageReport(BaseModel):
     """Usage from one day to another, both included, by UTC."""
 
+    model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
+
     object: Literal["usage"] = "usage"
     from_: str = Field(alias="from", description="The first day.")
     to: str = Field(description="The last day.")
@@ -102,8 +104,6 @@ class UsageReport(BaseModel):
         None, description="Work that was thrown away, charged to nobody; for an admin who asks for all owners."
     )
     host: HostUsage | None = Field(None, description="The cores themselves; for an admin who asks for all owners.")
-
-    model_config = {"populate_by_name": True}
 
 
 @dataclass(slots=True)

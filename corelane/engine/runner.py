@@ -41,8 +41,8 @@ LITTLE_TOKENS = 512
 #: A query's key and its result.
 Answered = tuple[Any, Result]
 
-#: The key of a query that was tokenized, and the tokens of its windows.
-Charge = tuple[Any, int]
+#: The key of a query that was tokenized, the tokens that it is charged, and those of its windows.
+Charge = tuple[Any, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,13 +226,13 @@ class Runner:
             self._pace.heard(f"{query.owner}:{query.job}")
             waiting = WaitingItem.of(self._arrivals, item.windows, self._ladder, query.owner, query.priority, query.job)
             self._progress[key] = ItemInProgress(item, waiting)
-            self._charges.append((key, max(LEAST_TOKENS, waiting.tokens)))
+            self._charges.append((key, max(LEAST_TOKENS, waiting.tokens), waiting.tokens))
             self._by_arrival[self._arrivals] = key
             if len(item.windows) >= LONG_WINDOWS:
                 self._previews.add(key)
 
     def charges(self) -> list[Charge]:
-        """Return the tokens of the queries that were tokenized since the last call."""
+        """Return what is charged for the queries that were tokenized since the last call."""
         charges, self._charges = self._charges, []
         return charges
 

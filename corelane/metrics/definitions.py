@@ -216,6 +216,12 @@ CORE_OUT = _gauge("core_out_of_service", "1 while the core takes no more work be
 CORE_MEMORY = _gauge("core_memory_bytes", "Memory of a core's process and of its device", "core", "kind")
 CORE_DEVICE = _gauge("core_device_utilization_ratio", "Share of time its device was at work", "core")
 CORE_DEVICE_ERRORS = _counter("core_device_errors", Source.READ, "Errors its device counted", "core", "kind")
+CORE_S = _counter(
+    "core_seconds",
+    Source.READ,
+    "Time that the core's process spent on reading texts, running models and making answers",
+    "core",
+)
 CORE_RESTARTS = _counter("core_restarts", Source.READ, "Processes of the core that its errors ended", "core")
 
 #: Heartbeat fields that only grow, with what they count.

@@ -21,16 +21,18 @@ from corelane.domain.batches import (
     window_s,
 )
 from corelane.domain.request_context import NO_CONTEXT, RequestContext
+from corelane.domain.usage import Used
 from corelane.store import keys
 from corelane.store.files import owned_ids
 from corelane.store.jobs.idempotency import Held, Holder, Once, find_holder
 from corelane.store.link.lease import Lease
 from corelane.store.link.link import CommonLink, call, flatten, texts
+from corelane.store.usage import parse_used
 
 #: The right to carry batches on; a keeper that has not extended it for so long is taken for dead.
 BATCHER = Lease(keys.BATCHER, ttl_ms=10_000)
 
-JOB_COUNTS = ("succeeded", "failed")
+JOB_FIELDS = ("succeeded", "failed", "usage")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,8 @@ class BatchRecord:
     bad: int = 0
     groups: tuple[Group, ...] = ()
     counts: RequestCounts | None = None
+    #: What its jobs took; None before there are any, and for a batch of a version that did not keep it.
+    used: Used | None = None
     errors: tuple[BatchError, ...] = ()
     output_file: str | None = None
     error_file: str | None = None
@@ -111,6 +115,7 @@ class BatchRecord:
                 Group(**(group | {"refused": group["refused"] and tuple(group["refused"])})) for group in groups
             ),
             counts=RequestCounts.model_validate_json(values["counts"]) if "counts" in values else None,
+            used=parse_used(values["usage"]) if "usage" in values else None,
             errors=tuple(BatchError.model_validate(error) for error in orjson.loads(values.get("errors", "[]"))),
             output_file=values.get("output_file"),
             error_file=values.get("error_file"),
@@ -146,6 +151,7 @@ class BatchRecord:
             request_counts=self.counts or RequestCounts(),
             metadata=self.metadata,
             jobs=[group.job for group in self.groups if group.refused is None],
+            usage=None if self.used is None else self.used.describe_batch(),
         )
 
 
@@ -203,8 +209,9 @@ class BatchStore:
         raws = await self._link.many([("HGETALL", keys.batch(batch)) for batch in batches])
         records = [BatchRecord.parse(batch, raw) for batch, raw in zip(batches, raws, strict=True) if raw]
         jobs = [group.job for record in records if record.counts is None for group in record.groups]
-        counts = await self._link.many([("HMGET", keys.job(job), *JOB_COUNTS) for job in jobs])
-        by_job = {job: [int(each or 0) for each in found] for job, found in zip(jobs, counts, strict=True)}
+        by_job = dict(
+            zip(jobs, await self._link.many([("HMGET", keys.job(job), *JOB_FIELDS) for job in jobs]), strict=True)
+        )
         return [_counted(record, by_job) for record in records]
 
     async def page(self, owner: str, after: str | None, limit: int) -> list[BatchRecord]:
@@ -284,15 +291,19 @@ class BatchStore:
         return holder in (None, name.encode()) and bool(batches or retiring or not tidied)
 
 
-def _counted(record: BatchRecord, by_job: Mapping[str, Sequence[int]]) -> BatchRecord:
-    """Return a batch with its counts: those it ended with, or of its jobs as they are now."""
+def _counted(record: BatchRecord, by_job: Mapping[str, Sequence[bytes | None]]) -> BatchRecord:
+    """Return a batch with its counts and usage: those it ended with, or of its jobs as they are now."""
     if record.counts is not None or record.lines is None:
         return record
     found = [by_job[group.job] for group in record.groups]
     refused = sum(group.items for group in record.groups if group.refused is not None)
     counts = RequestCounts(
         total=record.lines,
-        completed=sum(succeeded for succeeded, _ in found),
-        failed=record.bad + refused + sum(failed for _, failed in found),
+        completed=sum(int(succeeded or 0) for succeeded, *_ in found),
+        failed=record.bad + refused + sum(int(failed or 0) for _, failed, _ in found),
     )
-    return replace(record, counts=counts)
+    used = Used()
+    for *_, text in found:
+        if text is not None:
+            used.add(parse_used(text.decode()))
+    return replace(record, counts=counts, used=used)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from corelane.domain.prices import Price
+from corelane.domain.prices import NOTHING, Price
 from corelane.domain.usage import MS, US, DayUsage, Ledger, Used
 from corelane.store import keys
 from corelane.store.link.link import CommonLink, texts
@@ -21,6 +21,12 @@ def parse_used(text: str) -> Used:
     items, windows, tokens = map(int, counts.split(" "))
     by_price = (part.partition(" ") for part in parts)
     return Used(items, windows, tokens, {Price.decode(price): int(core_us) for core_us, _, price in by_price})
+
+
+def encode_used(used: Used) -> str:
+    """Return usage as a job's is stored."""
+    parts = (f";{core_us} {NOTHING if price is None else price.encode()}" for price, core_us in used.core_us.items())
+    return f"{used.items} {used.windows} {used.tokens}{''.join(parts)}"
 
 
 def parse_day(day: int, raw: Sequence[Any], ledger: Ledger, owner: str | None) -> None:

@@ -4,7 +4,7 @@ A dry run is checked as a submission is, and raises the same errors. Only two ar
 its answer: too much work waits, or the job would be late. Nothing is written, and no key or name is used.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from corelane.domain.dispatch import Estimator, cost_class
@@ -13,6 +13,8 @@ from corelane.domain.forecast import Size
 from corelane.domain.ids import new_job_id
 from corelane.domain.job_forecast import JobForecast, Refusal
 from corelane.domain.jobs import Item, JobHead
+from corelane.domain.prices import Price
+from corelane.domain.usage import Cost, cost_of
 from corelane.errors import DeadlineInfeasible, Overloaded
 from corelane.settings import Settings
 from corelane.store.jobs.submission import Admission, Submission
@@ -36,10 +38,7 @@ class Sizing:
 
     def add(self, item: Item) -> None:
         """Measure the next item."""
-        self.add_measured(item, self._estimator.tokens(item))
-
-    def add_measured(self, item: Item, tokens: int) -> None:
-        """Take in the next item, whose tokens are known."""
+        tokens = self._estimator.tokens(item)
         # The rule of ``cut_slices``.
         most_items, most_tokens = self._most
         current = self._slice
@@ -90,8 +89,8 @@ class DryRuns:
     """Forecasts jobs that are asked for with ``dry_run``."""
 
     def __init__(self, submitter: Submitter, rates: RateStore, settings: Settings) -> None:
-        self._submitter = submitter
-        self._rates = rates
+        self.submitter = submitter
+        self.rates = rates
         self._settings = settings
 
     async def job(self, submission: Submission) -> JobForecast:
@@ -99,14 +98,14 @@ class DryRuns:
 
         Raise the errors of ``Submitter.submit``, except Overloaded and DeadlineInfeasible.
         """
-        self._submitter.check_sizes(submission)
+        self.submitter.check_sizes(submission)
         head, owner = submission.head, submission.owner
-        admission = await self._submitter.admit(head, owner, submission.id)
-        costs = await self._rates.read(admission.version or "")
+        admission = await self.submitter.admit(head, owner, submission.id)
+        costs = await self.rates.read(admission.version or "")
         sizing = self.measure(head, costs, submission.items)
         refusal = None
         try:
-            await self._submitter.require_room(admission, owner, sizing.tokens, asks_only=True)
+            await self.submitter.require_room(admission, owner, sizing.tokens, asks_only=True)
         except Overloaded as error:
             refusal = Refusal(code=error.code, detail=error.detail, retry_after_s=error.retry_after_s)
         size = Size(sizing.tokens, sizing.slices)
@@ -114,8 +113,8 @@ class DryRuns:
 
     async def lines(self, body: NdjsonBody, owner: str) -> JobForecast:
         """Forecast a job that is sent as lines, whose head was read; nothing of it is kept, here or on a disk."""
-        admission = await self._submitter.admit(body.head, owner, new_job_id())
-        costs = await self._rates.read(admission.version or "")
+        admission = await self.submitter.admit(body.head, owner, new_job_id())
+        costs = await self.rates.read(admission.version or "")
         sizing = Sizing(self._settings, body.head, costs)
         async for item in body.read_items():
             sizing.add(item)
@@ -158,6 +157,7 @@ class DryRuns:
             windows=estimate.windows,
             tokens=estimate.tokens,
             core_s=None if estimate.core_s is None else round(estimate.core_s, 6),
+            cost=cost_at(costs.prices, estimate.core_s),
             position=told.position,
             tokens_ahead=told.tokens_ahead,
             finish_at=told.finish_at,
@@ -167,6 +167,14 @@ class DryRuns:
             refusal=refusal,
             note=note_of(estimate, costs),
         )
+
+
+def cost_at(prices: Mapping[Price | None, float], core_s: float | None) -> Cost | None:
+    """Return what core seconds would cost, if each price keeps its share of the work; None if that is not known."""
+    in_all = sum(prices.values())
+    if core_s is None or not in_all:
+        return None
+    return cost_of({price: core_s * its_s / in_all for price, its_s in prices.items()})
 
 
 def note_of(estimate: Estimate, costs: VersionCosts) -> str:

@@ -1,11 +1,21 @@
 """Dry runs over HTTP: what a job would be and take, checked as a real one, with nothing kept."""
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from typer.testing import CliRunner
 
+from corelane.cli.ask import ask
+from corelane.cli.batch import batch
+from corelane.cli.commands import CommandGroup
+from corelane.cli.jsonl import write_line
+from corelane.client import Client
 from corelane.domain.forecast import Speed
+from corelane.domain.jobs import JobStatus, unanswered_result
+from corelane.errors import ServiceError
 from corelane.store.fleet import Announcer
 from tests.api.conftest import Service
 from tests.api.test_jobs import JSON, LINES, ONE, code_of, lines
@@ -132,3 +142,90 @@ def test_too_much_waiting_work_is_told_with_its_retry_after(few_tokens: None, se
     assert int(real.headers["Retry-After"]) == told["retry_after_s"]
     sent = service.http.post("/v1/jobs", content=lines(40, {"dry_run": True}), headers=LINES).json()
     assert sent["refusal"] is None
+
+
+# Batches
+
+
+def batch_line(custom_id: str, **body: Any) -> bytes:
+    asked = {"custom_id": custom_id, "method": "POST", "url": "/v1/answers", "body": ONE | body}
+    return orjson.dumps(asked) + b"\n"
+
+
+def forecast_batch(service: Service, content: bytes, **changes: Any) -> dict[str, Any]:
+    sent = service.http.post("/v1/files", files={"file": ("in.jsonl", content)}, data={"purpose": "batch"})
+    asked = {"input_file_id": sent.json()["id"], "endpoint": "/v1/answers", "completion_window": "24h", "dry_run": True}
+    before = kept(service)
+    response = service.http.post("/v1/batches", json=asked | changes, headers={"Idempotency-Key": "k"})
+    assert response.status_code == 200, response.text
+    assert kept(service) == before
+    assert not list(service.bench.settings.files_root.glob("batch_*"))
+    return response.json()
+
+
+def test_lines_of_a_batch_are_checked_and_measured(service: Service) -> None:
+    teach(service, ("many:ascii:0", [1000, 64_000, 20_000, 1000, 10_000_000]))
+    good = [batch_line(f"a{n}") for n in range(300)]
+    other = [batch_line(f"b{n}", options={"top_k": 2}) for n in range(100)]
+    bad = [b"not JSON\n", batch_line("a1"), batch_line("c", model="none")]
+    found = forecast_batch(service, b"".join([*good, *other, *bad]))
+    assert (found["object"], found["lines"], found["bad_lines"], found["items"]) == ("batch.forecast", 403, 3, 400)
+    assert {error["code"] for error in found["errors"]} == {"invalid_input", "duplicate_custom_id", "unknown_model"}
+    assert [job["items"] for job in found["jobs"]] == [300, 100]
+    assert found["core_s"] == pytest.approx(4.0, rel=0.02)
+    assert found["core_s"] == pytest.approx(sum(job["core_s"] for job in found["jobs"]))
+    assert (found["windows"], found["refusal"], found["late"]) == (400, None, False)
+
+
+def test_batch_that_would_fail_as_a_whole_says_so(service: Service) -> None:
+    bad = forecast_batch(service, b"x\ny\n")
+    assert (bad["refusal"]["code"], bad["bad_lines"], bad["core_s"]) == ("invalid_input", 2, None)
+    assert forecast_batch(service, b"\n")["refusal"]["code"] == "empty_file"
+    service.bench.core("a/0", Speed(64, 64, 64))
+    late = forecast_batch(service, b"".join(batch_line(f"a{n}") for n in range(50)), completion_window="5s")
+    assert (late["late"], late["refusal"]) == (True, None)
+
+
+# The client
+
+
+def test_client_forecasts_jobs_lines_and_batches(service: Service, tmp_path: Path) -> None:
+    items = [ONE] * 3
+    with Client(service.url) as client:
+        assert client.forecast(items).items == client.forecast_lines(iter(items)).items == 3
+        most = service.bench.settings.max_items
+        assert client.forecast([ONE] * (most + 1)).items == most + 1
+        with pytest.raises(ServiceError, match="there is no model"):
+            client.forecast(items, model="none")
+        path = tmp_path / "in.jsonl"
+        path.write_bytes(batch_line("a"))
+        file = client.upload_file(path)
+        assert client.forecast_batch(file.id).jobs[0].model == VERSION
+        assert not list(client.iter_jobs())
+
+
+# The commands
+
+
+def run(service: Service, command: Callable[..., Any], *arguments: str) -> str:
+    app = CommandGroup()
+    app.command()(command)
+    done = CliRunner().invoke(app, [*arguments, "--url", service.url, "--dry-run"])
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_commands_say_what_they_would_take(service: Service, tmp_path: Path) -> None:
+    teach(service, ("many:ascii:0", [1000, 64_000, 20_000, 1000, 10_000_000]))
+    said = run(service, ask, ONE["question"], "-c", ONE["context"])
+    assert f"model     {VERSION}" in said
+    assert "windows   1" in said
+    assert "core s    0.01" in said
+    questions, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    questions.write_bytes(b"".join(orjson.dumps(ONE) + b"\n" for _ in range(50)) + b"broken\n")
+    assert orjson.loads(run(service, batch, str(questions), "--json"))["items"] == 50
+    output.write_bytes(b"".join(write_line(unanswered_result(n, None, JobStatus.FAILED)) for n in range(30)))
+    found = orjson.loads(run(service, batch, str(questions), "-o", str(output), "--json"))
+    assert (found["items"], found["object"]) == (20, "job.forecast")
+    assert not list(tmp_path.glob("out.jsonl?*"))
+    assert service.http.get("/v1/jobs").json()["data"] == []

@@ -38,6 +38,7 @@ def test_every_route_is_there(document: dict[str, Any]) -> None:
         ("post", "/v1/deliveries/{delivery_id}/redeliver"),
         ("get", "/v1/overview"),
         ("get", "/v1/history"),
+        ("get", "/v1/usage"),
         ("get", "/v1/cores"),
         ("get", "/v1/models"),
         ("get", "/v1/models/{model}"),

@@ -41,7 +41,7 @@ def test_assertion_holds_at_every_point_or_not(report: Report, text: str, holds:
 
 def test_broken_assertion_names_the_figure_and_the_point(report: Report) -> None:
     (found,) = check(report, parse_assertions(["items_per_s>=40"]))
-    assert found["point"] == "poisson 20/s"
+    assert found["point"] == "20/s poisson"
     assert found["figure"] == pytest.approx(20, rel=0.2)
 
 

@@ -97,7 +97,7 @@ def test_other_loads_are_refused() -> None:
     (point,) = run_report().points
     load = Load(kind="poisson", rate_per_s=30)
     other = run_report().model_copy(update={"points": [point.model_copy(update={"load": load})]})
-    with pytest.raises(InvalidInput, match="load: poisson 20/s in A, poisson 30/s in B"):
+    with pytest.raises(InvalidInput, match="load: poisson 20/s for 20 s in A, poisson 30/s in B"):
         compare(run_report(), other)
     assert compare(run_report(), other, anyway=True).differences
 
@@ -105,7 +105,7 @@ def test_other_loads_are_refused() -> None:
 def test_points_in_one_report_only_are_left_out_and_told() -> None:
     both = report_of([point_at(20, objective=None), point_at(30, objective=None)])
     found = compare(run_report(), both)
-    assert {each.point for each in found.differences} == {"20/s"}
+    assert {each.point for each in found.differences} == {"20/s poisson"}
     assert any("1 points are in one report only" in note for note in found.notes)
 
 

@@ -54,5 +54,6 @@ def test_nothing_is_left_after_a_reset(runner: Runner) -> None:
 def test_items_of_the_null_engine_are_charged_what_they_were_estimated_at() -> None:
     runner = NullRunner(batch_s=0.001)
     runner.admit([(key, Query("who", context)) for key, context in enumerate(CONTEXTS)])
-    assert runner.charges() == [(key, estimate_tokens("who", context, 128)) for key, context in enumerate(CONTEXTS)]
+    charges = [charge[:2] for charge in runner.charges()]
+    assert charges == [(key, estimate_tokens("who", context, 128)) for key, context in enumerate(CONTEXTS)]
     runner.close()

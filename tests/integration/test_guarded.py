@@ -1,5 +1,6 @@
 """A service that asks for keys, at debug level, with a collector of traces: as an operator starts it, over real
-sockets. No document is logged or traced, and a request's id and trace go with its job to the core that answers it.
+sockets. No document is logged or traced, and a request's id and trace go with its job to the core that answers it. Each
+key is charged for what its own jobs took, and the sum is what the core worked.
 """
 
 import itertools
@@ -8,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import orjson
 import pytest
@@ -41,6 +43,7 @@ def guarded(tiny_artifact: Artifact, tmp_path_factory: pytest.TempPathFactory, c
         "CORELANE_LOG_LEVEL": "debug",
         "CORELANE_LOG_FORMAT": "json",
         "CORELANE_MODEL": "tiny-qa",
+        "CORELANE_INSTANCE": "inf2.xlarge",
         "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url.removesuffix("/hook"),
         "OTEL_BSP_SCHEDULE_DELAY": "100",
     }
@@ -175,6 +178,97 @@ def hash_of(fleet: Fleet, job_id: str) -> dict[str, str]:
     with redis.Redis.from_url(fleet.redis_url(), decode_responses=True) as client:
         found: dict[str, str] = client.hgetall(f"cl:job:{{{job_id}}}")
     return found
+
+
+def test_bill_of_fifty_mixed_jobs_of_two_keys_is_what_the_core_worked(
+    guarded: Fleet, secret: str, tmp_path: Path
+) -> None:
+    made = corelane(guarded, "keys", "create", "--redis", guarded.redis_url(), "--name", "ada", "--json")
+    with Client(guarded.url, secret) as tests, Client(guarded.url, json.loads(made)["key"]) as ada:
+        before = {"tests": bill(tests), "ada": bill(ada)}
+        for client in (tests, ada):
+            jobs = submit_mixed(client)
+            assert len(jobs) + 1 == 25
+            file = tmp_path / "questions.jsonl"
+            file.write_bytes(b"".join(orjson.dumps(batch_line(n)) + b"\n" for n in range(30)))
+            batch = client.batch(file, completion_window="1h")
+            assert batch.usage is not None
+            # The core hears of the cancellation with its next batch, and what it did until then is the job's too.
+            wait_for(lambda: not is_at_work(guarded))
+            found = [client.get(job) for job in [*jobs, *batch.jobs]]
+            used = [job.usage for job in found if job.usage is not None]
+            name = "ada" if client is ada else "tests"
+            sums = subtract(bill(client), before[name])
+            assert sums["core_s"] == pytest.approx(sum(usage.core_s for usage in used), rel=0.01)
+            assert sums["amount"] == pytest.approx(sum(usage.cost.amount for usage in used if usage.cost), rel=0.01)
+            assert sums["amount"] == pytest.approx(sums["core_s"] * 0.7582 / 3600, rel=0.01)
+            assert sums["items"] == sum(usage.items for usage in used)
+            assert sums["windows"] == sum(usage.windows or 0 for usage in used)
+            assert sums["tokens"] == sum(usage.tokens or 0 for usage in used)
+            in_batch = [usage for job in batch.jobs if (usage := client.get(job).usage) is not None]
+            assert batch.usage.total_tokens == sum(usage.tokens or 0 for usage in in_batch)
+
+        whole = tests.usage(owner="*")
+        charged_s = sum(row.core_s for row in [*whole.total, *(whole.lost or [])])
+
+        def counted() -> list[float]:
+            """Return the core seconds by the core's own counters: its heartbeat's, and those of the three stages."""
+            now = tests.usage(owner="*").host
+            stages_s = sum(sum(metric(guarded, secret, f"corelane_{stage}_seconds_sum")) for stage in STAGES)
+            return [
+                now.busy_s if now else 0,
+                *metric(guarded, secret, "corelane_core_seconds_total"),
+                stages_s,
+            ]
+
+        wait_for(lambda: counted() == pytest.approx([charged_s] * 3, rel=0.01))
+
+
+def submit_mixed(client: Client) -> list[str]:
+    """Submit 24 jobs of all kinds, wait for them, and return their ids."""
+    item = {"question": "Who wrote it?", "context": "Ada wrote it in 1843."}
+    document = {"question": "Who?", "context": "Ada wrote of the engine. " * 600}
+    bad = {"question": "long " * 1500, "context": "Ada."}
+    jobs = [client.submit([item]) for _ in range(12)]
+    jobs += [client.submit([item] * count) for count in (2, 5, 9, 20, 40, 60)]
+    jobs += [client.submit_lines(item for _ in range(count)) for count in (30, 50)]
+    jobs += [client.submit([document]), client.submit([item, bad, item]), client.submit([bad])]
+    canceled = client.submit([document] * 40)
+    wait_for(lambda: client.get(canceled.id).status != "queued")
+    client.cancel(canceled.id)
+    wait_for(lambda: all(client.get(job.id).status.is_final for job in jobs))
+    return [job.id for job in [*jobs, canceled]]
+
+
+def batch_line(number: int) -> dict[str, object]:
+    body = {"question": "Who wrote it?", "context": f"Ada wrote {number} pages."}
+    return {"custom_id": f"q{number}", "method": "POST", "url": "/v1/answers", "body": body}
+
+
+def bill(client: Client) -> dict[str, float]:
+    """Return the sums of a caller's own usage."""
+    total = client.usage().total
+    sums = {name: sum(getattr(row, name) or 0 for row in total) for name in ("items", "windows", "tokens", "core_s")}
+    return sums | {"amount": sum(row.cost.amount for row in total if row.cost)}
+
+
+def subtract(after: dict[str, float], before: dict[str, float]) -> dict[str, float]:
+    return {name: after[name] - before[name] for name in after}
+
+
+#: The stages that count as a core's work.
+STAGES = ("tokenize", "compute", "merge")
+
+
+def is_at_work(fleet: Fleet) -> bool:
+    """Tell whether the core holds any work."""
+    with redis.Redis.from_url(fleet.redis_url()) as raw:
+        return bool(raw.zcard("cl:leases"))
+
+
+def metric(fleet: Fleet, secret: str, name: str) -> list[float]:
+    text = fleet.api.get("/metrics", headers={"Authorization": f"Bearer {secret}"}).text
+    return [float(line.split()[-1]) for line in text.splitlines() if line.startswith((f"{name}{{", f"{name} "))]
 
 
 def test_no_text_of_a_request_is_ever_logged_or_traced(guarded: Fleet, secret: str, collector: Receiver) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from corelane.domain.batches import window_s
 from corelane.settings import Settings
-from workers.batches.lines import (
+from corelane.submitting.batch_lines import (
     MAX_GROUPS,
     BadLine,
     GoodLine,
@@ -19,10 +19,9 @@ from workers.batches.lines import (
     LineChecker,
     PlannedLine,
     Sorter,
-    answered,
-    not_answered,
     read_lines,
 )
+from workers.batches.lines import answered, not_answered
 
 LIMIT = 400
 SETTINGS = Settings(max_body_bytes=1024, max_context_chars=200)

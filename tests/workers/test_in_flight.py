@@ -330,6 +330,21 @@ def test_batch_counts_for_the_jobs_in_it_and_the_others_wait(runner: Runner) -> 
     assert sum(parts) + waited <= held + 5
 
 
+def test_cancellation_that_comes_with_a_claim_takes_no_time_from_the_jobs_of_the_claim(runner: Runner) -> None:
+    in_flight = InFlight({runner.version: runner})
+    [canceled] = claim_and_hold(in_flight, "a", runner.version, [["the river was red " * 500]])
+    claim, stretches = make_claim("b", runner.version, [["ada"]])
+    in_flight.times.enter()
+    in_flight.note_exchange({}, Exchange({}, {canceled}, claim, 1_800_000_000_000_000))
+    in_flight.drop_jobs({canceled})
+    in_flight.add(claim, stretches)
+    in_flight.times.leave()
+    run_out(in_flight)
+    assert in_flight.report()["job_b0"][6] > 0
+    assert in_flight.report()[canceled][6] > 0
+    assert in_flight.times.account.report_lost() == []
+
+
 def test_work_beside_a_batch_on_a_device_counts_for_other_jobs_only() -> None:
     in_flight = InFlight({NullRunner.version: NullRunner(batch_s=0.01)})
     [first] = claim_and_hold(in_flight, "a", NullRunner.version, [["ada"]])

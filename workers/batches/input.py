@@ -12,15 +12,14 @@ from uuid import uuid4
 
 from corelane.domain.batches import BatchError
 from corelane.domain.ids import new_job_id
-from corelane.domain.jobs import JobHead, Options, Priority
 from corelane.errors import NotCalibrated, UnknownModel, VersionNotReady
 from corelane.settings.faults import reach
 from corelane.store.batches import BatchRecord, Group
 from corelane.store.feeding import encode_line
 from corelane.store.jobs.submission import ItemFile, Submission
 from corelane.store.link.link import VersionClosed
+from corelane.submitting.batch_lines import GoodLine, LineChecker, PlannedLine, Sorter, group_head, read_lines
 from workers.batches.context import BatchContext
-from workers.batches.lines import GoodLine, LineChecker, PlannedLine, Sorter, read_lines
 
 #: Lines read between two renewals of the lease.
 LINES_PER_RENEWAL = 500
@@ -126,13 +125,11 @@ async def submit_groups(context: BatchContext, record: BatchRecord, now_ms: int)
 async def _submit(context: BatchContext, record: BatchRecord, place: int, group: Group, now_ms: int) -> None:
     if await context.jobs.get(group.job) is not None:
         return
-    head = JobHead(
-        model=group.model,
-        options=Options.model_validate_json(group.options),
-        metadata={"batch_id": record.id, "batch_group": str(place)},
-        labels=[f"batch:{record.id}"],
-        priority=Priority.LOW,
-        expires_in_s=max(0.001, (record.expires_ms - now_ms) / 1000),
+    head = group_head(group.model, group.options, max(0.001, (record.expires_ms - now_ms) / 1000)).model_copy(
+        update={
+            "metadata": {"batch_id": record.id, "batch_group": str(place)},
+            "labels": [f"batch:{record.id}"],
+        }
     )
     admission = await context.submitter.admit(head, record.owner, group.job)
     path = context.settings.files_root / f"{group.job}.jsonl"

@@ -16,8 +16,10 @@ from corelane.settings.faults import reach
 from corelane.store.batches import BatchRecord, Group, NewFile
 from corelane.store.file_storage import Writer
 from corelane.store.files import file_fields
+from corelane.store.usage import encode_used
+from corelane.submitting.batch_lines import PlannedLine
 from workers.batches.context import BatchContext
-from workers.batches.lines import PlannedLine, answered, not_answered
+from workers.batches.lines import answered, not_answered
 
 #: Results read in one page, and lines buffered before they are written, in bytes.
 PAGE, WRITE_BYTES = 500, 1024 * 1024
@@ -47,6 +49,8 @@ async def conclude(
         files = [each.close(record, name) for each, name in ((output, "output"), (failures, "errors"))]
         reach("batch.files_written", context.settings.armed_faults)
         fields: dict[str, Any] = {"counts": counts.model_dump()}
+        if (now := await context.batches.get(record.id)) is not None and now.used is not None:
+            fields["usage"] = encode_used(now.used)
         if errors:
             fields["errors"] = [error.model_dump() for error in errors]
         for name, file in zip(("output_file", "error_file"), files, strict=True):

@@ -37,7 +37,7 @@ class PendingSlice:
     """A claimed slice, or part of one; ``results`` fills up in any order.
 
     ``ref`` carries the tokens found in the items that were tokenized, and the estimate of the ``unread`` others;
-    ``charged`` are the tokens that the store counts.
+    ``charged`` are the tokens that the store counts, ``tokens`` those of the windows.
     """
 
     lease: str
@@ -48,6 +48,7 @@ class PendingSlice:
     estimate: int
     charged: int
     found: int = 0
+    tokens: int = 0
     results: dict[int, Result] = field(default_factory=dict)
     #: The class of its items by what they cost; empty if they are no measure, as they were tried before.
     cost_class: str = ""
@@ -78,6 +79,8 @@ class InFlight:
         self._in_batch: dict[str, int] = {}
         self.times = TimeBook(account=account)
         self._costs = CostBook(costs)
+        #: The jobs of the last claim, which are held though they may not be pending yet.
+        self._claimed: Sequence[str] = ()
         #: Outcomes to commit, by lease.
         self.done: dict[str, list[SliceResults]] = {}
 
@@ -150,6 +153,7 @@ class InFlight:
             )
             its_tokens = tokens.setdefault(stretch.version, {})
             its_tokens[ref.job] = its_tokens.get(ref.job, 0) + ref.tokens
+        self._claimed = ()
         for version, its_queries in queries.items():
             self._runners[version].admit(its_queries)
             self._note_charges(self._runners[version])
@@ -202,12 +206,10 @@ class InFlight:
 
     def _note_costs(self, pending: PendingSlice, outcome: SliceResults) -> None:
         """Note what a slice turned out to be, if its items are a measure for others: the model read each of them."""
-        ref, windows = outcome.ref, [result["windows"] for result in outcome.results]
+        windows = [result["windows"] for result in outcome.results]
         if pending.cost_class and all(windows):
-            estimated = pending.estimate * len(windows)
-            self._costs.note(
-                ref.job, pending.version, pending.cost_class, len(windows), (estimated, ref.tokens, sum(windows))
-            )
+            sums = (pending.estimate * len(windows), pending.tokens, sum(windows))
+            self._costs.note(outcome.ref.job, pending.version, pending.cost_class, len(windows), sums)
 
     def _count_batch(self, running: RunningBatch, ran: float) -> None:
         """Count the time of a batch, whose logits were there at ``ran``, for the jobs in it."""
@@ -240,7 +242,7 @@ class InFlight:
         """Note, as soon as the reply is there, that a claim begins and that what was ``spent`` on jobs is kept; return
         the present time.
         """
-        claimed = () if exchanged.claim is None else exchanged.claim.jobs
+        claimed = self._claimed = [] if exchanged.claim is None else exchanged.claim.jobs
         now = self.times.hold(claimed, exchanged.redis_us)
         if spent:
             self.times.settle(spent, {*claimed, *(pending.ref.job for pending in self._pending.values())})
@@ -253,9 +255,10 @@ class InFlight:
 
     def _note_charges(self, runner: Runner) -> None:
         """Replace the estimates of items by their cost once they are tokenized."""
-        for (key, _), tokens in runner.charges():
+        for (key, _), charged, tokens in runner.charges():
             if (pending := self._pending.get(key)) is not None:
-                pending.unread, pending.found = pending.unread - 1, pending.found + tokens
+                pending.unread, pending.found = pending.unread - 1, pending.found + charged
+                pending.tokens += tokens
                 pending.ref = replace(pending.ref, tokens=pending.found + pending.unread * pending.estimate)
 
     def corrections(self) -> list[tuple[str, Ref]]:
@@ -312,7 +315,7 @@ class InFlight:
             self._runners[pending.version].drop([(key, i) for i in range(len(pending.ids))])
         if keys:
             answered = (outcome.ref.job for outcomes in self.done.values() for outcome in outcomes)
-            self.times.keep({*answered, *(pending.ref.job for pending in self._pending.values())})
+            self.times.keep({*answered, *self._claimed, *(pending.ref.job for pending in self._pending.values())})
 
 
 def lost_payloads(ref: Ref) -> list[dict[str, Any]]:

@@ -26,7 +26,10 @@ define('beat', function(ask)
   end
   if ask.worked then note_worked(core, unpack(ask.worked)) end
   for _, lease in ipairs(ask.leases) do call('ZADD', keys.LEASES, 'XX', now + ask.lease_ms, lease) end
-  for _, cost in ipairs(ask.costs) do learn(cost[1], cost[2], cost[3]) end
+  for _, cost in ipairs(ask.costs) do
+    learn(cost[1], cost[2], cost[3])
+    if ask.worked then learn_price(cost[1], ask.worked[2], cost[3][5]) end
+  end
   return reply
 end, 'allow-oom')
 

@@ -1,0 +1,104 @@
+"""The peers, each as its own documentation recommends it, with the same tuning: one process a core, one thread each."""
+
+from pathlib import Path
+
+from benchmarks.peers.peer import Peer
+from benchmarks.peers.servers.given import Given
+from corelane.cli.redis_server import find_server
+
+SENDERS = "benchmarks.peers.sender"
+
+
+def lit_commands(python: Path, _: Given) -> list[list[str]]:
+    """Return how LitServe is started."""
+    return [[str(python), "-m", "benchmarks.peers.servers.lit"]]
+
+
+def ray_commands(python: Path, _: Given) -> list[list[str]]:
+    """Return how Ray and Ray Serve are started."""
+    return [[str(python), "-m", "benchmarks.peers.servers.ray_serve"]]
+
+
+def bento_commands(python: Path, given: Given) -> list[list[str]]:
+    """Return how BentoML is started."""
+    service = "benchmarks.peers.servers.bento:Answers"
+    return [[str(python), "-m", "bentoml", "serve", service, "--host", "127.0.0.1", "--port", str(given.port)]]
+
+
+def sample_commands(python: Path, given: Given) -> list[list[str]]:
+    """Return how the sample's servers are started: one Hypercorn a core."""
+    return [
+        [str(python), "-m", "hypercorn", "benchmarks.peers.servers.sample:app", "-b", f"127.0.0.1:{given.port + core}"]
+        for core in range(given.workers)
+    ]
+
+
+def celery_commands(python: Path, given: Given) -> list[list[str]]:
+    """Return how the Celery worker is started, and a Redis of its own."""
+    redis = [str(find_server()), "--bind", "127.0.0.1", "--port", str(given.port), "--dir", given.folder]
+    options = ["-c", str(given.workers), "-Q", "peer", "--without-gossip", "--without-mingle", "-l", "warning"]
+    return [
+        [*redis, "--save", "", "--appendonly", "no"],
+        [str(python), "-m", "celery", "-A", "benchmarks.peers.servers.tasks", "worker", *options],
+    ]
+
+
+LITSERVE = Peer(
+    name="litserve",
+    title="LitServe",
+    package="litserve",
+    licence="Apache-2.0",
+    manner="LitAPI, dynamic batching, one worker a core",
+    sender=f"{SENDERS}:PredictSender",
+    commands=lit_commands,
+    ready="/health",
+    environment="litserve",
+)
+RAY = Peer(
+    name="ray-serve",
+    title="Ray Serve",
+    package="ray",
+    licence="Apache-2.0",
+    manner="`@serve.batch`, one replica a core, RAY_SERVE_THROUGHPUT_OPTIMIZED=1",
+    sender=f"{SENDERS}:PredictSender",
+    commands=ray_commands,
+    ready="/-/healthz",
+    environment="ray",
+    variables={"RAY_SERVE_THROUGHPUT_OPTIMIZED": "1"},
+)
+BENTOML = Peer(
+    name="bentoml",
+    title="BentoML",
+    package="bentoml",
+    licence="Apache-2.0",
+    manner="adaptive batching, one worker a core",
+    sender=f"{SENDERS}:BentoSender",
+    commands=bento_commands,
+    ready="/readyz",
+    environment="bentoml",
+)
+SAMPLE = Peer(
+    name="sample",
+    title="FastAPI, the sample's manner",
+    package="fastapi hypercorn",
+    licence="MIT",
+    manner="128 tokens, batches of one, the pass in the event loop, one server a core",
+    sender=f"{SENDERS}:SampleSender",
+    commands=sample_commands,
+    ready="/",
+    port_each=True,
+    batches=False,
+)
+CELERY = Peer(
+    name="celery",
+    title="Celery and transformers",
+    package="celery transformers",
+    licence="BSD-3-Clause",
+    manner="a task a question, results in Redis, eager transformers, one process a core",
+    sender=f"{SENDERS}:CelerySender",
+    commands=celery_commands,
+    scheme="redis",
+    batches=False,
+)
+
+PEERS = (LITSERVE, RAY, BENTOML, SAMPLE, CELERY)

@@ -1,0 +1,112 @@
+"""Usage over HTTP: one's own, everybody's for an admin, as JSON and as CSV, by the client and the command."""
+
+import csv
+import io
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+import pytest
+import redis
+
+from corelane.client import Client
+from corelane.domain.prices import Price
+from corelane.settings import Settings
+from corelane.store.dispatch import Room
+from tests.api.conftest import Service
+from tests.api.office import ANN, BOB, ONLY_ADMIN, OPS, READER, Office, open_office
+from tests.api.test_steering_client import ITEM, run
+from tests.corelane.store_bench import VERSION, Bench, LoneCore, answered, claimed
+
+PRICE = Price(0.36, "USD", "inf2.xlarge", "2026-09-24")
+
+
+@pytest.fixture
+def office(settings: Settings, raw: redis.Redis, bell: str) -> Iterator[Office]:
+    with open_office(settings, raw, bell) as office:
+        yield office
+
+
+def work_on(bench: Bench, core_s: float, lost_s: float = 0) -> None:
+    """Answer what waits, all in one commit; each job takes these seconds of a core."""
+    bench.core("a/0")
+    core = LoneCore(bench.settings, "a/0")
+    core._price = PRICE.encode()
+    claim = claimed(core)
+    us = int(1_000_000 * core_s)
+    spent = {job: [us, 0, 0, us, 0, 0, us, 2, 300] for job in claim.jobs}
+    lost = [1, 100, int(1_000_000 * lost_s)] if lost_s else []
+    given: dict[str, Any] = {"room": Room(0), "linger": False, "idle": False, "spent": spent, "lost": lost}
+    core.exchange({claim.lease: answered(claim)}, [], [], **given)
+
+
+def usage(office: Office, who: str, **params: Any) -> Any:
+    response = office.call(who, "GET", "/v1/usage", params=params)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def test_everybody_sees_their_own_and_an_admin_all(office: Office) -> None:
+    job = office.submit(ANN)
+    office.submit(BOB)
+    work_on(office.bench, 10, lost_s=5)
+    shown = office.call(ANN, "GET", f"/v1/jobs/{job}").json()["usage"]
+    assert (shown["items"], shown["windows"], shown["tokens"], shown["core_s"]) == (1, 2, 300, 10)
+    assert shown["cost"] == {
+        "amount": 0.001,
+        "currency": "USD",
+        "instance": "inf2.xlarge",
+        "per_core_hour": 0.36,
+        "as_of": "2026-09-24",
+    }
+    own = usage(office, ANN, group_by=["key", "model"])
+    assert [(row["key"], row["model"], row["core_s"]) for row in own["data"]] == [(ANN, VERSION, 10)]
+    assert own["lost"] is None
+    assert own["host"] is None
+    assert usage(office, READER)["data"] == []
+    everybody = usage(office, OPS, group_by=["key"], owner="*")
+    assert [(row["key"], row["core_s"]) for row in everybody["data"]] == [(ANN, 10), (BOB, 10)]
+    assert [row["core_s"] for row in everybody["total"]] == [20]
+    assert [row["core_s"] for row in everybody["lost"]] == [5]
+    assert everybody["host"]["up_s"] >= 0
+    assert office.call(ANN, "GET", "/v1/usage", params={"owner": "*"}).status_code == 403
+    assert office.call(ONLY_ADMIN, "GET", "/v1/usage").status_code == 403
+
+
+def test_days_are_chosen_and_wrong_ones_refused(office: Office) -> None:
+    office.submit(ANN)
+    work_on(office.bench, 10)
+    today = usage(office, ANN)["to"]
+    assert usage(office, ANN, **{"from": today, "to": today, "group_by": "day"})["data"][0]["day"] == today
+    assert usage(office, ANN, **{"from": "2020-01-01", "to": "2020-01-31"})["data"] == []
+    for wrong in ({"from": "2026-11-02", "to": "2026-11-01"}, {"from": "2000-01-01"}, {"group_by": "hour"}):
+        assert office.call(ANN, "GET", "/v1/usage", params=wrong).status_code == 422
+
+
+def test_rows_come_as_csv(office: Office) -> None:
+    office.submit(ANN)
+    work_on(office.bench, 10)
+    response = office.call(ANN, "GET", "/v1/usage", params={"format": "csv", "group_by": "key"})
+    assert response.headers["content-type"].startswith("text/csv")
+    [row] = csv.DictReader(io.StringIO(response.text))
+    assert (row["key"], row["core_s"], row["amount"], row["currency"], row["day"]) == (ANN, "10.0", "0.001", "USD", "")
+
+
+def test_sums_outlive_the_job_and_client_and_command_show_them(service: Service) -> None:
+    with Client(service.url) as client:
+        jobs = [client.submit([ITEM]).id for _ in range(2)]
+        work_on(service.bench, 10)
+        code, printed = run(service, "jobs", "show", jobs[0])
+        assert code == 0
+        assert "1 item, 2 windows, 300 tokens, 10.000 core seconds: 0.00100000 USD" in printed
+        for job in jobs:
+            client.delete(job)
+        found = client.usage(group_by="model")
+        assert [(row.model, row.items, row.core_s) for row in found.data] == [(VERSION, 2, 20)]
+    code, printed = run(service, "usage", "--by", "key", "--by", "day")
+    assert code == 0
+    assert "0.36 USD an hour of a core of inf2.xlarge, as of 2026-09-24." in printed
+    assert "Idle time is charged to nobody." in printed
+    code, printed = run(service, "usage", "--json")
+    report = orjson.loads(printed)
+    assert (report["from"][:7], report["group_by"]) == (report["to"][:7], ["day"])

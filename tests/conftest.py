@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+import hypothesis
 import pytest
 import redis
 import structlog
@@ -48,6 +49,10 @@ SHARED = {
 LOWEST_EPHEMERAL = 32_768
 
 SLOW = ("chaos", "integration")
+
+# On a busy machine any example may take a second, and that says nothing.
+hypothesis.settings.register_profile("corelane", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("corelane")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

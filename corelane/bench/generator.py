@@ -75,7 +75,10 @@ def run_load(
 def phases_of(plan: Plan) -> Phases:
     """Return when the parts of a run end; those of a closed loop bounded by requests end when these have ended."""
     if not plan.is_closed:
-        return plan.schedule().phases
+        schedule = plan.schedule()
+        if plan.way == "question" and schedule.most_items > 1:
+            raise InvalidInput("the trace has requests of several questions: send them as jobs, with --way job")
+        return schedule.phases
     if not plan.load.concurrency:
         raise InvalidInput("a closed loop needs a concurrency of 1 or more")
     if plan.duration_s is None and plan.requests is None:
@@ -262,4 +265,5 @@ class _Run:
             lateness=None if self._plan.is_closed else spread(late),
             cpu_s=sum(cpu_s),
             cpu_share=max(cpu_s) / length_s,
+            held=sum(done.held for done in self._done.values()),
         )

@@ -70,11 +70,14 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a process did: requests as rows of ``ROW``, its CPU time in the measured part, and the check of answers."""
+    """What a process did: requests as rows of ``ROW``, its CPU time in the measured part, the check of answers, and how
+    many requests waited for a place.
+    """
 
     rows: list[tuple[Any, ...]]
     cpu_s: float
     answers: AnswerCheck
+    held: int
 
 
 @dataclass(slots=True)
@@ -130,7 +133,7 @@ class _Process:
         self._sent: list[Sent] = []
         self._open: set[asyncio.Task[None]] = set()
         self._tick = Tick()
-        self._measured_begun = self._measured_open = 0
+        self._measured_begun = self._measured_open = self._held = 0
         self._all_begun = asyncio.Event()
         self._start_s = 0.0
         self._cpu_s: list[float] = []
@@ -229,6 +232,7 @@ class _Process:
     async def _send(self, sent: Sent) -> None:
         asked = self._task.questions.asked
         tick = self._tick
+        self._held += sent.phase == "measured" and self._places.locked()
         try:
             async with self._places:
                 tick.sent += 1
@@ -247,7 +251,7 @@ class _Process:
     def _report(self) -> Done:
         check = Check(self._task.questions)
         rows = [self._row(sent, check) for sent in self._sent]
-        return Done(rows, self._cpu_s[min(1, len(self._cpu_s) - 1)] - self._cpu_s[0], check.found)
+        return Done(rows, self._cpu_s[min(1, len(self._cpu_s) - 1)] - self._cpu_s[0], check.found, self._held)
 
     def _row(self, sent: Sent, check: Check) -> tuple[Any, ...]:
         reply = sent.reply or Reply()

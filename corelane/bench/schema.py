@@ -95,6 +95,7 @@ class Generator(Part):
     lateness: Spread | None = None
     cpu_s: float = Field(description="CPU time of its processes.")
     cpu_share: float = Field(description="The busiest process' CPU time over the run's time.")
+    held: int = Field(0, description="Requests that waited for a place: `--max-in-flight`, or too few descriptors.")
 
 
 class ErrorCount(Part):

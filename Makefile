@@ -81,6 +81,7 @@ bench-queue: $(VENV)/.installed-bench ## Measure the queue plane alone: over HTT
 	@$(BIN)/python benchmarks/big_job.py
 	@$(BIN)/python benchmarks/million_jobs.py
 	@$(BIN)/python benchmarks/scaling.py
+	@$(BIN)/python benchmarks/generator_limit.py
 
 .PHONY: bench-peers
 bench-peers: $(VENV)/.installed-bench ## Measure Corelane beside LitServe, Ray Serve, BentoML, FastAPI and Celery; PEERS="--rounds 1"

@@ -279,7 +279,7 @@ def _latency_over_time(axes: Any, rows: Sequence[Mapping[str, float]], colours: 
 
 
 def _line(axes: Any, x: Sequence[float], found: Sequence[Interval], colour: str, scale: float) -> None:
-    """Draw means with their intervals, which are cut at a third and at three times the mean so that lines stay large."""
+    """Draw means with their intervals, cut at a third and at three times the mean so that lines stay large."""
     means = [scale * each.mean for each in found]
     lows = [max(scale * each.low, mean / WIDEST) for each, mean in zip(found, means, strict=True)]
     highs = [min(scale * each.high, mean * WIDEST) for each, mean in zip(found, means, strict=True)]

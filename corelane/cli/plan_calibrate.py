@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from corelane.bench.generator import Measured, Plan, Target, run_load
 from corelane.bench.schema import Load, Request
 from corelane.bench.split import FLUSHED_S, Snapshot, snapshot
+from corelane.domain.dispatch import WINDOW_TOKENS
 from corelane.errors import InvalidInput, NotReady
 from corelane.metrics.definitions import BATCH_WINDOWS
 from corelane.planning.fit import Samples, SeenPhase, SeenRequest, Subject, fit
@@ -38,6 +39,9 @@ MOST_PACKED = 32
 
 #: Longest wait for processes to tell what they measured, in seconds: a busy machine takes its time.
 SETTLED_S = 20.0
+
+#: Time between two readings meanwhile, in seconds.
+POLL_S = 0.25
 
 #: What a step is called, and how long it takes in seconds.
 OnStep = Callable[[str, float], object]
@@ -88,18 +92,21 @@ def _phase(
     before = snapshot(target.url, target.api_key)
     measured = run_load(target, questions, plan)
     answered = sum(each.items for each in measured.requests if each.outcome == "ok")
-    return _seen(client, measured, before.samples, _settled(target, before, answered).samples)
+    after = _settled(target, before, answered, are_long=max(questions.tokens) > WINDOW_TOKENS)
+    return _seen(client, measured, before.samples, after.samples)
 
 
-def _settled(target: Target, before: Snapshot, answered: int) -> Snapshot:
+def _settled(target: Target, before: Snapshot, answered: int, *, are_long: bool) -> Snapshot:
     """Return a reading in which all windows of so many answered items are counted: each item has one at least."""
-    deadline, seen = time.monotonic() + SETTLED_S, before
-    while True:
+    deadline = time.monotonic() + SETTLED_S
+    seen = snapshot(target.url, target.api_key)
+    while _windows(seen) < _windows(before) + answered and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+        seen = snapshot(target.url, target.api_key)
+    if are_long:
         time.sleep(FLUSHED_S)
-        last, seen = seen, snapshot(target.url, target.api_key)
-        read = _windows(seen)
-        if (read == _windows(last) and read >= _windows(before) + answered) or time.monotonic() > deadline:
-            return seen
+        seen = snapshot(target.url, target.api_key)
+    return seen
 
 
 def _windows(reading: Snapshot) -> float:

@@ -135,6 +135,7 @@ class DryRuns:
     ) -> JobForecast:
         """Return the forecast of a job that was measured."""
         estimate = costs.rates.estimate(sizing.lots)
+        core_s = None if estimate.core_s is None else round(estimate.core_s, 6)
         promise = make_promise(admission, owner, head.priority.rank, size)
         told = promise.describe(costs.now_ms)
         late = False
@@ -151,8 +152,8 @@ class DryRuns:
             items=estimate.items,
             windows=estimate.windows,
             tokens=estimate.tokens,
-            core_s=None if estimate.core_s is None else round(estimate.core_s, 6),
-            cost=cost_at(costs.prices, estimate.core_s),
+            core_s=core_s,
+            cost=cost_at(costs.prices, core_s),
             position=told.position,
             tokens_ahead=told.tokens_ahead,
             finish_at=told.finish_at,

@@ -232,7 +232,7 @@ async def make_payload(settings: Settings, store: DeliveryStore, delivery: Deliv
         if sum(each["status"] == "succeeded" for each in results) != job.succeeded:
             results = []  # some are gone by now
         limit, url = settings.webhook_inline_bytes, settings.public_url
-        data = job_data(job.describe(), results, inline_bytes=limit, public_url=url)
+        data = job_data(job.describe(usage=False), results, inline_bytes=limit, public_url=url)
     return event_payload(delivery.event, delivery.at_ms, data)
 
 

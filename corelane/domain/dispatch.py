@@ -223,14 +223,18 @@ class Estimator:
 #: Which items are read together: a question alone, a few, or enough to fill batches.
 ONE, FEW, MANY = "one", "few", "many"
 
-#: Scripts differ in the tokens of a character: plain ASCII, some letters beyond it, mostly such letters, and CJK.
-ASCII, ACCENTED, LETTERS, WIDE = "ascii", "accented", "letters", "wide"
+#: Scripts differ in the tokens of a character: hardly any letters beyond ASCII, some (German), many (Vietnamese); and
+#: Chinese characters. Other scripts are named by their block of Unicode.
+PLAIN, ACCENTED, MARKED, HAN = "plain", "accented", "marked", "han"
 
-#: Characters of a text that tell its script.
-SCRIPT_CHARS = 2000
+#: Most bytes of UTF-8 a character of each.
+PLAIN_BYTES, ACCENTED_BYTES, MARKED_BYTES = 1.007, 1.2, 1.5
 
-#: Least bytes of UTF-8 a character of the scripts beyond ``ACCENTED``.
-LETTERS_BYTES, WIDE_BYTES = 1.25, 2.25
+#: Blocks of Unicode, of 256 characters each, that hold Chinese characters and those written among them.
+HAN_BLOCKS = range(0x2E, 0xA0)
+
+#: Characters of a text that tell its script, and those that tell its block.
+SCRIPT_CHARS, BLOCK_CHARS = 2000, 64
 
 #: Upper bounds of the classes of length, in estimated tokens an item; the last class has none.
 LENGTHS = (64, 96, 128, 192, 256, 320, 384, 512, 768, 1024, 2048, 4096, 16384)
@@ -239,10 +243,15 @@ LENGTHS = (64, 96, 128, 192, 256, 320, 384, 512, 768, 1024, 2048, 4096, 16384)
 def script_of(text: str) -> str:
     """Return the script of a text, by its beginning."""
     if text.isascii():
-        return ASCII
+        return PLAIN
     start = text[:SCRIPT_CHARS]
     bytes_per_char = len(start.encode(errors="replace")) / len(start)
-    return ACCENTED if bytes_per_char < LETTERS_BYTES else LETTERS if bytes_per_char < WIDE_BYTES else WIDE
+    if bytes_per_char < MARKED_BYTES:
+        return PLAIN if bytes_per_char < PLAIN_BYTES else ACCENTED if bytes_per_char < ACCENTED_BYTES else MARKED
+    # In order, spaces and marks come before letters, so this one is a letter.
+    in_order = sorted(start[:BLOCK_CHARS])
+    block = ord(in_order[3 * len(in_order) // 4]) >> 8
+    return HAN if block in HAN_BLOCKS else f"u{block:02x}"
 
 
 def cost_class(first: int, count: int, tokens: int, context: str) -> str:

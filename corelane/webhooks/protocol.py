@@ -65,11 +65,14 @@ def event_payload(event: str, at_ms: int, data: bytes) -> bytes:
 
 
 def job_data(job: Job, results: Sequence[Mapping[str, Any]], *, inline_bytes: int, public_url: str | None) -> bytes:
-    """Return an event's data: a job, with its results if they take at most ``inline_bytes``."""
+    """Return an event's data: a job, with its results if they take at most ``inline_bytes``.
+
+    What the job took is left out, as it may grow after the end: its cores hear of a cancellation a batch later.
+    """
     if public_url is not None:
         links = {name: public_url.rstrip("/") + link for name, link in job.urls.model_dump().items() if link}
         job = job.model_copy(update={"urls": job.urls.model_copy(update=links)})
-    data = job.model_dump(mode="json", exclude={"results"})
+    data = job.model_dump(mode="json", exclude={"results", "usage"})
     if results and len(inline := orjson.dumps(results)) <= inline_bytes:
         data["results"] = orjson.Fragment(inline)
     return orjson.dumps(data)

@@ -86,8 +86,8 @@ def test_dry_run_has_the_errors_of_a_real_one(service: Service, body: dict, code
 
 
 def test_what_items_cost_lately_is_the_forecast(service: Service) -> None:
-    teach(service, ("one:ascii:0", [1000, 64_000, 20_000, 1000, 30_000_000]))
-    teach(service, ("many:ascii:0", [1000, 64_000, 20_000, 1000, 10_000_000]))
+    teach(service, ("one:plain:0", [1000, 64_000, 20_000, 1000, 30_000_000]))
+    teach(service, ("many:plain:0", [1000, 64_000, 20_000, 1000, 10_000_000]))
     alone = forecast(service)
     assert alone["core_s"] == pytest.approx(0.03, rel=0.02)
     assert alone["tokens"] == 20
@@ -101,9 +101,9 @@ def test_what_items_cost_lately_is_the_forecast(service: Service) -> None:
 
 
 def test_older_costs_fade_with_work(service: Service) -> None:
-    teach(service, ("one:ascii:0", [1000, 64_000, 20_000, 1000, 30_000_000]))
+    teach(service, ("one:plain:0", [1000, 64_000, 20_000, 1000, 30_000_000]))
     for _ in range(20):
-        teach(service, ("one:ascii:0", [1000, 64_000, 20_000, 1000, 90_000_000]))
+        teach(service, ("one:plain:0", [1000, 64_000, 20_000, 1000, 90_000_000]))
     assert forecast(service)["core_s"] == pytest.approx(0.09, rel=0.02)
 
 
@@ -164,7 +164,7 @@ def forecast_batch(service: Service, content: bytes, **changes: Any) -> dict[str
 
 
 def test_lines_of_a_batch_are_checked_and_measured(service: Service) -> None:
-    teach(service, ("many:ascii:0", [1000, 64_000, 20_000, 1000, 10_000_000]))
+    teach(service, ("many:plain:0", [1000, 64_000, 20_000, 1000, 10_000_000]))
     good = [batch_line(f"a{n}") for n in range(300)]
     other = [batch_line(f"b{n}", options={"top_k": 2}) for n in range(100)]
     bad = [b"not JSON\n", batch_line("a1"), batch_line("c", model="none")]
@@ -216,7 +216,7 @@ def run(service: Service, command: Callable[..., Any], *arguments: str) -> str:
 
 
 def test_commands_say_what_they_would_take(service: Service, tmp_path: Path) -> None:
-    teach(service, ("many:ascii:0", [1000, 64_000, 20_000, 1000, 10_000_000]))
+    teach(service, ("many:plain:0", [1000, 64_000, 20_000, 1000, 10_000_000]))
     said = run(service, ask, ONE["question"], "-c", ONE["context"])
     assert f"model     {VERSION}" in said
     assert "windows   1" in said

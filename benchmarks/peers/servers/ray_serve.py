@@ -55,7 +55,6 @@ def main() -> None:
     ray.init(
         num_cpus=MINE.workers,
         include_dashboard=False,
-        _node_ip_address="127.0.0.1",
         object_store_memory=OBJECT_STORE_BYTES,
         log_to_driver=False,
     )

@@ -117,8 +117,9 @@ class JobRecord:
     results_window: int | None = None
     #: Where its time went; None before its end, and for a job of a version that did not keep it.
     times: JobTimes | None = None
-    #: What it took so far; None before its first results, and for a job of a version that did not keep it.
-    used: Used | None = None
+    #: What it took so far, as it is stored: None before its first results, and for a job of a version that did not keep
+    #: it. Most who read a job do not ask for it.
+    stored_usage: str | None = None
     #: The stored results of the first items when the job was read; empty if they were not read.
     first_results: Sequence[bytes | None] = ()
 
@@ -147,13 +148,21 @@ class JobRecord:
             error=orjson.loads(values["error"]) if "error" in values else None,
             labels=orjson.loads(values["labels"]) if "labels" in values else [],
             times=read_times(values["times"].decode(), deliver_ms) if "times" in values else None,
-            used=parse_used(values["usage"].decode()) if "usage" in values else None,
+            stored_usage=values["usage"].decode() if "usage" in values else None,
             first_results=first_results,
             **known,
         )
 
-    def describe(self) -> Job:
-        """Return the job as callers see it, without results. Addresses are relative to the service."""
+    @property
+    def used(self) -> Used | None:
+        """What it took so far."""
+        return None if self.stored_usage is None else parse_used(self.stored_usage)
+
+    def describe(self, *, usage: bool = True) -> Job:
+        """Return the job as callers see it, without results; without ``usage`` what it took is left out.
+
+        Addresses are relative to the service.
+        """
         home = f"/v1/jobs/{self.id}"
         return Job(
             id=self.id,
@@ -189,13 +198,13 @@ class JobRecord:
             metadata=self.metadata,
             labels=self.labels,
             timing=None if self.times is None else self.times.describe(),
-            usage=self._usage(),
+            usage=self._usage() if usage else None,
         )
 
     def _usage(self) -> Usage | None:
         """Return what it took; of a job that older workers answered, the time alone."""
-        if self.used is not None:
-            return self.used.describe()
+        if (used := self.used) is not None:
+            return used.describe()
         if self.times is None or not self.times.spent.core_s:
             return None
         return Usage(items=self.succeeded + self.failed, core_s=round(self.times.spent.core_s, 6))

@@ -21,7 +21,7 @@ from corelane.bench.phases import Phases
 from corelane.bench.plan import CORELANE_SENDER, Plan, Progress
 from corelane.bench.process import ROW, TICK_S, Done, Task, Tick, run_process
 from corelane.bench.schema import AnswerCheck, Generator, Request
-from corelane.bench.senders import Target
+from corelane.bench.senders import Target, make_sender
 from corelane.bench.spreads import spread
 from corelane.bench.workload import Questions
 from corelane.errors import InvalidInput, SetupError
@@ -63,6 +63,7 @@ def run_load(
     on_tick: OnTick | None = None,
 ) -> Measured:
     """Offer a load and return what became of it; raise CorelaneError if it cannot begin."""
+    make_sender(plan.sender, target, plan.manner)  # what cannot be is told here, before processes start
     phases = phases_of(plan)
     count = choose_processes(plan)
     tasks = [Task(target, questions, plan, phases, place, count) for place in range(count)]

@@ -254,10 +254,11 @@ class _Run:
         start_s, end_s = window_s
         length_s = max(end_s - start_s, 1e-9)
         measured = [row for row in rows if row[2] == "measured"]
-        # A client with a bound of its own holds requests back on purpose: it was late only if it noticed late.
-        noticed = [row[-1] if self._plan.max_in_flight else row[5] for row in measured]
-        late = [at_s - row[4] for row, at_s in zip(measured, noticed, strict=True) if at_s is not None]
-        achieved = sum(at_s is not None and at_s < end_s for at_s in noticed)
+        # A client with a bound of its own holds requests back on purpose, and a service may refuse connections: then
+        # the generator was late only if it noticed late.
+        noticed = [row[-1] if self._plan.max_in_flight or row[5] is None else row[5] for row in measured]
+        late = [at_s - row[4] for row, at_s in zip(measured, noticed, strict=True)]
+        achieved = sum(at_s < end_s for at_s in noticed)
         cpu_s = [done.cpu_s for done in self._done.values()]
         return Generator(
             processes=len(self._links),

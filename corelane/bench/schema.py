@@ -31,7 +31,7 @@ class Part(BaseModel):
 
 
 class Request(Part):
-    """One request of a run: a line of `--requests FILE`."""
+    """One request of a run: a line of `--requests-out FILE`."""
 
     number: int = Field(description="Place among the arrivals of the run.")
     process: int = Field(description="The process of the generator that sent it.")

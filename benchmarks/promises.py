@@ -18,8 +18,7 @@ import orjson
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from benchmarks.flood import item
-from benchmarks.questions import read_arguments
+from benchmarks.questions import item, read_arguments
 from benchmarks.queue_plane import Connection
 from benchmarks.runs import is_quick, keep, service
 

@@ -62,12 +62,22 @@ check: $(VENV)/.installed-dev ## Lint, types, import contracts, the Lua library
 bench: install ## Measure the engine and the service on SQuAD-format data
 	@$(BIN)/python benchmarks/eager_reference.py
 	@$(BIN)/python benchmarks/service.py
-	@$(BIN)/python benchmarks/mixed_load.py
-	@$(BIN)/python benchmarks/flood.py
-	@$(BIN)/python benchmarks/own_batch.py
 	@$(BIN)/python benchmarks/promises.py
 	@$(BIN)/python benchmarks/rollout.py
 	@$(BIN)/python benchmarks/tokenise.py
+
+# Real questions for those that are about mixed lengths; the others make questions of 128 tokens.
+QUESTIONS := $(wildcard ../shared/data/squad-test-public-v1.1.json.gz)
+
+.PHONY: bench-presets
+bench-presets: install ## Run the published experiments, and put their tables into docs/performance.md
+	@status=0; run() { name=$$1; shift; echo "$$name"; $(BIN)/corelane bench preset $$name "$$@" \
+		--json benchmarks/results/$$name.json --update docs/performance.md || status=$$?; }; \
+	for name in latency-100 all-cores; do run $$name --serve; done; \
+	for name in document-beside own-batch foreign-batch; do \
+		run $$name --serve $(if $(QUESTIONS),--questions $(QUESTIONS)); \
+	done; \
+	run pipeline-vs-data; exit $$status
 
 $(VENV)/.installed-bench: $(VENV)/.installed
 	deploy/install.sh $(VENV) bench $(PYTHON)

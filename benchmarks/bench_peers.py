@@ -103,11 +103,16 @@ def is_free(port: int) -> bool:
         return tried.connect_ex(("127.0.0.1", port)) != 0
 
 
+def is_whole(shape: Shape, round_: int) -> bool:
+    """Whether a shape is to ask each question once: the first round's second, so that right answers compare."""
+    return round_ == 0 and shape == QUESTIONS[1]
+
+
 def plan_of(subject: Subject, shape: Shape, round_: int, seconds: float, asked: int) -> Plan:
-    """Return the load of a shape. The first round's second shape asks each question once, so that answers compare."""
+    """Return the load of a shape."""
     is_bulk = shape.way != "question"
     requests = QUICK_REQUESTS if is_quick() else BULK_REQUESTS if is_bulk else None
-    if requests is None and round_ == 0 and shape == QUESTIONS[1]:
+    if is_whole(shape, round_):
         requests = asked
     return Plan(
         load=Load(kind="closed", concurrency=shape.callers),
@@ -136,7 +141,9 @@ def measure(
     for shape in shapes_of(subject):
         plan = plan_of(subject, shape, round_, seconds, len(questions.asked))
         measured = run_load(target, questions, plan)
-        found = measure_of(summarise(measured, answers=measured.answers), shape, round_, place)
+        found = measure_of(
+            summarise(measured, answers=measured.answers), shape, round_, place, is_whole=is_whole(shape, round_)
+        )
         about.measures.append(found)
         right = "–" if found.exact is None else f"{found.exact:.0f} %"
         p95 = "–" if found.p95_s is None else f"{1000 * found.p95_s:.0f} ms"

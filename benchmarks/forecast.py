@@ -150,7 +150,9 @@ def main() -> int:
         for _ in run(client, jobs.order(before)):
             pass
         deadline = time.monotonic() + 60
-        while client.forecast(jobs.make("lone")).core_s is None and time.monotonic() < deadline:
+        while client.forecast(jobs.make("lone")).core_s is None:
+            if time.monotonic() > deadline:
+                raise SystemExit("no core has said what items cost")
             time.sleep(0.2)
         for kind, told, job, asked_s in run(client, jobs.order(counted)):
             seconds = None

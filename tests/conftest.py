@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+import hypothesis
 import pytest
 import redis
 import structlog
@@ -39,7 +40,7 @@ SHARED = {
         *("integration/test_bad_input.py", "integration/test_batches.py", "integration/test_big_jobs.py"),
         *("integration/test_cores.py", "integration/test_jobs.py", "integration/test_main_job.py"),
         *("integration/test_monitoring.py", "integration/test_readme.py", "integration/test_webhooks.py"),
-        "integration/test_quality_gate.py",
+        *("integration/test_bench.py", "integration/test_quality_gate.py"),
         *("chaos/test_killed_workers.py", "browser/test_ask.py", "browser/test_models.py"),
     ),
     "one_core": ("chaos/test_batches.py", "chaos/test_forged.py", "chaos/test_resumption.py"),
@@ -48,6 +49,10 @@ SHARED = {
 LOWEST_EPHEMERAL = 32_768
 
 SLOW = ("chaos", "integration")
+
+# On a busy machine any example may take a second, and that says nothing.
+hypothesis.settings.register_profile("corelane", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("corelane")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -64,7 +64,9 @@ RAY = Peer(
     commands=ray_commands,
     ready="/-/healthz",
     environment="ray",
-    variables={"RAY_SERVE_THROUGHPUT_OPTIMIZED": "1"},
+    # The second keeps Ray on loopback, as it is by itself where it supports no cluster: else it finds the machine's own
+    # address, and `_node_ip_address="127.0.0.1"` is resolved to that.
+    variables={"RAY_SERVE_THROUGHPUT_OPTIMIZED": "1", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"},
 )
 BENTOML = Peer(
     name="bentoml",

@@ -49,6 +49,7 @@ class Measure(BaseModel):
     p50_s: float | None
     p95_s: float | None
     questions: int
+    is_whole: bool = Field(False, description="Whether each question of the file was asked, about once.")
     failed: int = Field(description="Requests that were refused, failed or never answered.")
     checked: int = 0
     exact: float | None = Field(None, description="Right answers of those checked, in percent.")
@@ -79,8 +80,8 @@ class Service(BaseModel):
 
     @property
     def exact(self) -> float | None:
-        """Right answers to lone questions, in percent of all that were checked."""
-        return mean_exact(self.measures)
+        """Right answers in percent, of the whole file where it was asked."""
+        return mean_exact([measure for measure in self.measures if measure.is_whole] or self.measures)
 
     @property
     def version(self) -> str:
@@ -118,7 +119,7 @@ def rotated(names: list[str], round_: int) -> list[str]:
     return names[by:] + names[:by]
 
 
-def measure_of(run: Run, shape: Shape, round_: int, place: int) -> Measure:
+def measure_of(run: Run, shape: Shape, round_: int, place: int, *, is_whole: bool = False) -> Measure:
     """Return the figures of a run of `corelane bench`."""
     check = run.answers
     return Measure(
@@ -129,6 +130,7 @@ def measure_of(run: Run, shape: Shape, round_: int, place: int) -> Measure:
         p50_s=run.latency.p50 if run.latency else None,
         p95_s=run.latency.p95 if run.latency else None,
         questions=run.items,
+        is_whole=is_whole,
         failed=run.refused + run.failed + run.unfinished,
         checked=check.checked if check else 0,
         exact=check.exact if check else None,
@@ -236,7 +238,8 @@ def document(outcome: Outcome) -> str:
     machine, settings = outcome.machine, outcome.settings
     manners = [f"| {each.title} | {each.manner} | {each.licence} |" for each in outcome.services]
     head = (
-        f"{outcome.rounds} rounds of {outcome.seconds:g} s a shape on {outcome.created_at[:10]}: {machine.cpu}, "
+        f"{outcome.rounds} round{'s' * (outcome.rounds > 1)} of {outcome.seconds:g} s a shape on "
+        f"{outcome.created_at[:10]}: {machine.cpu}, "
         f"{settings['workers']} cores, Python {machine.python}, kernel {machine.kernel}; {outcome.model['version']} in "
         f"{outcome.model['dtype']}; {outcome.workload.questions} questions of {outcome.workload.source} "
         f"({outcome.workload.hash}). Batches of up to {settings['batch']}, filled for up to {settings['wait_ms']} ms, "

@@ -26,10 +26,11 @@ def draw(outcome: Outcome, path: Path) -> None:
         axis.set_xticks(range(len(QUESTIONS)), [shape.title for shape in QUESTIONS])
         axis.spines[["top", "right"]].set_visible(False)
     axes[1].set_yscale("log")
-    axes[0].legend(fontsize=8, frameon=False)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="lower center", ncols=len(labels), fontsize=8, frameon=False)
     versions = f"{outcome.machine.cpu}, {outcome.settings['workers']} cores, {outcome.created_at[:10]}"
     figure.suptitle(f"Extractive question answering, the same model and client; {versions}", fontsize=9)
-    figure.tight_layout()
+    figure.tight_layout(rect=(0, 0.06, 1, 1))
     figure.savefig(path)
     plt.close(figure)
 

@@ -16,8 +16,8 @@ from corelane.domain.batches import FINAL
 from corelane.domain.jobs import Item, Options, Result
 
 #: What a document ends with, and what is asked of it.
-QUESTION, ANSWER = "Who has the key to the attic?", "Rosalind Vane"
-LAST_SENTENCE = f" The key to the attic is with {ANSWER}."
+QUESTION, ANSWER = "Who keeps the seal of the guild?", "Ottilie Brand"
+LAST_SENTENCE = f" The seal of the guild is kept by {ANSWER}."
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ from typing import Any
 
 from corelane.bench.http import read_head
 from corelane.bench.senders import Failed, now
-from corelane.client.webhooks import verify_webhook
 from corelane.errors import InvalidInput, SignatureRefused
 
 Called = asyncio.Future[tuple[dict[str, Any], float]]
@@ -26,7 +25,10 @@ class Callbacks:
                 "--hearing webhook checks signatures: set CORELANE_WEBHOOK_SECRET to the service's secret. The service "
                 "must allow this machine too: CORELANE_WEBHOOK_ALLOWED_NETWORKS=127.0.0.0/8"
             )
-        self._secret = secret
+        # Read now, as a run does nothing but send; and here alone, as it makes other processes start slowly.
+        from corelane.client.webhooks import verify_webhook
+
+        self._verify, self._secret = verify_webhook, secret
         self._expected: dict[str, Called] = {}
         self._server: asyncio.Server | None = None
         self._port = 0
@@ -66,7 +68,7 @@ class Callbacks:
     def _take(self, path: str, headers: dict[str, str], body: bytes) -> int:
         called = self._expected.get(path)
         try:
-            event = verify_webhook(body, headers, self._secret)
+            event = self._verify(body, headers, self._secret)
         except SignatureRefused as error:
             if called is not None and not called.done():
                 called.set_exception(Failed(error.code, error.detail))

@@ -137,6 +137,15 @@ class FoundRate:
     tries: list[Try] = field(default_factory=list)
     points: list[Point] = field(default_factory=list)
 
+    @property
+    def invalid(self) -> list[str]:
+        """Why the search proves nothing: no rate was confirmed, and the generator was the limit of one.
+
+        Tries that broke are a part of every search, so they are no reason.
+        """
+        limited = [each.reason for each in self.tries if each.is_generator]
+        return limited[:1] if self.rate_per_s is None else []
+
     def describe(self) -> dict[str, Any]:
         """Return it as a report has it."""
         return {

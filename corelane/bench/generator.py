@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -28,7 +28,7 @@ from corelane.errors import InvalidInput, SetupError
 
 __all__ = ["CORELANE_SENDER", "Measured", "Plan", "Progress", "Target", "run_load"]
 
-#: Requests a second, and loops, that one process is given: it could do several times that.
+#: Requests a second, and loops, that one process is given: about a tenth of a CPU.
 PROCESS_RATE, PROCESS_LOOPS = 200.0, 64
 
 #: From the last process being ready until the first request is due, in seconds.
@@ -156,7 +156,8 @@ class _Run:
         self._latencies: list[float] = []
         self._told_s = -math.inf
         self._stopped_s: float | None = None
-        self._began_at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        begins_at = datetime.now(UTC) + timedelta(seconds=BEGIN_S)
+        self._began_at = begins_at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         self._start_s = time.monotonic() + BEGIN_S
         for link in self._links:
             link.send(self._start_s)

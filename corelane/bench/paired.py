@@ -6,10 +6,10 @@ of four cancels out. ``compare`` takes the difference within each block.
 """
 
 import re
-import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from time import monotonic
 from typing import Any, Literal
 from uuid import uuid4
 
@@ -75,7 +75,7 @@ class BothSides:
     async def send(self, index: int, questions: Sequence[Question]) -> Reply:
         """Send one request to the side whose slot it is."""
         # All processes have the same monotonic clock, so they are in the same slot.
-        slot = int(time.monotonic() / self._slot_s)
+        slot = int(monotonic() / self._slot_s)
         side = ORDER[slot % len(ORDER)]
         reply = await self._sides[side].send(index, questions)
         reply.job = f"{side}{slot} {reply.job or ''}"

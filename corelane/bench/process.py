@@ -43,6 +43,8 @@ class Task:
     phases: Phases
     place: int
     processes: int
+    #: Its measured part ends when it is told to stop, whatever is due later.
+    is_endless: bool = False
 
     @property
     def loops(self) -> int:
@@ -154,7 +156,7 @@ class _Process:
         loop.remove_reader(self._link.fileno())
         self._note_cpu()
         # A process that is late still begins every measured request: none may go uncounted.
-        if not self._plan.is_closed:
+        if not self._plan.is_closed and not self._task.is_endless:
             await self._all_begun.wait()
         await _cancel(running)
         if self._open:
@@ -221,6 +223,11 @@ class _Process:
         task.add_done_callback(self._open.discard)
         return task
 
+    def _is_last(self) -> bool:
+        """Whether the measured part of a closed loop that requests bound is over."""
+        enough = self._plan.requests if self._plan.is_closed else None
+        return enough is not None and not self._measured_open and self._measured_begun >= self._task.share(enough)
+
     async def _send(self, sent: Sent) -> None:
         asked = self._task.questions.asked
         tick = self._tick
@@ -230,6 +237,8 @@ class _Process:
                 sent.reply = reply = await self._sender.send(sent.number, [asked[place] for place in sent.places])
         finally:
             self._measured_open -= sent.phase == "measured"
+            if sent.phase == "measured" and self._is_last():
+                self._note_cpu()
         tick.ended += 1
         tick.ok += reply.outcome == "ok"
         tick.refused += reply.outcome == "refused"

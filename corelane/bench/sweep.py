@@ -48,6 +48,12 @@ class Sweep:
         """Whether points were over-saturated, by their names."""
         return {name: found.is_over for name, found in self.saturations.items()}
 
+    @property
+    def invalid(self) -> list[str]:
+        """Why the sweep proves nothing. A generator that is late where the service is over-saturated is no reason."""
+        points = [point for point in self.points if not self.is_over.get(point.name)]
+        return [f"{point.name}: {reason}" for point in points for run in point.runs for reason in run.invalid]
+
     def describe(self) -> dict[str, object]:
         """Return what the report says in addition to points and knee."""
         reasons = {name: found.reason for name, found in self.saturations.items() if found.is_over}

@@ -88,6 +88,7 @@ def run_sweep(session: "Session", points: int, context: typer.Context) -> "Repor
     report = report_of(session, found.points, "sweep", context)
     report.knee = None if found.knee is None else found.knee.figures()
     report.extra["sweep"] = found.describe()
+    report.invalid, report.valid = found.invalid, not found.invalid
     return report
 
 
@@ -104,6 +105,7 @@ def run_search(session: "Session", text: str, start_per_s: float, context: typer
     )
     report = report_of(session, found.points, "find-rate", context)
     report.found_rate = found.describe()
+    report.invalid, report.valid = found.invalid, not found.invalid
     return report
 
 

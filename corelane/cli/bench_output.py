@@ -13,7 +13,8 @@ from rich.console import Console
 
 from corelane.cli.commands import Made
 from corelane.cli.folders import writable_folder
-from corelane.client.wire import whole_file
+from corelane.cli.output import error_console
+from corelane.errors import InvalidInput, SetupError
 
 if TYPE_CHECKING:
     from corelane.bench.generator import Measured
@@ -51,13 +52,16 @@ class Outputs:
     @property
     def shows_table(self) -> bool:
         """Whether standard output is free for tables."""
-        return STDOUT not in (self.json, self.csv, self.markdown, self.requests)
+        return STDOUT not in (self.json, self.csv, self.markdown, self.html, self.requests)
 
     def check(self) -> None:
         """Raise InvalidInput for mistyped assertions or an unusable baseline or folder, before anything is run."""
         from corelane.bench.asserts import parse_assertions
+        from corelane.bench.pictures import require_matplotlib
 
         parse_assertions(self.assertions)
+        if self.html is not None:
+            require_matplotlib()
         if self.folder is not None:
             writable_folder(self.folder)
         if self.baseline is not None:
@@ -99,8 +103,24 @@ class Outputs:
                 write_to(path, make())
             if self.folder is not None:
                 write_to(self.folder / name, make())
+        self._draw(report)
         if self.shows_table:
             Console(highlight=False, markup=False, emoji=False).print(render(report))
+
+    def _draw(self, report: "Report") -> None:
+        """Write the page and the pictures. A folder goes without them where plots cannot be drawn, and says so."""
+        from corelane.bench.html import page
+        from corelane.bench.pictures import write_pictures
+
+        if self.html is not None:
+            write_to(self.html, page(report).encode())
+        if self.folder is None:
+            return
+        try:
+            write_to(self.folder / "report.html", page(report).encode())
+            write_pictures(report, self.folder)
+        except SetupError as error:
+            error_console().print(f"no page and no pictures: {error.detail}", style="yellow")
 
 
 def output_options(
@@ -112,6 +132,9 @@ def output_options(
     ] = None,
     markdown: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the rows of a table.", rich_help_panel=OUTPUT)
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a page with plots, all in one.", rich_help_panel=OUTPUT)
     ] = None,
     requests_out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write each request as a line of JSON.", rich_help_panel=OUTPUT)
@@ -133,6 +156,7 @@ def output_options(
         json=json,
         csv=csv,
         markdown=markdown,
+        html=html,
         requests=requests_out,
         folder=out,
         assertions=assertion or [],
@@ -144,6 +168,8 @@ def output_options(
 
 def write_to(path: Path, content: bytes) -> None:
     """Write a file whole, or print it if its name is ``-``; raise InvalidInput where it cannot be written."""
+    from corelane.client.wire import whole_file
+
     if path == STDOUT:
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
@@ -157,7 +183,6 @@ def read_report(path: Path) -> "Report":
     from pydantic import ValidationError
 
     from corelane.bench.schema import SCHEMA, Report
-    from corelane.errors import InvalidInput
 
     try:
         report = Report.model_validate_json(path.read_bytes())

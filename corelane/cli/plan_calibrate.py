@@ -14,7 +14,9 @@ from urllib.parse import urlsplit
 
 from corelane.bench.generator import Measured, Plan, Target, run_load
 from corelane.bench.schema import Load, Request
+from corelane.bench.session import probe
 from corelane.bench.split import FLUSHED_S, Snapshot, snapshot
+from corelane.domain.dispatch import WINDOW_TOKENS
 from corelane.errors import InvalidInput, NotReady
 from corelane.metrics.definitions import BATCH_WINDOWS
 from corelane.planning.fit import Samples, SeenPhase, SeenRequest, Subject, fit
@@ -39,6 +41,15 @@ MOST_PACKED = 32
 #: Longest wait for processes to tell what they measured, in seconds: a busy machine takes its time.
 SETTLED_S = 20.0
 
+#: Time between two readings meanwhile, in seconds.
+POLL_S = 0.25
+
+#: A drain ends this long after the time that it lingers, at the latest, in seconds.
+ASLEEP_AFTER_S = 0.5
+
+#: The last question of the first phase has this long, in seconds.
+LAST_S = 2.0
+
 #: What a step is called, and how long it takes in seconds.
 OnStep = Callable[[str, float], object]
 
@@ -62,44 +73,60 @@ def take_profile(
     limits = limits or Limits()
     subject = _subject(client, target, limits, cpus=cpus, instance=instance, machine=machine)
     packed = max(2, min(MOST_PACKED, int(PACKED * limits.slice_tokens / questions.mean_tokens)))
+    asleep_s = _wake(client, target, questions, limits)
+    lone = Load(kind="poisson", rate_per_s=probe(target, questions, Plan(Load(kind="closed")), 1).rate_per_s)
     phases = []
-    for name, concurrency, items in (
-        ("one question at a time", 1, 1),
-        (f"one job of {packed} at a time", 1, packed),
-        ("all cores at work", BUSY_A_CORE * subject.cores, 1),
+    for name, load, items in (
+        ("one question at a time", lone, 1),
+        (f"one job of {packed} at a time", Load(kind="closed", concurrency=1), packed),
+        ("all cores at work", Load(kind="closed", concurrency=BUSY_A_CORE * subject.cores), 1),
     ):
         on_step(name, seconds / 3)
-        phases.append(_phase(client, target, questions, concurrency, items, seconds / 3))
-    return fit(subject, *phases)
+        phases.append(_phase(client, target, questions, load, items, seconds / 3))
+    return fit(subject, *phases, asleep_s=asleep_s)
+
+
+def _wake(client: "Client", target: Target, questions: "Questions", limits: Limits) -> float:
+    """Let the cores fall asleep, and return how long a question then waits for one."""
+    time.sleep(limits.linger_s + ASLEEP_AFTER_S)
+    question = questions.asked[0]
+    items = [{"question": question.question, "context": question.context}]
+    job = client.submit(items, wait_s=10, model=target.model)
+    if not job.status.is_final:
+        job = client.wait(job.id)
+    return job.timing.wait_s if job.timing is not None else 0.0
 
 
 def _phase(
-    client: "Client", target: Target, questions: "Questions", concurrency: int, items: int, seconds: float
+    client: "Client", target: Target, questions: "Questions", load: Load, items: int, seconds: float
 ) -> SeenPhase:
     plan = Plan(
-        load=Load(kind="closed", concurrency=concurrency),
+        load=load,
         way="question" if items == 1 else "job",
         items_per_job=items,
         warmup_s=0.0,
         duration_s=seconds,
-        tail_s=0.0,
+        tail_s=0.0 if load.kind == "closed" else LAST_S,
         processes=1,
     )
     before = snapshot(target.url, target.api_key)
     measured = run_load(target, questions, plan)
     answered = sum(each.items for each in measured.requests if each.outcome == "ok")
-    return _seen(client, measured, before.samples, _settled(target, before, answered).samples)
+    after = _settled(target, before, answered, are_long=max(questions.tokens) > WINDOW_TOKENS)
+    return _seen(client, measured, before.samples, after.samples)
 
 
-def _settled(target: Target, before: Snapshot, answered: int) -> Snapshot:
+def _settled(target: Target, before: Snapshot, answered: int, *, are_long: bool) -> Snapshot:
     """Return a reading in which all windows of so many answered items are counted: each item has one at least."""
-    deadline, seen = time.monotonic() + SETTLED_S, before
-    while True:
+    deadline = time.monotonic() + SETTLED_S
+    seen = snapshot(target.url, target.api_key)
+    while _windows(seen) < _windows(before) + answered and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+        seen = snapshot(target.url, target.api_key)
+    if are_long:
         time.sleep(FLUSHED_S)
-        last, seen = seen, snapshot(target.url, target.api_key)
-        read = _windows(seen)
-        if (read == _windows(last) and read >= _windows(before) + answered) or time.monotonic() > deadline:
-            return seen
+        seen = snapshot(target.url, target.api_key)
+    return seen
 
 
 def _windows(reading: Snapshot) -> float:

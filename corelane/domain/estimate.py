@@ -24,6 +24,9 @@ ITEM_TOKENS = 32.0
 #: What is known of the likes of a class counts as much as this many of its own windows; and for tokens, as many tokens.
 PRIOR_WINDOWS, PRIOR_TOKENS = 4.0, 2000.0
 
+#: Core seconds of recent work that count as much as what was before.
+PRIOR_PACE_S = 1.0
+
 #: An estimate is called sure once each of its classes has seen so many windows.
 SURE_WINDOWS = 50
 
@@ -104,8 +107,12 @@ class Estimate:
 class CostRates:
     """What the items of one version cost lately, by class."""
 
-    def __init__(self, sums: Mapping[CostClass, CostSums] | None = None) -> None:
+    def __init__(
+        self, sums: Mapping[CostClass, CostSums] | None = None, recent: Mapping[CostClass, CostSums] | None = None
+    ) -> None:
+        """``recent`` are the items, tokens and core seconds of the last moments."""
         self._sums = dict(sums or {})
+        self._recent = dict(recent or {})
         self._over_parts: dict[tuple[str | None, str | None, int | None], CostSums] = {}
         self._curves: dict[str, CostCurve] = {}
 
@@ -113,6 +120,16 @@ class CostRates:
     def whole(self) -> CostSums:
         """The sums over all classes."""
         return sum(self._sums.values(), NOTHING)
+
+    @cached_property
+    def pace(self) -> float:
+        """The core seconds of recent work for each that the same work took before; 1 if there was little.
+
+        Machines are shared, so all that they do is slower at times. Work of any class tells.
+        """
+        work = [(each, sums) for each, sums in self._recent.items() if sums.items > 0]
+        before = sum(sums.items * self._curve(each.together).at(sums.tokens / sums.items) for each, sums in work)
+        return (sum(sums.core_s for _, sums in work) + PRIOR_PACE_S) / (before + PRIOR_PACE_S)
 
     def token_ratio(self, script: str, length: int) -> float:
         """Return the tokens for each estimated one, of items of a script and class of length."""
@@ -139,7 +156,7 @@ class CostRates:
             items=sum(lot.items for lot in lots.values()),
             windows=sum(lot.windows for lot in lots.values()),
             tokens=round(tokens),
-            core_s=core_s if self.whole.core_s else None,
+            core_s=core_s * self.pace if self.whole.core_s else None,
             known=known / max(1, estimated),
         )
 

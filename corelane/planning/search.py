@@ -26,8 +26,8 @@ WARM_UP = 0.1
 #: More cores than this are not looked for.
 MOST_CORES = 4096
 
-#: The rate at which a number of cores breaks is found to within this share.
-RATE_WITHIN = 0.02
+#: The rate at which a number of cores breaks is found to within this share; not where it is this much below the load.
+RATE_WITHIN, LEAST_FACTOR = 0.02, 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ def edges(profile: Profile, cores: int, demand: Demand) -> Edges:
 
 
 def breaking_rate(profile: Profile, cores: int, demand: Demand) -> float:
-    """Return the rate of requests above which so many cores miss the objective, its margin included."""
+    """Return the rate of requests above which so many cores miss the objective, without its margin; 0 if at any."""
 
     def meets(factor: float) -> bool:
         asked = replace(demand, factor=demand.factor * factor, margin=0.0)
@@ -160,7 +160,7 @@ def breaking_rate(profile: Profile, cores: int, demand: Demand) -> float:
         low, high = high, 1.5 * high
         if high > 1000:
             return math.inf
-    while high - low > RATE_WITHIN * high:
+    while high - low > RATE_WITHIN * high and high > LEAST_FACTOR:
         middle = (low + high) / 2
         low, high = (middle, high) if meets(middle) else (low, middle)
     return low * demand.rate_per_s

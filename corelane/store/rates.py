@@ -1,6 +1,8 @@
 """What the items of a version cost lately, as its cores measured it (``lua/rates.lua``): read for forecasts."""
 
+import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 import orjson
@@ -14,8 +16,11 @@ from corelane.store.link.link import CommonLink, pairs, to_ms
 #: Microseconds in a second.
 US = 1_000_000
 
-#: The field that has prices; the others are classes.
-PRICES = b"prices"
+#: The fields that have prices, and the core microseconds of all work; the others are classes.
+PRICES, DONE = b"prices", b"done"
+
+#: What is left of recent sums after other work: as ``LASTING_RECENT_US`` of the Lua library, in seconds.
+LASTING_RECENT_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +46,27 @@ class RateStore:
         """Return what is known of a version, in one trip."""
         commands = [("HGETALL", keys.costs(version)), ("HGET", keys.MODELS, version), ("TIME",)]
         raw, summary, time = await self._link.many(commands)
-        sums, fields = {}, dict(pairs(raw))
-        for name, text in fields.items():
-            if name == PRICES:
-                continue
-            items, estimated, tokens, windows, core_us = map(float, text.split())
-            sums[CostClass.decode(name.decode())] = CostSums(items, estimated, tokens, windows, core_us / US)
+        fields = dict(pairs(raw))
         max_length = orjson.loads(summary).get("max_length") if summary else None
         prices = read_prices(fields.get(PRICES, b"").decode())
-        return VersionCosts(CostRates(sums), prices, int(max_length or WINDOW_TOKENS), to_ms(time))
+        return VersionCosts(read_rates(fields), prices, int(max_length or WINDOW_TOKENS), to_ms(time))
+
+
+def read_rates(fields: Mapping[bytes, bytes]) -> CostRates:
+    """Read the sums of all classes; those that this version of Corelane does not know are left out."""
+    done_us = float(fields.get(DONE, b"0"))
+    sums, recent = {}, {}
+    for name, text in fields.items():
+        if name in (PRICES, DONE):
+            continue
+        with suppress(ValueError):
+            its_class = CostClass.decode(name.decode())
+            items, estimated, tokens, windows, core_us, at_us, *last = map(float, text.split())
+            sums[its_class] = CostSums(items, estimated, tokens, windows, core_us / US)
+            left = math.exp((at_us - done_us) / US / LASTING_RECENT_S)
+            last_items, last_tokens, last_us = last
+            recent[its_class] = CostSums(items=left * last_items, tokens=left * last_tokens, core_s=left * last_us / US)
+    return CostRates(sums, recent)
 
 
 def read_prices(text: str) -> dict[Price | None, float]:

@@ -15,6 +15,7 @@ from corelane.cli.jsonl import write_line
 from corelane.client import Client
 from corelane.domain.forecast import Speed
 from corelane.domain.jobs import JobStatus, unanswered_result
+from corelane.domain.prices import Price
 from corelane.errors import ServiceError
 from corelane.store.fleet import Announcer
 from tests.api.conftest import Service
@@ -86,8 +87,8 @@ def test_dry_run_has_the_errors_of_a_real_one(service: Service, body: dict, code
 
 
 def test_what_items_cost_lately_is_the_forecast(service: Service) -> None:
-    teach(service, ("one:ascii:0", [1000, 64_000, 20_000, 1000, 30_000_000]))
-    teach(service, ("many:ascii:0", [1000, 64_000, 20_000, 1000, 10_000_000]))
+    teach(service, ("one:plain:0", [1000, 64_000, 20_000, 1000, 30_000_000]))
+    teach(service, ("many:plain:0", [1000, 64_000, 20_000, 1000, 10_000_000]))
     alone = forecast(service)
     assert alone["core_s"] == pytest.approx(0.03, rel=0.02)
     assert alone["tokens"] == 20
@@ -100,10 +101,26 @@ def test_what_items_cost_lately_is_the_forecast(service: Service) -> None:
     assert "sizes that few of them had" in long["note"]
 
 
+def test_cost_is_at_the_prices_of_the_cores_that_did_the_work_lately(service: Service) -> None:
+    cheap, dear = Price(3.6, "USD", "inf2.xlarge", "2026-09-24"), Price(7.2, "USD", "inf2.xlarge", "2026-09-24")
+    sums = [1000, 64_000, 20_000, 1000, 3_000_000]
+    assert forecast(service)["cost"] is None
+    for price in (cheap, dear):
+        told, worked = [(VERSION, "one:plain:0", sums)], ("p", price.encode(), 0)
+        Announcer(service.bench.settings, "a/0").beat({"state": "idle"}, [VERSION], [], worked=worked, costs=told)
+    found = forecast(service, question=None, context=None, items=[ONE] * 100)
+    cost = found["cost"]
+    assert (cost["currency"], cost["instance"], cost["as_of"]) == ("USD", "inf2.xlarge", "2026-09-24")
+    assert cost["per_core_hour"] == pytest.approx(5.5, rel=0.02)
+    assert cost["amount"] == pytest.approx(found["core_s"] * cost["per_core_hour"] / 3600, rel=1e-6)
+    content = b"".join(batch_line(f"a{n}") for n in range(100))
+    assert forecast_batch(service, content)["cost"]["amount"] == pytest.approx(cost["amount"], rel=0.01)
+
+
 def test_older_costs_fade_with_work(service: Service) -> None:
-    teach(service, ("one:ascii:0", [1000, 64_000, 20_000, 1000, 30_000_000]))
+    teach(service, ("one:plain:0", [1000, 64_000, 20_000, 1000, 30_000_000]))
     for _ in range(20):
-        teach(service, ("one:ascii:0", [1000, 64_000, 20_000, 1000, 90_000_000]))
+        teach(service, ("one:plain:0", [1000, 64_000, 20_000, 1000, 90_000_000]))
     assert forecast(service)["core_s"] == pytest.approx(0.09, rel=0.02)
 
 
@@ -164,7 +181,7 @@ def forecast_batch(service: Service, content: bytes, **changes: Any) -> dict[str
 
 
 def test_lines_of_a_batch_are_checked_and_measured(service: Service) -> None:
-    teach(service, ("many:ascii:0", [1000, 64_000, 20_000, 1000, 10_000_000]))
+    teach(service, ("many:plain:0", [1000, 64_000, 20_000, 1000, 10_000_000]))
     good = [batch_line(f"a{n}") for n in range(300)]
     other = [batch_line(f"b{n}", options={"top_k": 2}) for n in range(100)]
     bad = [b"not JSON\n", batch_line("a1"), batch_line("c", model="none")]
@@ -216,7 +233,7 @@ def run(service: Service, command: Callable[..., Any], *arguments: str) -> str:
 
 
 def test_commands_say_what_they_would_take(service: Service, tmp_path: Path) -> None:
-    teach(service, ("many:ascii:0", [1000, 64_000, 20_000, 1000, 10_000_000]))
+    teach(service, ("many:plain:0", [1000, 64_000, 20_000, 1000, 10_000_000]))
     said = run(service, ask, ONE["question"], "-c", ONE["context"])
     assert f"model     {VERSION}" in said
     assert "windows   1" in said

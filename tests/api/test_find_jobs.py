@@ -105,7 +105,9 @@ odd = st.one_of(
         },
     )
 )
-@examples(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(
+    max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 def test_whatever_is_asked_for_is_answered_or_refused_and_never_anothers(office: Office, query: dict[str, Any]) -> None:
     if not office.bench.raw.exists("cl:index:bob"):
         office.submit(BOB, labels=["x"])

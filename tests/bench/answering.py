@@ -28,6 +28,9 @@ class Answering:
     delay_s: float = 0.0
     refusals: list[int] = field(default_factory=list)
     answer: str = ""
+    #: From this many answers on, it answers something else.
+    turns_after: int | None = None
+    answer_later: str = ""
     paths: list[str] = field(default_factory=list)
     bodies: list[dict[str, Any]] = field(default_factory=list)
     connections: int = 0
@@ -64,6 +67,8 @@ class Answering:
         await asyncio.sleep(self.delay_s)
         if self.refusals and (status := self.refusals.pop(0)) != 200:
             return status, {"code": "overloaded", "detail": "too much work"}
+        if self.turns_after is not None and len(self.bodies) > self.turns_after:
+            self.answer = self.answer_later
         text = self.answer or body["context"].split()[0]
         return 200, {"index": 0, "status": "succeeded", "answer": {"text": text, "start": 0, "end": len(text)}}
 

@@ -29,7 +29,7 @@ class Queue:
 
     def measure(self, name: str, load: Load) -> Point:
         self.loads.append(load)
-        duration_s = load.duration_s or 1.0
+        duration_s = load.duration_s or 2.0
         if load.kind == "closed":
             requests = self._closed(load.concurrency or 1, duration_s)
         else:

@@ -1,5 +1,6 @@
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,7 +10,7 @@ from corelane.domain.traces import TraceEntry, write_trace
 from corelane.errors import InvalidInput
 
 
-def schedule(load: Load, **given) -> Schedule:
+def schedule(load: Load, **given: Any) -> Schedule:
     return Schedule(load, **({"warmup_s": 2.0, "duration_s": 3.0, "requests": None, "tail_s": 1.0} | given))
 
 

@@ -1,8 +1,13 @@
 """Presets: their tables, the published rows beside them, and that each has a name of its own."""
 
+from dataclasses import dataclass, field
+
 import pytest
 
-from corelane.bench.presets import PRESETS
+from corelane.bench.measure import closed
+from corelane.bench.plan import Plan
+from corelane.bench.presets import PRESETS, Stage, Variant, beside_batch
+from corelane.bench.presets.all_cores import rows_of
 from corelane.bench.presets.pipeline_vs_data import modes
 from corelane.bench.presets.tables import (
     caption,
@@ -13,7 +18,14 @@ from corelane.bench.presets.tables import (
     sources,
 )
 from corelane.bench.published import ALL_CORES, LATENCY_100, PIPELINE_VS_DATA
-from corelane.bench.schema import Machine, ServiceInfo
+from corelane.bench.schema import Beside, Load, Machine, Point, ServiceInfo, Split, Spread
+from corelane.bench.senders import Target
+from corelane.bench.session import Probe, Session
+from corelane.bench.workload import Questions
+from corelane.domain.instances import INSTANCES
+from corelane.domain.prices import HostPrice
+from corelane.errors import SetupError
+from tests.bench.queues import Queue
 
 MACHINE = Machine(cpu="AMD EPYC", cores=2, memory_bytes=8 << 30, amx=True, kernel="6.1", python="3.11.2")
 
@@ -24,6 +36,105 @@ def test_presets_are_those_that_the_documents_name() -> None:
         *("document-beside", "own-batch", "foreign-batch"),
     ]
     assert [name for name, preset in PRESETS.items() if preset.own_services] == ["pipeline-vs-data"]
+
+
+@dataclass
+class MadeUpStage(Stage):
+    """A stage on a made-up service; ``asked`` are the variants that were started."""
+
+    asked: list[Variant] = field(default_factory=list)
+
+    def session(self, questions: Questions, plan: Plan, target: Target | None = None) -> Session:
+        return MadeUpSession(target or self.target, questions, plan)
+
+
+class MadeUpSession(Session):
+    def measure(self, name: str, load: Load) -> Point:
+        return Queue(cores=4).measure(name, load)
+
+
+def stage(monkeypatch: pytest.MonkeyPatch) -> MadeUpStage:
+    """Return a quick stage of four cores that cost 3.6 an hour."""
+    monkeypatch.setattr("corelane.bench.presets.preset.FLUSHED_S", 0.0)
+    host = HostPrice(INSTANCES["inf1.xlarge"], 3.6, "EUR", None)
+    found = MadeUpStage(Target("http://made.up"), cores=4, quick=True, host=host)
+
+    def serve(variant: Variant) -> Target:
+        found.asked.append(variant)
+        return Target("http://made.up")
+
+    found.serve = serve
+    return found
+
+
+def test_presets_of_points_have_a_row_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, count in (("latency-100", 1), ("all-cores", 2)):
+        outcome = PRESETS[name].run(stage(monkeypatch))
+        assert len(outcome.points) == len(outcome.rows) == count
+        assert outcome.rows[0]["p95 ms"] == "20.0"
+    cost, currency = outcome.rows[1]["cost of 1M"].split()
+    assert currency == "EUR"
+    assert float(cost) == pytest.approx(5.0, rel=0.03)
+
+
+def test_cores_have_rows_of_what_they_did(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = Queue().measure("1 caller a core", closed(2, 1.0))
+    point.runs[0].server = Split(
+        core_busy={"h/0": 0.91, "h/1": 0.9}, core_items={"h/0": 1200}, core_windows={"h/0": 1300}
+    )
+    rows = rows_of(point, stage(monkeypatch))
+    assert [row["what"] for row in rows] == ["1 caller a core", "core h/0", "core h/1"]
+    assert (rows[1]["items"], rows[1]["busy"], rows[2]["items"]) == ("1,200", "91%", "0")
+
+
+def test_each_variant_has_a_service_of_its_own_and_a_ratio_to_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    used = stage(monkeypatch)
+    outcome = PRESETS["pipeline-vs-data"].run(used)
+    assert [variant.bucket for variant in used.asked] == ["1x128", "6x128", "1x128", "6x128"]
+    assert [dict(variant.settings) for variant in used.asked[1:3]] == [
+        {"cpus_per_core": 1, "cores": 4},
+        {"cpus_per_core": 4, "cores": 1},
+    ]
+    assert [row["what"] for row in outcome.rows] == [variant.name for variant in used.asked]
+    assert [row["ratio"] for row in outcome.rows] == ["1.00", "1.00", "0.50", "1.00"]
+    assert all("EUR" in row["cost of 1M"] for row in outcome.rows)
+    assert len(outcome.points) == 8
+    used.serve = None
+    with pytest.raises(SetupError, match="leave --url out"):
+        PRESETS["pipeline-vs-data"].run(used)
+
+
+def test_round_with_the_median_ratio_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    ratios = iter((1.5, 9.0, 1.2, 1.4))
+    monkeypatch.setattr(beside_batch, "run_beside", lambda *_: beside(next(ratios)))
+    monkeypatch.setattr(beside_batch, "probe", lambda *_: Probe(3.0, 0.05, 4))
+    used = stage(monkeypatch)
+    used.quick = False
+    used.say = lambda _: None
+    for name in ("document-beside", "own-batch", "foreign-batch"):
+        ratios = iter((1.5, 9.0, 1.2, 1.4))
+        outcome = PRESETS[name].run(used)
+        assert outcome.beside is not None
+        assert outcome.beside.ratio_p95 == pytest.approx(1.4)
+        assert outcome.extra["ratios_p95"] == [1.5, 9.0, 1.2, 1.4]
+        assert [row["p95 ratio"] for row in outcome.rows] == ["1.50", "9.00", "1.20", "1.40"]
+
+
+def beside(ratio: float) -> Beside:
+    """Return what was measured beside a batch, with this ratio of p95."""
+    before, during = (
+        Spread(count=9, mean=p95, p50=p95, p90=p95, p95=p95, p99=p95, max=p95) for p95 in (0.1, 0.1 * ratio)
+    )
+    return Beside(
+        items=10,
+        makespan_s=2.0,
+        first_result_s=0.1,
+        items_per_s=5,
+        progress=[],
+        before=before,
+        during=during,
+        after=before,
+    )
 
 
 def test_published_rows_say_instance_date_and_source_and_what_is_not_stated() -> None:

@@ -29,6 +29,7 @@ def test_sweep_goes_from_idle_over_the_knee_and_stops_where_the_service_cannot_k
     assert rates[-1] > CAPACITY_PER_S * 0.95
     assert [name for name, over in found.is_over.items() if over] == [found.points[-1].name]
     assert "the queue grew by" in found.stopped
+    assert found.invalid == []
     assert found.knee is not None
     assert 0.6 * CAPACITY_PER_S < found.knee.rate_per_s <= CAPACITY_PER_S
     assert found.knee.figures()["p95_s"] < 0.2
@@ -48,6 +49,8 @@ def test_sweep_ends_where_the_generator_was_late() -> None:
     found = sweep(Queue(lateness_s=0.05).measure, SweepPlan(points=5, duration_s=10))
     assert len(found.points) == 3
     assert "proves nothing: the generator was late" in found.stopped
+    [reason] = found.invalid
+    assert "the generator was late" in reason
     assert found.knee is None
 
 
@@ -140,6 +143,7 @@ def test_found_rate_is_close_below_the_limit_confirmed_and_says_what_broke_above
     assert "p95 was" in found.broke.reason or "over-saturated" in found.broke.reason
     assert {load.seed for load in queue.loads} == {3}
     described = found.describe()
+    assert found.invalid == []
     assert described["objective"] == "p95<=60ms"
     assert described["rate_per_s"] == found.rate_per_s
     assert len(described["tries"]) == len(found.tries)

@@ -1,5 +1,6 @@
 import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,7 @@ def questions(count: int = 20, seed: int = 0) -> Questions:
 
 
 @pytest.mark.parametrize("pack", [lambda content: content, gzip.compress], ids=["plain", "gzip"])
-def test_squad_files_are_read(pack, tmp_path: Path) -> None:
+def test_squad_files_are_read(pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
     (tmp_path / "file.json").write_bytes(pack(json.dumps(SQUAD).encode()))
     found = read_file(tmp_path / "file.json")
     assert [each.question for each in found.asked] == ["Who wrote it?", "When?"]

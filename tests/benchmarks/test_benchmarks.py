@@ -9,13 +9,18 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 from unittest import mock
 
+import orjson
 import pytest
+from typer.testing import CliRunner
 
 from benchmarks.retry_after import BOUNDS
 from benchmarks.runs import QUICK, RESULTS, Service, lend
 from corelane.artifacts.manifest import Artifact
+from corelane.cli.app import make_cli
+from corelane.cli.bench_output import INVALID, NOT_HELD
 
 FOLDER = RESULTS.parent
 
@@ -64,6 +69,46 @@ def test_benchmark_runs(path: Path, service: Service, monkeypatch: pytest.Monkey
     monkeypatch.setattr(sys, "argv", [str(path), QUICK])
     assert not load(path).main()
     assert figures() == before
+
+
+def bench(*arguments: str) -> dict[str, Any]:
+    """Run `corelane bench`; return its report. A busy machine may make it invalid, or answers of a tiny model wrong."""
+    done = CliRunner().invoke(make_cli(), ["bench", *arguments, "--json", "-"])
+    assert done.exit_code in (0, NOT_HELD, INVALID), done.output
+    report: dict[str, Any] = orjson.loads(done.stdout)
+    return report
+
+
+@pytest.fixture
+def settles_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("corelane.bench.split.FLUSHED_S", 0.01)
+
+
+@pytest.mark.timeout(300)
+def test_preset_runs_on_a_service(service: Service, settles_at_once: None) -> None:
+    report = bench("preset", "latency-100", "--quick", "--url", service.url)
+    [point] = report["points"]
+    assert point["runs"][0]["ok"] == 5
+    assert point["runs"][0]["server"] is not None
+    assert "| published: " in report["extra"]["table"]
+
+
+@pytest.mark.timeout(300)
+def test_batch_beside_questions_is_reported(service: Service, tmp_path: Path) -> None:
+    lines = [
+        orjson.dumps({"question": f"Who is number {number}?", "context": f"Number {number} is Ada."})
+        for number in range(20)
+    ]
+    (tmp_path / "questions.jsonl").write_bytes(b"\n".join(lines))
+    times = ("--before", "0.5", "--after", "0.5", "--warmup", "0.1")
+    options = ("--way", "batch", "--items", "150", "--rate", "20", "--batch-api-key", "another", "--url", service.url)
+    found = bench("beside", str(tmp_path / "questions.jsonl"), *options, *times)["beside"]
+    assert (found["items"], found["owner"], found["way"]) == (150, "foreign", "batch")
+    assert found["progress"][-1][1] == 150
+    assert 0 < found["first_result_s"] <= found["makespan_s"]
+    assert all(found[part]["count"] for part in ("before", "during", "after"))
+    assert (found["batch_answers"]["checked"], found["batch_answers"]["lost"]) == (150, 0)
+    assert found["answers"]["lost"] == found["answers"]["twice"] == 0
 
 
 def test_every_benchmark_is_listed() -> None:

@@ -103,6 +103,10 @@ def test_right_answers_are_weighed_by_how_many_were_checked() -> None:
     two[0].exact, two[0].checked, two[1].exact, two[1].checked = 100.0, 30, 0.0, 10
     assert mean_exact(two) == 75.0
     assert mean_exact([]) is None
+    one = service("one", two)
+    assert one.exact == 75.0
+    two[1].is_whole = True
+    assert one.exact == 0.0
 
 
 def test_refused_failed_and_unfinished_requests_count_as_failures() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.domain.arrivals import constant, gamma, poisson, ramp, replay, stages, steady
+from corelane.domain.arrivals import Arrivals, constant, gamma, poisson, ramp, replay, stages, steady
 from corelane.domain.traces import TraceEntry, read_trace, trace_hash, write_trace
 from corelane.errors import InvalidInput
 
@@ -21,7 +21,7 @@ def test_arrivals_end_where_their_time_does() -> None:
 
 
 @pytest.mark.parametrize(("made", "cv"), [(poisson(10, 3), 1.0), (gamma(10, 3.0, 3), 3.0), (gamma(10, 0.3, 3), 0.3)])
-def test_random_arrivals_have_their_rate_and_burstiness(made, cv: float) -> None:
+def test_random_arrivals_have_their_rate_and_burstiness(made: Arrivals, cv: float) -> None:
     times = list(islice(made.times(), 20_000))
     gaps = [later - sooner for sooner, later in pairwise(times)]
     assert statistics.mean(gaps) == pytest.approx(0.1, rel=0.08)

@@ -11,7 +11,7 @@ from corelane.domain.jobs import Item
 CLASSES = st.builds(
     CostClass,
     st.sampled_from(["one", "few", "many"]),
-    st.sampled_from(["ascii", "accented", "letters", "wide"]),
+    st.sampled_from(["plain", "accented", "u04", "han"]),
     st.integers(0, len(LENGTHS)),
 )
 
@@ -38,34 +38,47 @@ def seconds(rates: CostRates, items: int, estimated: int, its_class: CostClass) 
 
 
 def test_class_tells_what_is_read_together_the_script_and_the_length() -> None:
-    assert cost_class(0, 1, 64, "Ada wrote it.") == "one:ascii:0"
-    assert cost_class(0, 3, 3 * 65, "Ada wrote it.") == "few:ascii:1"
-    assert cost_class(32, 1, 64, "Ada wrote it.") == "many:ascii:0"
-    assert cost_class(0, 1, SMALL_TOKENS + 1, "Ada wrote it.") == f"many:ascii:{LENGTHS.index(2048)}"
-    assert cost_class(0, 1, 10**6, "") == f"many:ascii:{len(LENGTHS)}"
-    assert CostClass.decode("many:ascii:3") == CostClass("many", "ascii", 3)
+    assert cost_class(0, 64, ["Ada wrote it."]) == "one:plain:0"
+    assert cost_class(0, 3 * 65, ["Ada wrote it."] * 3) == "few:plain:1"
+    assert cost_class(32, 64, ["Ada wrote it."]) == "many:plain:0"
+    assert cost_class(0, SMALL_TOKENS + 1, ["Ada wrote it."]) == f"many:plain:{LENGTHS.index(2048)}"
+    assert cost_class(0, 10**6, [""]) == f"many:plain:{len(LENGTHS)}"
+    assert CostClass.decode("many:plain:3") == CostClass("many", "plain", 3)
+
+
+def test_one_passage_with_a_foreign_name_is_not_another_script() -> None:
+    plain = ["Ada Lovelace wrote the notes on the engine in 1843, and nobody else did. " * 5] * 31
+    assert cost_class(0, 32 * 90, ["Zoë Šťastná wrote it.", *plain]) == "many:plain:1"
+    assert cost_class(0, 32 * 90, ["Кто это написал, никто не знает."] * 32) == "many:u04:1"
 
 
 @pytest.mark.parametrize(
     ("text", "script"),
-    [("plain", "ascii"), ("Über den Wäldern", "accented"), ("Кто это написал", "letters"), ("谁写的", "wide")],
+    [
+        ("plain", "plain"),
+        ("Über den Wäldern", "accented"),
+        ("Кто это написал", "u04"),
+        ("Ai đã viết những ghi chú này?", "marked"),
+        ("谁写的这些笔记", "han"),
+        ("ใครเขียน", "u0e"),
+    ],
 )
 def test_script_is_told_from_the_bytes_of_a_character(text: str, script: str) -> None:
     assert script_of(text) == script
 
 
 def test_nothing_measured_means_the_texts_own_estimate_and_no_core_seconds() -> None:
-    found = CostRates().estimate({CostClass("few", "ascii", 2): Lot(3, 300, 3)})
+    found = CostRates().estimate({CostClass("few", "plain", 2): Lot(3, 300, 3)})
     assert (found.items, found.windows, found.tokens, found.core_s, found.known) == (3, 3, 300, None, 0.0)
 
 
 def test_much_seen_class_is_estimated_as_it_was() -> None:
     seen = {
-        CostClass("many", "ascii", 2): CostSums(1000, 110_000, 90_000, 1000, 20.0),
-        CostClass("one", "ascii", 2): CostSums(1000, 110_000, 90_000, 1000, 40.0),
+        CostClass("many", "plain", 2): CostSums(1000, 110_000, 90_000, 1000, 20.0),
+        CostClass("one", "plain", 2): CostSums(1000, 110_000, 90_000, 1000, 40.0),
     }
     rates = CostRates(seen)
-    for its_class, expected in ((CostClass("many", "ascii", 2), 2.0), (CostClass("one", "ascii", 2), 4.0)):
+    for its_class, expected in ((CostClass("many", "plain", 2), 2.0), (CostClass("one", "plain", 2), 4.0)):
         found = rates.estimate({its_class: Lot(100, 11_000, 100)})
         assert found.tokens == pytest.approx(9000, rel=0.02)
         assert found.core_s == pytest.approx(expected, rel=0.03)
@@ -73,20 +86,20 @@ def test_much_seen_class_is_estimated_as_it_was() -> None:
 
 
 def test_unseen_class_is_estimated_from_its_likes() -> None:
-    rates = CostRates({CostClass("many", "ascii", 2): CostSums(1000, 100_000, 100_000, 1000, 13.2)})
+    rates = CostRates({CostClass("many", "plain", 2): CostSums(1000, 100_000, 100_000, 1000, 13.2)})
     a_unit = 13.2 / (100_000 + 1000 * ITEM_TOKENS)
-    assert seconds(rates, 1, 2000, CostClass("one", "wide", 10)) == pytest.approx(
+    assert seconds(rates, 1, 2000, CostClass("one", "han", 10)) == pytest.approx(
         (2000 + ITEM_TOKENS) * a_unit, rel=0.01
     )
-    assert rates.estimate({CostClass("one", "wide", 10): Lot(1, 2000, 6)}).known == 0
+    assert rates.estimate({CostClass("one", "han", 10): Lot(1, 2000, 6)}).known == 0
 
 
 def test_item_between_two_lengths_costs_between_them() -> None:
     seen = {
-        CostClass("many", "ascii", 2): CostSums(5000, 500_000, 500_000, 5000, 50.0),
-        CostClass("many", "ascii", 6): CostSums(5000, 1_500_000, 1_500_000, 5000, 250.0),
+        CostClass("many", "plain", 2): CostSums(5000, 500_000, 500_000, 5000, 50.0),
+        CostClass("many", "plain", 6): CostSums(5000, 1_500_000, 1_500_000, 5000, 250.0),
     }
-    found = seconds(CostRates(seen), 1, 200, CostClass("many", "ascii", 4))
+    found = seconds(CostRates(seen), 1, 200, CostClass("many", "plain", 4))
     assert found == pytest.approx(0.03, rel=0.05)
 
 
@@ -126,3 +139,13 @@ def test_windows_follow_the_model_and_its_tokenizer() -> None:
     assert estimator.windows(item, 384, 1.0) == 3
     assert estimator.windows(item, 512, 1.0) == 2
     assert estimator.windows(item, 384, 2.0) > 5
+
+
+def test_slower_machine_shows_in_classes_without_recent_work() -> None:
+    one, many = CostClass("one", "plain", 2), CostClass("many", "plain", 2)
+    seen = {each: CostSums(1000, 100_000, 100_000, 1000, 20.0) for each in (one, many)}
+    slow = CostRates(seen, {many: CostSums(items=1000, tokens=100_000, core_s=40.0)})
+    assert slow.pace == pytest.approx(2, rel=0.05)
+    assert seconds(slow, 1, 100, one) == pytest.approx(2 * seconds(CostRates(seen), 1, 100, one), rel=0.05)
+    little = CostRates(seen, {many: CostSums(items=1, tokens=100, core_s=0.2)})
+    assert little.pace == pytest.approx(1.18, rel=0.01)

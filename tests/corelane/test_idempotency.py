@@ -53,7 +53,9 @@ requests = st.tuples(
 
 
 @given(st.lists(st.one_of(requests, st.integers(0, 5)), max_size=30))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 def test_requests_in_any_order_make_the_jobs_a_model_makes(
     redis_url: str, bell: str, sequence: list[Request | int]
 ) -> None:

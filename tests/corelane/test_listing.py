@@ -68,7 +68,9 @@ steps = st.lists(
     by_label=st.booleans(),
     limit=st.integers(1, 4),
 )
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 def test_walk_lists_once_what_is_there_from_its_begin_to_its_end(
     redis_url: str,
     bell: str,

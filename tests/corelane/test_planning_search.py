@@ -72,3 +72,7 @@ def test_percentiles_lie_between_their_neighbours() -> None:
     assert percentile([1.0, 2.0, 3.0], 0.5) == 2.0
     assert percentile([0.0, 10.0], 0.95) == pytest.approx(9.5)
     assert percentile([5.0], 0.99) == 5.0
+
+
+def test_cores_that_miss_the_objective_at_any_rate_break_at_none() -> None:
+    assert breaking_rate(PROFILE, 1, demand(10, 0.005, requests=50)) == 0

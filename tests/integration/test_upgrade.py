@@ -48,7 +48,7 @@ SETTINGS = {
 }
 
 #: All jobs of a test are answered well within this, in seconds.
-ANSWERED_S = 40
+ANSWERED_S = 90
 
 #: A job that runs tells of its progress well within this, in seconds; streams send a sign of life every 15 s.
 SILENCE_S = 10

@@ -1,7 +1,7 @@
 """What is in progress on a core: claims opened, batches run, outcomes collected, whatever happens in between."""
 
 import threading
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -17,6 +17,7 @@ from corelane.metrics.recorder import Recorder
 from corelane.store.dispatch import Claim, ClaimedSlice, Exchange
 from tests.fakes import FixedBackend
 from workers.core.in_flight import InFlight
+from workers.core.timing import ItemCosts
 
 
 @pytest.fixture
@@ -378,3 +379,20 @@ def test_batches_are_recorded_by_version_and_shape(runner: Runner) -> None:
     shapes = {field.split("|")[2] for field in delta.amounts if field.startswith("corelane_batches_total")}
     assert shapes <= {"4x32", "2x64"}
     assert delta.amounts["corelane_batch_rows|#sum"] == work.windows
+
+
+def test_answered_items_leave_what_they_cost_and_those_tried_before_do_not(runner: Runner) -> None:
+    costs = deque[ItemCosts]()
+    in_flight = InFlight({runner.version: runner}, costs=costs)
+    claim, stretches = make_claim("a", runner.version, [["ada wrote", "the river was red"], ["paris"], ["berlin"]])
+    again = replace(stretches[2], ref=replace(stretches[2].ref, attempt=2))
+    in_flight.add(claim, [*stretches[:2], again])
+    in_flight.note_exchange({}, Exchange({}, set(), claim, 1))
+    run_out(in_flight)
+    spent = in_flight.report()
+    in_flight.note_exchange(spent, Exchange({"a": 0}, set(), None))
+    found = {its_class: (items, estimated, windows) for _, its_class, items, estimated, _, windows, _ in costs}
+    assert found == {"few:plain:0": (2, 128, 2), "one:plain:0": (1, 64, 1)}
+    for _, _, items, _, tokens, _, core_us in costs:
+        assert 3 * items < tokens < 20 * items
+        assert core_us > 0

@@ -1,8 +1,10 @@
 """What a core spends on the jobs it holds, by a clock that the tests move."""
 
+from collections import deque
+
 import pytest
 
-from workers.core.timing import COMMIT, COMPUTE, MERGE, TOKENIZE, TimeBook
+from workers.core.timing import COMMIT, COMPUTE, MERGE, TOKENIZE, CostBook, ItemCosts, TimeBook
 
 
 class Clock:
@@ -98,3 +100,21 @@ def test_jobs_that_left_are_forgotten(book: TimeBook) -> None:
     book.hold(["a", "b"], None)
     book.keep({"b"})
     assert list(book.report(["a", "b"])) == ["b"]
+
+
+def test_core_time_of_a_job_is_shared_among_its_slices_by_tokens_once() -> None:
+    costs = deque[ItemCosts]()
+    book = CostBook(costs)
+    book.note("a", "m@1", "many:plain:2", 32, (3200, 3000, 32))
+    book.note("a", "m@1", "many:han:3", 10, (1500, 1000, 10))
+    book.note("b", "m@1", "one:plain:0", 1, (64, 40, 1))
+    book.settle({"a": [0, 0, 0, 0, 0, 0, 4000], "c": [0, 0, 0, 0, 0, 0, 7]}, is_idle=False)
+    assert list(costs) == [
+        ("m@1", "many:plain:2", 32, 3200, 3000, 32, 3000),
+        ("m@1", "many:han:3", 10, 1500, 1000, 10, 1000),
+    ]
+    book.settle({"a": [0, 0, 0, 0, 0, 0, 100]}, is_idle=False)
+    assert len(costs) == 2
+    book.settle({}, is_idle=True)
+    book.settle({"b": [0, 0, 0, 0, 0, 0, 9]}, is_idle=True)
+    assert len(costs) == 2

@@ -97,7 +97,7 @@ def row(number: int, found: Beside) -> Row:
     """Return the row of a round."""
     return {
         "round": number,
-        "questions/s": f"{found.rate_per_s:g}",
+        "questions/s": f"{found.rate_per_s or 0:g}",
         "before p50 / p95 / p99 ms": _three(found, "before"),
         "beside it": _three(found, "during"),
         "after": _three(found, "after"),

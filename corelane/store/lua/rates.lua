@@ -1,11 +1,13 @@
--- What the items of a version cost lately, by class: one text for each class, read by `store.rates`. Sums of items, their
--- estimated tokens, their tokens, windows and core microseconds. What is older counts less: the more work a class has
--- done since, by windows or by core time, the less of it is left. So a change of model or machine shows within minutes
--- of work, and a night without any forgets nothing.
+-- What the items of a version cost lately: one text for each class, read by `store.rates`. `ITEMS ESTIMATED TOKENS WINDOWS
+-- CORE_US` are sums over items: how many, their estimated tokens, their tokens, windows and core microseconds. What is older
+-- counts less: the more work a class has done since, by windows or by core time, the less of it is left. So a change of model
+-- or tokenizer shows within minutes of work, and a night without any forgets nothing. `AT ITEMS TOKENS CORE_US` follow, of the
+-- last moments only: what is left of them fades with the work of the whole version, whose core microseconds are `done`; AT is
+-- where that stood. They tell how fast the machines are now, also to classes of which there was no work lately.
 local LASTING_WINDOWS, LASTING_US = 3000, 120000000
 
--- What is left of a price's share after other work; a new price is believed sooner than a new cost.
-local LASTING_PRICE_US = 20000000
+-- What is left of recent sums, and of a price's share, after other work of the version.
+local LASTING_RECENT_US, LASTING_PRICE_US = 15000000, 20000000
 
 -- Costs of a version without work are forgotten after this time, in seconds (30 days).
 local COSTS_TTL_S = 2592000
@@ -13,9 +15,14 @@ local COSTS_TTL_S = 2592000
 -- Add what a core learned: version, class, then the sums.
 local function learn(version, class, added)
   local key, sums = keys.costs(version), {}
-  local left = math.exp(-math.max(added[4] / LASTING_WINDOWS, added[5] / LASTING_US))
+  local done = call('HINCRBY', key, 'done', added[5])
   for number in string.gmatch(call('HGET', key, class) or '', '%S+') do sums[#sums + 1] = tonumber(number) end
-  for i = 1, 5 do sums[i] = string.format('%.1f', (sums[i] or 0) * left + added[i]) end
+  local left = math.exp(-math.max(added[4] / LASTING_WINDOWS, added[5] / LASTING_US))
+  local recent = math.exp(-(done - (sums[6] or done)) / LASTING_RECENT_US)
+  for i = 1, 5 do sums[i] = (sums[i] or 0) * left + added[i] end
+  for i, place in ipairs({ 1, 3, 5 }) do sums[6 + i] = (sums[6 + i] or 0) * recent + added[place] end
+  sums[6] = done
+  for i = 1, 9 do sums[i] = string.format('%.1f', sums[i]) end
   call('HSET', key, class, table.concat(sums, ' '))
   call('EXPIRE', key, COSTS_TTL_S)
 end

@@ -1,0 +1,17 @@
+"""A sender that notes when it sent and when it had the answer, by a clock reading of its own."""
+
+import time
+from collections.abc import Sequence
+
+from corelane.bench.senders import Reply
+from corelane.bench.ways import CorelaneSender
+from corelane.quality.squad import Question
+
+NAME = f"{__name__}:Noting"
+
+
+class Noting(CorelaneSender):
+    async def ask(self, reply: Reply, index: int, questions: Sequence[Question]) -> None:
+        began_s = time.monotonic()
+        await super().ask(reply, index, questions)
+        reply.detail = f"{began_s} {time.monotonic()}"

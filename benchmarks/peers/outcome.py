@@ -238,7 +238,8 @@ def document(outcome: Outcome) -> str:
     machine, settings = outcome.machine, outcome.settings
     manners = [f"| {each.title} | {each.manner} | {each.licence} |" for each in outcome.services]
     head = (
-        f"{outcome.rounds} round{'s' * (outcome.rounds > 1)} of {outcome.seconds:g} s a shape on {outcome.created_at[:10]}: {machine.cpu}, "
+        f"{outcome.rounds} round{'s' * (outcome.rounds > 1)} of {outcome.seconds:g} s a shape on "
+        f"{outcome.created_at[:10]}: {machine.cpu}, "
         f"{settings['workers']} cores, Python {machine.python}, kernel {machine.kernel}; {outcome.model['version']} in "
         f"{outcome.model['dtype']}; {outcome.workload.questions} questions of {outcome.workload.source} "
         f"({outcome.workload.hash}). Batches of up to {settings['batch']}, filled for up to {settings['wait_ms']} ms, "

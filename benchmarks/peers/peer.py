@@ -21,8 +21,8 @@ ROOT = Path(__file__).parent.parent.parent
 #: Where the peers' virtual environments are made.
 ENVIRONMENTS = ROOT / ".corelane" / "peers"
 
-#: Longest waits for a server to be ready and to stop, in seconds. Ray takes half a minute on a busy machine.
-READY_S, STOP_S = 180, 20
+#: Longest waits for a server to be ready and to stop, in seconds. Ray takes a minute and a half on a busy machine.
+READY_S, STOP_S = 300, 20
 
 #: Marks every process that a peer starts, however far down, so that none is left.
 MARK = "PEER_RUN"

@@ -49,6 +49,14 @@ class Answers:
         return await self.answer(Pair(body["question"], body["context"]))
 
 
+def stay_on_loopback() -> None:
+    """Have a replica open its port for other replicas on loopback; Ray 2.60 names all interfaces, without an option."""
+    from ray.serve._private import replica
+
+    add_port = replica.add_port_to_grpc_server
+    replica.add_port_to_grpc_server = lambda server, address: add_port(server, address.replace("[::]", "127.0.0.1"))
+
+
 def main() -> None:
     """Serve until a signal."""
     stop = Event()
@@ -57,6 +65,7 @@ def main() -> None:
         include_dashboard=False,
         object_store_memory=OBJECT_STORE_BYTES,
         log_to_driver=False,
+        runtime_env={"worker_process_setup_hook": stay_on_loopback},
     )
     serve.start(http_options={"host": "127.0.0.1", "port": MINE.port})
     serve.run(Answers.bind(), route_prefix="/predict")  # type: ignore[attr-defined]

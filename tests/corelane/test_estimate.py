@@ -61,6 +61,9 @@ def test_one_passage_with_a_foreign_name_is_not_another_script() -> None:
         ("Ai đã viết những ghi chú này?", "marked"),
         ("谁写的这些笔记", "han"),
         ("ใครเขียน", "u0e"),
+        ("누가 썼습니까", "hangul"),
+        ("𠀀𠀁𠀂", "rare"),
+        ("🙂🙃😀", "symbols"),
     ],
 )
 def test_script_is_told_from_the_bytes_of_a_character(text: str, script: str) -> None:

@@ -169,13 +169,13 @@ def run_round(
     """Measure services one after the other, each alone; a quick run, which measures nothing, starts all at once."""
     for group in [names] if is_quick() else [[name] for name in names]:
         first = free_ports(len(group) * given.workers)
+        began = time.monotonic()
         with ExitStack() as stack:
             starting = {}
             for place, name in enumerate(group):
                 mine = replace(given, port=first + place * given.workers, folder=str(Path(given.folder) / name))
                 starting[name] = stack.enter_context(subjects[name].started(mine))
             for name, ready in starting.items():
-                began = time.monotonic()
                 target = ready()
                 print(f"round {run.number + 1}  {abouts[name].title} is up after {time.monotonic() - began:.0f} s")
                 measure(subjects[name], abouts[name], target, replace(run, place=names.index(name)))

@@ -31,7 +31,7 @@ class Background(AbstractContextManager["Background"]):
     def __init__(self, target: Target, questions: Questions, plan: Plan) -> None:
         self._plan = replace(plan, warmup_s=0.0, duration_s=LONGEST_S, requests=None, tail_s=0.0, processes=1)
         phases = Phases(0.0, LONGEST_S, LONGEST_S)
-        self._task = Task(target, questions, self._plan, phases, place=0, processes=1)
+        self._task = Task(target, questions, self._plan, phases, place=0, processes=1, is_endless=True)
         self._link: Connection | None = None
         self._process: Any = None
         self.start_s = 0.0
@@ -82,9 +82,9 @@ class Background(AbstractContextManager["Background"]):
             return
         seconds = self.at_s
         self._link.send(None)
-        told = None
+        told, until_s = None, time.monotonic() + self._plan.timeout_s + GRACE_S
         while not isinstance(told, Done):
-            told = self._receive(self._plan.timeout_s + GRACE_S)
+            told = self._receive(max(0.0, until_s - time.monotonic()))
             if isinstance(told, Exception):
                 raise told
         self.requests = [Request.model_construct(**dict(zip(ROW, row, strict=False))) for row in told.rows]

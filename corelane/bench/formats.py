@@ -64,19 +64,29 @@ def interval_text(name: str, figure: Interval | None) -> str:
     """Return the mean of a figure and how far its interval reaches, if it was repeated."""
     if figure is None:
         return "-"
-    mean, reach = figure_text(name, figure.mean), figure.high - figure.mean
-    if len(figure.values) < 2:
-        return mean
-    if name == "goodput":
-        return f"{mean} ±{100 * reach:.1f}"
-    number, _, unit = mean.partition(" ")
-    scale = 1000.0 if unit == "ms" else 1.0
-    return f"{number} ±{three(scale * reach)}{' ' if unit else ''}{unit}"
+    number, _, unit = figure_text(name, figure.mean).partition(" ")
+    scale = 1000.0 if unit == "ms" else 100.0 if name == "goodput" else 1.0
+    reach = reach_text(figure, scale)
+    return " ".join(filter(None, (number, reach, unit)))
 
 
 def ms_interval(figure: Interval | None) -> str:
     """Return the mean of a time in ms without its unit, and how far its interval reaches, if it was repeated."""
     if figure is None:
         return "-"
-    reach = f" ±{three(1000 * (figure.high - figure.mean))}" if len(figure.values) > 1 else ""
-    return f"{three(1000 * figure.mean)}{reach}"
+    return " ".join(filter(None, (three(1000 * figure.mean), reach_text(figure, 1000))))
+
+
+def reach_text(figure: Interval, scale: float = 1.0) -> str:
+    """Return how far an interval reaches, in two digits; of one wider than the mean only that it is."""
+    reach = figure.high - figure.mean
+    if len(figure.values) < 2:
+        return ""
+    if reach > abs(figure.mean):
+        return "±>100%"
+    return f"±{two(scale * reach)}"
+
+
+def two(value: float) -> str:
+    """Return a number with two digits."""
+    return f"{value:,.0f}" if value >= 10 else f"{value:.1f}" if value >= 1 else f"{value:.2f}"

@@ -28,7 +28,7 @@ from corelane.errors import InvalidInput, SetupError
 
 __all__ = ["CORELANE_SENDER", "Measured", "Plan", "Progress", "Target", "run_load"]
 
-#: Requests a second, and loops, that one process is given: it could do several times that.
+#: Requests a second, and loops, that one process is given: about a tenth of a CPU.
 PROCESS_RATE, PROCESS_LOOPS = 200.0, 64
 
 #: From the last process being ready until the first request is due, in seconds.

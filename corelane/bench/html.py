@@ -72,7 +72,9 @@ def _alarm(report: Report) -> str:
     if report.valid:
         return ""
     reasons = "".join(f"<li>{_text(each)}</li>" for each in dict.fromkeys(report.invalid))
-    return f'<div class="alarm"><p>This run proves nothing.</p><ul>{reasons}</ul></div>'
+    some = any(point.is_valid for point in report.points)
+    text = "Not all of this run counts." if some else "This run proves nothing."
+    return f'<div class="alarm"><p>{text}</p><ul>{reasons}</ul></div>'
 
 
 def _tiles(report: Report) -> str:
@@ -237,7 +239,7 @@ def _setup(report: Report) -> str:
         "How it was measured",
         f'<dl class="plain">{rows}</dl><pre>{command}</pre>'
         + _json("Configuration", report.configuration)
-        + (_json("Rows of the preset", report.extra) if report.extra else ""),
+        + (_json("Details", report.extra) if report.extra else ""),
     )
 
 

@@ -22,6 +22,9 @@ MOST_LINES = 6
 #: Latencies whose ratio is smaller stand so near that their labels would touch.
 CLOSE = 1.3
 
+#: An interval is drawn up to this many times the mean.
+WIDEST = 3.0
+
 #: Steps of a distribution at most.
 MOST_STEPS = 240
 
@@ -30,7 +33,7 @@ Colours = Mapping[str, str]
 
 def choose(report: Report) -> list[Plot]:
     """Return the plots that a report has figures for."""
-    timed = sorted((each for each in report.points if "p95_s" in each.figures), key=offered)
+    timed = comparable([each for each in report.points if "p95_s" in each.figures])
     plots = []
     if len(timed) > 1:
         plots.append(
@@ -46,7 +49,7 @@ def choose(report: Report) -> list[Plot]:
                 "throughput",
                 "Throughput and goodput",
                 "Items answered a second at each load, and those within the objective",
-                partial(_throughput, points=timed),
+                partial(_throughput, points=timed, most=closed_peak(report.points)),
             )
         )
     if drawn := [each for each in timed if each.runs[0].latencies]:
@@ -70,7 +73,7 @@ def choose(report: Report) -> list[Plot]:
             )
         )
     if lasting := [each for each in report.points if len(each.runs[0].timeline) > 2]:
-        point = max(lasting, key=offered)
+        point = comparable(lasting)[-1]
         plots.append(
             Plot(
                 "timeline",
@@ -93,9 +96,23 @@ def choose(report: Report) -> list[Plot]:
     return plots
 
 
+def comparable(points: Sequence[Point]) -> list[Point]:
+    """Return the points that one axis can hold, by what they offer: those of a rate, else those with callers."""
+    rates = [each for each in points if each.load.rate_per_s is not None]
+    return sorted(rates or points, key=offered)
+
+
 def offered(point: Point) -> float:
-    """Return how much a point offers: requests or callers."""
+    """Return how much a point offers: requests a second, or callers."""
     return point.load.rate_per_s or point.load.concurrency or point.runs[0].generator.achieved_per_s
+
+
+def closed_peak(points: Sequence[Point]) -> float | None:
+    """Return the most items a second of callers in a closed loop; None if there are none, or nothing else."""
+    closed = [each for each in points if each.load.kind == "closed" and "items_per_s" in each.figures]
+    if len(closed) == len(points):
+        return None
+    return max((each.figures["items_per_s"].mean for each in closed), default=None)
 
 
 def _latency(figure: Any, colours: Colours, points: Sequence[Point], knee: Mapping[str, float] | None) -> None:
@@ -114,7 +131,7 @@ def _latency(figure: Any, colours: Colours, points: Sequence[Point], knee: Mappi
     ]
     if bad:
         axes.scatter(*zip(*bad, strict=True), marker="x", s=46, color=colours["bad"], zorder=5)
-        axes.annotate("invalid", bad[0], (0, 8), **_beside_point(colours["bad"], ha="center"))
+        axes.annotate("invalid", bad[0], (-7, 7), **_beside_point(colours["bad"], ha="right"))
     axes.set_yscale("log")
     _ms_axis(axes.yaxis)
     if knee is not None and "rate_per_s" in knee:
@@ -130,7 +147,7 @@ def _latency(figure: Any, colours: Colours, points: Sequence[Point], knee: Mappi
     _load_axis(axes, points)
 
 
-def _throughput(figure: Any, colours: Colours, points: Sequence[Point]) -> None:
+def _throughput(figure: Any, colours: Colours, points: Sequence[Point], most: float | None) -> None:
     axes = figure.subplots()
     rates = [offered(each) for each in points]
     done = [each.figures["items_per_s"] for each in points]
@@ -148,6 +165,12 @@ def _throughput(figure: Any, colours: Colours, points: Sequence[Point]) -> None:
         axes.plot(rates, means, color=colours["soft"], linewidth=1.4)
         objective = next(run.goodput.objective for run in points[0].runs if run.goodput)
         axes.annotate(plain(objective), (rates[-1], means[-1]), (6, -10), **_beside_point(colours["soft"]))
+    if most is not None:
+        axes.axhline(most, color=colours["warn"], linewidth=1.1, linestyle=(0, (4, 3)), zorder=1)
+        text = f"most in a closed loop {three(most)}/s"
+        axes.annotate(
+            text, (0, most), (2, 3), xycoords=("axes fraction", "data"), **_beside_point(colours["warn"], va="bottom")
+        )
     axes.set_ylim(bottom=0)
     axes.set_ylabel("items a second")
     _load_axis(axes, points)
@@ -256,10 +279,10 @@ def _latency_over_time(axes: Any, rows: Sequence[Mapping[str, float]], colours: 
 
 
 def _line(axes: Any, x: Sequence[float], found: Sequence[Interval], colour: str, scale: float) -> None:
-    """Draw means with their intervals; a lower bound under zero is not drawn, as axes may be logarithmic."""
+    """Draw means with their intervals, cut at a third and at three times the mean so that lines stay large."""
     means = [scale * each.mean for each in found]
-    lows = [max(scale * each.low, 0.3 * mean) for each, mean in zip(found, means, strict=True)]
-    highs = [scale * each.high for each in found]
+    lows = [max(scale * each.low, mean / WIDEST) for each, mean in zip(found, means, strict=True)]
+    highs = [min(scale * each.high, mean * WIDEST) for each, mean in zip(found, means, strict=True)]
     axes.fill_between(x, lows, highs, color=colour, alpha=0.16, linewidth=0)
     axes.plot(x, means, color=colour, marker="o", markersize=3.5)
 

@@ -43,6 +43,8 @@ class Task:
     phases: Phases
     place: int
     processes: int
+    #: Its measured part ends when it is told to stop, whatever is due later.
+    is_endless: bool = False
 
     @property
     def loops(self) -> int:
@@ -154,7 +156,7 @@ class _Process:
         loop.remove_reader(self._link.fileno())
         self._note_cpu()
         # A process that is late still begins every measured request: none may go uncounted.
-        if not self._plan.is_closed:
+        if not self._plan.is_closed and not self._task.is_endless:
             await self._all_begun.wait()
         await _cancel(running)
         if self._open:

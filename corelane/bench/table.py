@@ -60,7 +60,7 @@ def head(report: Report) -> Text:
 
 def point_table(points: Iterable[Point]) -> Table:
     """Return the points, one a line; latency counts from when requests were due."""
-    table = _table("latency, ms", "p50", "p95", "p99", "items/s", "goodput", "runs")
+    table = _table("load, ms", "p50", "p95", "p99", "items/s", "goodput", "runs", gap=1)
     for point in points:
         table.add_row(
             _name(point),
@@ -74,7 +74,7 @@ def point_table(points: Iterable[Point]) -> Table:
 
 def sending_table(points: Iterable[Point]) -> Table:
     """Return whether the generator kept up, and the latency from the sending of requests."""
-    table = _table("sending, ms", "requested", "achieved", "late p95", "p50 sent", "p95 sent", "of a CPU")
+    table = _table("sending, ms", "requested", "achieved", "late p95", "p50 sent", "p95 sent", "CPU")
     for point in points:
         runs = point.runs
         requested = [run.generator.requested_per_s for run in runs if run.generator.requested_per_s is not None]
@@ -167,9 +167,10 @@ def beside_lines(report: Report) -> list[RenderableType]:
 def knee_lines(report: Report) -> list[RenderableType]:
     """Return the knee of a sweep, and the rate that was searched for."""
     lines: list[RenderableType] = []
-    if report.knee is not None:
-        figures = ", ".join(f"{NAMES.get(name, name)} {figure_text(name, at)}" for name, at in report.knee.items())
-        lines.append(Text.assemble(("knee  ", "bold"), plain(figures.replace("rate_per_s", "at requests/s"))))
+    if (knee := report.knee) is not None:
+        parts = [f"{three(knee['rate_per_s'])} requests/s"] if "rate_per_s" in knee else []
+        parts += [f"{NAMES[name]} {figure_text(name, knee[name])}" for name in ("p95_s", "items_per_s") if name in knee]
+        lines.append(Text.assemble(("knee  ", "bold"), ", ".join(parts)))
     if report.found_rate is not None:
         found = ", ".join(f"{name} {_any(value)}" for name, value in report.found_rate.items())
         lines.append(Text.assemble(("found  ", "bold"), plain(found)))

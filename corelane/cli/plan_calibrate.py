@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from corelane.bench.generator import Measured, Plan, Target, run_load
 from corelane.bench.schema import Load, Request
+from corelane.bench.session import probe
 from corelane.bench.split import FLUSHED_S, Snapshot, snapshot
 from corelane.domain.dispatch import WINDOW_TOKENS
 from corelane.errors import InvalidInput, NotReady
@@ -43,6 +44,12 @@ SETTLED_S = 20.0
 #: Time between two readings meanwhile, in seconds.
 POLL_S = 0.25
 
+#: A drain ends this long after the time that it lingers, at the latest, in seconds.
+ASLEEP_AFTER_S = 0.5
+
+#: The last question of the first phase has this long, in seconds.
+LAST_S = 2.0
+
 #: What a step is called, and how long it takes in seconds.
 OnStep = Callable[[str, float], object]
 
@@ -66,27 +73,40 @@ def take_profile(
     limits = limits or Limits()
     subject = _subject(client, target, limits, cpus=cpus, instance=instance, machine=machine)
     packed = max(2, min(MOST_PACKED, int(PACKED * limits.slice_tokens / questions.mean_tokens)))
+    asleep_s = _wake(client, target, questions, limits)
+    lone = Load(kind="poisson", rate_per_s=probe(target, questions, Plan(Load(kind="closed")), 1).rate_per_s)
     phases = []
-    for name, concurrency, items in (
-        ("one question at a time", 1, 1),
-        (f"one job of {packed} at a time", 1, packed),
-        ("all cores at work", BUSY_A_CORE * subject.cores, 1),
+    for name, load, items in (
+        ("one question at a time", lone, 1),
+        (f"one job of {packed} at a time", Load(kind="closed", concurrency=1), packed),
+        ("all cores at work", Load(kind="closed", concurrency=BUSY_A_CORE * subject.cores), 1),
     ):
         on_step(name, seconds / 3)
-        phases.append(_phase(client, target, questions, concurrency, items, seconds / 3))
-    return fit(subject, *phases)
+        phases.append(_phase(client, target, questions, load, items, seconds / 3))
+    return fit(subject, *phases, asleep_s=asleep_s)
+
+
+def _wake(client: "Client", target: Target, questions: "Questions", limits: Limits) -> float:
+    """Let the cores fall asleep, and return how long a question then waits for one."""
+    time.sleep(limits.linger_s + ASLEEP_AFTER_S)
+    question = questions.asked[0]
+    items = [{"question": question.question, "context": question.context}]
+    job = client.submit(items, wait_s=10, model=target.model)
+    if not job.status.is_final:
+        job = client.wait(job.id)
+    return job.timing.wait_s if job.timing is not None else 0.0
 
 
 def _phase(
-    client: "Client", target: Target, questions: "Questions", concurrency: int, items: int, seconds: float
+    client: "Client", target: Target, questions: "Questions", load: Load, items: int, seconds: float
 ) -> SeenPhase:
     plan = Plan(
-        load=Load(kind="closed", concurrency=concurrency),
+        load=load,
         way="question" if items == 1 else "job",
         items_per_job=items,
         warmup_s=0.0,
         duration_s=seconds,
-        tail_s=0.0,
+        tail_s=0.0 if load.kind == "closed" else LAST_S,
         processes=1,
     )
     before = snapshot(target.url, target.api_key)

@@ -1,7 +1,8 @@
 """``corelane plan record``: a trace of what a service was asked, or of what a bench run sent.
 
 A service is asked for its jobs of the last minutes: their times, items and tokens. So nothing has to be on while the
-load comes. Jobs that were deleted, or are kept no longer, are not in the trace.
+load comes. Jobs that were deleted, or are kept no longer, are not in the trace. A trace has estimated tokens; a job
+knows those that were read, and a profile their ratio.
 """
 
 import re
@@ -28,11 +29,20 @@ def record(
     requests: Annotated[
         Path | None, typer.Option(help="The requests of a bench run (`--requests`), instead of a service's jobs.")
     ] = None,
+    profile: Annotated[
+        Path | None, typer.Option(help="A profile: its ratio makes estimated tokens of those that were read.")
+    ] = None,
     url: UrlOption = None,
     api_key: KeyOption = None,
 ) -> None:
     """Write a trace: when requests came, and how large they were."""
-    entries = from_requests(requests) if requests is not None else _from_service(url, api_key, seconds_of(last))
+    from corelane.planning.profile import load_profile
+
+    if requests is not None:
+        entries = from_requests(requests)
+    else:
+        ratio = 1.0 if profile is None else load_profile(profile).tokens_ratio
+        entries = _from_service(url, api_key, seconds_of(last), ratio)
     if not entries:
         raise InvalidInput("no request came in that time")
     began_s = min(entry.at_s for entry in entries)
@@ -63,17 +73,12 @@ def seconds_of(text: str) -> float:
     return float(match[1]) * UNITS_S[match[2]]
 
 
-def _from_service(url: str | None, api_key: str | None, seconds: float) -> list[TraceEntry]:
+def _from_service(url: str | None, api_key: str | None, seconds: float, ratio: float) -> list[TraceEntry]:
     since = datetime.now(UTC) - timedelta(seconds=seconds)
     entries = []
     with connect(url, api_key) as client:
         for job in client.iter_jobs(created_after=since):
             at_s = datetime.fromisoformat(job.created_at).timestamp()
-            entries.append(TraceEntry(at_s, job.counts.total, tokens_of(job)))
+            read = job.usage.tokens if job.usage is not None else None
+            entries.append(TraceEntry(at_s, job.counts.total, None if read is None else round(read / ratio) or None))
     return entries
-
-
-def tokens_of(job: object) -> int | None:
-    """Return the tokens of a job's windows, if the service says them."""
-    usage = getattr(job, "usage", None)
-    return getattr(usage, "tokens", None) or None

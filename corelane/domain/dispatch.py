@@ -228,39 +228,42 @@ ONE, FEW, MANY = "one", "few", "many"
 PLAIN, ACCENTED, MARKED, HAN = "plain", "accented", "marked", "han"
 
 #: Most bytes of UTF-8 a character of each.
-PLAIN_BYTES, ACCENTED_BYTES, MARKED_BYTES = 1.007, 1.2, 1.5
+PLAIN_BYTES, ACCENTED_BYTES, MARKED_BYTES = 1.01, 1.2, 1.5
 
 #: Blocks of Unicode, of 256 characters each, that hold Chinese characters and those written among them.
 HAN_BLOCKS = range(0x2E, 0xA0)
 
-#: Characters of a text that tell its script, and those that tell its block.
-SCRIPT_CHARS, BLOCK_CHARS = 2000, 64
+#: Contexts of a slice that tell its script, the characters of each that do, and those that tell a block.
+SCRIPT_ITEMS, SCRIPT_CHARS, BLOCK_CHARS = 4, 500, 64
 
 #: Upper bounds of the classes of length, in estimated tokens an item; the last class has none.
 LENGTHS = (64, 96, 128, 192, 256, 320, 384, 512, 768, 1024, 2048, 4096, 16384)
 
 
 def script_of(text: str) -> str:
-    """Return the script of a text, by its beginning."""
+    """Return the script of a text."""
     if text.isascii():
         return PLAIN
-    start = text[:SCRIPT_CHARS]
-    bytes_per_char = len(start.encode(errors="replace")) / len(start)
+    bytes_per_char = len(text.encode(errors="replace")) / len(text)
     if bytes_per_char < MARKED_BYTES:
         return PLAIN if bytes_per_char < PLAIN_BYTES else ACCENTED if bytes_per_char < ACCENTED_BYTES else MARKED
     # In order, spaces and marks come before letters, so this one is a letter.
-    in_order = sorted(start[:BLOCK_CHARS])
+    in_order = sorted(text[:BLOCK_CHARS])
     block = ord(in_order[3 * len(in_order) // 4]) >> 8
     return HAN if block in HAN_BLOCKS else f"u{block:02x}"
 
 
-def cost_class(first: int, count: int, tokens: int, context: str) -> str:
+def cost_class(first: int, tokens: int, contexts: Sequence[str]) -> str:
     """Return the class of a slice by what its items cost; see ``domain.estimate``.
 
-    It is told from its first item's index, its items, their estimated tokens and the first item's context.
+    It is told from its first item's index, the estimated tokens of its items and their contexts, of which a few are
+    looked at: one passage with a foreign name is not another script.
     """
+    count = len(contexts)
+    looked_at = contexts if count <= SCRIPT_ITEMS else contexts[:: count // SCRIPT_ITEMS]
+    text = "".join([context[:SCRIPT_CHARS] for context in looked_at])
     together = MANY if first or tokens > SMALL_TOKENS else ONE if count == 1 else FEW
-    return f"{together}:{script_of(context)}:{bisect_left(LENGTHS, tokens // max(count, 1))}"
+    return f"{together}:{script_of(text)}:{bisect_left(LENGTHS, tokens // max(count, 1))}"
 
 
 def cut_slices(tokens: Sequence[int], max_items: int, max_tokens: int) -> Iterator[tuple[int, int, int]]:

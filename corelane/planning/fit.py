@@ -131,8 +131,11 @@ class Subject:
         return self.target not in ("cpu", "openvino")
 
 
-def fit(subject: Subject, lone: SeenPhase, packed: SeenPhase, busy: SeenPhase) -> Profile:
-    """Return the profile; raise InvalidInput where too little was measured."""
+def fit(subject: Subject, lone: SeenPhase, packed: SeenPhase, busy: SeenPhase, *, asleep_s: float = 0.0) -> Profile:
+    """Return the profile; raise InvalidInput where too little was measured.
+
+    ``asleep_s`` is the time that a question waited for a core that slept.
+    """
     version = subject.version
     if not (lone.requests and busy.requests):
         raise InvalidInput("no question of the calibrating load was answered; the service's log says why")
@@ -161,7 +164,7 @@ def fit(subject: Subject, lone: SeenPhase, packed: SeenPhase, busy: SeenPhase) -
         exchange_s=statistics.median(part.commit_s + part.other_s for part in parts),
         exchange_item_s=_per_item(lone, packed),
         wake_s=statistics.median(part.wait_s for part in parts),
-        asleep_s=max(parts[0].wait_s, statistics.median(part.wait_s for part in parts)),
+        asleep_s=max(asleep_s, statistics.median(part.wait_s for part in parts)),
         tokens_ratio=tokens / estimated if estimated else 1.0,
         cpus=subject.cpus,
         overhead=overhead_of(lone.requests),

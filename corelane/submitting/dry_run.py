@@ -42,14 +42,11 @@ class Sizing:
         # The rule of ``cut_slices``.
         most_items, most_tokens = self._most
         current = self._slice
-        if current.items and (current.items >= most_items or current.tokens + tokens > most_tokens):
+        if current.items and (len(current.items) >= most_items or current.tokens + tokens > most_tokens):
             self._close()
             current = self._slice
-        if not current.items:
-            current.context = self._context(item)
-        current.items += 1
         current.tokens += tokens
-        current.pending.append(item)
+        current.items.append(item)
         self.items += 1
         self.tokens += tokens
 
@@ -61,14 +58,14 @@ class Sizing:
 
     def _close(self) -> None:
         ended, self._slice = self._slice, _Slice()
-        first = self.items - ended.items
-        its_class = CostClass.decode(cost_class(first, ended.items, ended.tokens, ended.context))
+        first, contexts = self.items - len(ended.items), [self._context(item) for item in ended.items]
+        its_class = CostClass.decode(cost_class(first, ended.tokens, contexts))
         if (ratio := self._ratios.get(its_class.script)) is None:
             ratio = self._ratios[its_class.script] = self._costs.rates.text_ratio(its_class.script)
         lot = self.lots.setdefault(its_class, Lot())
-        lot.items += ended.items
+        lot.items += len(ended.items)
         lot.estimated += ended.tokens
-        lot.windows += sum(self._estimator.windows(item, self._costs.max_length, ratio) for item in ended.pending)
+        lot.windows += sum(self._estimator.windows(item, self._costs.max_length, ratio) for item in ended.items)
         self.slices += 1
 
     def _context(self, item: Item) -> str:
@@ -77,12 +74,10 @@ class Sizing:
 
 @dataclass(slots=True)
 class _Slice:
-    """The slice that is being filled, with the context of its first item."""
+    """The slice that is being filled."""
 
-    items: int = 0
+    items: list[Item] = field(default_factory=list)
     tokens: int = 0
-    context: str = ""
-    pending: list[Item] = field(default_factory=list)
 
 
 class DryRuns:
@@ -140,6 +135,7 @@ class DryRuns:
     ) -> JobForecast:
         """Return the forecast of a job that was measured."""
         estimate = costs.rates.estimate(sizing.lots)
+        core_s = None if estimate.core_s is None else round(estimate.core_s, 6)
         promise = make_promise(admission, owner, head.priority.rank, size)
         told = promise.describe(costs.now_ms)
         late = False
@@ -156,8 +152,8 @@ class DryRuns:
             items=estimate.items,
             windows=estimate.windows,
             tokens=estimate.tokens,
-            core_s=None if estimate.core_s is None else round(estimate.core_s, 6),
-            cost=cost_at(costs.prices, estimate.core_s),
+            core_s=core_s,
+            cost=cost_at(costs.prices, core_s),
             position=told.position,
             tokens_ahead=told.tokens_ahead,
             finish_at=told.finish_at,

@@ -15,6 +15,7 @@ from corelane.cli.jsonl import write_line
 from corelane.client import Client
 from corelane.domain.forecast import Speed
 from corelane.domain.jobs import JobStatus, unanswered_result
+from corelane.domain.prices import Price
 from corelane.errors import ServiceError
 from corelane.store.fleet import Announcer
 from tests.api.conftest import Service
@@ -98,6 +99,22 @@ def test_what_items_cost_lately_is_the_forecast(service: Service) -> None:
     assert long["windows"] > 10
     assert long["core_s"] > 10 * alone["core_s"] / 3
     assert "sizes that few of them had" in long["note"]
+
+
+def test_cost_is_at_the_prices_of_the_cores_that_did_the_work_lately(service: Service) -> None:
+    cheap, dear = Price(3.6, "USD", "inf2.xlarge", "2026-09-24"), Price(7.2, "USD", "inf2.xlarge", "2026-09-24")
+    sums = [1000, 64_000, 20_000, 1000, 3_000_000]
+    assert forecast(service)["cost"] is None
+    for price in (cheap, dear):
+        told, worked = [(VERSION, "one:plain:0", sums)], ("p", price.encode(), 0)
+        Announcer(service.bench.settings, "a/0").beat({"state": "idle"}, [VERSION], [], worked=worked, costs=told)
+    found = forecast(service, question=None, context=None, items=[ONE] * 100)
+    cost = found["cost"]
+    assert (cost["currency"], cost["instance"], cost["as_of"]) == ("USD", "inf2.xlarge", "2026-09-24")
+    assert cost["per_core_hour"] == pytest.approx(5.5, rel=0.02)
+    assert cost["amount"] == pytest.approx(found["core_s"] * cost["per_core_hour"] / 3600, rel=1e-6)
+    content = b"".join(batch_line(f"a{n}") for n in range(100))
+    assert forecast_batch(service, content)["cost"]["amount"] == pytest.approx(cost["amount"], rel=0.01)
 
 
 def test_older_costs_fade_with_work(service: Service) -> None:

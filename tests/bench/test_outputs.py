@@ -15,7 +15,8 @@ from corelane.bench.formats import share_text, time_text
 from corelane.bench.html import page
 from corelane.bench.markdown import COLUMNS, markdown
 from corelane.bench.pictures import plots_of, svg, write_pictures
-from corelane.bench.schema import Report
+from corelane.bench.plots import closed_peak, comparable
+from corelane.bench.schema import Load, Report
 from corelane.bench.table import render, render_comparison
 from corelane.errors import SetupError
 from tests.bench.reports_for_tests import HOSTILE, point_at, report_of, sweep_report
@@ -161,33 +162,42 @@ def test_page_has_its_parts(html: str, words: str) -> None:
     assert words in html
 
 
-def test_page_of_an_invalid_run_says_so_first() -> None:
+def test_page_of_an_invalid_run_says_so_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("corelane.bench.html.plots_of", lambda _: [])
     html = page(report_of([point_at(20, late_s=0.1)]))
-    assert html.index("This run proves nothing.") < html.index("<svg")
+    assert html.index("This run proves nothing.") < html.index("Measured")
     assert '<span class="stamp bad">invalid</span>' in html
 
 
-def test_plots_take_the_colours_of_the_page_and_have_ids_of_their_own(report: Report) -> None:
-    for plot in plots_of(report):
-        text = svg(plot)
-        assert "var(--quiet)" in text
-        assert "<style" not in text
-        assert not re.search(r"#0[0-9a-f]0[0-9a-f]0[0-9a-f]\b|#101010|#111111", text)
-        assert all(each.startswith(plot.name) for each in re.findall(r'\bid="([^"]+)"', text))
+def test_plots_take_the_colours_of_the_page_and_have_ids_of_their_own(report: Report, html: str) -> None:
+    drawn = dict(zip([plot.name for plot in plots_of(report)], html.split("<svg")[1:], strict=True))
+    assert list(drawn) == ["latency", "throughput", "distribution", "inside", "timeline", "beside"]
+    for name, text in drawn.items():
+        found = text.partition("</svg>")[0]
+        assert "var(--quiet)" in found
+        assert "<style" not in found
+        assert not re.search(r"#0[0-9a-f]0[0-9a-f]0[0-9a-f]\b|#101010|#111111", found)
+        assert all(each.startswith(name) for each in re.findall(r'\bid="([^"]+)"', found))
 
 
-def test_plots_are_the_same_each_time(report: Report) -> None:
-    plot = plots_of(report)[0]
-    assert svg(plot) == svg(plot)
+def test_plots_are_the_same_each_time(report: Report, html: str) -> None:
+    assert svg(plots_of(report)[0]) in html
 
 
 def test_pictures_are_png_files(report: Report, tmp_path: Path) -> None:
-    few = report.model_copy(update={"points": report.points[:2], "beside": None})
-    paths = write_pictures(few, tmp_path / "pictures")
-    assert {"latency.png", "throughput.png", "distribution.png", "inside.png", "timeline.png"} == {
-        path.name for path in paths
-    }
+    one = report.model_copy(update={"points": report.points[:1], "beside": None})
+    paths = write_pictures(one, tmp_path / "pictures")
+    assert [path.name for path in paths] == ["distribution.png", "inside.png", "timeline.png"]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
+
+
+def test_points_of_callers_do_not_share_an_axis_with_those_of_a_rate(report: Report) -> None:
+    closed = report.points[0].model_copy(update={"name": "peak", "load": Load(kind="closed", concurrency=64)})
+    assert [each.name for each in comparable([closed, *report.points])] == [each.name for each in report.points]
+    assert comparable([closed]) == [closed]
+    assert closed_peak([closed, *report.points]) == pytest.approx(5.5, rel=0.1)
+    assert closed_peak([closed]) is None
+    assert closed_peak(report.points) is None
 
 
 @pytest.mark.parametrize("make", [page, plots_of])

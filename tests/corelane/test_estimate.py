@@ -38,12 +38,18 @@ def seconds(rates: CostRates, items: int, estimated: int, its_class: CostClass) 
 
 
 def test_class_tells_what_is_read_together_the_script_and_the_length() -> None:
-    assert cost_class(0, 1, 64, "Ada wrote it.") == "one:plain:0"
-    assert cost_class(0, 3, 3 * 65, "Ada wrote it.") == "few:plain:1"
-    assert cost_class(32, 1, 64, "Ada wrote it.") == "many:plain:0"
-    assert cost_class(0, 1, SMALL_TOKENS + 1, "Ada wrote it.") == f"many:plain:{LENGTHS.index(2048)}"
-    assert cost_class(0, 1, 10**6, "") == f"many:plain:{len(LENGTHS)}"
+    assert cost_class(0, 64, ["Ada wrote it."]) == "one:plain:0"
+    assert cost_class(0, 3 * 65, ["Ada wrote it."] * 3) == "few:plain:1"
+    assert cost_class(32, 64, ["Ada wrote it."]) == "many:plain:0"
+    assert cost_class(0, SMALL_TOKENS + 1, ["Ada wrote it."]) == f"many:plain:{LENGTHS.index(2048)}"
+    assert cost_class(0, 10**6, [""]) == f"many:plain:{len(LENGTHS)}"
     assert CostClass.decode("many:plain:3") == CostClass("many", "plain", 3)
+
+
+def test_one_passage_with_a_foreign_name_is_not_another_script() -> None:
+    plain = ["Ada Lovelace wrote the notes on the engine in 1843, and nobody else did. " * 5] * 31
+    assert cost_class(0, 32 * 90, ["Zoë Šťastná wrote it.", *plain]) == "many:plain:1"
+    assert cost_class(0, 32 * 90, ["Кто это написал, никто не знает."] * 32) == "many:u04:1"
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ class PendingSlice:
     found: int = 0
     tokens: int = 0
     results: dict[int, Result] = field(default_factory=dict)
-    #: The class of its items by what they cost; empty if they are no measure, as they were tried before.
+    #: The class of its items by what they cost; empty if they are no measure.
     cost_class: str = ""
 
 
@@ -145,8 +145,8 @@ class InFlight:
             self._pending[key] = pending = PendingSlice(
                 claim.lease, ref, stretch.version, ids, count, estimate, ref.tokens
             )
-            if ref.attempt == 1:
-                pending.cost_class = cost_class(ref.first, count, ref.tokens, stretch.items[0][2])
+            if ref.attempt == 1 and (count > 1 or ref.first or not self._costs.has_enough):
+                pending.cost_class = cost_class(ref.first, ref.tokens, [item[2] for item in stretch.items])
             queries.setdefault(stretch.version, []).extend(
                 ((key, i), Query(question, context, stretch.options, ref.owner, ref.priority, ref.job))
                 for i, (_, question, context) in enumerate(stretch.items)

@@ -23,6 +23,9 @@ TOKENIZE, COMPUTE, MERGE, COMMIT, CORE, WINDOWS, TOKENS = range(7)
 #: The place of the core time in a report.
 SPENT_CORE = 6
 
+#: Lone questions are a measure until so many costs wait for the next heartbeat: a core answers more than it needs.
+ENOUGH_COSTS = 64
+
 #: What items cost: their version and class, how many they are, their estimated tokens, tokens, windows, core
 #: microseconds.
 ItemCosts = tuple[str, str, int, int, int, int, int]
@@ -198,6 +201,11 @@ class CostBook:
         self._costs = deque[ItemCosts]() if costs is None else costs
         #: Slices by job that are answered and not committed: what is known of ``ItemCosts`` by then.
         self._answered: dict[str, list[tuple[str, str, int, int, int, int]]] = {}
+
+    @property
+    def has_enough(self) -> bool:
+        """Whether so much was found out since the last heartbeat that lone questions teach nothing new."""
+        return len(self._costs) >= ENOUGH_COSTS
 
     def note(self, job: str, version: str, its_class: str, items: int, sums: tuple[int, int, int]) -> None:
         """Note an answered slice of a job: its items, then their estimated tokens, tokens and windows."""

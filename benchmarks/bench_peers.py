@@ -21,7 +21,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.peers.catalogue import CELERY, PEERS, SAMPLE
-from benchmarks.peers.machine import describe_machine
 from benchmarks.peers.outcome import BULK, QUESTIONS, Outcome, Service, Shape, document, measure_of, rotated, table
 from benchmarks.peers.pictures import draw
 from benchmarks.peers.servers.given import Given
@@ -31,6 +30,7 @@ from benchmarks.runs import QUICK, RESULTS, is_quick, service
 from corelane.artifacts.manifest import Artifact, find_artifact, model_name
 from corelane.bench.figures import summarise
 from corelane.bench.generator import Plan, Target, run_load
+from corelane.bench.machine import read_machine
 from corelane.bench.schema import Load
 from corelane.bench.workload import Questions
 from corelane.engine.cores import cpu_slots
@@ -210,7 +210,7 @@ def main() -> int:
         seconds=options.seconds,
         order=order,
         settings={"workers": workers, "threads": 1, "batch": options.batch, "wait_ms": options.wait_ms},
-        machine=describe_machine(),
+        machine=read_machine(),
         workload=questions.describe(),
         model={"version": artifact.manifest.version_id, "dtype": artifact.manifest.dtype},
         services=list(abouts.values()),

@@ -20,7 +20,6 @@ from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from benchmarks.mixed_load import DATA
 from benchmarks.questions import questions_of
 from benchmarks.runs import QUICK, is_quick, keep, service
 from corelane.bench.compare import Comparison, compare
@@ -32,6 +31,7 @@ from corelane.bench.session import Session
 from corelane.bench.workload import Questions
 
 HERE = Path(__file__).parent
+DATA = HERE.parent / ".corelane"
 
 #: The verdict that is right for each build.
 EXPECTED = {"same build": "noise", "slower build": "real"}

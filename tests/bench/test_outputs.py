@@ -169,6 +169,14 @@ def test_page_of_an_invalid_run_says_so_first(monkeypatch: pytest.MonkeyPatch) -
     assert '<span class="stamp bad">invalid</span>' in html
 
 
+def test_page_has_the_rows_of_a_preset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("corelane.bench.html.plots_of", lambda _: [])
+    html = page(report_of([], extra={"rows": [{"cores": "1", "<b>": HOSTILE}, {"cores": "2"}], "table": "| a |"}))
+    assert "The experiment" in html
+    assert "&lt;b&gt;" in html
+    assert "Details" not in html
+
+
 def test_plots_take_the_colours_of_the_page_and_have_ids_of_their_own(report: Report, html: str) -> None:
     drawn = dict(zip([plot.name for plot in plots_of(report)], html.split("<svg")[1:], strict=True))
     assert list(drawn) == ["latency", "throughput", "distribution", "inside", "timeline", "beside"]

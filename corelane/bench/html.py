@@ -97,6 +97,8 @@ def _plots(report: Report) -> str:
 
 
 def _points(points: Sequence[Point]) -> str:
+    if not points:
+        return ""
     rows = []
     for point in points:
         late = max((run.generator.lateness.p95 for run in point.runs if run.generator.lateness), default=None)

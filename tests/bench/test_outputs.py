@@ -19,7 +19,7 @@ from corelane.bench.plots import closed_peak, comparable
 from corelane.bench.schema import Load, Report
 from corelane.bench.table import render, render_comparison
 from corelane.errors import SetupError
-from tests.bench.reports_for_tests import HOSTILE, point_at, report_of, sweep_report
+from tests.bench.reports_for_tests import HOSTILE, beside_of, point_at, report_of, sweep_report
 
 #: Elements without an end tag, in HTML and in what matplotlib writes.
 VOID = {"meta"}
@@ -99,7 +99,16 @@ def test_report_without_runs_or_figures_is_shown() -> None:
     assert "sweep" in printed(render(empty))
     assert "<h1>" in page(empty)
     assert to_csv(empty) == "run\n"
-    assert markdown(empty).count("\n") == 2
+    assert markdown(empty) == ""
+
+
+def test_batch_beside_questions_alone_is_shown() -> None:
+    report = report_of([], beside=beside_of())
+    assert "load, ms" not in printed(render(report))
+    assert [row["questions"] for row in csv.DictReader(io.StringIO(to_csv(report)))] == ["before", "beside", "after"]
+    assert markdown(report).splitlines()[3] == (
+        "| sweep | beside | 46.8 ms | 104 ms | 156 ms | 500 | 3,000 items in 48.6 s, 61.7 items/s |"
+    )
 
 
 def test_comparison_shows_verdicts() -> None:

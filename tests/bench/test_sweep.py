@@ -8,8 +8,9 @@ from corelane.bench.find_rate import RateSearch, find_rate, parse_bound
 from corelane.bench.knee import bend, find_knee, interpolate
 from corelane.bench.measure import closed, poisson
 from corelane.bench.saturation import block_means, saturation, trend
-from corelane.bench.schema import Point
+from corelane.bench.schema import Load, Point
 from corelane.bench.sweep import IDLE, PEAK, SweepPlan, rates_of, sweep
+from corelane.bench.table import found_text
 from corelane.errors import InvalidInput, SetupError
 from tests.bench.queues import Queue
 
@@ -165,6 +166,28 @@ def test_objective_that_no_rate_holds_has_no_answer() -> None:
 def test_search_says_that_the_generator_was_the_limit() -> None:
     with pytest.raises(SetupError, match="the generator kept up with no rate"):
         find_rate(Queue(lateness_s=1).measure, parse_bound("p95=1s"), start_per_s=10, duration_s=10)
+
+
+def test_rate_at_which_the_generator_was_late_once_is_tried_again() -> None:
+    queue, lateness = Queue(), iter((1.0,))
+
+    def measure(name: str, load: Load) -> Point:
+        queue.lateness_s = next(lateness, 0.0)
+        return queue.measure(name, load)
+
+    found = find_rate(measure, parse_bound("p95=60ms"), start_per_s=40, duration_s=30)
+    assert [(each.rate_per_s, each.holds) for each in found.tries[:2]] == [(40, False), (40, True)]
+    assert found.broke is not None
+    assert found.broke.rate_per_s > 40
+    assert not found.describe()["limited_by_generator"]
+
+
+def test_answer_of_a_search_is_a_sentence() -> None:
+    found = find_rate(Queue().measure, parse_bound("p95=60ms"), start_per_s=40, duration_s=30)
+    text = found_text(found.describe())
+    assert "requests/s hold p95<=60ms" in text
+    assert "; at " in text
+    assert "no rate that was tried holds" in found_text({"objective": "p95<=1ms", "rate_per_s": None})
 
 
 def test_search_halves_the_gap_until_it_is_narrow() -> None:

@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Tests start hundreds of processes: each reads the modules that an earlier one compiled.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 
@@ -31,7 +33,7 @@ serve: install ## Run the whole service on this machine until Ctrl-C
 
 .PHONY: test
 test: $(VENV)/.installed-dev ## Run the test suite
-	$(BIN)/python -m pytest -n 3 --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 4 --no-loadscope-reorder
 
 .PHONY: chromium
 chromium: ## Install Debian's chromium for the tests of the console, if it is missing and this user may
@@ -91,6 +93,7 @@ bench-queue: $(VENV)/.installed-bench ## Measure the queue plane alone: over HTT
 	@$(BIN)/python benchmarks/big_job.py
 	@$(BIN)/python benchmarks/million_jobs.py
 	@$(BIN)/python benchmarks/scaling.py
+	@$(BIN)/python benchmarks/generator_limit.py
 
 .PHONY: bench-peers
 bench-peers: $(VENV)/.installed-bench ## Measure Corelane beside LitServe, Ray Serve, BentoML, FastAPI and Celery; PEERS="--rounds 1"

@@ -31,7 +31,7 @@ class Part(BaseModel):
 
 
 class Request(Part):
-    """One request of a run: a line of `--requests FILE`."""
+    """One request of a run: a line of `--requests-out FILE`."""
 
     number: int = Field(description="Place among the arrivals of the run.")
     process: int = Field(description="The process of the generator that sent it.")
@@ -95,6 +95,7 @@ class Generator(Part):
     lateness: Spread | None = None
     cpu_s: float = Field(description="CPU time of its processes.")
     cpu_share: float = Field(description="The busiest process' CPU time over the run's time.")
+    held: int = Field(0, description="Requests that waited for a place: `--max-in-flight`, or too few descriptors.")
 
 
 class ErrorCount(Part):

@@ -52,11 +52,14 @@ local function finish(job, status, ttl, commit)
   local key, now = keys.job(job), now_ms()
   local priority, file, version, created, promise, times, owner, failed, usage =
     unpack(call('HMGET', key, 'priority', 'file', 'version', 'created_ms', 'promise', 'times', 'owner', 'failed', 'usage'))
-  local fields = { 'status', status, 'finished_ms', now }
-  if times then fields[5], fields[6] = 'times', ended_times(job, times, commit) end
+  local ended = times and ended_times(job, times, commit)
   local used = commit and use(commit, job, owner, version, usage)
-  if used then fields[#fields + 1], fields[#fields + 2] = 'usage', used end
-  call('HSET', key, unpack(fields))
+  if ended and used then
+    call('HSET', key, 'status', status, 'finished_ms', now, 'times', ended, 'usage', used)
+  else
+    local name, value = ended and 'times' or used and 'usage', ended or used
+    call('HSET', key, 'status', status, 'finished_ms', now, name or 'status', value or status)
+  end
   index_end(owner, job, status, failed)
   drop_refs(job, version)
   ttl = retain(job, status, ttl, now)

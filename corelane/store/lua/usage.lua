@@ -8,22 +8,23 @@
 local DAY_MS = 86400000
 local function usage_day() return math.floor(now_ms() / DAY_MS) end
 
--- Add to a job's usage, which may be nil. `used` are items, windows, tokens and core microseconds.
+-- Add to a job's usage, which may be nil.
 local ONE_PRICE, SEVERAL = '^(%d+) (%d+) (%d+);(%d+) ([^; ]+)$', '^(%d+) (%d+) (%d+)(.*)$'
-local function add_used(text, used, price)
-  local items, windows, tokens, us, its_price = string.match(text or '0 0 0;0 ' .. price, ONE_PRICE)
+local function add_used(text, items, windows, tokens, us, price)
+  if not text then return string.format('%d %d %d;%d %s', items, windows, tokens, us, price) end
+  local a, b, c, before, its_price = string.match(text, ONE_PRICE)
   if its_price == price then
-    return string.format('%.0f %.0f %.0f;%.0f %s', items + used[1], windows + used[2], tokens + used[3], us + used[4], price)
+    return string.format('%d %d %d;%d %s', a + items, b + windows, c + tokens, before + us, price)
   end
   local found, rest = false, nil
-  items, windows, tokens, rest = string.match(text, SEVERAL)
+  a, b, c, rest = string.match(text, SEVERAL)
   rest = string.gsub(rest, ';(%d+) ([^;]+)', function(its_us, other)
     if other ~= price then return nil end
     found = true
-    return string.format(';%.0f %s', its_us + used[4], price)
+    return string.format(';%d %s', its_us + us, price)
   end)
-  if not found then rest = rest .. string.format(';%.0f %s', used[4], price) end
-  return string.format('%.0f %.0f %.0f%s', items + used[1], windows + used[2], tokens + used[3], rest)
+  if not found then rest = rest .. string.format(';%d %s', us, price) end
+  return string.format('%d %d %d%s', a + items, b + windows, c + tokens, rest)
 end
 
 -- Add to a row of today.
@@ -31,13 +32,27 @@ local function add_row(name, used)
   local day = keys.usage(usage_day())
   local text = call('HGET', day, name) or '0 0 0 0'
   local items, windows, tokens, us = string.match(text, '^(%d+) (%d+) (%d+) (%d+)$')
-  call('HSET', day, name, string.format('%.0f %.0f %.0f %.0f', items + used[1], windows + used[2], tokens + used[3],
-    us + used[4]))
+  items, windows, tokens, us = items + used[1], windows + used[2], tokens + used[3], us + used[4]
+  call('HSET', day, name, string.format('%d %d %d %d', items, windows, tokens, us))
 end
 
 -- Add work that was thrown away: windows, tokens and core microseconds, or nothing.
 local function add_lost(lost, price)
   if lost[1] then add_row('#lost|' .. price, { 0, lost[1], lost[2], lost[3] }) end
+end
+
+-- The row that a commit adds to today's of an owner and version. Most commits have one.
+local function row_of(commit, owner, version)
+  local row = commit.row
+  if row and row.owner == owner and row.version == version then return row end
+  local name = owner .. '|' .. version .. '|' .. commit.price
+  row = commit.rows[name]
+  if not row then
+    row = { 0, 0, 0, 0, owner = owner, version = version }
+    commit.rows[name] = row
+  end
+  commit.row = row
+  return row
 end
 
 -- What a commit adds to a job: the items of it that were answered here, and what the core spent. Both count once. → the
@@ -46,15 +61,11 @@ local function use(commit, job, owner, version, text)
   local spent, items = commit.spent[job], commit.items[job]
   if not spent and not items then return nil end
   commit.spent[job], commit.items[job] = nil, nil
-  local used = { items or 0, spent and spent[8] or 0, spent and spent[9] or 0, spent and spent[7] or 0 }
-  local name = owner .. '|' .. version .. '|' .. commit.price
-  local row = commit.rows[name]
-  if row then
-    for i = 1, 4 do row[i] = row[i] + used[i] end
-  else
-    commit.rows[name] = { unpack(used) }
-  end
-  return add_used(text, used, commit.price)
+  local row, windows, tokens, us = row_of(commit, owner, version), 0, 0, 0
+  if spent then windows, tokens, us = spent[8] or 0, spent[9] or 0, spent[7] end
+  items = items or 0
+  row[1], row[2], row[3], row[4] = row[1] + items, row[2] + windows, row[3] + tokens, row[4] + us
+  return add_used(text, items, windows, tokens, us, commit.price)
 end
 
 -- Count items that a commit answered, for `use`.

@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Tests start hundreds of processes: each reads the modules that an earlier one compiled.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 
@@ -31,7 +33,7 @@ serve: install ## Run the whole service on this machine until Ctrl-C
 
 .PHONY: test
 test: $(VENV)/.installed-dev ## Run the test suite
-	$(BIN)/python -m pytest -n 3 --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 4 --no-loadscope-reorder
 
 .PHONY: chromium
 chromium: ## Install Debian's chromium for the tests of the console, if it is missing and this user may
@@ -62,12 +64,22 @@ check: $(VENV)/.installed-dev ## Lint, types, import contracts, the Lua library
 bench: install ## Measure the engine and the service on SQuAD-format data
 	@$(BIN)/python benchmarks/eager_reference.py
 	@$(BIN)/python benchmarks/service.py
-	@$(BIN)/python benchmarks/mixed_load.py
-	@$(BIN)/python benchmarks/flood.py
-	@$(BIN)/python benchmarks/own_batch.py
 	@$(BIN)/python benchmarks/promises.py
 	@$(BIN)/python benchmarks/rollout.py
 	@$(BIN)/python benchmarks/tokenise.py
+
+# Real questions for those that are about mixed lengths; the others make questions of 128 tokens.
+QUESTIONS := $(wildcard ../shared/data/squad-test-public-v1.1.json.gz)
+
+.PHONY: bench-presets
+bench-presets: install ## Run the published experiments, and put their tables into docs/performance.md
+	@status=0; run() { name=$$1; shift; echo "$$name"; $(BIN)/corelane bench preset $$name "$$@" \
+		--json benchmarks/results/$$name.json --update docs/performance.md || status=$$?; }; \
+	for name in latency-100 all-cores; do run $$name --serve; done; \
+	for name in document-beside own-batch foreign-batch; do \
+		run $$name --serve $(if $(QUESTIONS),--questions $(QUESTIONS)); \
+	done; \
+	run pipeline-vs-data; exit $$status
 
 $(VENV)/.installed-bench: $(VENV)/.installed
 	deploy/install.sh $(VENV) bench $(PYTHON)
@@ -81,6 +93,7 @@ bench-queue: $(VENV)/.installed-bench ## Measure the queue plane alone: over HTT
 	@$(BIN)/python benchmarks/big_job.py
 	@$(BIN)/python benchmarks/million_jobs.py
 	@$(BIN)/python benchmarks/scaling.py
+	@$(BIN)/python benchmarks/generator_limit.py
 
 .PHONY: bench-peers
 bench-peers: $(VENV)/.installed-bench ## Measure Corelane beside LitServe, Ray Serve, BentoML, FastAPI and Celery; PEERS="--rounds 1"

@@ -12,14 +12,15 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.peers.catalogue import CELERY, PEERS, SAMPLE
-from benchmarks.peers.machine import describe_machine
 from benchmarks.peers.outcome import BULK, QUESTIONS, Outcome, Service, Shape, document, measure_of, rotated, table
 from benchmarks.peers.pictures import draw
 from benchmarks.peers.servers.given import Given
@@ -29,6 +30,7 @@ from benchmarks.runs import QUICK, RESULTS, is_quick, service
 from corelane.artifacts.manifest import Artifact, find_artifact, model_name
 from corelane.bench.figures import summarise
 from corelane.bench.generator import Plan, Target, run_load
+from corelane.bench.machine import read_machine
 from corelane.bench.schema import Load
 from corelane.bench.workload import Questions
 from corelane.engine.cores import cpu_slots
@@ -42,9 +44,6 @@ WARMUP_S = 1.0
 
 #: Jobs and batches measured, of BULK's size.
 BULK_REQUESTS = 2
-
-#: Free ports for a peer, side by side.
-PORTS = 16
 
 #: A quick run asks this much.
 QUICK_SHAPE = Shape("callers-4", "4 callers", 4)
@@ -87,13 +86,13 @@ def compiled() -> Artifact:
         return find_artifact(running.data / "artifacts", model_name(running.model), "cpu")
 
 
-def free_ports() -> int:
+def free_ports(count: int) -> int:
     """Return the first of some free ports side by side."""
     while True:
         with socket.socket() as first:
             first.bind(("127.0.0.1", 0))
             port = int(first.getsockname()[1])
-        if port + PORTS < 1 << 16 and all(is_free(port + more) for more in range(PORTS)):
+        if port + count < 1 << 16 and all(is_free(port + more) for more in range(count)):
             return port
 
 
@@ -103,24 +102,38 @@ def is_free(port: int) -> bool:
         return tried.connect_ex(("127.0.0.1", port)) != 0
 
 
-def is_whole(shape: Shape, round_: int) -> bool:
-    """Whether a shape is to ask each question once: the first round's second, so that right answers compare."""
-    return round_ == 0 and shape == QUESTIONS[1]
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A service's turn in a round: the round's number, the place in it, what is asked, and for how long."""
+
+    number: int
+    place: int
+    questions: Questions
+    seconds: float
+
+    def is_whole(self, shape: Shape) -> bool:
+        """Whether a shape asks each question once: the first round's second, so that right answers compare."""
+        return self.number == 0 and shape == QUESTIONS[1]
+
+    def requests(self, shape: Shape) -> int | None:
+        """Return how many requests a shape has; None if its time bounds it."""
+        if is_quick():
+            return QUICK_REQUESTS
+        if self.is_whole(shape):
+            return len(self.questions.asked)
+        return BULK_REQUESTS if shape.way != "question" else None
 
 
-def plan_of(subject: Subject, shape: Shape, round_: int, seconds: float, asked: int) -> Plan:
+def plan_of(subject: Subject, shape: Shape, run: Run) -> Plan:
     """Return the load of a shape."""
-    is_bulk = shape.way != "question"
-    requests = QUICK_REQUESTS if is_quick() else BULK_REQUESTS if is_bulk else None
-    if is_whole(shape, round_):
-        requests = asked
+    requests = run.requests(shape)
     return Plan(
         load=Load(kind="closed", concurrency=shape.callers),
         way=shape.way,
         hearing="poll" if shape.way == "batch" else "wait",
         items_per_job=shape.items,
         warmup_s=0.0 if is_quick() else WARMUP_S,
-        duration_s=None if requests is not None else seconds,
+        duration_s=run.seconds if requests is None else None,
         requests=requests,
         processes=1,
         sender=subject.sender,
@@ -134,24 +147,38 @@ def shapes_of(subject: Subject) -> Sequence[Shape]:
     return (*QUESTIONS, *BULK) if isinstance(subject, CorelaneSubject) else QUESTIONS
 
 
-def measure(
-    subject: Subject, about: Service, target: Target, questions: Questions, round_: int, place: int, seconds: float
-) -> None:
+def measure(subject: Subject, about: Service, target: Target, run: Run) -> None:
     """Measure every shape of a service that runs."""
     for shape in shapes_of(subject):
-        plan = plan_of(subject, shape, round_, seconds, len(questions.asked))
-        measured = run_load(target, questions, plan)
-        found = measure_of(
-            summarise(measured, answers=measured.answers), shape, round_, place, is_whole=is_whole(shape, round_)
-        )
+        measured = run_load(target, run.questions, plan_of(subject, shape, run))
+        figures = summarise(measured, answers=measured.answers)
+        found = measure_of(figures, shape, run.number, run.place, is_whole=run.is_whole(shape))
         about.measures.append(found)
         right = "–" if found.exact is None else f"{found.exact:.0f} %"
         p95 = "–" if found.p95_s is None else f"{1000 * found.p95_s:.0f} ms"
         print(
-            f"round {round_ + 1}  {about.title:<28} {shape.title:<40} {found.questions_per_s:6.1f} questions/s  "
+            f"round {run.number + 1}  {about.title:<28} {shape.title:<40} {found.questions_per_s:6.1f} questions/s  "
             f"p95 {p95:>8}  right {right:>5}  failed {found.failed}",
             flush=True,
         )
+
+
+def run_round(
+    names: Sequence[str], subjects: Mapping[str, Subject], abouts: Mapping[str, Service], given: Given, run: Run
+) -> None:
+    """Measure services one after the other, each alone; a quick run, which measures nothing, starts all at once."""
+    for group in [names] if is_quick() else [[name] for name in names]:
+        first = free_ports(len(group) * given.workers)
+        began = time.monotonic()
+        with ExitStack() as stack:
+            starting = {}
+            for place, name in enumerate(group):
+                mine = replace(given, port=first + place * given.workers, folder=str(Path(given.folder) / name))
+                starting[name] = stack.enter_context(subjects[name].started(mine))
+            for name, ready in starting.items():
+                target = ready()
+                print(f"round {run.number + 1}  {abouts[name].title} is up after {time.monotonic() - began:.0f} s")
+                measure(subjects[name], abouts[name], target, replace(run, place=names.index(name)))
 
 
 def main() -> int:
@@ -166,28 +193,24 @@ def main() -> int:
     rounds = 1 if is_quick() else options.rounds
     order = [rotated(list(subjects), round_) for round_ in range(rounds)]
     with tempfile.TemporaryDirectory(prefix="peers-") as folder:
-        for round_, names in enumerate(order):
-            for place, name in enumerate(names):
-                given = Given(
-                    artifact=str(artifact.path),
-                    checkpoint=str(CHECKPOINT),
-                    port=free_ports(),
-                    workers=workers,
-                    batch=options.batch,
-                    wait_ms=options.wait_ms,
-                    folder=str(Path(folder) / name),
-                )
-                began = time.monotonic()
-                with subjects[name].started(given) as target:
-                    print(f"round {round_ + 1}  {abouts[name].title} is up after {time.monotonic() - began:.0f} s")
-                    measure(subjects[name], abouts[name], target, questions, round_, place, options.seconds)
+        given = Given(
+            artifact=str(artifact.path),
+            checkpoint=str(CHECKPOINT),
+            port=0,
+            workers=workers,
+            batch=options.batch,
+            wait_ms=options.wait_ms,
+            folder=folder,
+        )
+        for number, names in enumerate(order):
+            run_round(names, subjects, abouts, given, Run(number, 0, questions, options.seconds))
     outcome = Outcome(
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         rounds=rounds,
         seconds=options.seconds,
         order=order,
         settings={"workers": workers, "threads": 1, "batch": options.batch, "wait_ms": options.wait_ms},
-        machine=describe_machine(),
+        machine=read_machine(),
         workload=questions.describe(),
         model={"version": artifact.manifest.version_id, "dtype": artifact.manifest.dtype},
         services=list(abouts.values()),

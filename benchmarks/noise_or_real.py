@@ -20,7 +20,6 @@ from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from benchmarks.mixed_load import DATA
 from benchmarks.questions import questions_of
 from benchmarks.runs import QUICK, is_quick, keep, service
 from corelane.bench.compare import Comparison, compare
@@ -32,6 +31,7 @@ from corelane.bench.session import Session
 from corelane.bench.workload import Questions
 
 HERE = Path(__file__).parent
+DATA = HERE.parent / ".corelane"
 
 #: The verdict that is right for each build.
 EXPECTED = {"same build": "noise", "slower build": "real"}
@@ -39,14 +39,14 @@ EXPECTED = {"same build": "noise", "slower build": "real"}
 #: Share of the tries that must be right.
 LEAST_RIGHT = 0.9
 
-#: Tries with each build, blocks of a try, and seconds of a slot: some ten jobs.
-TRIES, BLOCKS, SLOT_S = 10, 10, 0.6
+#: Tries with each build, blocks of a try, and jobs of a slot: half a second.
+TRIES, BLOCKS, SLOT = 10, 12, 12
 
 #: The same in a quick run.
-QUICKLY = (1, 3, 0.2)
+QUICKLY = (1, 3, 2)
 
 #: Callers in a closed loop, and questions in a job: both cores are at work all the time, mostly on forward passes.
-CALLERS, ITEMS = 2, 8
+CALLERS, ITEMS = 2, 4
 
 #: Questions that are asked.
 QUESTIONS = 400
@@ -55,16 +55,16 @@ QUESTIONS = 400
 def main() -> int:
     """Run the tries and print the verdicts; return 1 if they are not as they must be."""
     arguments = read_arguments()
-    tries, blocks, slot_s = QUICKLY if is_quick() else (arguments.tries, BLOCKS, SLOT_S)
+    tries, blocks, slot = QUICKLY if is_quick() else (arguments.tries, BLOCKS, SLOT)
     questions = Questions(questions_of(arguments.file)[:QUESTIONS], str(arguments.file or "the public test file"))
-    figures: dict[str, Any] = {"blocks": blocks, "slot_s": slot_s, "callers": CALLERS, "items_per_job": ITEMS}
+    figures: dict[str, Any] = {"blocks": blocks, "slot": slot, "callers": CALLERS, "items_per_job": ITEMS}
     began_s = time.monotonic()
     with tempfile.TemporaryDirectory() as folder, service(DATA, log_level="warning") as a:
         right = []
         for build, wanted in EXPECTED.items():
             print(f"{build}, {wanted} is right:")
             with other_service(Path(folder) / build.replace(" ", "-"), is_slower=wanted == "real") as url:
-                found = [one_try(a.url, url, questions, blocks, slot_s) for _ in range(tries)]
+                found = [one_try(a.url, url, questions, blocks, slot) for _ in range(tries)]
             figures[build] = [summary(each) for each in found]
             right.append(sum(each.verdict == wanted for each in found))
             print(f"  {right[-1]} of {tries} are right")
@@ -84,13 +84,13 @@ def other_service(data: Path, *, is_slower: bool) -> Iterator[str]:
         yield found.url
 
 
-def one_try(url_a: str, url_b: str, questions: Questions, blocks: int, slot_s: float) -> Comparison:
+def one_try(url_a: str, url_b: str, questions: Questions, blocks: int, slot: int) -> Comparison:
     """Measure both in turn, compare them, and print what was found."""
     plan = Plan(
         Load(kind="closed", concurrency=CALLERS), way="job", items_per_job=ITEMS, warmup_s=0.5, tail_s=0, processes=1
     )
     targets: dict[Side, Target] = {"A": Target(url_a), "B": Target(url_b)}
-    pair = measure_pair(targets, questions, plan, name="jobs", blocks=blocks, slot_s=slot_s)
+    pair = measure_pair(targets, questions, plan, name="jobs", blocks=blocks, slot=slot)
     a, b = (report_of(pair, side, targets[side], questions, plan) for side in ("A", "B"))
     found = compare(a, b, anyway=True)
     changes = ", ".join(

@@ -48,3 +48,8 @@ def examples() -> list[Question]:
         for item, context, answers in short
         if any(answer in context for answer in answers)
     ]
+
+
+def item(question: Question) -> dict[str, str]:
+    """Return a question as the API takes it."""
+    return {"question": question.question, "context": question.context}

@@ -12,6 +12,7 @@ item each, without keys and with, on a service of the null engine.
 import json
 import random
 import shutil
+import statistics
 import sys
 import tempfile
 import threading
@@ -25,16 +26,22 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from benchmarks.mixed_load import DATA, LOAD, capacity, percentile_ms
 from benchmarks.questions import read_arguments
 from benchmarks.runs import Service, is_quick, keep, service
 from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, find_artifact, model_name
 from corelane.client import Client
+from corelane.client.bulk import answer_all
+from corelane.domain.jobs import Item, Options
 from corelane.errors import CorelaneError
 from corelane.quality.squad import Question
 from corelane.settings import Settings
 
 HERE = Path(__file__).parent
+DATA = HERE.parent / ".corelane"
+OPTIONS = Options(no_answer=False)
+
+#: Questions a second, as a share of what the service does in bulk.
+LOAD = 0.35
 
 #: Threads that ask, more than questions are ever under way.
 ASKERS = 24
@@ -53,6 +60,20 @@ QUICKLY = (0.3, 0.0, 20)
 
 #: The other versions' fingerprints.
 NEXT, BROKEN = "beefbeefbeef", "deaddeaddead"
+
+
+def capacity(client: Client, questions: Sequence[Question]) -> float:
+    """Questions per second in bulk."""
+    items = [Item(question=question.question, context=question.context) for question in questions[:400]]
+    list(answer_all(client, items[:64], options=OPTIONS))
+    began = time.perf_counter()
+    count = sum(1 for _ in answer_all(client, items, options=OPTIONS))
+    return count / (time.perf_counter() - began)
+
+
+def percentile_ms(latencies: Sequence[float], percent: int) -> float:
+    """Return a percentile, in milliseconds."""
+    return round(1000 * statistics.quantiles(latencies, n=100, method="inclusive")[percent - 1], 1)
 
 
 @dataclass

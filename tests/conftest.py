@@ -3,6 +3,7 @@
 Nothing is mocked; what cannot start is an error, not a skip.
 """
 
+import gc
 import os
 import random
 import shutil
@@ -88,6 +89,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.path.parent.name not in SLOW,
             )
         )
+
+
+def pytest_sessionstart() -> None:
+    """Collect no garbage while tests are collected: what is imported stays."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Have the garbage collector leave alone what was imported: otherwise it takes a fifth of the run's CPU time."""
+    gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -29,6 +29,10 @@ JOB_REQUEST_EXAMPLES: dict[str, Example] = {
             "webhook": {"url": "https://example.com/answers", "events": ["job.completed"]},
         },
     ),
+    "dry_run": Example(
+        summary="What a job would take, without asking it",
+        value={"dry_run": True, "question": "When was the tower completed?", "context": PASSAGE},
+    ),
     "shared": Example(
         summary="Questions about one passage, which is sent once",
         value={

@@ -91,8 +91,8 @@ class Peer:
 
 
 @contextmanager
-def running(peer: Peer, given: Given) -> Iterator[list[str]]:
-    """Run a peer and yield its URLs once it answers; raise RuntimeError with the end of its log if it does not."""
+def running(peer: Peer, given: Given) -> Iterator[Callable[[], list[str]]]:
+    """Run a peer; yield a function that returns its URLs once it answers, or raises RuntimeError with its log's end."""
     folder = Path(given.folder)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -109,22 +109,26 @@ def running(peer: Peer, given: Given) -> Iterator[list[str]]:
         "HOME": str(folder),
         "PATH": f"{peer.python.parent}:{os.environ['PATH']}",
     }
-    with log.open("ab") as out:
-        started = [
-            subprocess.Popen(
-                command,
-                cwd=ROOT,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                start_new_session=True,
-            )
-            for command in peer.commands(peer.python, given)
-        ]
-    try:
+    started: list[subprocess.Popen[bytes]] = []
+
+    def ready() -> list[str]:
         wait_until_ready(peer, given, started, log)
-        yield peer.urls(given)
+        return peer.urls(given)
+
+    try:
+        with log.open("ab") as out:
+            for command in peer.commands(peer.python, given):
+                process = subprocess.Popen(
+                    command,
+                    cwd=ROOT,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=out,
+                    start_new_session=True,
+                )
+                started.append(process)
+        yield ready
     finally:
         stop(started, mark)
 

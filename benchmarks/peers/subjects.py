@@ -1,6 +1,6 @@
 """What is measured: each peer, and Corelane itself, each started alone and stopped before the next."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,8 +30,8 @@ class Subject(Protocol):
     def about(self) -> Service:
         """Return its description, with nothing measured yet."""
 
-    def started(self, given: Given) -> AbstractContextManager[Target]:
-        """Run it for the length of a block."""
+    def started(self, given: Given) -> AbstractContextManager[Callable[[], Target]]:
+        """Run it for the length of a block, and return a function that waits until it is up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +58,14 @@ class PeerSubject:
         )
 
     @contextmanager
-    def started(self, given: Given) -> Iterator[Target]:
+    def started(self, given: Given) -> Iterator[Callable[[], Target]]:
         """Run it for the length of a block."""
-        with running(self.peer, given) as urls:
-            yield Target(urls[0], options={URLS: urls})
+        with running(self.peer, given) as ready:
+            yield lambda: self.target(ready())
+
+    def target(self, urls: list[str]) -> Target:
+        """Return where it is asked."""
+        return Target(urls[0], options={URLS: urls})
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,7 @@ class CorelaneSubject:
         )
 
     @contextmanager
-    def started(self, _: Given) -> Iterator[Target]:
+    def started(self, _: Given) -> Iterator[Callable[[], Target]]:
         """Run the service for the length of a block, or take the one that was lent."""
         with benchmarks.runs.service(self.data) as service:
-            yield Target(service.url, options={"no_answer": False})
+            yield lambda: Target(service.url, options={"no_answer": False})

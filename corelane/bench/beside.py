@@ -14,7 +14,7 @@ from corelane.bench.background import Background
 from corelane.bench.batch_work import BatchWork
 from corelane.bench.figures import MOST_LATENESS_S
 from corelane.bench.plan import Plan
-from corelane.bench.schema import AnswerCheck, Beside, Load, Request
+from corelane.bench.schema import AnswerCheck, Beside, Load, Request, Way
 from corelane.bench.senders import Reply, Target
 from corelane.bench.spreads import spread
 from corelane.bench.timeline import timeline
@@ -46,12 +46,14 @@ class BesidePlan:
     timeout_s: float = 60.0
     way: str = "lines"
     owner: Literal["own", "foreign"] = "own"
+    items_per_job: int = 1
 
     @property
     def questions(self) -> Plan:
-        """The plan of the questions."""
+        """The plan of the questions, or of small jobs of them; ``rate_per_s`` counts these."""
         load = Load(kind="poisson", rate_per_s=self.rate_per_s, seed=self.seed)
-        return Plan(load=load, timeout_s=self.timeout_s)
+        way: Way = "question" if self.items_per_job == 1 else "job"
+        return Plan(load=load, way=way, items_per_job=self.items_per_job, timeout_s=self.timeout_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +177,7 @@ def describe(
         way=plan.way,
         owner=plan.owner,
         rate_per_s=plan.rate_per_s,
+        items_per_job=plan.items_per_job,
         accepted_s=times.accepted_s,
         canceled=times.canceled,
         submitted_at_s=start_s,

@@ -21,7 +21,7 @@ from corelane.bench.phases import Phases
 from corelane.bench.plan import CORELANE_SENDER, Plan, Progress
 from corelane.bench.process import ROW, TICK_S, Done, Task, Tick, run_process
 from corelane.bench.schema import AnswerCheck, Generator, Request
-from corelane.bench.senders import Target
+from corelane.bench.senders import Target, make_sender
 from corelane.bench.spreads import spread
 from corelane.bench.workload import Questions
 from corelane.errors import InvalidInput, SetupError
@@ -63,6 +63,7 @@ def run_load(
     on_tick: OnTick | None = None,
 ) -> Measured:
     """Offer a load and return what became of it; raise CorelaneError if it cannot begin."""
+    make_sender(plan.sender, target, plan.manner)  # what cannot be is told here, before processes start
     phases = phases_of(plan)
     count = choose_processes(plan)
     tasks = [Task(target, questions, plan, phases, place, count) for place in range(count)]
@@ -75,7 +76,10 @@ def run_load(
 def phases_of(plan: Plan) -> Phases:
     """Return when the parts of a run end; those of a closed loop bounded by requests end when these have ended."""
     if not plan.is_closed:
-        return plan.schedule().phases
+        schedule = plan.schedule()
+        if plan.way == "question" and schedule.most_items > 1:
+            raise InvalidInput("the trace has requests of several questions: send them as jobs, with --way job")
+        return schedule.phases
     if not plan.load.concurrency:
         raise InvalidInput("a closed loop needs a concurrency of 1 or more")
     if plan.duration_s is None and plan.requests is None:
@@ -250,10 +254,11 @@ class _Run:
         start_s, end_s = window_s
         length_s = max(end_s - start_s, 1e-9)
         measured = [row for row in rows if row[2] == "measured"]
-        # A client with a bound of its own holds requests back on purpose: it was late only if it noticed late.
-        noticed = [row[-1] if self._plan.max_in_flight else row[5] for row in measured]
-        late = [at_s - row[4] for row, at_s in zip(measured, noticed, strict=True) if at_s is not None]
-        achieved = sum(at_s is not None and at_s < end_s for at_s in noticed)
+        # A client with a bound of its own holds requests back on purpose, and a service may refuse connections: then
+        # the generator was late only if it noticed late.
+        noticed = [row[-1] if self._plan.max_in_flight or row[5] is None else row[5] for row in measured]
+        late = [at_s - row[4] for row, at_s in zip(measured, noticed, strict=True)]
+        achieved = sum(at_s < end_s for at_s in noticed)
         cpu_s = [done.cpu_s for done in self._done.values()]
         return Generator(
             processes=len(self._links),
@@ -262,4 +267,5 @@ class _Run:
             lateness=None if self._plan.is_closed else spread(late),
             cpu_s=sum(cpu_s),
             cpu_share=max(cpu_s) / length_s,
+            held=sum(done.held for done in self._done.values()),
         )

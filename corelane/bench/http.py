@@ -67,10 +67,11 @@ class Connections:
 
     def __init__(self, url: str, headers: Mapping[str, str] | None = None) -> None:
         parts = urlsplit(url)
-        self._host, self._is_tls = parts.hostname or "127.0.0.1", parts.scheme == "https"
-        self._port = parts.port or (443 if self._is_tls else 80)
+        self._host = parts.hostname or "127.0.0.1"
+        self._port = parts.port or (443 if parts.scheme == "https" else 80)
         self._path = parts.path.rstrip("/")
         self._headers = {"Host": parts.netloc.rpartition("@")[2], **(headers or {})}
+        self._tls = ssl.create_default_context() if parts.scheme == "https" else None
         self._idle: list[_Connection] = []
 
     async def open(self, count: int) -> None:
@@ -139,9 +140,8 @@ class Connections:
         return await self._connect()
 
     async def _connect(self) -> _Connection:
-        tls = ssl.create_default_context() if self._is_tls else None
         try:
-            reader, writer = await asyncio.open_connection(self._host, self._port, ssl=tls, limit=MOST_HEAD_BYTES)
+            reader, writer = await asyncio.open_connection(self._host, self._port, ssl=self._tls, limit=MOST_HEAD_BYTES)
         except OSError as error:
             where = f"{self._host}:{self._port}"
             raise Broken("connection_refused", f"nothing answers at {where}: {error.strerror or error}") from None

@@ -1,15 +1,16 @@
 """Two services measured in turn, in blocks A B B A, so that what drifts meanwhile meets both alike.
 
-One run of the generator goes on all the time. Time is cut into slots, and each request goes to the service whose slot
-it is sent in. So a change from one side to the other costs nothing, and slots can be short: what is slower than a block
-of four cancels out. ``compare`` takes the difference within each block.
+One run of the generator goes on all the time. Its requests are cut into slots of some requests each, and those of a
+slot go to the side whose slot it is. So a change from one side to the other costs nothing, and slots can be short: what
+is slower than a block of four cancels out. ``compare`` takes the difference within each block.
+
+One process sends, so that there is one order of requests.
 """
 
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from time import monotonic
 from typing import Any, Literal
 from uuid import uuid4
 
@@ -20,7 +21,6 @@ from corelane.bench.schema import AnswerCheck, Pairing, Point, Request, Run
 from corelane.bench.senders import Manner, Reply, Sender, make_sender
 from corelane.bench.session import OnTick, described
 from corelane.bench.workload import Questions
-from corelane.errors import InvalidInput
 from corelane.quality.squad import Question
 
 Side = Literal["A", "B"]
@@ -33,11 +33,8 @@ SIDES: tuple[Side, ...] = ("A", "B")
 #: Blocks that see a difference of 10 % on a machine whose speed drifts by as much (`tests/bench/test_compare.py`).
 BLOCKS = 10
 
-#: Time of a slot, in seconds: many requests, and far less than drift takes.
-SLOT_S = 1.0
-
-#: A slot with fewer requests than this says little: slots should be longer.
-FEW_REQUESTS = 5
+#: Requests of a slot, at least; and for each caller of a closed loop, as those under way belong to the slot before.
+SLOT_REQUESTS, SLOT_REQUESTS_PER_CALLER = 12, 6
 
 #: The sender that sends to both.
 SENDER = "corelane.bench.paired:BothSides"
@@ -46,7 +43,7 @@ SENDER = "corelane.bench.paired:BothSides"
 MARK = re.compile(r"([AB])(\d+) (.*)", re.DOTALL)
 
 #: The options of the target that are the sender's own.
-OTHER, SLOT, INNER = "ab_other", "ab_slot_s", "ab_sender"
+OTHER, SLOT, INNER = "ab_other", "ab_slot", "ab_sender"
 
 
 class BothSides:
@@ -55,7 +52,8 @@ class BothSides:
     def __init__(self, target: Target, manner: Manner) -> None:
         options = dict(target.options)
         other, inner = Target(**options.pop(OTHER)), options.pop(INNER)
-        self._slot_s: float = options.pop(SLOT)
+        self._slot: int = options.pop(SLOT)
+        self._sent = 0
         first = replace(target, options=options)
         self._sides: dict[Side, Sender] = {
             "A": make_sender(inner, first, manner),
@@ -74,8 +72,8 @@ class BothSides:
 
     async def send(self, index: int, questions: Sequence[Question]) -> Reply:
         """Send one request to the side whose slot it is."""
-        # All processes have the same monotonic clock, so they are in the same slot.
-        slot = int(monotonic() / self._slot_s)
+        slot = self._sent // self._slot
+        self._sent += 1
         side = ORDER[slot % len(ORDER)]
         reply = await self._sides[side].send(index, questions)
         reply.job = f"{side}{slot} {reply.job or ''}"
@@ -89,7 +87,6 @@ class Pair:
     points: Mapping[Side, Point]
     session: str
     blocks: int
-    notes: list[str]
 
     def pairing(self, side: Side) -> Pairing:
         """Return what ties a side's report to the other."""
@@ -103,38 +100,30 @@ def measure_pair(
     *,
     name: str,
     blocks: int = BLOCKS,
-    slot_s: float = SLOT_S,
+    slot: int | None = None,
     objective: str | None = None,
     on_tick: OnTick | None = None,
 ) -> Pair:
-    """Offer one load to two services in turn and return the figures of each.
-
-    Raises InvalidInput if no block is whole.
-    """
-    block_s = len(ORDER) * slot_s
+    """Offer one load to two services in turn and return the figures of each."""
+    slot = slot or slot_for(plan)
     # The first block and the last are cut off by the measured part's ends.
-    plan = replace(
-        plan, warmup_s=max(plan.warmup_s, block_s), duration_s=(blocks + 2) * block_s, requests=None, sender=SENDER
-    )
-    measured = run_load(both(targets, slot_s), questions, plan, None, on_tick)
-    slots = whole_blocks(measured.requests, blocks)
-    if not slots:
-        raise InvalidInput(
-            "no block has requests in all its slots: give --slot more seconds, or the load more requests"
-        )
+    needed = (blocks + 2) * len(ORDER) * slot
+    plan = replace(plan, duration_s=None, requests=needed, processes=1, sender=SENDER)
+    measured = run_load(both(targets, slot), questions, plan, None, on_tick)
     runs: dict[Side, list[Run]] = {"A": [], "B": []}
-    for block, side, requests in slots:
+    for block, side, requests in whole_blocks(measured.requests, blocks):
         runs[side].append(run_of(measured, requests, block, objective))
-    load = described(plan).model_copy(update={"detail": plan.load.detail | {"slot_s": slot_s}})
+    load = described(plan).model_copy(update={"detail": plan.load.detail | {"slot": slot}})
     points = {side: Point(name=name, load=load, runs=runs[side], figures=point_figures(runs[side])) for side in SIDES}
-    found = 1 + max(block for block, _, _ in slots)
-    notes = [f"{found} of {blocks} blocks are whole"] if found < blocks else []
-    if min(len(requests) for _, _, requests in slots) < FEW_REQUESTS:
-        notes.append(f"a slot has fewer than {FEW_REQUESTS} requests: give --slot more seconds")
-    return Pair(points, uuid4().hex[:16], found, notes)
+    return Pair(points, uuid4().hex[:16], blocks)
 
 
-def both(targets: Mapping[Side, Target], slot_s: float) -> Target:
+def slot_for(plan: Plan) -> int:
+    """Return how many requests a slot needs."""
+    return max(SLOT_REQUESTS, SLOT_REQUESTS_PER_CALLER * (plan.load.concurrency or 0))
+
+
+def both(targets: Mapping[Side, Target], slot: int) -> Target:
     """Return the target of the sender that sends to both."""
     a, b = targets["A"], targets["B"]
     other: dict[str, Any] = {
@@ -144,7 +133,7 @@ def both(targets: Mapping[Side, Target], slot_s: float) -> Target:
         "options": b.options,
         "webhook_secret": b.webhook_secret,
     }
-    return replace(a, options=a.options | {OTHER: other, SLOT: slot_s, INNER: CORELANE_SENDER})
+    return replace(a, options=a.options | {OTHER: other, SLOT: slot, INNER: CORELANE_SENDER})
 
 
 def whole_blocks(requests: Sequence[Request], most: int) -> list[tuple[int, Side, list[Request]]]:

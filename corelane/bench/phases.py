@@ -74,6 +74,11 @@ class Schedule:
         self.phases = Phases(warmup_s, warmup_s + measured_s, warmup_s + measured_s + tail_s)
 
     @property
+    def most_items(self) -> int:
+        """Questions of the largest request that a trace states; 1 without a trace."""
+        return max((entry.items for entry in self._arrivals.trace), default=1)
+
+    @property
     def peak_per_s(self) -> float:
         """The highest rate that is asked for."""
         rates = [max(each.start_per_s, each.end_per_s) for each in self._arrivals.segments]

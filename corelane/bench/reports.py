@@ -5,8 +5,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from corelane.bench.machine import read_machine, read_service
-from corelane.bench.plan import CORELANE_SENDER
+from corelane.bench.plan import CORELANE_SENDER, Plan
 from corelane.bench.schema import Load, Point, Report, Run, ServiceInfo
+from corelane.bench.senders import Target
 from corelane.bench.session import Session
 
 
@@ -20,8 +21,7 @@ def make_report(
 ) -> Report:
     """Return the report of points that were measured in a session."""
     plan, target = session.plan, session.target
-    is_corelane = plan.sender == CORELANE_SENDER
-    service = read_service(target) if is_corelane else ServiceInfo(url=target.url, version="", model=target.model)
+    service = session.service or describe_service(target, plan)
     invalid = [f"{point.name}: {reason}" for point in points for reason in reasons(point.runs)]
     return Report(
         name=name,
@@ -37,6 +37,13 @@ def make_report(
         valid=not invalid,
         invalid=invalid,
     )
+
+
+def describe_service(target: Target, plan: Plan) -> ServiceInfo:
+    """Return what a service says of itself, or its address if it is another than Corelane."""
+    if plan.sender == CORELANE_SENDER:
+        return read_service(target)
+    return ServiceInfo(url=target.url, version="", model=target.model)
 
 
 def reasons(runs: Sequence[Run]) -> list[str]:

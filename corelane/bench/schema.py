@@ -31,7 +31,7 @@ class Part(BaseModel):
 
 
 class Request(Part):
-    """One request of a run: a line of `--requests FILE`."""
+    """One request of a run: a line of `--requests-out FILE`."""
 
     number: int = Field(description="Place among the arrivals of the run.")
     process: int = Field(description="The process of the generator that sent it.")
@@ -95,6 +95,7 @@ class Generator(Part):
     lateness: Spread | None = None
     cpu_s: float = Field(description="CPU time of its processes.")
     cpu_share: float = Field(description="The busiest process' CPU time over the run's time.")
+    held: int = Field(0, description="Requests that waited for a place: `--max-in-flight`, or too few descriptors.")
 
 
 class ErrorCount(Part):
@@ -221,7 +222,8 @@ class Beside(Part):
     batch_answers: AnswerCheck | None = Field(None, description="Of the batch; null if it was canceled.")
     way: str = Field("lines", description="What ran beside the questions: lines, batch, documents.")
     owner: Literal["own", "foreign"] = Field("own", description="Whether both came with the same API key.")
-    rate_per_s: float | None = Field(None, description="Questions a second that were offered.")
+    rate_per_s: float | None = Field(None, description="Questions, or small jobs, a second that were offered.")
+    items_per_job: int = Field(1, description="Questions in each of these jobs.")
     accepted_s: float | None = Field(None, description="Time until the whole batch was handed in.")
     canceled: bool = Field(False, description="Whether the batch was canceled before its end.")
     submitted_at_s: float | None = Field(None, description="When it was submitted, from the start of the questions.")

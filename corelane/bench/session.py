@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from corelane.bench.figures import point_figures, summarise
 from corelane.bench.generator import Measured, Plan, Progress, Target, run_load
 from corelane.bench.plan import CORELANE_SENDER
-from corelane.bench.schema import Load, Point
+from corelane.bench.schema import Load, Point, ServiceInfo
 from corelane.bench.senders import Manner, make_sender
 from corelane.bench.split import SplitWatch
 from corelane.bench.workload import Questions
@@ -82,6 +82,8 @@ class Session:
     on_begin: Callable[[str], object] | None = None
     on_tick: OnTick | None = None
     on_run: Callable[[str, Measured], object] | None = None
+    #: What the service said of itself when the session was opened.
+    service: ServiceInfo | None = None
     problems: list[str] = field(default_factory=list)
 
     def measure(self, name: str, load: Load) -> Point:

@@ -55,7 +55,9 @@ def compare_services(
     model: Annotated[str, typer.Option(help="A model version, name or alias.")] = "default",
     other_model: Annotated[str | None, typer.Option(help="That of B, if it is another.")] = None,
     blocks: Annotated[int, typer.Option(min=3, help="Blocks of four slots: A B B A.")] = 10,
-    slot: Annotated[float, typer.Option(min=0.1, help="Seconds of a slot; ten requests or more should fit.")] = 1.0,
+    slot: Annotated[
+        int | None, typer.Option(min=1, help="Requests of a slot; 12 if not given, and 6 for each caller.")
+    ] = None,
     least: LeastOption = 0.02,
     gate: GateOption = False,
     out: Annotated[
@@ -97,7 +99,7 @@ def compare_services(
             plan,
             name=load_name(load),
             blocks=blocks,
-            slot_s=slot,
+            slot=slot,
             on_tick=view.on_tick,
         )
     reports: dict[str, Report] = {}
@@ -117,7 +119,6 @@ def compare_services(
             error_console().print(f"invalid: {reason}", style="red")
         raise typer.Exit(INVALID)
     found = compare(reports["A"], reports["B"], anyway=True, least=least)
-    found.notes += pair.notes
     show(found, as_json=as_json)
     if gate and found.is_worse:
         raise typer.Exit(NOT_HELD)

@@ -46,6 +46,7 @@ def open_session(
 ) -> "Iterator[Session]":
     """Yield a session with a service, started for it if asked for; ``changes`` are settings of that service."""
     from corelane.bench.figures import parse_objective
+    from corelane.bench.reports import describe_service
     from corelane.bench.senders import Target
     from corelane.bench.session import Session
 
@@ -58,6 +59,7 @@ def open_session(
     with where.service(**changes) as (url, key, secret):
         target = Target(url, key, where.model, options, secret)
         session = Session(target, questions, plan, repeat=offered.repeat, objective=objective)
+        session.service = describe_service(target, plan)
         if check is Check.IDLE:
             ask_alone(session, is_open=offered.load is None)
         yield session

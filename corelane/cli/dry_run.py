@@ -8,6 +8,7 @@ import typer
 
 from corelane.cli.jsonl import OutputState, QuestionLine
 from corelane.cli.output import short_time
+from corelane.cli.usage import show_cost
 from corelane.domain.job_forecast import BatchForecast, JobForecast, WorkForecast
 from corelane.domain.jobs import Item, Priority
 from corelane.errors import InvalidInput
@@ -31,7 +32,7 @@ def describe(found: WorkForecast) -> dict[str, object]:
         "windows": f"{found.windows:,}",
         "tokens": f"{found.tokens:,}",
         "core s": None if found.core_s is None else f"{found.core_s:,.3f}",
-        "cost": found.cost and f"{found.cost.amount:,.9f} {found.cost.currency}",
+        "cost": found.cost and show_cost(found.cost),
         "finish": found.finish_at and f"{second(found.finish_at)}{until}{', too late' if found.late else ''}",
         "refused": refusal and refusal.detail,
         "note": found.note,

@@ -230,8 +230,14 @@ PLAIN, ACCENTED, MARKED, HAN = "plain", "accented", "marked", "han"
 #: Most bytes of UTF-8 a character of each.
 PLAIN_BYTES, ACCENTED_BYTES, MARKED_BYTES = 1.01, 1.2, 1.5
 
-#: Blocks of Unicode, of 256 characters each, that hold Chinese characters and those written among them.
-HAN_BLOCKS = range(0x2E, 0xA0)
+#: Blocks of Unicode, of 256 characters each, that are one script: Chinese characters and those written among them,
+#: Hangul, all symbols beyond the first plane. So there are not more than some two hundred.
+BLOCKS = {
+    HAN: range(0x2E, 0xA0),
+    "hangul": range(0xAC, 0xD8),
+    "symbols": range(0x100, 0x200),
+    "rare": range(0x200, 0x1100),
+}
 
 #: Contexts of a slice that tell its script, the characters of each that do, and those that tell a block.
 SCRIPT_ITEMS, SCRIPT_CHARS, BLOCK_CHARS = 4, 500, 64
@@ -250,7 +256,7 @@ def script_of(text: str) -> str:
     # In order, spaces and marks come before letters, so this one is a letter.
     in_order = sorted(text[:BLOCK_CHARS])
     block = ord(in_order[3 * len(in_order) // 4]) >> 8
-    return HAN if block in HAN_BLOCKS else f"u{block:02x}"
+    return next((name for name, blocks in BLOCKS.items() if block in blocks), f"u{block:02x}")
 
 
 def cost_class(first: int, tokens: int, contexts: Sequence[str]) -> str:

@@ -20,7 +20,7 @@ US = 1_000_000
 PRICES, DONE = b"prices", b"done"
 
 #: What is left of recent sums after other work: as ``LASTING_RECENT_US`` of the Lua library, in seconds.
-LASTING_RECENT_S = 15.0
+LASTING_RECENT_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,6 +98,7 @@ def code_of(report: Report, outputs: Outputs) -> int | None:
         (["--rate", "0"], "above 0"),
         (["--sender", "nothing:Here"], "no sender"),
         (["--serve"], "leave --url out"),
+        (["--url", "http://127.0.0.1:9"], "no Corelane answers"),
     ],
 )
 def test_options_that_cannot_be_are_refused(argv: list[str], complaint: str, service: Answering) -> None:

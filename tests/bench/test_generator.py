@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from corelane.bench.senders import Manner, make_sender
 from corelane.bench.session import Session, ask_idle, idle_places, probe
 from corelane.bench.synthetic import make_questions
 from corelane.bench.ways import CorelaneSender
+from corelane.domain.traces import TraceEntry, write_trace
 from corelane.errors import InvalidInput, ServiceError, SetupError
 from tests.bench.answering import Answering, answering
 
@@ -118,6 +120,7 @@ def test_a_client_with_a_bound_holds_requests_back_and_is_not_late(service: Answ
     assert most_at_once(measured.requests) == 1
     held = [each.sent_s - each.intended_s for each in measured.requests if each.sent_s is not None]
     assert max(held) > 0.3
+    assert measured.generator.held >= 6
     assert measured.generator.lateness is not None
     assert measured.generator.lateness.max < max(held)
 
@@ -206,3 +209,10 @@ def test_a_batch_is_polled() -> None:
 def test_webhooks_need_their_secret() -> None:
     with pytest.raises(InvalidInput, match="CORELANE_WEBHOOK_SECRET"):
         CorelaneSender(Target("http://127.0.0.1:9"), Manner("job", "webhook"))
+
+
+def test_a_trace_of_jobs_is_not_sent_as_lone_questions(tmp_path: Path) -> None:
+    write_trace(tmp_path / "trace", [TraceEntry(0.0), TraceEntry(0.1, 3)])
+    load = Load(kind="trace", detail={"path": str(tmp_path / "trace")})
+    with pytest.raises(InvalidInput, match="--way job"):
+        run_load(Target("http://127.0.0.1:9"), QUESTIONS, plan(load, duration_s=None))

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from corelane.bench.paired import MARK, ORDER, SENDER, BothSides, both, run_of, whole_blocks
-from corelane.bench.schema import AnswerCheck, Request
+from corelane.bench.paired import MARK, ORDER, SENDER, BothSides, both, run_of, slot_for, whole_blocks
+from corelane.bench.plan import Plan
+from corelane.bench.schema import AnswerCheck, Load, Request
 from corelane.bench.senders import Manner, Reply, Target, make_sender
 from corelane.quality.squad import Question
 from tests.bench.reports_for_tests import run_of as simulated
@@ -78,25 +79,32 @@ class Asked:
 
 
 def test_each_request_goes_to_the_side_whose_slot_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    times = iter([0.1, 0.3, 0.5, 0.7, 0.9])
     monkeypatch.setattr("corelane.bench.paired.CORELANE_SENDER", f"{__name__}:Asked")
-    monkeypatch.setattr("corelane.bench.paired.monotonic", lambda: next(times))
     targets = {"A": Target("http://a", None, "one", {"no_answer": True}), "B": Target("http://b", "key", "two")}
-    sender = make_sender(SENDER, both(targets, 0.2), Manner())  # type: ignore[arg-type]
+    sender = make_sender(SENDER, both(targets, 2), Manner())  # type: ignore[arg-type]
     assert isinstance(sender, BothSides)
 
     async def ask() -> list[str]:
         await sender.open(1)
-        jobs = [(await sender.send(number, [])).job or "" for number in range(5)]
+        jobs = [(await sender.send(number, [])).job or "" for number in range(10)]
         await sender.close()
         return jobs
 
     jobs = asyncio.run(ask())
-    assert jobs == [
-        "A0 http://a one {'no_answer': True}",
-        "B1 http://b two {}",
-        "B2 http://b two {}",
-        "A3 http://a one {'no_answer': True}",
-        "A4 http://a one {'no_answer': True}",
-    ]
+    assert (
+        jobs[::2]
+        == jobs[1::2]
+        == [
+            "A0 http://a one {'no_answer': True}",
+            "B1 http://b two {}",
+            "B2 http://b two {}",
+            "A3 http://a one {'no_answer': True}",
+            "A4 http://a one {'no_answer': True}",
+        ]
+    )
     assert all(MARK.fullmatch(job) for job in jobs)
+
+
+def test_slot_has_several_requests_for_each_caller() -> None:
+    assert slot_for(Plan(Load(kind="poisson", rate_per_s=10))) == 12
+    assert slot_for(Plan(Load(kind="closed", concurrency=8))) == 48

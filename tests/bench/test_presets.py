@@ -1,5 +1,6 @@
 """Presets: their tables, the published rows beside them, and that each has a name of its own."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
@@ -105,22 +106,24 @@ def test_each_variant_has_a_service_of_its_own_and_a_ratio_to_the_first(monkeypa
 
 
 def test_round_with_the_median_ratio_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    ratios = iter((1.5, 9.0, 1.2, 1.4))
-    monkeypatch.setattr(beside_batch, "run_beside", lambda *_: beside(next(ratios)))
+    ratios: Iterator[float] = iter(())
+    monkeypatch.setattr(beside_batch, "run_beside", lambda *given: beside(next(ratios), given[-1].items_per_job))
     monkeypatch.setattr(beside_batch, "probe", lambda *_: Probe(3.0, 0.05, 4))
     used = stage(monkeypatch)
     used.quick = False
     used.say = lambda _: None
     for name in ("document-beside", "own-batch", "foreign-batch"):
-        ratios = iter((1.5, 9.0, 1.2, 1.4))
+        ratios = iter((1.5, 9.0, 1.2, 1.4, 3.0, 3.0, 3.0, 3.0))
         outcome = PRESETS[name].run(used)
         assert outcome.beside is not None
         assert outcome.beside.ratio_p95 == pytest.approx(1.4)
-        assert outcome.extra["ratios_p95"] == [1.5, 9.0, 1.2, 1.4]
-        assert [row["p95 ratio"] for row in outcome.rows] == ["1.50", "9.00", "1.20", "1.40"]
+        assert outcome.extra["ratios_p95"][:4] == [1.5, 9.0, 1.2, 1.4]
+        assert [row["p95 ratio"] for row in outcome.rows][:4] == ["1.50", "9.00", "1.20", "1.40"]
+    assert outcome.extra["median_ratio_p95"] == {"1": 1.4, "20": 3.0}
+    assert outcome.rows[-1]["asked"] == "jobs of 20"
 
 
-def beside(ratio: float) -> Beside:
+def beside(ratio: float, items_per_job: int) -> Beside:
     """Return what was measured beside a batch, with this ratio of p95."""
     before, during = (
         Spread(count=9, mean=p95, p50=p95, p90=p95, p95=p95, p99=p95, max=p95) for p95 in (0.1, 0.1 * ratio)
@@ -134,6 +137,7 @@ def beside(ratio: float) -> Beside:
         before=before,
         during=during,
         after=before,
+        items_per_job=items_per_job,
     )
 
 

@@ -197,8 +197,8 @@ def test_a_peer_is_up_once_its_processes_are_warm_and_leaves_none(tmp_path: Path
         "time.sleep(600)\n"
     )
     mine = Given(artifact="", checkpoint="", port=7, workers=1, batch=8, wait_ms=2, folder=str(tmp_path / "fake"))
-    with running(peer_of(code), mine) as urls:
-        assert urls == ["http://127.0.0.1:7"]
+    with running(peer_of(code), mine) as ready:
+        assert ready() == ["http://127.0.0.1:7"]
         pids = [int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdigit()]
         inside = [pid for pid in pids if is_of(pid, mine)]
         assert len(inside) == 2
@@ -215,11 +215,9 @@ def is_of(pid: int, mine: Given) -> bool:
 
 def test_a_peer_that_ends_by_itself_is_reported_with_its_log(tmp_path: Path) -> None:
     mine = Given(artifact="", checkpoint="", port=7, workers=1, batch=8, wait_ms=2, folder=str(tmp_path / "fake"))
-    with (
-        pytest.raises(RuntimeError, match="no such model"),
-        running(peer_of("raise SystemExit('no such model')"), mine),
-    ):
-        pass
+    ends = peer_of("raise SystemExit('no such model')")
+    with running(ends, mine) as ready, pytest.raises(RuntimeError, match="no such model"):
+        ready()
 
 
 def test_processes_that_ignore_a_signal_are_killed() -> None:

@@ -133,9 +133,11 @@ def assert_within(found: Spread | None, truth: list[float]) -> None:
 
 def test_the_command_measures_and_writes_what_came_of_it(fleet: Fleet, tmp_path: Path) -> None:
     argv = ["bench", "--url", fleet.url, "--synthetic", "words=30", "--limit", "4", "--rate", "4", "--warmup", "0.5"]
-    argv += ["--duration", "1.5", "--objective", "60s", "--assert", "errors==0", "--out", str(tmp_path / "out")]
+    argv += ["--duration", "1.5", "--objective", "60s", "--assert", "errors==0"]
+    files = {"--json": "report.json", "--requests-out": "requests.ndjson", "--csv": "rows.csv", "--markdown": "rows.md"}
+    argv += [part for option, name in files.items() for part in (option, str(tmp_path / name))]
     done = CliRunner().invoke(make_cli(), argv)
-    report = Report.model_validate_json((tmp_path / "out" / "report.json").read_bytes())
+    report = Report.model_validate_json((tmp_path / "report.json").read_bytes())
     # A busy machine may make the generator late; then the run says so.
     assert done.exit_code == (0 if report.valid else 3), done.output
     [point] = report.points
@@ -150,6 +152,8 @@ def test_the_command_measures_and_writes_what_came_of_it(fleet: Fleet, tmp_path:
     assert report.service.model.startswith("qa-minilm@")
     assert report.service.cores == sorted(fleet.states())
     assert report.machine.cores > 0
-    lines = [json.loads(line) for line in (tmp_path / "out" / "requests.ndjson").read_text().splitlines()]
+    lines = [json.loads(line) for line in (tmp_path / "requests.ndjson").read_text().splitlines()]
     assert sum(line["phase"] == "measured" for line in lines) == run.requests
     assert [each["holds"] for each in report.assertions] == [True]
+    assert len((tmp_path / "rows.csv").read_text().splitlines()) == 2
+    assert "4/s" in (tmp_path / "rows.md").read_text()

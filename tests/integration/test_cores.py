@@ -13,7 +13,7 @@ from corelane.settings import Settings
 from tests.integration.conftest import FLOWER, Fleet, parent_of, wait_for
 
 #: Items of a job whose core is taken away: some seconds of work for two cores.
-RUN_ITEMS = 400
+RUN_ITEMS = 240
 
 
 def test_each_worker_is_pinned_to_a_cpu_of_its_own(fleet: Fleet) -> None:

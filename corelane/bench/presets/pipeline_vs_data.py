@@ -73,7 +73,7 @@ def run(stage: Stage) -> Outcome:
             points += [lone, full]
             per_s = figure(full, "items_per_s") or 0.0
             baseline = baseline or per_s
-            rows.append(_row(stage, variant, mode, lone, full, per_s / baseline if baseline else 0.0))
+            rows.append(_row(stage, variant, mode, batch, lone, full, per_s / baseline if baseline else 0.0))
     if session is None:
         raise SetupError("there is no CPU to serve on")
     return Outcome(session, points, rows, PIPELINE_VS_DATA)
@@ -92,7 +92,7 @@ def _measure(stage: Stage, session: Session, variant: Variant, callers: int) -> 
     return found[0], found[1]
 
 
-def _row(stage: Stage, variant: Variant, mode: Mode, lone: Point, full: Point, ratio: float) -> Row:
+def _row(stage: Stage, variant: Variant, mode: Mode, batch: int, lone: Point, full: Point, ratio: float) -> Row:
     per_s = figure(full, "items_per_s") or 0.0
     cost = stage.cost(per_s)
     row = {
@@ -100,6 +100,7 @@ def _row(stage: Stage, variant: Variant, mode: Mode, lone: Point, full: Point, r
         "where": "here",
         "cores a model": str(mode.cpus_per_core),
         "models": str(mode.cores),
+        "batch": str(batch),
         "items/s": f"{per_s:,.1f}",
         "ratio": f"{ratio:.2f}",
         "p50 ms": milliseconds(figure(full, "p50_s")),

@@ -73,7 +73,10 @@ def sources(published: Iterable[Published]) -> str:
 def wrap(text: str, width: int = 100) -> str:
     """Return text whose paragraphs are wrapped, and whose tables are as they were."""
     parts = text.split("\n\n")
-    return "\n\n".join(part if part.startswith("|") else textwrap.fill(part, width) for part in parts)
+    return "\n\n".join(
+        part if part.startswith("|") else textwrap.fill(part, width, break_on_hyphens=False, break_long_words=False)
+        for part in parts
+    )
 
 
 def replace_block(document: str, name: str, content: str) -> str | None:

@@ -7,7 +7,7 @@
 local LASTING_WINDOWS, LASTING_US = 3000, 120000000
 
 -- What is left of recent sums, and of a price's share, after other work of the version.
-local LASTING_RECENT_US, LASTING_PRICE_US = 15000000, 20000000
+local LASTING_RECENT_US, LASTING_PRICE_US = 3000000, 20000000
 
 -- Costs of a version without work are forgotten after this time, in seconds (30 days).
 local COSTS_TTL_S = 2592000

@@ -25,7 +25,7 @@ def tiles(report: Report) -> list[Tile]:
         change = beside.during.p95 / beside.before.p95 if beside.before.p95 else None
         note = f"{time_text(beside.before.p95)} before" + (f", ×{change:.2f}" if change else "")
         found.append(Tile("questions' p95 beside a batch", time_text(beside.during.p95), note))
-        found.append(Tile("batch", f"{three(beside.items_per_s)} items/s", f"{time_text(beside.makespan_s)} in all"))
+        found.append(Tile("batch, items/s", three(beside.items_per_s), f"{time_text(beside.makespan_s)} in all"))
     checks = _checks(report)
     if checks:
         bad = sum(each.lost + each.twice + (each.differ_from_idle or 0) for each in checks)

@@ -32,8 +32,9 @@ MOST_ERRORS = 5
 
 def render(report: Report) -> RenderableType:
     """Return everything that a reader of a run needs, the reasons of an invalid one last and in red."""
-    lines: list[RenderableType] = [head(report), Text(), point_table(report.points), Text()]
-    lines.append(sending_table(report.points))
+    lines: list[RenderableType] = [head(report)]
+    if report.points:
+        lines += [Text(), point_table(report.points), Text(), sending_table(report.points)]
     if any(run.server for point in report.points for run in point.runs):
         lines += [Text(), split_table(report.points)]
     lines.append(Text())

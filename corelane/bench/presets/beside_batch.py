@@ -27,8 +27,8 @@ JOBS_S = 40.0
 #: The same in a quick run.
 QUICK_ROUNDS, QUICK_S = 1, 1.0
 
-#: Questions a second of a quick run.
-QUICK_RATE = 8.0
+#: Questions a second of a quick run, and those in its small jobs.
+QUICK_RATE, QUICK_ITEMS = 8.0, 2
 
 #: Lengths of the questions where none are given.
 LENGTHS, QUESTIONS = "words=lognormal(120,0.6)", 400
@@ -104,7 +104,7 @@ def runner(work: Work) -> Callable[[Stage], Outcome]:
 def of_jobs(plan: BesidePlan, items: int, quick: bool) -> BesidePlan:
     """Return a plan of small jobs: as many questions, so fewer requests, which take longer to tell something."""
     if quick:
-        return replace(plan, items_per_job=items)
+        return replace(plan, items_per_job=QUICK_ITEMS)
     return replace(plan, items_per_job=items, rate_per_s=plan.rate_per_s / items, before_s=JOBS_S, after_s=JOBS_S)
 
 

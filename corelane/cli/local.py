@@ -36,7 +36,8 @@ def running_service(data: Path, **changes: object) -> Iterator[str]:
     argv = [sys.executable, "-m", "corelane", "serve", "--data", str(data)]
     log = data / LOG_NAME
     settings = read_settings()
-    cores = settings.cores or len(core_slots(settings.model_copy(update=changes)))
+    changed = settings.model_copy(update=changes)
+    cores = changed.cores or len(core_slots(changed))
     with log.open("wb") as out:
         # Settings of this process, and the changes; the service's own defaults for all others.
         given = {name: getattr(settings, name) for name in settings.model_fields_set} | changes

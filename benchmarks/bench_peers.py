@@ -8,6 +8,7 @@ cores, questions and client, one after the other, three rounds in rotated order.
 """
 
 import argparse
+import signal
 import socket
 import sys
 import tempfile
@@ -230,4 +231,6 @@ def keep(outcome: Outcome, folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    # A run that is ended stops what it started, as one that Ctrl-C ends.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     sys.exit(main())

@@ -43,7 +43,7 @@ LEAST_RIGHT = 0.9
 TRIES, BLOCKS, SLOT = 10, 12, 12
 
 #: The same in a quick run.
-QUICKLY = (1, 3, 2)
+QUICKLY = (1, 3, 1)
 
 #: Callers in a closed loop, and questions in a job: both cores are at work all the time, mostly on forward passes.
 CALLERS, ITEMS = 2, 4

@@ -1,6 +1,6 @@
 """Which reports may be compared, and what differs between them. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 from corelane.bench.schema import SCHEMA, Load, Point, Report, Run
@@ -63,14 +63,20 @@ def match(a: Report, b: Report, *, anyway: bool) -> tuple[list[tuple[Point, Poin
 
     If none has the same load and they are to be compared anyway, they are matched in their order.
     """
-    theirs = {load_key(each.load): each for each in b.points}
-    pairs = [(each, theirs[load_key(each.load)]) for each in a.points if load_key(each.load) in theirs]
+    # Points of a preset may have one load and differ by name; other points may have been named otherwise.
+    pairs = _pairs(a, b, lambda point: (point.name, load_key(point.load)))
+    pairs = pairs or _pairs(a, b, lambda point: load_key(point.load))
     if not pairs and anyway:
         pairs = list(zip(a.points, b.points, strict=False))
     if not pairs:
         raise InvalidInput("no point of the reports has the same load")
     alone = len(a.points) + len(b.points) - 2 * len(pairs)
     return pairs, [f"{alone} points are in one report only and are left out"] if alone else []
+
+
+def _pairs(a: Report, b: Report, key: Callable[[Point], Hashable]) -> list[tuple[Point, Point]]:
+    theirs = {key(each): each for each in b.points}
+    return [(each, theirs[key(each)]) for each in a.points if key(each) in theirs]
 
 
 def load_key(load: Load) -> str:

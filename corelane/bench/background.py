@@ -11,9 +11,10 @@ from typing import Any
 from corelane.bench.generator import BEGIN_S, GRACE_S, READY_S
 from corelane.bench.phases import Phases
 from corelane.bench.plan import Plan
-from corelane.bench.process import ROW, Done, Task, run_process
+from corelane.bench.process import run_process
 from corelane.bench.schema import AnswerCheck, Request
 from corelane.bench.senders import Target
+from corelane.bench.task import ROW, Done, Task
 from corelane.bench.workload import Questions
 from corelane.errors import SetupError
 

@@ -18,12 +18,24 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 def to_csv(report: Report) -> str:
     """Return all runs, with the names of columns first."""
-    rows = [row(report, point, run) for point, run in runs_of(report)]
+    rows = [row(report, point, run) for point, run in runs_of(report)] or beside_rows(report)
     out = io.StringIO()
     writer = csv.DictWriter(out, fieldnames=list(rows[0]) if rows else ["run"], lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return out.getvalue()
+
+
+def beside_rows(report: Report) -> list[dict[str, object]]:
+    """Return the questions before, beside and after a batch as rows, if that was measured and nothing else."""
+    if (beside := report.beside) is None:
+        return []
+    batch = {name: getattr(beside, name) for name in ("items", "makespan_s", "first_result_s", "items_per_s")}
+    parts = (("before", beside.before), ("beside", beside.during), ("after", beside.after))
+    return [
+        {"run": _safe(report.name), "questions": name, "count": found.count, **_spread("latency", found), **batch}
+        for name, found in parts
+    ]
 
 
 def row(report: Report, point: Point, run: Run) -> dict[str, object]:

@@ -116,6 +116,7 @@ def summarise(
         refused=outcomes["refused"],
         failed=outcomes["error"],
         unfinished=outcomes["unfinished"],
+        retries=sum(each.retries for each in requests),
         generator=measured.generator,
         latency=spread(latencies),
         latency_sent=spread(each.ended_s - each.sent_s for each in ok if each.ended_s and each.sent_s is not None),

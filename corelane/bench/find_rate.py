@@ -197,7 +197,11 @@ def find_rate(
         return verdict
 
     while (rate_per_s := search.next_rate()) is not None:
-        search.note(rate_per_s, holds=offer(rate_per_s, duration_s, confirms=False).holds)
+        verdict = offer(rate_per_s, duration_s, confirms=False)
+        if verdict.is_generator:
+            # A moment in which the generator was late says nothing of the service: once more.
+            verdict = offer(rate_per_s, duration_s, confirms=False)
+        search.note(rate_per_s, holds=verdict.holds)
     to_confirm: float | None = search.low or None
     for _ in range(MOST_CONFIRMATIONS):
         if to_confirm is None:
@@ -208,7 +212,9 @@ def find_rate(
             found.items_per_s = mean(found.points[-1], "items_per_s")
             break
         to_confirm = search.step_down(to_confirm)
+    held = {each.rate_per_s for each in found.tries if each.holds}
     broken = [each for each in found.tries if not each.holds and each.rate_per_s > (found.rate_per_s or 0.0)]
+    broken = [each for each in broken if each.rate_per_s not in held] or broken
     found.broke = min(broken, key=lambda each: each.rate_per_s, default=None)
     if found.rate_per_s is None and found.broke is not None and all(each.is_generator for each in broken):
         raise SetupError(f"the generator kept up with no rate that was tried: {found.broke.reason}")

@@ -19,10 +19,11 @@ from typing import Any, Literal
 from corelane.bench.answers import add_up
 from corelane.bench.phases import Phases
 from corelane.bench.plan import CORELANE_SENDER, Plan, Progress
-from corelane.bench.process import ROW, TICK_S, Done, Task, Tick, run_process
+from corelane.bench.process import run_process
 from corelane.bench.schema import AnswerCheck, Generator, Request
 from corelane.bench.senders import Target, make_sender
 from corelane.bench.spreads import spread
+from corelane.bench.task import ROW, TICK_S, Done, Task, Tick
 from corelane.bench.workload import Questions
 from corelane.errors import InvalidInput, SetupError
 

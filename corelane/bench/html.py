@@ -36,6 +36,7 @@ def page(report: Report) -> str:
         _head(report),
         _alarm(report),
         _tiles(report),
+        _experiment(report),
         _plots(report),
         _points(report.points),
         _inside(report.points),
@@ -96,6 +97,8 @@ def _plots(report: Report) -> str:
 
 
 def _points(points: Sequence[Point]) -> str:
+    if not points:
+        return ""
     rows = []
     for point in points:
         late = max((run.generator.lateness.p95 for run in point.runs if run.generator.lateness), default=None)
@@ -198,6 +201,15 @@ def _answers(report: Report) -> str:
     return _section("Answers", "".join(lines) + table) if lines or rows else ""
 
 
+def _experiment(report: Report) -> str:
+    """Return the rows of a preset, in its own columns."""
+    rows = [row for row in report.extra.get("rows", []) if isinstance(row, Mapping)]
+    if not rows:
+        return ""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return _section("The experiment", _table(names, [[_text(row.get(name, "")) for name in names] for row in rows]))
+
+
 def _published(report: Report) -> str:
     rows = [[_text(cell) for cell in row] for row in measured_beside(report)]
     names = ("figure", "published", "measured here", "instance", "date", "source")
@@ -234,12 +246,14 @@ def _setup(report: Report) -> str:
     if report.pairing is not None:
         fields["Paired"] = f"side {report.pairing.side} of {report.pairing.order}, session {report.pairing.session}"
     rows = "".join(f"<dt>{name}</dt><dd>{_text(value)}</dd>" for name, value in fields.items() if value)
+    # A preset's rows stand in a table above.
+    details = {name: value for name, value in report.extra.items() if name not in ("rows", "table")}
     command = _text(" ".join(report.command))
     return _section(
         "How it was measured",
         f'<dl class="plain">{rows}</dl><pre>{command}</pre>'
         + _json("Configuration", report.configuration)
-        + (_json("Details", report.extra) if report.extra else ""),
+        + (_json("Details", details) if details else ""),
     )
 
 

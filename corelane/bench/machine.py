@@ -21,7 +21,7 @@ TIMEOUT_S = 30.0
 
 def read_machine() -> Machine:
     """Return this machine, as far as it tells."""
-    info = _cpu_info()
+    info, clocks = _cpu_info(), _clocks()
     return Machine(
         cpu=info.get("model name", platform.processor() or platform.machine()),
         cores=len(os.sched_getaffinity(0)),
@@ -29,6 +29,7 @@ def read_machine() -> Machine:
         amx="amx_tile" in info.get("flags", "").split(),
         kernel=platform.release(),
         python=platform.python_version(),
+        mhz=round(sum(clocks) / len(clocks), 1) if clocks else None,
     )
 
 
@@ -70,6 +71,15 @@ def _version(target: Target) -> str:
             return str(http.get("/openapi.json").json()["info"]["version"])
     except (httpx2.HTTPError, ValueError, KeyError, TypeError, CorelaneError):
         return "unknown"
+
+
+def _clocks() -> list[float]:
+    """Return the clock of each CPU, as far as the kernel tells."""
+    try:
+        lines = CPU_INFO.read_text().splitlines()
+    except OSError:
+        return []
+    return [float(line.partition(":")[2]) for line in lines if line.startswith("cpu MHz")]
 
 
 def _cpu_info() -> dict[str, str]:

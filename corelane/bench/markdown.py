@@ -1,10 +1,13 @@
 """A report as rows of a Markdown table, as docs/performance.md has them. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from corelane.bench.formats import interval_text, time_text
+from corelane.bench.formats import interval_text, three, time_text
 from corelane.bench.schema import Point, Report
 from corelane.domain.plain import plain
+
+#: The columns of a row where questions were asked beside a batch.
+BESIDE_COLUMNS = ("run", "questions", "p50", "p95", "p99", "count", "batch")
 
 #: The columns of a row.
 COLUMNS = ("run", "load", "p50", "p95", "p99", "mean", "items/s", "goodput", "late p95", "answers", "valid")
@@ -12,10 +15,20 @@ COLUMNS = ("run", "load", "p50", "p95", "p99", "mean", "items/s", "goodput", "la
 
 def markdown(report: Report, *, with_head: bool = True) -> str:
     """Return a row for each point; the head is left out where rows are added to a table."""
-    rows = [_row(cells(report, point)) for point in report.points]
-    if with_head:
-        rows = [_row(COLUMNS), _row("---" for _ in COLUMNS), *rows]
-    return "\n".join(rows) + "\n"
+    found = [cells(report, point) for point in report.points] or list(beside_cells(report))
+    columns = COLUMNS if report.points else BESIDE_COLUMNS
+    head = [_row(columns), _row("---" for _ in columns)] if with_head and found else []
+    return "".join(f"{line}\n" for line in [*head, *map(_row, found)])
+
+
+def beside_cells(report: Report) -> Iterator[list[str]]:
+    """Yield the cells of the questions before, beside and after a batch, if that was measured."""
+    if (beside := report.beside) is None:
+        return
+    batch = f"{beside.items:,} items in {time_text(beside.makespan_s)}, {three(beside.items_per_s)} items/s"
+    for part, found in (("before", beside.before), ("beside", beside.during), ("after", beside.after)):
+        times = (time_text(each) for each in (found.p50, found.p95, found.p99))
+        yield [report.name, part, *times, f"{found.count:,}", batch if part == "beside" else ""]
 
 
 def cells(report: Report, point: Point) -> list[str]:

@@ -12,16 +12,15 @@ import signal
 import time
 from collections.abc import Coroutine
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
 from corelane.bench.answers import Check
-from corelane.bench.phases import Phases, Shot
-from corelane.bench.plan import Plan
-from corelane.bench.schema import AnswerCheck, Phase
-from corelane.bench.senders import Reply, Sender, Target, make_sender
-from corelane.bench.workload import Questions
+from corelane.bench.phases import Shot
+from corelane.bench.schema import Phase
+from corelane.bench.senders import Reply, Sender, make_sender
+from corelane.bench.task import TICK_S, Done, Task, Tick
 from corelane.errors import CorelaneError, SetupError
 
 #: Descriptors that are left for other things than requests.
@@ -30,60 +29,15 @@ SPARE_DESCRIPTORS = 64
 #: The niceness of a process, if it may choose: it works for a small part of the time, and then at once.
 PRIORITY = -10
 
+#: A caller of a closed loop that was not answered waits before it asks again, in seconds: else it would ask, and
+#: fail, thousands of times a second.
+PAUSE_S = 0.1
+
 #: Connections a process opens ahead, at most.
 MOST_OPENED = 64
 
-#: A process tells how far it is this often, in seconds; and tells of so many latencies at most.
-TICK_S, TICK_LATENCIES = 0.25, 2000
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """The share of one process."""
-
-    target: Target
-    questions: Questions
-    plan: Plan
-    phases: Phases
-    place: int
-    processes: int
-    #: Its measured part ends when it is told to stop, whatever is due later.
-    is_endless: bool = False
-
-    @property
-    def loops(self) -> int:
-        """The loops of a closed loop that are this process'."""
-        return self.share(self.plan.load.concurrency or 0)
-
-    def share(self, total: int) -> int:
-        """Return this process' part of a number."""
-        return total // self.processes + (self.place < total % self.processes)
-
-
-@dataclass(slots=True)
-class Tick:
-    """How far a process is. ``is_over``: all of its measured requests have been sent and have ended."""
-
-    sent: int = 0
-    ended: int = 0
-    ok: int = 0
-    refused: int = 0
-    failed: int = 0
-    late_s: float = 0.0
-    is_over: bool = False
-    latencies: list[float] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """What a process did: requests as rows of ``ROW``, its CPU time in the measured part, the check of answers, and how
-    many requests waited for a place.
-    """
-
-    rows: list[tuple[Any, ...]]
-    cpu_s: float
-    answers: AnswerCheck
-    held: int
+#: Latencies that a process tells of at a time, at most.
+TICK_LATENCIES = 2000
 
 
 @dataclass(slots=True)
@@ -144,7 +98,7 @@ class _Process:
         bound = self._plan.max_in_flight
         self._places = asyncio.Semaphore(descriptors() if bound is None else max(1, task.share(bound)))
         self._sent: list[Sent] = []
-        self._open: set[asyncio.Task[None]] = set()
+        self._open: set[asyncio.Task[bool]] = set()
         self._tick = Tick()
         self._measured_begun = self._measured_open = self._held = 0
         self._all_begun = asyncio.Event()
@@ -222,10 +176,12 @@ class _Process:
                 phase = "tail"
             if phase == "tail":
                 self._all_begun.set()
-            await asyncio.wait([self._begin(Shot(number, at_s, phase))])
+            if not await self._begin(Shot(number, at_s, phase)):
+                await asyncio.sleep(PAUSE_S)
             number += every
 
-    def _begin(self, shot: Shot) -> asyncio.Task[None]:
+    def _begin(self, shot: Shot) -> asyncio.Future[bool]:
+        """Send a request and return at once; what is returned tells in the end whether it was answered."""
         places = self._task.questions.pick(shot.number, shot.items or self._plan.items, shot.tokens)
         sent = Sent(shot.number, shot.phase, shot.at_s, time.monotonic() - self._start_s, places)
         self._sent.append(sent)
@@ -235,31 +191,35 @@ class _Process:
         task = asyncio.create_task(self._send(sent))
         self._open.add(task)
         task.add_done_callback(self._open.discard)
-        return task
+        # A caller who is canceled while it waits leaves the request under way.
+        return asyncio.shield(task)
 
     def _is_last(self) -> bool:
         """Whether the measured part of a closed loop that requests bound is over."""
         enough = self._plan.requests if self._plan.is_closed else None
         return enough is not None and not self._measured_open and self._measured_begun >= self._task.share(enough)
 
-    async def _send(self, sent: Sent) -> None:
+    async def _send(self, sent: Sent) -> bool:
         asked = self._task.questions.asked
         tick = self._tick
         self._held += sent.phase == "measured" and self._places.locked()
-        try:
-            async with self._places:
-                tick.sent += 1
-                sent.reply = reply = await self._sender.send(sent.number, [asked[place] for place in sent.places])
-        finally:
-            self._measured_open -= sent.phase == "measured"
-            if sent.phase == "measured" and self._is_last():
-                self._note_cpu()
+        async with self._places:
+            tick.sent += 1
+            try:
+                reply = await self._sender.send(sent.number, [asked[place] for place in sent.places])
+            except Exception as error:  # a sender of somebody's own may raise anything
+                reply = Reply("error", error="sender_broke", detail=f"{type(error).__name__}: {error}")
+        sent.reply = reply
+        self._measured_open -= sent.phase == "measured"
+        if sent.phase == "measured" and self._is_last():
+            self._note_cpu()
         tick.ended += 1
         tick.ok += reply.outcome == "ok"
         tick.refused += reply.outcome == "refused"
         tick.failed += reply.outcome in ("error", "unfinished")
         if reply.outcome == "ok" and reply.ended_s is not None and len(tick.latencies) < TICK_LATENCIES:
             tick.latencies.append(reply.ended_s - self._start_s - sent.intended_s)
+        return reply.outcome == "ok"
 
     def _report(self) -> Done:
         check = Check(self._task.questions)
@@ -281,13 +241,6 @@ class _Process:
 
     def _since(self, at_s: float | None) -> float | None:
         return None if at_s is None else at_s - self._start_s
-
-
-#: The fields of ``Request`` that a row begins with, in order; the time when it was begun follows.
-ROW = (
-    *("number", "process", "phase", "outcome", "intended_s", "sent_s", "accepted_s", "first_s", "ended_s"),
-    *("items", "tokens", "job", "retries", "error", "detail", "lost", "twice", "wrong"),
-)
 
 
 async def _until(at_s: float) -> None:

@@ -161,6 +161,7 @@ class Run(Part):
     refused: int
     failed: int
     unfinished: int
+    retries: int = Field(0, description="Times that requests were sent again after a refusal.")
     generator: Generator
     latency: Spread | None
     latency_sent: Spread | None
@@ -271,6 +272,9 @@ class Machine(Part):
     amx: bool
     kernel: str
     python: str
+    mhz: float | None = Field(
+        None, description="Clock of its CPUs once the run was over, the mean, as the kernel says."
+    )
 
 
 class ServiceInfo(Part):

@@ -1,8 +1,8 @@
 """The sweep: from the latency of an idle service to the rate it cannot keep up with, and the knee between.
 
 Two closed loops mark the ends: one caller, and so many that the service is never without work. Rates between them are
-then offered in an open loop, the lowest first. The sweep stops at the first that is over-saturated: beyond it, figures
-tell of the length of the run and no more of the service.
+then offered in an open loop, the lowest first, and more if the service keeps up with all. The sweep stops at the first
+that is over-saturated: beyond it, figures tell of the length of the run and no more of the service.
 """
 
 from collections.abc import Callable
@@ -17,6 +17,10 @@ from corelane.errors import SetupError
 #: The rates of a sweep, as shares of the peak: from light load to more than can be done.
 LEAST_SHARE, MOST_SHARE = 0.1, 1.15
 
+#: A service that keeps up with all of them is offered more, by steps of this factor, and so many at most: callers who
+#: wait for answers may show less than a service can do.
+MORE, MOST_MORE = 1.25, 4
+
 #: Callers that keep a service at its peak: more than a batch on each of many cores.
 CALLERS = 64
 
@@ -26,7 +30,7 @@ IDLE, PEAK = "idle", "peak"
 
 @dataclass(frozen=True, slots=True)
 class SweepPlan:
-    """How a sweep goes: open-loop points at most, callers at the peak, the length of each point."""
+    """How a sweep goes: open-loop points up to just above the peak, callers at the peak, the length of each point."""
 
     points: int = 8
     callers: int = CALLERS
@@ -68,6 +72,11 @@ def rates_of(peak_per_s: float, points: int) -> list[float]:
     return [peak_per_s * (LEAST_SHARE + step * number) for number in range(points)]
 
 
+def and_more(rates: list[float]) -> list[float]:
+    """Return rates with those that follow where a service keeps up with all."""
+    return rates + [rates[-1] * MORE**step for step in range(1, MOST_MORE + 1)]
+
+
 def sweep(measure: Measure, plan: SweepPlan, on_point: Callable[[Point], None] | None = None) -> Sweep:
     """Measure the points of a sweep, and return them with the knee; raise SetupError if nothing was answered."""
     found = Sweep()
@@ -83,7 +92,7 @@ def sweep(measure: Measure, plan: SweepPlan, on_point: Callable[[Point], None] |
     peak_per_s = mean(peak, "requests_per_s")
     if not peak_per_s:
         raise SetupError("nothing was answered at the peak: there is nothing to sweep")
-    for rate_per_s in rates_of(peak_per_s, plan.points):
+    for rate_per_s in and_more(rates_of(peak_per_s, plan.points)):
         name = f"{rate_per_s:.4g}/s"
         point = add(measure(name, poisson(rate_per_s, plan.duration_s, plan.seed)))
         found.saturations[name] = worst(point, rate_per_s)

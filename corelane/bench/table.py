@@ -3,7 +3,8 @@
 Text of the service or of a file is shown as it is: it is never read as markup, and cannot control the terminal.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -31,8 +32,9 @@ MOST_ERRORS = 5
 
 def render(report: Report) -> RenderableType:
     """Return everything that a reader of a run needs, the reasons of an invalid one last and in red."""
-    lines: list[RenderableType] = [head(report), Text(), point_table(report.points), Text()]
-    lines.append(sending_table(report.points))
+    lines: list[RenderableType] = [head(report)]
+    if report.points:
+        lines += [Text(), point_table(report.points), Text(), sending_table(report.points)]
     if any(run.server for point in report.points for run in point.runs):
         lines += [Text(), split_table(report.points)]
     lines.append(Text())
@@ -171,10 +173,24 @@ def knee_lines(report: Report) -> list[RenderableType]:
         parts = [f"{three(knee['rate_per_s'])} requests/s"] if "rate_per_s" in knee else []
         parts += [f"{NAMES[name]} {figure_text(name, knee[name])}" for name in ("p95_s", "items_per_s") if name in knee]
         lines.append(Text.assemble(("knee  ", "bold"), ", ".join(parts)))
+    if stopped := report.extra.get("sweep", {}).get("stopped"):
+        lines.append(Text.assemble(("stopped  ", "bold"), plain(stopped)))
     if report.found_rate is not None:
-        found = ", ".join(f"{name} {_any(value)}" for name, value in report.found_rate.items())
-        lines.append(Text.assemble(("found  ", "bold"), plain(found)))
+        lines.append(Text.assemble(("found  ", "bold"), plain(found_text(report.found_rate))))
     return lines
+
+
+def found_text(found: Mapping[str, Any]) -> str:
+    """Return the answer of a search for a rate, and what broke above it."""
+    objective, rate, broke = found.get("objective", ""), found.get("rate_per_s"), found.get("broke")
+    text = f"{three(rate)} requests/s hold {objective}" if rate else f"no rate that was tried holds {objective}"
+    if rate and found.get("figure_s") is not None:
+        text += f": {time_text(found['figure_s'])}, {three(found.get('items_per_s') or 0.0)} items/s"
+    if broke:
+        text += f"; at {three(broke['rate_per_s'])} {broke['reason']}"
+    if found.get("limited_by_generator"):
+        text += ". The generator was the limit, not the service"
+    return text
 
 
 def published_lines(report: Report) -> list[RenderableType]:
@@ -267,7 +283,3 @@ def _of(values: list[float], pattern: str) -> str:
 
 def _mean(values: list[float]) -> float | None:
     return sum(values) / len(values) if values else None
-
-
-def _any(value: object) -> str:
-    return three(value) if isinstance(value, float) else str(value)

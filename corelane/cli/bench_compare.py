@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from corelane.cli.bench_options import LoadOptions, SendingOptions, WhatOptions
 from corelane.cli.bench_output import INVALID, NOT_HELD, hidden_arguments, plain_options, read_report, write_to
 from corelane.cli.folders import writable_folder
-from corelane.cli.output import error_console, print_line
+from corelane.cli.output import error_console, print_line, report_console
 from corelane.cli.service import JsonOption, KeyOption
 
 if TYPE_CHECKING:
@@ -131,7 +130,7 @@ def show(found: "Comparison", *, as_json: bool) -> None:
     if as_json:
         print_line(found)
     else:
-        Console(highlight=False, markup=False, emoji=False).print(render_comparison(found))
+        report_console().print(render_comparison(found))
 
 
 def _command() -> list[str]:

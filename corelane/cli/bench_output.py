@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from corelane.cli.commands import Made
 from corelane.cli.folders import writable_folder
-from corelane.cli.output import error_console
+from corelane.cli.output import error_console, report_console
 from corelane.errors import InvalidInput, SetupError
 
 if TYPE_CHECKING:
@@ -105,7 +104,7 @@ class Outputs:
                 write_to(self.folder / name, make())
         self._draw(report)
         if self.shows_table:
-            Console(highlight=False, markup=False, emoji=False).print(render(report))
+            report_console().print(render(report))
 
     def _draw(self, report: "Report") -> None:
         """Write the page and the pictures. A folder goes without them where plots cannot be drawn, and says so."""
@@ -215,7 +214,7 @@ def _is_worse(before: "Report", report: "Report") -> bool:
     from corelane.bench.table import render_comparison
 
     found = compare(before, report)
-    Console(stderr=True, highlight=False, markup=False, emoji=False).print(render_comparison(found))
+    report_console(stderr=True).print(render_comparison(found))
     return found.is_worse
 
 

@@ -75,11 +75,8 @@ def show_core_time(seconds: float) -> str:
 
 
 def show_cost(cost: Cost | None) -> str:
-    """Return an amount, with as many digits as tell it."""
-    if cost is None:
-        return "-"
-    digits = 2 if abs(cost.amount) >= 100 else 4 if abs(cost.amount) >= 0.1 else 8
-    return f"{cost.amount:,.{digits}f} {cost.currency}"
+    """Return an amount; `-` for None."""
+    return "-" if cost is None else cost.shown()
 
 
 def describe_usage(usage: Usage) -> str:

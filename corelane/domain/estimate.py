@@ -25,7 +25,7 @@ ITEM_TOKENS = 32.0
 PRIOR_WINDOWS, PRIOR_TOKENS = 4.0, 2000.0
 
 #: Core seconds of recent work that count as much as what was before.
-PRIOR_PACE_S = 0.3
+PRIOR_PACE_S = 0.2
 
 #: An estimate is called sure once each of its classes has seen so many windows.
 SURE_WINDOWS = 50

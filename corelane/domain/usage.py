@@ -35,6 +35,11 @@ class Cost(BaseModel):
     per_core_hour: float = Field(description="The price of a core for an hour; of several the mean by core seconds.")
     as_of: str | None = Field(None, description="The day of that price, if it is known, and the same for all.")
 
+    def shown(self) -> str:
+        """Return the amount for people, with as many digits as tell it."""
+        digits = 2 if abs(self.amount) >= 100 else 4 if abs(self.amount) >= 0.1 else 8
+        return f"{self.amount:,.{digits}f} {self.currency}"
+
 
 class Usage(BaseModel):
     """What work took. A figure is null where those who did the work kept none."""

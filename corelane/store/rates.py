@@ -19,8 +19,8 @@ US = 1_000_000
 #: The fields that have prices, and the core microseconds of all work; the others are classes.
 PRICES, DONE = b"prices", b"done"
 
-#: What is left of recent sums after other work: as ``LASTING_RECENT_US`` of the Lua library, in seconds.
-LASTING_RECENT_S = 3.0
+#: What is left of recent sums after other work, for each core: as ``LASTING_RECENT_US`` of the Lua library, in seconds.
+LASTING_RECENT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +44,21 @@ class RateStore:
 
     async def read(self, version: str) -> VersionCosts:
         """Return what is known of a version, in one trip."""
-        commands = [("HGETALL", keys.costs(version)), ("HGET", keys.MODELS, version), ("TIME",)]
-        raw, summary, time = await self._link.many(commands)
+        raw, cores, summary, time = await self._link.many(
+            [
+                ("HGETALL", keys.costs(version)),
+                ("ZCARD", keys.holders(version)),
+                ("HGET", keys.MODELS, version),
+                ("TIME",),
+            ]
+        )
         fields = dict(pairs(raw))
         max_length = orjson.loads(summary).get("max_length") if summary else None
         prices = read_prices(fields.get(PRICES, b"").decode())
-        return VersionCosts(read_rates(fields), prices, int(max_length or WINDOW_TOKENS), to_ms(time))
+        return VersionCosts(read_rates(fields, max(1, cores)), prices, int(max_length or WINDOW_TOKENS), to_ms(time))
 
 
-def read_rates(fields: Mapping[bytes, bytes]) -> CostRates:
+def read_rates(fields: Mapping[bytes, bytes], cores: int) -> CostRates:
     """Read the sums of all classes; those that this version of Corelane does not know are left out."""
     done_us = float(fields.get(DONE, b"0"))
     sums, recent = {}, {}
@@ -63,7 +69,7 @@ def read_rates(fields: Mapping[bytes, bytes]) -> CostRates:
             its_class = CostClass.decode(name.decode())
             items, estimated, tokens, windows, core_us, at_us, *last = map(float, text.split())
             sums[its_class] = CostSums(items, estimated, tokens, windows, core_us / US)
-            left = math.exp((at_us - done_us) / US / LASTING_RECENT_S)
+            left = math.exp((at_us - done_us) / US / LASTING_RECENT_S / cores)
             last_items, last_tokens, last_us = last
             recent[its_class] = CostSums(items=left * last_items, tokens=left * last_tokens, core_s=left * last_us / US)
     return CostRates(sums, recent)

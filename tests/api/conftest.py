@@ -49,7 +49,7 @@ def run_service(settings: Settings, raw: redis.Redis, bell: str) -> Iterator[Ser
     thread.start()
     bench = Bench(settings, raw, bell)
     bench.core("a/0")
-    with httpx2.Client(base_url=url, timeout=30) as http:
+    with httpx2.Client(base_url=url, timeout=60) as http:
         yield Service(url, http, bench)
     loop.call_soon_threadsafe(stop.set)
     thread.join(60)

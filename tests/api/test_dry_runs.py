@@ -22,8 +22,8 @@ from tests.api.conftest import Service
 from tests.api.test_jobs import JSON, LINES, ONE, code_of, lines
 from tests.corelane.store_bench import VERSION
 
-#: Keys that beats and requests write of themselves.
-BESIDE = ("cl:process", "cl:metrics", "cl:owners", "cl:rounds")
+#: Keys that processes write by themselves, once a second or so.
+BESIDE = ("cl:process", "cl:metrics", "cl:release", "cl:marks", "cl:owners")
 
 
 def kept(service: Service) -> set[str]:
@@ -99,6 +99,16 @@ def test_what_items_cost_lately_is_the_forecast(service: Service) -> None:
     assert long["windows"] > 10
     assert long["core_s"] > 10 * alone["core_s"] / 3
     assert "sizes that few of them had" in long["note"]
+
+
+def test_slower_machines_show_at_once_in_work_that_none_did_lately(service: Service) -> None:
+    usual = [1000, 64_000, 20_000, 1000, 10_000_000]
+    teach(service, ("one:plain:0", usual))
+    before = forecast(service)["core_s"]
+    for _ in range(30):
+        teach(service, ("many:plain:0", usual))
+    teach(service, ("many:plain:0", [200, 12_800, 4000, 200, 4_000_000]))
+    assert 1.6 * before < forecast(service)["core_s"] < 2 * before
 
 
 def test_cost_is_at_the_prices_of_the_cores_that_did_the_work_lately(service: Service) -> None:

@@ -37,7 +37,7 @@ async def serving(settings: Settings, **changes: Any) -> AsyncIterator[httpx2.As
     transport = httpx2.ASGITransport(app, raise_app_exceptions=False)
     async with (
         app.router.lifespan_context(app),
-        httpx2.AsyncClient(transport=transport, base_url="http://corelane.test") as client,
+        httpx2.AsyncClient(transport=transport, base_url="http://corelane.test", timeout=60) as client,
     ):
         yield client
 

@@ -66,7 +66,7 @@ def test_job_that_was_submitted_with_a_wait_outlives_its_caller(service: Service
 
 
 def test_caller_who_is_answered_202_may_leave(service: Service) -> None:
-    with httpx2.Client(base_url=service.url) as caller:
+    with httpx2.Client(base_url=service.url, timeout=60) as caller:
         given = caller.post("/v1/answers", json=ONE, headers={"Prefer": "wait=0"})
         assert given.status_code == 202
     assert statuses(service) == [JobStatus.QUEUED]

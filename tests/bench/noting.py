@@ -15,3 +15,11 @@ class Noting(CorelaneSender):
         began_s = time.monotonic()
         await super().ask(reply, index, questions)
         reply.detail = f"{began_s} {time.monotonic()}"
+
+
+class Broken(CorelaneSender):
+    async def ask(self, reply: Reply, index: int, questions: Sequence[Question]) -> None:
+        raise AttributeError("not written yet")
+
+
+BROKEN = f"{__name__}:Broken"

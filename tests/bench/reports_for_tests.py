@@ -5,6 +5,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from corelane.bench.asserts import check, parse_assertions
@@ -20,6 +21,7 @@ from corelane.bench.schema import (
     Published,
     Report,
     Request,
+    Run,
     ServiceInfo,
     Split,
     Spread,
@@ -205,6 +207,11 @@ def sweep_report(**fields: Any) -> Report:
     return report
 
 
+@cache
+def plain_run() -> Run:
+    return point_at(20, repeats=1, objective=None).runs[0]
+
+
 def paired_reports(rng: random.Random, blocks: int, effect: float) -> tuple[Report, Report]:
     """Return the two sides of a session A B B A, in which B is slower by this share, on a machine that drifts.
 
@@ -214,7 +221,7 @@ def paired_reports(rng: random.Random, blocks: int, effect: float) -> tuple[Repo
     keep = math.exp(-2 / 90)
     drift = rng.gauss(0, 0.1)
     runs: dict[str, list[Any]] = {"A": [], "B": []}
-    template = point_at(20, repeats=1, objective=None).runs[0]
+    template = plain_run()
     for block in range(blocks):
         for side in "ABBA":
             drift = keep * drift + math.sqrt(1 - keep**2) * rng.gauss(0, 0.1)

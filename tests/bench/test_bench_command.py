@@ -40,13 +40,13 @@ def test_a_load_that_the_generator_cannot_offer_is_invalid_and_its_exit_code_is_
     service: Answering, tmp_path: Path
 ) -> None:
     path = tmp_path / "report.json"
-    done = bench(service, "--rate", "100000", "--requests", "400", "--check", "off", "--json", str(path))
+    done = bench(service, "--rate", "100000", "--requests", "600", "--check", "off", "--json", str(path))
     assert done.exit_code == 3, done.output
     report = Report.model_validate_json(path.read_bytes())
     assert not report.valid
     assert any("late" in reason for reason in report.invalid)
     assert "late" in done.output
-    assert report.points[0].runs[0].requests == 400
+    assert report.points[0].runs[0].requests == 600
 
 
 def test_wrong_answers_under_load_are_told_by_exit_code_1(service: Answering, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from tests.bench.reports_for_tests import paired_reports, point_at, report_of
 #: Blocks that see a difference of 10 % on a machine that drifts by as much.
 BLOCKS = 10
 
-TRIES = 60
+TRIES = 40
 
 
 @cache
@@ -149,3 +149,17 @@ def test_invalid_report_is_refused() -> None:
     assert not late.valid
     with pytest.raises(InvalidInput, match="B is invalid in 3 runs: the generator was late"):
         compare(run_report(), late)
+
+
+def test_points_of_one_load_are_matched_by_their_names() -> None:
+    (point,) = run_report().points
+    slow = point_at(20, objective=None, slow=2)
+    both = report_of([point.model_copy(update={"name": "data"}), slow.model_copy(update={"name": "pipeline"})])
+    other = report_of(list(reversed(both.points)))
+    assert {each.change for each in compare(both, other).differences} == {0}
+
+
+def test_points_named_otherwise_are_matched_by_their_load() -> None:
+    (point,) = run_report().points
+    other = report_of([point.model_copy(update={"name": "evening"})])
+    assert {each.change for each in compare(run_report(), other).differences} == {0}

@@ -19,6 +19,7 @@ from corelane.bench.ways import CorelaneSender
 from corelane.domain.traces import TraceEntry, write_trace
 from corelane.errors import InvalidInput, ServiceError, SetupError
 from tests.bench.answering import Answering, answering
+from tests.bench.noting import BROKEN
 
 QUESTIONS = make_questions("words=20", 10)
 
@@ -66,7 +67,7 @@ def test_an_open_loop_sends_each_request_when_it_is_due(service: Answering) -> N
     assert measured.generator.cpu_s > 0
     assert measured.answers is not None
     assert measured.answers.checked == 20
-    assert ticks[-1].measured_to_s == pytest.approx(0.5)
+    assert all(tick.measured_to_s == pytest.approx(0.5) for tick in ticks)
 
 
 def test_a_closed_loop_keeps_so_many_under_way(service: Answering) -> None:
@@ -216,3 +217,11 @@ def test_a_trace_of_jobs_is_not_sent_as_lone_questions(tmp_path: Path) -> None:
     load = Load(kind="trace", detail={"path": str(tmp_path / "trace")})
     with pytest.raises(InvalidInput, match="--way job"):
         run_load(Target("http://127.0.0.1:9"), QUESTIONS, plan(load, duration_s=None))
+
+
+def test_a_caller_that_fails_waits_before_it_asks_again(service: Answering) -> None:
+    load = Load(kind="closed", concurrency=2)
+    measured = run_load(Target(service.url), QUESTIONS, plan(load, sender=BROKEN))
+    assert {(each.outcome, each.error) for each in measured.requests} == {("error", "sender_broke")}
+    times = [each.intended_s for each in measured.requests]
+    assert len(times) <= 2 * (2 + (times[-1] - times[0]) / 0.1)

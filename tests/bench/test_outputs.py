@@ -19,7 +19,7 @@ from corelane.bench.plots import closed_peak, comparable
 from corelane.bench.schema import Load, Report
 from corelane.bench.table import render, render_comparison
 from corelane.errors import SetupError
-from tests.bench.reports_for_tests import HOSTILE, point_at, report_of, sweep_report
+from tests.bench.reports_for_tests import HOSTILE, beside_of, point_at, report_of, sweep_report
 
 #: Elements without an end tag, in HTML and in what matplotlib writes.
 VOID = {"meta"}
@@ -99,7 +99,16 @@ def test_report_without_runs_or_figures_is_shown() -> None:
     assert "sweep" in printed(render(empty))
     assert "<h1>" in page(empty)
     assert to_csv(empty) == "run\n"
-    assert markdown(empty).count("\n") == 2
+    assert markdown(empty) == ""
+
+
+def test_batch_beside_questions_alone_is_shown() -> None:
+    report = report_of([], beside=beside_of())
+    assert "load, ms" not in printed(render(report))
+    assert [row["questions"] for row in csv.DictReader(io.StringIO(to_csv(report)))] == ["before", "beside", "after"]
+    assert markdown(report).splitlines()[3] == (
+        "| sweep | beside | 46.8 ms | 104 ms | 156 ms | 500 | 3,000 items in 48.6 s, 61.7 items/s |"
+    )
 
 
 def test_comparison_shows_verdicts() -> None:
@@ -167,6 +176,14 @@ def test_page_of_an_invalid_run_says_so_first(monkeypatch: pytest.MonkeyPatch) -
     html = page(report_of([point_at(20, late_s=0.1)]))
     assert html.index("This run proves nothing.") < html.index("Measured")
     assert '<span class="stamp bad">invalid</span>' in html
+
+
+def test_page_has_the_rows_of_a_preset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("corelane.bench.html.plots_of", lambda _: [])
+    html = page(report_of([], extra={"rows": [{"cores": "1", "<b>": HOSTILE}, {"cores": "2"}], "table": "| a |"}))
+    assert "The experiment" in html
+    assert "&lt;b&gt;" in html
+    assert "Details" not in html
 
 
 def test_plots_take_the_colours_of_the_page_and_have_ids_of_their_own(report: Report, html: str) -> None:

@@ -174,7 +174,7 @@ def test_table_has_measured_and_published_rows_in_the_same_columns() -> None:
         "| what | mean ms | where |",
         "|---|---|---|",
         "| here \\| there | 9.1 |  |",
-        "| published: BERT behind HTTP, 100 requests of 128 tokens | 56.5 | Inf1, size not stated, not stated |",
+        "| published: BERT behind HTTP, 100 requests of 128 tokens | 56.5 | Inf1, size not stated; date not stated |",
     ]
 
 

@@ -47,7 +47,8 @@ def run_with_a_frozen_core(folder: Path, settings: dict[str, str]) -> Findings:
     job = make("frozen", 2000)
     try:
         fleet.start()
-        with Watch(fleet.redis) as watch, fleet.redis.client() as raw, httpx2.Client(base_url=fleet.url) as http:
+        caller = httpx2.Client(base_url=fleet.url, timeout=60)
+        with Watch(fleet.redis) as watch, fleet.redis.client() as raw, caller as http:
             child = fleet.child_of(fleet.parts["core0"])
             assert child is not None
             assert load.submit(http, job)

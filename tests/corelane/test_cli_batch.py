@@ -348,7 +348,7 @@ def test_an_interrupted_run_goes_on_and_nothing_is_asked_twice(
 ) -> None:
     questions, output, process = interrupted
     process.send_signal(end)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=60)
     assert b"Traceback" not in said
     if end == signal.SIGINT:
         assert process.returncode == 130

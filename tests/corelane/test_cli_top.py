@@ -29,7 +29,7 @@ from tests.corelane.stand_in import StandIn, problem
 LEAVE_SCREEN, SHOW_CURSOR = "\x1b[?1049l", "\x1b[?25h"
 
 #: Everything takes milliseconds; a busy machine much longer.
-WAIT_S = 30
+WAIT_S = 60
 
 
 def overview(text: str, cores: int = 2, **more: Any) -> Overview:

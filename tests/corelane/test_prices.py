@@ -5,7 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from corelane.cli.app import make_cli
+from corelane.cli.roles import sharing_cores
 from corelane.domain.instances import INSTANCES, PRICES_OF
 from corelane.domain.prices import (
     Price,
@@ -117,3 +120,19 @@ def test_json_is_read_too_and_own_types_join_the_table(tmp_path: Path) -> None:
 def test_price_is_stored_whole(price: Price) -> None:
     assert Price.decode(price.encode()) == price
     assert Price.decode("-") is None
+
+
+def test_workers_of_a_host_share_its_price() -> None:
+    assert sharing_cores(Settings(cores=1)) == 1
+    assert sharing_cores(Settings(instance="inf2.xlarge", cores=1)) == 1
+    assert sharing_cores(Settings(instance="inf1.6xlarge", target="inf1")) == 16
+    assert sharing_cores(Settings(instance="inf1.6xlarge", target="inf1", price_cores=4)) == 4
+
+
+def test_serve_refuses_a_wrong_type_before_it_starts_anything(tmp_path: Path) -> None:
+    done = CliRunner().invoke(
+        make_cli(), ["serve", "--data", str(tmp_path), "--no-flower"], env={"CORELANE_INSTANCE": "inf3.xlarge"}
+    )
+    assert done.exit_code == 1
+    assert "CORELANE_INSTANCE cannot be 'inf3.xlarge'" in done.output
+    assert not (tmp_path / "redis").exists()

@@ -68,7 +68,8 @@ def in_quickjs(*call: object) -> dict:
 
 
 def in_node(*call: object) -> dict:
-    script = f"const call = process.argv[1];{example()}{RUN}setTimeout(() => console.log(JSON.stringify(outcome)), 50);"
+    told = "process.on('exit', () => console.log(JSON.stringify(outcome)));"  # once nothing is left to do
+    script = f"const call = process.argv[1];{example()}{RUN}{told}"
     done = subprocess.run(["node", "-e", script, "--", json.dumps(call)], capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 

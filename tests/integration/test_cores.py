@@ -35,9 +35,10 @@ def test_each_worker_reads_a_queue_of_its_own(fleet: Fleet) -> None:
 
 def test_flower_shows_every_worker_and_lets_nobody_in_without_password(fleet: Fleet) -> None:
     nodes = {core["node"] for core in fleet.states().values()}
-    wait_for(lambda: nodes <= set(httpx2.get(f"{fleet.flower_url}/api/workers?refresh=1", auth=FLOWER).json()))
-    assert httpx2.get(f"{fleet.flower_url}/api/workers").status_code == 401
-    shutdown = httpx2.post(f"{fleet.flower_url}/api/worker/shutdown/{sorted(nodes)[0]}", auth=FLOWER)
+    with httpx2.Client(base_url=fleet.flower_url, timeout=60) as flower:
+        wait_for(lambda: nodes <= set(flower.get("/api/workers?refresh=1", auth=FLOWER).json()))
+        assert flower.get("/api/workers").status_code == 401
+        shutdown = flower.post(f"/api/worker/shutdown/{sorted(nodes)[0]}", auth=FLOWER)
     assert shutdown.status_code in (403, 405)
 
 

@@ -120,7 +120,7 @@ def test_commands_do_what_the_page_says(snippet: Snippet, place: Place) -> None:
         env=place.env,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=200,
     )
     said = done.stdout + done.stderr
     # What a machine lacks is for `doctor` to say, and no fault of the page.

@@ -162,12 +162,12 @@ def test_every_part_that_is_killed_comes_back(pair: list[Fleet]) -> None:
 
 
 def flower_tasks(fleet: Fleet) -> dict[str, dict]:
-    return dict(httpx2.get(f"{fleet.flower_url}/api/tasks?limit=1000", auth=FLOWER).json())
+    return dict(httpx2.get(f"{fleet.flower_url}/api/tasks?limit=1000", auth=FLOWER, timeout=60).json())
 
 
 def task_events(fleet: Fleet) -> float:
     """Count the events of tasks that Flower has had."""
-    shown = httpx2.get(f"{fleet.flower_url}/metrics").text
+    shown = httpx2.get(f"{fleet.flower_url}/metrics", timeout=60).text
     lines = [line for line in shown.splitlines() if line.startswith("flower_events_total{") and 'type="task-' in line]
     return sum(float(line.rpartition(" ")[2]) for line in lines)
 

@@ -35,7 +35,7 @@ PACKAGES = ("corelane", "api", "workers", "compile")
 HOST = "upgrade"
 
 #: A process stops, and everything else that a test waits for happens, well within this, in seconds.
-STOP_S, WAIT_S = 30, 40
+STOP_S, WAIT_S = 60, 90
 
 
 def unpack_old(folder: Path) -> Path:

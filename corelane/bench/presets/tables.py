@@ -4,6 +4,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from corelane.bench.published import NOT_STATED
 from corelane.bench.schema import Machine, Published, ServiceInfo
 from corelane.domain.plain import plain
 
@@ -32,7 +33,8 @@ def milliseconds(seconds: float | None) -> str:
 
 def published_row(found: Published) -> dict[str, str]:
     """Return a published figure as a row."""
-    row = {"what": f"published: {found.name}", "where": f"{found.instance}, {found.date}"}
+    date = "date not stated" if found.date == NOT_STATED else found.date
+    row = {"what": f"published: {found.name}", "where": f"{found.instance}; {date}"}
     for name, (column, form) in PUBLISHED.items():
         if name in found.figures:
             value = found.figures[name]
@@ -56,7 +58,7 @@ def caption(machine: Machine, service: ServiceInfo, created_at: str, command: st
     """Return where and when a table was measured, and the command that makes it again."""
     amx = ", AMX" if machine.amx else ""
     parts = [
-        f"{created_at[:10]}, {machine.cpu}, {machine.cores} CPUs{amx}",
+        f"{created_at[:10]}, {machine.cpu}, {machine.cores} CPUs{amx}, Python {machine.python}",
         f"Corelane {service.version}, {service.model}" + (f" in {service.dtype}" if service.dtype else ""),
         f"{len(service.cores)} cores",
     ]

@@ -6,8 +6,8 @@
 -- where that stood. They tell how fast the machines are now, also to classes of which there was no work lately.
 local LASTING_WINDOWS, LASTING_US = 3000, 120000000
 
--- What is left of recent sums, and of a price's share, after other work of the version.
-local LASTING_RECENT_US, LASTING_PRICE_US = 3000000, 20000000
+-- What is left of recent sums after other work of the version, for each core that holds it; and of a price's share.
+local LASTING_RECENT_US, LASTING_PRICE_US = 1000000, 20000000
 
 -- Costs of a version without work are forgotten after this time, in seconds (30 days).
 local COSTS_TTL_S = 2592000
@@ -18,7 +18,8 @@ local function learn(version, class, added)
   local done = call('HINCRBY', key, 'done', added[5])
   for number in string.gmatch(call('HGET', key, class) or '', '%S+') do sums[#sums + 1] = tonumber(number) end
   local left = math.exp(-math.max(added[4] / LASTING_WINDOWS, added[5] / LASTING_US))
-  local recent = math.exp(-(done - (sums[6] or done)) / LASTING_RECENT_US)
+  local cores = math.max(1, call('ZCARD', keys.holders(version)))
+  local recent = math.exp(-(done - (sums[6] or done)) / LASTING_RECENT_US / cores)
   for i = 1, 5 do sums[i] = (sums[i] or 0) * left + added[i] end
   for i, place in ipairs({ 1, 3, 5 }) do sums[6 + i] = (sums[6 + i] or 0) * recent + added[place] end
   sums[6] = done

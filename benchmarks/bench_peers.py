@@ -8,8 +8,8 @@ cores, questions and client, one after the other, three rounds in rotated order.
 """
 
 import argparse
+import random
 import signal
-import socket
 import sys
 import tempfile
 import time
@@ -34,6 +34,7 @@ from corelane.bench.generator import Plan, Target, run_load
 from corelane.bench.machine import read_machine
 from corelane.bench.schema import Load
 from corelane.bench.workload import Questions
+from corelane.cli.ports import port_is_free
 from corelane.engine.cores import cpu_slots
 
 HERE = Path(__file__).parent
@@ -45,6 +46,9 @@ WARMUP_S = 1.0
 
 #: Jobs and batches measured, of BULK's size.
 BULK_REQUESTS = 2
+
+#: Ports for peers: below those that Linux gives to connections, which may take one before its server binds it.
+PORTS = (20000, 29000)
 
 #: A quick run asks this much.
 QUICK_SHAPE = Shape("callers-4", "4 callers", 4)
@@ -90,17 +94,9 @@ def compiled() -> Artifact:
 def free_ports(count: int) -> int:
     """Return the first of some free ports side by side."""
     while True:
-        with socket.socket() as first:
-            first.bind(("127.0.0.1", 0))
-            port = int(first.getsockname()[1])
-        if port + count < 1 << 16 and all(is_free(port + more) for more in range(count)):
+        port = random.randrange(*PORTS)
+        if all(port_is_free("127.0.0.1", port + more) for more in range(count)):
             return port
-
-
-def is_free(port: int) -> bool:
-    """Whether nothing listens on a port."""
-    with socket.socket() as tried:
-        return tried.connect_ex(("127.0.0.1", port)) != 0
 
 
 @dataclass(frozen=True, slots=True)

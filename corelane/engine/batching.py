@@ -6,7 +6,8 @@ with the owner that has had least: nobody saves up.
 
 Within an owner the higher priority goes first. The jobs of one priority share by tokens in the same way: the job that
 has had least goes first, among equals the one with the fewest tokens waiting, so that a question does not wait for its
-owner's batch. Within a job the item with the fewest windows left goes first, so that a one-line question does not wait
+owner's batch. A new job is level with the one that was served last (self-clocked fair queueing, Golestani, 1994). Were
+it level with those that still wait, new short questions would pass over a longer one again and again. Within a job the item with the fewest windows left goes first, so that a one-line question does not wait
 for a document. An owner that has passed over its oldest item seven times begins with it, so that neither a document nor
 a low priority starves.
 
@@ -88,17 +89,20 @@ class WaitingItem:
 @dataclass(slots=True)
 class Share:
     """The service an owner has had: tokens beyond those of the waiting owner that has had least, the same by job, and
-    how often in a row batches that it began passed over its oldest item.
+    how often in a row batches that it began passed over its oldest item. ``served`` is where the job that was served
+    last stands, and new ones begin.
     """
 
     ahead: int = 0
     passed_over: int = 0
     jobs: dict[str, int] = field(default_factory=dict)
+    served: int = 0
 
     def charge(self, job: str, tokens: int) -> None:
         """Count tokens that run for a job."""
         self.ahead += tokens
-        self.jobs[job] = self.jobs.get(job, 0) + tokens
+        self.jobs[job] = self.jobs.get(job, self.served) + tokens
+        self.served = max(self.served, self.jobs[job])
 
 
 @dataclass(slots=True, eq=False)
@@ -182,8 +186,9 @@ def _line_of(share: Share, items: list[WaitingItem]) -> OwnerLine:
         by_job[item.job] = by_job.get(item.job, 0) + item.tokens
         came[item.job] = min(item.arrival, came.get(item.job, item.arrival))
     foremost = min(item.priority for item in items)
-    least = min(share.jobs.get(item.job, 0) for item in items if item.priority == foremost)
-    share.jobs = {job: max(0, share.jobs.get(job, 0) - least) for job in by_job}
+    least = min(share.jobs.get(item.job, share.served) for item in items if item.priority == foremost)
+    share.jobs = {job: max(0, share.jobs.get(job, share.served) - least) for job in by_job}
+    share.served = max(0, share.served - least)
 
     def turn(item: WaitingItem) -> tuple[int, ...]:
         return item.priority, share.jobs[item.job], by_job[item.job], came[item.job], item.left, item.arrival

@@ -152,6 +152,22 @@ def test_batch_is_not_starved_by_its_owners_questions_and_they_leave_no_trace() 
     assert shares[PUBLIC].jobs.keys() == {"last"}
 
 
+def test_longer_question_is_not_passed_over_again_and_again() -> None:
+    """Callers ask again as soon as they are answered. All of them are answered about equally often."""
+    lengths = [300 if caller % 4 == 0 else 40 for caller in range(32)]
+    items = [waiting_items([[length]], first=n, job=f"{n}.0")[0] for n, length in enumerate(lengths)]
+    shares, answers = dict[str, Share](), [0] * len(lengths)
+    for turn in range(1, 400):
+        chosen = next_batch(items, shares, lambda bucket: 2)
+        assert chosen is not None
+        for item, _ in chosen[1]:
+            caller = int(item.job.partition(".")[0])
+            answers[caller] += 1
+            items.remove(item)
+            items += waiting_items([[lengths[caller]]], first=100 * turn + caller, job=f"{caller}.{turn}")
+    assert max(answers) <= 2 * min(answers)
+
+
 def test_higher_priority_goes_before_what_came_first_and_is_shorter() -> None:
     items, shares = waiting_items([[64], [64]]), dict[str, Share]()
     high = WaitingItem.of(2, [Window(n, n + 1, 64) for n in range(2)], LADDER, priority=Priority.HIGH.rank)

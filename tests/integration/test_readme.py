@@ -50,7 +50,7 @@ SHOWN = {
     "completed in March 1889": r'"text":"March 1889"',
     " ask ": "Tomasz Wieczorek|Ada",
     "wrote it in 1843": "Ada",
-    '"dry_run": true': r"\"windows\":1,",
+    "Ada wrote the notes": '"windows":1,',
     "webhooks listen --port": r"job\.completed · job_\w+ · succeeded",
     "Idempotency-Key": r"HTTP/1.1 20[02]",
     "-X PUT": r"HTTP/1.1 20[02]",

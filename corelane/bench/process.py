@@ -116,6 +116,8 @@ class _Process:
         self._start_s = await loop.run_in_executor(None, self._link.recv)
         stop = asyncio.Event()
         loop.add_reader(self._link.fileno(), stop.set)
+        # libuv takes the blocking off a descriptor it watches; a report is larger than what a pipe takes at once.
+        os.set_blocking(self._link.fileno(), True)
         running = [asyncio.create_task(each) for each in (self._tell(), *self._offers())]
         for at_s in (self._task.phases.measured_s, self._task.phases.tail_s):
             if at_s < float("inf"):

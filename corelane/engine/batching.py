@@ -7,9 +7,9 @@ with the owner that has had least: nobody saves up.
 Within an owner the higher priority goes first. The jobs of one priority share by tokens in the same way: the job that
 has had least goes first, among equals the one with the fewest tokens waiting, so that a question does not wait for its
 owner's batch. A new job is level with the one that was served last (self-clocked fair queueing, Golestani, 1994). Were
-it level with those that still wait, new short questions would pass over a longer one again and again. Within a job the item with the fewest windows left goes first, so that a one-line question does not wait
-for a document. An owner that has passed over its oldest item seven times begins with it, so that neither a document nor
-a low priority starves.
+it level with those that still wait, new short questions would pass over a longer one again and again. Within a job the
+item with the fewest windows left goes first, so that a one-line question does not wait for a document. An owner that
+has passed over its oldest item seven times begins with it, so that neither a document nor a low priority starves.
 
 A batch holds windows of one bucket, the shortest that fits each: rows of a shorter one would cost more padding than the
 batch they save (2.5 ms on a CPU, the time of 35 tokens).

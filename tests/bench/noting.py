@@ -23,3 +23,12 @@ class Broken(CorelaneSender):
 
 
 BROKEN = f"{__name__}:Broken"
+
+
+class Wordy(CorelaneSender):
+    async def ask(self, reply: Reply, index: int, questions: Sequence[Question]) -> None:
+        await super().ask(reply, index, questions)
+        reply.detail = "word " * 20_000
+
+
+WORDY = f"{__name__}:Wordy"

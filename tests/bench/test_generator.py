@@ -19,7 +19,7 @@ from corelane.bench.ways import CorelaneSender
 from corelane.domain.traces import TraceEntry, write_trace
 from corelane.errors import InvalidInput, ServiceError, SetupError
 from tests.bench.answering import Answering, answering
-from tests.bench.noting import BROKEN
+from tests.bench.noting import BROKEN, WORDY
 
 QUESTIONS = make_questions("words=20", 10)
 
@@ -68,6 +68,12 @@ def test_an_open_loop_sends_each_request_when_it_is_due(service: Answering) -> N
     assert measured.answers is not None
     assert measured.answers.checked == 20
     assert all(tick.measured_to_s == pytest.approx(0.5) for tick in ticks)
+
+
+def test_a_report_of_many_megabytes_arrives_whole(service: Answering) -> None:
+    measured = run_load(Target(service.url), QUESTIONS, plan(constant(100), sender=WORDY))
+    assert len(measured.requests) >= 40
+    assert all(len(each.detail or "") == 100_000 for each in measured.requests if each.outcome == "ok")
 
 
 def test_a_closed_loop_keeps_so_many_under_way(service: Answering) -> None:

@@ -18,7 +18,7 @@ OURS = "corelane"
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A way to ask: so many callers, each of whom sends its next request when the one before was answered."""
+    """A way to ask: so many callers; each sends its next request once the last is answered."""
 
     name: str
     title: str

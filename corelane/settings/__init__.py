@@ -16,8 +16,8 @@ from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
 from corelane.settings import rules
-from corelane.settings.cores import CoreFields
 from corelane.settings.faults import arm
+from corelane.settings.fields import GroupedFields
 from corelane.settings.names import UnknownName, find_unknown
 
 SECRETS_DIR = Path("/run/secrets")
@@ -29,7 +29,7 @@ NAMES_CHECKED = "_CORELANE_NAMES_CHECKED"
 Network = IPv4Network | IPv6Network
 
 
-class Settings(CoreFields):
+class Settings(GroupedFields):
     """One frozen record of every choice an operator can make."""
 
     model_config = SettingsConfigDict(

@@ -202,5 +202,9 @@ define('lease', function(ask)
     return 0
   end
   call('SET', ask.key, ask.holder, 'PX', ask.ttl_ms)
-  return found and tonumber(call('HGET', keys.FENCES, ask.key)) or call('HINCRBY', keys.FENCES, ask.key, 1)
+  local last = tonumber(call('HGET', keys.FENCES, ask.key) or 0)
+  if found and last > 0 then return last end
+  local fence = math.max(last + 1, next_fence())
+  call('HSET', keys.FENCES, ask.key, string.format('%.0f', fence))
+  return fence
 end)

@@ -74,7 +74,12 @@ class RedisNode:
     """One server, over all its lives: its port and its folder stay."""
 
     def __init__(
-        self, folder: Path, *options: str, binary: Path | None = None, tls: Certificates | None = None, password: str = ""
+        self,
+        folder: Path,
+        *options: str,
+        binary: Path | None = None,
+        tls: Certificates | None = None,
+        password: str = "",
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.port, self.tls, self.password = folder, free_port(), tls, password
@@ -120,7 +125,11 @@ class RedisNode:
 
     def _launch(self, argv: Sequence[str]) -> None:
         self.process = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, preexec_fn=die_with_parent, start_new_session=True
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            preexec_fn=die_with_parent,
+            start_new_session=True,
         )
 
     def freeze(self) -> None:

@@ -1,7 +1,7 @@
 """A Redis that speaks TLS: the bundled server does not. The installed one, or Debian's, unpacked without root.
 
-``python -m tests.tls_server`` gets it. A machine that is not Debian, or cannot reach its package archive, has none: then
-it says so, and the tests that need it are skipped.
+``python -m tests.tls_server`` gets it. A machine that is not Debian, or cannot reach its package archive, has none:
+then it says so, and the tests that need it are skipped.
 """
 
 import shutil

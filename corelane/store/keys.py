@@ -71,6 +71,7 @@ UNFED = RedisKey("cl:unfed", "hash")  # OWNER:P → tokens that still stand in f
 claim = RedisKey("cl:claim:%s", "hash")  # lease → what the claim still holds: JOB:FIRST → ref
 LEASES = RedisKey("cl:leases", "zset")  # lease (CORE#FENCE) → deadline
 FENCE = RedisKey("cl:fence", "string", stays=True)  # the last fence, see next_fence in lua/basics.lua
+CONFIRMED = RedisKey("cl:confirmed", "string", stays=True)  # time at which replicas were last waited for
 FENCED_LIFE = RedisKey("cl:fence:life", "string", stays=True)  # replication id of the primary that it was made on
 BELLS = RedisKey("cl:seq", "string", stays=True)  # bells rung
 bell = RedisKey("cl:bell:%s", "string")  # core → absent: asleep; r: rung or busy, 30 s; l: its drain lingers, 5 s

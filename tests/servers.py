@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -201,7 +202,7 @@ class Replicated:
         sentinel_password: str = "",
         down_ms: int = 60_000,
     ) -> None:
-        made = {"tls": tls, "binary": binary}
+        made: dict[str, Any] = {"tls": tls, "binary": binary}
         self.nodes = [
             RedisNode(folder / f"node{place}", *options, password=password, **made) for place in range(1 + replicas)
         ]
@@ -235,8 +236,7 @@ class Replicated:
         for sentinel in self.sentinels:
             sentinel.watch(self.primary, self._down_ms, quorum=2)
         for sentinel in self.sentinels:
-            with sentinel.client() as client:
-                until(lambda client=client: self._sees_all(client.sentinel_master(PRIMARY)))
+            until(partial(self._sees_all, sentinel))
 
     def follow(self, node: RedisNode) -> None:
         """Start a node as a replica of the primary; returns once it is in step."""
@@ -256,9 +256,11 @@ class Replicated:
         for node in (*self.sentinels, *self.nodes):
             node.stop()
 
-    def _sees_all(self, view: dict[str, Any]) -> bool:
+    def _sees_all(self, sentinel: SentinelNode) -> bool:
+        with sentinel.client() as client:
+            view = client.sentinel_master(PRIMARY)
         others, nodes = len(self.sentinels) - 1, len(self.replicas)
-        return view["num-other-sentinels"] == others and view["num-slaves"] == nodes
+        return bool(view["num-other-sentinels"] == others and view["num-slaves"] == nodes)
 
     def _named(self, sentinel: SentinelNode) -> int:
         with sentinel.client() as client:

@@ -141,7 +141,7 @@ class Scene:
             held = self._jobs_of(replica)
             began = time.monotonic()
             told, seen = {job for job, at in load.at.copy().items() if at < began}, dict(load.ends)
-            self.trio.promote(replica)
+            self.trio.promote()
             promoted = time.monotonic()
             self.trio.follow(old)
             wait_for(lambda: sum(at > promoted for at in load.at.copy().values()) >= BEFORE)

@@ -55,6 +55,7 @@ from corelane.store.jobs.events import JobEvents
 from corelane.store.jobs.owners import Owners
 from corelane.store.jobs.store import JobStore
 from corelane.store.link.link import AsyncLink
+from corelane.store.link.replicas import open_gate
 from corelane.store.metrics import Flushing, ProcessMetrics
 from corelane.store.rates import RateStore
 from corelane.store.rollout import Rollout
@@ -85,7 +86,8 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
     configure_logging(settings.log_level, settings.log_format)
     tracer = tracer or open_tracer("api", f"{settings.core_host}:{settings.port}")
     link, metrics = AsyncLink(settings.redis_url), ProcessMetrics("api")
-    store, fleet = JobStore(link, settings, bell_envelope(make_celery(settings))), Fleet(link)
+    gate, fleet = open_gate(settings), Fleet(link)
+    store = JobStore(link, settings, bell_envelope(make_celery(settings)), gate)
     finder, rate_limiter = ApiKeyFinder(link), RateLimiter(settings)
     keys, own_jobs = KeyCache(finder), Jobs(store, fleet, settings, metrics, tracer)
     flushing = Flushing(metrics, link, own_jobs.measure_refusals)
@@ -106,6 +108,8 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
         await overviews.close()
         await flushing.close()
         await link.close()
+        if gate is not None:
+            await gate.close()
         if tracer is not None:
             await asyncio.to_thread(tracer.flush)
 
@@ -131,8 +135,8 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
         own_jobs,
         metrics,
         flushing,
-        FileStore(link),
-        BatchStore(link),
+        FileStore(link, gate),
+        BatchStore(link, gate),
         open_storage(settings.files_url, settings.files_root),
         Bulk(own_jobs.submitter, store, settings),
         Audit(link),

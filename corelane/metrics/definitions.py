@@ -200,6 +200,13 @@ BACKLOG_S = _gauge(
     "Time the cores that hold a version need for its outstanding work, at their measured speed; +Inf if none holds it",
     "version",
 )
+DESIRED_CORES = _gauge(
+    "desired_cores",
+    "Cores that there should be: what open work asked for at most in the last minutes, and at least min_cores",
+)
+BACKLOG_CORE_S = _gauge(
+    "backlog_core_seconds", "Time one core would need for all open work, at the measured or remembered speed"
+)
 OPEN_JOBS = _gauge("open_jobs", "Jobs that are not final", "priority")
 OPEN_ITEMS = _gauge("open_items", "Items that are not final")
 WAITING_S = _gauge("waiting_seconds", "Time that work which could go on has waited for it", "what")

@@ -26,8 +26,8 @@ API_GRACE_S = 10
 SCHEMA_TIMEOUT_S = 2
 
 #: Tasks that Flower keeps, a drain each; how often it writes them to disk, which takes half a second, in milliseconds;
-#: and when it forgets a worker that is gone, in seconds (a day).
-FLOWER_TASKS, FLOWER_SAVE_MS, FLOWER_FORGET_S = 10_000, 60_000, 86_400
+#: and when it forgets a worker that is gone, in seconds (as the service forgets its core).
+FLOWER_TASKS, FLOWER_SAVE_MS, FLOWER_FORGET_S = 10_000, 60_000, 900
 
 #: Begin of Celery's warning for root: 8 lines from each part about pickled messages; ours are JSON.
 ROOT_WARNING = "You're running the worker with superuser privileges"

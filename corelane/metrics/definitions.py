@@ -123,7 +123,9 @@ LEASES_LAPSED = _counter("leases_lapsed", Source.COUNTED, "Claims that were lost
 WASTED_TOKENS = _counter(
     "wasted_tokens",
     Source.COUNTED,
-    "Estimated tokens of answers that came too late: their claim was lost, or their job over",
+    "Tokens read in vain, by reason: core_lost (estimated: all that a lost core had claimed), handed_back (a core was "
+    "stopped), canceled, expired, over (a job that was over)",
+    "reason",
 )
 PROMISES = _counter(
     "promises",
@@ -216,7 +218,7 @@ CIRCUITS_OPEN = _gauge("webhook_circuits_open", "Hosts whose webhooks wait")
 EVENT_STREAMS = _gauge("event_streams", "Streams of events that are open, in all API processes")
 
 # Cores.
-CORE_UP = _gauge("core_up", "1 while the core's heartbeat is fresh; 0 for an hour after it was lost", "core")
+CORE_UP = _gauge("core_up", "1 while the core's heartbeat is fresh; 0 for 15 minutes after it was lost", "core")
 CORE_BUSY = _gauge("core_busy_ratio", "Share of time spent on batches", "core")
 CORE_OUT = _gauge("core_out_of_service", "1 while the core takes no more work because of its errors", "core")
 CORE_MEMORY = _gauge("core_memory_bytes", "Memory of a core's process and of its device", "core", "kind")

@@ -65,6 +65,7 @@ class ScalingInfo(BaseModel):
     backlog_s: float | None = Field(
         description="Time these cores need for it; with none the time of one; null if unknown."
     )
+    fixed: int = Field(0, description="Cores, of those, on hosts without an autoscaler of Corelane's.")
     stopped: list[str] = Field(default_factory=list, description="Cores that an autoscaler has stopped.")
 
 
@@ -134,10 +135,11 @@ def share_cores(desired: int, hosts: Sequence[HostRange], fixed: int = 0) -> dic
 
 @dataclass(frozen=True, slots=True)
 class HostCore:
-    """A core of a host as its autoscaler sees it: whether its worker runs, and whether it serves or will."""
+    """A core of a host as its autoscaler sees it: whether its worker runs, is being stopped, or cannot serve."""
 
     index: int
-    is_running: bool
+    is_running: bool = False
+    is_leaving: bool = False
     is_broken: bool = False
 
 
@@ -152,9 +154,9 @@ class HostStep:
 def next_step(cores: Sequence[HostCore], wanted: int) -> HostStep:
     """Return the step towards ``wanted`` cores that serve: the first cores run, and the last ones stop first.
 
-    A core that is out of service runs on, as only its process knows why, and does not count.
+    A core that cannot serve runs on, as only its process knows why, and does not count.
     """
-    running = [core.index for core in cores if core.is_running and not core.is_broken]
+    running = [core.index for core in cores if core.is_running and not core.is_broken and not core.is_leaving]
     idle = [core.index for core in cores if not core.is_running]
     if len(running) > wanted:
         return HostStep(stop=tuple(sorted(running, reverse=True)[: len(running) - wanted]))

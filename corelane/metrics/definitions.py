@@ -142,7 +142,7 @@ DELIVERIES = _counter(
 MARKS = _counter(
     "marks",
     Source.COUNTED,
-    "What was done to the service, by kind: deploy, alias, load, unload, core, calibration",
+    "What was done to the service, by kind: deploy, alias, load, unload, core, calibration, scale",
     "kind",
 )
 WAIT_S = _histogram(

@@ -151,6 +151,10 @@ class Fleet:
         placement = UNPLACED if raw is None else Placement.model_validate_json(raw)
         return predict(version, placement, [_sight(core, now_ms) for core in await self.cores()])
 
+    async def has_default(self) -> bool:
+        """Tell whether it is known which version is the default model."""
+        return bool(await self._link("HEXISTS", keys.ALIASES, DEFAULT_ALIAS))
+
     async def default_cores(self) -> int:
         """Count living cores that hold the default model: of several versions, the fewest."""
         means = await self._link("HGET", keys.ALIASES, DEFAULT_ALIAS)

@@ -12,13 +12,10 @@ from corelane.store.gauges import Work, read_work
 from corelane.store.link.lease import Lease
 from corelane.store.link.link import CommonLink
 from corelane.store.rates import RateStore
-from corelane.store.scaling import BELIEVED_MS, read_hosts
+from corelane.store.scaling import BELIEVED_MS, SERVING, read_hosts
 
 #: The right to work it out: it passes on when its holder misses a few rounds.
 SCALER = Lease(keys.SCALER, ttl_ms=10_000)
-
-#: States in which a core serves, or is about to.
-SERVING = frozenset({"starting", "waiting", "restarting", "idle", "busy"})
 
 #: States in which a core knows which versions it holds.
 SETTLED = frozenset({"idle", "busy"})
@@ -52,6 +49,7 @@ class Scaler:
             claimed_tokens=sum(work.claimed.values()),
             backlog_core_s=None if load.core_s is None else round(load.core_s, 3),
             backlog_s=None if load.core_s is None else round(load.core_s / max(1, load.cores), 3),
+            fixed=len(names_of(cores) - {core for host in hosts for core in (*host.running, *host.stopped)}),
             stopped=sorted(core for host in hosts for core in host.stopped),
         )
         await self._link("SET", keys.SCALING, info.model_dump_json(), "PX", BELIEVED_MS)
@@ -71,7 +69,7 @@ class Scaler:
         return max([asked, *(int(each.rpartition(b":")[2]) for each in lately)])
 
     async def _load(self, work: Work, cores: Sequence[Mapping[str, Any]]) -> Load:
-        names = {core["core"] for core in cores}
+        names = names_of(cores)
         speeds = {core: speed for core, speed in work.speeds.items() if core in names}
         waiting = {version: tokens + work.unfed.get(version, 0) for version, tokens in work.waiting.items()}
         # Where settled cores live, what none of them holds is no reason for more of their kind.
@@ -94,3 +92,8 @@ class Scaler:
             if whole.core_s > 0:
                 found[version] = whole.estimated / whole.core_s
         return found
+
+
+def names_of(cores: Sequence[Mapping[str, Any]]) -> set[str]:
+    """Return the names of cores."""
+    return {core["core"] for core in cores}

@@ -19,6 +19,10 @@ BELIEVED_MS = 15_000
 SILENT_MS, FORGET_MS = 10_000, 3_600_000
 
 
+#: States in which a core serves, or is about to.
+SERVING = frozenset({"starting", "waiting", "restarting", "idle", "busy"})
+
+
 @dataclass(frozen=True, slots=True)
 class ScaledHost:
     """A host with an autoscaler: the least and the most cores it may run, those that run, and those it has stopped."""

@@ -42,11 +42,13 @@ define('wake', function(ask)
   ring(ask.core, ask.envelope)
 end)
 
--- Forget a core that nobody serves any more, with the bells in its queue; the keeper removes the rest (`prune`).
+-- Forget a core that nobody serves any more, with the bells in its queue, and kombu's two notes that there is one. The
+-- keeper removes the rest (`prune`).
 local function forget_core(core)
+  local queue = queue_of(core)
   call('ZREM', keys.CORES, core)
   call('SREM', keys.OUT_OF_SERVICE, core)
-  call('UNLINK', queue_of(core))
+  call('UNLINK', queue, '_kombu.binding.' .. queue, '_kombu.binding_permanent.' .. queue)
 end
 
 -- release{core, envelope, version}: see let_go

@@ -179,7 +179,7 @@ def run_round(
 
 
 def main() -> int:
-    """Measure all and keep the figures."""
+    """Measure all; keep the figures after each round, so that a run that is stopped has those of its whole rounds."""
     options = read_options()
     subjects = {subject.name: subject for subject in subjects_of(options.only)}
     abouts = {name: subject.about() for name, subject in subjects.items()}
@@ -201,20 +201,20 @@ def main() -> int:
         )
         for number, names in enumerate(order):
             run_round(names, subjects, abouts, given, Run(number, 0, questions, options.seconds))
-    outcome = Outcome(
-        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        rounds=rounds,
-        seconds=options.seconds,
-        order=order,
-        settings={"workers": workers, "threads": 1, "batch": options.batch, "wait_ms": options.wait_ms},
-        machine=read_machine(),
-        workload=questions.describe(),
-        model={"version": artifact.manifest.version_id, "dtype": artifact.manifest.dtype},
-        services=list(abouts.values()),
-    )
+            outcome = Outcome(
+                created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+                rounds=number + 1,
+                seconds=options.seconds,
+                order=order[: number + 1],
+                settings={"workers": workers, "threads": 1, "batch": options.batch, "wait_ms": options.wait_ms},
+                machine=read_machine(),
+                workload=questions.describe(),
+                model={"version": artifact.manifest.version_id, "dtype": artifact.manifest.dtype},
+                services=list(abouts.values()),
+            )
+            if not is_quick():
+                keep(outcome, options.out)
     print(table(outcome))
-    if not is_quick():
-        keep(outcome, options.out)
     return 0
 
 

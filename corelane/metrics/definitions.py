@@ -211,7 +211,6 @@ EVENT_STREAMS = _gauge("event_streams", "Streams of events that are open, in all
 # Cores.
 CORE_UP = _gauge("core_up", "1 while the core's heartbeat is fresh; 0 for an hour after it was lost", "core")
 CORE_BUSY = _gauge("core_busy_ratio", "Share of time spent on batches", "core")
-CORE_BUSY_S = _counter("core_busy_seconds", Source.READ, "Time spent on batches", "core")
 CORE_OUT = _gauge("core_out_of_service", "1 while the core takes no more work because of its errors", "core")
 CORE_MEMORY = _gauge("core_memory_bytes", "Memory of a core's process and of its device", "core", "kind")
 CORE_DEVICE = _gauge("core_device_utilization_ratio", "Share of time its device was at work", "core")

@@ -103,6 +103,10 @@ class Fleet:
         hashes = await self._link.many([("HGETALL", keys.core(name)) for name, _ in names])
         return [{"core": name, "beat_ms": at, **texts(raw)} for (name, at), raw in zip(names, hashes, strict=True)]
 
+    async def reports(self, cores: Sequence[str]) -> list[dict[str, str]]:
+        """Return the last heartbeat of each of these cores; empty for one that is silent."""
+        return [texts(raw) for raw in await self._link.many([("HGETALL", keys.core(core)) for core in cores])]
+
     async def models(self) -> list[ModelRecord]:
         """Return every version ever announced, by name, except those that were unloaded for good."""
         now = await self._link.now_ms()

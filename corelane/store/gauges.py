@@ -122,8 +122,6 @@ def _core_samples(beat: Mapping[str, Any], work: Work) -> Iterator[Sample]:
     if not is_up:
         return
     yield Sample(m.CORE_BUSY, float(beat.get("busy", 0)), (core,))
-    if "busy_s" in beat:
-        yield Sample(m.CORE_BUSY_S, float(beat["busy_s"]), (core,))
     yield Sample(m.CORE_OUT, float(beat["state"] == "out_of_service"), (core,))
     yield Sample(m.CORE_S, float(beat.get("core_s", 0)), (core,))
     yield Sample(m.CORE_RESTARTS, float(beat.get("restarts", 0)), (core,))

@@ -156,8 +156,9 @@ def run_api(settings: Settings, fd: int | None = None) -> None:
     from corelane.store.link.blocking import Link
     from corelane.store.schema import require_schema
 
-    with closing(Link(settings.redis_url, SCHEMA_TIMEOUT_S)) as link:
-        require_schema(link)
+    for cell in settings.of_cells().values():
+        with closing(Link(cell.redis_url, SCHEMA_TIMEOUT_S)) as link:
+            require_schema(link)
     place = f"[{settings.host}]:{settings.port}" if ":" in settings.host else f"{settings.host}:{settings.port}"
     config = make_config(settings, place if fd is None else f"fd://{fd}", API_GRACE_S)
     config.errorlog = logging.getLogger("hypercorn.error")
@@ -169,7 +170,8 @@ def run_api(settings: Settings, fd: int | None = None) -> None:
 
         async def let_go() -> None:
             await asked.wait()
-            app.state.parts.jobs.completions.release()
+            for cell in app.state.cells.values():
+                cell.parts.jobs.completions.release()
 
         await serve(app, config, settings, let_go)
 

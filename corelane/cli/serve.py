@@ -33,7 +33,6 @@ from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.cores import core_slots
 from corelane.errors import CorelaneError, SetupError, Unavailable
 from corelane.settings import Settings, is_loopback, read_settings
-from corelane.settings.rules import without_password
 
 #: A fleet of one machine is ready well within this, with its models loaded, in seconds.
 READY_S = 300
@@ -124,10 +123,10 @@ async def _run_fleet(settings: Settings, supervisor: Supervisor, ports: ServiceP
         return
     if ports.flower is not None:
         settings = settings.model_copy(update={"flower_port": ports.flower.port})
-    redis = without_password(settings.redis_url)
-    supervisor.note(is_ready=True, redis=redis)
+    supervisor.note(is_ready=True)
     if settings.requires_keys and not await asyncio.to_thread(_has_key, settings):
-        supervisor.say(f"no API key yet; make one: corelane keys create --name NAME --redis {redis}", "warning")
+        make = f"corelane keys create --name NAME --data {settings.data_dir}"
+        supervisor.say(f"no API key yet; make one: {make}", "warning")
     supervisor.output.announce(ready_page(settings, ports.password, has_flower=ports.flower is not None))
     await supervisor.wait()
 

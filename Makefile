@@ -112,6 +112,10 @@ redis-tls: $(VENV)/.installed-dev ## Get Debian's Redis, which speaks TLS, for t
 failover: redis-tls ## Promote a replica of Redis under load ten times, with and without CORELANE_REPLICAS_ACK, then audit
 	$(BIN)/python -m pytest tests/failover --rounds 10 -o timeout=3600
 
+.PHONY: scale
+scale: $(VENV)/.installed-dev ## Take two cores away under load and bring them back, fifty times, then audit; SCALE="--seed 7"
+	$(BIN)/python -m pytest tests/scaling --rounds 50 $(SCALE)
+
 .PHONY: trip
 trip: $(VENV)/.installed-dev ## Print which files one question enters, from submit to webhook
 	$(BIN)/python -m pytest -s tests/integration/test_trip.py

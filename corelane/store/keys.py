@@ -27,6 +27,9 @@ class RedisKey(str):
         return self % names
 
 
+#: What all keys and channels begin with.
+PREFIX = "cl:"
+
 SCHEMA = RedisKey("cl:schema", "string", stays=True)  # number of the data's format, see corelane.store.schema
 
 # Jobs. The hash has status, version, counts, times, options, owner, promise, webhook, request id, traceparent, and how
@@ -88,7 +91,11 @@ WORKED = RedisKey("cl:worked", "hash")  # core → its process, time of its last
 
 # Cores and models.
 core = RedisKey("cl:core:%s", "hash")  # the heartbeat: state, pid, versions, busy ratio, work done; lease_s
-CORES = RedisKey("cl:cores", "zset")  # core of the last hour → time of its last heartbeat
+CORES = RedisKey("cl:cores", "zset")  # core → time of its last heartbeat; 15 min after a loss
+SCALING = RedisKey("cl:scaling", "string")  # how many cores the work asks for, JSON: see store.scaling; 15 s
+ASKED = RedisKey("cl:asked", "zset")  # TIME:CORES → time: what it asked for lately; scale_in_s
+SCALED = RedisKey("cl:scaled", "hash")  # host with an autoscaler → its cores, JSON; an hour after it told them last
+SCALER = RedisKey("cl:scaler", "string")  # who works that out; 10 s
 OUT_OF_SERVICE = RedisKey("cl:out_of_service", "set")  # cores that are broken and take no versions
 SPEEDS = RedisKey("cl:speeds", "hash")  # core → its speed in tokens/s: mean, low, high
 costs = RedisKey("cl:costs:%s", "hash")  # version → class of items → sums of what they cost lately; 30 d

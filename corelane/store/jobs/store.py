@@ -222,13 +222,13 @@ class JobStore:
         """Return a page of the jobs of an owner, or of ALL_OWNERS, that a filter takes: newest first, older than the
         one whose id is the cursor. The filter's own ``owner`` is not looked at.
         """
-        return await find_jobs(self._link, owner, wanted, after, limit)
+        return await find_jobs(self._link, owner, wanted, after, limit, self._settings.cell)
 
     async def failed_items(
         self, owner: str, wanted: JobFilter, code: str | None, after: FailedCursor | None, limit: int
     ) -> FailedPage:
         """Return a page of the failed items of the jobs that ``page`` finds, with a code those of that error."""
-        return await find_failed_items(self._link, owner, wanted, code, after, limit)
+        return await find_failed_items(self._link, owner, wanted, code, after, limit, self._settings.cell)
 
     async def records(self, jobs: Sequence[str]) -> list[JobRecord]:
         """Return jobs as they stand, in order, as far as they are there."""

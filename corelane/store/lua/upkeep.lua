@@ -97,8 +97,7 @@ end, 'no-writes')
 -- The parts of prune; each looks at `most` of a kind, the rest follow a round later.
 local function prune_cores(before, most)
   for _, core in ipairs(call('ZRANGEBYSCORE', keys.CORES, '-inf', before, 'LIMIT', 0, most)) do
-    call('ZREM', keys.CORES, core)
-    call('SREM', keys.OUT_OF_SERVICE, core)
+    forget_core(core)
   end
   for _, key in ipairs({ keys.TURNS, keys.CLAIMED, keys.SPEEDS, keys.WORKED }) do
     for _, core in ipairs(call('HKEYS', key)) do

@@ -20,7 +20,21 @@ from corelane.store.link.library import read_code
 SENT = (
     *("blpop", "del", "exec", "exists", "expire", "fcall", "get", "hdel", "hexists", "hget", "hgetall", "hincrby"),
     *("hkeys", "hmget", "hset", "hsetnx", "hvals", "incr", "info", "lrange", "multi", "pexpireat", "ping", "role"),
-    *("set", "setbit", "smembers", "subscribe", "time", "unlink", "wait", "xadd", "xrange", "xrevrange", "zadd", "zcard", "zcount"),
+    *(
+        "set",
+        "setbit",
+        "smembers",
+        "subscribe",
+        "time",
+        "unlink",
+        "wait",
+        "xadd",
+        "xrange",
+        "xrevrange",
+        "zadd",
+        "zcard",
+        "zcount",
+    ),
     *("zlexcount", "zrange", "zrangebylex", "zrangebyscore", "zrem", "zrevrangebylex", "zscore"),
 )
 

@@ -107,9 +107,9 @@ def test_service_uses_its_own_keys_and_no_others(users: redis.Redis) -> None:
     for key in keys.ALL.values():
         if key.kind != "channel":
             assert may(users, Role.SERVICE, "del", key), key
-    for key in ("other", "cx:job", "session:1", "unacked"):
-        assert not may(users, Role.SERVICE, "get", key)
-        assert not may(users, Role.SERVICE, "set", key, "1")
+    for other in ("other", "cx:job", "session:1", "unacked"):
+        assert not may(users, Role.SERVICE, "get", other)
+        assert not may(users, Role.SERVICE, "set", other, "1")
     assert may(users, Role.SERVICE, "publish", keys.DONE, "")
     assert not may(users, Role.SERVICE, "publish", "news", "")
     assert not may(users, Role.SERVICE, "subscribe", "__keyspace@0__:x")

@@ -32,7 +32,7 @@ serve: install ## Run the whole service on this machine until Ctrl-C
 	@$(BIN)/corelane serve
 
 # What talks to a Redis of the tests, and to nothing that takes longer.
-STORE_TESTS := tests/servers $(patsubst %,tests/corelane/test_%.py,accounts acl endings events feeding forged_refs \
+STORE_TESTS := tests/redis_servers $(patsubst %,tests/corelane/test_%.py,accounts acl endings events feeding forged_refs \
 	history idempotency keys library links listing metrics overdue rollout search shares store submitter timing)
 
 .PHONY: test
@@ -61,7 +61,7 @@ test-acl: $(VENV)/.installed-dev ## Run the test suite as a user of Redis with t
 
 .PHONY: redis-servers
 redis-servers: $(VENV)/.installed-dev ## Get Debian's Redis 7, Redis 8 and Valkey 8 for the tests
-	@$(BIN)/python -m tests.servers.debian
+	@$(BIN)/python -m tests.redis_servers.debian
 
 .PHONY: test-servers
 test-servers: redis-servers ## Run the tests of the store on each of these servers
@@ -120,6 +120,10 @@ bench-peers: $(VENV)/.installed-bench ## Measure Corelane beside LitServe, Ray S
 .PHONY: chaos
 chaos: $(VENV)/.installed-dev ## Break all that can break of a running service for half an hour, then audit; CHAOS="--seed 7 --chaos-model"
 	$(BIN)/python -m pytest tests/chaos --rounds 5 --faults 210 $(CHAOS)
+
+.PHONY: scale
+scale: $(VENV)/.installed-dev ## Take two cores away under load and bring them back, fifty times, then audit; SCALE="--seed 7"
+	$(BIN)/python -m pytest tests/scaling --rounds 50 $(SCALE)
 
 .PHONY: trip
 trip: $(VENV)/.installed-dev ## Print which files one question enters, from submit to webhook

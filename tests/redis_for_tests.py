@@ -1,6 +1,6 @@
 """The Redis servers of the tests, and who asks them: the service as a user of the access control list, or anyone.
 
-``CORELANE_TEST_SERVER`` names another server than the bundled one: ``redis-8.0``, or one of ``tests.servers.debian``.
+``CORELANE_TEST_SERVER`` names another server than the bundled one: one of ``tests.redis_servers.debian``.
 
 With ``CORELANE_TEST_ACL=1`` (``make test-acl``) each server has the ACL file that ``corelane redis-acl`` writes, and
 the code under test gets a URL with the service's user. The tests' own clients are the user ``default``, who may do all.
@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from corelane.cli.redis_server import find_server
 from corelane.cli.redis_users import with_user
 from corelane.store.acl import Role, rights_of, user_line
-from tests.servers.debian import SERVERS
+from tests.redis_servers.debian import SERVERS
 
 IS_ON = os.environ.get("CORELANE_TEST_ACL", "") not in ("", "0")
 

@@ -1,9 +1,9 @@
 """Redis and Valkey servers for tests, from Debian's packages: unpacked into a cache folder, without root.
 
-``python -m tests.servers.debian`` gets them (``make redis-servers``). They come through lists of packages of our own,
-from the archive that this machine's apt uses. Each brings its libraries, the C library too, as those of a later release
-of Debian need a newer one. A machine that is not Debian, or cannot reach an archive, has none: then it says so, loudly,
-and the tests that need them are skipped.
+``python -m tests.redis_servers.debian`` gets them (``make redis-servers``). They come through lists of packages of our
+own, from the archive that this machine's apt uses. Each brings its libraries, the C library too, as those of a later
+release of Debian need a newer one. A machine that is not Debian, or cannot reach an archive, has none: then it says so,
+loudly, and the tests run on the bundled server alone.
 """
 
 import shutil

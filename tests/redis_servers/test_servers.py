@@ -20,7 +20,7 @@ from tests.conftest import free_port
 from tests.corelane.store_bench import VERSION, Bench, announce, answer_all
 from tests.integration.conftest import wait_for
 from tests.redis_for_tests import ANYONE, PASSWORD, service_url
-from tests.servers.debian import SERVERS
+from tests.redis_servers.debian import SERVERS
 
 HERE = {str(binary.server): path for path in find_servers() if (binary := identify(path))}
 HERE |= {server.name: server.path for server in SERVERS if server.path.exists()}

@@ -31,6 +31,10 @@ demo: install ## Set up everything and answer examples/questions.jsonl
 serve: install ## Run the whole service on this machine until Ctrl-C
 	@$(BIN)/corelane serve
 
+# What talks to a Redis of the tests, and to nothing that takes longer.
+STORE_TESTS := tests/redis_servers $(patsubst %,tests/corelane/test_%.py,accounts acl endings events feeding forged_refs \
+	history idempotency keys library links listing metrics overdue rollout search shares store submitter timing)
+
 .PHONY: test
 test: $(VENV)/.installed-dev ## Run the test suite
 	$(BIN)/python -m pytest -n 4 --no-loadscope-reorder
@@ -50,6 +54,19 @@ prometheus: $(VENV)/.installed-dev ## Get Debian's Prometheus for the tests of a
 .PHONY: test-monitoring
 test-monitoring: prometheus ## Test alerts and boards
 	$(BIN)/python -m pytest tests/monitoring tests/integration/test_monitoring.py
+
+.PHONY: test-acl
+test-acl: $(VENV)/.installed-dev ## Run the test suite as a user of Redis with the rights of `corelane redis-acl`
+	CORELANE_TEST_ACL=1 $(BIN)/python -m pytest -n 4 --no-loadscope-reorder
+
+.PHONY: redis-servers
+redis-servers: $(VENV)/.installed-dev ## Get Debian's Redis 7, Redis 8 and Valkey 8 for the tests
+	@$(BIN)/python -m tests.redis_servers.debian
+
+.PHONY: test-servers
+test-servers: redis-servers ## Run the tests of the store on each of these servers
+	@for server in redis-7.0 redis-8.0 valkey-8.1; do echo "$$server"; \
+		CORELANE_TEST_SERVER=$$server CORELANE_TEST_ACL=1 $(BIN)/python -m pytest -q -n 4 $(STORE_TESTS) || exit; done
 
 .PHONY: check
 check: $(VENV)/.installed-dev ## Lint, types, import contracts, the Lua library

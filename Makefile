@@ -51,6 +51,14 @@ prometheus: $(VENV)/.installed-dev ## Get Debian's Prometheus for the tests of a
 test-monitoring: prometheus ## Test alerts and boards
 	$(BIN)/python -m pytest tests/monitoring tests/integration/test_monitoring.py
 
+.PHONY: kubernetes
+kubernetes: $(VENV)/.installed-dev ## Get what renders and checks the manifests for Kubernetes
+	@$(BIN)/python -m tests.deploy.kubernetes_tools
+
+.PHONY: test-kubernetes
+test-kubernetes: kubernetes ## Render every overlay for Kubernetes and check it
+	$(BIN)/python -m pytest tests/deploy/test_kubernetes.py
+
 .PHONY: check
 check: $(VENV)/.installed-dev ## Lint, types, import contracts, the Lua library
 	$(BIN)/ruff check .

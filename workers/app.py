@@ -97,7 +97,7 @@ def _add_drain(celery: Celery, settings: Settings, core: Core) -> None:
 def end_process(core: Any) -> None:
     """End this child, so that a fresh one holds the wanted models and nothing else; the parent replaces it at once."""
     log.info("process_ends_to_free_memory")
-    core.close()
+    core.close(comes_back=True)
     os._exit(0)
 
 

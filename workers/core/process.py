@@ -241,12 +241,13 @@ class CoreProcess:
         """Put back all that this core has claimed and not answered, with one more attempt counted."""
         Upkeep(self.settings, self.bell).return_own(str(self.core))
 
-    def close(self) -> None:
-        """Leave the fleet and give everything back."""
+    def close(self, *, comes_back: bool = False) -> None:
+        """Leave the fleet and give everything back; for good, unless another process follows."""
         self._closing.set()
         self._thread.join(timeout=self.settings.heartbeat_s + 1)
         try:
-            self.dispatch.leave(self.versions, self.bell)
+            with self._lock:
+                self.dispatch.leave(self.versions, self.bell, gone=not comes_back)
             self._announcer.flush(self.metrics, leaves=True)
         except Unavailable as error:
             log.warning("left_without_good_bye", detail=error.detail)
@@ -288,6 +289,9 @@ class CoreProcess:
         stuck = self._is_stuck
         versions = [] if self.retired else self.versions
         with self._lock:
+            if self._closing.is_set():
+                # It would bring a core back that has just said good-bye.
+                return BeatReply("")
             return self._announcer.beat(
                 self._fields(),
                 versions,

@@ -68,6 +68,14 @@ test-servers: redis-servers ## Run the tests of the store on each of these serve
 	@for server in redis-7.0 redis-8.0 valkey-8.1; do echo "$$server"; \
 		CORELANE_TEST_SERVER=$$server CORELANE_TEST_ACL=1 $(BIN)/python -m pytest -q -n 4 $(STORE_TESTS) || exit; done
 
+.PHONY: kubernetes
+kubernetes: $(VENV)/.installed-dev ## Get what renders and checks the manifests for Kubernetes
+	@$(BIN)/python -m tests.deploy.kubernetes_tools
+
+.PHONY: test-kubernetes
+test-kubernetes: kubernetes ## Render every overlay for Kubernetes and check it
+	$(BIN)/python -m pytest tests/deploy/test_kubernetes.py
+
 .PHONY: check
 check: $(VENV)/.installed-dev ## Lint, types, import contracts, the Lua library
 	$(BIN)/ruff check .

@@ -104,6 +104,14 @@ bench-peers: $(VENV)/.installed-bench ## Measure Corelane beside LitServe, Ray S
 chaos: $(VENV)/.installed-dev ## Break all that can break of a running service for half an hour, then audit; CHAOS="--seed 7 --chaos-model"
 	$(BIN)/python -m pytest tests/chaos --rounds 5 --faults 210 $(CHAOS)
 
+.PHONY: namespaces
+namespaces: $(VENV)/.installed-dev ## Say loudly where the tests of several hosts cannot run
+	@$(BIN)/python -m tests.hosts.network
+
+.PHONY: hosts
+hosts: namespaces ## Cut a host off and heal it, five times, with a fleet on hosts of its own; HOSTS="--rounds 20"
+	$(BIN)/python -m pytest tests/hosts --rounds 5 $(HOSTS)
+
 .PHONY: trip
 trip: $(VENV)/.installed-dev ## Print which files one question enters, from submit to webhook
 	$(BIN)/python -m pytest -s tests/integration/test_trip.py

@@ -112,6 +112,10 @@ namespaces: $(VENV)/.installed-dev ## Say loudly where the tests of several host
 hosts: namespaces ## Cut a host off and heal it, five times, with a fleet on hosts of its own; HOSTS="--rounds 20"
 	$(BIN)/python -m pytest tests/hosts --rounds 5 $(HOSTS)
 
+.PHONY: scale
+scale: $(VENV)/.installed-dev ## Take two cores away under load and bring them back, fifty times, then audit; SCALE="--seed 7"
+	$(BIN)/python -m pytest tests/scaling --rounds 50 $(SCALE)
+
 .PHONY: trip
 trip: $(VENV)/.installed-dev ## Print which files one question enters, from submit to webhook
 	$(BIN)/python -m pytest -s tests/integration/test_trip.py

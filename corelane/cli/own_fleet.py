@@ -16,7 +16,7 @@ from corelane.cli.parts import FleetPart
 from corelane.cli.ports import PortClaim
 from corelane.cli.probes import Probe, core_probe, http_probe, redis_probe
 from corelane.cli.redis_server import choose_server, comment_on, find_servers, note_writer, server_argv
-from corelane.cli.roles import deliveries_argv, flower_argv, flower_env, keeper_argv, worker_env
+from corelane.cli.roles import core_range, deliveries_argv, flower_argv, flower_env, keeper_argv, worker_env
 from corelane.cli.serve_output import PrettyOutput
 from corelane.cli.serve_ports import ServicePorts
 from corelane.cli.supervisor import LINE_LIMIT, Supervisor
@@ -175,8 +175,9 @@ async def start_fleet(settings: Settings, supervisor: Supervisor, ports: Service
 
 
 async def _start_workers(settings: Settings, supervisor: Supervisor) -> bool:
-    """Start a worker for each core of this host; return False if the service ends meanwhile."""
-    for place, slot in enumerate(core_slots(settings)[: settings.cores]):
+    """Start a worker for each core that there must be here; return False if the service ends meanwhile."""
+    least, _ = core_range(settings)
+    for place, slot in enumerate(core_slots(settings)[:least]):
         # Workers of one device that start at the same moment may find each other's cores busy.
         if place and await supervisor.wait(stagger_s(settings)):
             return False

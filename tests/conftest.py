@@ -28,6 +28,7 @@ from corelane.cli.redis_server import find_server, server_argv
 from corelane.settings import Settings
 from tests.artifacts_for_tests import compile_model, keep_built_in, save_tiny_model
 from tests.neuron_for_tests import save_neuron_artifact
+from tests.redis_for_tests import admin_url, service_url, users_file
 from tests.s3 import S3Server, serving
 
 if TYPE_CHECKING:
@@ -146,11 +147,11 @@ def _no_telemetry() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Start a Redis of our own, with its append-only file, for the whole run."""
-    port = free_port()
-    argv = server_argv(find_server(), tmp_path_factory.mktemp("redis"), port)
+    port, folder = free_port(), tmp_path_factory.mktemp("redis")
+    argv = server_argv(find_server(), folder, port, users_file(folder))
     server = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
-    url = f"redis://127.0.0.1:{port}/0"
-    client = redis.Redis.from_url(url)
+    url = service_url(port)
+    client = redis.Redis.from_url(admin_url(url))
     for _ in range(1200):
         try:
             client.ping()
@@ -168,7 +169,7 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 def raw(redis_url: str) -> Iterator[redis.Redis]:
     """Yield a plain client on an empty Redis; it looks where no product code should."""
-    client = redis.Redis.from_url(redis_url, decode_responses=True)
+    client = redis.Redis.from_url(admin_url(redis_url), decode_responses=True)
     client.flushall()
     yield client
     client.close()

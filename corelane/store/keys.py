@@ -27,6 +27,9 @@ class RedisKey(str):
         return self % names
 
 
+#: What all keys and channels begin with.
+PREFIX = "cl:"
+
 SCHEMA = RedisKey("cl:schema", "string", stays=True)  # number of the data's format, see corelane.store.schema
 
 # Jobs. The hash has status, version, counts, times, options, owner, promise, webhook, request id, traceparent, and how

@@ -137,6 +137,14 @@ redis-tls: $(VENV)/.installed-dev ## Get Debian's Redis, which speaks TLS, for t
 failover: redis-tls ## Promote a replica of Redis under load ten times, with and without CORELANE_REPLICAS_ACK, then audit
 	$(BIN)/python -m pytest tests/failover --rounds 10 -o timeout=3600
 
+.PHONY: namespaces
+namespaces: $(VENV)/.installed-dev ## Say loudly where the tests of several hosts cannot run
+	@$(BIN)/python -m tests.hosts.network
+
+.PHONY: hosts
+hosts: namespaces ## Cut a host off and heal it, five times, with a fleet on hosts of its own; HOSTS="--rounds 20"
+	$(BIN)/python -m pytest tests/hosts --rounds 5 $(HOSTS)
+
 .PHONY: scale
 scale: $(VENV)/.installed-dev ## Take two cores away under load and bring them back, fifty times, then audit; SCALE="--seed 7"
 	$(BIN)/python -m pytest tests/scaling --rounds 50 $(SCALE)

@@ -52,7 +52,7 @@ SHARED = {
 #: Linux gives connections without a port of their own one from here on.
 LOWEST_EPHEMERAL = 32_768
 
-SLOW = ("chaos", "integration")
+SLOW = ("chaos", "integration", "hosts")
 
 # On a busy machine any example may take a second, and that says nothing.
 hypothesis.settings.register_profile("corelane", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])

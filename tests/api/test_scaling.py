@@ -111,4 +111,4 @@ def test_hosts_tell_which_cores_an_autoscaler_has_stopped(service: Service, watc
     found = watcher.look()
     assert (found["desired"], found["stopped"]) == (2, ["a/2", "a/3"])
     link.read(lambda read: leave_scaling(read, "a"))
-    assert link.read(read_stopped) == []
+    assert link.read(read_stopped) == {}

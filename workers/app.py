@@ -39,7 +39,7 @@ def create_app(settings: Settings) -> Celery:
     add_steps(celery)
     if settings.core is not None:
         _add_drain(celery, settings, Core(settings.core_host, settings.core))
-    add_loops(celery, loops_by_queue(celery, settings))
+    add_loops(celery, loops_by_queue(celery, settings), settings.health_dir)
     for name in FORMER_TASKS:
         celery.task(name=name, send_events=False)(pass_over)
     signals.celeryd_init.connect(lambda **_: _require_schema(settings), weak=False)

@@ -1,5 +1,6 @@
 """The fleet: cores and models, as the cores report them."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import orjson
@@ -193,7 +194,12 @@ async def get_model(
     model: Annotated[str, Path(max_length=200, description="A version, an alias or a name.")], parts: PartsDep
 ) -> ModelInfo:
     """Return one model: a version, or the version that most jobs of an alias or a name go to."""
-    found = [each for each in (await list_models(parts)).data if model in (each.id, each.name, *each.aliases)]
+    return choose_model((await list_models(parts)).data, model)
+
+
+def choose_model(models: Sequence[ModelInfo], model: str) -> ModelInfo:
+    """Return the version that a version, an alias or a name means; raise NotFound."""
+    found = [each for each in models if model in (each.id, each.name, *each.aliases)]
     if not found:
         raise NotFound(f"there is no model {model[:100]!r}; GET /v1/models lists what can be asked")
     return max(found, key=lambda each: (each.weights.get(model, 0.0), bool(each.cores), each.created_at))

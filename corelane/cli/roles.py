@@ -16,7 +16,7 @@ import typer
 from corelane.cli.errors import require
 from corelane.domain.dispatch import DELIVERY_QUEUE, KEEPER_QUEUE, Core
 from corelane.domain.prices import host_price
-from corelane.engine.cores import CoreSlot, core_slot, core_slots, cores_of_models, pin
+from corelane.engine.cores import CoreSlot, core_slot, core_slots, cores_of_models, only_slot, pin
 from corelane.errors import SetupError
 from corelane.settings import Settings, read_settings
 
@@ -156,8 +156,9 @@ def run_api(settings: Settings, fd: int | None = None) -> None:
     from corelane.store.link.blocking import Link
     from corelane.store.schema import require_schema
 
-    with closing(Link(settings.redis_url, SCHEMA_TIMEOUT_S)) as link:
-        require_schema(link)
+    for cell in settings.of_cells().values():
+        with closing(Link(cell.redis_url, SCHEMA_TIMEOUT_S)) as link:
+            require_schema(link)
     place = f"[{settings.host}]:{settings.port}" if ":" in settings.host else f"{settings.host}:{settings.port}"
     config = make_config(settings, place if fd is None else f"fd://{fd}", API_GRACE_S)
     config.errorlog = logging.getLogger("hypercorn.error")
@@ -169,7 +170,8 @@ def run_api(settings: Settings, fd: int | None = None) -> None:
 
         async def let_go() -> None:
             await asked.wait()
-            app.state.parts.jobs.completions.release()
+            for cell in app.state.cells.values():
+                cell.parts.jobs.completions.release()
 
         await serve(app, config, settings, let_go)
 
@@ -178,15 +180,21 @@ def run_api(settings: Settings, fd: int | None = None) -> None:
 
 
 def worker(
-    core: Annotated[int, typer.Option(help="Index of the core to serve on this machine.")], redis: RedisOption = None
+    core: Annotated[int | None, typer.Option(help="Index of the core to serve on this machine.")] = None,
+    only_core: Annotated[
+        bool, typer.Option("--only-core", help="Serve the one core that this container was given, as core 0.")
+    ] = False,
+    redis: RedisOption = None,
 ) -> None:
     """Run the worker of one core: pinned to it, reading a queue of its own."""
     require("worker", "celery", "torch", "tokenizers")
+    if (core is None) != only_core:
+        raise typer.BadParameter("give --core, or --only-core in a container that has one core")
     settings = read_settings(redis_url=redis)
-    slot = core_slot(core, settings)
+    slot = only_slot(settings) if core is None else core_slot(core, settings)
     env = worker_env(settings, slot)
     pin(slot)
-    _become(worker_argv(Core(settings.core_host, core)), env)
+    _become(worker_argv(Core(settings.core_host, slot.index)), env)
 
 
 def keeper(redis: RedisOption = None) -> None:

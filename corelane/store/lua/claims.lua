@@ -210,7 +210,7 @@ define('claim', function(ask)
     end
     return { now_us() }
   end
-  local lease = core .. '#' .. call('INCR', keys.FENCE)
+  local lease = string.format('%s#%.0f', core, next_fence())
   call('HSET', keys.claim(lease), unpack(held))
   call('ZADD', keys.LEASES, now + ask.lease_ms, lease)
   call('SET', keys.bell(core), 'r', 'EX', 30)

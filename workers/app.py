@@ -51,7 +51,7 @@ def _require_schema(settings: Settings) -> None:
     """End this process, before it has children, if it does not know the format of the data in Redis."""
     try:
         with closing(Link(settings.redis_url, SCHEMA_TIMEOUT_S)) as link:
-            require_schema(link)
+            require_schema(link, settings.cell)
     except SetupError as error:
         raise SystemExit(f"Error: {error.detail}") from None
 

@@ -15,6 +15,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
+from uuid import uuid4
 
 import hypothesis
 import pytest
@@ -27,6 +28,8 @@ from corelane.cli.redis_server import find_server, server_argv
 from corelane.settings import Settings
 from tests.artifacts_for_tests import compile_model, keep_built_in, save_tiny_model
 from tests.neuron_for_tests import save_neuron_artifact
+from tests.redis_for_tests import admin_url, service_url, users_file
+from tests.s3 import S3Server, serving
 
 if TYPE_CHECKING:
     from tests.integration.conftest import Fleet
@@ -144,11 +147,11 @@ def _no_telemetry() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Start a Redis of our own, with its append-only file, for the whole run."""
-    port = free_port()
-    argv = server_argv(find_server(), tmp_path_factory.mktemp("redis"), port)
+    port, folder = free_port(), tmp_path_factory.mktemp("redis")
+    argv = server_argv(find_server(), folder, port, users_file(folder))
     server = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
-    url = f"redis://127.0.0.1:{port}/0"
-    client = redis.Redis.from_url(url)
+    url = service_url(port)
+    client = redis.Redis.from_url(admin_url(url))
     for _ in range(1200):
         try:
             client.ping()
@@ -166,7 +169,7 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 def raw(redis_url: str) -> Iterator[redis.Redis]:
     """Yield a plain client on an empty Redis; it looks where no product code should."""
-    client = redis.Redis.from_url(redis_url, decode_responses=True)
+    client = redis.Redis.from_url(admin_url(redis_url), decode_responses=True)
     client.flushall()
     yield client
     client.close()
@@ -184,6 +187,23 @@ def settings(raw: redis.Redis, redis_url: str, tmp_path: Path) -> Settings:
 def bell() -> str:
     """Return the envelope of a doorbell."""
     return bell_envelope(make_celery(Settings()))
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """Start an S3 server for the whole run; a test that kills it starts it again."""
+    with serving(tmp_path_factory.mktemp("s3"), free_port()) as server:
+        yield server
+
+
+@pytest.fixture
+def s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return the URL of an empty bucket; what this process and its children ask of S3 goes to the server."""
+    for name, value in s3_server.environment().items():
+        monkeypatch.setenv(name, value)
+    bucket = f"bucket-{uuid4().hex[:12]}"
+    s3_server.make_bucket(bucket)
+    return f"s3://{bucket}"
 
 
 @pytest.fixture(scope="session")

@@ -25,6 +25,7 @@ from corelane.store.jobs.events import JobEvents
 from corelane.store.jobs.owners import Owners
 from corelane.store.jobs.store import JobStore
 from corelane.store.link.link import AsyncLink
+from corelane.store.link.replicas import open_gate
 from corelane.store.metrics import Flushing, ProcessMetrics
 from corelane.store.rates import RateStore
 from corelane.store.rollout import Rollout
@@ -40,8 +41,9 @@ class Cell:
     def __init__(self, settings: Settings, tracer: Tracer | None) -> None:
         self.settings = settings
         self.link = link = AsyncLink(settings.redis_url)
-        metrics = ProcessMetrics("api")
-        store, fleet = JobStore(link, settings, bell_envelope(make_celery(settings))), Fleet(link)
+        metrics, fleet = ProcessMetrics("api"), Fleet(link)
+        self._gate = gate = open_gate(settings)
+        store = JobStore(link, settings, bell_envelope(make_celery(settings)), gate)
         jobs = Jobs(store, fleet, settings, metrics, tracer)
         flushing, overviews = Flushing(metrics, link, jobs.measure_refusals), Overviews(link)
         self.finder = ApiKeyFinder(link)
@@ -58,8 +60,8 @@ class Cell:
             jobs,
             metrics,
             flushing,
-            FileStore(link),
-            BatchStore(link),
+            FileStore(link, gate),
+            BatchStore(link, gate),
             open_storage(settings.files_url, settings.files_root),
             Bulk(jobs.submitter, store, settings),
             Audit(link),
@@ -84,6 +86,8 @@ class Cell:
         await self.parts.overviews.close()
         await self.parts.flushing.close()
         await self.link.close()
+        if self._gate is not None:
+            await self._gate.close()
 
     def layer(self, app: ASGIApp, sessions: SessionStore, refuse_page: Refuse) -> InnerLayer:
         """Return the layer in front of the routes that identifies this cell's callers."""

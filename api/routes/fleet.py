@@ -11,7 +11,9 @@ from api.deps import AS_READER, PartsDep
 from api.errors import documented
 from corelane.domain.ids import iso_time
 from corelane.domain.overview import Overview, device_figures
-from corelane.errors import NotFound
+from corelane.domain.scaling import ScalingInfo
+from corelane.errors import NotFound, NotReady
+from corelane.store.scaling import read_scaling
 
 router = APIRouter(prefix="/v1", tags=["fleet"], responses=documented(403, 422, 503))
 
@@ -139,6 +141,15 @@ def read_core(raw: dict[str, Any]) -> CoreInfo:
 async def get_overview(parts: PartsDep) -> Overview:
     """Return how the service stands: whether the backlog drains, lanes, cores, rates, and what needs an operator."""
     return await parts.overviews.read()
+
+
+@router.get("/scaling", dependencies=[AS_READER])
+async def get_scaling(parts: PartsDep) -> ScalingInfo:
+    """Return how many cores there are, and how many the open work asks for; for scalers. 503 while no keeper runs."""
+    found = await read_scaling(parts.link)
+    if found is None:
+        raise NotReady("no keeper has told how many cores the work asks for; check that `corelane keeper` runs")
+    return found
 
 
 @router.get("/cores", dependencies=[AS_READER])

@@ -18,6 +18,7 @@ from corelane.cli.health import health
 from corelane.cli.jobs import jobs
 from corelane.cli.keys import keys
 from corelane.cli.plan import plan
+from corelane.cli.redis_acl import redis_acl
 from corelane.cli.roles import api, deliveries, flower, keeper, worker
 from corelane.cli.serve import serve
 from corelane.cli.start import begin
@@ -44,6 +45,7 @@ def make_cli() -> typer.Typer:
     cli.command("compile")(compile_model)
     cli.command("audit")(list_audit)
     cli.command("usage")(show_usage)
+    cli.command("redis-acl")(redis_acl)
     for command in (verify, calibrate, doctor, cores, cells, top):
         cli.command()(command)
     groups = {"jobs": jobs, "batches": batches, "files": files, "models": models, "webhooks": webhooks, "keys": keys}

@@ -19,6 +19,7 @@ from corelane.cli.commands import CommandGroup, Made
 from corelane.cli.errors import require
 from corelane.cli.folders import DataOption
 from corelane.cli.output import error_console, make_table, print_table
+from corelane.cli.redis_users import operator_url
 from corelane.cli.service import JsonOption
 from corelane.domain.api_keys import KEY_FORM, OWNER_FORM, Caller, Key, Scope, key_digest, scope_names
 from corelane.domain.audit import AuditAction
@@ -98,7 +99,7 @@ def find_redis(redis: RedisOption = None, data: DataOption = None) -> FoundRedis
     url = settings.redis_url
     if not is_named and (running := running_redis(settings.data_dir)):
         url, is_named = running, True
-        if url != without_password(url) or "***" in url:
+        if "***" in url:
             raise SetupError(f"the service on {settings.data_dir} uses the Redis at {url}: give its URL with --redis")
     return FoundRedis(url, is_named, Link(url))
 
@@ -117,8 +118,7 @@ def running_redis(folder: Path) -> str | None:
         noted = json.loads((folder / PARTS).read_bytes())
     except (OSError, ValueError):
         return None
-    url = noted.get("redis") if isinstance(noted, dict) else None
-    return url if isinstance(url, str) else None
+    return operator_url(noted) if isinstance(noted, dict) else None
 
 
 ServiceRedis = Annotated[FoundRedis, Made(find_redis)]

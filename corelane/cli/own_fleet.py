@@ -5,6 +5,7 @@ A host runs those that its roles ask for. The worker of one core is started by `
 """
 
 import asyncio
+import secrets
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -16,7 +17,8 @@ from corelane.cli.parts import FleetPart
 from corelane.cli.ports import PortClaim
 from corelane.cli.probes import Probe, core_probe, http_probe, redis_probe
 from corelane.cli.redis_server import choose_server, comment_on, find_servers, note_writer, server_argv
-from corelane.cli.roles import deliveries_argv, flower_argv, flower_env, keeper_argv, worker_env
+from corelane.cli.redis_users import PASSWORD_BYTES, PASSWORD_FILE, SERVICE, keep_password, with_user, write_users
+from corelane.cli.roles import core_range, deliveries_argv, flower_argv, flower_env, keeper_argv, worker_env
 from corelane.cli.serve_output import PrettyOutput
 from corelane.cli.serve_ports import ServicePorts
 from corelane.cli.supervisor import LINE_LIMIT, Supervisor
@@ -59,10 +61,15 @@ async def start_redis(settings: Settings, supervisor: Supervisor, claim: PortCla
     folder.mkdir(exist_ok=True)
     binary = await asyncio.to_thread(choose_server, folder, find_servers())
     port = claim.choose()
-    url = f"redis://127.0.0.1:{port}/0"
+    address = f"redis://127.0.0.1:{port}/0"
+    password_file = settings.data_dir / PASSWORD_FILE
+    password = secrets.token_urlsafe(PASSWORD_BYTES)
+    users = write_users(folder, keep_password(password_file), password)
+    supervisor.note(redis=address, redis_password_file=str(password_file.resolve()))
+    url = with_user(address, SERVICE, password)
     redis = FleetPart(
         "redis",
-        server_argv(binary.path, folder, port),
+        server_argv(binary.path, folder, port, users),
         settings.environment(),
         first_tries=NEEDED_TRIES,
         is_up=redis_probe(url),
@@ -79,6 +86,7 @@ async def start_redis(settings: Settings, supervisor: Supervisor, claim: PortCla
 async def find_redis(settings: Settings, supervisor: Supervisor) -> None:
     """Wait for the Redis that was given; raise SetupError if it does not answer."""
     await _until_redis(settings.redis_url, supervisor, GIVEN_REDIS_S, settings.cell)
+    supervisor.note(redis=without_password(settings.redis_url))
 
 
 async def _until_redis(url: str, supervisor: Supervisor, seconds: int, cell: str) -> None:
@@ -177,8 +185,9 @@ async def start_fleet(settings: Settings, supervisor: Supervisor, ports: Service
 
 
 async def _start_workers(settings: Settings, supervisor: Supervisor) -> bool:
-    """Start a worker for each core of this host; return False if the service ends meanwhile."""
-    for place, slot in enumerate(core_slots(settings)[: settings.cores]):
+    """Start a worker for each core that there must be here; return False if the service ends meanwhile."""
+    least, _ = core_range(settings)
+    for place, slot in enumerate(core_slots(settings)[:least]):
         # Workers of one device that start at the same moment may find each other's cores busy.
         if place and await supervisor.wait(stagger_s(settings)):
             return False

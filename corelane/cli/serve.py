@@ -17,8 +17,9 @@ import typer
 from pydantic import SecretStr
 from rich.console import Console
 
+from corelane.cli.autoscaler import Autoscaler
 from corelane.cli.own_fleet import STOP_ORDER, compile_default, find_redis, start_fleet, start_redis
-from corelane.cli.roles import sharing_cores
+from corelane.cli.roles import core_range, is_scaled, sharing_cores
 from corelane.cli.serve_output import JsonOutput, PrettyOutput, ServeOutput, as_json, entry, ready_page
 from corelane.cli.serve_ports import ServicePorts, choose_ports
 from corelane.cli.serve_ready import until_ready
@@ -37,6 +38,12 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address the API listens on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port of the API; the next free one if it is busy.")] = None,
     cores: Annotated[int | None, typer.Option(help="Cores to serve; all that this machine has if not given.")] = None,
+    min_cores: Annotated[
+        int | None, typer.Option(help="Least cores that run; with 0 the first question starts one.")
+    ] = None,
+    max_cores: Annotated[
+        int | None, typer.Option(help="Most cores that run: as many as the open work asks for; all if not given.")
+    ] = None,
     data: Annotated[Path | None, typer.Option(help="Folder for everything kept on disk.")] = None,
     redis: Annotated[str | None, typer.Option(help="Redis URL; without it a server is found and started.")] = None,
     model: Annotated[str | None, typer.Option(help="The default model: name, folder or Hugging Face id.")] = None,
@@ -54,7 +61,8 @@ def serve(
 ) -> None:
     """Start everything on this machine, or the given roles, and keep it running until Ctrl-C."""
     console = Console(highlight=False, soft_wrap=True)
-    given = {"host": host, "port": port, "cores": cores, "model": model, "flower_port": flower_port}
+    given = {"host": host, "port": port, "cores": cores, "min_cores": min_cores, "max_cores": max_cores}
+    given |= {"model": model, "flower_port": flower_port}
     settings = read_settings(**given, data_dir=data, redis_url=redis)
     has_redis = "redis_url" in settings.model_fields_set
     chosen = choose_roles(roles, has_redis=has_redis, has_flower=flower)
@@ -122,26 +130,28 @@ async def _run(settings: Settings, supervisor: Supervisor, ports: ServicePorts, 
         await compile_default(settings, supervisor)
     if supervisor.is_over:
         return
-    telling = asyncio.create_task(tell_troubles(settings, supervisor), name="tell_troubles")
+    beside = [asyncio.create_task(tell_troubles(settings, supervisor), name="tell_troubles")]
     try:
+        await start_fleet(settings, supervisor, ports, roles)
+        if "worker" in roles and is_scaled(settings) and not supervisor.is_over:
+            beside.append(asyncio.create_task(Autoscaler(settings, supervisor).run(), name="autoscaler"))
         await _run_fleet(settings, supervisor, ports, roles)
     finally:
         supervisor.request_stop()
-        await telling
+        await asyncio.gather(*beside)
 
 
 async def _run_fleet(settings: Settings, supervisor: Supervisor, ports: ServicePorts, roles: frozenset[str]) -> None:
-    """Start all parts but Redis, announce what this host offers, and wait for the end."""
-    await start_fleet(settings, supervisor, ports, roles)
+    """Wait until the parts are ready, announce what this host offers, and wait for the end."""
     await until_ready(settings, supervisor, roles)
     if supervisor.is_over:
         return
     if ports.flower is not None:
         settings = settings.model_copy(update={"flower_port": ports.flower.port})
-    redis = without_password(settings.redis_url)
-    supervisor.note(is_ready=True, redis=redis)
+    supervisor.note(is_ready=True)
     if "api" in roles and settings.requires_keys and not await asyncio.to_thread(_has_key, settings):
-        supervisor.say(f"no API key yet; make one: corelane keys create --name NAME --redis {redis}", "warning")
+        place = f"--data {settings.data_dir}" if "redis" in roles else f"--redis {without_password(settings.redis_url)}"
+        supervisor.say(f"no API key yet; make one: corelane keys create --name NAME {place}", "warning")
     supervisor.output.announce(ready_page(settings, ports.password, roles))
     await supervisor.wait()
 
@@ -149,7 +159,7 @@ async def _run_fleet(settings: Settings, supervisor: Supervisor, ports: ServiceP
 def _count_cores(settings: Settings) -> Settings:
     """Return settings with the number of cores, and of those that share the host's price.
 
-    Raise SetupError if this machine has fewer, and SettingsError for wrong prices.
+    Raise SetupError if this machine has fewer or the least are more than the most, and SettingsError for wrong prices.
     """
     slots = len(core_slots(settings))
     cores = settings.cores or slots
@@ -158,6 +168,7 @@ def _count_cores(settings: Settings) -> Settings:
         what = f"this machine has {slots}" if devices else f"this process may use {slots} CPUs"
         raise SetupError(f"--cores {cores}: {what}; choose 1 to {slots}")
     settings = settings.model_copy(update={"cores": cores})
+    core_range(settings)
     return settings.model_copy(update={"price_cores": sharing_cores(settings)})
 
 

@@ -21,6 +21,7 @@ from rich.markup import escape
 from rich.panel import Panel
 from rich.text import Text
 
+from corelane.cli.roles import core_range
 from corelane.cli.webhook_secret import kept_secret
 from corelane.domain.addresses import local_url
 from corelane.settings import Settings
@@ -136,7 +137,7 @@ def ready_page(settings: Settings, password: str, roles: frozenset[str]) -> Read
     here = sorted(roles - {"worker"})
     if "worker" in roles:
         facts |= {"cores": settings.cores, "model": settings.model}
-        here = [f"{settings.cores} core{'s' if settings.cores != 1 else ''}", escape(settings.model)]
+        here = [f"{_count_cores(settings)} core{'s' if settings.cores != 1 else ''}", escape(settings.model)]
     lines, below = [f"[bold green]ready[/]: {', '.join(here)}", ""], list[str]()
     if "api" in roles:
         _add_api(settings, lines, below, facts)
@@ -147,6 +148,12 @@ def ready_page(settings: Settings, password: str, roles: frozenset[str]) -> Read
         lines.append(f"Webhooks {_describe_webhooks(settings, below, facts)}")
     panel = "\n".join([*lines, "", "Stop     Ctrl-C"])
     return ReadyPage(panel, "\n".join(below), facts)
+
+
+def _count_cores(settings: Settings) -> str:
+    """Return how many cores this host runs; where they come and go by load, how few and how many."""
+    least, most = core_range(settings)
+    return f"{most}" if least == most else f"{least} to {most}"
 
 
 def _add_api(settings: Settings, lines: list[str], below: list[str], facts: dict[str, object]) -> None:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
+from corelane.cli.roles import core_range
 from corelane.cli.supervisor import Supervisor
 from corelane.domain.addresses import local_url
 from corelane.domain.dispatch import Core
@@ -24,8 +25,9 @@ LOOK_S = 0.2
 async def until_ready(settings: Settings, supervisor: Supervisor, roles: frozenset[str]) -> None:
     """Wait until this host does what its roles ask, or the service ends; end it if that can never be.
 
-    With workers every core of this host is up or out of service, and the API beside them would answer a question. An
-    API without workers answers; whether a question does depends on other hosts. Other parts run.
+    With workers every core of this host is up or out of service, of those that come and go by load as many as there
+    must be; and the API beside them would answer a question, or has a core started for it. An API without workers
+    answers; whether a question does depends on other hosts. Other parts run.
     """
     if "worker" in roles:
         await _until_cores(settings, supervisor, has_api="api" in roles)
@@ -54,6 +56,7 @@ async def _until_cores(settings: Settings, supervisor: Supervisor, *, has_api: b
     from corelane.store.link.link import AsyncLink
 
     names = [str(Core(settings.core_host, slot.index)) for slot in core_slots(settings)[: settings.cores]]
+    least, _ = core_range(settings)
     waiting: list[str] = []
     # The cores are read from Redis: the API would ask for a key, and may be on another host.
     link = AsyncLink(settings.redis_url)
@@ -66,11 +69,11 @@ async def _until_cores(settings: Settings, supervisor: Supervisor, *, has_api: b
             waiting[:] = [core["reasons"] for core in cores if core.get("state") == "waiting"]
             out = states.count("out_of_service")
             up = sum(state in ("idle", "busy") for state in states)
-            if up and up + out >= len(names):
+            if (up or not least) and up + out >= least:
                 return not has_api or await asyncio.to_thread(_answers, settings)
             if "failed" in states:
                 supervisor.fail("a core could not load its model; the reason is shown above")
-            elif out >= len(names):
+            elif least and out >= len(names):
                 supervisor.fail("every core is out of service; the reasons are shown above")
         return False
 

@@ -19,7 +19,15 @@ NEEDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 }
 
 #: The role that each option of `serve` is about.
-OPTIONS = {"host": "api", "port": "api", "cores": "worker", "model": "worker", "flower_port": "flower"}
+OPTIONS = {
+    "host": "api",
+    "port": "api",
+    "cores": "worker",
+    "min_cores": "worker",
+    "max_cores": "worker",
+    "model": "worker",
+    "flower_port": "flower",
+}
 
 
 def choose_roles(wanted: str | None, *, has_redis: bool, has_flower: bool = True) -> frozenset[str]:

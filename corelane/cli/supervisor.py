@@ -96,6 +96,10 @@ class Supervisor:
         """Return whether these parts do their work; all parts if none is named."""
         return all(part.history.is_up for part in self._parts if not names or part.name in names)
 
+    def names(self) -> set[str]:
+        """Return the parts that there are, those that are being stopped included."""
+        return {part.name for part in self._parts}
+
     async def end(self, name: str) -> None:
         """Stop one part for good; the others go on."""
         for part in [part for part in self._parts if part.name == name]:

@@ -190,6 +190,7 @@ class Submitter:
                 f"this Idempotency-Key stands for {holder.subject}, which was deleted or is kept no longer: "
                 "use a new key"
             )
+        await self._store.confirm(record.id)
         return Submitted(record, is_replayed=True)
 
     async def _submit(self, submission: Submission, admission: Admission) -> JobRecord:

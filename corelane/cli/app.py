@@ -7,6 +7,7 @@ from corelane.cli.batch import batch
 from corelane.cli.batches import batches
 from corelane.cli.bench import bench
 from corelane.cli.calibrate import calibrate
+from corelane.cli.cells import cells
 from corelane.cli.commands import CommandGroup
 from corelane.cli.compile import compile_model, verify
 from corelane.cli.doctor import doctor
@@ -45,7 +46,7 @@ def make_cli() -> typer.Typer:
     cli.command("audit")(list_audit)
     cli.command("usage")(show_usage)
     cli.command("redis-acl")(redis_acl)
-    for command in (verify, calibrate, doctor, cores, top):
+    for command in (verify, calibrate, doctor, cores, cells, top):
         cli.command()(command)
     groups = {"jobs": jobs, "batches": batches, "files": files, "models": models, "webhooks": webhooks, "keys": keys}
     groups |= {"bench": bench, "plan": plan}

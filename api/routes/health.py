@@ -13,6 +13,7 @@ from corelane.errors import NotReady
 from corelane.metrics.exposition import render
 from corelane.store.gauges import read_all
 from corelane.store.overdue import CARRIERS, only_overdue
+from corelane.store.replication import read_replication
 
 router = APIRouter(tags=["health"])
 
@@ -22,7 +23,10 @@ class Detail(BaseModel):
 
     state: Literal["green", "red"]
     waits_s: float = 0.0
-    parts: list[str] = Field(default_factory=list, description="Parts of a `serve` that do not stay up.")
+    parts: list[str] = Field(
+        default_factory=list,
+        description="Parts of a `serve` that do not stay up; of Redis, replicas that are missing.",
+    )
 
 
 class Health(BaseModel):
@@ -56,6 +60,10 @@ async def ready(parts: PartsDep) -> Health:
         for name in CARRIERS
     }
     down = [trouble.part for trouble in await parts.overviews.part_troubles()]
+    if wanted := parts.settings.replicas_ack:
+        seen = await read_replication(parts.link)
+        lacking = [f"{seen.replicas} of {wanted} replicas"] if seen is not None and seen.replicas < wanted else []
+        details["redis"] = Detail(state="red" if lacking else "green", parts=lacking)
     details["parts"] = Detail(state="red" if down else "green", parts=down)
     return Health(cores=cores, details=details)
 

@@ -1,4 +1,4 @@
-"""Fences only grow: over restarts, promotions and clocks that go back, and as text that every version writes in full."""
+"""Fences only grow: over restarts, promotions and clocks that go back; as text every version writes them in full."""
 
 import time
 

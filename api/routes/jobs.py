@@ -92,7 +92,9 @@ async def submit_job(
     if key is not None:
         asked = fingerprint("jobs", await request.body())
         once = by_key(caller.owner, key, asked, parts.settings.idempotency_ttl_s)
-    submission = Submission(body, caller.owner, body.items or (), once=once, request=REQUEST_CONTEXT.get())
+    submission = Submission(
+        body, caller.owner, body.items or (), once=once, input_url=body.input_url, request=REQUEST_CONTEXT.get()
+    )
     return await present(parts, response, await parts.jobs.submit(submission, wait), wait)
 
 
@@ -113,7 +115,15 @@ async def put_job(
     if body.dry_run:
         return await forecast(parts, body, caller)
     once = by_name(caller.owner, job_id, fingerprint("jobs", await request.body()))
-    submission = Submission(body, caller.owner, body.items or (), name=job_id, once=once, request=REQUEST_CONTEXT.get())
+    submission = Submission(
+        body,
+        caller.owner,
+        body.items or (),
+        name=job_id,
+        once=once,
+        input_url=body.input_url,
+        request=REQUEST_CONTEXT.get(),
+    )
     return await present(parts, response, await parts.jobs.submit(submission, wait), wait)
 
 

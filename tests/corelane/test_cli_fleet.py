@@ -133,3 +133,21 @@ def test_health_of_a_core(settings: Settings) -> None:
     assert line_of(run("health", "--json", **env)) == {"ok": True, "core": "healthy/0", "state": "busy"}
     link("DEL", "cl:core:healthy/0")
     link.close()
+
+
+def test_health_of_the_parts_without_a_core(settings: Settings) -> None:
+    env = {"CORELANE_REDIS_URL": settings.redis_url, "CORELANE_FLOWER_PORT": "1"}
+    link = Link(settings.redis_url)
+    for part in ("keeper", "deliveries"):
+        assert line_of(run("health", part, "--json", **env)) == {"ok": True, "overdue": []}
+    link("HSET", "cl:rounds", "sweeps", link.now_ms() - 60_000)
+    found = run("health", "keeper", "--json", **env)
+    assert (found.exit_code, line_of(found), found.stderr.strip()) == (
+        1,
+        {"ok": False, "overdue": ["sweeps"]},
+        "overdue: sweeps",
+    )
+    assert run("health", "deliveries", **env).exit_code == 0
+    link.close()
+    found = run("health", "flower", "--json", **env)
+    assert (found.exit_code, line_of(found)["ok"], found.stderr.strip()) == (1, False, "Flower does not answer")

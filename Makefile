@@ -104,6 +104,10 @@ bench-peers: $(VENV)/.installed-bench ## Measure Corelane beside LitServe, Ray S
 chaos: $(VENV)/.installed-dev ## Break all that can break of a running service for half an hour, then audit; CHAOS="--seed 7 --chaos-model"
 	$(BIN)/python -m pytest tests/chaos --rounds 5 --faults 210 $(CHAOS)
 
+.PHONY: scale
+scale: $(VENV)/.installed-dev ## Take two cores away under load and bring them back, fifty times, then audit; SCALE="--seed 7"
+	$(BIN)/python -m pytest tests/scaling --rounds 50 $(SCALE)
+
 .PHONY: trip
 trip: $(VENV)/.installed-dev ## Print which files one question enters, from submit to webhook
 	$(BIN)/python -m pytest -s tests/integration/test_trip.py

@@ -15,6 +15,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
+from uuid import uuid4
 
 import hypothesis
 import pytest
@@ -27,6 +28,7 @@ from corelane.cli.redis_server import find_server, server_argv
 from corelane.settings import Settings
 from tests.artifacts_for_tests import compile_model, keep_built_in, save_tiny_model
 from tests.neuron_for_tests import save_neuron_artifact
+from tests.s3 import S3Server, serving
 
 if TYPE_CHECKING:
     from tests.integration.conftest import Fleet
@@ -184,6 +186,23 @@ def settings(raw: redis.Redis, redis_url: str, tmp_path: Path) -> Settings:
 def bell() -> str:
     """Return the envelope of a doorbell."""
     return bell_envelope(make_celery(Settings()))
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """Start an S3 server for the whole run; a test that kills it starts it again."""
+    with serving(tmp_path_factory.mktemp("s3"), free_port()) as server:
+        yield server
+
+
+@pytest.fixture
+def s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return the URL of an empty bucket; what this process and its children ask of S3 goes to the server."""
+    for name, value in s3_server.environment().items():
+        monkeypatch.setenv(name, value)
+    bucket = f"bucket-{uuid4().hex[:12]}"
+    s3_server.make_bucket(bucket)
+    return f"s3://{bucket}"
 
 
 @pytest.fixture(scope="session")

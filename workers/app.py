@@ -39,7 +39,7 @@ def create_app(settings: Settings) -> Celery:
     add_steps(celery)
     if settings.core is not None:
         _add_drain(celery, settings, Core(settings.core_host, settings.core))
-    add_loops(celery, loops_by_queue(celery, settings))
+    add_loops(celery, loops_by_queue(celery, settings), settings.health_dir)
     for name in FORMER_TASKS:
         celery.task(name=name, send_events=False)(pass_over)
     signals.celeryd_init.connect(lambda **_: _require_schema(settings), weak=False)
@@ -97,7 +97,7 @@ def _add_drain(celery: Celery, settings: Settings, core: Core) -> None:
 def end_process(core: Any) -> None:
     """End this child, so that a fresh one holds the wanted models and nothing else; the parent replaces it at once."""
     log.info("process_ends_to_free_memory")
-    core.close()
+    core.close(comes_back=True)
     os._exit(0)
 
 

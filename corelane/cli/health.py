@@ -1,8 +1,8 @@
 """``corelane health``: whether this container works; for health checks. Prints nothing when healthy."""
 
-from contextlib import closing
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+import asyncio
+import time
+from typing import Annotated, Any
 
 import typer
 
@@ -10,81 +10,70 @@ from corelane.cli.output import print_line
 from corelane.cli.service import JsonOption
 from corelane.domain.dispatch import Core
 from corelane.errors import NotReady
+from corelane.metrics.signs import Question, judge, read_signs
 from corelane.settings import Settings, read_settings
 
-if TYPE_CHECKING:
-    from corelane.store.link.blocking import Link
-
-#: Flower answers within milliseconds, and late while it reads its file, in seconds.
-FLOWER_TIMEOUT_S = 5
-
-
-class Part(StrEnum):
-    """The parts of a service that run in containers of their own."""
-
-    API = "api"
-    WORKER = "worker"
-    KEEPER = "keeper"
-    DELIVERIES = "deliveries"
-    FLOWER = "flower"
+#: What was found, and what is wrong with it, if anything.
+Finding = tuple[dict[str, Any], str | None]
 
 
 def health(
-    part: Annotated[
-        Part | None, typer.Argument(help="What runs here; worker where a core is set, api elsewhere.")
-    ] = None,
+    startup: Annotated[bool, typer.Option("--startup", help="Whether it has started: its models are loaded.")] = False,
+    ready: Annotated[bool, typer.Option("--ready", help="Whether it does its work now.")] = False,
+    live: Annotated[bool, typer.Option("--live", help="Whether its process lives; asks nobody else.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Exit 0 if this part works: a core serves, the API is ready, nothing is overdue, Flower answers."""
+    """Exit 0 if the core of this process serves, or, where no core is set, if the API is ready.
+
+    With --startup, --ready or --live the signs of life in CORELANE_HEALTH_DIR answer, without Redis; where there are
+    none and no core is set, the API.
+    """
+    asked = [question for question, given in zip(Question, (startup, ready, live), strict=True) if given]
+    if len(asked) > 1:
+        raise typer.BadParameter("give one of --startup, --ready and --live")
     settings = read_settings()
-    if part is None:
-        part = Part.API if settings.core is None else Part.WORKER
-    report, fault = _look(part, settings)
+    if asked:
+        report, fault = _answer(asked[0], settings)
+    elif settings.core is None:
+        report, fault = _ask_api(Question.READY, settings)
+    else:
+        report, fault = _ask_redis(Core(settings.core_host, settings.core), settings)
     if as_json:
         print_line({"ok": fault is None} | report)
     if fault is not None:
         raise NotReady(fault)
 
 
-def _look(part: Part, settings: Settings) -> tuple[dict[str, Any], str | None]:
-    """Return what there is to tell of a part, and what is wrong with it, if anything is."""
-    if part is Part.API:
+def _answer(question: Question, settings: Settings) -> Finding:
+    """Answer by the signs of life; a container without any may be an API's, which answers for itself."""
+    signs = [] if settings.health_dir is None else read_signs(settings.health_dir)
+    if not signs and settings.core is None:
+        return _ask_api(question, settings)
+    if settings.health_dir is None:
+        return {}, "there are no signs of life: set CORELANE_HEALTH_DIR for this check and for the worker"
+    return {"parts": {sign.part: sign.state for sign in signs}}, judge(question, signs, time.monotonic())
+
+
+def _ask_api(question: Question, settings: Settings) -> Finding:
+    if question is Question.READY:
         from corelane.client import Client
 
         with Client(f"http://127.0.0.1:{settings.port}", max_retries=0) as client:
             return {"api": client.base_url}, None if client.ready() else "the API is not ready"
-    if part is Part.FLOWER:
-        return _flower(f"http://127.0.0.1:{settings.flower_port}")
+    is_up = asyncio.run(_is_up(settings.port))
+    return {"api": f"http://127.0.0.1:{settings.port}"}, None if is_up else "the API does not answer"
+
+
+async def _is_up(port: int) -> bool:
+    from corelane.cli.probes import http_probe
+
+    return await http_probe("127.0.0.1", port)(0)
+
+
+def _ask_redis(core: Core, settings: Settings) -> Finding:
+    from corelane.store import keys
     from corelane.store.link.blocking import Link
 
-    with closing(Link(settings.redis_url)) as link:
-        return _core(link, settings) if part is Part.WORKER else _loops(link, part)
-
-
-def _core(link: "Link", settings: Settings) -> tuple[dict[str, Any], str | None]:
-    from corelane.store import keys
-
-    core = Core(settings.core_host, settings.core or 0)
-    found = link("HGET", keys.core(core), "state")
+    found = Link(settings.redis_url)("HGET", keys.core(core), "state")
     state = found.decode() if found else "lost"
     return {"core": str(core), "state": state}, None if state in ("idle", "busy") else f"core {core} is {state}"
-
-
-def _loops(link: "Link", part: Part) -> tuple[dict[str, Any], str | None]:
-    """Look for work of this part, on any host, that has waited for too long."""
-    from corelane.store.overdue import CARRIERS, only_overdue, read_waits
-
-    overdue = only_overdue(link.read(read_waits))
-    own = sorted(kind for kind in overdue if CARRIERS[kind] == f"`corelane {part}`")
-    return {"overdue": own}, f"overdue: {', '.join(own)}" if own else None
-
-
-def _flower(url: str) -> tuple[dict[str, Any], str | None]:
-    import httpx2
-
-    try:
-        # It asks for a password, which shows as well that it answers.
-        is_well = httpx2.get(url, timeout=FLOWER_TIMEOUT_S).status_code < httpx2.codes.INTERNAL_SERVER_ERROR
-    except httpx2.HTTPError:
-        is_well = False
-    return {"flower": url}, None if is_well else "Flower does not answer"

@@ -310,9 +310,7 @@ class Settings(GroupedFields):
     )
     @classmethod
     def _split_commas(cls, value: object) -> object:
-        if isinstance(value, str):
-            return tuple(part.strip() for part in value.split(",") if part.strip())
-        return value
+        return rules.split_commas(value)
 
     _check_redis_url = field_validator("redis_url")(rules.check_redis_url)
     _check_points = field_validator("fault_points")(rules.check_points)

@@ -18,7 +18,7 @@ GUARDS = frozenset(
     {
         *("auth", "host", "open_metrics", "submit_rate", "read_rate", "trusted_hops", "allowed_hosts", "cors_origins"),
         *("webhook_secret", "webhook_previous_secret", "webhook_allowed_networks", "webhook_allow_http"),
-        *("webhook_proxy", "flower_host", "flower_password", "api_key", "redis_url"),
+        *("webhook_proxy", "flower_host", "flower_password", "api_key", "redis_url", "cells"),
     }
 )
 

@@ -9,11 +9,11 @@ from collections.abc import Collection, Iterator, Mapping
 from ipaddress import ip_address, ip_network
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
-from urllib.parse import urlsplit
 
 from pydantic import SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 
+from corelane.settings.address import AddressRefused, read_address
 from corelane.settings.faults import arm
 
 #: Longest value shown, in characters.
@@ -31,6 +31,9 @@ RATE = r"^[1-9][0-9]{0,6}/(second|minute|hour|day)$"
 #: A scheme and a host, as browsers send it: without a path.
 ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/\s?#@]+")
 
+#: The beginning of the URLs of inputs or outputs: `*` may stand for any host.
+PREFIX = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,62}/([^\s?#]*/)?|https?://(\*|[^/\s?#@*]+)/([^\s?#]*/)?")
+
 #: A host name, `*.` before it for every name below it.
 HOST_NAME = re.compile(r"(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?|\*")
 
@@ -40,12 +43,28 @@ OPTIONS = {"data_dir": "--data", "redis_url": "--redis"}
 _NEW_SECRET = ("`whsec_` and the base64 of at least 18 random bytes", "whsec_$(openssl rand -base64 24)")
 _RATE = ("a number of requests per `second`, `minute`, `hour` or `day`", "600/minute")
 _STORAGE = ("an fsspec URL", "s3://bucket/folder")
+_PREFIXES = (
+    "beginnings of s3, https or http URLs, each with `/` at its end, comma-separated",
+    "s3://bucket/corelane/,https://data.example.com/",
+)
 
 #: What a setting takes and an example, where the type does not say it.
 WANTED = {
-    "redis_url": ("the URL of a Redis, `redis://` or `rediss://`", "redis://127.0.0.1:6379/0"),
+    "redis_url": (
+        "the URL of a Redis, `redis://`, `rediss://`, `unix://`, `redis+sentinel://` or `rediss+sentinel://`",
+        "redis://127.0.0.1:6379/0",
+    ),
+    "cell": ("one digit or lower-case letter, but i, l, o and u", "0"),
+    "cells": (
+        "a name of one character, `=` and the URL of a Redis for each cell",
+        "0=redis://a:6379/0,1=redis://b:6379/0",
+    ),
+    "draining_cells": ("names of cells, comma-separated", "0,3"),
     "artifacts_url": _STORAGE,
     "files_url": _STORAGE,
+    "input_urls": _PREFIXES,
+    "output_urls": _PREFIXES,
+    "reference_allowed_networks": ("networks as CIDRs, comma-separated", "10.0.0.0/8,192.168.7.0/24"),
     "submit_rate": _RATE,
     "read_rate": _RATE,
     "allowed_hosts": ("host names without scheme, port or path, comma-separated", "corelane.example.com"),
@@ -87,12 +106,23 @@ class SettingsError(ValueError):
 
 def check_redis_url(url: str) -> str:
     """Return the URL; raises ValueError for one that Redis clients cannot use."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("redis", "rediss") or not re.fullmatch(r"/?\d*/?", parts.path):
-        raise ValueError("not the URL of a Redis")
-    if parts.port == 0:  # .port itself raises ValueError if it is not a port
-        raise ValueError("port 0 is no address")
+    read_address(url)
     return url
+
+
+def split_commas(value: object) -> object:
+    """Return the parts of a text that is separated by commas; anything else as it is."""
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    return value
+
+
+def check_prefixes(prefixes: tuple[str, ...]) -> tuple[str, ...]:
+    """Return beginnings of URLs; raises ValueError for one that would let more through than it says."""
+    for prefix in prefixes:
+        if not PREFIX.fullmatch(prefix) or ".." in prefix.split("/"):
+            raise ValueError(f"{prefix} is no beginning of a URL that ends with /")
+    return prefixes
 
 
 def check_origins(origins: tuple[str, ...]) -> tuple[str, ...]:
@@ -135,7 +165,7 @@ def check_secret(secret: SecretStr | None) -> SecretStr | None:
 def without_password(url: str) -> str:
     """Return a URL fit to be shown; a password may contain `@` and `/`."""
     # The query first: an `@` in it would be taken for the end of a user's password.
-    shown = re.sub(r"(?<=[?&])(username|password)=[^&#]*", r"\1=***", url)
+    shown = re.sub(r"(?<=[?&])((?:sentinel_)?(?:username|password)|ssl_password)=[^&#]*", r"\1=***", url)
     return re.sub(r"^([A-Za-z+]+://)?.*@", r"\1***@", shown)
 
 
@@ -147,7 +177,9 @@ def refusals(error: ValidationError, fields: Mapping[str, FieldInfo], given: Col
         if name not in fields or name in seen:
             continue
         seen.add(name)
-        yield refusal(name, fields[name], each["input"], is_option=name in given)
+        reason = each.get("ctx", {}).get("error")
+        sentence = refusal(name, fields[name], each["input"], is_option=name in given)
+        yield f"{sentence}; {reason}" if isinstance(reason, AddressRefused) else sentence
 
 
 def refusal(name: str, field: FieldInfo, value: object, *, is_option: bool) -> str:
@@ -155,7 +187,7 @@ def refusal(name: str, field: FieldInfo, value: object, *, is_option: bool) -> s
     shown = OPTIONS.get(name, f"--{name.replace('_', '-')}") if is_option else f"CORELANE_{name.upper()}"
     wanted, example = describe(name, field)
     text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-    if name == "webhook_allowed_networks":
+    if name in ("webhook_allowed_networks", "reference_allowed_networks"):
         example = _without_host_bits(text) or example
     begin = f"{shown} has a wrong value" if is_secret(field) else f"{shown} cannot be {_show(text)!r}"
     sentence = f"{begin}: it takes {wanted}"

@@ -115,4 +115,5 @@ def parse(raw: dict[bytes, bytes]) -> Key | None:
         None if expires is None else int(expires),
         None if revoked is None else int(revoked),
         values.get("used", ""),
+        tuple(values["cells"].split(",")) if values.get("cells") else (),
     )

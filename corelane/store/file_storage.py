@@ -12,6 +12,7 @@ from functools import cached_property
 from io import BufferedWriter, FileIO
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
+from uuid import uuid4
 
 from corelane.errors import NotFound, SetupError, StorageFailed
 from corelane.errors.extras import install_command
@@ -22,6 +23,23 @@ READ_BYTES = 256 * 1024
 #: Kinds of file systems whose folders must be made before they are written to.
 WITH_FOLDERS = frozenset(("file", "local", "sftp", "ssh", "smb"))
 
+#: The check of a storage writes this and deletes it again.
+PROBE = b"Corelane checks that it can write here."
+
+#: How S3 is asked. Blocks of 8 MiB instead of s3fs' 50 MiB, as a file that is written holds one in memory. A storage
+#: that is away is noticed in seconds. Checksums only where S3 requires them: since botocore 1.36 they are sent and
+#: checked by default, which many S3-compatible servers do not pass (boto/boto3#4392).
+S3_OPTIONS: dict[str, Any] = {
+    "default_block_size": 8 * 1024 * 1024,
+    "config_kwargs": {
+        "connect_timeout": 5,
+        "read_timeout": 30,
+        "retries": {"max_attempts": 2, "mode": "standard"},
+        "request_checksum_calculation": "when_required",
+        "response_checksum_validation": "when_required",
+    },
+}
+
 
 class FileBackend(Protocol):
     """What a kind of storage can do. Errors are its own, except FileNotFoundError for a missing file."""
@@ -29,14 +47,20 @@ class FileBackend(Protocol):
     def create(self, name: str) -> BinaryIO:
         """Open a file for writing; it exists once it is closed."""
 
+    def abort(self, file: BinaryIO) -> None:
+        """End the writing of a file that is not to exist; it may exist for a moment, and is deleted then."""
+
     def open(self, name: str) -> BinaryIO:
         """Open a file for reading."""
+
+    def read_at(self, name: str, start: int, most: int) -> bytes:
+        """Read bytes from an offset on; fewer than ``most`` only at the end of the file."""
 
     def delete(self, name: str) -> None:
         """Delete a file."""
 
-    def names(self) -> list[str]:
-        """Return the names of all files."""
+    def names(self, folder: str = "") -> list[str]:
+        """Return the names of all files in a folder."""
 
 
 class Storage:
@@ -61,18 +85,46 @@ class Storage:
             raise NotFound(f"the content of {name} is gone from the storage of files") from None
         return self._pieces(file)
 
+    def read_at(self, name: str, start: int, most: int) -> bytes:
+        """Read bytes from an offset on, fewer than ``most`` only at the end; raise NotFound without such a file."""
+        try:
+            with self.errors():
+                return self._place.read_at(name, start, most)
+        except FileNotFoundError:
+            raise NotFound(f"{name} is gone from the storage of files") from None
+
     def delete(self, name: str) -> None:
         """Delete a file, if it exists."""
         with suppress(FileNotFoundError), self.errors():
             self._place.delete(name)
 
-    def names(self) -> list[str]:
-        """Return the names of all files."""
+    def names(self, folder: str = "") -> list[str]:
+        """Return the names of all files in a folder of the storage, without the folder's."""
         try:
             with self.errors():
-                return self._place.names()
+                return self._place.names(folder)
         except FileNotFoundError:
             return []
+
+    def check(self) -> None:
+        """Write a small file, read it back and delete it; raise StorageFailed or SetupError if that cannot be done."""
+        name = f"check-{uuid4().hex}"
+        writer = self.create(name)
+        try:
+            writer.write(PROBE)
+            writer.close()
+            found = self.read_at(name, 0, READ_BYTES)
+        except NotFound:
+            found = b""
+        finally:
+            with suppress(StorageFailed):
+                self.delete(name)
+        if found != PROBE:
+            raise StorageFailed(f"the storage of files ({self._where}) does not return what was written")
+
+    def abort(self, file: BinaryIO) -> None:
+        """End the writing of a file."""
+        self._place.abort(file)
 
     def _pieces(self, file: BinaryIO) -> Iterator[bytes]:
         with self.errors(), file:
@@ -86,6 +138,12 @@ class Storage:
             yield
         except (StorageFailed, SetupError, FileNotFoundError):
             raise
+        except PermissionError as error:
+            sentence = (
+                f"the storage of files ({self._where}) refuses access: {error}. Check the credentials of this process, "
+                "and what they may do there"
+            )
+            raise StorageFailed(sentence) from error
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 raise StorageFailed(f"the storage of files ({self._where}) is full") from error
@@ -116,7 +174,7 @@ class Writer:
     def discard(self) -> None:
         """Delete what was written, if the storage can be reached; what remains is cleared up later."""
         with suppress(Exception):
-            self._file.close()
+            self._storage.abort(self._file)
         with suppress(StorageFailed):
             self._storage.delete(self.name)
 
@@ -149,20 +207,31 @@ class DiskFiles:
 
     def create(self, name: str) -> BinaryIO:
         """Create a file whose bytes are on the disk once it is closed."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        return cast(BinaryIO, BufferedWriter(SyncedFile(self._folder / name, "xb")))
+        path = self._folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return cast(BinaryIO, BufferedWriter(SyncedFile(path, "xb")))
+
+    def abort(self, file: BinaryIO) -> None:
+        """Close a file that is deleted next."""
+        file.close()
 
     def open(self, name: str) -> BinaryIO:
         """Open a file for reading."""
         return (self._folder / name).open("rb")
 
+    def read_at(self, name: str, start: int, most: int) -> bytes:
+        """Read bytes from an offset on."""
+        with (self._folder / name).open("rb") as file:
+            file.seek(start)
+            return file.read(most)
+
     def delete(self, name: str) -> None:
         """Delete a file."""
         (self._folder / name).unlink()
 
-    def names(self) -> list[str]:
-        """Return the names of all files."""
-        return [path.name for path in self._folder.iterdir()]
+    def names(self, folder: str = "") -> list[str]:
+        """Return the names of all files in a folder."""
+        return [path.name for path in (self._folder / folder).iterdir() if path.is_file()]
 
 
 class RemoteFiles:
@@ -176,7 +245,7 @@ class RemoteFiles:
         try:
             from fsspec.core import url_to_fs
 
-            files, path = url_to_fs(self._url)
+            files, path = url_to_fs(self._url, **options_for(self._url))
         except (ImportError, ValueError) as error:
             raise SetupError(
                 f"files cannot be kept at {self._url}: {error}; run `{install_command('remote')}`"
@@ -192,6 +261,19 @@ class RemoteFiles:
         opened: BinaryIO = files.open(f"{path}/{name}", "wb")
         return opened
 
+    def abort(self, file: BinaryIO) -> None:
+        """Give up an upload: where its kind can, no part of it was ever visible and none is left."""
+        from fsspec.spec import AbstractBufferedFile
+
+        if not isinstance(file, AbstractBufferedFile):
+            file.close()
+            return
+        try:
+            file.discard()
+        finally:
+            # Or it would be uploaded when it is collected (fsspec 2026.9, AbstractBufferedFile.__del__).
+            file.closed = True
+
     def open(self, name: str) -> BinaryIO:
         """Open a file for reading."""
         files, path = self._opened
@@ -203,11 +285,30 @@ class RemoteFiles:
         files, path = self._opened
         files.rm_file(f"{path}/{name}")
 
-    def names(self) -> list[str]:
-        """Return the names of all files, not from a cache."""
+    def read_at(self, name: str, start: int, most: int) -> bytes:
+        """Read bytes from an offset on."""
+        files, path = self._opened
+        try:
+            return bytes(files.cat_file(f"{path}/{name}", start=start, end=start + most))
+        except OSError as error:
+            # s3fs 2026.9 says EINVAL for S3's InvalidRange: the offset is the end of the file, or beyond.
+            if error.errno == errno.EINVAL:
+                return b""
+            raise
+
+    def names(self, folder: str = "") -> list[str]:
+        """Return the names of all files in a folder, not from a cache."""
         files, path = self._opened
         files.invalidate_cache()
-        return [str(name).rsplit("/", 1)[-1] for name in files.ls(path, detail=False)]
+        found = files.ls(f"{path}/{folder}".rstrip("/"), detail=True)
+        return [str(each["name"]).rsplit("/", 1)[-1] for each in found if each["type"] == "file"]
+
+
+def options_for(url: str) -> dict[str, Any]:
+    """Return the options of fsspec for a URL: a file system of one's own, which lists nothing from a cache."""
+    if url.startswith(("s3://", "s3a://")):
+        return {"skip_instance_cache": True, "use_listings_cache": False} | S3_OPTIONS
+    return {"skip_instance_cache": True}
 
 
 def open_storage(url: str | None, root: Path) -> Storage:

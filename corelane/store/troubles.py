@@ -58,7 +58,7 @@ async def read_part_troubles(link: CommonLink) -> list[Trouble]:
 
 
 async def read_cores(link: CommonLink) -> list[dict[str, Any]]:
-    """Return the heartbeats of the last hour's cores, without cores that left as they were asked to.
+    """Return the heartbeats of the cores, lost ones too, but none that left as it was asked to.
 
     A core that leaves no longer counts among those that ask for work; one that was lost does.
     """

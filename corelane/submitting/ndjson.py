@@ -62,9 +62,9 @@ class NdjsonBody:
 
         The id is made last, because ids tell when jobs were submitted. Raise InvalidInput, TooLarge or StoreFull.
         """
-        with new_file(self._settings, new_job_id()) as path:
+        with new_file(self._settings, new_job_id(cell=self._settings.cell)) as path:
             items, tokens = await self._write(path)
-            job = new_job_id()
+            job = new_job_id(cell=self._settings.cell)
             file = path.rename(path.with_name(f"{job}.jsonl"))
         return job, ItemFile(file.name, items, tokens, self.head.results_window)
 

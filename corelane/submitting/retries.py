@@ -47,6 +47,7 @@ async def retry(
         head_of(record, record.version if takes_jobs else record.asked, contexts, settings.results_ttl_s),
         record.owner,
         [item_of(row) for row in rows],
+        id=new_job_id(cell=settings.cell),
         retry_of=record.id,
         asked=record.asked,
         once=once,
@@ -85,7 +86,7 @@ def item_of(row: Row) -> Item:
 async def copy_file(settings: Settings, record: JobRecord, indexes: Sequence[int]) -> ItemFile:
     """Copy a job's unanswered items into a new job's file; raise ItemsLost or StoreFull."""
     source = settings.files_root / (record.file or "")
-    with new_file(settings, new_job_id()) as target:
+    with new_file(settings, new_job_id(cell=settings.cell)) as target:
         try:
             items, tokens = await asyncio.to_thread(copy_lines, source, target, indexes)
         except (FileNotFoundError, EOFError):

@@ -187,13 +187,19 @@ class FullDisk:
     def create(self, name: str) -> BinaryIO:
         return Path("/dev/full").open("wb", buffering=0)
 
+    def abort(self, file: BinaryIO) -> None:
+        file.close()
+
     def open(self, name: str) -> BinaryIO:
+        raise FileNotFoundError(name)
+
+    def read_at(self, name: str, start: int, most: int) -> bytes:
         raise FileNotFoundError(name)
 
     def delete(self, name: str) -> None:
         self.deleted.append(name)
 
-    def names(self) -> list[str]:
+    def names(self, folder: str = "") -> list[str]:
         return []
 
 

@@ -1,6 +1,7 @@
 """``corelane cores``, ``models`` and ``health`` for programs, against a service of real sockets."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -8,6 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from corelane.cli.app import make_cli
+from corelane.metrics.signs import SignFile
 from corelane.settings import Settings
 from corelane.store.link.blocking import Link
 from tests.corelane.stand_in import StandIn, problem
@@ -135,19 +137,23 @@ def test_health_of_a_core(settings: Settings) -> None:
     link.close()
 
 
-def test_health_of_the_parts_without_a_core(settings: Settings) -> None:
-    env = {"CORELANE_REDIS_URL": settings.redis_url, "CORELANE_FLOWER_PORT": "1"}
-    link = Link(settings.redis_url)
-    for part in ("keeper", "deliveries"):
-        assert line_of(run("health", part, "--json", **env)) == {"ok": True, "overdue": []}
-    link("HSET", "cl:rounds", "sweeps", link.now_ms() - 60_000)
-    found = run("health", "keeper", "--json", **env)
-    assert (found.exit_code, line_of(found), found.stderr.strip()) == (
-        1,
-        {"ok": False, "overdue": ["sweeps"]},
-        "overdue: sweeps",
-    )
-    assert run("health", "deliveries", **env).exit_code == 0
-    link.close()
-    found = run("health", "flower", "--json", **env)
-    assert (found.exit_code, line_of(found)["ok"], found.stderr.strip()) == (1, False, "Flower does not answer")
+def test_health_by_signs_of_life_asks_nobody(tmp_path: Path) -> None:
+    env = {"CORELANE_REDIS_URL": "redis://127.0.0.1:1/0", "CORELANE_HEALTH_DIR": str(tmp_path), "CORELANE_CORE": "0"}
+    assert "no sign of life yet" in run("health", "--live", **env).stderr
+    SignFile(tmp_path, "pod-0/0").write("waiting", "another process holds the core")
+    assert run("health", "--live", **env).exit_code == 0
+    for question in ("--startup", "--ready"):
+        found = run("health", question, "--json", **env)
+        assert (found.exit_code, line_of(found)) == (1, {"ok": False, "parts": {"pod-0/0": "waiting"}})
+        assert "pod-0/0 is waiting: another process holds the core" in found.stderr
+    assert run("health", "--live", "--ready", **env).exit_code == 2
+    assert "set CORELANE_HEALTH_DIR" in run("health", "--live", CORELANE_CORE="0").stderr
+
+
+def test_health_of_an_api_that_has_no_core_yet(service: StandIn) -> None:
+    port = str(service.server.port)
+    service.refusals.append(problem(503, "not_ready", "no core"))
+    assert "is not ready" in run("health", "--ready", CORELANE_PORT=port).stderr
+    for question in ("--startup", "--live"):
+        assert run("health", question, CORELANE_PORT=port).exit_code == 0
+    assert "does not answer" in run("health", "--live", CORELANE_PORT="1").stderr

@@ -85,6 +85,7 @@ def start_fleet(folder: Path, artifacts: Path, *extra: str, **env: str) -> Fleet
         "CORELANE_ARTIFACTS_DIR": str(artifacts),
         "CORELANE_CORE_HOST": "testhost",
         "CORELANE_FLOWER_PORT": str(flower_port),
+        "CORELANE_HEALTH_DIR": str(folder / "health"),
         "CORELANE_FLOWER_PASSWORD": FLOWER[1],
         "CORELANE_WEBHOOK_SECRET": WEBHOOK_SECRET,
         "CORELANE_WEBHOOK_ALLOWED_NETWORKS": "127.0.0.0/8",

@@ -105,7 +105,6 @@ class Vitals:
             "cpus": ",".join(map(str, sorted(os.sched_getaffinity(0)))),
             "memory": tree_bytes(),
             "busy": round(self._busy_ratio(), 3),
-            "busy_s": round(self._busy_seconds(), 3),
             **{name: sum(getattr(w, name) for w in work) for name in CORE_COUNTERS},
         }
 

@@ -157,6 +157,23 @@ trip: $(VENV)/.installed-dev ## Print which files one question enters, from subm
 fuzz: $(VENV)/.installed-dev ## Send tens of thousands of made-up requests to a running service
 	$(BIN)/python -m pytest -s tests/integration/test_fuzz.py --fuzz 700 -o timeout=3600
 
+IMAGE ?= corelane
+REVISION = $(shell git describe --always --dirty --abbrev=40 --exclude '*' 2>/dev/null || echo unknown)
+
+.PHONY: image
+image: ## Build the image, labelled with version and revision; IMAGE=NAME:TAG IMAGE_OPTIONS=...
+	docker build --build-context wheels=$(or $(CORELANE_WHEELS),deploy/wheels) --build-arg REVISION=$(REVISION) \
+		$(if $(PYTHON_IMAGE),--build-arg PYTHON_IMAGE=$(PYTHON_IMAGE)) $(IMAGE_OPTIONS) --tag $(IMAGE) .
+
+.PHONY: compose-files
+compose-files: install ## Write docker-compose.yml, and the files that tests compare, again
+	@$(BIN)/corelane compose --cores 2 --output docker-compose.yml
+	@$(BIN)/python -m tests.corelane.test_deploying
+
+.PHONY: compose-lab
+compose-lab: install ## Run the compose file in a real Docker engine: up, kill a worker, monitoring, down
+	@$(BIN)/python -m tests.lab.compose
+
 .PHONY: clean
 clean: ## Remove what was installed, compiled and stored here
 	rm -rf $(VENV) .corelane build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

@@ -14,6 +14,7 @@ from pydantic import SecretStr
 
 from api.app import create_app
 from api.cells.ways import Kind, Way, way_of
+from api.middleware import key_cache
 from corelane.cli.redis_server import find_server, server_argv
 from corelane.domain.api_keys import Scope, unchecked_owner
 from corelane.domain.cells import rendezvous
@@ -161,7 +162,11 @@ def world(settings: Settings, raw: redis.Redis, second: Server, bell: str) -> It
 
 
 @pytest.fixture
-def guarded(settings: Settings, raw: redis.Redis, second: Server, bell: str) -> Iterator[World]:
+def guarded(
+    settings: Settings, raw: redis.Redis, second: Server, bell: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[World]:
+    """Yield a world that checks keys, and notices changes of them soon."""
+    monkeypatch.setattr(key_cache, "POLL_S", 0.1)
     with running(settings, raw, second, bell, auth="required") as world:
         yield world
 
@@ -308,6 +313,8 @@ def test_owners_live_where_their_keys_say_and_may_move(guarded: World) -> None:
     world.call("GET", "/v1/jobs?owner=*", "ann", 403)
     world.call("GET", "/v1/jobs", "nobody", 401)
     world.call("POST", "/v1/jobs/bulk", "nobody", 401, json={})
+    world.call("GET", f"/v1/jobs/{new_job_id(cell='7')}", "nobody", 401)
+    world.call("PUT", "/v1/aliases/x", "ann", 403, json={"version": VERSION})
     keyed: dict[str, Any] = {"headers": {"Idempotency-Key": "k"}, "json": ONE}
     before = world.call("POST", "/v1/jobs", "ann", 202, **keyed)["id"]
     named = world.call("PUT", "/v1/jobs/mine", "ann", 202, json=ONE)["id"]

@@ -3,24 +3,23 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 from fastapi import Depends, FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
+from api.cells.cell import Cell, close_all
+from api.cells.layer import CellLayer
+from api.cells.standing import KeysOfCells, Standing
 from api.console.mount import add_console
 from api.console.pages import refuse_page
 from api.context import REQUEST_ID
-from api.deps import Parts, refuse_unknown_parameters
+from api.deps import refuse_unknown_parameters
 from api.docs.openapi import describe_common_responses
 from api.docs.swagger import add_pages
 from api.errors import add_error_handlers, refuse
-from api.jobs import Jobs
-from api.middleware.console_door import ConsoleDoor
-from api.middleware.edge import InnerLayer, OuterLayer
-from api.middleware.key_cache import KeyCache
-from api.middleware.rate_limit import RateLimiter
+from api.middleware.edge import OuterLayer
 from api.middleware.traces import TraceLayer
-from api.overview import Overviews
 from api.routes import (
     answers,
     audit,
@@ -39,28 +38,11 @@ from api.routes import (
 )
 from api.routes import fleet as fleet_routes
 from corelane import __version__
-from corelane.broker.app import bell_envelope, make_celery
 from corelane.errors import Unavailable
 from corelane.log import configure_logging, get_logger
 from corelane.settings import Settings
 from corelane.store.api_keys import ApiKeyFinder
-from corelane.store.audit import Audit
-from corelane.store.batches import BatchStore
-from corelane.store.deliveries.log import DeliveryLog
-from corelane.store.file_storage import open_storage
-from corelane.store.files import FileStore
-from corelane.store.fleet import Fleet
-from corelane.store.history import History
-from corelane.store.jobs.events import JobEvents
-from corelane.store.jobs.owners import Owners
-from corelane.store.jobs.store import JobStore
-from corelane.store.link.link import AsyncLink
-from corelane.store.metrics import Flushing, ProcessMetrics
-from corelane.store.rates import RateStore
-from corelane.store.rollout import Rollout
 from corelane.store.sessions import SessionStore
-from corelane.submitting.bulk import Bulk
-from corelane.submitting.dry_run import DryRuns
 from corelane.tracing import Tracer, open_tracer
 
 SUMMARY = "Questions with their passages go in, answers with exact offsets come out: one or a million, nothing lost."
@@ -84,28 +66,20 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
     settings = settings or Settings()
     configure_logging(settings.log_level, settings.log_format)
     tracer = tracer or open_tracer("api", f"{settings.core_host}:{settings.port}")
-    link, metrics = AsyncLink(settings.redis_url), ProcessMetrics("api")
-    store, fleet = JobStore(link, settings, bell_envelope(make_celery(settings))), Fleet(link)
-    finder, rate_limiter = ApiKeyFinder(link), RateLimiter(settings)
-    keys, own_jobs = KeyCache(finder), Jobs(store, fleet, settings, metrics, tracer)
-    flushing = Flushing(metrics, link, own_jobs.measure_refusals)
-    overviews = Overviews(link)
+    cells = {name: Cell(each, tracer) for name, each in settings.of_cells().items()}
+    first, *_ = cells.values()
+    sessions = SessionStore(*(cell.link for cell in cells.values()))
+    standing = Standing()
+    keys = first.keys if len(cells) == 1 else KeysOfCells(cells, standing)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        own_jobs.completions.start()
-        flushing.start()
-        overviews.start()
+        for cell in cells.values():
+            cell.start()
         if settings.requires_keys:
-            keys.start()
-            await _warn_if_no_key(finder)
+            await _warn_if_no_key(first.finder)
         yield
-        await own_jobs.completions.close()
-        await keys.close()
-        await rate_limiter.close()
-        await overviews.close()
-        await flushing.close()
-        await link.close()
+        await close_all(list(cells.values()))
         if tracer is not None:
             await asyncio.to_thread(tracer.flush)
 
@@ -120,45 +94,23 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
         redoc_url=None,
         webhooks=deliveries.posted,
     )
-    app.state.parts = Parts(
-        settings,
-        link,
-        store,
-        JobEvents(link),
-        fleet,
-        Rollout(link),
-        DeliveryLog(link),
-        own_jobs,
-        metrics,
-        flushing,
-        FileStore(link),
-        BatchStore(link),
-        open_storage(settings.files_url, settings.files_root),
-        Bulk(own_jobs.submitter, store, settings),
-        Audit(link),
-        overviews,
-        History(link),
-        DryRuns(own_jobs.submitter, RateStore(link), settings),
-    )
+    app.state.parts, app.state.cells = first.parts, cells
     of_jobs = (bulk, jobs, results, events, failed_items, deliveries)
     for each in (*of_jobs, fleet_routes, history, usage, rollout, audit, health, files, batches, answers):
         app.include_router(each.router)
     add_pages(app)
     if settings.console:
-        add_console(app, SessionStore(link), keys)
+        add_console(app, sessions, keys)
     add_error_handlers(app)
     describe_common_responses(app, requires_keys=settings.requires_keys)
     # The innermost layer comes first.
-    owners = Owners(link, settings.max_owners)
-    app.add_middleware(
-        InnerLayer,
-        settings=settings,
-        keys=keys,
-        owners=owners,
-        rate_limiter=rate_limiter,
-        console=ConsoleDoor(SessionStore(link)),
-        refuse_page=refuse_page if settings.console else refuse,
-    )
+    refusing = refuse_page if settings.console else refuse
+    if len(cells) == 1:
+        app.add_middleware(partial(first.layer, sessions=sessions, refuse_page=refusing))
+    else:
+        app.add_middleware(
+            CellLayer, cells=cells, standing=standing, sessions=sessions, keys=keys, refuse_page=refusing
+        )
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -168,7 +120,7 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
             expose_headers=CORS_READ,
             max_age=3600,
         )
-    app.add_middleware(OuterLayer, settings=settings, recorder=metrics.recorder)
+    app.add_middleware(OuterLayer, settings=settings, recorder=first.parts.metrics.recorder)
     if tracer is not None:
         app.add_middleware(TraceLayer, tracer=tracer)
     return app

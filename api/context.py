@@ -13,6 +13,9 @@ REQUEST_ID = "X-Request-ID"
 #: The key of the caller in the ASGI scope, and the key of the traceparent of the request's own span, where it has one.
 CALLER, TRACEPARENT = "corelane.caller", "corelane.traceparent"
 
+#: The key of the parts of the cell that serves a request, where there are several cells.
+PARTS = "corelane.parts"
+
 #: One JSON value a line.
 NDJSON = "application/x-ndjson"
 

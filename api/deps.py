@@ -15,7 +15,7 @@ from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 
-from api.context import CALLER
+from api.context import CALLER, PARTS
 from api.jobs import CallerWait, Jobs
 from api.overview import Overviews
 from corelane.domain.api_keys import Caller, Scope
@@ -71,8 +71,8 @@ class Parts:
 
 
 async def get_parts(request: Request) -> Parts:
-    """Return the parts of the app that serves this request."""
-    return cast(Parts, request.app.state.parts)
+    """Return the parts of the app, or of the cell, that serves this request."""
+    return cast(Parts, request.scope.get(PARTS) or request.app.state.parts)
 
 
 def preferred_wait(header: str) -> float | None:

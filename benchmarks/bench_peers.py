@@ -21,7 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from benchmarks.peers.catalogue import CELERY, PEERS, SAMPLE
+from benchmarks.peers.catalogue import PEERS, SAMPLE
 from benchmarks.peers.outcome import BULK, QUESTIONS, Outcome, Service, Shape, document, measure_of, rotated, table
 from benchmarks.peers.pictures import draw
 from benchmarks.peers.servers.given import Given
@@ -71,8 +71,8 @@ def read_options() -> argparse.Namespace:
 
 
 def subjects_of(only: str | None) -> list[Subject]:
-    """Return what to measure; a quick run takes those that need no environment of their own."""
-    peers = (SAMPLE, CELERY) if is_quick() else PEERS
+    """Return what to measure; a quick run takes one that needs no environment of its own."""
+    peers = (SAMPLE,) if is_quick() else PEERS
     subjects: list[Subject] = [CorelaneSubject(DATA), *(PeerSubject(peer) for peer in peers)]
     missing = [peer.name for peer in peers if not peer.is_installed()]
     wanted = only.split(",") if only else [subject.name for subject in subjects]
@@ -179,7 +179,7 @@ def run_round(
 
 
 def main() -> int:
-    """Measure all and keep the figures."""
+    """Measure all; keep the figures after each round, so that a run that is stopped has those of its whole rounds."""
     options = read_options()
     subjects = {subject.name: subject for subject in subjects_of(options.only)}
     abouts = {name: subject.about() for name, subject in subjects.items()}
@@ -201,20 +201,20 @@ def main() -> int:
         )
         for number, names in enumerate(order):
             run_round(names, subjects, abouts, given, Run(number, 0, questions, options.seconds))
-    outcome = Outcome(
-        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        rounds=rounds,
-        seconds=options.seconds,
-        order=order,
-        settings={"workers": workers, "threads": 1, "batch": options.batch, "wait_ms": options.wait_ms},
-        machine=read_machine(),
-        workload=questions.describe(),
-        model={"version": artifact.manifest.version_id, "dtype": artifact.manifest.dtype},
-        services=list(abouts.values()),
-    )
+            outcome = Outcome(
+                created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+                rounds=number + 1,
+                seconds=options.seconds,
+                order=order[: number + 1],
+                settings={"workers": workers, "threads": 1, "batch": options.batch, "wait_ms": options.wait_ms},
+                machine=read_machine(),
+                workload=questions.describe(),
+                model={"version": artifact.manifest.version_id, "dtype": artifact.manifest.dtype},
+                services=list(abouts.values()),
+            )
+            if not is_quick():
+                keep(outcome, options.out)
     print(table(outcome))
-    if not is_quick():
-        keep(outcome, options.out)
     return 0
 
 

@@ -22,6 +22,7 @@ from corelane.settings import Settings
 from corelane.settings.faults import reach
 from corelane.store.deliveries.sending import HOLD_S, LEASE_S, Attempt, Delivery, DeliveryStore
 from corelane.store.link.link import AsyncLink
+from corelane.store.link.replicas import open_gate
 from corelane.tracing import Attributes, Tracer
 from corelane.webhooks.post import post_event
 from corelane.webhooks.protocol import (
@@ -77,7 +78,8 @@ class WebhookSender:
         self._tracer = tracer
         self._runner = asyncio.Runner()
         self._link = AsyncLink(settings.redis_url)
-        self._store = DeliveryStore(self._link, settings)
+        self._gate = open_gate(settings)
+        self._store = DeliveryStore(self._link, settings, self._gate)
         self._under_way: dict[str, tuple[Hold, asyncio.Task[None]]] = {}
         self._held_s = 0.0
 
@@ -118,6 +120,8 @@ class WebhookSender:
                 await self._hold()
             await self._wait_for_one(HOLD_S)
         await self._link.close()
+        if self._gate is not None:
+            await self._gate.close()
 
     async def _hold(self) -> None:
         self._under_way = {each: entry for each, entry in self._under_way.items() if not entry[1].done()}
@@ -159,6 +163,7 @@ async def deliver(
         payload = delivery.payload or await store.fix(delivery_id, await make_payload(settings, store, delivery))
         if payload is None:
             return
+        await store.confirm(delivery_id)
         if armed:
             reach("delivery.payload_kept", armed)
         reply, is_ours = await _attempt(settings, delivery, payload, tracer), False

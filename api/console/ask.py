@@ -21,6 +21,7 @@ from api.jobs import CallerWait
 from api.middleware.console_door import CONSOLE
 from api.routes.fleet import list_models
 from corelane.domain.batches import AnswerRequest
+from corelane.domain.ids import new_job_id
 from corelane.domain.jobs import Answer, Item, Job, JobHead, Options, Result
 from corelane.errors import CorelaneError
 from corelane.store.jobs.submission import Submission
@@ -147,7 +148,9 @@ async def answer(request: Request, parts: Parts, owner: str, asked: AnswerReques
     head = JobHead(model=asked.model, options=asked.options, priority=asked.priority)
     items = [Item(question=asked.question, context=asked.context)]
     wait = CallerWait(min(WAIT_S, parts.settings.max_wait_s), request.receive)
-    submitted = await parts.jobs.submit(Submission(head, owner, items, request=REQUEST_CONTEXT.get()), wait)
+    job_id = new_job_id(cell=parts.settings.cell)
+    submission = Submission(head, owner, items, id=job_id, request=REQUEST_CONTEXT.get())
+    submitted = await parts.jobs.submit(submission, wait)
     record = submitted.record
     if wait.has_left and not record.status.is_final:
         await parts.store.cancel(record.id)

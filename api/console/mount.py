@@ -12,7 +12,7 @@ from api.console import ask, audit, bulk, failed_items, files, job, jobs, models
 from api.console.pages import PageRoute
 from api.deps import AS_READER
 from api.middleware.console_door import CONSOLE
-from api.middleware.key_cache import KeyCache
+from api.middleware.key_cache import KeyFinder
 from corelane.errors import NotFound
 from corelane.store.sessions import SessionStore
 
@@ -41,7 +41,7 @@ class Files(StaticFiles):
         return response
 
 
-def add_console(app: FastAPI, sessions: SessionStore, keys: KeyCache) -> None:
+def add_console(app: FastAPI, sessions: SessionStore, keys: KeyFinder) -> None:
     """Serve the console."""
     app.mount(f"{CONSOLE}/static", Files(directory=FILES), name="console-files")
     whole = APIRouter(include_in_schema=False)

@@ -12,7 +12,6 @@ from enum import StrEnum
 from ipaddress import IPv6Network, ip_address
 from typing import Any
 
-import redis.asyncio
 import redis.exceptions
 from limits import RateLimitItem, parse
 from limits.aio.storage import RedisStorage
@@ -22,6 +21,7 @@ from corelane.errors import RateLimited
 from corelane.log import get_logger
 from corelane.settings import Settings
 from corelane.store import keys
+from corelane.store.link.connections import make_async_pool
 
 log = get_logger(__name__)
 
@@ -80,9 +80,8 @@ class RateLimiter:
         self._logged_s = -math.inf
         self.is_on = bool(self._limits)
         if self.is_on:
-            self._connections = redis.asyncio.ConnectionPool.from_url(
-                settings.redis_url, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S
-            )
+            times = {"socket_timeout": TIMEOUT_S, "socket_connect_timeout": TIMEOUT_S}
+            self._connections = make_async_pool(settings.redis_url, **times)
             # With our own connections only the scheme of the URL matters.
             connections: dict[str, Any] = {"connection_pool": self._connections}
             storage = RedisStorage("redis://", implementation="redispy", key_prefix=keys.RATES_PREFIX, **connections)

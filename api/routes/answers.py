@@ -13,6 +13,7 @@ from api.errors import documented
 from api.jobs import CallerWait, headers_of
 from api.middleware.edge import JsonRoute
 from corelane.domain.batches import AnswerRequest
+from corelane.domain.ids import new_job_id
 from corelane.domain.jobs import Item, Job, JobHead, Result
 from corelane.log import get_logger
 from corelane.store.jobs.submission import Submission
@@ -67,7 +68,9 @@ async def ask(
     """
     longest = min(MAX_WAIT_S, parts.settings.max_wait_s)
     wait.seconds = longest if wait.seconds is None else min(wait.seconds, longest)
-    submitted = await parts.jobs.submit(Submission(head, owner, items, request=REQUEST_CONTEXT.get()), wait)
+    job_id = new_job_id(cell=parts.settings.cell)
+    submission = Submission(head, owner, items, id=job_id, request=REQUEST_CONTEXT.get())
+    submitted = await parts.jobs.submit(submission, wait)
     record, headers = submitted.record, headers_of(submitted, wait)
     if not record.status.is_final:
         if wait.has_left:

@@ -64,7 +64,7 @@ async def make_batch(
         if (holder := await parts.batches.holder(once)) is not None:
             return (await replay(parts, once, holder, response, caller)).describe()
     file = await require_input(parts, body, caller)
-    batch = new_id("batch")
+    batch = new_id("batch", cell=parts.settings.cell)
     try:
         await parts.batches.begin(batch, caller.owner, body, once, REQUEST_CONTEXT.get())
     except Held as held:

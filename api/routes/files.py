@@ -50,7 +50,7 @@ async def upload_file(
     content_type: Annotated[str, Header(include_in_schema=False)] = "",
 ) -> FileObject:
     """Store a file for a batch. It is completely stored before this answers; a form that breaks off leaves nothing."""
-    file = new_id("file")
+    file = new_id("file", cell=parts.settings.cell)
     form = await FormReader(parts.settings, parts.storage, file).read(content_type, request.stream())
     try:
         ttl_s = read_fields(form.fields) or parts.settings.files_ttl_s

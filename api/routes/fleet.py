@@ -1,5 +1,6 @@
 """The fleet: cores and models, as the cores report them."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import orjson
@@ -10,7 +11,9 @@ from api.deps import AS_READER, PartsDep
 from api.errors import documented
 from corelane.domain.ids import iso_time
 from corelane.domain.overview import Overview, device_figures
-from corelane.errors import NotFound
+from corelane.domain.scaling import ScalingInfo
+from corelane.errors import NotFound, NotReady
+from corelane.store.scaling import read_scaling, read_stopped
 
 router = APIRouter(prefix="/v1", tags=["fleet"], responses=documented(403, 422, 503))
 
@@ -41,8 +44,8 @@ class CoreInfo(BaseModel):
     core: str = Field(description="Its name, host/index.")
     state: str = Field(
         description="starting, idle, busy; failed (no model loaded), waiting (another process holds the core, or it "
-        "recovers), restarting (its process is being replaced), out_of_service (it is broken and takes no more), or "
-        "lost once its heartbeat has stopped."
+        "recovers), restarting (its process is being replaced), out_of_service (it is broken and takes no more), "
+        "lost once its heartbeat has stopped, or stopped (by the autoscaler of its host)."
     )
     pid: int | None = None
     node: str | None = Field(None, description="Its worker's name in Celery and Flower.")
@@ -66,7 +69,7 @@ class CoreInfo(BaseModel):
 
 
 class CoreList(BaseModel):
-    """Every core that sent a heartbeat in the last hour."""
+    """Every core that lives, was lost a while ago, or that an autoscaler has stopped."""
 
     object: Literal["list"] = "list"
     data: list[CoreInfo]
@@ -140,10 +143,27 @@ async def get_overview(parts: PartsDep) -> Overview:
     return await parts.overviews.read()
 
 
+@router.get("/scaling", dependencies=[AS_READER])
+async def get_scaling(parts: PartsDep) -> ScalingInfo:
+    """Return how many cores there are, and how many the open work asks for; for scalers. 503 while no keeper runs."""
+    found = await read_scaling(parts.link)
+    if found is None:
+        raise NotReady("no keeper has told how many cores the work asks for; check that `corelane keeper` runs")
+    return found
+
+
 @router.get("/cores", dependencies=[AS_READER])
 async def list_cores(parts: PartsDep) -> CoreList:
     """List the cores and their states."""
-    return CoreList(data=[read_core(raw) for raw in await parts.fleet.cores()])
+    found, stopped = await parts.fleet.cores(), await read_stopped(parts.link)
+    cores = [read_core(raw) for raw in found if "state" in raw or raw["core"] not in stopped]
+    names = {core.core for core in cores}
+    cores += [
+        CoreInfo(core=name, state="stopped", last_beat_at=iso_time(at_ms))
+        for name, at_ms in stopped.items()
+        if name not in names
+    ]
+    return CoreList(data=sorted(cores, key=lambda core: core.core))
 
 
 @router.get("/models", dependencies=[AS_READER])
@@ -174,7 +194,12 @@ async def get_model(
     model: Annotated[str, Path(max_length=200, description="A version, an alias or a name.")], parts: PartsDep
 ) -> ModelInfo:
     """Return one model: a version, or the version that most jobs of an alias or a name go to."""
-    found = [each for each in (await list_models(parts)).data if model in (each.id, each.name, *each.aliases)]
+    return choose_model((await list_models(parts)).data, model)
+
+
+def choose_model(models: Sequence[ModelInfo], model: str) -> ModelInfo:
+    """Return the version that a version, an alias or a name means; raise NotFound."""
+    found = [each for each in models if model in (each.id, each.name, *each.aliases)]
     if not found:
         raise NotFound(f"there is no model {model[:100]!r}; GET /v1/models lists what can be asked")
     return max(found, key=lambda each: (each.weights.get(model, 0.0), bool(each.cores), each.created_at))

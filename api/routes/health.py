@@ -43,7 +43,9 @@ async def live() -> Health:
 async def ready(parts: PartsDep) -> Health:
     """Answer whether a question asked now would be answered: 503 with the reason if not."""
     cores = await parts.fleet.default_cores()
-    if cores == 0:
+    # Where all cores may be stopped, the first question starts one, if it is known which model that is about.
+    may_sleep = parts.settings.min_cores == 0 and await parts.fleet.has_default()
+    if cores == 0 and not may_sleep:
         codes = sorted({code for core in await parts.fleet.cores() for code in reason_codes(core.get("reasons", "[]"))})
         found = f" ({', '.join(codes)})" if codes else ""
         raise NotReady(f"no living core holds the default model{found}; GET /v1/cores has the reasons")

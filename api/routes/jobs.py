@@ -93,7 +93,13 @@ async def submit_job(
         asked = fingerprint("jobs", await request.body())
         once = by_key(caller.owner, key, asked, parts.settings.idempotency_ttl_s)
     submission = Submission(
-        body, caller.owner, body.items or (), once=once, input_url=body.input_url, request=REQUEST_CONTEXT.get()
+        body,
+        caller.owner,
+        body.items or (),
+        id=new_job_id(cell=parts.settings.cell),
+        once=once,
+        input_url=body.input_url,
+        request=REQUEST_CONTEXT.get(),
     )
     return await present(parts, response, await parts.jobs.submit(submission, wait), wait)
 
@@ -119,6 +125,7 @@ async def put_job(
         body,
         caller.owner,
         body.items or (),
+        id=new_job_id(cell=parts.settings.cell),
         name=job_id,
         once=once,
         input_url=body.input_url,
@@ -145,7 +152,7 @@ async def take_lines(
     await lines.read_head()
     if lines.head.dry_run:
         return await parts.dry_runs.lines(lines, owner)
-    admission = await submitter.admit(lines.head, owner, new_job_id())
+    admission = await submitter.admit(lines.head, owner, new_job_id(cell=parts.settings.cell))
     job_id, file = await lines.keep()
     if once is not None:
         once = replace(once, fingerprint=digest.hexdigest())
@@ -158,7 +165,8 @@ async def take_lines(
 
 async def forecast(parts: Parts, body: JobRequest, caller: Caller) -> Response:
     """Answer with the forecast of a job, of which nothing is kept."""
-    return as_forecast(await parts.dry_runs.job(Submission(body, caller.owner, body.items or ())))
+    job_id = new_job_id(cell=parts.settings.cell)
+    return as_forecast(await parts.dry_runs.job(Submission(body, caller.owner, body.items or (), id=job_id)))
 
 
 def as_forecast(found: WorkForecast) -> Response:

@@ -127,7 +127,7 @@ def _added(before: Snapshot, after: Snapshot, metric: Metric, label: str) -> dic
 
 def _busy(before: Snapshot, after: Snapshot, passed: float) -> dict[str, float]:
     """Return each core's share of time at work: from its seconds, or of an older core the mean of both readings."""
-    shares = {core: min(1.0, value / passed) for core, value in _added(before, after, m.CORE_BUSY_S, "core").items()}
+    shares = {core: min(1.0, value / passed) for core, value in _added(before, after, m.CORE_S, "core").items()}
     then, now = before.by_label(m.CORE_BUSY.name, "core"), after.by_label(m.CORE_BUSY.name, "core")
     for core in now.keys() - shares.keys():
         shares[core] = (then.get(core, now[core]) + now[core]) / 2

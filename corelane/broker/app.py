@@ -20,6 +20,7 @@ from kombu import Connection, Exchange, Producer, Queue
 from kombu.exceptions import KombuError
 from kombu.transport import redis as redis_transport
 
+from corelane.broker.address import celery_broker
 from corelane.broker.transport import GuardedTransport
 from corelane.domain.dispatch import DRAIN_TASK, KEEPER_QUEUE, Core
 from corelane.errors import StoreUnavailable
@@ -50,10 +51,13 @@ class SteadyConnection(Connection):
     not a message.
     """
 
+    #: Where Redis is; Celery's own URL is for show.
+    redis_url: str
+
     def get_transport_cls(self) -> Any:
         """Read queues guarded where they are in Redis."""
         transport = super().get_transport_cls()
-        return GuardedTransport if transport is redis_transport.Transport else transport
+        return GuardedTransport if issubclass(transport, redis_transport.Transport) else transport
 
     def ensure_connection(self, *args: Any, **kwargs: Any) -> Any:
         """Connect, however often it takes."""
@@ -65,15 +69,23 @@ class SteadyConnection(Connection):
         return super().ensure_connection(*args, **(pauses | kwargs))
 
 
-class SteadyAMQP(AMQP):
-    """Makes Celery use such connections."""
+def make_amqp(redis_url: str) -> type[AMQP]:
+    """Return the class by which Celery uses such connections, to one Redis."""
 
-    Connection = SteadyConnection
+    class OwnConnection(SteadyConnection):
+        pass
+
+    class SteadyAMQP(AMQP):
+        Connection = OwnConnection
+
+    OwnConnection.redis_url = redis_url
+    return SteadyAMQP
 
 
 def make_celery(settings: Settings) -> Celery:
     """Make a Celery app without tasks; workers add theirs, other processes send by name."""
-    app = Celery("corelane", broker=settings.redis_url, set_as_current=False, amqp=SteadyAMQP)
+    broker = celery_broker(settings.redis_url)
+    app = Celery("corelane", broker=broker.url, set_as_current=False, amqp=make_amqp(settings.redis_url))
     app.conf.update(
         accept_content=["json"],
         task_serializer="json",
@@ -95,7 +107,9 @@ def make_celery(settings: Settings) -> Celery:
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
         broker_channel_error_retry=True,
+        broker_use_ssl=broker.tls,
         broker_transport_options={
+            **broker.options,
             "ack_emulation": False,
             "socket_timeout": BROKER_TIMEOUT_S,
             "socket_connect_timeout": 5,

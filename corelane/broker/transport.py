@@ -1,4 +1,7 @@
-"""A Redis transport for Celery that survives whatever stands in a queue.
+"""A Redis transport for Celery that finds the primary, and survives whatever stands in a queue.
+
+kombu reads Sentinels and TLS in ways of its own, and a primary that was demoted ends its worker: an error reply is none
+that it foresees. Here connections are those of ``corelane.store.link.connections``, as everywhere.
 
 kombu 5.7 reads a message as JSON, and its fields, where nothing catches an error: one text in a queue that is not a
 message ends the worker that pops it (https://github.com/celery/kombu/issues/2421 says so of another transport). Here
@@ -10,6 +13,7 @@ from typing import Any
 from kombu.transport import redis
 
 from corelane.log import get_logger
+from corelane.store.link.connections import PrimarySocketConnection, connection_options
 
 log = get_logger(__name__)
 
@@ -18,7 +22,37 @@ UNREADABLE = (ValueError, TypeError, AttributeError, LookupError, RecursionError
 
 
 class GuardedChannel(redis.Channel):
-    """A channel that discards any text that is not a message."""
+    """A channel to the primary that discards any text that is not a message.
+
+    Its connection (``corelane.broker.app.SteadyConnection``) says where Redis is, as ``redis_url``.
+    """
+
+    def _connparams(self, asynchronous: bool = False) -> dict[str, Any]:
+        """Return the arguments of a pool of connections; those of the event loop leave it where they are closed."""
+        options = {
+            "max_connections": self.max_connections,
+            "socket_timeout": self.socket_timeout,
+            "socket_connect_timeout": self.socket_connect_timeout,
+            "health_check_interval": self.health_check_interval,
+            "db": 0,
+        } | connection_options(self.connection.client.redis_url)
+        kind: Any = options["connection_class"]
+        if kind is not PrimarySocketConnection:
+            options.setdefault("socket_keepalive", self.socket_keepalive)
+        if asynchronous:
+            options["connection_class"] = self._polled(kind)
+        return options
+
+    def _polled(self, kind: Any) -> type:
+        channel = self
+
+        class Polled(kind):
+            def disconnect(self, *args: Any, **kwargs: Any) -> None:
+                super().disconnect(*args, **kwargs)
+                if channel._registered:
+                    channel._on_connection_disconnect(self)
+
+        return Polled
 
     def _brpop_read(self, **options: Any) -> Any:
         """Deliver the next message; one that cannot be read is gone, and the worker goes on."""

@@ -1,33 +1,79 @@
 """``corelane health``: whether this container works; for health checks. Prints nothing when healthy."""
 
-from typing import Any
+import asyncio
+import time
+from typing import Annotated, Any
+
+import typer
 
 from corelane.cli.output import print_line
 from corelane.cli.service import JsonOption
 from corelane.domain.dispatch import Core
 from corelane.errors import NotReady
-from corelane.settings import read_settings
+from corelane.metrics.signs import Question, judge, read_signs
+from corelane.settings import Settings, read_settings
+
+#: What was found, and what is wrong with it, if anything.
+Finding = tuple[dict[str, Any], str | None]
 
 
-def health(as_json: JsonOption = False) -> None:
-    """Exit 0 if the core of this process serves, or, where no core is set, if the API is ready."""
+def health(
+    startup: Annotated[bool, typer.Option("--startup", help="Whether it has started: its models are loaded.")] = False,
+    ready: Annotated[bool, typer.Option("--ready", help="Whether it does its work now.")] = False,
+    live: Annotated[bool, typer.Option("--live", help="Whether its process lives; asks nobody else.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Exit 0 if the core of this process serves, or, where no core is set, if the API is ready.
+
+    With --startup, --ready or --live the signs of life in CORELANE_HEALTH_DIR answer, without Redis; where there are
+    none and no core is set, the API.
+    """
+    asked = [question for question, given in zip(Question, (startup, ready, live), strict=True) if given]
+    if len(asked) > 1:
+        raise typer.BadParameter("give one of --startup, --ready and --live")
     settings = read_settings()
-    report: dict[str, Any]
-    if settings.core is None:
+    if asked:
+        report, fault = _answer(asked[0], settings)
+    elif settings.core is None:
+        report, fault = _ask_api(Question.READY, settings)
+    else:
+        report, fault = _ask_redis(Core(settings.core_host, settings.core), settings)
+    if as_json:
+        print_line({"ok": fault is None} | report)
+    if fault is not None:
+        raise NotReady(fault)
+
+
+def _answer(question: Question, settings: Settings) -> Finding:
+    """Answer by the signs of life; a container without any may be an API's, which answers for itself."""
+    signs = [] if settings.health_dir is None else read_signs(settings.health_dir)
+    if not signs and settings.core is None:
+        return _ask_api(question, settings)
+    if settings.health_dir is None:
+        return {}, "there are no signs of life: set CORELANE_HEALTH_DIR for this check and for the worker"
+    return {"parts": {sign.part: sign.state for sign in signs}}, judge(question, signs, time.monotonic())
+
+
+def _ask_api(question: Question, settings: Settings) -> Finding:
+    if question is Question.READY:
         from corelane.client import Client
 
         with Client(f"http://127.0.0.1:{settings.port}", max_retries=0) as client:
-            report, is_well, fault = {"api": client.base_url}, client.ready(), "the API is not ready"
-    else:
-        from corelane.store import keys
-        from corelane.store.link.blocking import Link
+            return {"api": client.base_url}, None if client.ready() else "the API is not ready"
+    is_up = asyncio.run(_is_up(settings.port))
+    return {"api": f"http://127.0.0.1:{settings.port}"}, None if is_up else "the API does not answer"
 
-        core = Core(settings.core_host, settings.core)
-        found = Link(settings.redis_url)("HGET", keys.core(core), "state")
-        state = found.decode() if found else "lost"
-        report = {"core": str(core), "state": state}
-        is_well, fault = state in ("idle", "busy"), f"core {core} is {state}"
-    if as_json:
-        print_line({"ok": is_well} | report)
-    if not is_well:
-        raise NotReady(fault)
+
+async def _is_up(port: int) -> bool:
+    from corelane.cli.probes import http_probe
+
+    return await http_probe("127.0.0.1", port)(0)
+
+
+def _ask_redis(core: Core, settings: Settings) -> Finding:
+    from corelane.store import keys
+    from corelane.store.link.blocking import Link
+
+    found = Link(settings.redis_url)("HGET", keys.core(core), "state")
+    state = found.decode() if found else "lost"
+    return {"core": str(core), "state": state}, None if state in ("idle", "busy") else f"core {core} is {state}"

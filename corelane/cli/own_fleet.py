@@ -1,31 +1,34 @@
-"""The parts that `corelane serve` starts: Redis, then keeper, workers, deliveries, API and Flower, in this order."""
+"""The parts that `corelane serve` starts: Redis, then keeper, workers, deliveries, API and Flower, in this order.
+
+A host runs those that its roles ask for. The worker of one core is started by ``start_worker``, and stopped by
+``Supervisor.end``.
+"""
 
 import asyncio
+import secrets
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
-from socket import socket
 
 from corelane.artifacts.manifest import model_name
+from corelane.artifacts.remote import RemoteRoot
 from corelane.cli.compile import is_compiled
 from corelane.cli.parts import FleetPart
 from corelane.cli.ports import PortClaim
 from corelane.cli.probes import Probe, core_probe, http_probe, redis_probe
 from corelane.cli.redis_server import choose_server, comment_on, find_servers, note_writer, server_argv
-from corelane.cli.roles import deliveries_argv, flower_argv, flower_env, keeper_argv, worker_env
+from corelane.cli.redis_users import PASSWORD_BYTES, PASSWORD_FILE, SERVICE, keep_password, with_user, write_users
+from corelane.cli.roles import core_range, deliveries_argv, flower_argv, flower_env, keeper_argv, worker_env
 from corelane.cli.serve_output import PrettyOutput
+from corelane.cli.serve_ports import ServicePorts
 from corelane.cli.supervisor import LINE_LIMIT, Supervisor
 from corelane.domain.addresses import local_url, reachable
 from corelane.domain.dispatch import Core
 from corelane.engine.backends.neuron.chips import CHIPS
-from corelane.engine.cores import core_slots
-from corelane.errors import SetupError, Unavailable
+from corelane.engine.cores import CoreSlot, core_slots
+from corelane.errors import LoadFailed, SetupError, Unavailable
 from corelane.settings import Settings
 from corelane.settings.rules import without_password
-
-#: The port of a Redis that is started here, or the next free one.
-REDIS_PORT = 6379
 
 #: A started Redis answers well within this, even with a large append-only file, in seconds.
 REDIS_S = 60
@@ -42,51 +45,54 @@ DELIVERIES_GRACE_S = 5
 #: Failures of Redis or the API at the start before the service gives up: they are seldom temporary.
 NEEDED_TRIES = 2
 
+#: The command that becomes one process of the fleet.
+CORELANE = (sys.executable, "-m", "corelane")
+
 STOP_ORDER = (("api",), ("core",), ("keeper", "deliveries", "flower"), ("redis",))
 
 
-@dataclass(frozen=True, slots=True)
-class ServicePorts:
-    """The API's socket, Redis' port, Flower's port and its password; ``flower`` is None if it is not started."""
-
-    api: socket
-    redis: PortClaim
-    flower: PortClaim | None
-    password: str
-
-
 async def start_redis(settings: Settings, supervisor: Supervisor, claim: PortClaim) -> Settings:
-    """Return settings with the URL of a Redis that answers: the one given, or one started here on the claimed port.
+    """Return settings with the URL of a Redis started here, on the claimed port, once it answers.
 
     The claim must be held until the service ends. While this Redis is relaunched its port is free: another service that
     started then would take it, and the parts of this one would use the other's Redis.
     """
-    if "redis_url" in settings.model_fields_set:
-        await _until_redis(settings.redis_url, supervisor, GIVEN_REDIS_S)
-        return settings
     folder = settings.data_dir / "redis"
     folder.mkdir(exist_ok=True)
     binary = await asyncio.to_thread(choose_server, folder, find_servers())
     port = claim.choose()
-    url = f"redis://127.0.0.1:{port}/0"
+    address = f"redis://127.0.0.1:{port}/0"
+    password_file = settings.data_dir / PASSWORD_FILE
+    password = secrets.token_urlsafe(PASSWORD_BYTES)
+    users = write_users(folder, keep_password(password_file), password)
+    supervisor.note(redis=address, redis_password_file=str(password_file.resolve()))
+    url = with_user(address, SERVICE, password)
     redis = FleetPart(
         "redis",
-        server_argv(binary.path, folder, port),
+        server_argv(binary.path, folder, port, users),
         settings.environment(),
         first_tries=NEEDED_TRIES,
         is_up=redis_probe(url),
         comment=partial(comment_on, folder=folder),
     )
     await supervisor.start(redis)
-    await _until_redis(url, supervisor, REDIS_S)
+    await _until_redis(url, supervisor, REDIS_S, settings.cell)
     if not supervisor.is_over:
         note_writer(folder, binary.server)
         supervisor.say(f"{binary.server} keeps its data in {folder}")
     return settings.model_copy(update={"redis_url": url})
 
 
-async def _until_redis(url: str, supervisor: Supervisor, seconds: int) -> None:
-    """Wait for Redis; raise SetupError if it does not answer within ``seconds``, or has data of a newer release."""
+async def find_redis(settings: Settings, supervisor: Supervisor) -> None:
+    """Wait for the Redis that was given; raise SetupError if it does not answer."""
+    await _until_redis(settings.redis_url, supervisor, GIVEN_REDIS_S, settings.cell)
+    supervisor.note(redis=without_password(settings.redis_url))
+
+
+async def _until_redis(url: str, supervisor: Supervisor, seconds: int, cell: str) -> None:
+    """Wait for Redis; raise SetupError if it does not answer within ``seconds``, or has data of a newer release or of
+    another cell.
+    """
     from redis.exceptions import RedisError
 
     from corelane.store.link.blocking import Link
@@ -97,7 +103,7 @@ async def _until_redis(url: str, supervisor: Supervisor, seconds: int) -> None:
         try:
             link = Link(url, timeout_s=2)
             await asyncio.to_thread(link, "PING")
-            await asyncio.to_thread(require_schema, link)
+            await asyncio.to_thread(require_schema, link, cell)
             return
         except Unavailable as error:
             reason = error.detail
@@ -109,9 +115,11 @@ async def _until_redis(url: str, supervisor: Supervisor, seconds: int) -> None:
 
 
 async def compile_default(settings: Settings, supervisor: Supervisor) -> None:
-    """Compile the default model unless its artifact is there."""
+    """Compile the default model unless its artifact is there, here or at the remote root."""
     name = model_name(settings.model)
     if settings.target == "null" or is_compiled(settings, name, settings.target):
+        return
+    if settings.artifacts_url is not None and await asyncio.to_thread(_is_remote, settings, name):
         return
     supervisor.say(f"compiling {name}, once")
     argv = [sys.executable, "-m", "compile", settings.model, "--target", settings.target]
@@ -131,6 +139,14 @@ async def compile_default(settings: Settings, supervisor: Supervisor) -> None:
         raise SetupError(f"the default model {settings.model} could not be compiled; see above")
 
 
+def _is_remote(settings: Settings, name: str) -> bool:
+    """Return whether workers find the model at the remote root, or can tell why they do not reach it."""
+    try:
+        return RemoteRoot(str(settings.artifacts_url), settings.fetched_root).newest(name, settings.target) is not None
+    except LoadFailed:
+        return True
+
+
 async def _show_until_end(process: asyncio.subprocess.Process, supervisor: Supervisor) -> None:
     if process.stdout is not None:
         while line := await process.stdout.readline():
@@ -139,36 +155,56 @@ async def _show_until_end(process: asyncio.subprocess.Process, supervisor: Super
     await process.wait()
 
 
-async def start_fleet(settings: Settings, supervisor: Supervisor, ports: ServicePorts) -> None:
-    """Start all parts but Redis."""
+async def start_fleet(settings: Settings, supervisor: Supervisor, ports: ServicePorts, roles: frozenset[str]) -> None:
+    """Start all parts that these roles ask for but Redis."""
     env = settings.environment(core=None)
-    corelane = [sys.executable, "-m", "corelane"]
-    await supervisor.start(FleetPart("keeper", keeper_argv(settings.core_host), env, needed=False))
-    for place, slot in enumerate(core_slots(settings)[: settings.cores]):
-        # Workers of one device that start at the same moment may find each other's cores busy.
-        if place and await supervisor.wait(stagger_s(settings)):
-            return
-        argv = [*corelane, "worker", "--core", str(slot.index)]
-        up = core_probe(settings.redis_url, Core(settings.core_host, slot.index))
-        await supervisor.start(FleetPart(f"core{slot.index}", argv, worker_env(settings, slot), grace_s=30, is_up=up))
-    grace_s = settings.webhook_timeout_s + DELIVERIES_GRACE_S
-    deliveries = FleetPart("deliveries", deliveries_argv(settings.core_host), env, needed=False, grace_s=grace_s)
-    await supervisor.start(deliveries)
-    api = FleetPart(
-        "api",
-        [*corelane, "api", "--fd", str(ports.api.fileno())],
-        env,
-        grace_s=15,
-        first_tries=NEEDED_TRIES,
-        is_up=http_probe(reachable(settings.host), settings.port),
-        fds=(ports.api.fileno(),),
-    )
-    await supervisor.start(api)
+    if "keeper" in roles:
+        await supervisor.start(FleetPart("keeper", keeper_argv(settings.core_host), env, needed=False))
+    if "worker" in roles and not await _start_workers(settings, supervisor):
+        return
+    if "deliveries" in roles:
+        grace_s = settings.webhook_timeout_s + DELIVERIES_GRACE_S
+        argv = deliveries_argv(settings.core_host)
+        await supervisor.start(FleetPart("deliveries", argv, env, needed=False, grace_s=grace_s))
+    if ports.api is not None:
+        api = FleetPart(
+            "api",
+            [*CORELANE, "api", "--fd", str(ports.api.fileno())],
+            env,
+            grace_s=15,
+            first_tries=NEEDED_TRIES,
+            is_up=http_probe(reachable(settings.host), settings.port),
+            fds=(ports.api.fileno(),),
+        )
+        await supervisor.start(api)
     if ports.flower is not None:
         argv_now = partial(_flower_argv, settings, supervisor, ports.flower)
         up = flower_probe(settings.flower_host, ports.flower)
         flower = FleetPart("flower", argv_now, flower_env(settings, ports.password), needed=False, is_up=up)
         await supervisor.start(flower)
+
+
+async def _start_workers(settings: Settings, supervisor: Supervisor) -> bool:
+    """Start a worker for each core that there must be here; return False if the service ends meanwhile."""
+    least, _ = core_range(settings)
+    for place, slot in enumerate(core_slots(settings)[:least]):
+        # Workers of one device that start at the same moment may find each other's cores busy.
+        if place and await supervisor.wait(stagger_s(settings)):
+            return False
+        await start_worker(settings, supervisor, slot)
+    return True
+
+
+async def start_worker(settings: Settings, supervisor: Supervisor, slot: CoreSlot) -> None:
+    """Start the worker of one core, and relaunch it whenever it dies."""
+    argv = [*CORELANE, "worker", "--core", str(slot.index)]
+    up = core_probe(settings.redis_url, Core(settings.core_host, slot.index))
+    await supervisor.start(FleetPart(worker_part(slot), argv, worker_env(settings, slot), grace_s=30, is_up=up))
+
+
+def worker_part(slot: CoreSlot) -> str:
+    """Return the name of the part that serves a core: for ``Supervisor.end``."""
+    return f"core{slot.index}"
 
 
 def _flower_argv(settings: Settings, supervisor: Supervisor, claim: PortClaim) -> Sequence[str]:

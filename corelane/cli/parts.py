@@ -54,6 +54,8 @@ class FleetPart:
     is_up: Callable[[int], Awaitable[bool]] | None = None
     comment: Callable[[str], str | None] | None = None
     fds: Sequence[int] = ()
+    #: Whether it is being stopped for good while others go on.
+    is_leaving: bool = False
     process: asyncio.subprocess.Process | None = None
     history: "PartHistory" = field(default_factory=lambda: PartHistory())
 

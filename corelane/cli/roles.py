@@ -16,7 +16,8 @@ import typer
 from corelane.cli.errors import require
 from corelane.domain.dispatch import DELIVERY_QUEUE, KEEPER_QUEUE, Core
 from corelane.domain.prices import host_price
-from corelane.engine.cores import CoreSlot, core_slot, core_slots, cores_of_models, pin
+from corelane.engine.cores import CoreSlot, core_slot, core_slots, cores_of_models, only_slot, pin
+from corelane.errors import SetupError
 from corelane.settings import Settings, read_settings
 
 #: Longest time that a stop waits for requests in flight, in seconds; clients send longer ones again.
@@ -26,8 +27,8 @@ API_GRACE_S = 10
 SCHEMA_TIMEOUT_S = 2
 
 #: Tasks that Flower keeps, a drain each; how often it writes them to disk, which takes half a second, in milliseconds;
-#: and when it forgets a worker that is gone, in seconds (a day).
-FLOWER_TASKS, FLOWER_SAVE_MS, FLOWER_FORGET_S = 10_000, 60_000, 86_400
+#: and when it forgets a worker that is gone, in seconds (as the service forgets its core).
+FLOWER_TASKS, FLOWER_SAVE_MS, FLOWER_FORGET_S = 10_000, 60_000, 900
 
 #: Begin of Celery's warning for root: 8 lines from each part about pickled messages; ours are JSON.
 ROOT_WARNING = "You're running the worker with superuser privileges"
@@ -107,6 +108,24 @@ def sharing_cores(settings: Settings) -> int:
     return min(settings.cores or slots, slots)
 
 
+def is_scaled(settings: Settings) -> bool:
+    """Return whether cores of a host that `serve` runs come and go by load."""
+    return settings.min_cores is not None or settings.max_cores is not None
+
+
+def core_range(settings: Settings) -> tuple[int, int]:
+    """Return the least and the most cores that `serve` runs here; raise SetupError if that cannot be."""
+    slots = len(core_slots(settings)[: settings.cores])
+    if not is_scaled(settings):
+        return slots, slots
+    least, most = 1 if settings.min_cores is None else settings.min_cores, settings.max_cores or slots
+    if most > slots:
+        raise SetupError(f"--max-cores {most}: this host serves {slots} at most; see --cores")
+    if least > most:
+        raise SetupError(f"--min-cores {least}: more than the {most} cores that there may be at most")
+    return least, most
+
+
 RedisOption = Annotated[str | None, typer.Option(help="Redis URL.")]
 
 
@@ -137,8 +156,9 @@ def run_api(settings: Settings, fd: int | None = None) -> None:
     from corelane.store.link.blocking import Link
     from corelane.store.schema import require_schema
 
-    with closing(Link(settings.redis_url, SCHEMA_TIMEOUT_S)) as link:
-        require_schema(link)
+    for cell in settings.of_cells().values():
+        with closing(Link(cell.redis_url, SCHEMA_TIMEOUT_S)) as link:
+            require_schema(link, cell.cell)
     place = f"[{settings.host}]:{settings.port}" if ":" in settings.host else f"{settings.host}:{settings.port}"
     config = make_config(settings, place if fd is None else f"fd://{fd}", API_GRACE_S)
     config.errorlog = logging.getLogger("hypercorn.error")
@@ -150,7 +170,8 @@ def run_api(settings: Settings, fd: int | None = None) -> None:
 
         async def let_go() -> None:
             await asked.wait()
-            app.state.parts.jobs.completions.release()
+            for cell in app.state.cells.values():
+                cell.parts.jobs.completions.release()
 
         await serve(app, config, settings, let_go)
 
@@ -159,15 +180,21 @@ def run_api(settings: Settings, fd: int | None = None) -> None:
 
 
 def worker(
-    core: Annotated[int, typer.Option(help="Index of the core to serve on this machine.")], redis: RedisOption = None
+    core: Annotated[int | None, typer.Option(help="Index of the core to serve on this machine.")] = None,
+    only_core: Annotated[
+        bool, typer.Option("--only-core", help="Serve the one core that this container was given, as core 0.")
+    ] = False,
+    redis: RedisOption = None,
 ) -> None:
     """Run the worker of one core: pinned to it, reading a queue of its own."""
     require("worker", "celery", "torch", "tokenizers")
+    if (core is None) != only_core:
+        raise typer.BadParameter("give --core, or --only-core in a container that has one core")
     settings = read_settings(redis_url=redis)
-    slot = core_slot(core, settings)
+    slot = only_slot(settings) if core is None else core_slot(core, settings)
     env = worker_env(settings, slot)
     pin(slot)
-    _become(worker_argv(Core(settings.core_host, core)), env)
+    _become(worker_argv(Core(settings.core_host, slot.index)), env)
 
 
 def keeper(redis: RedisOption = None) -> None:

@@ -1,51 +1,49 @@
-"""``corelane serve``: a whole fleet on one machine.
+"""``corelane serve``: a whole fleet on one machine, or the roles that this host has in a larger one.
 
-Finds or starts Redis, compiles the default model if needed, starts the parts (``own_fleet.py``), waits until a question
-would be answered, and shows where everything is. Stops in order too: first the API, so that nothing new is accepted;
-then the workers, which finish their batch; then the keeper, the deliveries and Flower; Redis last, with all data on
-disk.
+Finds or starts Redis, compiles the default model if needed, starts the parts (``own_fleet.py``), waits until they are
+ready, and shows where everything is. Stops in order too: first the API, so that nothing new is accepted; then the
+workers, which finish their batch; then the keeper, the deliveries and Flower; Redis last, with all data on disk.
 """
 
 import asyncio
 import fcntl
-import secrets
 import signal
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
-from socket import socket
 from typing import Annotated
 
 import typer
 from pydantic import SecretStr
 from rich.console import Console
 
-from corelane.cli.errors import require
-from corelane.cli.own_fleet import REDIS_PORT, STOP_ORDER, ServicePorts, compile_default, start_fleet, start_redis
-from corelane.cli.ports import PortClaim, hold_port
-from corelane.cli.roles import sharing_cores
+from corelane.cli.autoscaler import Autoscaler
+from corelane.cli.own_fleet import STOP_ORDER, compile_default, find_redis, start_fleet, start_redis
+from corelane.cli.roles import core_range, is_scaled, sharing_cores
 from corelane.cli.serve_output import JsonOutput, PrettyOutput, ServeOutput, as_json, entry, ready_page
+from corelane.cli.serve_ports import ServicePorts, choose_ports
+from corelane.cli.serve_ready import until_ready
+from corelane.cli.serve_roles import check_options, choose_roles, in_order, require_packages
 from corelane.cli.supervisor import PARTS_FILE, Supervisor
 from corelane.cli.telling import tell_troubles
 from corelane.cli.webhook_secret import kept_secret, make_secret
-from corelane.domain.addresses import local_url
 from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.cores import core_slots
-from corelane.errors import CorelaneError, SetupError, Unavailable
-from corelane.settings import Settings, is_loopback, read_settings
+from corelane.errors import CorelaneError, SetupError
+from corelane.settings import Settings, read_settings
 from corelane.settings.rules import without_password
-
-#: A fleet of one machine is ready well within this, with its models loaded, in seconds.
-READY_S = 300
-
-#: A ready API answers at once, in seconds.
-ASK_S = 5
 
 
 def serve(
     host: Annotated[str | None, typer.Option(help="Address the API listens on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port of the API; the next free one if it is busy.")] = None,
     cores: Annotated[int | None, typer.Option(help="Cores to serve; all that this machine has if not given.")] = None,
+    min_cores: Annotated[
+        int | None, typer.Option(help="Least cores that run; with 0 the first question starts one.")
+    ] = None,
+    max_cores: Annotated[
+        int | None, typer.Option(help="Most cores that run: as many as the open work asks for; all if not given.")
+    ] = None,
     data: Annotated[Path | None, typer.Option(help="Folder for everything kept on disk.")] = None,
     redis: Annotated[str | None, typer.Option(help="Redis URL; without it a server is found and started.")] = None,
     model: Annotated[str | None, typer.Option(help="The default model: name, folder or Hugging Face id.")] = None,
@@ -53,19 +51,30 @@ def serve(
     flower: Annotated[
         bool, typer.Option("--flower/--no-flower", help="Whether to start Flower, a page about the workers.")
     ] = True,
+    roles: Annotated[
+        str | None,
+        typer.Option(
+            help="What this host runs, comma-separated: api, worker (all its cores), keeper, deliveries, flower, "
+            "redis; all of them if not given."
+        ),
+    ] = None,
 ) -> None:
-    """Start everything on this machine and keep it running until Ctrl-C."""
+    """Start everything on this machine, or the given roles, and keep it running until Ctrl-C."""
     console = Console(highlight=False, soft_wrap=True)
-    require("all", "fastapi", "hypercorn", "redis", "celery", "flower", "torch", "tokenizers")
-    given = {"host": host, "port": port, "cores": cores, "data_dir": data, "redis_url": redis, "model": model}
-    settings = read_settings(**given, flower_port=flower_port)
+    given = {"host": host, "port": port, "cores": cores, "min_cores": min_cores, "max_cores": max_cores}
+    given |= {"model": model, "flower_port": flower_port}
+    settings = read_settings(**given, data_dir=data, redis_url=redis)
+    has_redis = "redis_url" in settings.model_fields_set
+    chosen = choose_roles(roles, has_redis=has_redis, has_flower=flower)
+    check_options(given, chosen if flower else chosen | {"flower"})
+    require_packages(chosen)
     is_pretty = settings.log_format == "pretty" or (settings.log_format == "auto" and console.is_terminal)
     output: ServeOutput = PrettyOutput(console) if is_pretty else JsonOutput()
     update = {"data_dir": settings.data_dir.resolve(), "log_format": "pretty" if is_pretty else "json"}
     settings = settings.model_copy(update=update)
     try:
         with _only_one(settings.data_dir):
-            failure = asyncio.run(_serve(settings, output, has_flower=flower))
+            failure = asyncio.run(_serve(settings, output, chosen))
     except CorelaneError as error:
         if is_pretty:
             raise
@@ -77,65 +86,80 @@ def serve(
     output.say("stopped")
 
 
-async def _serve(settings: Settings, output: ServeOutput, *, has_flower: bool) -> str | None:
-    """Run the fleet; return why it failed, or None."""
+async def _serve(settings: Settings, output: ServeOutput, roles: frozenset[str]) -> str | None:
+    """Run the parts of this host; return why they failed, or None."""
     supervisor = Supervisor(output, settings.data_dir / PARTS_FILE)
+    supervisor.note(roles=in_order(roles))
     loop = asyncio.get_running_loop()
     for sign in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(sign, supervisor.request_stop)
-    settings = _sign_webhooks(_count_cores(settings), supervisor)
-    with closing(hold_port(settings.host, settings.port)) as listening:
-        settings, ports = _choose_ports(settings, supervisor, listening, has_flower=has_flower)
+    if "worker" in roles:
+        settings = _count_cores(settings)
+    settings = _sign_webhooks(settings, supervisor)
+    with choose_ports(settings, supervisor, roles) as (chosen, ports):
         try:
-            await _run(settings, supervisor, ports)
+            await _run(chosen, supervisor, ports, roles)
         except SetupError as error:
             if not supervisor.has_begun:
                 raise
             supervisor.fail(error.detail)
         finally:
-            listening.close()
+            if ports.api is not None:
+                ports.api.close()
             if supervisor.has_begun:
                 reason = f" because {supervisor.failure}" if supervisor.failure else ""
-                supervisor.say(f"stopping{reason}: api, workers, keeper, deliveries, flower, redis")
+                supervisor.say(f"stopping{reason}: {', '.join(_stopped(roles))}")
             await supervisor.stop(STOP_ORDER)
     return supervisor.failure
 
 
-async def _run(settings: Settings, supervisor: Supervisor, ports: ServicePorts) -> None:
+def _stopped(roles: frozenset[str]) -> list[str]:
+    """Return the parts of these roles in the order in which they are stopped."""
+    names = {"core": "worker"}
+    order = [names.get(name, name) for group in STOP_ORDER for name in group]
+    return ["workers" if role == "worker" else role for role in order if role in roles]
+
+
+async def _run(settings: Settings, supervisor: Supervisor, ports: ServicePorts, roles: frozenset[str]) -> None:
     """Start everything, announce it, and wait for the end."""
-    settings = await start_redis(settings, supervisor, ports.redis)
-    if not supervisor.is_over:
+    if "redis" in roles:
+        settings = await start_redis(settings, supervisor, ports.redis)
+    else:
+        await find_redis(settings, supervisor)
+    if "worker" in roles and not supervisor.is_over:
         await compile_default(settings, supervisor)
     if supervisor.is_over:
         return
-    telling = asyncio.create_task(tell_troubles(settings, supervisor), name="tell_troubles")
+    beside = [asyncio.create_task(tell_troubles(settings, supervisor), name="tell_troubles")]
     try:
-        await _run_fleet(settings, supervisor, ports)
+        await start_fleet(settings, supervisor, ports, roles)
+        if "worker" in roles and is_scaled(settings) and not supervisor.is_over:
+            beside.append(asyncio.create_task(Autoscaler(settings, supervisor).run(), name="autoscaler"))
+        await _run_fleet(settings, supervisor, ports, roles)
     finally:
         supervisor.request_stop()
-        await telling
+        await asyncio.gather(*beside)
 
 
-async def _run_fleet(settings: Settings, supervisor: Supervisor, ports: ServicePorts) -> None:
-    """Start all parts but Redis, announce the service, and wait for the end."""
-    await start_fleet(settings, supervisor, ports)
-    await _until_ready(settings, supervisor)
+async def _run_fleet(settings: Settings, supervisor: Supervisor, ports: ServicePorts, roles: frozenset[str]) -> None:
+    """Wait until the parts are ready, announce what this host offers, and wait for the end."""
+    await until_ready(settings, supervisor, roles)
     if supervisor.is_over:
         return
     if ports.flower is not None:
         settings = settings.model_copy(update={"flower_port": ports.flower.port})
-    redis = without_password(settings.redis_url)
-    supervisor.note(is_ready=True, redis=redis)
-    if settings.requires_keys and not await asyncio.to_thread(_has_key, settings):
-        supervisor.say(f"no API key yet; make one: corelane keys create --name NAME --redis {redis}", "warning")
-    supervisor.output.announce(ready_page(settings, ports.password, has_flower=ports.flower is not None))
+    supervisor.note(is_ready=True)
+    if "api" in roles and settings.requires_keys and not await asyncio.to_thread(_has_key, settings):
+        place = f"--data {settings.data_dir}" if "redis" in roles else f"--redis {without_password(settings.redis_url)}"
+        supervisor.say(f"no API key yet; make one: corelane keys create --name NAME {place}", "warning")
+    supervisor.output.announce(ready_page(settings, ports.password, roles))
     await supervisor.wait()
 
 
 def _count_cores(settings: Settings) -> Settings:
     """Return settings with the number of cores, and of those that share the host's price.
 
-    Raise SetupError if this machine has fewer, and SettingsError for wrong prices.
+    Raise SetupError if this machine has fewer or the least are more than the most, and SettingsError for wrong prices.
     """
     slots = len(core_slots(settings))
     cores = settings.cores or slots
@@ -144,6 +168,7 @@ def _count_cores(settings: Settings) -> Settings:
         what = f"this machine has {slots}" if devices else f"this process may use {slots} CPUs"
         raise SetupError(f"--cores {cores}: {what}; choose 1 to {slots}")
     settings = settings.model_copy(update={"cores": cores})
+    core_range(settings)
     return settings.model_copy(update={"price_cores": sharing_cores(settings)})
 
 
@@ -159,67 +184,6 @@ def _sign_webhooks(settings: Settings, supervisor: Supervisor) -> Settings:
         secret = make_secret(settings.data_dir)
         supervisor.say("made a secret that signs webhooks; it is kept in the data folder")
     return settings.model_copy(update={"webhook_secret": secret})
-
-
-def _choose_ports(
-    settings: Settings, supervisor: Supervisor, listening: socket, *, has_flower: bool
-) -> tuple[Settings, ServicePorts]:
-    """Return settings with the ports that were free, and Flower's password."""
-    port = int(listening.getsockname()[1])
-    if settings.port not in (0, port):
-        supervisor.say(f"port {settings.port} is busy: the API listens on {port}", "warning")
-    if settings.requires_keys:
-        supervisor.say("the API requires a key (CORELANE_AUTH)")
-    elif not is_loopback(settings.host):
-        supervisor.say(
-            f"the API listens on {settings.host} and requires no key (CORELANE_AUTH=off): put a proxy in front of it",
-            "warning",
-        )
-    secret = settings.flower_password
-    password = secrets.token_urlsafe(12) if secret is None else secret.get_secret_value()
-    settings = settings.model_copy(update={"port": port})
-    supervisor.note(api=local_url(settings.host, port))
-    redis = PortClaim("127.0.0.1", REDIS_PORT, "--redis")
-    if not has_flower:
-        return settings, ServicePorts(listening, redis, None, password)
-    claim = PortClaim(settings.flower_host, settings.flower_port, "--flower-port")
-    taken = claim.choose()
-    if settings.flower_port not in (0, taken):
-        supervisor.say(f"port {settings.flower_port} is busy: Flower listens on {taken}", "warning")
-    settings = settings.model_copy(update={"flower_port": taken})
-    supervisor.note(flower=local_url(settings.flower_host, taken))
-    return settings, ServicePorts(listening, redis, claim, password)
-
-
-async def _until_ready(settings: Settings, supervisor: Supervisor) -> None:
-    """Wait until a question would be answered and every core is up or out of service."""
-    from corelane.client import Client
-    from corelane.store.fleet import Fleet
-    from corelane.store.link.link import AsyncLink
-
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + READY_S
-    waiting: list[str] = []
-    # The cores are read from Redis: the API would ask for a key.
-    link = AsyncLink(settings.redis_url)
-    with Client(local_url(settings.host, settings.port), max_retries=0, timeout_s=ASK_S) as client:
-        while not supervisor.is_over:
-            with suppress(Unavailable):
-                cores = [core for core in await Fleet(link).cores() if "state" in core]
-                states = [core["state"] for core in cores]
-                waiting = [core["reasons"] for core in cores if core["state"] == "waiting"]
-                out = states.count("out_of_service")
-                up = sum(state in ("idle", "busy") for state in states)
-                if up and up + out >= (settings.cores or 1) and await asyncio.to_thread(client.ready):
-                    break
-                if "failed" in states:
-                    supervisor.fail("a core could not load its model; the reason is shown above")
-                elif out >= (settings.cores or 1):
-                    supervisor.fail("every core is out of service; the reasons are shown above")
-            if loop.time() > deadline:
-                supervisor.fail(f"not ready after {READY_S} s{''.join(f'; {reason}' for reason in waiting)}")
-            await supervisor.wait(0.2)
-    await link.close()
 
 
 def _has_key(settings: Settings) -> bool:

@@ -21,6 +21,7 @@ from rich.markup import escape
 from rich.panel import Panel
 from rich.text import Text
 
+from corelane.cli.roles import core_range
 from corelane.cli.webhook_secret import kept_secret
 from corelane.domain.addresses import local_url
 from corelane.settings import Settings
@@ -74,7 +75,8 @@ class PrettyOutput:
     def announce(self, page: ReadyPage) -> None:
         """Print the panel, and the lines below it."""
         self._console.print(Panel.fit(page.panel, title="Corelane"))
-        self._console.print(page.below, markup=False)
+        if page.below:
+            self._console.print(page.below, markup=False)
 
 
 class JsonOutput:
@@ -128,35 +130,63 @@ def entry(text: str, level: Level = "info", part: str = SELF) -> dict[str, Any]:
     return {"event": text, "level": level, "part": part, "timestamp": timestamp}
 
 
-def ready_page(settings: Settings, password: str, *, has_flower: bool) -> ReadyPage:
+def ready_page(settings: Settings, password: str, roles: frozenset[str]) -> ReadyPage:
     """Return the addresses and commands, with rich's markup for people; a password that was set is not repeated."""
-    api, redis = local_url(settings.host, settings.port), without_password(settings.redis_url)
+    redis = without_password(settings.redis_url)
+    facts: dict[str, object] = {"roles": sorted(roles), "redis": redis}
+    here = sorted(roles - {"worker"})
+    if "worker" in roles:
+        facts |= {"cores": settings.cores, "model": settings.model}
+        here = [f"{_count_cores(settings)} core{'s' if settings.cores != 1 else ''}", escape(settings.model)]
+    lines, below = [f"[bold green]ready[/]: {', '.join(here)}", ""], list[str]()
+    if "api" in roles:
+        _add_api(settings, lines, below, facts)
+    if "flower" in roles:
+        _add_flower(settings, password, lines, facts)
+    lines.append(f"Redis    {redis}")
+    if roles & {"api", "deliveries"}:
+        lines.append(f"Webhooks {_describe_webhooks(settings, below, facts)}")
+    panel = "\n".join([*lines, "", "Stop     Ctrl-C"])
+    return ReadyPage(panel, "\n".join(below), facts)
+
+
+def _count_cores(settings: Settings) -> str:
+    """Return how many cores this host runs; where they come and go by load, how few and how many."""
+    least, most = core_range(settings)
+    return f"{most}" if least == most else f"{least} to {most}"
+
+
+def _add_api(settings: Settings, lines: list[str], below: list[str], facts: dict[str, object]) -> None:
+    api = local_url(settings.host, settings.port)
     key = " --api-key clk_…" if settings.requires_keys else ""
     first = f'{own_command()} ask "Who wrote it?" --context "Ada wrote it." --url {api}{key}'
-    facts = {"cores": settings.cores, "model": settings.model, "redis": redis, "api": api, "try": first}
-    cores = f"{settings.cores} core{'s' if settings.cores != 1 else ''}"
-    lines = [f"[bold green]ready[/]: {cores}, {escape(settings.model)}", "", f"API      {api}", f"Docs     {api}/docs"]
+    lines += [f"API      {api}", f"Docs     {api}/docs"]
+    facts |= {"api": api, "try": first}
     if settings.console:
         lines.append(f"Console  {api}/console")
         facts["console"] = f"{api}/console"
-    if has_flower:
-        flower = local_url(settings.flower_host, settings.flower_port)
-        user = f"user [bold]{escape(settings.flower_user)}[/], password [bold]{escape(password)}[/]"
-        lines.append(f"Flower   {flower}   {user}")
-        facts |= {"flower": flower, "flower_user": settings.flower_user}
-        if settings.flower_password is None:
-            facts["flower_password"] = password
-    below = f"Try      {first}"
-    signed = "signed with CORELANE_WEBHOOK_SECRET"
+    below.append(f"Try      {first}")
+
+
+def _add_flower(settings: Settings, password: str, lines: list[str], facts: dict[str, object]) -> None:
+    flower = local_url(settings.flower_host, settings.flower_port)
+    user = f"user [bold]{escape(settings.flower_user)}[/], password [bold]{escape(password)}[/]"
+    lines.append(f"Flower   {flower}   {user}")
+    facts |= {"flower": flower, "flower_user": settings.flower_user}
+    if settings.flower_password is None:
+        facts["flower_password"] = password
+
+
+def _describe_webhooks(settings: Settings, below: list[str], facts: dict[str, object]) -> str:
+    """Return by which secret webhooks are signed; add how to see one that was made here."""
     if settings.webhook_secret is None:
-        signed = "refused: set CORELANE_WEBHOOK_SECRET"
-    elif settings.webhook_secret == kept_secret(settings.data_dir):
-        signed = "signed with the secret made here"
-        show = f"{own_command()} webhooks secret --data {shlex.quote(str(settings.data_dir))}"
-        facts["webhook_secret"] = show
-        below += f"\nSecret   {show}"
-    panel = "\n".join([*lines, f"Redis    {redis}", f"Webhooks {signed}", "", "Stop     Ctrl-C"])
-    return ReadyPage(panel, below, facts)
+        return "refused: set CORELANE_WEBHOOK_SECRET"
+    if settings.webhook_secret != kept_secret(settings.data_dir):
+        return "signed with CORELANE_WEBHOOK_SECRET"
+    show = f"{own_command()} webhooks secret --data {shlex.quote(str(settings.data_dir))}"
+    facts["webhook_secret"] = show
+    below.append(f"Secret   {show}")
+    return "signed with the secret made here"
 
 
 def own_command() -> str:

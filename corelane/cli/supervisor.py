@@ -89,7 +89,24 @@ class Supervisor:
         """Launch a part, and watch it from then on."""
         self._parts.append(part)
         output = await self._launch(part)
+        self._tasks = [task for task in self._tasks if not task.done()]
         self._tasks.append(asyncio.create_task(self._watch(part, output), name=part.name))
+
+    def all_up(self, names: Sequence[str] = ()) -> bool:
+        """Return whether these parts do their work; all parts if none is named."""
+        return all(part.history.is_up for part in self._parts if not names or part.name in names)
+
+    def names(self) -> set[str]:
+        """Return the parts that there are, those that are being stopped included."""
+        return {part.name for part in self._parts}
+
+    async def end(self, name: str) -> None:
+        """Stop one part for good; the others go on."""
+        for part in [part for part in self._parts if part.name == name]:
+            part.is_leaving = True
+            await self._stop_part(part)
+            self._parts.remove(part)
+        self._note_parts()
 
     async def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until a stop is asked for or a part is given up; return False after ``timeout_s`` without either."""
@@ -155,7 +172,7 @@ class Supervisor:
         history = part.history
         while True:
             status, lived_s = await self._live(part, output)
-            if self._stopping:
+            if self._is_ending(part):
                 return
             history.died(status, lived_s)
             if part.needed and history.is_hopeless(part.first_tries):
@@ -163,12 +180,18 @@ class Supervisor:
                 self.fail(f"{part.name} keeps failing: it {describe_status(status)}{times}; the reason is shown above")
                 return
             self.say(f"{part.name} {describe_status(status)}; it comes back in {history.pause_s:g} s", "error")
-            if await self.wait(history.pause_s):
+            if await self.wait(history.pause_s) or self._is_ending(part):
                 return
             while (next_output := await self._relaunch(part)) is None:
-                if await self.wait(history.pause_s):
+                if await self.wait(history.pause_s) or self._is_ending(part):
                     return
             output = next_output
+            if self._is_ending(part):
+                await self._stop_part(part)
+
+    def _is_ending(self, part: FleetPart) -> bool:
+        """Return whether the part is not to come back."""
+        return self._stopping or part.is_leaving
 
     async def _relaunch(self, part: FleetPart) -> BinaryIO | None:
         """Launch a part again; return None if the machine lacks a process or memory for it now."""

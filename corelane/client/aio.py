@@ -95,6 +95,7 @@ class AsyncClient(BaseClient[httpx2.AsyncClient]):
     redeliver = _call(endpoints.redeliver)
 
     overview = _call(endpoints.overview)
+    scaling = _call(endpoints.scaling)
     history = _call(endpoints.history)
     usage = _call(steering.usage)
     cores = _call(endpoints.cores)

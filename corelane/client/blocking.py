@@ -93,6 +93,7 @@ class Client(BaseClient[httpx2.Client]):
     redeliver = _call(endpoints.redeliver)
 
     overview = _call(endpoints.overview)
+    scaling = _call(endpoints.scaling)
     history = _call(endpoints.history)
     usage = _call(steering.usage)
     cores = _call(endpoints.cores)

@@ -21,6 +21,7 @@ from corelane.domain.batches import Batch, BatchList, FileList, FileObject
 from corelane.domain.history import HistoryInfo
 from corelane.domain.jobs import Job, JobList, JobStatus, LinesHead, Options, Priority, ResultList, Webhook
 from corelane.domain.overview import Overview
+from corelane.domain.scaling import ScalingInfo
 
 #: Longest wait of one request, in seconds: below the 60 s after which proxies drop a silent connection.
 LONGEST_POLL_S = 55.0
@@ -305,6 +306,11 @@ def cores() -> Call[list[dict[str, Any]]]:
 def overview() -> Call[Overview]:
     """Return how the service stands: whether the backlog drains, lanes, cores, rates, and what needs an operator."""
     return Call("GET", "/v1/overview", of(Overview))
+
+
+def scaling() -> Call[ScalingInfo]:
+    """Return how many cores there are, and how many the open work asks for."""
+    return Call("GET", "/v1/scaling", of(ScalingInfo))
 
 
 def history(minutes: int = 60) -> Call[HistoryInfo]:

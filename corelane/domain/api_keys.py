@@ -57,6 +57,8 @@ class Key:
     revoked_ms: int | None = None
     #: The day it was last used, as 2026-11-20; empty before that.
     used: str = ""
+    #: The cells where its owner has jobs, that of new ones first; empty where it was made for a service of one cell.
+    cells: tuple[str, ...] = ()
 
     def state(self, now_ms: float) -> str:
         """Return ``active``, ``revoked`` or ``expired``."""

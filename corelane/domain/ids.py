@@ -7,26 +7,26 @@ from datetime import UTC, datetime
 #: Crockford's base 32, lower case: sorts as its value does, and no letter is mistaken for a digit.
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
-#: The cell a job lives in; one character of its id, kept free for deployments of several Redis servers.
+#: The cell of a service that has one alone. A cell is one Redis with its own cores; ids name the one they live in.
 CELL = "0"
 
 #: Characters of a job id that tell its time (48 bits of milliseconds) and that nobody can guess (80 bits).
 TIME_CHARS, RANDOM_CHARS = 10, 16
 
 
-def new_id(kind: str, now_ms: int | None = None) -> str:
-    """Make an id, KIND_…: sorts by time, cannot be guessed, names its cell."""
+def new_id(kind: str, now_ms: int | None = None, cell: str = CELL) -> str:
+    """Make an id, KIND_…: sorts by time among those of its cell, cannot be guessed."""
     tail = "".join(secrets.choice(ALPHABET) for _ in range(RANDOM_CHARS))
-    return id_time(kind, int(time.time() * 1000) if now_ms is None else now_ms) + tail
+    return id_time(kind, int(time.time() * 1000) if now_ms is None else now_ms, cell) + tail
 
 
-def id_time(kind: str, ms: int) -> str:
+def id_time(kind: str, ms: int, cell: str = CELL) -> str:
     """How ids made at a time begin; sorts between those made before and those made from then on."""
     value, chars = max(ms, 0), []
     for _ in range(TIME_CHARS):
         value, digit = divmod(value, 32)
         chars.append(ALPHABET[digit])
-    return f"{kind}_{CELL}{''.join(reversed(chars))}"
+    return f"{kind}_{cell}{''.join(reversed(chars))}"
 
 
 def is_id(kind: str, text: str) -> bool:
@@ -35,15 +35,31 @@ def is_id(kind: str, text: str) -> bool:
     return text.startswith(f"{kind}_") and len(body) == 1 + TIME_CHARS + RANDOM_CHARS and set(body) <= set(ALPHABET)
 
 
+def cell_of(text: str) -> str:
+    """Return the cell of an id, or of what begins like one; empty where none is named."""
+    return text.partition("_")[2][:1]
+
+
+def on_cell(text: str, cell: str) -> str:
+    """Return an id as if it were of another cell: a cursor that stands at the same time there."""
+    kind, _, body = text.partition("_")
+    return f"{kind}_{cell}{body[1:]}"
+
+
+def age_key(text: str) -> str:
+    """Return what ids of one kind are sorted by, whatever their cells: their times."""
+    return text.partition("_")[2][1:]
+
+
 def id_time_ms(text: str) -> int:
     """When an id was made, by the clock of its maker, in milliseconds since 1970."""
     digits = text.partition("_")[2][1 : 1 + TIME_CHARS]
     return sum(ALPHABET.index(digit) * 32**place for place, digit in enumerate(reversed(digits)))
 
 
-def new_job_id(now_ms: int | None = None) -> str:
+def new_job_id(now_ms: int | None = None, cell: str = CELL) -> str:
     """Make a job id."""
-    return new_id("job", now_ms)
+    return new_id("job", now_ms, cell)
 
 
 def is_job_id(text: str) -> bool:

@@ -8,7 +8,7 @@ import ctypes
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from corelane.artifacts.manifest import find_artifact, model_name
 from corelane.engine.backends.gpus import find_gpus
@@ -140,6 +140,23 @@ def core_slot(index: int, settings: Settings) -> CoreSlot:
     if settings.target != "cpu":
         raise SetupError(f"core {index} does not exist: this machine has {', '.join(map(str, slots))}")
     raise SetupError(f"core {index} does not exist: this process may use {len(slots)} CPUs (0 to {len(slots) - 1})")
+
+
+def only_slot(settings: Settings) -> CoreSlot:
+    """Return the one slot of a container that was given one core, whatever its number on the host, as slot 0.
+
+    A CPU core floats over the CPUs that the container may use: without a CPU manager every container sees all CPUs of
+    its host, and would be pinned to the first. Raise SetupError if there are several cores.
+    """
+    if settings.target not in CHIPS and settings.target != "cuda":
+        return CoreSlot(0, frozenset(os.sched_getaffinity(0)), _process_environment(settings.cpus_per_core))
+    slots = core_slots(settings)
+    if len(slots) > 1:
+        raise SetupError(
+            f"here are {len(slots)} cores ({', '.join(str(slot.index) for slot in slots)}): give the container one, as "
+            "a Kubernetes plug-in does by NEURON_RT_VISIBLE_CORES, or say which with --core"
+        )
+    return replace(slots[0], index=0)
 
 
 def pin(slot: CoreSlot) -> None:

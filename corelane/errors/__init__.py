@@ -29,6 +29,7 @@
     │   │   └── RateLimited     too many requests in a time
     │   ├── NotReady            no worker has announced a model yet
     │   ├── StoreUnavailable    Redis does not answer
+    │   │   └── NotReplicated   it was written, and too few replicas hold it: it may be lost yet
     │   ├── StoreFull           Redis refuses to write
     │   ├── StorageFailed       the disk or bucket that keeps files does not do its work
     │   └── ServiceUnreachable  no service answers at the client's address
@@ -193,6 +194,10 @@ class NotReady(Unavailable):
 
 class StoreUnavailable(Unavailable):
     code = "store_unavailable"
+
+
+class NotReplicated(StoreUnavailable):
+    code = "not_replicated"
 
 
 class StoreFull(Unavailable):

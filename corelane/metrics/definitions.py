@@ -123,7 +123,9 @@ LEASES_LAPSED = _counter("leases_lapsed", Source.COUNTED, "Claims that were lost
 WASTED_TOKENS = _counter(
     "wasted_tokens",
     Source.COUNTED,
-    "Estimated tokens of answers that came too late: their claim was lost, or their job over",
+    "Tokens read in vain, by reason: core_lost (estimated: all that a lost core had claimed), handed_back (a core was "
+    "stopped), canceled, expired, over (a job that was over)",
+    "reason",
 )
 PROMISES = _counter(
     "promises",
@@ -140,7 +142,7 @@ DELIVERIES = _counter(
 MARKS = _counter(
     "marks",
     Source.COUNTED,
-    "What was done to the service, by kind: deploy, alias, load, unload, core, calibration",
+    "What was done to the service, by kind: deploy, alias, load, unload, core, calibration, scale",
     "kind",
 )
 WAIT_S = _histogram(
@@ -200,6 +202,13 @@ BACKLOG_S = _gauge(
     "Time the cores that hold a version need for its outstanding work, at their measured speed; +Inf if none holds it",
     "version",
 )
+DESIRED_CORES = _gauge(
+    "desired_cores",
+    "Cores that there should be: what open work asked for at most in the last minutes, and at least min_cores",
+)
+BACKLOG_CORE_S = _gauge(
+    "backlog_core_seconds", "Time one core would need for all open work, at the measured or remembered speed"
+)
 OPEN_JOBS = _gauge("open_jobs", "Jobs that are not final", "priority")
 OPEN_ITEMS = _gauge("open_items", "Items that are not final")
 WAITING_S = _gauge("waiting_seconds", "Time that work which could go on has waited for it", "what")
@@ -209,10 +218,10 @@ CIRCUITS_OPEN = _gauge("webhook_circuits_open", "Hosts whose webhooks wait")
 EVENT_STREAMS = _gauge("event_streams", "Streams of events that are open, in all API processes")
 
 # Cores.
-CORE_UP = _gauge("core_up", "1 while the core's heartbeat is fresh; 0 for an hour after it was lost", "core")
+CORE_UP = _gauge("core_up", "1 while the core's heartbeat is fresh; 0 for 15 minutes after it was lost", "core")
 CORE_BUSY = _gauge("core_busy_ratio", "Share of time spent on batches", "core")
-CORE_BUSY_S = _counter("core_busy_seconds", Source.READ, "Time spent on batches", "core")
 CORE_OUT = _gauge("core_out_of_service", "1 while the core takes no more work because of its errors", "core")
+CORE_WAITING = _gauge("core_waiting", "1 while the core waits: another process holds it, or it recovers", "core")
 CORE_MEMORY = _gauge("core_memory_bytes", "Memory of a core's process and of its device", "core", "kind")
 CORE_DEVICE = _gauge("core_device_utilization_ratio", "Share of time its device was at work", "core")
 CORE_DEVICE_ERRORS = _counter("core_device_errors", Source.READ, "Errors its device counted", "core", "kind")

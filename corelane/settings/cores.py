@@ -1,4 +1,6 @@
-"""The setting that says how wide a core is on a host without accelerators."""
+"""How wide a core is on a host without accelerators, and where processes give signs of life."""
+
+from pathlib import Path
 
 from pydantic import Field
 
@@ -13,4 +15,9 @@ class CoreFields(PriceFields):
         ge=1,
         description="CPUs that make one core where the target is `cpu`: its model runs in as many threads. Wider cores "
         "answer one question sooner, narrow ones more questions; CPUs that fill no core are not used.",
+    )
+    health_dir: Path | None = Field(
+        None,
+        description="Folder where workers, keepers and webhook senders note every second that they live, for "
+        "`corelane health` and the probes of containers; none if unset.",
     )

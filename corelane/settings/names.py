@@ -8,7 +8,7 @@ from difflib import SequenceMatcher, get_close_matches
 PREFIX = "CORELANE_"
 
 #: Variables of this prefix that are no settings: the compose file's.
-OTHERS = frozenset({"CORELANE_WHEELS"})
+OTHERS = frozenset({"CORELANE_WHEELS", "CORELANE_IMAGE", "CORELANE_NEURON_IMAGE", "CORELANE_CUDA_IMAGE"})
 
 #: What Kubernetes sets for a Service named `corelane` or `corelane-…`.
 SERVICE_LINK = re.compile(r"CORELANE_(.+_)?(SERVICE_(HOST|PORT)(_.+)?|PORT_\d+_(TCP|UDP|SCTP)(_.+)?)")
@@ -18,7 +18,7 @@ GUARDS = frozenset(
     {
         *("auth", "host", "open_metrics", "submit_rate", "read_rate", "trusted_hops", "allowed_hosts", "cors_origins"),
         *("webhook_secret", "webhook_previous_secret", "webhook_allowed_networks", "webhook_allow_http"),
-        *("webhook_proxy", "flower_host", "flower_password", "api_key", "redis_url"),
+        *("webhook_proxy", "flower_host", "flower_password", "api_key", "redis_url", "cells"),
     }
 )
 

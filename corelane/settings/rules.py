@@ -9,11 +9,11 @@ from collections.abc import Collection, Iterator, Mapping
 from ipaddress import ip_address, ip_network
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
-from urllib.parse import urlsplit
 
 from pydantic import SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 
+from corelane.settings.address import AddressRefused, read_address
 from corelane.settings.faults import arm
 
 #: Longest value shown, in characters.
@@ -50,7 +50,16 @@ _PREFIXES = (
 
 #: What a setting takes and an example, where the type does not say it.
 WANTED = {
-    "redis_url": ("the URL of a Redis, `redis://` or `rediss://`", "redis://127.0.0.1:6379/0"),
+    "redis_url": (
+        "the URL of a Redis, `redis://`, `rediss://`, `unix://`, `redis+sentinel://` or `rediss+sentinel://`",
+        "redis://127.0.0.1:6379/0",
+    ),
+    "cell": ("one digit or lower-case letter, but i, l, o and u", "0"),
+    "cells": (
+        "a name of one character, `=` and the URL of a Redis for each cell",
+        "0=redis://a:6379/0,1=redis://b:6379/0",
+    ),
+    "draining_cells": ("names of cells, comma-separated", "0,3"),
     "artifacts_url": _STORAGE,
     "files_url": _STORAGE,
     "input_urls": _PREFIXES,
@@ -97,11 +106,7 @@ class SettingsError(ValueError):
 
 def check_redis_url(url: str) -> str:
     """Return the URL; raises ValueError for one that Redis clients cannot use."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("redis", "rediss") or not re.fullmatch(r"/?\d*/?", parts.path):
-        raise ValueError("not the URL of a Redis")
-    if parts.port == 0:  # .port itself raises ValueError if it is not a port
-        raise ValueError("port 0 is no address")
+    read_address(url)
     return url
 
 
@@ -160,7 +165,7 @@ def check_secret(secret: SecretStr | None) -> SecretStr | None:
 def without_password(url: str) -> str:
     """Return a URL fit to be shown; a password may contain `@` and `/`."""
     # The query first: an `@` in it would be taken for the end of a user's password.
-    shown = re.sub(r"(?<=[?&])(username|password)=[^&#]*", r"\1=***", url)
+    shown = re.sub(r"(?<=[?&])((?:sentinel_)?(?:username|password)|ssl_password)=[^&#]*", r"\1=***", url)
     return re.sub(r"^([A-Za-z+]+://)?.*@", r"\1***@", shown)
 
 
@@ -172,7 +177,9 @@ def refusals(error: ValidationError, fields: Mapping[str, FieldInfo], given: Col
         if name not in fields or name in seen:
             continue
         seen.add(name)
-        yield refusal(name, fields[name], each["input"], is_option=name in given)
+        reason = each.get("ctx", {}).get("error")
+        sentence = refusal(name, fields[name], each["input"], is_option=name in given)
+        yield f"{sentence}; {reason}" if isinstance(reason, AddressRefused) else sentence
 
 
 def refusal(name: str, field: FieldInfo, value: object, *, is_option: bool) -> str:

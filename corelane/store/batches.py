@@ -27,6 +27,7 @@ from corelane.store.files import owned_ids
 from corelane.store.jobs.idempotency import Held, Holder, Once, find_holder
 from corelane.store.link.lease import Lease
 from corelane.store.link.link import CommonLink, call, flatten, texts
+from corelane.store.link.replicas import ReplicaGate
 from corelane.store.usage import parse_used
 
 #: The right to carry batches on; a keeper that has not extended it for so long is taken for dead.
@@ -158,8 +159,8 @@ class BatchRecord:
 class BatchStore:
     """Batches as the API and the keeper see them."""
 
-    def __init__(self, link: CommonLink) -> None:
-        self._link = link
+    def __init__(self, link: CommonLink, gate: ReplicaGate | None = None) -> None:
+        self._link, self._gate = link, gate
         #: The fence of this process' lease: a step under an earlier one is refused.
         self._fence = 0
 
@@ -200,9 +201,17 @@ class BatchStore:
         return await find_holder(self._link, once.key)
 
     async def get(self, batch: str) -> BatchRecord | None:
-        """Read a batch with its counts as they are now; return None if there is none, or no longer."""
+        """Read a batch with its counts as they are now; return None if there is none, or no longer.
+
+        With a gate replicas hold its status by then.
+        """
         found = await self.get_all([batch])
-        return found[0] if found else None
+        if not found:
+            return None
+        if self._gate is not None:
+            entered = "created" if found[0].status == "validating" else found[0].status
+            await self._gate.confirm(keys.batch(batch), f"{entered}_ms")
+        return found[0]
 
     async def get_all(self, batches: Sequence[str]) -> list[BatchRecord]:
         """Read batches with their counts, as far as they are there."""

@@ -258,9 +258,12 @@ class Dispatch:
         """Let this core's bell be rung again, at the end of a drain that claimed nothing."""
         self._link.many([("DEL", keys.bell(self._core), keys.wake(self._core))])
 
-    def leave(self, versions: Sequence[str], bell: str) -> None:
-        """Announce that this core claims no more, and ring other cores for the work that waits."""
-        self._link.run("leave", core=self._core, envelope=bell, versions=versions)
+    def leave(self, versions: Sequence[str], bell: str, *, gone: bool = False) -> None:
+        """Announce that this core claims no more, and ring other cores for the work that waits.
+
+        ``gone`` says that no process follows: the core is in no list from now on.
+        """
+        self._link.run("leave", core=self._core, envelope=bell, versions=versions, gone=gone)
 
     def wake(self, bell: str) -> None:
         """Ring this core, also if the process before it left a bell behind."""

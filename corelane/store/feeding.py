@@ -134,8 +134,11 @@ class Feeder:
         return self._feed_lines(feed, lines)
 
     def remove_strays(self) -> None:
-        """Delete old files that belong to no job; the file system's clock tells their age, not the host's."""
-        files = list(self._settings.files_root.glob("job_*"))
+        """Delete old files that belong to no job; the file system's clock tells their age, not the host's.
+
+        Cells may share the folder: each looks after the files of its own jobs.
+        """
+        files = list(self._settings.files_root.glob(f"job_{self._settings.cell}*"))
         if not files:
             return
         clock = self._settings.files_root / "clock"

@@ -7,6 +7,7 @@ from typing import Any, Literal, cast
 from corelane.domain.batches import FileObject, Purpose
 from corelane.store import keys
 from corelane.store.link.link import CommonLink, texts
+from corelane.store.link.replicas import ReplicaGate
 
 #: Files and batches that the keeper forgets in one round.
 RETIRED_PER_ROUND = 100
@@ -66,12 +67,14 @@ def file_fields(purpose: Purpose, filename: str, size: int) -> list[str]:
 class FileStore:
     """Files as the API and the keeper see them."""
 
-    def __init__(self, link: CommonLink) -> None:
-        self._link = link
+    def __init__(self, link: CommonLink, gate: ReplicaGate | None = None) -> None:
+        self._link, self._gate = link, gate
 
     async def keep(self, file: str, owner: str, ttl_s: int, fields: list[str]) -> None:
         """Register a file whose content is complete in the storage."""
         await self._link.run("keep_file", file=file, owner=owner, ttl_ms=ttl_s * 1000, fields=fields)
+        if self._gate is not None:
+            await self._gate.confirm(keys.file(file), "owner")
 
     async def get(self, file: str) -> FileRecord | None:
         """Read a file; return None if there is none, or no longer."""

@@ -15,8 +15,9 @@ from corelane.store.link.blocking import Link
 from corelane.store.link.link import CommonLink, flatten, pairs, texts, to_ms
 from corelane.store.metrics import ProcessMetrics
 
-#: A core that has been silent for longer than this is no longer listed, in milliseconds (an hour).
-FORGET_CORE_MS = 3_600_000
+#: A core that left without a good-bye is listed as lost for this time, in milliseconds (15 minutes): long enough for an
+#: alert and a look. Hosts that come and go have new names each time.
+FORGET_CORE_MS = 900_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +97,16 @@ class Fleet:
         self._link = link
 
     async def cores(self) -> list[dict[str, Any]]:
-        """Return every core of the last hour: its heartbeat, or only name and time of the last beat if it is lost."""
+        """Return every core: its heartbeat, or only name and time of the last one if it was lost a while ago."""
         now = await self._link.now_ms()
         beats = await self._link("ZRANGEBYSCORE", keys.CORES, now - FORGET_CORE_MS, "+inf", "WITHSCORES")
         names = sorted((name.decode(), int(at)) for name, at in pairs(beats))
         hashes = await self._link.many([("HGETALL", keys.core(name)) for name, _ in names])
         return [{"core": name, "beat_ms": at, **texts(raw)} for (name, at), raw in zip(names, hashes, strict=True)]
+
+    async def reports(self, cores: Sequence[str]) -> list[dict[str, str]]:
+        """Return the last heartbeat of each of these cores; empty for one that is silent."""
+        return [texts(raw) for raw in await self._link.many([("HGETALL", keys.core(core)) for core in cores])]
 
     async def models(self) -> list[ModelRecord]:
         """Return every version ever announced, by name, except those that were unloaded for good."""
@@ -145,6 +150,10 @@ class Fleet:
         raw = await self._link("HGET", keys.PLACEMENTS, version)
         placement = UNPLACED if raw is None else Placement.model_validate_json(raw)
         return predict(version, placement, [_sight(core, now_ms) for core in await self.cores()])
+
+    async def has_default(self) -> bool:
+        """Tell whether it is known which version is the default model."""
+        return bool(await self._link("HEXISTS", keys.ALIASES, DEFAULT_ALIAS))
 
     async def default_cores(self) -> int:
         """Count living cores that hold the default model: of several versions, the fewest."""

@@ -13,6 +13,7 @@ import redis.exceptions
 from corelane.domain.backlog import backlog_seconds
 from corelane.domain.forecast import Speed
 from corelane.domain.jobs import Priority
+from corelane.domain.scaling import ScalingInfo
 from corelane.metrics import definitions as m
 from corelane.metrics.exposition import Sample
 from corelane.metrics.series import Series, parse
@@ -22,6 +23,7 @@ from corelane.store.fleet import Fleet
 from corelane.store.link.link import CommonLink, pairs, texts
 from corelane.store.metrics import GONE_MS, read_sums
 from corelane.store.overdue import CARRIERS, read_waits
+from corelane.store.scaling import read_scaling, read_stopped
 
 #: The names of priorities, as callers know them, by rank.
 PRIORITIES = {priority.rank: priority.value for priority in Priority}
@@ -79,7 +81,9 @@ async def read_work(link: CommonLink) -> Work:
 async def read_all(link: CommonLink) -> tuple[Series, list[Sample]]:
     """Read the sums of all processes, and every gauge."""
     series, work, cores = parse(await read_sums(link)), await read_work(link), await Fleet(link).cores()
-    samples = [*_work_samples(work, series), *(sample for core in cores for sample in _core_samples(core, work))]
+    stopped = await read_stopped(link)
+    listed = [core for core in cores if "state" in core or core["core"] not in stopped]
+    samples = [*_work_samples(work, series), *(sample for core in listed for sample in _core_samples(core, work))]
     outcomes, pending, dead, circuits = await DeliveryLog(link).counts()
     samples += [Sample(m.DELIVERIES, count, (outcome,)) for outcome, count in outcomes.items()]
     samples += [
@@ -89,6 +93,8 @@ async def read_all(link: CommonLink) -> tuple[Series, list[Sample]]:
     ]
     waits = await read_waits(link)
     samples += [Sample(m.WAITING_S, waits.get(name, 0.0), (name,)) for name in CARRIERS]
+    if (scaling := await read_scaling(link)) is not None:
+        samples += _scaling_samples(scaling)
     samples += [*await _read_processes(link), *await _read_redis(link)]
     return series, samples
 
@@ -112,6 +118,12 @@ def _work_samples(work: Work, series: Series) -> Iterator[Sample]:
     yield Sample(m.OPEN_ITEMS, count_open_items(work, series))
 
 
+def _scaling_samples(scaling: ScalingInfo) -> Iterator[Sample]:
+    yield Sample(m.DESIRED_CORES, scaling.desired)
+    if scaling.backlog_core_s is not None:
+        yield Sample(m.BACKLOG_CORE_S, scaling.backlog_core_s)
+
+
 def _core_samples(beat: Mapping[str, Any], work: Work) -> Iterator[Sample]:
     """Yield what a core's heartbeat tells; of one that was lost only that, and what it still holds."""
     core, is_up = beat["core"], "state" in beat
@@ -122,9 +134,8 @@ def _core_samples(beat: Mapping[str, Any], work: Work) -> Iterator[Sample]:
     if not is_up:
         return
     yield Sample(m.CORE_BUSY, float(beat.get("busy", 0)), (core,))
-    if "busy_s" in beat:
-        yield Sample(m.CORE_BUSY_S, float(beat["busy_s"]), (core,))
     yield Sample(m.CORE_OUT, float(beat["state"] == "out_of_service"), (core,))
+    yield Sample(m.CORE_WAITING, float(beat["state"] == "waiting"), (core,))
     yield Sample(m.CORE_S, float(beat.get("core_s", 0)), (core,))
     yield Sample(m.CORE_RESTARTS, float(beat.get("restarts", 0)), (core,))
     for name, metric in m.CORE_WORK.items():
@@ -133,8 +144,6 @@ def _core_samples(beat: Mapping[str, Any], work: Work) -> Iterator[Sample]:
     for kind, size in _memory(beat.get("memory", "")).items():
         yield Sample(m.CORE_MEMORY, size, (core, kind))
     device = _object(beat.get("device", ""))
-    if isinstance(device.get("memory_bytes"), int | float):
-        yield Sample(m.CORE_MEMORY, device["memory_bytes"], (core, "device"))
     if isinstance(device.get("memory_bytes"), int | float):
         yield Sample(m.CORE_MEMORY, device["memory_bytes"], (core, "device"))
     if isinstance(device.get("utilization"), int | float):

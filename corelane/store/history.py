@@ -35,8 +35,8 @@ SAMPLED_TTL_S = 86_400
 SAMPLER = Lease(keys.SAMPLER, ttl_ms=25_000)
 
 #: A deployment, a moved alias, a version that is wanted or no longer wanted, a core out of service or back, new
-#: calibration.
-MarkKind = Literal["deploy", "alias", "load", "unload", "core", "calibration"]
+#: calibration, a core that an autoscaler started or stopped.
+MarkKind = Literal["deploy", "alias", "load", "unload", "core", "calibration", "scale"]
 
 __all__ = ["History", "Mark", "MarkKind", "Point", "Sampler"]
 

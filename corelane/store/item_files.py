@@ -141,7 +141,8 @@ class NewItems:
 
     def __init__(self, settings: Settings, far: Storage) -> None:
         self._root = settings.files_root
-        self._job = new_job_id()
+        self._cell = settings.cell
+        self._job = new_job_id(cell=self._cell)
         self._path: Path | None = None
         self._file: BinaryIO | Writer
         if settings.files_url is not None:
@@ -163,7 +164,7 @@ class NewItems:
         self._file.close()
         if self._path is None:
             return self._job, f"{ELSEWHERE}{self._job}.jsonl"
-        job = new_job_id()
+        job = new_job_id(cell=self._cell)
         self._path = self._path.rename(self._root / f"{job}.jsonl")
         return job, self._path.name
 

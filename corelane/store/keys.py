@@ -27,7 +27,11 @@ class RedisKey(str):
         return self % names
 
 
+#: What all keys and channels begin with.
+PREFIX = "cl:"
+
 SCHEMA = RedisKey("cl:schema", "string", stays=True)  # number of the data's format, see corelane.store.schema
+CELL = RedisKey("cl:cell", "string", stays=True)  # the cell that this Redis is, which its ids name
 
 # Jobs. The hash has status, version, counts, times, options, owner, promise, webhook, request id, traceparent, and how
 # far the job was fed, dropped and reported.
@@ -73,7 +77,9 @@ UNFED = RedisKey("cl:unfed", "hash")  # OWNER:P → tokens that still stand in f
 # Claims.
 claim = RedisKey("cl:claim:%s", "hash")  # lease → what the claim still holds: JOB:FIRST → ref
 LEASES = RedisKey("cl:leases", "zset")  # lease (CORE#FENCE) → deadline
-FENCE = RedisKey("cl:fence", "string", stays=True)  # claims made
+FENCE = RedisKey("cl:fence", "string", stays=True)  # the last fence, see next_fence in lua/basics.lua
+CONFIRMED = RedisKey("cl:confirmed", "string", stays=True)  # time at which replicas were last waited for
+FENCED_LIFE = RedisKey("cl:fence:life", "string", stays=True)  # replication id of the primary that it was made on
 BELLS = RedisKey("cl:seq", "string", stays=True)  # bells rung
 bell = RedisKey("cl:bell:%s", "string")  # core → absent: asleep; r: rung or busy, 30 s; l: its drain lingers, 5 s
 wake = RedisKey("cl:wake:%s", "list")  # core → wakes its lingering drain; 30 s
@@ -89,7 +95,11 @@ WORKED = RedisKey("cl:worked", "hash")  # core → its process, time of its last
 
 # Cores and models.
 core = RedisKey("cl:core:%s", "hash")  # the heartbeat: state, pid, versions, busy ratio, work done; lease_s
-CORES = RedisKey("cl:cores", "zset")  # core of the last hour → time of its last heartbeat
+CORES = RedisKey("cl:cores", "zset")  # core → time of its last heartbeat; 15 min after a loss
+SCALING = RedisKey("cl:scaling", "string")  # how many cores the work asks for, JSON: see store.scaling; 15 s
+ASKED = RedisKey("cl:asked", "zset")  # TIME:CORES → time: what it asked for lately; scale_in_s
+SCALED = RedisKey("cl:scaled", "hash")  # host with an autoscaler → its cores, JSON; an hour after it told them last
+SCALER = RedisKey("cl:scaler", "string")  # who works that out; 10 s
 OUT_OF_SERVICE = RedisKey("cl:out_of_service", "set")  # cores that are broken and take no versions
 SPEEDS = RedisKey("cl:speeds", "hash")  # core → its speed in tokens/s: mean, low, high
 costs = RedisKey("cl:costs:%s", "hash")  # version → class of items → sums of what they cost lately; 30 d
@@ -134,7 +144,7 @@ TIDIED = RedisKey("cl:tidied", "string")  # set while it is too early to look fo
 FEEDER = RedisKey("cl:feeder", "string")  # who feeds; 5 s
 BATCHER = RedisKey("cl:batcher", "string")  # who carries batches on; 10 s
 CARRIER = RedisKey("cl:carrier", "string")  # who reads inputs and writes outputs by URL; 10 s
-FENCES = RedisKey("cl:fences", "hash", stays=True)  # key of such a lease → number of holders it had
+FENCES = RedisKey("cl:fences", "hash", stays=True)  # key of such a lease → its last holder's fence
 ROUNDS = RedisKey("cl:rounds", "hash", stays=True)  # loop → time it last ran
 PARTS = RedisKey("cl:parts", "hash")  # a `serve` whose parts do not stay up → what it finds, JSON; an hour
 PRUNED = RedisKey("cl:pruned", "string")  # set while it is too early to prune; 30 s

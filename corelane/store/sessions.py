@@ -4,10 +4,13 @@ The store has digests only, so nobody who reads it can take over a session. The 
 session ends with its key.
 """
 
+import asyncio
 import secrets
 import time
+from typing import Any
 
 from corelane.domain.api_keys import Key, key_digest
+from corelane.errors import Unavailable
 from corelane.store import keys
 from corelane.store.api_keys import ApiKeyFinder
 from corelane.store.link.link import CommonLink
@@ -22,24 +25,38 @@ SESSION_BYTES = 32
 class SessionStore:
     """Begins, finds and ends sessions."""
 
-    def __init__(self, link: CommonLink) -> None:
-        self._link = link
-        self._finder = ApiKeyFinder(link)
+    def __init__(self, *links: CommonLink) -> None:
+        """Of several links each leads to a cell, which keeps every session."""
+        self._links = links
 
     async def begin(self, digest: str) -> str:
         """Begin a session of the API key with this digest; return its id, which is kept nowhere."""
         session = secrets.token_urlsafe(SESSION_BYTES)
-        await self._link("SET", keys.session(key_digest(session)), digest, "EX", SESSION_S)
+        await self._everywhere("SET", keys.session(key_digest(session)), digest, "EX", SESSION_S)
         return session
 
     async def find(self, session: str) -> Key | None:
         """Return the active key of a session; None once the session or its key has ended."""
-        digest = await self._link("GET", keys.session(key_digest(session)))
-        if digest is None:
-            return None
-        key = (await self._finder.find(digest.decode())).key
-        return key if key is not None and key.state(time.time() * 1000) == "active" else None
+        away: Unavailable | None = None
+        for link in self._links:
+            try:
+                digest = await link("GET", keys.session(key_digest(session)))
+                if digest is not None:
+                    key = (await ApiKeyFinder(link).find(digest.decode())).key
+                    return key if key is not None and key.state(time.time() * 1000) == "active" else None
+            except Unavailable as error:
+                away = error
+        if away is not None:
+            raise away
+        return None
 
     async def end(self, session: str) -> None:
         """End a session, if there is one of this id."""
-        await self._link("DEL", keys.session(key_digest(session)))
+        await self._everywhere("DEL", keys.session(key_digest(session)))
+
+    async def _everywhere(self, *command: Any) -> None:
+        """Send a command to every cell; raise Unavailable if none takes it."""
+        replies = await asyncio.gather(*(link(*command) for link in self._links), return_exceptions=True)
+        failures = [reply for reply in replies if isinstance(reply, BaseException)]
+        if len(failures) == len(replies):
+            raise failures[0]

@@ -20,6 +20,7 @@ from corelane.store.deliveries.log import DeliveryLog
 from corelane.store.fleet import Fleet
 from corelane.store.link.link import CommonLink, pairs, texts
 from corelane.store.overdue import CARRIERS, only_overdue, read_waits
+from corelane.store.scaling import read_stopped
 
 #: What a `serve` says about its parts is believed for this time, in milliseconds. It says it every three seconds.
 BELIEVED_MS = 20_000
@@ -58,12 +59,14 @@ async def read_part_troubles(link: CommonLink) -> list[Trouble]:
 
 
 async def read_cores(link: CommonLink) -> list[dict[str, Any]]:
-    """Return the heartbeats of the last hour's cores, without cores that left as they were asked to.
+    """Return the heartbeats of the cores, lost ones too, but none that left as it was asked to.
 
     A core that leaves no longer counts among those that ask for work; one that was lost does.
     """
-    cores, claimed = await Fleet(link).cores(), await link("HKEYS", keys.CLAIMED)
-    return [core for core in cores if "state" in core or core["core"].encode() in claimed]
+    cores, claimed, stopped = await Fleet(link).cores(), await link("HKEYS", keys.CLAIMED), await read_stopped(link)
+    return [
+        core for core in cores if "state" in core or (core["core"].encode() in claimed and core["core"] not in stopped)
+    ]
 
 
 async def read_troubles(link: CommonLink, cores: Sequence[Mapping[str, Any]]) -> list[Trouble]:

@@ -122,7 +122,7 @@ class Upkeep:
                 while last is not None:
                     yield
                     last = self._link.run(function, owner=owner, after=last or None, most=INDEXED_AT_ONCE)
-            lately = id_time("job", self._link.now_ms() - SETTLE_MS)
+            lately = id_time("job", self._link.now_ms() - SETTLE_MS, self._settings.cell)
             self._link.run("index_jobs", owner=owner, after=lately, most=10 * INDEXED_AT_ONCE, is_end=True)
         self._has_indexed = True
 

@@ -90,7 +90,8 @@ class BatchDryRun:
         """Check the job of a group as it would be checked when it is submitted."""
         group = GroupSizing(group_head(model, options, self._window_s))
         try:
-            group.admission = await self._dry_runs.submitter.admit(group.head, self._owner, new_job_id())
+            job_id = new_job_id(cell=self._settings.cell)
+            group.admission = await self._dry_runs.submitter.admit(group.head, self._owner, job_id)
         except (UnknownModel, NotCalibrated, VersionNotReady) as error:
             group.refused = error
             self._batch.note_error(error.code, error.detail)

@@ -108,7 +108,7 @@ class DryRuns:
 
     async def lines(self, body: NdjsonBody, owner: str) -> JobForecast:
         """Forecast a job that is sent as lines, whose head was read; nothing of it is kept, here or on a disk."""
-        admission = await self.submitter.admit(body.head, owner, new_job_id())
+        admission = await self.submitter.admit(body.head, owner, new_job_id(cell=self._settings.cell))
         costs = await self.rates.read(admission.version or "")
         sizing = Sizing(self._settings, body.head, costs)
         async for item in body.read_items():

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from corelane.domain.dispatch import Row
+from corelane.domain.ids import new_job_id
 from corelane.domain.jobs import Item, JobHead, Webhook
 from corelane.domain.request_context import RequestContext
 from corelane.errors import NotFinal, NotFound, NothingToRetry
@@ -48,6 +49,7 @@ async def retry(
         head_of(record, record.version if takes_jobs else record.asked, contexts, settings.results_ttl_s),
         record.owner,
         [item_of(row) for row in rows],
+        id=new_job_id(cell=settings.cell),
         retry_of=record.id,
         asked=record.asked,
         once=once,

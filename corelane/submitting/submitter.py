@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from corelane.domain.aliases import DEFAULT_ALIAS
 from corelane.domain.dispatch import Estimator, cut_slices
 from corelane.domain.forecast import Size, forecast, tokens_ahead, tokens_until
+from corelane.domain.ids import cell_of
 from corelane.domain.jobs import Item, JobHead
 from corelane.errors import (
     CorelaneError,
@@ -105,6 +106,8 @@ class Submitter:
     async def _submit_once(self, submission: Submission, admission: Admission | None) -> Submitted:
         """Do what ``submit`` promises."""
         once = submission.once
+        if cell_of(submission.id) != self._settings.cell:
+            raise ValueError(f"{submission.id} is no id of cell {self._settings.cell}")
         if submission.retry_of is None:
             self.check_sizes(submission)
         if submission.input_url is not None:
@@ -192,6 +195,7 @@ class Submitter:
                 f"this Idempotency-Key stands for {holder.subject}, which was deleted or is kept no longer: "
                 "use a new key"
             )
+        await self._store.confirm(record.id)
         return Submitted(record, is_replayed=True)
 
     async def _submit(self, submission: Submission, admission: Admission) -> JobRecord:

@@ -37,6 +37,7 @@ def test_every_route_is_there(document: dict[str, Any]) -> None:
         ("get", "/v1/deliveries/{delivery_id}"),
         ("post", "/v1/deliveries/{delivery_id}/redeliver"),
         ("get", "/v1/overview"),
+        ("get", "/v1/scaling"),
         ("get", "/v1/history"),
         ("get", "/v1/usage"),
         ("get", "/v1/cores"),

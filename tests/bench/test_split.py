@@ -35,7 +35,7 @@ def reading(
         {m.COMPUTE_S: {(version,): histogram(m.COMPUTE_S, *each) for version, each in (compute or {}).items()}},
     )
     samples = [
-        Sample(m.CORE_BUSY_S if name == "busy_s" else m.CORE_WORK[name], value, (core,))
+        Sample(m.CORE_S if name == "core_s" else m.CORE_WORK[name], value, (core,))
         for core, values in (cores or {}).items()
         for name, value in values.items()
     ]
@@ -44,15 +44,15 @@ def reading(
 
 
 def test_split_is_what_lies_between_two_readings_of_all_versions_and_cores() -> None:
-    core = {"items": 10, "windows": 12, "tokens": 900, "padding": 100, "busy_s": 5.0}
+    core = {"items": 10, "windows": 12, "tokens": 900, "padding": 100, "core_s": 5.0}
     before = reading(100.0, compute={"a@1": [0.02] * 5}, tokens=1000, padding=100, cores={"h/0": core})
-    later = {"items": 30, "windows": 52, "tokens": 1700, "padding": 300, "busy_s": 12.5}
+    later = {"items": 30, "windows": 52, "tokens": 1700, "padding": 300, "core_s": 12.5}
     after = reading(
         110.0,
         compute={"a@1": [0.02] * 5 + [0.004] * 6, "b@1": [0.2] * 4},
         tokens=4000,
         padding=1100,
-        cores={"h/0": later, "h/1": {"items": 7, "windows": 7, "tokens": 300, "padding": 0, "busy_s": 1.0}},
+        cores={"h/0": later, "h/1": {"items": 7, "windows": 7, "tokens": 300, "padding": 0, "core_s": 1.0}},
     )
     found = split(before, after)
     assert found.compute is not None
@@ -71,8 +71,8 @@ def test_split_is_what_lies_between_two_readings_of_all_versions_and_cores() -> 
 
 
 def test_sums_that_began_at_zero_in_between_are_new() -> None:
-    before = reading(0.0, compute={"a@1": [0.02] * 9}, cores={"h/0": {"items": 100, "busy_s": 50.0}})
-    after = reading(10.0, compute={"a@1": [0.02] * 2}, cores={"h/0": {"items": 8, "busy_s": 4.0}})
+    before = reading(0.0, compute={"a@1": [0.02] * 9}, cores={"h/0": {"items": 100, "core_s": 50.0}})
+    after = reading(10.0, compute={"a@1": [0.02] * 2}, cores={"h/0": {"items": 8, "core_s": 4.0}})
     found = split(before, after)
     assert found.compute is not None
     assert found.compute.count == 2

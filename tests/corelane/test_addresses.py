@@ -23,6 +23,11 @@ from tests.conftest import free_port as any_port
         ("redis://host/0?password=secret&db=1", "redis://host/0?password=***&db=1"),
         ("redis://host/0?password=p@ss&db=1", "redis://host/0?password=***&db=1"),
         ("redis://me:p@ss@host/0?password=p@ss", "redis://***@host/0?password=***"),
+        (
+            "redis+sentinel://me:p@a:1,b:2/main/0?sentinel_password=x",
+            "redis+sentinel://***@a:1,b:2/main/0?sentinel_password=***",
+        ),
+        ("rediss://a/0?ssl_password=x&ssl_keyfile=k", "rediss://a/0?ssl_password=***&ssl_keyfile=k"),
     ],
 )
 def test_passwords_are_not_shown(url: str, shown: str) -> None:

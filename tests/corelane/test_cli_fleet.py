@@ -1,6 +1,7 @@
 """``corelane cores``, ``models`` and ``health`` for programs, against a service of real sockets."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -8,6 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from corelane.cli.app import make_cli
+from corelane.metrics.signs import SignFile
 from corelane.settings import Settings
 from corelane.store.link.blocking import Link
 from tests.corelane.stand_in import StandIn, problem
@@ -133,3 +135,25 @@ def test_health_of_a_core(settings: Settings) -> None:
     assert line_of(run("health", "--json", **env)) == {"ok": True, "core": "healthy/0", "state": "busy"}
     link("DEL", "cl:core:healthy/0")
     link.close()
+
+
+def test_health_by_signs_of_life_asks_nobody(tmp_path: Path) -> None:
+    env = {"CORELANE_REDIS_URL": "redis://127.0.0.1:1/0", "CORELANE_HEALTH_DIR": str(tmp_path), "CORELANE_CORE": "0"}
+    assert "no sign of life yet" in run("health", "--live", **env).stderr
+    SignFile(tmp_path, "pod-0/0").write("waiting", "another process holds the core")
+    assert run("health", "--live", **env).exit_code == 0
+    for question in ("--startup", "--ready"):
+        found = run("health", question, "--json", **env)
+        assert (found.exit_code, line_of(found)) == (1, {"ok": False, "parts": {"pod-0/0": "waiting"}})
+        assert "pod-0/0 is waiting: another process holds the core" in found.stderr
+    assert run("health", "--live", "--ready", **env).exit_code == 2
+    assert "set CORELANE_HEALTH_DIR" in run("health", "--live", CORELANE_CORE="0").stderr
+
+
+def test_health_of_an_api_that_has_no_core_yet(service: StandIn) -> None:
+    port = str(service.server.port)
+    service.refusals.append(problem(503, "not_ready", "no core"))
+    assert "is not ready" in run("health", "--ready", CORELANE_PORT=port).stderr
+    for question in ("--startup", "--live"):
+        assert run("health", question, CORELANE_PORT=port).exit_code == 0
+    assert "does not answer" in run("health", "--live", CORELANE_PORT="1").stderr

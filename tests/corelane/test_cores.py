@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from corelane.engine.cores import THREAD_VARIABLES, core_slot, cpu_slots
+from corelane.engine.cores import THREAD_VARIABLES, core_slot, cpu_slots, only_slot
 from corelane.errors import SetupError
 from corelane.settings import Settings
 
@@ -30,6 +30,12 @@ def test_slots_are_those_this_process_may_run_on() -> None:
 def test_core_that_does_not_exist_is_refused_saying_which_do() -> None:
     with pytest.raises(SetupError, match="core 9999 does not exist"):
         core_slot(9999, Settings())
+
+
+def test_only_core_of_a_container_floats_over_its_cpus() -> None:
+    slot = only_slot(Settings(cpus_per_core=2))
+    assert (slot.index, slot.cpus) == (0, frozenset(os.sched_getaffinity(0)))
+    assert slot.environment["OMP_NUM_THREADS"] == "2"
 
 
 def test_memory_is_kept_in_a_process_that_runs_already() -> None:

@@ -20,7 +20,7 @@ from corelane.engine.backends.neuron.devices import (
     renumber,
     show_cores,
 )
-from corelane.engine.cores import core_slot, core_slots, neuron_slots
+from corelane.engine.cores import core_slot, core_slots, neuron_slots, only_slot
 from corelane.errors import SetupError
 from corelane.settings import Settings
 from tests.neuron_for_tests import Machine, neuron_process
@@ -184,6 +184,18 @@ def test_core_that_does_not_exist_and_a_pipeline_too_long_are_refused(
             ),
         ):
             core_slots(settings)
+
+
+def test_only_core_of_a_container_is_core_0_whatever_its_number_on_the_host(tmp_path: Path) -> None:
+    settings = Settings(target="inf2")
+    with neuron_process(tmp_path / "pod", Machine("inf2", devices=(6,)), "13"):
+        slot = only_slot(settings)
+        assert (slot.index, slot.environment["NEURON_RT_VISIBLE_CORES"]) == (0, "13")
+    with (
+        neuron_process(tmp_path / "host", Machine("inf2", devices=(6,)), None),
+        pytest.raises(SetupError, match=r"2 cores \(12, 13\): give the container one"),
+    ):
+        only_slot(settings)
 
 
 def test_logical_size_must_be_one_or_two() -> None:

@@ -221,3 +221,20 @@ async def test_port_of_a_redis_that_is_gone_for_a_moment_is_not_taken_by_another
     assert urls[1] != urls[0]
     for claim in claims:
         claim.release()
+
+
+async def test_part_that_is_ended_stays_away_and_the_others_go_on(supervisor: Supervisor, tmp_path: Path) -> None:
+    for name in ("core0", "core1"):
+        await supervisor.start(FleetPart(name, SLEEPER, os.environ, is_up=always))
+    await until(supervisor.all_up)
+    pids = {name: found(tmp_path, name)["pid"] for name in ("core0", "core1")}
+    os.kill(pids["core1"], signal.SIGKILL)
+    await until(lambda: found(tmp_path, "core1")["launches"] == 2 and supervisor.all_up(("core1",)))
+    await supervisor.end("core1")
+    assert set(orjson.loads((tmp_path / PARTS_FILE).read_bytes())["parts"]) == {"core0"}
+    await supervisor.start(FleetPart("core1", SLEEPER, os.environ, is_up=always))
+    await until(lambda: supervisor.all_up(("core1",)))
+    assert found(tmp_path, "core1")["launches"] == 1
+    assert found(tmp_path, "core0")["pid"] == pids["core0"]
+    assert not supervisor.is_over
+    await supervisor.stop((("core",),))

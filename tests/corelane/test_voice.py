@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from corelane.cli.serve_output import PrettyOutput, as_object, own_command, ready_page
+from corelane.cli.serve_roles import ROLES
 from corelane.cli.webhook_secret import make_secret
 from corelane.settings import Settings
 
@@ -37,7 +38,7 @@ def test_command_to_try_is_whole_on_a_narrow_terminal(tmp_path: Path) -> None:
     settings = Settings(data_dir=tmp_path, cores=2, port=18100, webhook_secret=make_secret(tmp_path))
     out = io.StringIO()
     voice = PrettyOutput(Console(file=out, width=80, highlight=False, soft_wrap=True))
-    voice.announce(ready_page(settings, "secret", has_flower=True))
+    voice.announce(ready_page(settings, "secret", frozenset(ROLES)))
     [line] = [line for line in out.getvalue().splitlines() if line.startswith("Try")]
     assert (
         line == f'Try      {own_command()} ask "Who wrote it?" --context "Ada wrote it." --url http://127.0.0.1:18100'

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import httpx2
 
 from corelane.broker.app import make_celery
 from corelane.domain.jobs import Item
+from corelane.metrics.signs import Question, judge, read_signs
 from corelane.settings import Settings
 from tests.integration.conftest import FLOWER, Fleet, parent_of, wait_for
 
@@ -25,6 +27,16 @@ def test_each_worker_is_pinned_to_a_cpu_of_its_own(fleet: Fleet) -> None:
         assert allowed == str(core["cpus"][0])
         seen.append(allowed)
     assert len(set(seen)) == fleet.cores
+
+
+def answer(fleet: Fleet, question: Question) -> str | None:
+    return judge(question, read_signs(fleet.data / "health"), time.monotonic())
+
+
+def test_each_part_gives_signs_of_life(fleet: Fleet) -> None:
+    parts = {sign.part for sign in read_signs(fleet.data / "health")}
+    assert parts == {"keeper@testhost", "deliveries@testhost", *fleet.states()}
+    wait_for(lambda: {answer(fleet, question) for question in Question} == {None})
 
 
 def test_each_worker_reads_a_queue_of_its_own(fleet: Fleet) -> None:

@@ -86,7 +86,7 @@ class GroupFiles:
     def add(self, place: int, line: GoodLine) -> None:
         """Write one more item of a group, or the first of a new one."""
         if place == len(self.groups):
-            group = Group(new_job_id(), line.model, line.options, 0, 0)
+            group = Group(new_job_id(cell=self._desk.settings.cell), line.model, line.options, 0, 0)
             path = self._desk.items_path(self._record, group)
             self._files.append(self._stack.enter_context(path.open("xb")))
             self.groups.append(group)

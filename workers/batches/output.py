@@ -164,7 +164,7 @@ class OutcomeFile:
     def add(self, line: bytes) -> None:
         """Write one more line."""
         if self.writer is None:
-            self.writer = self.context.storage.create(new_id("file"))
+            self.writer = self.context.storage.create(new_id("file", cell=self.context.settings.cell))
         self.pending += line
         if len(self.pending) >= WRITE_BYTES:
             self._flush(self.writer)

@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from uuid import uuid4
 
 from corelane.domain.batches import BatchError, BatchStatus, RequestCounts
-from corelane.domain.ids import id_time_ms, is_id
+from corelane.domain.ids import cell_of, id_time_ms, is_id
 from corelane.domain.jobs import JobStatus
 from corelane.errors import CorelaneError, NotFound, NotReady, StorageFailed, StoreUnavailable
 from corelane.log import get_logger
@@ -229,16 +229,24 @@ async def log_end(context: BatchContext, batch: str) -> None:
 
 
 async def tidy(context: BatchContext) -> None:
-    """Delete old unknown files, which died uploads and keepers left behind."""
+    """Delete old unknown files, which died uploads and keepers left behind.
+
+    Cells may share a storage: each looks after the files that it made.
+    """
+    cell = context.settings.cell
     before_ms = await context.batches.now_ms() - STRAY_AGE_S * 1000
-    old = [name for name in context.storage.names() if is_id("file", name) and id_time_ms(name) < before_ms]
+    old = [
+        name
+        for name in context.storage.names()
+        if is_id("file", name) and cell_of(name) == cell and id_time_ms(name) < before_ms
+    ]
     for file, is_known in zip(old, await context.files.known(old), strict=True):
         if not is_known:
             log.info("stray_file_deleted", file_id=file)
             context.storage.delete(file)
         await context.renew_lease()
     open_now = {record.id for record in await context.batches.open_batches()}
-    for path in context.settings.files_root.glob("batch_*"):
+    for path in context.settings.files_root.glob(f"batch_{cell}*"):
         batch = path.name.partition(".")[0]
         if is_id("batch", batch) and id_time_ms(batch) < before_ms and batch not in open_now:
             path.unlink(missing_ok=True)

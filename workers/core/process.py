@@ -26,6 +26,7 @@ from corelane.domain.prices import NOTHING, core_price
 from corelane.engine.runner import Runner, RunnerLimits
 from corelane.errors import CoreBusy, CoreLost, RuntimeLost, Unavailable
 from corelane.log import Outage, get_logger
+from corelane.metrics.signs import SignFile
 from corelane.settings import Settings
 from corelane.settings.rules import SettingsError
 from corelane.store.dispatch import Dispatch
@@ -101,6 +102,7 @@ class CoreProcess:
         self._has_looked = False
         self._has_served = False
         self._announcer = Announcer(settings, str(core))
+        self._sign = SignFile(settings.health_dir, str(core))
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._beat_on, name="heartbeat", daemon=True)
@@ -135,6 +137,7 @@ class CoreProcess:
         """Start heartbeats, then load the wanted models; after errors of the core, wait out the back-off first."""
         if self._history.out:
             self._stand("out_of_service", self._history.reason)
+        self._give_sign()
         self._thread.start()
         if not self._history.out:
             self._wait_out(should_stop)
@@ -213,6 +216,7 @@ class CoreProcess:
         self.retired = True
         state = "out_of_service" if history.out else "waiting" if isinstance(error, CoreBusy) else "restarting"
         self._stand(state, history.reason)
+        self._give_sign()
         say = log.warning if isinstance(error, CoreBusy) else log.error
         say(f"core_{state}", core=str(self.core), code=error.code, detail=history.reason)
         try:
@@ -237,12 +241,13 @@ class CoreProcess:
         """Put back all that this core has claimed and not answered, with one more attempt counted."""
         Upkeep(self.settings, self.bell).return_own(str(self.core))
 
-    def close(self) -> None:
-        """Leave the fleet and give everything back."""
+    def close(self, *, comes_back: bool = False) -> None:
+        """Leave the fleet and give everything back; for good, unless another process follows."""
         self._closing.set()
         self._thread.join(timeout=self.settings.heartbeat_s + 1)
         try:
-            self.dispatch.leave(self.versions, self.bell)
+            with self._lock:
+                self.dispatch.leave(self.versions, self.bell, gone=not comes_back)
             self._announcer.flush(self.metrics, leaves=True)
         except Unavailable as error:
             log.warning("left_without_good_bye", detail=error.detail)
@@ -253,6 +258,7 @@ class CoreProcess:
 
     def _beat_on(self) -> None:
         while not self._closing.wait(self.settings.heartbeat_s):
+            self._give_sign()
             try:
                 pulse = self._beat()
                 if pulse.unknown:
@@ -267,11 +273,25 @@ class CoreProcess:
                 # Without a heartbeat this core's leases lapse and its work is lost to it: log, and go on beating.
                 log.exception("heartbeat_failed")
 
+    @property
+    def _is_stuck(self) -> bool:
+        return self.vitals.is_stuck(self.settings.stuck_s)
+
+    def _give_sign(self) -> None:
+        """Note state and reason for health checks, whether Redis is there or not; a stuck process gives no sign."""
+        if not self._is_stuck:
+            state = self.state
+            reasons = [] if state in ("idle", "busy") else self._reasons(self.models.describe())
+            self._sign.write(state, "; ".join(reasons))
+
     def _beat(self) -> BeatReply:
         """Send one heartbeat; return the reply."""
-        stuck = self.vitals.is_stuck(self.settings.stuck_s)
+        stuck = self._is_stuck
         versions = [] if self.retired else self.versions
         with self._lock:
+            if self._closing.is_set():
+                # It would bring a core back that has just said good-bye.
+                return BeatReply("")
             return self._announcer.beat(
                 self._fields(),
                 versions,

@@ -8,12 +8,14 @@ rounds does not move, the process ends and another takes its place.
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from celery import Celery, bootsteps
 
 from corelane.errors import Unavailable
 from corelane.log import Outage, broker_lines, get_logger
+from corelane.metrics.signs import SignFile
 
 log = get_logger(__name__)
 
@@ -107,9 +109,12 @@ class Loop:
 
 
 class Guard:
-    """Logs and ends this process when one of its loops stands still."""
+    """Logs and ends this process when one of its loops stands still; gives its signs of life until then."""
 
-    def __init__(self, loops: Sequence[Loop], end: Callable[[int], object] = os._exit) -> None:
+    def __init__(
+        self, loops: Sequence[Loop], end: Callable[[int], object] = os._exit, sign: SignFile | None = None
+    ) -> None:
+        self._all, self._sign = loops, sign
         self._loops = [loop for loop in loops if loop.must_move]
         self._seen = [-1] * len(self._loops)
         self._still = [0] * len(self._loops)
@@ -133,9 +138,15 @@ class Guard:
                 log.critical("loop_stands_still", loop=loop.name, rounds=loop.rounds)
                 self._end(STUCK_STATUS)
 
+    def give_sign(self) -> None:
+        """Note for health checks that this process lives, and whether each loop has gone round once."""
+        if self._sign is not None:
+            self._sign.write("running" if all(loop.rounds for loop in self._all) else "starting")
+
     def _run(self) -> None:
         while not self._over.wait(GUARD_S):
             self.check()
+            self.give_sign()
 
 
 #: The loops of a process whose worker reads a queue, by that queue, and how long they may take to end, in seconds.
@@ -163,7 +174,9 @@ class RunLoops(bootsteps.StartStopStep):
         broker_lines().others_tell = bool(self._loops)
         for loop in self._loops:
             loop.start()
-        self._guard = Guard(self._loops)
+        # The worker of a core has no loops; its child gives the signs.
+        sign = SignFile(worker.app.health_dir, worker.hostname) if self._loops else None
+        self._guard = Guard(self._loops, sign=sign)
         self._guard.start()
 
     def close(self, worker: Any) -> None:  # noqa: ARG002  # the signature is Celery's
@@ -182,7 +195,7 @@ class RunLoops(bootsteps.StartStopStep):
     terminate = close
 
 
-def add_loops(app: Celery, loops_by_queue: LoopsByQueue) -> None:
-    """Let workers of this app run loops."""
-    app.loops_by_queue = loops_by_queue
+def add_loops(app: Celery, loops_by_queue: LoopsByQueue, health_dir: Path | None = None) -> None:
+    """Let workers of this app run loops; they give signs of life in ``health_dir``."""
+    app.loops_by_queue, app.health_dir = loops_by_queue, health_dir
     app.steps["worker"].add(RunLoops)

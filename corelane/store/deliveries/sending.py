@@ -11,6 +11,7 @@ from corelane.store import keys
 from corelane.store.jobs.records import JobRecord
 from corelane.store.jobs.results import read_results
 from corelane.store.link.link import CommonLink, pairs
+from corelane.store.link.replicas import ReplicaGate
 
 #: A delivery that was handed out is due again after this time unless its sender holds it, in seconds. So the deliveries
 #: of a killed sender go out again within five seconds, however long an attempt may take.
@@ -95,8 +96,8 @@ class Attempt:
 class DeliveryStore:
     """Hands out due deliveries and keeps their outcomes. Every call may be repeated."""
 
-    def __init__(self, link: CommonLink, settings: Settings) -> None:
-        self._link, self._settings = link, settings
+    def __init__(self, link: CommonLink, settings: Settings, gate: ReplicaGate | None = None) -> None:
+        self._link, self._settings, self._gate = link, settings, gate
 
     async def take(self, limit: int, lease_s: float = LEASE_S) -> list[str]:
         """Return ids of at most ``limit`` deliveries to try now; each is due again unless it is held or reported."""
@@ -123,6 +124,13 @@ class DeliveryStore:
         """Keep the bytes of an event, and return those that any sender kept first; None if it was forgotten."""
         fixed = await self._link.run("fix_payload", payload, id=delivery)
         return None if fixed is None else bytes(fixed)
+
+    async def confirm(self, delivery: str) -> None:
+        """Return once replicas hold the bytes of an event, where that is asked for: then none is told that a failover
+        could undo, or tell in other words. Raise NotReplicated if they do not in time.
+        """
+        if self._gate is not None:
+            await self._gate.confirm(keys.delivery(delivery), "payload")
 
     async def results(self, job: JobRecord) -> list[dict[str, Any]]:
         """Return all results of a final job."""

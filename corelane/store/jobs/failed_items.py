@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from corelane.domain.ids import CELL
 from corelane.domain.job_filter import JobFilter
 from corelane.domain.jobs import JobStatus
 from corelane.store import keys
@@ -47,7 +48,13 @@ class FailedPage:
 
 
 async def find_failed_items(
-    link: CommonLink, owner: str, wanted: JobFilter, code: str | None, after: FailedCursor | None, limit: int
+    link: CommonLink,
+    owner: str,
+    wanted: JobFilter,
+    code: str | None,
+    after: FailedCursor | None,
+    limit: int,
+    cell: str = CELL,
 ) -> FailedPage:
     """Read a page of the failed items of jobs that a filter takes, after the cursor's; with a code, of that error."""
     wanted = wanted.model_copy(update={"has_failed_items": True})
@@ -55,7 +62,7 @@ async def find_failed_items(
     looked = 0
     job = None if after is None else after.job + AGAIN
     while True:
-        jobs = await find_jobs(link, owner, wanted, job, TRIP_JOBS)
+        jobs = await find_jobs(link, owner, wanted, job, TRIP_JOBS, cell)
         for record in jobs.records:
             begin = after.index + 1 if after is not None and after.job == record.id else 0
             async with aclosing(_results(link, record, max(begin, record.dropped))) as parts:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import orjson
 
 from corelane.domain.dispatch import PUBLIC
-from corelane.domain.ids import id_time
+from corelane.domain.ids import CELL, id_time
 from corelane.domain.job_filter import ALL_OWNERS, JobFacts, JobFilter
 from corelane.domain.jobs import JobStatus
 from corelane.store import keys
@@ -75,11 +75,16 @@ class _Source:
         return ("ZRANGE", self.key, f"({self.prefix}{high}", f"[{self.prefix}{low}", "BYLEX", "REV", "LIMIT", 0, most)
 
 
-async def find_jobs(link: CommonLink, owner: str, wanted: JobFilter, after: str | None, limit: int) -> JobPage:
-    """Read a page of the jobs of an owner, or of ALL_OWNERS, that a filter takes, older than the cursor's."""
+async def find_jobs(
+    link: CommonLink, owner: str, wanted: JobFilter, after: str | None, limit: int, cell: str = CELL
+) -> JobPage:
+    """Read a page of the jobs of an owner, or of ALL_OWNERS, that a filter takes, older than the cursor's.
+
+    ``cell`` is the one that the ids name.
+    """
     owners = [owner] if owner != ALL_OWNERS else await owners_of_jobs(link)
     high = LAST if after is None else after
-    low, top = _bounds(wanted)
+    low, top = _bounds(wanted, cell)
     sources = [] if wanted.name is not None else await _sources(link, owners, wanted, low, min(top, high))
     named = [job for job in await _named(link, owners, wanted) if job < high]
     merge = _Merge(link, sources, named, low, min(top, high))
@@ -117,13 +122,13 @@ async def read_records(link: CommonLink, jobs: Sequence[str]) -> list[JobRecord]
     return [JobRecord.parse(job, dict(pairs(raw))) for job, raw in zip(jobs, raws, strict=True) if raw]
 
 
-def _bounds(wanted: JobFilter) -> tuple[str, str]:
+def _bounds(wanted: JobFilter, cell: str) -> tuple[str, str]:
     """Return the least id that can match, and one above all that can, of those that are not found by name."""
     low, top = "", LAST
     if wanted.after_ms is not None:
-        low = id_time("job", wanted.after_ms - CLOCK_SLACK_MS)
+        low = id_time("job", wanted.after_ms - CLOCK_SLACK_MS, cell)
     if wanted.before_ms is not None:
-        top = id_time("job", wanted.before_ms + CLOCK_SLACK_MS)
+        top = id_time("job", wanted.before_ms + CLOCK_SLACK_MS, cell)
     if wanted.id_beginning is not None:
         low, top = max(low, wanted.id_beginning), min(top, wanted.id_beginning + LAST)
     return low, top

@@ -29,6 +29,7 @@ from corelane.store.jobs.submission import Admission, Submission
 from corelane.store.jobs.tallies import count_jobs
 from corelane.store.link.library import Command
 from corelane.store.link.link import CommonLink, call, flatten, pairs
+from corelane.store.link.replicas import ReplicaGate
 
 #: Payloads written before their job is submitted live this long, in seconds.
 PAYLOAD_TTL_S = 60
@@ -40,8 +41,11 @@ RATE_SECONDS = 10
 class JobStore:
     """The jobs in Redis, for those who submit them."""
 
-    def __init__(self, link: CommonLink, settings: Settings, bell: str) -> None:
-        """``bell`` is the message that rings a core (see ``corelane.broker.app.bell_envelope``)."""
+    def __init__(self, link: CommonLink, settings: Settings, bell: str, gate: ReplicaGate | None = None) -> None:
+        """``bell`` is the message that rings a core (see ``corelane.broker.app.bell_envelope``). With a gate, jobs are
+        accepted, and ends told, once replicas hold them.
+        """
+        self._gate = gate
         self._link = link
         self._settings = settings
         self._bell = bell
@@ -86,7 +90,7 @@ class JobStore:
         """Write payloads, then job, refs and bells in one step. Idempotent by the job's id, and by its ``once``.
 
         Raise VersionClosed, with nothing written, if the version stopped taking jobs since it was admitted; Held if
-        another job holds its ``once``.
+        another job holds its ``once``; NotReplicated if it is written and replicas do not hold it.
         """
         head, file, once = submission.head, submission.file, submission.once
         labels = list(dict.fromkeys(head.labels))
@@ -112,6 +116,8 @@ class JobStore:
         reply = await self._write(submission, payloads, submit)
         if reply[0] < 0:
             raise Held(Holder.decode(reply[1]))
+        if self._gate is not None:
+            await self.confirm(submission.id)
         if self._settings.armed_faults:
             reach("submit.accepted", self._settings.armed_faults)
         return JobRecord(
@@ -198,7 +204,15 @@ class JobStore:
         if ahead:
             commands.append(("HMGET", keys.results % job, *range(ahead)))
         raw, *outs = await self._link.many(commands)
-        return JobRecord.parse(job, dict(pairs(raw)), outs[0] if outs else ()) if raw else None
+        record = JobRecord.parse(job, dict(pairs(raw)), outs[0] if outs else ()) if raw else None
+        if self._gate is not None and record is not None and record.finished_ms is not None:
+            await self._gate.confirm(keys.job(job), "finished_ms")
+        return record
+
+    async def confirm(self, job: str) -> None:
+        """Return once replicas hold a job, where that is asked for; raise NotReplicated if they do not in time."""
+        if self._gate is not None:
+            await self._gate.confirm(keys.job(job), "status")
 
     async def results(self, record: JobRecord, after: int, limit: int) -> list[dict[str, Any]]:
         """Return results from item ``after`` on, in order, up to the first that is not final yet."""
@@ -222,13 +236,13 @@ class JobStore:
         """Return a page of the jobs of an owner, or of ALL_OWNERS, that a filter takes: newest first, older than the
         one whose id is the cursor. The filter's own ``owner`` is not looked at.
         """
-        return await find_jobs(self._link, owner, wanted, after, limit)
+        return await find_jobs(self._link, owner, wanted, after, limit, self._settings.cell)
 
     async def failed_items(
         self, owner: str, wanted: JobFilter, code: str | None, after: FailedCursor | None, limit: int
     ) -> FailedPage:
         """Return a page of the failed items of the jobs that ``page`` finds, with a code those of that error."""
-        return await find_failed_items(self._link, owner, wanted, code, after, limit)
+        return await find_failed_items(self._link, owner, wanted, code, after, limit, self._settings.cell)
 
     async def records(self, jobs: Sequence[str]) -> list[JobRecord]:
         """Return jobs as they stand, in order, as far as they are there."""

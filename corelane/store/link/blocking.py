@@ -7,11 +7,11 @@ whether it may be sent again.
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-import redis
 import redis.exceptions
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from corelane.store.link.connections import make_pool
 from corelane.store.link.library import Command
 from corelane.store.link.link import SOCKET_TIMEOUT_S, CommonLink, call, exchanges, store_errors, to_ms
 
@@ -26,9 +26,8 @@ class Link:
     """
 
     def __init__(self, url: str, timeout_s: float = SOCKET_TIMEOUT_S) -> None:
-        self._pool = redis.ConnectionPool.from_url(
-            url, protocol=2, retry=Retry(NoBackoff(), 0), socket_timeout=timeout_s, socket_connect_timeout=timeout_s
-        )
+        times = {"socket_timeout": timeout_s, "socket_connect_timeout": timeout_s}
+        self._pool = make_pool(url, protocol=2, retry=Retry(NoBackoff(), 0), **times)
         self._connection = self._pool.make_connection()
 
     def many(self, commands: Sequence[Command]) -> list[Any]:

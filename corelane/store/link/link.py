@@ -8,6 +8,7 @@ asyncio client (measured). redis-py still connects, so URLs, passwords and TLS a
 - A caller that gives up, or whose time is over, takes nothing from the others: its replies are read in order and
   dropped. If Redis said nothing at all meanwhile, later calls use a new connection, and the old one is closed once
   nobody waits for it.
+- Where the server says that it takes no writes, later calls use a new connection, to the primary of that time.
 - When the connection is lost, every call on it raises StoreUnavailable, although Redis may have acted on it. The next
   call connects again; callers that meet wait for one attempt.
 """
@@ -20,13 +21,13 @@ from typing import Any
 
 import hiredis
 import orjson
-import redis.asyncio
 import redis.exceptions
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from corelane.errors import StoreFull, StoreUnavailable, UnknownModel
 from corelane.store import schema
+from corelane.store.link.connections import NoPrimary, make_async_pool, says_no_primary
 from corelane.store.link.library import Command, read_library
 
 #: Longest silence of Redis that a call waits for, in seconds; blocking pops stay well below it.
@@ -154,7 +155,7 @@ class _Wire(asyncio.Protocol):
         self.transport = streams[1].transport
         self.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self.transport.set_protocol(self)
-        self._parser = _make_parser()
+        self._parser = hiredis.Reader(replyError=self._error_of)
         self.calls: deque[_Call] = deque()
         self._may_write = asyncio.Event()
         self._may_write.set()
@@ -192,6 +193,11 @@ class _Wire(asyncio.Protocol):
                         call.replied.set_result(call.replies)
         except (hiredis.ProtocolError, IndexError):
             self.transport.abort()
+
+    def _error_of(self, text: str) -> Exception:
+        """Choose the class of an error reply; where the server takes no writes, later calls look for its successor."""
+        self.is_retired = self.is_retired or says_no_primary(text)
+        return _error_of(text)
 
     def pause_writing(self) -> None:
         """Have callers wait: the buffer is full."""
@@ -250,7 +256,7 @@ async def subscribe(url: str, channel: str) -> AsyncIterator[str]:
 
 async def _open_streams(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Have redis-py connect and greet, and take over the bare streams; raise the errors of redis-py and of sockets."""
-    pool = redis.asyncio.ConnectionPool.from_url(url, protocol=2, retry=Retry(NoBackoff(), 0))
+    pool = make_async_pool(url, protocol=2, retry=Retry(NoBackoff(), 0))
     connection: Any = pool.make_connection()  # type: ignore[no-untyped-call]
     try:
         async with asyncio.timeout(SOCKET_TIMEOUT_S):
@@ -274,6 +280,8 @@ def _make_parser() -> hiredis.Reader:
 
 def _error_of(text: str) -> Exception:
     """Choose the class that redis-py would raise for an error reply."""
+    if says_no_primary(text):
+        return NoPrimary(text)
     if text.startswith("OOM"):
         return redis.exceptions.OutOfMemoryError(text)
     return redis.exceptions.ResponseError(text)
@@ -293,14 +301,27 @@ def is_missing(reply: Any) -> bool:
     return isinstance(reply, Exception) and str(reply).endswith("Function not found")
 
 
+def is_denied(reply: Any) -> bool:
+    """Return whether Redis refused a command because the user may not send it."""
+    return isinstance(reply, redis.exceptions.NoPermissionError) or (
+        isinstance(reply, redis.exceptions.ResponseError) and str(reply).startswith("NOPERM")
+    )
+
+
 def exchanges(commands: Sequence[Command]) -> Generator[Sequence[Command], list[Any], list[Any]]:
     """Yield what to send for one trip, receive the replies, and return them; raise the first error among them.
 
-    Where Redis does not have the library, it is loaded, and the calls that Redis refused are sent again.
+    Where Redis does not have the library, it is loaded, and the calls that Redis refused are sent again. A user who may
+    not load it (role ``worker`` of ``store.acl``) waits for one who may.
     """
     replies = yield commands
     if refused := [place for place, reply in enumerate(replies) if is_missing(reply)]:
-        data_format, _ = checked((yield [schema.CLAIM, read_library().load]))
+        data_format, loaded = yield [schema.CLAIM, read_library().load]
+        if is_denied(loaded):
+            raise StoreUnavailable(
+                "Redis lacks the functions of this release, and this user may not load them: start an API or keeper"
+            )
+        checked([data_format, loaded])
         schema.require_known(data_format)
         again = yield [commands[place] for place in refused]
         for place, reply in zip(refused, again, strict=True):
@@ -344,6 +365,8 @@ def store_errors() -> Iterator[None]:
         yield
     except redis.exceptions.OutOfMemoryError as error:
         raise StoreFull("the queue's memory is full; try again when jobs have finished") from error
+    except NoPrimary as error:
+        raise StoreUnavailable(f"this Redis takes no writes, and no other was found: {error}") from error
     except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, OSError) as error:
         raise StoreUnavailable(f"Redis does not answer: {error}") from error
     except redis.exceptions.ResponseError as error:
@@ -353,6 +376,6 @@ def store_errors() -> Iterator[None]:
             raise StoreUnavailable(f"Redis has no database of this number: {error}") from error
         if "VERSIONCLOSED" in str(error):
             raise VersionClosed("this model version is being unloaded and takes no more jobs") from error
-        if any(word in str(error) for word in ("OOM", "MISCONF", "READONLY", "LOADING", "BUSY")):
+        if any(word in str(error) for word in ("OOM", "MISCONF", "LOADING", "BUSY")):
             raise StoreFull(f"Redis does not take writes now: {error}") from error
         raise

@@ -1,7 +1,7 @@
 -- What all functions share: how one is defined, the time, refs, and accounts of tokens.
--- A library is loaded once and keeps its locals between calls: nothing may be kept in them but the three below. `tally` has
--- the counts of this call, which `write_counts` writes at its end.
-local call, clock, tally
+-- A library is loaded once and keeps its locals between calls: nothing may be kept in them but the four below. `tally` has
+-- the counts of this call, which `write_counts` writes at its end; `fenced_us` is kept on purpose, see `next_fence`.
+local call, clock, tally, fenced_us
 local write_counts
 
 -- Define a function that Redis runs atomically: `run(ask, args)`, where `ask` is the call's first argument, a JSON object,
@@ -29,6 +29,28 @@ local function now_us()
 end
 
 local function now_ms() return math.floor(now_us() / 1000) end
+
+-- Fences: numbers that only grow, by which a step of an earlier holder is told from one of the present holder. A replica that
+-- becomes primary has not seen the last ones, nor has a server that lost the end of its file. So each life of a server as
+-- primary, which has a replication id of its own, begins far beyond all earlier lives: at the time, in units of 100 us, which
+-- no count of fences overtakes. Where the clock of this server is not ahead of the last fence it saw, it goes on from there, by
+-- 1000 s and a random part. A server that was primary before may be so again: the id is read whenever none was made for 100 ms.
+-- Numbers stay below 10^14, which processes of earlier versions still write in full.
+local FENCE_US, FENCE_SURE_US, FENCES_UNSEEN, FENCE_JUMP = 100, 100000, 100000, 10000000
+local function next_fence()
+  local now = now_us()
+  if not fenced_us or math.abs(now - fenced_us) > FENCE_SURE_US then
+    fenced_us = now
+    local life = string.match(call('INFO', 'replication'), 'master_replid:(%x+)')
+    if call('GET', keys.FENCED_LIFE) ~= life then
+      local last, first = tonumber(call('GET', keys.FENCE) or 0), math.floor(now / FENCE_US)
+      if first < last + FENCES_UNSEEN then first = last + FENCE_JUMP + tonumber(string.sub(life, 1, 6), 16) end
+      call('SET', keys.FENCE, string.format('%.0f', first))
+      call('SET', keys.FENCED_LIFE, life)
+    end
+  end
+  return call('INCR', keys.FENCE)
+end
 
 -- job:owner:priority:payload:first:count:tokens:attempt; nil for a text that no process of Corelane writes.
 local MOST_DIGITS, MOST_REF_ITEMS = 12, 1000

@@ -210,7 +210,7 @@ define('claim', function(ask)
     end
     return { now_us() }
   end
-  local lease = core .. '#' .. call('INCR', keys.FENCE)
+  local lease = string.format('%s#%.0f', core, next_fence())
   call('HSET', keys.claim(lease), unpack(held))
   call('ZADD', keys.LEASES, now + ask.lease_ms, lease)
   call('SET', keys.bell(core), 'r', 'EX', 30)
@@ -237,15 +237,15 @@ define('commit', function(ask, args)
       count_attempt(ref)
       local wanted = answer(ref.job, ref.first, args[i + 1], succeeded, failed, ask.ttl, ask)
       if not wanted then
-        count('corelane_wasted_tokens_total', '', ref.tokens)
         late[ref.job] = ref.owner
+        if not ask.spent[ref.job] and succeeded + failed > 0 then waste(reason_of(ref.job), ref.tokens) end
       end
       answered[ref.job] = wanted or answered[ref.job]
       local is_spent = failed == 0 or call('HEXISTS', keys.job(ref.job), 'file') == 1
       if wanted and ref.attempt == 1 and is_spent then call('HDEL', keys.payloads(ref.job), ref.payload) end
     else
+      -- Its tokens were counted as wasted when the claim was taken back.
       refused = refused + 1
-      count('corelane_wasted_tokens_total', '', ref.tokens)
     end
   end
   local second = keys.rate(math.floor(now_ms() / 1000))
@@ -301,18 +301,23 @@ define('return_claim', function(ask)
   local claim, core, back, lapsed = keys.claim(ask.lease), string.match(ask.lease, '^(.*)#%d+$'), 0, 0
   for _, stretch in ipairs(ask.stretches) do
     local ref = parse(stretch.ref)
-    if release_stretch(claim, core, ref) then
+    local charged = release_stretch(claim, core, ref)
+    if charged then
       back = back + 1
       -- A stretch that was handed back comes as it was; one that was lost with its core counts as an attempt.
       if stretch.refs[1] ~= stretch.ref then
         lapsed = 1
         count_attempt(ref)
+        waste('core_lost', charged)
       end
       for _, lost in ipairs(stretch.lost) do answer(ref.job, lost[1], lost[2], 0, 1, ask.ttl) end
       if job_is_open(ref.job) then enqueue(stretch.version, stretch.refs, ask.envelope, true) end
     end
   end
-  if ask.lost then add_lost(ask.lost, ask.price) end
+  if ask.lost then
+    add_lost(ask.lost, ask.price)
+    waste('handed_back', ask.lost[2] or 0)
+  end
   count('corelane_leases_lapsed_total', '', lapsed)
   end_if_empty(ask.lease)
   return back

@@ -47,6 +47,15 @@ local function count_attempt(ref)
   count('corelane_attempts_total|', tonumber(ref.attempt) < 9 and ref.attempt or '9+', tonumber(ref.count))
 end
 
+-- Count tokens that were read in vain, by why: `core_lost`, what a core held that died, froze or was cut off, read or not;
+-- `handed_back`, by one that was stopped; and what was read for a job that was over by then.
+local function waste(reason, tokens) count('corelane_wasted_tokens_total|', reason, tokens) end
+
+local function reason_of(job)
+  local status = call('HGET', keys.job(job), 'status')
+  return (status == 'canceled' or status == 'expired') and status or 'over'
+end
+
 -- Count a job that became final, its time, and whether it ended when it was promised. A promise is [position, tokens ahead,
 -- expected, earliest, latest], the last three in ms after its submission, and null where no speed was known.
 local PROMISE = '^%[%d+,%d+,%d+,(%d+),(%d+)%]$'

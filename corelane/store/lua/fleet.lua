@@ -42,15 +42,26 @@ define('wake', function(ask)
   ring(ask.core, ask.envelope)
 end)
 
+-- Forget a core that nobody serves any more, with the bells in its queue, and kombu's two notes that there is one. The
+-- keeper removes the rest (`prune`).
+local function forget_core(core)
+  local queue = queue_of(core)
+  call('ZREM', keys.CORES, core)
+  call('SREM', keys.OUT_OF_SERVICE, core)
+  call('UNLINK', queue, '_kombu.binding.' .. queue, '_kombu.binding_permanent.' .. queue)
+end
+
 -- release{core, envelope, version}: see let_go
 define('release', function(ask) let_go(ask.core, ask.version, ask.envelope) end, 'allow-oom')
 
--- leave{core, envelope, versions}: nothing more is claimed here, and the core is forgotten
+-- leave{core, envelope, versions, gone}: nothing more is claimed here. A core that is `gone` says good-bye: it is in no list
+-- from now on, and nobody reads its queue.
 define('leave', function(ask)
   for _, version in ipairs(ask.versions) do let_go(ask.core, version, ask.envelope) end
   call('DEL', keys.core(ask.core), keys.bell(ask.core), keys.wake(ask.core))
   call('HDEL', keys.CLAIMED, ask.core)
   call('HDEL', keys.SPEEDS, ask.core)
+  if ask.gone then forget_core(ask.core) end
 end, 'allow-oom')
 
 -- take_load_turn{core, host, places, lease_ms} → 1 if the core may load a model while it serves, or go on with it; else 0

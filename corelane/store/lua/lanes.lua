@@ -3,6 +3,9 @@
 -- In a line, all small jobs of the owner together; it sorts before every job. In a set of lanes, the mark of a line.
 local SMALL_JOBS, LINE_MARK = '-', '+'
 
+-- The Celery queue that only this core reads.
+local function queue_of(core) return 'core.' .. string.gsub(core, '/', '.') end
+
 -- Wake a core: a push where its drain lingers, a Celery message where it sleeps, nothing where it is rung already.
 local function ring(core, envelope)
   local bell = keys.bell(core)
@@ -14,7 +17,7 @@ local function ring(core, envelope)
     call('EXPIRE', keys.wake(core), 30)
     return
   end
-  local queue = 'core.' .. string.gsub(core, '/', '.')
+  local queue = queue_of(core)
   local id = 'bell-' .. queue .. '-' .. call('INCR', keys.BELLS)
   local message = string.gsub(string.gsub(envelope, 'BELLID', id), 'BELLQUEUE', queue)
   call('LPUSH', queue, message)

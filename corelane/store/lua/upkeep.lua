@@ -99,8 +99,7 @@ end, 'no-writes')
 -- The parts of prune; each looks at `most` of a kind, the rest follow a round later.
 local function prune_cores(before, most)
   for _, core in ipairs(call('ZRANGEBYSCORE', keys.CORES, '-inf', before, 'LIMIT', 0, most)) do
-    call('ZREM', keys.CORES, core)
-    call('SREM', keys.OUT_OF_SERVICE, core)
+    forget_core(core)
   end
   for _, key in ipairs({ keys.TURNS, keys.CLAIMED, keys.SPEEDS, keys.WORKED }) do
     for _, core in ipairs(call('HKEYS', key)) do
@@ -194,6 +193,15 @@ define('prune', function(ask)
   return dropped
 end, 'allow-oom')
 
+-- confirm{places: [[key, field]…]} → 1 for each hash that has this field. It writes, so that what waits for replicas after it
+-- waits for all that was written before.
+define('confirm', function(ask)
+  local found = {}
+  for i, place in ipairs(ask.places) do found[i] = call('HEXISTS', place[1], place[2]) end
+  call('SET', keys.CONFIRMED, now_ms())
+  return found
+end, 'allow-oom')
+
 -- lease{key, holder, ttl_ms} → the holder's fence, now that the lease is its own for ttl_ms; 0 if it is another's
 -- With 0 ms the lease ends if it is the holder's. A holder that extends its lease keeps its fence.
 define('lease', function(ask)
@@ -204,5 +212,9 @@ define('lease', function(ask)
     return 0
   end
   call('SET', ask.key, ask.holder, 'PX', ask.ttl_ms)
-  return found and tonumber(call('HGET', keys.FENCES, ask.key)) or call('HINCRBY', keys.FENCES, ask.key, 1)
+  local last = tonumber(call('HGET', keys.FENCES, ask.key) or 0)
+  if found and last > 0 then return last end
+  local fence = math.max(last + 1, next_fence())
+  call('HSET', keys.FENCES, ask.key, string.format('%.0f', fence))
+  return fence
 end)

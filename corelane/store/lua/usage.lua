@@ -89,6 +89,7 @@ local function keep_usage(commit, answered, late)
   end
   for job, spent in pairs(commit.spent) do
     if late[job] then
+      waste(reason_of(job), spent[9] or 0)
       local text, version = unpack(call('HMGET', keys.job(job), 'usage', 'version'))
       local used = use(commit, job, late[job], version or '-', text)
       if version then call('HSET', keys.job(job), 'usage', used) end

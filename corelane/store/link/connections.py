@@ -1,0 +1,215 @@
+"""Connections to the Redis that takes writes, from one URL (see ``corelane.settings.address``).
+
+With Sentinels each new connection asks them for the primary and makes sure that it is one. Where a server says that it
+takes no writes any more (it was demoted, or is cut off from its replicas), its connection is closed, so that the next
+one is made to its successor; a plain URL is resolved again then.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import redis
+import redis.asyncio
+import redis.exceptions
+from redis.backoff import NoBackoff
+from redis.connection import parse_url
+from redis.retry import Retry
+
+from corelane.settings.address import TLS_NAMES, RedisAddress, read_address
+
+#: How errors begin of a server that is no primary, or none that may write: others may be.
+NO_PRIMARY = ("READONLY", "NOREPLICAS", "MASTERDOWN", "UNBLOCKED")
+
+#: Longest wait for one Sentinel, in seconds: another is asked then.
+SENTINEL_S = 0.5
+
+
+class NoPrimary(redis.exceptions.ConnectionError):
+    """The server takes no writes now: it is a replica, or misses its own replicas."""
+
+
+def says_no_primary(text: str) -> bool:
+    """Return whether an error reply says so."""
+    return text.startswith(NO_PRIMARY)
+
+
+class Sentinels:
+    """The Sentinels of one primary; the one that answered last is asked first."""
+
+    def __init__(self, address: RedisAddress, options: Mapping[str, Any]) -> None:
+        self.primary = address.primary
+        self._places = list(address.sentinels)
+        self._kind: Any = redis.SSLConnection if address.is_tls else redis.Connection
+        username, password = address.sentinel_login
+        shared = {name: options[name] for name in TLS_NAMES if name in options}
+        self._options: dict[str, Any] = {**shared, "username": username, "password": password, "protocol": 2}
+
+    def find(self) -> tuple[str, int]:
+        """Return the primary's host and port; raise ConnectionError if no Sentinel knows it."""
+        said = []
+        for place in self._places:
+            try:
+                found = self._ask(place, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.primary)
+            except (redis.exceptions.RedisError, OSError) as error:
+                said.append(f"{place[0]}:{place[1]}: {error}")
+                continue
+            if found:
+                self._places = [place, *(each for each in self._places if each != place)]
+                return found[0].decode(), int(found[1])
+            said.append(f"{place[0]}:{place[1]} knows no primary {self.primary}")
+        raise redis.exceptions.ConnectionError(f"no Sentinel names the primary {self.primary} ({'; '.join(said)})")
+
+    def views(self) -> list[tuple[str, dict[str, str]]]:
+        """Return what each Sentinel says of the primary, as fields; the field ``error`` if it does not answer."""
+        found = []
+        for host, port in self._places:
+            try:
+                flat = self._ask((host, port), "SENTINEL", "MASTER", self.primary)
+                view = {name.decode(): value.decode() for name, value in zip(flat[::2], flat[1::2], strict=True)}
+            except (redis.exceptions.RedisError, OSError) as error:
+                view = {"error": str(error)}
+            found.append((f"{host}:{port}", view))
+        return found
+
+    def _ask(self, place: tuple[str, int], *command: Any) -> Any:
+        host, port = place
+        timeouts = {"socket_timeout": SENTINEL_S, "socket_connect_timeout": SENTINEL_S}
+        connection: Any = self._kind(host=host, port=port, retry=Retry(NoBackoff(), 0), **timeouts, **self._options)
+        try:
+            connection.connect()
+            connection.send_command(*command)
+            return connection.read_response()
+        finally:
+            connection.disconnect()
+
+
+class _ToPrimary:
+    """Makes a blocking connection go to the primary. ``sentinels`` are asked for it, if there are any."""
+
+    def __init__(self, *args: Any, sentinels: Sentinels | None = None, **kwargs: Any) -> None:
+        self._sentinels = sentinels
+        super().__init__(*args, **kwargs)
+
+    def _connect(self) -> Any:
+        if self._sentinels is not None:
+            self.host, self.port = self._sentinels.find()
+        return super()._connect()  # type: ignore[misc]
+
+    def on_connect_check_health(self, check_health: bool = True) -> None:
+        super().on_connect_check_health(check_health=check_health)  # type: ignore[misc]
+        if self._sentinels is not None:
+            self.send_command("ROLE", check_health=False)  # type: ignore[attr-defined]
+            require_primary(self.read_response(), self._sentinels)
+
+    def read_response(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().read_response(*args, **kwargs)  # type: ignore[misc]
+        except redis.exceptions.ResponseError as error:
+            if says_no_primary(text := error_text(error)):
+                self.disconnect()  # type: ignore[attr-defined]
+                raise NoPrimary(text) from error
+            raise
+
+
+class PrimaryConnection(_ToPrimary, redis.Connection):
+    """A connection without TLS."""
+
+
+class PrimaryTlsConnection(_ToPrimary, redis.SSLConnection):
+    """A connection with TLS."""
+
+
+class PrimarySocketConnection(_ToPrimary, redis.UnixDomainSocketConnection):
+    """A connection by a socket file."""
+
+
+class _AsyncToPrimary:
+    """The asyncio counterpart; Sentinels are asked in a thread, as connections are rare."""
+
+    def __init__(self, *args: Any, sentinels: Sentinels | None = None, **kwargs: Any) -> None:
+        self._sentinels = sentinels
+        super().__init__(*args, **kwargs)
+
+    async def _connect(self) -> None:
+        if self._sentinels is not None:
+            self.host, self.port = await asyncio.to_thread(self._sentinels.find)
+        await super()._connect()  # type: ignore[misc]
+
+    async def on_connect_check_health(self, check_health: bool = True) -> None:
+        await super().on_connect_check_health(check_health=check_health)  # type: ignore[misc]
+        if self._sentinels is not None:
+            await self.send_command("ROLE", check_health=False)  # type: ignore[attr-defined]
+            require_primary(await self.read_response(), self._sentinels)
+
+    async def read_response(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return await super().read_response(*args, **kwargs)  # type: ignore[misc]
+        except redis.exceptions.ResponseError as error:
+            if says_no_primary(text := error_text(error)):
+                await self.disconnect()  # type: ignore[attr-defined]
+                raise NoPrimary(text) from error
+            raise
+
+
+class AsyncPrimaryConnection(_AsyncToPrimary, redis.asyncio.Connection):
+    """A connection without TLS."""
+
+
+class AsyncPrimaryTlsConnection(_AsyncToPrimary, redis.asyncio.SSLConnection):
+    """A connection with TLS."""
+
+
+class AsyncPrimarySocketConnection(_AsyncToPrimary, redis.asyncio.UnixDomainSocketConnection):
+    """A connection by a socket file."""
+
+
+BLOCKING = {"redis": PrimaryConnection, "rediss": PrimaryTlsConnection, "unix": PrimarySocketConnection}
+ASYNC = {"redis": AsyncPrimaryConnection, "rediss": AsyncPrimaryTlsConnection, "unix": AsyncPrimarySocketConnection}
+
+
+def require_primary(role: Any, sentinels: Sentinels) -> None:
+    """Raise NoPrimary unless the reply to ROLE is a primary's: Sentinels may name the old one for a moment."""
+    name = role[0].decode() if isinstance(role[0], bytes) else role[0]
+    if name != "master":
+        raise NoPrimary(f"the Sentinels still name a {name} as {sentinels.primary}")
+
+
+def error_text(error: Exception) -> str:
+    """Return an error reply's text as the server sent it: redis-py cuts off the words it has a class for."""
+    text = str(error)
+    return f"READONLY {text}" if isinstance(error, redis.exceptions.ReadOnlyError) else text
+
+
+def connection_options(url: str) -> dict[str, Any]:
+    """Return the arguments of a blocking connection, with its class as ``connection_class``."""
+    return _options(url, BLOCKING)
+
+
+def make_pool(url: str, **more: Any) -> redis.ConnectionPool:
+    """Make a pool of blocking connections; what the URL says goes before ``more``."""
+    return redis.ConnectionPool(**(more | _options(url, BLOCKING)))
+
+
+def make_async_pool(url: str, **more: Any) -> redis.asyncio.ConnectionPool:
+    """Make a pool of connections for one event loop."""
+    return redis.asyncio.ConnectionPool(**(more | _options(url, ASYNC)))
+
+
+def read_sentinels(url: str) -> Sentinels | None:
+    """Return the Sentinels that a URL names, if any."""
+    address = read_address(url)
+    return Sentinels(address, _parsed(address)) if address.sentinels else None
+
+
+def _parsed(address: RedisAddress) -> dict[str, Any]:
+    return dict(parse_url(address.url))  # type: ignore[no-untyped-call]
+
+
+def _options(url: str, classes: Mapping[str, Any]) -> dict[str, Any]:
+    address = read_address(url)
+    options = _parsed(address)
+    options["connection_class"] = classes[address.url.partition("://")[0]]
+    if address.sentinels:
+        options["sentinels"] = Sentinels(address, options)
+    return options

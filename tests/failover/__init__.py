@@ -1,0 +1,1 @@
+"""Redis that fails over: replicas, Sentinels and TLS with real servers."""

@@ -23,6 +23,7 @@ ELSEWHERE = {
     "eval": 1,  # a second version: tests/integration/test_quality_gate.py
     "load": 11,  # minutes of load: tests/integration/test_bench.py and test_benchmarks.py run shorter ones
     "hosts": 1,  # several hosts: tests/hosts
+    "S3": 1,  # settings of a bucket: tests/workers/test_references.py
     "guide": 1,  # tests/docs/test_webhook_guide.py runs it in two engines
 }
 

@@ -90,7 +90,7 @@ def show_rights(project: Project) -> None:
 
 
 def show_a_killed_worker(project: Project) -> None:
-    """Show that a worker killed in the middle of a job comes back by itself, and that the job ends with every answer."""
+    """Show that a worker killed in the middle of a job comes back by itself, and the job ends with every answer."""
     items = [{"question": question, "context": context} for question, context in PASSAGES.values()]
     job = ask(f"{project.url}/v1/jobs", {"items": (items * (ITEMS // len(items) + 1))[:ITEMS]})["id"]
     counts: Callable[[], Any] = lambda: ask(f"{project.url}/v1/jobs/{job}")  # noqa: E731

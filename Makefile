@@ -119,6 +119,15 @@ bench-queue: $(VENV)/.installed-bench ## Measure the queue plane alone: over HTT
 	@$(BIN)/python benchmarks/million_jobs.py
 	@$(BIN)/python benchmarks/scaling.py
 	@$(BIN)/python benchmarks/generator_limit.py
+	@$(MAKE) --no-print-directory bench-cells
+
+# CELLS: cells compared with one; each may use BUDGET of a CPU.
+CELLS ?= 4
+BUDGET ?= 0.15
+
+.PHONY: bench-cells
+bench-cells: $(VENV)/.installed-bench ## Measure one cell and several, each with a budget of CPU time; CELLS=4 BUDGET=0.15
+	@$(BIN)/python benchmarks/cells.py --cells $(CELLS) --budget $(BUDGET)
 
 .PHONY: bench-peers
 bench-peers: $(VENV)/.installed-bench ## Measure Corelane beside LitServe, Ray Serve, BentoML, FastAPI and Celery; PEERS="--rounds 1"
@@ -156,6 +165,23 @@ trip: $(VENV)/.installed-dev ## Print which files one question enters, from subm
 .PHONY: fuzz
 fuzz: $(VENV)/.installed-dev ## Send tens of thousands of made-up requests to a running service
 	$(BIN)/python -m pytest -s tests/integration/test_fuzz.py --fuzz 700 -o timeout=3600
+
+IMAGE ?= corelane
+REVISION = $(shell git describe --always --dirty --abbrev=40 --exclude '*' 2>/dev/null || echo unknown)
+
+.PHONY: image
+image: ## Build the image, labelled with version and revision; IMAGE=NAME:TAG IMAGE_OPTIONS=...
+	docker build --build-context wheels=$(or $(CORELANE_WHEELS),deploy/wheels) --build-arg REVISION=$(REVISION) \
+		$(if $(PYTHON_IMAGE),--build-arg PYTHON_IMAGE=$(PYTHON_IMAGE)) $(IMAGE_OPTIONS) --tag $(IMAGE) .
+
+.PHONY: compose-files
+compose-files: install ## Write docker-compose.yml, and the files that tests compare, again
+	@$(BIN)/corelane compose --cores 2 --output docker-compose.yml
+	@$(BIN)/python -m tests.corelane.test_deploying
+
+.PHONY: compose-lab
+compose-lab: install ## Run the compose file in a real Docker engine: up, kill a worker, monitoring, down
+	@$(BIN)/python -m tests.lab.compose
 
 .PHONY: clean
 clean: ## Remove what was installed, compiled and stored here

@@ -138,12 +138,8 @@ bench-peers: $(VENV)/.installed-bench ## Measure Corelane beside LitServe, Ray S
 chaos: $(VENV)/.installed-dev ## Break all that can break of a running service for half an hour, then audit; CHAOS="--seed 7 --chaos-model"
 	$(BIN)/python -m pytest tests/chaos --rounds 5 --faults 210 $(CHAOS)
 
-.PHONY: redis-tls
-redis-tls: $(VENV)/.installed-dev ## Get Debian's Redis, which speaks TLS, for the tests of TLS
-	@$(BIN)/python -m tests.tls_server
-
 .PHONY: failover
-failover: redis-tls ## Promote a replica of Redis under load ten times, with and without CORELANE_REPLICAS_ACK, then audit
+failover: redis-servers ## Promote a replica of Redis under load ten times, with and without CORELANE_REPLICAS_ACK, then audit
 	$(BIN)/python -m pytest tests/failover --rounds 10 -o timeout=3600
 
 .PHONY: namespaces

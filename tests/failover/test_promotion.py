@@ -10,11 +10,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests import tls_server
 from tests.failover.scene import Scene
 from tests.integration.conftest import FLOWER
 from tests.receivers import receiver
-from tests.servers import make_certificates
+from tests.servers import find_tls_server, make_certificates
 
 
 @pytest.mark.parametrize("way", ["acknowledged", "plain", "tls"])
@@ -51,4 +50,5 @@ def test_a_promotion_loses_what_was_not_replicated_and_nothing_else(
 def with_tls(folder: Path) -> dict[str, Any]:
     """Return the options of servers that speak TLS alone, and ask for passwords and certificates."""
     secrets = {"password": "secret", "sentinel_password": "other"}
-    return {"binary": tls_server.need(), "tls": make_certificates(folder), **secrets}
+    binary = find_tls_server() or pytest.skip("no Redis with TLS: `make redis-servers` gets one")
+    return {"binary": binary, "tls": make_certificates(folder), **secrets}

@@ -52,7 +52,7 @@ SHARED = {
 #: Linux gives connections without a port of their own one from here on.
 LOWEST_EPHEMERAL = 32_768
 
-SLOW = ("chaos", "integration")
+SLOW = ("chaos", "integration", "hosts")
 
 # On a busy machine any example may take a second, and that says nothing.
 hypothesis.settings.register_profile("corelane", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
@@ -65,7 +65,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--only", default="", help="kinds of chaos faults, as kill_child,kill_parent; all if empty")
     parser.addoption("--rounds", type=int, default=1, help="chaos rounds, each with the next seed and a new fleet")
     parser.addoption("--chaos-model", action="store_true", help="chaos with the built-in model, not the null engine")
-    parser.addoption("--fuzz", type=int, default=6, help="examples a route of the fuzzed API")
+    parser.addoption("--fuzz", type=int, default=4, help="examples a route of the fuzzed API")
     parser.addoption("--chaos-report", metavar="FILE", help="write the chaos report there, as JSON")
 
 

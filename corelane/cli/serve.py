@@ -32,6 +32,7 @@ from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.cores import core_slots
 from corelane.errors import CorelaneError, SetupError
 from corelane.settings import Settings, read_settings
+from corelane.settings.rules import without_password
 
 
 def serve(
@@ -153,8 +154,8 @@ async def _run_fleet(settings: Settings, supervisor: Supervisor, ports: ServiceP
         settings = settings.model_copy(update={"flower_port": ports.flower.port})
     supervisor.note(is_ready=True)
     if "api" in roles and settings.requires_keys and not await asyncio.to_thread(_has_key, settings):
-        make = f"corelane keys create --name NAME --data {settings.data_dir}"
-        supervisor.say(f"no API key yet; make one: {make}", "warning")
+        place = f"--data {settings.data_dir}" if "redis" in roles else f"--redis {without_password(settings.redis_url)}"
+        supervisor.say(f"no API key yet; make one: corelane keys create --name NAME {place}", "warning")
     supervisor.output.announce(ready_page(settings, ports.password, roles))
     await supervisor.wait()
 

@@ -43,7 +43,7 @@ async def read_input(context: BatchContext, record: BatchRecord) -> dict[str, An
     Raise InputRefused, NotFound if the input file is gone, or the errors of storage and disk.
     """
     settings = context.settings
-    settings.files_root.mkdir(parents=True, exist_ok=True)
+    settings.files_root.mkdir(mode=0o700, parents=True, exist_ok=True)
     plan_name = f"{record.id}.{uuid4().hex}.plan"
     listed: list[BatchError] = []
     bad = lines = 0

@@ -21,6 +21,7 @@ ELSEWHERE = {
     "containers": 1,  # Docker: read by tests/test_compose.py
     "eval": 1,  # a second version: tests/integration/test_quality_gate.py
     "load": 11,  # minutes of load: tests/integration/test_bench.py and test_benchmarks.py run shorter ones
+    "cluster": 8,  # Kubernetes: tests/deploy renders and checks every manifest
     "hosts": 1,  # several hosts: tests/hosts
     "guide": 1,  # tests/docs/test_webhook_guide.py runs it in two engines
 }

@@ -55,7 +55,7 @@ class Way:
     kind: Kind
     cell: str = ""
     name: str = ""
-    #: What is listed, or shown, of several cells; see ``corelane.cells.merging``.
+    #: What is listed, or shown, of several cells; see ``api.cells.merging``.
     shows: str = ""
 
 
@@ -71,7 +71,9 @@ FIXED = {
     ("GET", "/v1/usage"): Way(Kind.OWNED, shows="usage"),
     ("GET", "/v1/audit"): Way(Kind.OWNED, shows="audit"),
     ("GET", "/v1/overview"): Way(Kind.EVERY, shows="overview"),
+    ("GET", "/v1/scaling"): Way(Kind.EVERY, shows="scaling"),
     ("GET", "/v1/history"): Way(Kind.EVERY, shows="history"),
+    ("GET", "/v1/scaling"): Way(Kind.EVERY, shows="scaling"),
     ("GET", "/v1/cores"): Way(Kind.EVERY, shows="cores"),
     ("GET", "/v1/models"): Way(Kind.EVERY, shows="models"),
     ("GET", "/v1/aliases"): Way(Kind.EVERY, shows="aliases"),

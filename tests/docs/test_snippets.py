@@ -22,7 +22,7 @@ ELSEWHERE = {
     "containers": 7,  # Docker: read by tests/test_compose.py, run by `make compose-lab`
     "eval": 1,  # a second version: tests/integration/test_quality_gate.py
     "load": 11,  # minutes of load: tests/integration/test_bench.py and test_benchmarks.py run shorter ones
-    "cluster": 8,  # Kubernetes: tests/deploy renders and checks every manifest
+    "cluster": 7,  # Kubernetes: tests/deploy renders and checks every manifest
     "hosts": 1,  # several hosts: tests/hosts
     "cells": 2,  # several Redis servers: tests/api/test_cells.py, tests/corelane/test_cells.py
     "guide": 1,  # tests/docs/test_webhook_guide.py runs it in two engines

@@ -73,7 +73,6 @@ FIXED = {
     ("GET", "/v1/overview"): Way(Kind.EVERY, shows="overview"),
     ("GET", "/v1/scaling"): Way(Kind.EVERY, shows="scaling"),
     ("GET", "/v1/history"): Way(Kind.EVERY, shows="history"),
-    ("GET", "/v1/scaling"): Way(Kind.EVERY, shows="scaling"),
     ("GET", "/v1/cores"): Way(Kind.EVERY, shows="cores"),
     ("GET", "/v1/models"): Way(Kind.EVERY, shows="models"),
     ("GET", "/v1/aliases"): Way(Kind.EVERY, shows="aliases"),

@@ -73,21 +73,6 @@ def aliases(found: Found) -> dict[str, Any]:
     return {"object": "list", "data": sorted(listed, key=lambda alias: str(alias["alias"]))}
 
 
-def scaling(found: Found) -> dict[str, Any]:
-    """Return how many cores there are, and how many the work asks for, in all cells together."""
-    seen = list(found.values())
-    counts = ("cores", "desired", "asked", "running", "waiting_tokens", "claimed_tokens", "fixed")
-    backlogs = [one["backlog_core_s"] for one in seen]
-    return {
-        "object": "scaling",
-        "at": max(one["at"] for one in seen),
-        **{name: sum(one[name] for one in seen) for name in counts},
-        "backlog_core_s": None if None in backlogs else sum(backlogs),
-        "backlog_s": _largest(one["backlog_s"] for one in seen),
-        "stopped": [core for one in seen for core in one["stopped"]],
-    }
-
-
 def ready(found: Found, away: Iterable[str]) -> dict[str, Any]:
     """Return the readiness of all: a question is answered if one cell can; a cell that cannot is a red detail."""
     details: dict[str, Any] = {}

@@ -1,6 +1,7 @@
 """Every overlay renders, is what Kubernetes and the operators take, and holds no combination that breaks it."""
 
 import copy
+import json
 import os
 from collections.abc import Callable
 from functools import cache
@@ -20,7 +21,16 @@ from deploy.kubernetes import rules
 from deploy.kubernetes.check import containers, faults, of_kind, pod_of
 from tests.corelane.test_planning_hosts import candidate
 from tests.deploy.custom_resources import SCHEMAS
-from tests.deploy.kubernetes_tools import CUSTOM, KUBERNETES, VERSIONS, Object, model_faults, render, schema_faults
+from tests.deploy.kubernetes_tools import (
+    CUSTOM,
+    KUBERNETES,
+    VERSIONS,
+    Object,
+    model_faults,
+    read_all,
+    render,
+    schema_faults,
+)
 from tests.monitoring.prometheus import rules as rules_of
 
 OVERLAYS = sorted(path.parent.name for path in KUBERNETES.glob("overlays/*/kustomization.yaml"))
@@ -87,7 +97,9 @@ def test_components_go_together(name: str) -> None:
 def test_custom_resources_are_what_their_operators_define() -> None:
     objects = overlay("inf2") + made("cpu that scales by the API")
     custom = [each for each in objects if each["kind"] in CUSTOM]
-    assert {each["kind"] for each in custom} == CUSTOM.keys() == SCHEMAS.keys()
+    custom += read_all(KUBERNETES / "eks" / "karpenter-inf2.yaml")
+    assert {each["kind"] for each in custom} == CUSTOM.keys()
+    assert SCHEMAS.keys() == CUSTOM.keys() - {"NodePool", "EC2NodeClass"}, "ours, closed"
     assert model_faults(custom) == []
     broken = copy.deepcopy(one(overlay("inf2"), "ScaledObject", WORKLOAD))
     broken["spec"]["fallback"]["replicas"] = "two"
@@ -292,6 +304,32 @@ def test_api_ends_before_it_is_killed() -> None:
     pod = pod_of(one(overlay("inf2"), "Deployment", "corelane-api"))
     [_, pause] = pod["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
     assert pod["terminationGracePeriodSeconds"] > float(pause) + API_GRACE_S
+
+
+@pytest.mark.parametrize("chip", ["inf2", "trn2"])
+def test_overlay_of_a_chip_runs_on_its_hosts_only(chip: str) -> None:
+    [term] = pod(overlay(chip))["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+        "nodeSelectorTerms"
+    ]
+    [expression] = term["matchExpressions"]
+    assert (expression["key"], expression["operator"]) == ("node.kubernetes.io/instance-type", "In")
+    assert {*expression["values"]} == {name for name in INSTANCES if name.startswith(f"{chip}.")}
+
+
+def test_nodes_of_eks_take_our_workers_and_nobody_else() -> None:
+    node_class, pool = read_all(KUBERNETES / "eks" / "karpenter-inf2.yaml")
+    [cluster] = read_all(KUBERNETES / "eks" / "cluster.yaml")
+    [tolerated] = pod(overlay("inf2"))["tolerations"]
+    template = pool["spec"]["template"]["spec"]
+    assert template["nodeClassRef"]["name"] == node_class["metadata"]["name"]
+    [types] = [each for each in template["requirements"] if each["key"] == "node.kubernetes.io/instance-type"]
+    assert {*types["values"]} <= INSTANCES.keys()
+    [group] = [each for each in cluster["managedNodeGroups"] if each["name"] == "inf2"]
+    assert group["instanceType"] in INSTANCES
+    for taints in (template["taints"], group["taints"]):
+        assert [(taint["key"], taint["effect"]) for taint in taints] == [(tolerated["key"], tolerated["effect"])]
+    [network] = [each for each in cluster["addons"] if each["name"] == "vpc-cni"]
+    assert json.loads(network["configurationValues"]) == {"enableNetworkPolicy": "true"}
 
 
 def test_rules_of_the_operator_are_those_of_prometheus() -> None:

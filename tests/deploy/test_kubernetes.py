@@ -3,6 +3,7 @@
 import copy
 import json
 import os
+import re
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -34,6 +35,9 @@ from tests.deploy.kubernetes_tools import (
 from tests.monitoring.prometheus import rules as rules_of
 
 OVERLAYS = sorted(path.parent.name for path in KUBERNETES.glob("overlays/*/kustomization.yaml"))
+
+#: The overlay that the guide has its reader write.
+MINE = "deploy/kubernetes/overlays/mine"
 
 #: Overlays that users may make of the components, beside those in the repository.
 MADE = {
@@ -269,6 +273,11 @@ def test_plan_applies_to_the_base(tmp_path: Path) -> None:
     assert any("which ScaledObject" in fault for fault in faults(scaled)), "a plan or a scaler, not both"
 
 
+def test_scaler_looks_at_its_own_namespace() -> None:
+    query = scaler(overlay("inf2"))["triggers"][0]["metadata"]["query"]
+    assert f'{{namespace="{worker(overlay("inf2"))["metadata"]["namespace"]}"}}' in query
+
+
 def test_settings_of_the_manifests_are_settings() -> None:
     for objects in (*map(overlay, OVERLAYS), *map(made, MADE)):
         [data] = [each["data"] for each in of_kind(objects, "ConfigMap") if "CORELANE_TARGET" in each["data"]]
@@ -336,6 +345,21 @@ def test_rules_of_the_operator_are_those_of_prometheus() -> None:
     assert rules.OBJECT.read_text() == rules.write(), "python -m deploy.kubernetes.rules"
     groups = one(overlay("inf2"), "PrometheusRule", "corelane")["spec"]["groups"]
     assert [rule for group in groups for rule in group["rules"]] == rules_of("alerts") + rules_of("recording")
+
+
+def test_scrapes_have_the_job_that_alerts_ask_for() -> None:
+    label = one(overlay("inf2"), "ServiceMonitor", "corelane")["spec"]["jobLabel"]
+    job = one(overlay("inf2"), "Service", "corelane-metrics")["metadata"]["labels"][label]
+    assert any(f'up{{job="{job}"}}' in rule["expr"] for rule in rules_of("alerts"))
+
+
+def test_files_that_the_guide_names_are_there() -> None:
+    guide = (KUBERNETES.parents[1] / "docs" / "19-kubernetes.md").read_text()
+    named = set(re.findall(r"deploy/kubernetes/[\w./-]+\w", guide)) - {MINE, f"{MINE}/kustomization.yaml"}
+    assert named != set()
+    assert [name for name in named if not (KUBERNETES.parents[1] / name).exists()] == []
+    components = {path.parent.name for path in KUBERNETES.glob("components/*/kustomization.yaml")}
+    assert components | {*OVERLAYS} <= set(re.findall(r"`([\w-]+)`", guide))
 
 
 def test_boards_come_with_monitoring_as_they_stand() -> None:

@@ -21,7 +21,8 @@ ELSEWHERE = {
     "containers": 1,  # Docker: read by tests/test_compose.py
     "eval": 1,  # a second version: tests/integration/test_quality_gate.py
     "load": 11,  # minutes of load: tests/integration/test_bench.py and test_benchmarks.py run shorter ones
-    "hosts": 1,  # several hosts: tests/hosts
+    "hosts": 4,  # several hosts: tests/hosts; root on Debian: tests/deploy/test_systemd.py
+    "aws": 9,  # an AWS account: the files are validated by tests/deploy/test_ecs.py
     "guide": 1,  # tests/docs/test_webhook_guide.py runs it in two engines
 }
 

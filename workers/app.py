@@ -54,7 +54,7 @@ def _check(settings: Settings) -> None:
     """
     try:
         with closing(Link(settings.redis_url, SCHEMA_TIMEOUT_S)) as link:
-            require_schema(link)
+            require_schema(link, settings.cell)
         if settings.core is not None:
             require_own_name(settings, Core(settings.core_host, settings.core))
     except SetupError as error:

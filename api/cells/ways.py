@@ -71,6 +71,7 @@ FIXED = {
     ("GET", "/v1/usage"): Way(Kind.OWNED, shows="usage"),
     ("GET", "/v1/audit"): Way(Kind.OWNED, shows="audit"),
     ("GET", "/v1/overview"): Way(Kind.EVERY, shows="overview"),
+    ("GET", "/v1/scaling"): Way(Kind.EVERY, shows="scaling"),
     ("GET", "/v1/history"): Way(Kind.EVERY, shows="history"),
     ("GET", "/v1/cores"): Way(Kind.EVERY, shows="cores"),
     ("GET", "/v1/models"): Way(Kind.EVERY, shows="models"),

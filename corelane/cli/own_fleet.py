@@ -76,7 +76,7 @@ async def start_redis(settings: Settings, supervisor: Supervisor, claim: PortCla
         comment=partial(comment_on, folder=folder),
     )
     await supervisor.start(redis)
-    await _until_redis(url, supervisor, REDIS_S)
+    await _until_redis(url, supervisor, REDIS_S, settings.cell)
     if not supervisor.is_over:
         note_writer(folder, binary.server)
         supervisor.say(f"{binary.server} keeps its data in {folder}")
@@ -85,12 +85,14 @@ async def start_redis(settings: Settings, supervisor: Supervisor, claim: PortCla
 
 async def find_redis(settings: Settings, supervisor: Supervisor) -> None:
     """Wait for the Redis that was given; raise SetupError if it does not answer."""
-    await _until_redis(settings.redis_url, supervisor, GIVEN_REDIS_S)
+    await _until_redis(settings.redis_url, supervisor, GIVEN_REDIS_S, settings.cell)
     supervisor.note(redis=without_password(settings.redis_url))
 
 
-async def _until_redis(url: str, supervisor: Supervisor, seconds: int) -> None:
-    """Wait for Redis; raise SetupError if it does not answer within ``seconds``, or has data of a newer release."""
+async def _until_redis(url: str, supervisor: Supervisor, seconds: int, cell: str) -> None:
+    """Wait for Redis; raise SetupError if it does not answer within ``seconds``, or has data of a newer release or of
+    another cell.
+    """
     from redis.exceptions import RedisError
 
     from corelane.store.link.blocking import Link
@@ -101,7 +103,7 @@ async def _until_redis(url: str, supervisor: Supervisor, seconds: int) -> None:
         try:
             link = Link(url, timeout_s=2)
             await asyncio.to_thread(link, "PING")
-            await asyncio.to_thread(require_schema, link)
+            await asyncio.to_thread(require_schema, link, cell)
             return
         except Unavailable as error:
             reason = error.detail

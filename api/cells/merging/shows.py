@@ -14,6 +14,7 @@ PLAIN = {
     "model": fleet.models,
     "aliases": fleet.aliases,
     "history": fleet.history,
+    "scaling": fleet.scaling,
     "usage": usage,
 }
 

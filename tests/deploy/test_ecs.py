@@ -49,6 +49,10 @@ VALUES = {
     "API_KEY_ID": "g7H8i9",
 }
 
+#: Commands and options that the command line adds to the operations of the services.
+OWN_COMMANDS = {("s3", "sync"), ("ecr", "get-login-password")}
+OWN_OPTIONS = {"cli-input-json", "output", "query"}
+
 #: Actions that AWS lets be granted for no single resource.
 WITHOUT_RESOURCE = {"ecr:GetAuthorizationToken"}
 
@@ -197,6 +201,21 @@ def test_guide_sets_every_name_and_tells_of_every_file() -> None:
     for name in VALUES:
         assert re.search(rf"\b{name}=", GUIDE), name
     for path in FOLDER.glob("*.json"):
-        assert f"`{path.stem}`" in GUIDE or f"`{path.stem.split('-')[0]}-*`" in GUIDE, path.name
-    for name in re.findall(r"\bfill ([a-z-]+/?[a-z-]*)\b(?!\$)", GUIDE):
+        begin = next(begin for begin in OPERATIONS if path.name.startswith(begin))
+        assert f"`{path.stem}`" in GUIDE or f"`{begin}*`" in GUIDE, path.name
+    for name in re.findall(r"\bfill ([a-z/-]+)", GUIDE):
         assert list(FOLDER.glob(f"{name}*.json")), name
+
+
+def test_aws_commands_of_the_guide_exist_with_their_options() -> None:
+    words = pytest.importorskip("botocore").xform_name
+    found = re.findall(r"\baws ([a-z0-9-]+) ([a-z0-9-]+)((?:[^\n|&;)\\]|\\\n)*)", GUIDE)
+    assert len(found) > 20
+    for service, command, rest in found:
+        if (service, command) in OWN_COMMANDS:
+            continue
+        model = model_of({"s3api": "s3"}.get(service, service))
+        operations = {words(name, "-"): name for name in model.operation_names}
+        shape = model.operation_model(operations[command]).input_shape
+        known = {words(name, "-") for name in shape.members} if shape else set()
+        assert set(re.findall(r"--([a-z0-9-]+)", rest)) <= known | OWN_OPTIONS, f"aws {service} {command}"

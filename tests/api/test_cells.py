@@ -9,13 +9,16 @@ from typing import Any
 import pytest
 import redis
 from fastapi.testclient import TestClient
+from prometheus_client.parser import text_string_to_metric_families
 from pydantic import SecretStr
 
 from api.app import create_app
+from api.cells.ways import Kind, Way, way_of
+from api.middleware import key_cache
 from corelane.cli.redis_server import find_server, server_argv
 from corelane.domain.api_keys import Scope, unchecked_owner
 from corelane.domain.cells import rendezvous
-from corelane.domain.ids import age_key, cell_of, on_cell
+from corelane.domain.ids import age_key, cell_of, new_id, new_job_id, on_cell
 from corelane.domain.overview import Overview
 from corelane.errors import SetupError
 from corelane.settings import Settings
@@ -159,7 +162,11 @@ def world(settings: Settings, raw: redis.Redis, second: Server, bell: str) -> It
 
 
 @pytest.fixture
-def guarded(settings: Settings, raw: redis.Redis, second: Server, bell: str) -> Iterator[World]:
+def guarded(
+    settings: Settings, raw: redis.Redis, second: Server, bell: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[World]:
+    """Yield a world that checks keys, and notices changes of them soon."""
+    monkeypatch.setattr(key_cache, "POLL_S", 0.1)
     with running(settings, raw, second, bell, auth="required") as world:
         yield world
 
@@ -240,6 +247,7 @@ def test_the_fleet_is_shown_and_steered_as_one(world: World) -> None:
     assert [core["name"] for core in seen["cores"]] == ["0/0", "1/0"]
     assert world.call("GET", "/v1/history")["object"] == "history"
     metrics = world.call("GET", "/metrics")
+    assert {family.type for family in text_string_to_metric_families(metrics)} == {"counter", "gauge", "histogram"}
     assert metrics.count("# TYPE corelane_items_total") == 1
     assert {cell for cell in "01" if f'corelane_open_jobs{{cell="{cell}",priority="normal"}}' in metrics} == {"0", "1"}
     assert world.call("GET", "/readyz")["cores"] == 2
@@ -305,6 +313,8 @@ def test_owners_live_where_their_keys_say_and_may_move(guarded: World) -> None:
     world.call("GET", "/v1/jobs?owner=*", "ann", 403)
     world.call("GET", "/v1/jobs", "nobody", 401)
     world.call("POST", "/v1/jobs/bulk", "nobody", 401, json={})
+    world.call("GET", f"/v1/jobs/{new_job_id(cell='7')}", "nobody", 401)
+    world.call("PUT", "/v1/aliases/x", "ann", 403, json={"version": VERSION})
     keyed: dict[str, Any] = {"headers": {"Idempotency-Key": "k"}, "json": ONE}
     before = world.call("POST", "/v1/jobs", "ann", 202, **keyed)["id"]
     named = world.call("PUT", "/v1/jobs/mine", "ann", 202, json=ONE)["id"]
@@ -352,3 +362,20 @@ def test_data_of_one_cell_become_the_first_of_two(
         assert world.call("GET", "/v1/jobs/mine", "old")["id"] == job
         assert world.call("PUT", "/v1/jobs/mine", "old", 202, json=ONE)["id"] == job
         assert cell_of(world.submit("old")) == "0"
+
+
+def test_every_route_is_given_to_cells_on_purpose() -> None:
+    """A new route that no cell's way names would be served by any cell."""
+    with TestClient(create_app(Settings(auth="off"))) as api:
+        paths = api.get("/openapi.json").json()["paths"]
+    called = [(method.upper(), path) for path, about in paths.items() for method in about if path.startswith("/v1/")]
+    ways = {(method, path): way_of(method, path) for method, path in called}
+    assert len(ways) > 40
+    assert [each for each, way in ways.items() if way.kind is Kind.ANY] == []
+    job, file = new_job_id(cell="3"), new_id("file", cell="4")
+    assert way_of("GET", f"/v1/jobs/{job}/results") == Way(Kind.ONE, "3")
+    assert way_of("GET", "/v1/jobs/mine/results") == Way(Kind.NAMED, name="mine")
+    assert way_of("DELETE", f"/v1/files/{file}") == Way(Kind.ONE, "4")
+    assert way_of("POST", f"/v1/deliveries/evt_{job[4:]}_completed/redeliver") == Way(Kind.ONE, "3")
+    assert way_of("GET", f"/console/jobs/{job}") == Way(Kind.CONSOLE, "3")
+    assert way_of("GET", "/docs") == Way(Kind.ANY)

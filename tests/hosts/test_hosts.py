@@ -20,7 +20,7 @@ from tests.hosts.network import Host, cut_off
 from tests.integration.conftest import wait_for
 
 #: Most items of a job; threads that follow their jobs, and threads that only submit.
-MOST_ITEMS, FOLLOWING, STEADY = 60, 3, 2
+MOST_ITEMS, FOLLOWING, STEADY = 30, 2, 2
 
 #: Items of a job that keeps the cores busy: far more than they answer meanwhile.
 FLOOD_ITEMS = 20_000

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from corelane.cli.local import running_service
+from corelane.cli.redis_users import operator_url
 from corelane.cli.supervisor import PARTS_FILE
 from corelane.settings import Settings
 
@@ -53,7 +54,7 @@ def service(data: Path, prepare: Callable[[Path], object] | None = None, **chang
     settings = Settings().model_copy(update=changes)
     with running_service(data, **changes) as url:
         about = json.loads((data / PARTS_FILE).read_text())
-        yield Service(url, data, settings.target, settings.model, about["pid"], about["redis"])
+        yield Service(url, data, settings.target, settings.model, about["pid"], str(operator_url(about)))
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from corelane.cli.redis_users import with_user
 from corelane.metrics import definitions as m
 from corelane.metrics.exposition import Sample
 from corelane.metrics.series import Series
@@ -21,7 +22,8 @@ OF_LIVING_CORES = (m.CORE_BUSY, m.CORE_OUT, m.CORE_RESTARTS, m.CORE_MEMORY, m.CO
 def check_invariants(raw: Any) -> list[str]:
     """Return what the metrics say wrongly; ``raw`` is a client that decodes replies."""
     given = raw.connection_pool.connection_kwargs
-    link = Link(f"redis://{given['host']}:{given['port']}/{given.get('db', 0)}")
+    url = f"redis://{given['host']}:{given['port']}/{given.get('db', 0)}"
+    link = Link(with_user(url, given["username"] or "default", given["password"]) if given.get("password") else url)
     try:
         series, samples = link.read(read_all)
     finally:

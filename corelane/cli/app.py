@@ -7,8 +7,11 @@ from corelane.cli.batch import batch
 from corelane.cli.batches import batches
 from corelane.cli.bench import bench
 from corelane.cli.calibrate import calibrate
+from corelane.cli.cells import cells
 from corelane.cli.commands import CommandGroup
 from corelane.cli.compile import compile_model, verify
+from corelane.cli.compose import compose
+from corelane.cli.containers import down, logs
 from corelane.cli.doctor import doctor
 from corelane.cli.evaluate import evaluate
 from corelane.cli.files import files
@@ -17,6 +20,7 @@ from corelane.cli.health import health
 from corelane.cli.jobs import jobs
 from corelane.cli.keys import keys
 from corelane.cli.plan import plan
+from corelane.cli.redis_acl import redis_acl
 from corelane.cli.roles import api, deliveries, flower, keeper, worker
 from corelane.cli.serve import serve
 from corelane.cli.start import begin
@@ -43,12 +47,15 @@ def make_cli() -> typer.Typer:
     cli.command("compile")(compile_model)
     cli.command("audit")(list_audit)
     cli.command("usage")(show_usage)
-    for command in (verify, calibrate, doctor, cores, top):
+    cli.command("redis-acl")(redis_acl)
+    for command in (verify, calibrate, doctor, cores, cells, top):
         cli.command()(command)
     groups = {"jobs": jobs, "batches": batches, "files": files, "models": models, "webhooks": webhooks, "keys": keys}
     groups |= {"bench": bench, "plan": plan}
     for name, group in groups.items():
         cli.add_typer(group, name=name)
+    for about_containers in (compose, logs, down):
+        cli.command(rich_help_panel="Containers")(about_containers)
     for role in (api, worker, keeper, deliveries, flower, health):
         cli.command(rich_help_panel="One process of the fleet")(role)
     return cli

@@ -5,6 +5,7 @@ A host runs those that its roles ask for. The worker of one core is started by `
 """
 
 import asyncio
+import secrets
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -16,6 +17,7 @@ from corelane.cli.parts import FleetPart
 from corelane.cli.ports import PortClaim
 from corelane.cli.probes import Probe, core_probe, http_probe, redis_probe
 from corelane.cli.redis_server import choose_server, comment_on, find_servers, note_writer, server_argv
+from corelane.cli.redis_users import PASSWORD_BYTES, PASSWORD_FILE, SERVICE, keep_password, with_user, write_users
 from corelane.cli.roles import core_range, deliveries_argv, flower_argv, flower_env, keeper_argv, worker_env
 from corelane.cli.serve_output import PrettyOutput
 from corelane.cli.serve_ports import ServicePorts
@@ -59,17 +61,22 @@ async def start_redis(settings: Settings, supervisor: Supervisor, claim: PortCla
     folder.mkdir(exist_ok=True)
     binary = await asyncio.to_thread(choose_server, folder, find_servers())
     port = claim.choose()
-    url = f"redis://127.0.0.1:{port}/0"
+    address = f"redis://127.0.0.1:{port}/0"
+    password_file = settings.data_dir / PASSWORD_FILE
+    password = secrets.token_urlsafe(PASSWORD_BYTES)
+    users = write_users(folder, keep_password(password_file), password)
+    supervisor.note(redis=address, redis_password_file=str(password_file.resolve()))
+    url = with_user(address, SERVICE, password)
     redis = FleetPart(
         "redis",
-        server_argv(binary.path, folder, port),
+        server_argv(binary.path, folder, port, users),
         settings.environment(),
         first_tries=NEEDED_TRIES,
         is_up=redis_probe(url),
         comment=partial(comment_on, folder=folder),
     )
     await supervisor.start(redis)
-    await _until_redis(url, supervisor, REDIS_S)
+    await _until_redis(url, supervisor, REDIS_S, settings.cell)
     if not supervisor.is_over:
         note_writer(folder, binary.server)
         supervisor.say(f"{binary.server} keeps its data in {folder}")
@@ -78,11 +85,14 @@ async def start_redis(settings: Settings, supervisor: Supervisor, claim: PortCla
 
 async def find_redis(settings: Settings, supervisor: Supervisor) -> None:
     """Wait for the Redis that was given; raise SetupError if it does not answer."""
-    await _until_redis(settings.redis_url, supervisor, GIVEN_REDIS_S)
+    await _until_redis(settings.redis_url, supervisor, GIVEN_REDIS_S, settings.cell)
+    supervisor.note(redis=without_password(settings.redis_url))
 
 
-async def _until_redis(url: str, supervisor: Supervisor, seconds: int) -> None:
-    """Wait for Redis; raise SetupError if it does not answer within ``seconds``, or has data of a newer release."""
+async def _until_redis(url: str, supervisor: Supervisor, seconds: int, cell: str) -> None:
+    """Wait for Redis; raise SetupError if it does not answer within ``seconds``, or has data of a newer release or of
+    another cell.
+    """
     from redis.exceptions import RedisError
 
     from corelane.store.link.blocking import Link
@@ -93,7 +103,7 @@ async def _until_redis(url: str, supervisor: Supervisor, seconds: int) -> None:
         try:
             link = Link(url, timeout_s=2)
             await asyncio.to_thread(link, "PING")
-            await asyncio.to_thread(require_schema, link)
+            await asyncio.to_thread(require_schema, link, cell)
             return
         except Unavailable as error:
             reason = error.detail

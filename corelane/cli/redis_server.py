@@ -124,13 +124,17 @@ def identify(path: Path) -> ServerBinary | None:
     return ServerBinary(path, Server("valkey" if found[1] == "Valkey" else "redis", parse_version(found[2])))
 
 
-def server_argv(binary: Path, folder: Path, port: int) -> list[str]:
-    """Return the command that runs it: a crash loses at most the last second of writes, and nothing is evicted."""
+def server_argv(binary: Path, folder: Path, port: int, users: Path | None = None) -> list[str]:
+    """Return the command that runs it: a crash loses at most the last second of writes, and nothing is evicted.
+
+    ``users`` is its ACL file; without one it asks for no password.
+    """
     return [
         str(binary),
         *("--bind", "127.0.0.1", "--port", str(port), "--dir", str(folder)),
         *("--appendonly", "yes", "--appendfsync", "everysec", "--save", ""),
         *("--maxmemory-policy", "noeviction", "--loglevel", "warning"),
+        *(() if users is None else ("--aclfile", str(users))),
     ]
 
 

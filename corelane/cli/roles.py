@@ -158,7 +158,7 @@ def run_api(settings: Settings, fd: int | None = None) -> None:
 
     for cell in settings.of_cells().values():
         with closing(Link(cell.redis_url, SCHEMA_TIMEOUT_S)) as link:
-            require_schema(link)
+            require_schema(link, cell.cell)
     place = f"[{settings.host}]:{settings.port}" if ":" in settings.host else f"{settings.host}:{settings.port}"
     config = make_config(settings, place if fd is None else f"fd://{fd}", API_GRACE_S)
     config.errorlog = logging.getLogger("hypercorn.error")

@@ -148,10 +148,10 @@ async def _run_fleet(settings: Settings, supervisor: Supervisor, ports: ServiceP
         return
     if ports.flower is not None:
         settings = settings.model_copy(update={"flower_port": ports.flower.port})
-    redis = without_password(settings.redis_url)
-    supervisor.note(is_ready=True, redis=redis)
+    supervisor.note(is_ready=True)
     if "api" in roles and settings.requires_keys and not await asyncio.to_thread(_has_key, settings):
-        supervisor.say(f"no API key yet; make one: corelane keys create --name NAME --redis {redis}", "warning")
+        place = f"--data {settings.data_dir}" if "redis" in roles else f"--redis {without_password(settings.redis_url)}"
+        supervisor.say(f"no API key yet; make one: corelane keys create --name NAME {place}", "warning")
     supervisor.output.announce(ready_page(settings, ports.password, roles))
     await supervisor.wait()
 

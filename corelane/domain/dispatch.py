@@ -35,7 +35,8 @@ PUBLIC = "public"
 #: Most items in a slice, whatever the settings say: stored results are looked for this far before an item.
 MAX_SLICE_ITEMS = 128
 
-#: Celery queues that belong to no core.
+#: What the Celery queues of cores begin with; those that belong to no core.
+QUEUE_PREFIX = "core."
 KEEPER_QUEUE = "keeper"
 DELIVERY_QUEUE = "deliveries"
 
@@ -64,7 +65,7 @@ class Core:
     @property
     def queue(self) -> str:
         """The Celery queue only this core's worker reads."""
-        return f"core.{self.host}.{self.index}"
+        return f"{QUEUE_PREFIX}{self.host}.{self.index}"
 
     @property
     def node(self) -> str:

@@ -53,11 +53,21 @@ class ApiKeyStore:
         self._link = link
 
     def create(
-        self, name: str, scopes: Iterable[Scope], owner: str | None = None, expires_ms: int | None = None
+        self,
+        name: str,
+        scopes: Iterable[Scope],
+        owner: str | None = None,
+        expires_ms: int | None = None,
+        cells: tuple[str, ...] = (),
     ) -> tuple[Key, str]:
         """Make a key; return it and its secret, which is kept nowhere. Without an owner it owns its jobs itself."""
         secret, key_id = new_key(), new_id("key")
-        key = Key(key_id, name, owner or key_id, frozenset(scopes), int(time.time() * 1000), expires_ms)
+        key = Key(key_id, name, owner or key_id, frozenset(scopes), int(time.time() * 1000), expires_ms, cells=cells)
+        self.keep(key_digest(secret), key)
+        return key, secret
+
+    def keep(self, digest: str, key: Key) -> None:
+        """Store a key under its digest, or store what it says now."""
         fields: dict[str, Any] = {
             "id": key.id,
             "name": key.name,
@@ -65,11 +75,16 @@ class ApiKeyStore:
             "scopes": ",".join(scope_names(key.scopes)),
             "created_ms": key.created_ms,
         }
-        if expires_ms is not None:
-            fields["expires_ms"] = expires_ms
-        digest = key_digest(secret)
+        given = {"expires_ms": key.expires_ms, "revoked_ms": key.revoked_ms, "cells": ",".join(key.cells) or None}
+        fields |= {name: value for name, value in given.items() if value is not None}
         self._change([("HSET", keys.api_key(digest), *flatten(fields)), ("HSET", keys.API_KEYS, key.id, digest)])
-        return key, secret
+
+    def by_digest(self) -> dict[str, Key]:
+        """Return every key there ever was, by the digest under which it is stored."""
+        digests = [digest.decode() for digest in self._link("HVALS", keys.API_KEYS)]
+        raws = self._link.many([("HGETALL", keys.api_key(digest)) for digest in digests])
+        found = {digest: parse(dict(pairs(raw))) for digest, raw in zip(digests, raws, strict=True)}
+        return {digest: key for digest, key in found.items() if key is not None}
 
     def list(self) -> list[Key]:
         """Return every key there ever was, oldest first."""

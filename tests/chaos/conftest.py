@@ -11,6 +11,7 @@ from tests.chaos.fleet import ChaosFleet
 from tests.chaos.report import Report
 from tests.chaos.server import Raw
 from tests.integration.conftest import Fleet
+from tests.redis_for_tests import admin_url
 
 HERE = Path(__file__).parent
 
@@ -42,7 +43,7 @@ def _metrics_tell_the_truth(request: pytest.FixtureRequest) -> Iterator[None]:
     """Check, after each test of a fleet that goes on, that the metrics tell what its store holds."""
     yield
     found = request.node.funcargs
-    urls = [found["one_core"].redis.url] if "one_core" in found else []
+    urls = [admin_url(found["one_core"].redis.url)] if "one_core" in found else []
     urls += [found["fleet"].redis_url()] if isinstance(found.get("fleet"), Fleet) else []
     for url in urls:
         with redis.Redis.from_url(url, decode_responses=True) as raw:

@@ -23,6 +23,7 @@ from tests.chaos.processes import HOST, SETTINGS, Clock, child_of, environment, 
 from tests.chaos.proxy import Network, Proxy
 from tests.chaos.server import RedisServer
 from tests.conftest import free_port
+from tests.redis_for_tests import at_port
 
 #: A part that ended comes back after this pause, in seconds: what `serve` waits at first.
 RELAUNCH_S = 0.2
@@ -149,7 +150,7 @@ class ChaosFleet:
 
     def _add(self, name: str, argv: list[str]) -> None:
         proxy, clock = self.network.proxy(self.redis.port), Clock(self.folder / f"{name}.clock")
-        redis_url = f"redis://127.0.0.1:{proxy.port}/0"
+        redis_url = at_port(self.redis.url, proxy.port)
         env = environment(self._settings | {"CORELANE_REDIS_URL": redis_url, "CHAOS_CLOCK": str(clock.file)})
         log = self.folder / f"{name}.log"
         self.parts[name] = Part(name, argv, env, proxy, log, clock, launch(argv, env, log))

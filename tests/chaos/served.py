@@ -16,11 +16,13 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import orjson
 import redis
 
+from corelane.cli.redis_users import operator_url
 from corelane.client import Client
 from corelane.domain.dispatch import Core
 from corelane.errors import CorelaneError
@@ -39,6 +41,7 @@ from tests.chaos.proxy import Network, Proxy
 from tests.chaos.server import Raw, RedisServer, plain_client
 from tests.chaos.sockets import descendants, ports_of
 from tests.conftest import free_port
+from tests.redis_for_tests import at_port
 
 #: The service is ready well within this, in seconds.
 READY_S = 120
@@ -72,15 +75,16 @@ class ServedRedis:
     @property
     def port(self) -> int:
         """Where it listens, in all its lives."""
-        return int(str(self._fleet.known()["redis"]).rpartition(":")[2].partition("/")[0])
+        return urlsplit(self.url).port or 0
 
     @property
     def url(self) -> str:
-        return f"redis://127.0.0.1:{self.port}/0"
+        """Its URL with the operator's password."""
+        return str(operator_url(self._fleet.known()))
 
     def client(self) -> Raw:
         """Return a plain client that repeats nothing and waits for nothing long."""
-        return plain_client(self.port)
+        return plain_client(self.url)
 
     def kill(self) -> None:
         """SIGKILL."""
@@ -159,7 +163,7 @@ class ServedFleet:
             self.redis.start()
             self.network = Network()
             self.proxy = self.network.proxy(self.redis.port)
-            argv += ["--redis", f"redis://127.0.0.1:{self.proxy.port}/0"]
+            argv += ["--redis", at_port(self.redis.url, self.proxy.port)]
         for name in self.names:
             self._clocks[name] = Clock(self.folder / f"{name}.clock")
         own = {"CHAOS_FOLDER": str(self.folder), "CORELANE_FLOWER_PORT": str(free_port())}

@@ -19,8 +19,9 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from corelane.cli.redis_server import find_server, server_argv
+from corelane.cli.redis_server import server_argv
 from corelane.cli.supervisor import die_with_parent as die_with_parent
+from tests.redis_for_tests import admin_url, server_binary, service_url, users_file
 
 #: A redis-py client that decodes. Its declared types mix bytes and text, so none is better than those.
 Raw = Any
@@ -32,11 +33,10 @@ LAST_ROOM_BYTES = 16_384
 START_S = 30
 
 
-def plain_client(port: int) -> Raw:
+def plain_client(url: str) -> Raw:
     """Return a client that repeats nothing and waits for nothing long."""
-    return redis.Redis(
-        host="127.0.0.1",
-        port=port,
+    return redis.Redis.from_url(
+        url,
         socket_timeout=3,
         socket_connect_timeout=3,
         retry=Retry(NoBackoff(), 0),
@@ -49,9 +49,9 @@ class RedisServer:
 
     def __init__(self, folder: Path, port: int) -> None:
         self.port = port
-        self.url = f"redis://127.0.0.1:{port}/0"
+        self.url = service_url(port)
         self.folder = folder
-        self._argv = server_argv(find_server(), folder, port)
+        self._argv = server_argv(server_binary(), folder, port, users_file(folder))
         self._argv += ["--appendfsync", "always", "--notify-keyspace-events", "Kh"]
         self._process: subprocess.Popen[bytes] | None = None
         # The parent that a process dies with is a thread: one that lasts.
@@ -59,7 +59,7 @@ class RedisServer:
 
     def client(self) -> Raw:
         """Return a plain client that repeats nothing and waits for nothing long."""
-        return plain_client(self.port)
+        return plain_client(admin_url(self.url))
 
     def start(self) -> None:
         """Start it; returns once it has read its file and answers."""

@@ -60,9 +60,9 @@ def test_lua_asks_only_for_keys_that_there_are() -> None:
 
 
 def test_a_call_after_the_library_was_lost_takes_effect_once(link: Link, raw: redis.Redis) -> None:
-    raw.set("counted", 0)
+    raw.set("cl:counted", 0)
     note = call("note_round", name="sweeps")
-    replies = link.many([("INCR", "counted"), note, ("INCR", "counted"), ASK])
+    replies = link.many([("INCR", "cl:counted"), note, ("INCR", "cl:counted"), ASK])
     assert (replies[0], replies[2], replies[3][0]) == (1, 2, [])
     assert raw.hexists(keys.ROUNDS, "sweeps")
 

@@ -25,6 +25,7 @@ from corelane.store.link.link import WRITE_BUFFER_BYTES, AsyncLink, CommonLink
 from corelane.store.overdue import read_waits
 from tests.chaos.proxy import Network, Proxy
 from tests.corelane.store_bench import Bench, answer_all
+from tests.redis_for_tests import admin_url, at_port
 
 LEASE = Lease("cl:feeder", ttl_ms=60_000)
 
@@ -54,6 +55,12 @@ def run_at(url: str, action: Callable[[AsyncLink], Awaitable[None]], timeout_s: 
 
 
 @pytest.fixture
+def settings(settings: Settings) -> Settings:
+    """Return settings of a user who may send anything: these tests are of links, and no service sends what they do."""
+    return settings.model_copy(update={"redis_url": admin_url(settings.redis_url)})
+
+
+@pytest.fixture
 def proxy(settings: Settings) -> Iterator[Proxy]:
     network = Network()
     yield network.proxy(urlsplit(settings.redis_url).port or 0)
@@ -61,7 +68,7 @@ def proxy(settings: Settings) -> Iterator[Proxy]:
 
 
 def through(proxy: Proxy, settings: Settings) -> str:
-    return urlsplit(settings.redis_url)._replace(netloc=f"127.0.0.1:{proxy.port}").geturl()
+    return at_port(settings.redis_url, proxy.port)
 
 
 async def until(condition: Callable[[], object]) -> None:

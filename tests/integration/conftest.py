@@ -15,6 +15,7 @@ from pathlib import Path
 
 import httpx2
 
+from corelane.cli.redis_users import operator_url
 from corelane.client import Client
 from corelane.engine.cores import cpu_slots
 from tests.conftest import free_port
@@ -53,8 +54,10 @@ class Fleet:
         return json.loads((self.data / "parts.json").read_bytes())
 
     def redis_url(self) -> str:
-        """Return the Redis it started."""
-        return self.noted()["redis"]
+        """Return the Redis it uses, with the operator's password if it made one."""
+        url = operator_url(self.noted())
+        assert url is not None
+        return url
 
     def wait_whole(self) -> None:
         """Until every core is up and waiting."""

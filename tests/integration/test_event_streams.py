@@ -22,6 +22,7 @@ from tests.chaos.proxy import Network, Proxy
 from tests.conftest import free_port
 from tests.corelane.store_bench import VERSION, Bench, answered, claimed
 from tests.integration.conftest import wait_for
+from tests.redis_for_tests import at_port
 from tests.sse import Told, parse_blocks, read_story
 
 
@@ -297,12 +298,14 @@ def test_whoever_waits_is_let_go_at_once_when_the_server_stops(own_api: Api, ben
     assert "Traceback" not in api.log.read_text()
 
 
-def test_stream_goes_on_where_it_was_once_redis_is_back(proxy: Proxy, bench: Bench, tmp_path: Path) -> None:
+def test_stream_goes_on_where_it_was_once_redis_is_back(
+    proxy: Proxy, redis_url: str, bench: Bench, tmp_path: Path
+) -> None:
     core = bench.core("a/0")
     job = bench.submit(3)
     claim = claimed(core)
     with (
-        Api(f"redis://127.0.0.1:{proxy.port}/0", tmp_path) as api,
+        Api(at_port(redis_url, proxy.port), tmp_path) as api,
         api.http.stream("GET", events_path(job)) as response,
     ):
         blocks = parse_blocks(response.iter_bytes())

@@ -23,6 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.chaos.server import die_with_parent
 from tests.conftest import free_port
 from tests.invariants import check_invariants
+from tests.redis_for_tests import admin_url
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -64,7 +65,7 @@ class ManyProcesses:
     """The processes of one service, each of which an operator could have started elsewhere."""
 
     def __init__(self, folder: Path, redis_url: str) -> None:
-        self.redis: Any = redis.Redis.from_url(redis_url, decode_responses=True)
+        self.redis: Any = redis.Redis.from_url(admin_url(redis_url), decode_responses=True)
         clean = {name: value for name, value in os.environ.items() if not name.startswith("CORELANE_")}
         places = {"REDIS_URL": redis_url, "DATA_DIR": str(folder)}
         self._env = clean | {f"CORELANE_{name}": value for name, value in (SETTINGS | places).items()}

@@ -25,6 +25,7 @@ from corelane.store.upkeep import Upkeep
 from corelane.tracing.otel import OtelTracer, make_tracer
 from tests.integration.conftest import wait_for
 from tests.receivers import receiver
+from tests.redis_for_tests import admin_url
 from workers.core import traces as core_traces
 from workers.core.drain import drain
 from workers.core.process import CoreProcess
@@ -107,7 +108,7 @@ def linked(span: ReadableSpan) -> set[str]:
 def service(
     redis_url: str, tiny_artifact: Artifact, bell: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[World]:
-    with redis.Redis.from_url(redis_url) as client:
+    with redis.Redis.from_url(admin_url(redis_url)) as client:
         client.flushall()
     settings = Settings(
         redis_url=redis_url,
@@ -139,7 +140,7 @@ def world(service: World) -> World:
 @pytest.fixture
 def raw(redis_url: str) -> Iterator[redis.Redis]:
     """Yield a client that leaves the service's data as they are."""
-    with redis.Redis.from_url(redis_url, decode_responses=True) as client:
+    with redis.Redis.from_url(admin_url(redis_url), decode_responses=True) as client:
         yield client
 
 

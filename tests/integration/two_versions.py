@@ -21,6 +21,7 @@ import redis
 from tests.chaos.processes import parent_of
 from tests.chaos.server import die_with_parent
 from tests.conftest import free_port
+from tests.redis_for_tests import admin_url
 
 #: The last commit before the code moved to its new layout and its Redis scripts were rewritten. Services that upgrade
 #: run this code, and have its data in Redis.
@@ -59,7 +60,7 @@ class TwoVersionFleet:
     def __init__(self, folder: Path, redis_url: str, settings: Mapping[str, str]) -> None:
         self.folder = folder
         #: Its declared types mix bytes and text, so none is better.
-        self.redis: Any = redis.Redis.from_url(redis_url, decode_responses=True)
+        self.redis: Any = redis.Redis.from_url(admin_url(redis_url), decode_responses=True)
         self._roots = {"old": unpack_old(folder / "old"), "new": NEW_ROOT}
         self._urls = {version: f"http://127.0.0.1:{free_port()}" for version in self._roots}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}

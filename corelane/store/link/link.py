@@ -301,14 +301,27 @@ def is_missing(reply: Any) -> bool:
     return isinstance(reply, Exception) and str(reply).endswith("Function not found")
 
 
+def is_denied(reply: Any) -> bool:
+    """Return whether Redis refused a command because the user may not send it."""
+    return isinstance(reply, redis.exceptions.NoPermissionError) or (
+        isinstance(reply, redis.exceptions.ResponseError) and str(reply).startswith("NOPERM")
+    )
+
+
 def exchanges(commands: Sequence[Command]) -> Generator[Sequence[Command], list[Any], list[Any]]:
     """Yield what to send for one trip, receive the replies, and return them; raise the first error among them.
 
-    Where Redis does not have the library, it is loaded, and the calls that Redis refused are sent again.
+    Where Redis does not have the library, it is loaded, and the calls that Redis refused are sent again. A user who may
+    not load it (role ``worker`` of ``store.acl``) waits for one who may.
     """
     replies = yield commands
     if refused := [place for place, reply in enumerate(replies) if is_missing(reply)]:
-        data_format, _ = checked((yield [schema.CLAIM, read_library().load]))
+        data_format, loaded = yield [schema.CLAIM, read_library().load]
+        if is_denied(loaded):
+            raise StoreUnavailable(
+                "Redis lacks the functions of this release, and this user may not load them: start an API or keeper"
+            )
+        checked([data_format, loaded])
         schema.require_known(data_format)
         again = yield [commands[place] for place in refused]
         for place, reply in zip(refused, again, strict=True):

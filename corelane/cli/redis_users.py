@@ -1,0 +1,80 @@
+"""The users of the Redis that `corelane serve` starts: no other user of the machine can read or change the queue.
+
+The operator is Redis' user ``default``, with every right and a password that is kept in the data folder, where only
+this user of the machine can read it. The service is ``corelane``, with the rights it needs and a new password at every
+start, which its parts get through their environment. The ACL file has digests alone, and keeps lines of other users.
+"""
+
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from corelane.errors import SetupError
+from corelane.store.acl import EVERYTHING, Role, rights_of, user_line
+
+OPERATOR, SERVICE = "default", "corelane"
+
+#: In the data folder, and in Redis' folder below it.
+PASSWORD_FILE, ACL_FILE = "redis-password", "users.acl"
+
+#: Random bytes of a password: beyond guessing, although the ACL file has a fast digest of it.
+PASSWORD_BYTES = 32
+
+
+def keep_password(path: Path) -> str:
+    """Return the password in a file; make one that this user of the machine alone can read if there is none."""
+    try:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(f"{secrets.token_urlsafe(PASSWORD_BYTES)}\n")
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise SetupError(f"{path} cannot be written: {error.strerror}") from None
+    return read_password(path)
+
+
+def read_password(path: Path) -> str:
+    """Return the password in a file; raise SetupError if it cannot be read or holds none."""
+    try:
+        password = path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SetupError(f"the password in {path} cannot be read: {error}") from None
+    if not password or any(sign.isspace() for sign in password):
+        raise SetupError(f"{path} holds no password: one line, without spaces")
+    return password
+
+
+def write_users(folder: Path, operator: str, service: str) -> Path:
+    """Write the ACL file into Redis' folder, with the passwords of operator and service; return its path."""
+    path = folder / ACL_FILE
+    lines = [user_line(OPERATOR, operator, EVERYTHING), user_line(SERVICE, service, rights_of(Role.SERVICE))]
+    lines += _others(path.read_text().splitlines() if path.exists() else [])
+    beside = folder / f"{ACL_FILE}.new"
+    beside.unlink(missing_ok=True)
+    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write("".join(f"{line}\n" for line in lines))
+    beside.replace(path)
+    return path
+
+
+def _others(lines: list[str]) -> list[str]:
+    """Return the lines of users other than ours."""
+    return [line for line in lines if line.strip() and line.split()[1:2] not in ([OPERATOR], [SERVICE])]
+
+
+def with_user(url: str, user: str, password: str) -> str:
+    """Return a URL with a user and password in it."""
+    parts = urlsplit(url)
+    place = parts.netloc.rpartition("@")[2]
+    return parts._replace(netloc=f"{quote(user, safe='')}:{quote(password, safe='')}@{place}").geturl()
+
+
+def operator_url(noted: Mapping[str, Any]) -> str | None:
+    """Return the Redis that a running `serve` notes in its data folder, with the operator's password if it made one."""
+    url, file = noted.get("redis"), noted.get("redis_password_file")
+    if not isinstance(url, str):
+        return None
+    return with_user(url, OPERATOR, read_password(Path(file))) if isinstance(file, str) else url

@@ -1,0 +1,147 @@
+"""What each part of the service may do in Redis: the rules of its access control list (ACL). Pure.
+
+A rule lists commands, keys and channels; all others are refused. Those of the Lua library are read from its text, and
+keys come from ``keys.py``. What Python code and the libraries below it send is listed here. A test reads the code and
+fails where the list has one too few or too many (``tests/corelane/test_acl.py``). Redis checks each call of a Lua
+function by the rights of the user who called it.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from corelane.domain.dispatch import DELIVERY_QUEUE, KEEPER_QUEUE, QUEUE_PREFIX
+from corelane.store import keys
+from corelane.store.link.library import read_code
+
+#: Sent by the store's Python code. The library's functions send more, each checked as well.
+SENT = (
+    *("blpop", "del", "exec", "exists", "expire", "fcall", "get", "hdel", "hexists", "hget", "hgetall", "hincrby"),
+    *("hkeys", "hmget", "hset", "hsetnx", "hvals", "incr", "info", "lrange", "multi", "pexpire", "pexpireat", "ping"),
+    *("role", "set", "setbit", "smembers", "subscribe", "time", "unlink", "wait", "xadd", "xrange", "xrevrange"),
+    *("zadd", "zcard", "zcount", "zlexcount", "zrange", "zrangebylex", "zrangebyscore", "zrem", "zremrangebyscore"),
+    *("zrevrangebylex", "zscore"),
+)
+
+#: Loads this release's functions, and removes those of earlier ones. A function may do what its caller may do, so a
+#: user who can replace functions can borrow the rights of every user who calls them.
+LOADING = ("function|load", "function|list", "function|delete")
+
+#: Sent by every client as it connects. The category has more with each release of Redis (7.0 does not know
+#: `client|setinfo`), so it is taken whole, without what looks into other connections.
+CONNECTING = ("+@connection", "-@admin", "-@dangerous", "-client|tracking")
+
+#: Sent by kombu 5.7 to carry messages, and by the remote control and the events of Celery 5.7. Scripts are for the
+#: queues of replies, which expire.
+CARRYING = (
+    *("brpop", "del", "evalsha", "exec", "exists", "llen", "lpush", "multi", "pexpire", "psubscribe", "publish"),
+    *("punsubscribe", "rpop", "rpush", "sadd", "script|exists", "script|load", "smembers", "srem", "subscribe"),
+    *("time", "unsubscribe", "zadd", "zrangebyscore", "zrem"),
+)
+
+#: Sent by the library ``limits`` where requests are limited.
+LIMITING = ("evalsha", "expire", "get", "incrby", "incr", "mget", "pttl", "script|load", "set", "ttl", "pexpire")
+
+#: Celery's queues of cores, keeper and webhook sender; those of remote control and of Flower, and what binds them. A
+#: queue of messages with a priority has a suffix.
+QUEUES = (f"{QUEUE_PREFIX}*", f"{KEEPER_QUEUE}*", f"{DELIVERY_QUEUE}*")
+CONTROL = ("*.celery.pidbox*", "celeryev.*", "_kombu.*")
+
+#: Channels of Celery, of one database. Redis wants a subscribed pattern to be written as the rule is.
+CHANNELS = ("/%d.celery.pidbox", "/%d.celeryev/*")
+
+#: Keys that decide who may ask the API, and what tells of it. No process that runs models needs them.
+CALLERS = (keys.api_key, keys.API_KEYS, keys.API_KEYS_CHANGED, keys.session, keys.AUDIT, keys.rates)
+
+
+#: A name that needs no quotes in an ACL file or a URL.
+USER_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+class Role(StrEnum):
+    """What a user of Redis is for."""
+
+    SERVICE = "service"
+    WORKER = "worker"
+    FLOWER = "flower"
+    METRICS = "metrics"
+    REPLICA = "replica"
+    SENTINEL = "sentinel"
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """What a user may send, and on which keys and channels."""
+
+    commands: tuple[str, ...]
+    keys: tuple[str, ...] = ()
+    channels: tuple[str, ...] = ()
+    #: Whether it connects as clients of redis-py do.
+    is_client: bool = True
+
+    def rules(self) -> str:
+        """Return the rules as Redis reads them, from left to right."""
+        words = [key if key.startswith("%") else f"~{key}" for key in self.keys]
+        words += [f"&{channel}" for channel in self.channels]
+        connecting = CONNECTING if self.is_client else ()
+        return " ".join([*words, *connecting, *(f"+{command}" for command in self.commands)])
+
+
+#: What an operator may do.
+EVERYTHING = Rights(("@all",), ("*",), ("*",), is_client=False)
+
+
+def rights_of(role: Role, database: int = 0) -> Rights:
+    """Return what a role needs, and no more; ``database`` is the number in the service's URL."""
+    return _make_rights(tuple(channel % database for channel in CHANNELS))[role]
+
+
+def _make_rights(celery: tuple[str, ...]) -> Mapping[Role, Rights]:
+    working = {*SENT, *library_commands(), *CARRYING}
+    channels, own = (keys.DONE, *celery), f"{keys.PREFIX}*"
+    return {
+        Role.SERVICE: Rights(_sorted({*working, *LOADING, *LIMITING}), (own, *QUEUES, *CONTROL), channels),
+        Role.WORKER: Rights(_sorted(working), (*all_keys_but(CALLERS), *QUEUES, *CONTROL), channels),
+        # It looks at the queues, and rings nobody.
+        Role.FLOWER: Rights(_sorted(CARRYING), (*(f"%R~{queue}" for queue in QUEUES), *CONTROL), celery),
+        Role.METRICS: Rights(("client|list", "info", "latency|histogram", "ping", "slowlog|get", "slowlog|len")),
+        Role.REPLICA: Rights(("ping", "psync", "replconf"), is_client=False),
+        Role.SENTINEL: Rights(
+            (
+                *("client|kill", "client|setname", "config|rewrite", "exec", "info", "multi", "ping", "publish"),
+                *("role", "script|kill", "slaveof", "subscribe"),
+            ),
+            channels=("__sentinel__:hello",),
+            is_client=False,
+        ),
+    }
+
+
+def library_commands() -> set[str]:
+    """Return the commands that the functions of the library send, read from its text."""
+    first_arguments = re.findall(r"\bcall\(([^,()]*)", read_code())
+    return {name.lower() for first in first_arguments for name in re.findall(r"'([A-Z]+)'", first)}
+
+
+def all_keys_but(refused: Iterable[keys.RedisKey]) -> tuple[str, ...]:
+    """Return patterns of the store's keys without the refused ones.
+
+    Redis compares a key with one pattern after the other, so few are better: one for all keys whose first letter no
+    refused key has, and one for each other key.
+    """
+    names = {str(key) for key in refused}
+    letters = "".join(sorted({name.removeprefix(keys.PREFIX)[0] for name in names}))
+    rest = {str(key) for key in keys.ALL.values() if key.removeprefix(keys.PREFIX)[0] in letters} - names
+    return (f"{keys.PREFIX}[^{letters}]*", *sorted(key.replace("%s", "*") for key in rest))
+
+
+def user_line(name: str, password: str, rights: Rights) -> str:
+    """Return the line of an ACL file that defines a user; it has the password's digest alone."""
+    digest = hashlib.sha256(password.encode()).hexdigest()
+    return f"user {name} reset on #{digest} {rights.rules()}"
+
+
+def _sorted(commands: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(set(commands)))

@@ -1,0 +1,224 @@
+"""Users of Redis: the lists of commands and keys follow the code, and what a user does not need is refused."""
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from typer.testing import CliRunner
+
+from corelane.cli.app import make_cli
+from corelane.cli.redis_server import find_server
+from corelane.cli.redis_users import keep_password, operator_url, read_password, with_user, write_users
+from corelane.errors import SetupError, StoreUnavailable
+from corelane.settings import Settings
+from corelane.store import keys
+from corelane.store.acl import (
+    CALLERS,
+    LOADING,
+    SENT,
+    Role,
+    all_keys_but,
+    library_commands,
+    rights_of,
+    user_line,
+)
+from corelane.store.link.blocking import Link
+from corelane.store.link.library import read_code
+from tests.snippets import ROOT
+
+#: Replies to `COMMAND INFO` have the names of subcommands; these are the commands that our code calls by two words.
+CONTAINERS = ("function",)
+
+#: What no user of the service may send, whatever the keys.
+DANGEROUS = (
+    *(("flushall",), ("flushdb",), ("config", "set", "dir", "/tmp"), ("config", "get", "*"), ("keys", "*")),
+    *(("debug", "sleep", "1"), ("eval", "return 1", "0"), ("shutdown",), ("monitor",), ("acl", "list"), ("save",)),
+    *(("replicaof", "h", "1"), ("module", "list"), ("client", "kill", "h:1"), ("client", "list"), ("scan", "0")),
+    *(("migrate", "h", "1", "cl:fence", "0", "1"), ("swapdb", "0", "1"), ("function", "flush"), ("function", "dump")),
+    *(
+        ("randomkey",),
+        ("client", "tracking", "on", "bcast"),
+        ("bgrewriteaof",),
+        ("slowlog", "get"),
+        ("script", "flush"),
+    ),
+)
+
+
+def sent_by_python() -> set[str]:
+    """Return the commands in the code that talks to Redis: texts in capitals that begin a tuple or a call."""
+    found = set()
+    for path in [*(ROOT / "corelane" / "store").rglob("*.py"), *(ROOT / "corelane" / "cli").glob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            parts = node.elts if isinstance(node, ast.Tuple) else node.args if isinstance(node, ast.Call) else []
+            if parts and (name := capitals(parts[0])) and name not in NO_COMMANDS:
+                sub = capitals(parts[1]) if name in CONTAINERS and len(parts) > 1 else None
+                found.add(f"{name}|{sub}" if sub else name)
+    return found
+
+
+#: Texts in capitals that are no commands.
+NO_COMMANDS = {"oom", "noperm", "ece", "readonly"}
+
+
+def capitals(node: ast.expr) -> str | None:
+    is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
+    return node.value.lower() if is_text and re.fullmatch("[A-Z]{3,}", node.value) else None  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def users(raw: redis.Redis) -> Iterator[redis.Redis]:
+    """Yield a client that may do all, of a Redis with a user of each role."""
+    for role in Role:
+        raw.execute_command("ACL", "SETUSER", *user_line(role, "password", rights_of(role)).split()[1:])
+    yield raw
+    raw.execute_command("ACL", "DELUSER", *Role)
+
+
+def may(users: redis.Redis, role: Role, *command: str) -> bool:
+    return str(users.execute_command("ACL", "DRYRUN", role, *command)) == "OK"
+
+
+def test_list_of_commands_is_what_the_code_sends() -> None:
+    sent = sent_by_python() - {"subscribe", "ping"}  # these two are written as text
+    assert sent == {*SENT, *LOADING} - {"subscribe", "ping"}
+
+
+def test_every_command_of_the_library_is_read_from_its_text() -> None:
+    firsts = {first.strip() for first in re.findall(r"\bcall\(([^,()]*)", read_code())}
+    unread = {first for first in firsts if not re.search("'[A-Z]+'", first)}
+    assert unread == {"push"}, "its values are LPUSH and RPUSH"
+    assert {"lpush", "rpush", "hset", "zrange", "publish", "hincrbyfloat"} <= library_commands()
+
+
+@pytest.mark.parametrize("role", [Role.SERVICE, Role.WORKER, Role.FLOWER, Role.METRICS])
+def test_dangerous_commands_are_refused(users: redis.Redis, role: Role) -> None:
+    allowed = {("client", "list"), ("slowlog", "get")} if role is Role.METRICS else set()
+    assert {command for command in DANGEROUS if may(users, role, *command)} == allowed
+
+
+def test_service_uses_its_own_keys_and_no_others(users: redis.Redis) -> None:
+    for key in keys.ALL.values():
+        if key.kind != "channel":
+            assert may(users, Role.SERVICE, "del", key), key
+    for other in ("other", "cx:job", "session:1", "unacked"):
+        assert not may(users, Role.SERVICE, "get", other)
+        assert not may(users, Role.SERVICE, "set", other, "1")
+    assert may(users, Role.SERVICE, "publish", keys.DONE, "")
+    assert not may(users, Role.SERVICE, "publish", "news", "")
+    assert not may(users, Role.SERVICE, "subscribe", "__keyspace@0__:x")
+
+
+def test_worker_reaches_all_keys_but_those_of_callers(users: redis.Redis) -> None:
+    for key in keys.ALL.values():
+        if key.kind != "channel":
+            filled = key.replace("%s", "a")
+            assert may(users, Role.WORKER, "del", filled) == (key not in CALLERS), key
+    assert not may(users, Role.WORKER, "function", "load", "replace", "x")
+    assert not may(users, Role.WORKER, "set", "cl:rates:1", "1")
+    for pattern in all_keys_but(CALLERS):
+        assert not any(fnmatchcase(key.replace("%s", "a"), pattern.replace("[^", "[!")) for key in CALLERS)
+
+
+def test_flower_sees_the_queues_and_nothing_of_the_jobs(users: redis.Redis) -> None:
+    assert may(users, Role.FLOWER, "llen", "core.host.0")
+    assert not may(users, Role.FLOWER, "lpush", "core.host.0", "{}")
+    assert not may(users, Role.FLOWER, "smembers", "cl:open:1")
+    assert not may(users, Role.FLOWER, "fcall", "corelane_claim", "0")
+    assert not may(users, Role.FLOWER, "subscribe", keys.DONE)
+
+
+@pytest.mark.parametrize("role", [Role.METRICS, Role.REPLICA, Role.SENTINEL])
+def test_users_that_watch_or_copy_touch_no_key(users: redis.Redis, role: Role) -> None:
+    for command in (("get", "cl:fence"), ("set", "cl:fence", "1"), ("fcall", "x", "0"), ("function", "load", "x")):
+        assert not may(users, role, *command)
+    assert may(users, role, "ping")
+
+
+def test_function_does_what_its_caller_may_do(users: redis.Redis, settings: Settings) -> None:
+    at = settings.redis_url.rpartition("@")[2].removeprefix("redis://")
+    worker = Link(f"redis://worker:password@{at}")
+    users.execute_command("FUNCTION", "FLUSH")
+    with pytest.raises(StoreUnavailable, match="start an API or keeper"):
+        worker.run("admit", model="nothing", owner="public")
+    Link(f"redis://service:password@{at}").run("admit", model="nothing", owner="public")
+    assert worker.run("admit", model="nothing", owner="public")[0] == []
+    with pytest.raises(redis.exceptions.ResponseError, match="permission"):
+        worker("HSET", keys.api_key("digest"), "id", "1")
+    worker.close()
+
+
+def test_database_is_in_the_names_of_celerys_channels() -> None:
+    assert "&/3.celeryev/*" in rights_of(Role.FLOWER, 3).rules()
+
+
+def corelane(*arguments: str) -> Any:
+    return CliRunner().invoke(make_cli(), arguments)
+
+
+def test_file_of_two_users_is_one_that_every_server_here_reads(tmp_path: Path) -> None:
+    password = tmp_path / "password"
+    first = corelane("redis-acl", "--password-file", str(password))
+    more = corelane("redis-acl", "--password-file", str(tmp_path / "other"), "--role", "flower", "--add")
+    assert (first.exit_code, more.exit_code) == (0, 0)
+    assert [line.split()[1] for line in (first.stdout + more.stdout).splitlines()] == [
+        "default",
+        "corelane",
+        "corelane-flower",
+    ]
+    assert read_password(password) not in first.stdout
+    assert password.stat().st_mode & 0o777 == 0o600
+    again = corelane("redis-acl", "--password-file", str(password))
+    assert again.stdout == first.stdout
+    (tmp_path / "users.acl").write_text(first.stdout + more.stdout)
+    # A server ends at once on a file that it cannot read.
+    argv = [str(find_server()), "--port", "0", "--unixsocket", f"{tmp_path}/s", "--aclfile", f"{tmp_path}/users.acl"]
+    with subprocess.Popen([*argv, "--dir", str(tmp_path)], stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            assert any("ready to accept" in line.lower() for line in server.stdout)
+        finally:
+            server.kill()
+
+
+@pytest.mark.parametrize("name", ["default", "two words", "a:b"])
+def test_name_that_would_break_the_file_is_refused(name: str, tmp_path: Path) -> None:
+    assert corelane("redis-acl", "--password-file", str(tmp_path / "p"), "--user", name).exit_code == 1
+    assert not (tmp_path / "p").exists()
+
+
+def test_operators_lines_stay_in_the_file_of_serve(tmp_path: Path) -> None:
+    (tmp_path / "users.acl").write_text("user default off\nuser me on >x +ping\nuser corelane on\n")
+    path = write_users(tmp_path, "operator", "service")
+    lines = path.read_text().splitlines()
+    assert [line.split()[1] for line in lines] == ["default", "corelane", "me"]
+    assert "operator" not in path.read_text()
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_password_is_kept_and_stands_in_the_url(tmp_path: Path) -> None:
+    path = tmp_path / "redis-password"
+    password = keep_password(path)
+    assert keep_password(path) == password
+    assert operator_url({"redis": "redis://127.0.0.1:7/0", "redis_password_file": str(path)}) == (
+        f"redis://default:{password}@127.0.0.1:7/0"
+    )
+    assert operator_url({"redis": "redis://127.0.0.1:7/0"}) == "redis://127.0.0.1:7/0"
+    assert operator_url({}) is None
+    assert with_user("redis://h:1/0", "a", "p@/:") == "redis://a:p%40%2F%3A@h:1/0"
+    path.write_text("")
+    with pytest.raises(SetupError, match="holds no password"):
+        read_password(path)
+    path.unlink()
+    with pytest.raises(SetupError, match="cannot be read"):
+        read_password(path)
+
+
+def test_all_keys_and_channels_begin_alike() -> None:
+    assert all(key.startswith(keys.PREFIX) for key in keys.ALL.values())

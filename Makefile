@@ -31,6 +31,10 @@ demo: install ## Set up everything and answer examples/questions.jsonl
 serve: install ## Run the whole service on this machine until Ctrl-C
 	@$(BIN)/corelane serve
 
+# What talks to a Redis of the tests, and to nothing that takes longer.
+STORE_TESTS := tests/redis_servers $(patsubst %,tests/corelane/test_%.py,accounts acl endings events feeding forged_refs \
+	history idempotency keys library links listing metrics overdue rollout search shares store submitter timing)
+
 .PHONY: test
 test: $(VENV)/.installed-dev ## Run the test suite
 	$(BIN)/python -m pytest -n 4 --no-loadscope-reorder
@@ -50,6 +54,27 @@ prometheus: $(VENV)/.installed-dev ## Get Debian's Prometheus for the tests of a
 .PHONY: test-monitoring
 test-monitoring: prometheus ## Test alerts and boards
 	$(BIN)/python -m pytest tests/monitoring tests/integration/test_monitoring.py
+
+.PHONY: test-acl
+test-acl: $(VENV)/.installed-dev ## Run the test suite as a user of Redis with the rights of `corelane redis-acl`
+	CORELANE_TEST_ACL=1 $(BIN)/python -m pytest -n 4 --no-loadscope-reorder
+
+.PHONY: redis-servers
+redis-servers: $(VENV)/.installed-dev ## Get Debian's Redis 7, Redis 8 and Valkey 8 for the tests
+	@$(BIN)/python -m tests.redis_servers.debian
+
+.PHONY: test-servers
+test-servers: redis-servers ## Run the tests of the store on each of these servers
+	@for server in redis-7.0 redis-8.0 valkey-8.1; do echo "$$server"; \
+		CORELANE_TEST_SERVER=$$server CORELANE_TEST_ACL=1 $(BIN)/python -m pytest -q -n 4 $(STORE_TESTS) || exit; done
+
+.PHONY: kubernetes
+kubernetes: $(VENV)/.installed-dev ## Get what renders and checks the manifests for Kubernetes
+	@$(BIN)/python -m tests.deploy.kubernetes_tools
+
+.PHONY: test-kubernetes
+test-kubernetes: kubernetes ## Render every overlay for Kubernetes and check it
+	$(BIN)/python -m pytest tests/deploy/test_kubernetes.py
 
 .PHONY: check
 check: $(VENV)/.installed-dev ## Lint, types, import contracts, the Lua library
@@ -113,6 +138,22 @@ bench-peers: $(VENV)/.installed-bench ## Measure Corelane beside LitServe, Ray S
 chaos: $(VENV)/.installed-dev ## Break all that can break of a running service for half an hour, then audit; CHAOS="--seed 7 --chaos-model"
 	$(BIN)/python -m pytest tests/chaos --rounds 5 --faults 210 $(CHAOS)
 
+.PHONY: redis-tls
+redis-tls: $(VENV)/.installed-dev ## Get Debian's Redis, which speaks TLS, for the tests of TLS
+	@$(BIN)/python -m tests.tls_server
+
+.PHONY: failover
+failover: redis-tls ## Promote a replica of Redis under load ten times, with and without CORELANE_REPLICAS_ACK, then audit
+	$(BIN)/python -m pytest tests/failover --rounds 10 -o timeout=3600
+
+.PHONY: namespaces
+namespaces: $(VENV)/.installed-dev ## Say loudly where the tests of several hosts cannot run
+	@$(BIN)/python -m tests.hosts.network
+
+.PHONY: hosts
+hosts: namespaces ## Cut a host off and heal it, five times, with a fleet on hosts of its own; HOSTS="--rounds 20"
+	$(BIN)/python -m pytest tests/hosts --rounds 5 $(HOSTS)
+
 .PHONY: scale
 scale: $(VENV)/.installed-dev ## Take two cores away under load and bring them back, fifty times, then audit; SCALE="--seed 7"
 	$(BIN)/python -m pytest tests/scaling --rounds 50 $(SCALE)
@@ -124,6 +165,23 @@ trip: $(VENV)/.installed-dev ## Print which files one question enters, from subm
 .PHONY: fuzz
 fuzz: $(VENV)/.installed-dev ## Send tens of thousands of made-up requests to a running service
 	$(BIN)/python -m pytest -s tests/integration/test_fuzz.py --fuzz 700 -o timeout=3600
+
+IMAGE ?= corelane
+REVISION = $(shell git describe --always --dirty --abbrev=40 --exclude '*' 2>/dev/null || echo unknown)
+
+.PHONY: image
+image: ## Build the image, labelled with version and revision; IMAGE=NAME:TAG IMAGE_OPTIONS=...
+	docker build --build-context wheels=$(or $(CORELANE_WHEELS),deploy/wheels) --build-arg REVISION=$(REVISION) \
+		$(if $(PYTHON_IMAGE),--build-arg PYTHON_IMAGE=$(PYTHON_IMAGE)) $(IMAGE_OPTIONS) --tag $(IMAGE) .
+
+.PHONY: compose-files
+compose-files: install ## Write docker-compose.yml, and the files that tests compare, again
+	@$(BIN)/corelane compose --cores 2 --output docker-compose.yml
+	@$(BIN)/python -m tests.corelane.test_deploying
+
+.PHONY: compose-lab
+compose-lab: install ## Run the compose file in a real Docker engine: up, kill a worker, monitoring, down
+	@$(BIN)/python -m tests.lab.compose
 
 .PHONY: clean
 clean: ## Remove what was installed, compiled and stored here

@@ -37,6 +37,7 @@ from corelane.store.fleet import Fleet
 from corelane.store.history import History
 from corelane.store.jobs.store import RATE_SECONDS
 from corelane.store.link.link import CommonLink
+from corelane.store.scaling import read_stopped
 from corelane.store.survey import Survey, read_survey
 from corelane.store.troubles import read_cores, read_part_troubles, read_troubles
 
@@ -114,6 +115,7 @@ class Overviews:
         span = self._recent.span()
         done = await self._done(survey)
         living = [core for core in cores if "state" in core]
+        known, stopped = {core["core"] for core in cores}, await read_stopped(self._link)
         versions = [version for version, holders in survey.work.holders.items() if holders or survey.waiting[version]]
         return Overview(
             at=iso_time(survey.now_ms),
@@ -122,7 +124,10 @@ class Overviews:
             done=done,
             latency=latency_of(span),
             lanes=lanes_of(survey),
-            cores=[core_of(core, survey.work.claimed.get(core["core"], 0)) for core in cores],
+            cores=[
+                *(core_of(core, survey.work.claimed.get(core["core"], 0)) for core in cores),
+                *(CoreOverview(name=core, state="stopped") for core in stopped if core not in known),
+            ],
             models=models_of(sorted(versions), span, len(living)),
             troubles=[TroubleInfo(part=each.part, text=each.text) for each in troubles],
         )

@@ -24,11 +24,11 @@ import structlog
 
 from corelane.artifacts.manifest import Artifact
 from corelane.broker.app import bell_envelope, make_celery
-from corelane.cli.redis_server import find_server, server_argv
+from corelane.cli.redis_server import server_argv
 from corelane.settings import Settings
 from tests.artifacts_for_tests import compile_model, keep_built_in, save_tiny_model
 from tests.neuron_for_tests import save_neuron_artifact
-from tests.redis_for_tests import admin_url, service_url, users_file
+from tests.redis_for_tests import USER, admin_url, server_binary, service_url, users_file
 from tests.s3 import S3Server, serving
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ SHARED = {
 #: Linux gives connections without a port of their own one from here on.
 LOWEST_EPHEMERAL = 32_768
 
-SLOW = ("chaos", "integration")
+SLOW = ("chaos", "integration", "hosts")
 
 # On a busy machine any example may take a second, and that says nothing.
 hypothesis.settings.register_profile("corelane", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
@@ -65,7 +65,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--only", default="", help="kinds of chaos faults, as kill_child,kill_parent; all if empty")
     parser.addoption("--rounds", type=int, default=1, help="chaos rounds, each with the next seed and a new fleet")
     parser.addoption("--chaos-model", action="store_true", help="chaos with the built-in model, not the null engine")
-    parser.addoption("--fuzz", type=int, default=6, help="examples a route of the fuzzed API")
+    parser.addoption("--fuzz", type=int, default=4, help="examples a route of the fuzzed API")
     parser.addoption("--chaos-report", metavar="FILE", help="write the chaos report there, as JSON")
 
 
@@ -148,10 +148,10 @@ def _no_telemetry() -> Iterator[None]:
 def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Start a Redis of our own, with its append-only file, for the whole run."""
     port, folder = free_port(), tmp_path_factory.mktemp("redis")
-    argv = server_argv(find_server(), folder, port, users_file(folder))
+    argv = server_argv(server_binary(), folder, port, users_file(folder))
     server = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
     url = service_url(port)
-    client = redis.Redis.from_url(admin_url(url))
+    client = redis.Redis.from_url(admin_url(url), decode_responses=True)
     for _ in range(1200):
         try:
             client.ping()
@@ -160,9 +160,14 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             time.sleep(0.05)
     else:
         raise RuntimeError("Redis did not start")
+    client.execute_command("ACL", "LOG", "RESET")
     yield url
+    # What the tests themselves have refused, they do as users of their own.
+    refused = [entry for entry in client.execute_command("ACL", "LOG", 1000) if entry["username"] == USER]
     client.close()
     server.terminate()
+    if refused:
+        raise RuntimeError(f"Redis refused what the service sent: {refused}")
     server.wait(60)
 
 
@@ -239,6 +244,10 @@ def fleet(built_in_data: Path, tmp_path_factory: pytest.TempPathFactory) -> "Ite
 
     fleet = start_fleet(tmp_path_factory.mktemp("fleet"), built_in_data / "artifacts")
     yield fleet
+    with redis.Redis.from_url(fleet.redis_url(), decode_responses=True) as client:
+        refused = client.execute_command("ACL", "LOG")
     status = stop_fleet(fleet)
+    if refused:
+        raise RuntimeError(f"Redis refused what a part of the service sent: {refused}")
     if status != 0:
         raise RuntimeError(f"serve ended with {status}:\n" + fleet.log.read_text(errors="replace")[-4000:])

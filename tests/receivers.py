@@ -37,7 +37,7 @@ class Receiver:
 
 
 @contextmanager
-def receiver(answers: Answers = lambda _: (204, {}, b"")) -> Iterator[Receiver]:
+def receiver(answers: Answers = lambda _: (204, {}, b""), host: str = "127.0.0.1") -> Iterator[Receiver]:
     """Start a receiver that takes many requests at a time."""
     lock = threading.Lock()
 
@@ -62,8 +62,8 @@ def receiver(answers: Answers = lambda _: (204, {}, b"")) -> Iterator[Receiver]:
         def log_message(self, *args: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    found = Receiver(f"http://127.0.0.1:{server.server_address[1]}/hook")
+    server = ThreadingHTTPServer((host, 0), Handler)
+    found = Receiver(f"http://{host}:{server.server_address[1]}/hook")
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
         yield found

@@ -1,5 +1,7 @@
 """The Redis servers of the tests, and who asks them: the service as a user of the access control list, or anyone.
 
+``CORELANE_TEST_SERVER`` names another server than the bundled one: one of ``tests.redis_servers.debian``.
+
 With ``CORELANE_TEST_ACL=1`` (``make test-acl``) each server has the ACL file that ``corelane redis-acl`` writes, and
 the code under test gets a URL with the service's user. The tests' own clients are the user ``default``, who may do all.
 """
@@ -8,15 +10,30 @@ import os
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from corelane.cli.redis_server import find_server
 from corelane.cli.redis_users import with_user
 from corelane.store.acl import Role, rights_of, user_line
+from tests.redis_servers.debian import SERVERS
 
 IS_ON = os.environ.get("CORELANE_TEST_ACL", "") not in ("", "0")
 
 USER, PASSWORD = "corelane", "password-of-the-service-in-tests"
 
+#: The name of the server to test with; the one that `serve` would start if empty.
+SERVER = os.environ.get("CORELANE_TEST_SERVER", "")
+
 #: The tests' own user, who needs no password.
 ANYONE = "user default on nopass ~* &* +@all"
+
+
+def server_binary() -> Path:
+    """Return the server to test with."""
+    if not SERVER:
+        return find_server()
+    [path] = [server.path for server in SERVERS if server.name == SERVER]
+    if not path.exists():
+        raise RuntimeError(f"no {SERVER} here: `make redis-servers` gets it")
+    return path
 
 
 def users_file(folder: Path, is_on: bool = IS_ON) -> Path | None:

@@ -243,13 +243,17 @@ class Replicated:
         node.start("--replicaof", f"127.0.0.1 {self.primary.port}")
         until(lambda: node.replication()["master_link_status"] == "up")
 
-    def promote(self, node: RedisNode) -> None:
-        """Have the Sentinels make a node the primary, dead or alive as the old one is; returns once all say so."""
+    def promote(self) -> RedisNode:
+        """Have the Sentinels make a replica the primary, dead or alive as the old one is; return it once all say so."""
+        old = self.primary
         with self.sentinels[0].client() as client:
             until(lambda: client.execute_command("SENTINEL", "FAILOVER", PRIMARY))
-        until(lambda: node.replication()["role"] == "master")
-        until(lambda: {self._named(each) for each in self.sentinels} == {node.port})
-        self.primary = node
+        until(lambda: {self._named(each) for each in self.sentinels}.isdisjoint({old.port}))
+        port = self._named(self.sentinels[0])
+        [self.primary] = [node for node in self.nodes if node.port == port]
+        until(lambda: {self._named(each) for each in self.sentinels} == {port})
+        until(lambda: self.primary.replication()["role"] == "master")
+        return self.primary
 
     def stop(self) -> None:
         """End every server."""

@@ -21,6 +21,7 @@ from corelane.store.link.blocking import Link
 from corelane.store.schema import require_schema
 from corelane.tracing import open_tracer
 from workers.core.faults import FaultRecord
+from workers.core.namesake import require_own_name
 from workers.loops.loop import add_loops
 from workers.loops.roles import loops_by_queue
 
@@ -42,16 +43,20 @@ def create_app(settings: Settings) -> Celery:
     add_loops(celery, loops_by_queue(celery, settings), settings.health_dir)
     for name in FORMER_TASKS:
         celery.task(name=name, send_events=False)(pass_over)
-    signals.celeryd_init.connect(lambda **_: _require_schema(settings), weak=False)
+    signals.celeryd_init.connect(lambda **_: _check(settings), weak=False)
     signals.setup_logging.connect(lambda **_: configure_logging(settings.log_level, settings.log_format), weak=False)
     return celery
 
 
-def _require_schema(settings: Settings) -> None:
-    """End this process, before it has children, if it does not know the format of the data in Redis."""
+def _check(settings: Settings) -> None:
+    """End this process, before it has children, if it does not know the format of the data in Redis, or if another
+    machine has the name of its core.
+    """
     try:
         with closing(Link(settings.redis_url, SCHEMA_TIMEOUT_S)) as link:
             require_schema(link, settings.cell)
+        if settings.core is not None:
+            require_own_name(settings, Core(settings.core_host, settings.core))
     except SetupError as error:
         raise SystemExit(f"Error: {error.detail}") from None
 

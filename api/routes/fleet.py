@@ -13,7 +13,7 @@ from corelane.domain.ids import iso_time
 from corelane.domain.overview import Overview, device_figures
 from corelane.domain.scaling import ScalingInfo
 from corelane.errors import NotFound, NotReady
-from corelane.store.scaling import read_scaling
+from corelane.store.scaling import read_scaling, read_stopped
 
 router = APIRouter(prefix="/v1", tags=["fleet"], responses=documented(403, 422, 503))
 
@@ -44,8 +44,8 @@ class CoreInfo(BaseModel):
     core: str = Field(description="Its name, host/index.")
     state: str = Field(
         description="starting, idle, busy; failed (no model loaded), waiting (another process holds the core, or it "
-        "recovers), restarting (its process is being replaced), out_of_service (it is broken and takes no more), or "
-        "lost once its heartbeat has stopped."
+        "recovers), restarting (its process is being replaced), out_of_service (it is broken and takes no more), "
+        "lost once its heartbeat has stopped, or stopped (by the autoscaler of its host)."
     )
     pid: int | None = None
     node: str | None = Field(None, description="Its worker's name in Celery and Flower.")
@@ -69,7 +69,7 @@ class CoreInfo(BaseModel):
 
 
 class CoreList(BaseModel):
-    """Every core that sent a heartbeat in the last hour."""
+    """Every core that lives, was lost a while ago, or that an autoscaler has stopped."""
 
     object: Literal["list"] = "list"
     data: list[CoreInfo]
@@ -155,7 +155,15 @@ async def get_scaling(parts: PartsDep) -> ScalingInfo:
 @router.get("/cores", dependencies=[AS_READER])
 async def list_cores(parts: PartsDep) -> CoreList:
     """List the cores and their states."""
-    return CoreList(data=[read_core(raw) for raw in await parts.fleet.cores()])
+    found, stopped = await parts.fleet.cores(), await read_stopped(parts.link)
+    cores = [read_core(raw) for raw in found if "state" in raw or raw["core"] not in stopped]
+    names = {core.core for core in cores}
+    cores += [
+        CoreInfo(core=name, state="stopped", last_beat_at=iso_time(at_ms))
+        for name, at_ms in stopped.items()
+        if name not in names
+    ]
+    return CoreList(data=sorted(cores, key=lambda core: core.core))
 
 
 @router.get("/models", dependencies=[AS_READER])

@@ -92,8 +92,15 @@ async def submit_job(
     if key is not None:
         asked = fingerprint("jobs", await request.body())
         once = by_key(caller.owner, key, asked, parts.settings.idempotency_ttl_s)
-    job_id, request_context = new_job_id(cell=parts.settings.cell), REQUEST_CONTEXT.get()
-    submission = Submission(body, caller.owner, body.items or (), id=job_id, once=once, request=request_context)
+    submission = Submission(
+        body,
+        caller.owner,
+        body.items or (),
+        id=new_job_id(cell=parts.settings.cell),
+        once=once,
+        input_url=body.input_url,
+        request=REQUEST_CONTEXT.get(),
+    )
     return await present(parts, response, await parts.jobs.submit(submission, wait), wait)
 
 
@@ -121,6 +128,7 @@ async def put_job(
         id=new_job_id(cell=parts.settings.cell),
         name=job_id,
         once=once,
+        input_url=body.input_url,
         request=REQUEST_CONTEXT.get(),
     )
     return await present(parts, response, await parts.jobs.submit(submission, wait), wait)

@@ -66,8 +66,8 @@ class Autoscaler:
             self._settings.core_host,
             self._least,
             min(self._most, len(cores) - sum(core.is_broken for core in cores)),
-            [self._name(core.index) for core in cores if core.is_running],
-            [self._name(core.index) for core in cores if not core.is_running],
+            [self._name(core.index) for core in cores if core.is_running and not core.is_leaving],
+            [self._name(core.index) for core in cores if core.is_leaving or not core.is_running],
         )
         await tell_host(self._link, host)
         info = await read_scaling(self._link)

@@ -24,6 +24,7 @@ from corelane.errors import InvalidInput
 from corelane.settings import read_settings
 
 if TYPE_CHECKING:
+    from corelane.deploying.layout import Layout
     from corelane.domain.arrivals import Arrivals
     from corelane.domain.instances import Instance
     from corelane.planning.candidates import Candidate
@@ -145,8 +146,18 @@ def instances_of(names: list[str] | None) -> "list[Instance]":
 
 
 def _write(path: Path, chosen: "Candidate", about: Sequence[str]) -> None:
-    from corelane.planning.deploy import compose_override, kustomize_patch
+    from corelane.deploying.compose import compose_override
+    from corelane.planning.deploy import kustomize_patch
 
-    make = compose_override if COMPOSE in path.name else kustomize_patch
-    path.write_text(make(chosen, about))
+    text = compose_override(layout_of(chosen), about) if COMPOSE in path.name else kustomize_patch(chosen, about)
+    path.write_text(text)
     error_console().print(f"wrote {path}")
+
+
+def layout_of(chosen: "Candidate") -> "Layout":
+    """Return the workers of one host of a plan."""
+    from corelane.deploying.layout import lay_out
+    from corelane.planning.deploy import workers_a_host
+
+    host = chosen.instance.name if chosen.instance.cores else None
+    return lay_out(cores=workers_a_host(chosen), instance=host)

@@ -23,7 +23,14 @@ SIGNS = {
 }
 
 #: States of cores that are well, with their colours; all others are red.
-STATES = {"busy": "green", "idle": "dim", "starting": "yellow", "waiting": "yellow", "restarting": "yellow"}
+STATES = {
+    "busy": "green",
+    "idle": "dim",
+    "stopped": "dim",
+    "starting": "yellow",
+    "waiting": "yellow",
+    "restarting": "yellow",
+}
 
 #: Columns of numbers.
 RIGHT = frozenset(
@@ -71,7 +78,7 @@ def render(frame: Frame, height: int = 0) -> RenderableType:
     rows = Rows(len(found.troubles), len(found.models), len(found.lanes), len(found.cores)).fit(height)
     lines += [trouble_line(each, is_whole=not height) for each in found.troubles[: rows.troubles]]
     lines += left_out(len(found.troubles) - rows.troubles, "more troubles")
-    lines += [Text(), core_table(sorted(found.cores, key=core_order)[: rows.cores])]
+    lines += [count_stopped(found.cores), core_table(sorted(found.cores, key=core_order)[: rows.cores])]
     lines += left_out(len(found.cores) - rows.cores, "more cores")
     if rows.lanes:
         oldest_first = sorted(found.lanes, key=lambda lane: -lane.oldest_wait_s)
@@ -135,6 +142,12 @@ def trouble_line(trouble: TroubleInfo, *, is_whole: bool) -> Text:
     text = _line((f"! {plain(trouble.part)}: ", "bold yellow"), plain(trouble.text))
     text.no_wrap = not is_whole
     return text
+
+
+def count_stopped(cores: Sequence[CoreOverview]) -> Text:
+    """Return a line that tells how many of the cores the autoscaler has stopped; empty if none."""
+    stopped = sum(core.state == "stopped" for core in cores)
+    return Text(f"{len(cores):,} cores, {stopped:,} stopped by the autoscaler" if stopped else "", "dim")
 
 
 def left_out(count: int, what: str) -> list[RenderableType]:

@@ -27,7 +27,7 @@ class HistoryMark(BaseModel):
     """Something that was changed."""
 
     at: str
-    kind: str = Field(description="deploy, alias, load, unload, core or calibration.")
+    kind: str = Field(description="deploy, alias, load, unload, core, calibration or scale.")
     text: str
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
+from corelane.domain.job_references import InputField, JobInput, JobOutput, OutputField
 from corelane.domain.timing import JobTiming
 from corelane.domain.usage import Usage
 
@@ -152,7 +153,7 @@ class Webhook(Wire):
     )
 
 
-class JobHead(Wire):
+class JobHead(Wire, OutputField):
     """All of a job but its items."""
 
     contexts: dict[Annotated[str, Field(min_length=1, max_length=256)], Text] | None = Field(
@@ -211,7 +212,7 @@ class LinesHead(JobHead):
     )
 
 
-class JobRequest(JobHead):
+class JobRequest(JobHead, InputField):
     """The body of ``POST /v1/jobs``: many ``items``, or one item's ``question`` and ``context`` in place."""
 
     items: list[Item] | None = Field(None, min_length=1, description="The questions of this job.")
@@ -222,11 +223,17 @@ class JobRequest(JobHead):
     @model_validator(mode="after")
     def _one_form(self) -> Self:
         single = (self.question, self.context, self.id)
+        if self.input_url is not None:
+            if self.items is not None or any(part is not None for part in single):
+                raise ValueError("give an `input_url`, or items in the request, not both")
+            if self.dry_run or self.refuse_if_late:
+                raise ValueError("an `input_url` is read later: leave out `dry_run` and `refuse_if_late`")
+            return self
         if self.items is not None:
             if any(part is not None for part in single):
                 raise ValueError("give either `items` or one `question` with its `context`, not both")
         elif self.question is None or self.context is None:
-            raise ValueError("give `items`, or one `question` with its `context`")
+            raise ValueError("give `items`, or one `question` with its `context`, or an `input_url`")
         else:
             self.items = [Item(id=self.id, question=self.question, context=self.context)]
         if missing := next(unknown_contexts(self.items, self.contexts or {}), None):
@@ -355,6 +362,8 @@ class Job(BaseModel):
     error: ItemError | None = Field(None, description="Why the job as a whole could not go on.")
     results_from: int = Field(0, ge=0, description="Results before this item were dropped, as their reader asked.")
     retry_of: str | None = Field(None, description="The job whose unanswered items these are.")
+    input: JobInput | None = Field(None, exclude_if=_is_none, description="With `input_url` only.")
+    output: JobOutput | None = Field(None, exclude_if=_is_none, description="With `output_url` only.")
     owner: str | None = Field(
         None, exclude_if=_is_none, description="Its owner, where an admin looks at another owner's job."
     )

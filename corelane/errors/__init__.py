@@ -6,6 +6,7 @@
     │   ├── TooLarge            a limit on size or count was passed
     │   ├── UnknownModel        no such model, version or alias
     │   ├── WebhookRefused      the webhook address is not allowed
+    │   ├── UrlRefused          the URL of a job's input or output is not allowed
     │   ├── VersionInUse        an alias or waiting work speaks against it; move that first
     │   ├── VersionNotReady     no living core holds the version yet
     │   ├── DeadlineInfeasible  the job would not be done in time; carries the earliest that can be met
@@ -43,6 +44,8 @@
     │   └── CoreLost            the accelerator core is out of service
     ├── WorkerLost              an item outlived its attempts
     ├── ItemsLost               the file that a large job is fed from is gone
+    ├── InputFailed             a job's input could not be read from its URL
+    ├── OutputFailed            a job's results could not be written to their URL
     ├── CompileFailed           the compiler could not make a sound artifact
     │   └── ModelRefused        the model cannot be compiled at all: the reason is in the text
     └── SetupError              this machine or its settings do not allow what was asked
@@ -95,6 +98,10 @@ class VersionNotReady(InvalidInput):
 
 class WebhookRefused(InvalidInput):
     code = "webhook_refused"
+
+
+class UrlRefused(InvalidInput):
+    code = "url_refused"
 
 
 class DeadlineInfeasible(InvalidInput):
@@ -262,6 +269,14 @@ class WorkerLost(CorelaneError):
 
 class ItemsLost(CorelaneError):
     code = "items_lost"
+
+
+class InputFailed(CorelaneError):
+    code = "input_failed"
+
+
+class OutputFailed(CorelaneError):
+    code = "output_failed"
 
 
 class CompileFailed(CorelaneError):

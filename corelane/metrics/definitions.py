@@ -221,6 +221,7 @@ EVENT_STREAMS = _gauge("event_streams", "Streams of events that are open, in all
 CORE_UP = _gauge("core_up", "1 while the core's heartbeat is fresh; 0 for 15 minutes after it was lost", "core")
 CORE_BUSY = _gauge("core_busy_ratio", "Share of time spent on batches", "core")
 CORE_OUT = _gauge("core_out_of_service", "1 while the core takes no more work because of its errors", "core")
+CORE_WAITING = _gauge("core_waiting", "1 while the core waits: another process holds it, or it recovers", "core")
 CORE_MEMORY = _gauge("core_memory_bytes", "Memory of a core's process and of its device", "core", "kind")
 CORE_DEVICE = _gauge("core_device_utilization_ratio", "Share of time its device was at work", "core")
 CORE_DEVICE_ERRORS = _counter("core_device_errors", Source.READ, "Errors its device counted", "core", "kind")

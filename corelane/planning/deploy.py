@@ -1,7 +1,6 @@
-"""A plan as a file: an override for docker compose, or a patch for Kustomize. Pure.
+"""A plan as a patch for Kustomize: the replicas of the workers, what each asks for, and a core for each. Pure.
 
-The compose file has the workers 0 and 1. An override adds the others as copies of worker 0, each with its core number,
-and stops those that are too many. A patch sets the replicas of the workers, what each asks for, and a core for each.
+As an override for Docker Compose ``corelane.deploying.compose`` writes it.
 """
 
 import json
@@ -10,9 +9,6 @@ from collections.abc import Iterator, Sequence
 from corelane.planning.candidates import Candidate
 from corelane.planning.hosts import GIB, WORKER_BYTES
 
-#: Workers that docker-compose.yml has.
-COMPOSE_WORKERS = 2
-
 #: The workload of the workers, and the container in it, as the patch names them.
 WORKLOAD, CONTAINER = "corelane-worker", "worker"
 
@@ -20,32 +16,9 @@ WORKLOAD, CONTAINER = "corelane-worker", "worker"
 NEURON_CORE = "aws.amazon.com/neuroncore"
 
 
-def compose_override(candidate: Candidate, about: Sequence[str]) -> str:
-    """Return the override for one host: `docker compose -f docker-compose.yml -f FILE up`."""
-    cores = workers_a_host(candidate)
-    return "\n".join([*_comment(about), *_compose(cores), ""])
-
-
 def workers_a_host(candidate: Candidate) -> int:
     """Return how many workers each host runs."""
     return -(-candidate.outlook.cores // candidate.hosts)
-
-
-def _compose(cores: int) -> Iterator[str]:
-    yield "services:"
-    for number in range(cores, COMPOSE_WORKERS):
-        yield f"  worker-{number}:"
-        yield "    scale: 0"
-    for number in range(COMPOSE_WORKERS, cores):
-        yield f"  worker-{number}:"
-        yield "    extends: {file: docker-compose.yml, service: worker-0}"
-        yield f'    command: [corelane, worker, --core, "{number}"]'
-        yield f'    environment: {{CORELANE_CORE: "{number}"}}'
-        yield "    depends_on:"
-        yield "      redis: {condition: service_healthy}"
-        yield "      compile: {condition: service_completed_successfully}"
-    if cores == COMPOSE_WORKERS:
-        yield '  worker-0: {environment: {CORELANE_CORE: "0"}}'
 
 
 def kustomize_patch(candidate: Candidate, about: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from difflib import SequenceMatcher, get_close_matches
 PREFIX = "CORELANE_"
 
 #: Variables of this prefix that are no settings: the compose file's.
-OTHERS = frozenset({"CORELANE_WHEELS"})
+OTHERS = frozenset({"CORELANE_WHEELS", "CORELANE_IMAGE", "CORELANE_NEURON_IMAGE", "CORELANE_CUDA_IMAGE"})
 
 #: What Kubernetes sets for a Service named `corelane` or `corelane-…`.
 SERVICE_LINK = re.compile(r"CORELANE_(.+_)?(SERVICE_(HOST|PORT)(_.+)?|PORT_\d+_(TCP|UDP|SCTP)(_.+)?)")

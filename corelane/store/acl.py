@@ -19,9 +19,10 @@ from corelane.store.link.library import read_code
 #: Sent by the store's Python code. The library's functions send more, each checked as well.
 SENT = (
     *("blpop", "del", "exec", "exists", "expire", "fcall", "get", "hdel", "hexists", "hget", "hgetall", "hincrby"),
-    *("hkeys", "hmget", "hset", "hsetnx", "hvals", "incr", "info", "lrange", "multi", "pexpireat", "ping", "set"),
-    *("setbit", "smembers", "subscribe", "time", "unlink", "xadd", "xrange", "xrevrange", "zadd", "zcard", "zcount"),
-    *("zlexcount", "zrange", "zrangebylex", "zrangebyscore", "zrem", "zrevrangebylex", "zscore"),
+    *("hkeys", "hmget", "hset", "hsetnx", "hvals", "incr", "info", "lrange", "multi", "pexpire", "pexpireat", "ping"),
+    *("role", "set", "setbit", "smembers", "subscribe", "time", "unlink", "wait", "xadd", "xrange", "xrevrange"),
+    *("zadd", "zcard", "zcount", "zlexcount", "zrange", "zrangebylex", "zrangebyscore", "zrem", "zremrangebyscore"),
+    *("zrevrangebylex", "zscore"),
 )
 
 #: Loads this release's functions, and removes those of earlier ones. A function may do what its caller may do, so a

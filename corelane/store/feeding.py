@@ -5,23 +5,29 @@ dropped yet. A feeder may die at any point: the step that puts slices into the l
 fed, and payloads that are written again are the same.
 """
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from itertools import groupby
 from typing import Any
 
 import orjson
 
 from corelane.domain.dispatch import Ref, cut_slices, encode_slice
-from corelane.errors import ItemsLost
+from corelane.domain.jobs import failed_result
+from corelane.errors import ItemsLost, NotFound, StorageFailed
+from corelane.log import get_logger
 from corelane.settings import Settings
 from corelane.settings.faults import reach
 from corelane.store import keys
 from corelane.store.dispatch import OPEN_STATUSES
+from corelane.store.item_files import ItemFiles, ItemLine, parse_parts, step_lines
 from corelane.store.link.blocking import Link
 from corelane.store.link.lease import Lease
 from corelane.store.link.link import call
+
+log = get_logger(__name__)
 
 #: Estimated tokens fed in one step; a step takes some 10 ms.
 STEP_TOKENS = 262_144
@@ -32,7 +38,10 @@ FEEDER = Lease(keys.FEEDER, ttl_ms=5_000)
 #: A file that belongs to no job is kept for so long, in seconds: its job may be about to be submitted.
 STRAY_AGE_S = 3600
 
-TEXTS = ("status", "file", "owner")
+#: A job whose items cannot be read, as the storage of files fails, is tried again after this, in seconds.
+STORAGE_PAUSE_S = 5.0
+
+TEXTS = ("status", "file", "owner", "parts")
 NUMBERS = ("fed", "fed_bytes", "fed_tokens", "total", "left", "priority", "succeeded", "dropped", "results_window")
 
 
@@ -42,7 +51,9 @@ class Feed:
 
     job: str
     is_open: bool
-    path: Path
+    file: str
+    #: The sizes of the file's parts; none if it is one file.
+    parts: tuple[int, ...]
     owner: str
     fed: int
     fed_bytes: int
@@ -75,11 +86,14 @@ class Feeder:
         self._settings = settings
         self._bell = bell
         self._link = Link(settings.redis_url)
+        self._files = ItemFiles(settings)
+        #: When a job is tried again whose items could not be read.
+        self._not_before: dict[str, float] = {}
 
     def has_work(self, name: str = "") -> bool:
         """Tell whether a job is to be fed and no other feeder has the lease."""
-        jobs, feeder = self._link.many([("ZCARD", keys.FEEDS), ("GET", FEEDER.key)])
-        return bool(jobs) and feeder in (None, name.encode())
+        *jobs, feeder = self._link.many([("ZCARD", keys.FEEDS), ("ZCARD", keys.STORED_FEEDS), ("GET", FEEDER.key)])
+        return any(jobs) and feeder in (None, name.encode())
 
     def take_turn(self, name: str) -> bool:
         """Take or extend the lease; return whether this process feeds."""
@@ -92,7 +106,8 @@ class Feeder:
 
     def jobs(self) -> list[str]:
         """Return the jobs that are not fed to their end, oldest first."""
-        return [job.decode() for job in self._link("ZRANGE", keys.FEEDS, 0, -1)]
+        both = self._link.many([("ZRANGE", key, 0, -1) for key in (keys.FEEDS, keys.STORED_FEEDS)])
+        return list(dict.fromkeys(job.decode() for jobs in both for job in jobs))
 
     def feed(self, job: str) -> bool:
         """Feed one step of a job, if its slices in progress leave room; return whether anything was fed."""
@@ -103,10 +118,14 @@ class Feeder:
         room = self._settings.feed_tokens - feed.waiting_tokens
         if room < self._settings.feed_tokens // 2 or feed.room_items <= 0:
             return False
+        if time.monotonic() < self._not_before.get(job, 0.0):
+            return False
         try:
-            lines = read_lines(feed.path, feed.fed_bytes, min(STEP_TOKENS, room), feed.room_items)
-        except FileNotFoundError:
-            lines = []
+            lines = self._next_lines(feed, min(STEP_TOKENS, room))
+        except StorageFailed as failure:
+            log.warning("job_not_fed", job_id=job, detail=failure.detail)
+            self._not_before[job] = time.monotonic() + STORAGE_PAUSE_S
+            return False
         if not lines:
             error = ItemsLost(f"the file of this job's items was gone after {feed.fed:,} of {feed.total:,}")
             reason = orjson.dumps({"code": error.code, "detail": error.detail}).decode()
@@ -135,16 +154,26 @@ class Feeder:
             if not is_known:
                 path.unlink(missing_ok=True)
 
-    def _feed_lines(self, feed: Feed, lines: Sequence["ItemLine"]) -> bool:
+    def _next_lines(self, feed: Feed, most_tokens: int) -> list[ItemLine]:
+        """Read the lines that are fed next; none if the file is gone."""
+        lines = self._files.lines(feed.file, feed.parts, feed.fed_bytes)
+        with suppress(NotFound):
+            return step_lines(lines, feed.fed_bytes, most_tokens, min(feed.room_items, feed.total - feed.fed))
+        return []
+
+    def _feed_lines(self, feed: Feed, lines: Sequence[ItemLine]) -> bool:
         settings = self._settings
-        slices = list(cut_slices([line.tokens for line in lines], settings.slice_items, settings.slice_tokens))
-        payload: list[Any] = ["HSET", keys.payloads(feed.job)]
-        refs = []
-        for first, count, tokens in slices:
-            at = feed.fed + first
-            payload += [at, encode_slice(line.row for line in lines[first : first + count])]
+        payload: list[Any] = []
+        refs, failed = [], []
+        for is_bad, first, count, tokens in self._cut(lines):
+            at, cut = feed.fed + first, lines[first : first + count]
+            if is_bad:
+                failed.append((at, bad_results(at, cut), count))
+                continue
+            payload += [at, encode_slice(line.row for line in cut)]
             refs.append(Ref(feed.job, feed.owner, feed.priority, at, at, count, tokens).encode())
-        self._link(*payload)
+        if payload:
+            self._link("HSET", keys.payloads(feed.job), *payload)
         reach("feed.payloads_written", settings.armed_faults)
         reply = self._link.run(
             "feed",
@@ -155,15 +184,26 @@ class Feeder:
             bytes_after=lines[-1].end_bytes,
             tokens_after=feed.fed_tokens + sum(line.tokens for line in lines),
             envelope=self._bell,
+            failed=failed or None,
+            ttl=settings.results_ttl_s,
         )
         return bool(reply == 1)
 
+    def _cut(self, lines: Sequence[ItemLine]) -> Iterator[tuple[bool, int, int, int]]:
+        """Cut lines into slices, as (is_bad, first, count, tokens): each of items, or of lines that are none."""
+        settings, first = self._settings, 0
+        for is_bad, run in groupby(lines, lambda line: line.error is not None):
+            costs = [line.tokens for line in run]
+            for begin, count, tokens in cut_slices(costs, settings.slice_items, settings.slice_tokens):
+                yield is_bad, first + begin, count, tokens
+            first += len(costs)
+
     def _read(self, job: str) -> Feed | None:
-        status, file, owner, *numbers = self._link("HMGET", keys.job(job), *TEXTS, *NUMBERS)
+        status, file, owner, parts, *numbers = self._link("HMGET", keys.job(job), *TEXTS, *NUMBERS)
         if status is None:
             return None
-        path = self._settings.files_root / file.decode()
-        return Feed(job, status in OPEN_STATUSES, path, owner.decode(), *(int(number or 0) for number in numbers))
+        name, sizes, given = (file or b"").decode(), parse_parts(parts), (int(number or 0) for number in numbers)
+        return Feed(job, status in OPEN_STATUSES, name, sizes, owner.decode(), *given)
 
     def _let_go(self, job: str) -> None:
         """Feed a job no more.
@@ -171,38 +211,21 @@ class Feeder:
         This is called again when the job is final, deleted or forgotten: then payloads that came too late expire, and
         its file is deleted unless a retry could ask for items in it.
         """
-        self._link("ZREM", keys.FEEDS, job)
+        self._link.many([("ZREM", key, job) for key in (keys.FEEDS, keys.STORED_FEEDS)])
+        self._not_before.pop(job, None)
         feed = self._read(job)
         if feed is not None and feed.is_open:
             return
         self._link("EXPIRE", keys.payloads(job), self._settings.results_ttl_s, "NX")
         if feed is None or feed.succeeded == feed.total:
-            (self._settings.files_root / f"{job}.jsonl").unlink(missing_ok=True)
+            self._files.delete(job)
 
 
-@dataclass(frozen=True, slots=True)
-class ItemLine:
-    """One item of a file: its row, its tokens, and the offset where its line ends."""
-
-    row: tuple[str | None, str, str | int]
-    tokens: int
-    end_bytes: int
-
-
-def encode_line(row: tuple[str | None, str, str | int], tokens: int) -> bytes:
-    """Return an item as a line of a file."""
-    return orjson.dumps((*row, tokens), option=orjson.OPT_APPEND_NEWLINE)
-
-
-def read_lines(path: Path, start_bytes: int, most_tokens: int, most_items: int) -> list[ItemLine]:
-    """Read items from an offset on, up to a number of tokens or items, or to the end of the file."""
-    lines: list[ItemLine] = []
-    with path.open("rb") as file:
-        file.seek(start_bytes)
-        end = start_bytes
-        while most_tokens > 0 and len(lines) < most_items and (text := file.readline()):
-            end += len(text)
-            item_id, question, context, tokens = orjson.loads(text)
-            lines.append(ItemLine((item_id, question, context), tokens, end))
-            most_tokens -= tokens
-    return lines
+def bad_results(first: int, lines: Sequence[ItemLine]) -> str:
+    """Return the stored results of lines that are no items, from an index on."""
+    found = [
+        failed_result(index, line.row[0], *line.error)
+        for index, line in enumerate(lines, first)
+        if line.error is not None
+    ]
+    return orjson.dumps(found).decode()

@@ -171,10 +171,14 @@ class Writer:
         with self._errors():
             self._file.close()
 
-    def discard(self) -> None:
-        """Delete what was written, if the storage can be reached; what remains is cleared up later."""
+    def abort(self) -> None:
+        """Stop writing, and delete nothing: another process may write a file of this name by now."""
         with suppress(Exception):
             self._storage.abort(self._file)
+
+    def discard(self) -> None:
+        """Delete what was written, if the storage can be reached; what remains is cleared up later."""
+        self.abort()
         with suppress(StorageFailed):
             self._storage.delete(self.name)
 
@@ -291,8 +295,9 @@ class RemoteFiles:
         try:
             return bytes(files.cat_file(f"{path}/{name}", start=start, end=start + most))
         except OSError as error:
-            # s3fs 2026.9 says EINVAL for S3's InvalidRange: the offset is the end of the file, or beyond.
-            if error.errno == errno.EINVAL:
+            # S3 has no empty ranges: the offset is the end of the file, or beyond (s3fs 2026.9 keeps S3's own error).
+            answer = getattr(error.__cause__, "response", None) or {}
+            if answer.get("Error", {}).get("Code") == "InvalidRange":
                 return b""
             raise
 

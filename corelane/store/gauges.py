@@ -23,7 +23,7 @@ from corelane.store.fleet import Fleet
 from corelane.store.link.link import CommonLink, pairs, texts
 from corelane.store.metrics import GONE_MS, read_sums
 from corelane.store.overdue import CARRIERS, read_waits
-from corelane.store.scaling import read_scaling
+from corelane.store.scaling import read_scaling, read_stopped
 
 #: The names of priorities, as callers know them, by rank.
 PRIORITIES = {priority.rank: priority.value for priority in Priority}
@@ -81,7 +81,9 @@ async def read_work(link: CommonLink) -> Work:
 async def read_all(link: CommonLink) -> tuple[Series, list[Sample]]:
     """Read the sums of all processes, and every gauge."""
     series, work, cores = parse(await read_sums(link)), await read_work(link), await Fleet(link).cores()
-    samples = [*_work_samples(work, series), *(sample for core in cores for sample in _core_samples(core, work))]
+    stopped = await read_stopped(link)
+    listed = [core for core in cores if "state" in core or core["core"] not in stopped]
+    samples = [*_work_samples(work, series), *(sample for core in listed for sample in _core_samples(core, work))]
     outcomes, pending, dead, circuits = await DeliveryLog(link).counts()
     samples += [Sample(m.DELIVERIES, count, (outcome,)) for outcome, count in outcomes.items()]
     samples += [
@@ -133,6 +135,7 @@ def _core_samples(beat: Mapping[str, Any], work: Work) -> Iterator[Sample]:
         return
     yield Sample(m.CORE_BUSY, float(beat.get("busy", 0)), (core,))
     yield Sample(m.CORE_OUT, float(beat["state"] == "out_of_service"), (core,))
+    yield Sample(m.CORE_WAITING, float(beat["state"] == "waiting"), (core,))
     yield Sample(m.CORE_S, float(beat.get("core_s", 0)), (core,))
     yield Sample(m.CORE_RESTARTS, float(beat.get("restarts", 0)), (core,))
     for name, metric in m.CORE_WORK.items():

@@ -56,6 +56,9 @@ open_jobs = RedisKey("cl:open:%s", "set")  # P → jobs that are not final
 JOB_COUNTS = RedisKey("cl:jobs", "hash")  # version → its jobs that are not final
 EXPIRING = RedisKey("cl:expiring", "zset")  # open job → time it expires
 FEEDS = RedisKey("cl:feeds", "zset")  # job sent as lines, not fed to its end → time it was submitted
+STORED_FEEDS = RedisKey("cl:feeds:stored", "zset")  # the same of jobs whose items are in the storage of files
+READING = RedisKey("cl:reading", "zset")  # job whose input is at a URL, not read to its end → time it is tried next
+WRITING = RedisKey("cl:writing", "zset")  # final job whose results go to a URL, not written yet → time it is tried next
 ENDS = RedisKey("cl:events", "stream", stays=True)  # one entry per job that became final; the last 10,000
 LAST_END = RedisKey("cl:told", "string", stays=True)  # the last of them that was logged
 DONE = RedisKey("cl:done", "channel")  # the id of each job that became final
@@ -140,6 +143,7 @@ TIDIED = RedisKey("cl:tidied", "string")  # set while it is too early to look fo
 # Loops.
 FEEDER = RedisKey("cl:feeder", "string")  # who feeds; 5 s
 BATCHER = RedisKey("cl:batcher", "string")  # who carries batches on; 10 s
+CARRIER = RedisKey("cl:carrier", "string")  # who reads inputs and writes outputs by URL; 10 s
 FENCES = RedisKey("cl:fences", "hash", stays=True)  # key of such a lease → its last holder's fence
 ROUNDS = RedisKey("cl:rounds", "hash", stays=True)  # loop → time it last ran
 PARTS = RedisKey("cl:parts", "hash")  # a `serve` whose parts do not stay up → what it finds, JSON; an hour

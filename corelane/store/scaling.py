@@ -32,6 +32,8 @@ class ScaledHost:
     most: int
     running: Sequence[str] = ()
     stopped: Sequence[str] = ()
+    #: When it told so.
+    at_ms: int = 0
 
     @property
     def range(self) -> HostRange:
@@ -51,7 +53,7 @@ async def read_hosts(link: CommonLink) -> list[ScaledHost]:
     time, told = await link.many([("TIME",), ("HGETALL", keys.SCALED)])
     for name, text in pairs(told):
         words = orjson.loads(text)
-        silent_ms = to_ms(time) - words.pop("at_ms")
+        silent_ms = to_ms(time) - words["at_ms"]
         if silent_ms <= SILENT_MS:
             found.append(ScaledHost(name.decode(), **words))
         elif silent_ms > FORGET_MS:
@@ -61,9 +63,9 @@ async def read_hosts(link: CommonLink) -> list[ScaledHost]:
     return sorted(found, key=lambda host: host.name)
 
 
-async def read_stopped(link: CommonLink) -> list[str]:
-    """Return the cores that an autoscaler has stopped, by name."""
-    return sorted(core for host in await read_hosts(link) for core in host.stopped)
+async def read_stopped(link: CommonLink) -> dict[str, int]:
+    """Return the cores that an autoscaler has stopped, by name, and when it told so."""
+    return dict(sorted((core, host.at_ms) for host in await read_hosts(link) for core in host.stopped))
 
 
 async def tell_host(link: CommonLink, host: ScaledHost) -> None:

@@ -20,6 +20,7 @@ from corelane.store.deliveries.log import DeliveryLog
 from corelane.store.fleet import Fleet
 from corelane.store.link.link import CommonLink, pairs, texts
 from corelane.store.overdue import CARRIERS, only_overdue, read_waits
+from corelane.store.scaling import read_stopped
 
 #: What a `serve` says about its parts is believed for this time, in milliseconds. It says it every three seconds.
 BELIEVED_MS = 20_000
@@ -62,8 +63,10 @@ async def read_cores(link: CommonLink) -> list[dict[str, Any]]:
 
     A core that leaves no longer counts among those that ask for work; one that was lost does.
     """
-    cores, claimed = await Fleet(link).cores(), await link("HKEYS", keys.CLAIMED)
-    return [core for core in cores if "state" in core or core["core"].encode() in claimed]
+    cores, claimed, stopped = await Fleet(link).cores(), await link("HKEYS", keys.CLAIMED), await read_stopped(link)
+    return [
+        core for core in cores if "state" in core or (core["core"].encode() in claimed and core["core"] not in stopped)
+    ]
 
 
 async def read_troubles(link: CommonLink, cores: Sequence[Mapping[str, Any]]) -> list[Trouble]:

@@ -5,6 +5,7 @@ the next one begins with the first job that was not looked at. A retry is newer 
 that it makes. A step may be repeated: a job that was canceled is final then, one that was retried is not retried again.
 """
 
+import asyncio
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from corelane.domain.bulk import (
 from corelane.domain.request_context import RequestContext
 from corelane.errors import CorelaneError, InvalidInput, Overloaded, Unavailable
 from corelane.settings import Settings
+from corelane.store.item_files import ItemFiles
 from corelane.store.jobs.records import JobRecord
 from corelane.store.jobs.store import JobStore
 from corelane.submitting.retries import retry
@@ -55,6 +57,7 @@ class Bulk:
         self._submitter = submitter
         self._store = store
         self._settings = settings
+        self._files = ItemFiles(settings)
 
     async def step(self, asked: BulkRequest, owner: str, context: RequestContext) -> BulkResult:
         """Do one step for the jobs of an owner, or of ALL_OWNERS.
@@ -106,7 +109,10 @@ class Bulk:
         for looked, (record, (is_retried, has_items)) in enumerate(zip(records, known, strict=True)):
             if looked and time.monotonic() >= until:
                 return looked
-            has_items = has_items if record.file is None else (self._settings.files_root / record.file).exists()
+            if record.file is not None:
+                has_items = await asyncio.to_thread(self._files.exists, record.file, record.parts)
+            elif record.input_url is not None:
+                has_items = True
             counts = record.describe().counts
             reason = reason_against_retry(record.status, counts, is_retried=is_retried, has_items=has_items)
             if reason is not None:

@@ -5,22 +5,18 @@ fails, the file is deleted; if the process dies, the keeper deletes it.
 """
 
 import asyncio
-import errno
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import AsyncIterator
 from typing import Any, TypeVar
 
 import orjson
 from pydantic import ValidationError
 
 from corelane.domain.dispatch import Estimator, item_row
-from corelane.domain.ids import new_job_id
 from corelane.domain.jobs import Item, LinesHead
-from corelane.errors import InvalidInput, JobExpired, NotReady, Overloaded, StoreFull, TooLarge
+from corelane.errors import InvalidInput, JobExpired, NotReady, Overloaded, TooLarge
 from corelane.errors.sentences import place_of, sentence
 from corelane.settings import Settings
-from corelane.store.feeding import encode_line
+from corelane.store.item_files import ItemFiles, NewItems, encode_line
 from corelane.store.jobs.idempotency import Digest
 from corelane.store.jobs.submission import Admission, ItemFile, Submission
 from corelane.submitting.submitter import Submitted, Submitter, check_contexts, check_item
@@ -60,13 +56,12 @@ class NdjsonBody:
     async def keep(self) -> tuple[str, ItemFile]:
         """Read the items into a file; return the new id of their job, and the file.
 
-        The id is made last, because ids tell when jobs were submitted. Raise InvalidInput, TooLarge or StoreFull.
+        Raise InvalidInput, TooLarge, StoreFull or StorageFailed.
         """
-        with new_file(self._settings, new_job_id(cell=self._settings.cell)) as path:
-            items, tokens = await self._write(path)
-            job = new_job_id(cell=self._settings.cell)
-            file = path.rename(path.with_name(f"{job}.jsonl"))
-        return job, ItemFile(file.name, items, tokens, self.head.results_window)
+        with ItemFiles(self._settings).writing() as new:
+            items, tokens = await self._write(new)
+            job, file = await asyncio.to_thread(new.finish)
+        return job, ItemFile(file, items, tokens, self.head.results_window)
 
     async def digest_only(self) -> None:
         """Read the body without keeping it."""
@@ -74,7 +69,7 @@ class NdjsonBody:
             if self._digest is not None:
                 self._digest.update(chunk)
 
-    async def _write(self, path: Path) -> tuple[int, int]:
+    async def _write(self, file: NewItems) -> tuple[int, int]:
         """Write the items; return their number and their tokens."""
         contexts = self.head.contexts or {}
         numbers = {context_id: number for number, context_id in enumerate(contexts)}
@@ -82,15 +77,14 @@ class NdjsonBody:
         items = tokens = 0
         pending: list[bytes] = []
         pending_bytes = 0
-        with path.open("wb") as file:
-            async for item in self.read_items():
-                cost = estimator.tokens(item)
-                pending.append(encode_line(item_row(item, numbers), cost))
-                items, tokens, pending_bytes = items + 1, tokens + cost, pending_bytes + len(pending[-1])
-                if pending_bytes >= WRITE_BYTES:
-                    await asyncio.to_thread(file.write, b"".join(pending))
-                    pending, pending_bytes = [], 0
-            await asyncio.to_thread(file.write, b"".join(pending))
+        async for item in self.read_items():
+            cost = estimator.tokens(item)
+            pending.append(encode_line(item_row(item, numbers), cost))
+            items, tokens, pending_bytes = items + 1, tokens + cost, pending_bytes + len(pending[-1])
+            if pending_bytes >= WRITE_BYTES:
+                await asyncio.to_thread(file.write, b"".join(pending))
+                pending, pending_bytes = [], 0
+        await asyncio.to_thread(file.write, b"".join(pending))
         return items, tokens
 
     async def read_items(self) -> AsyncIterator[Item]:
@@ -137,35 +131,18 @@ class NdjsonBody:
             yield number + 1, _parse(number + 1, rest)
 
 
-@contextmanager
-def new_file(settings: Settings, job_id: str) -> Iterator[Path]:
-    """Yield the path of a new job's file, and delete the file on any error; raise StoreFull if the disk is full."""
-    path = settings.files_root / f"{job_id}.jsonl"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield path
-    except OSError as error:
-        path.unlink(missing_ok=True)
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise StoreFull("the disk for large jobs is full; try again when some have finished") from error
-        raise
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
-
-
 async def submit_file(
     submitter: Submitter, settings: Settings, submission: Submission, admission: Admission | None = None
 ) -> Submitted:
     """Submit a job whose items are in a file; delete the file if the job certainly does not use it."""
-    path = settings.files_root / (submission.file.name if submission.file else "")
+    files = ItemFiles(settings)
     try:
         submitted = await submitter.submit(submission, admission)
     except (InvalidInput, JobExpired, NotReady, Overloaded):
-        path.unlink(missing_ok=True)
+        await asyncio.to_thread(files.delete, submission.id)
         raise
     if submitted.is_replayed:
-        path.unlink(missing_ok=True)
+        await asyncio.to_thread(files.delete, submission.id)
     return submitted
 
 

@@ -9,14 +9,15 @@ from corelane.domain.dispatch import Row
 from corelane.domain.ids import new_job_id
 from corelane.domain.jobs import Item, JobHead, Webhook
 from corelane.domain.request_context import RequestContext
-from corelane.errors import NotFinal, NothingToRetry
+from corelane.errors import NotFinal, NotFound, NothingToRetry
 from corelane.settings import Settings
+from corelane.store.item_files import ItemFiles, NewItems
 from corelane.store.jobs.idempotency import by_retry
 from corelane.store.jobs.records import JobRecord
 from corelane.store.jobs.retries import copy_lines, items_lost
 from corelane.store.jobs.store import JobStore
 from corelane.store.jobs.submission import ItemFile, Submission
-from corelane.submitting.ndjson import new_file, submit_file
+from corelane.submitting.ndjson import submit_file
 from corelane.submitting.submitter import Submitted, Submitter
 
 
@@ -32,13 +33,14 @@ async def retry(
     once = by_retry(record.id)
     if (made := await submitter.replay(once)) is not None:
         return made
+    is_unread = record.input_url is not None and record.file is None
     indexes = array("Q")
     async for part in store.unanswered(record):
         indexes.extend(part)
-    if not indexes:
+    if not indexes and not is_unread:
         raise NothingToRetry(f"every item of {record.id} was answered")
     contexts = await store.contexts(record.id)
-    rows = [] if record.file else await store.rows(record, indexes)
+    rows = [] if record.file or is_unread else await store.rows(record, indexes)
     if not record.file:
         used = {row[2] for row in rows if isinstance(row[2], int)}
         contexts = {number: text for number, text in contexts.items() if number in used}
@@ -52,11 +54,11 @@ async def retry(
         asked=record.asked,
         once=once,
         request=request,
+        input_url=record.input_url if is_unread else None,
     )
     if not record.file:
         return await submitter.submit(submission)
-    file = await copy_file(settings, record, indexes)
-    job = file.name.removesuffix(".jsonl")
+    job, file = await copy_file(settings, record, indexes)
     return await submit_file(submitter, settings, replace(submission, id=job, file=file))
 
 
@@ -83,15 +85,25 @@ def item_of(row: Row) -> Item:
     return Item(id=item_id, question=question, context=context)
 
 
-async def copy_file(settings: Settings, record: JobRecord, indexes: Sequence[int]) -> ItemFile:
-    """Copy a job's unanswered items into a new job's file; raise ItemsLost or StoreFull."""
-    source = settings.files_root / (record.file or "")
-    with new_file(settings, new_job_id(cell=settings.cell)) as target:
+async def copy_file(settings: Settings, record: JobRecord, indexes: Sequence[int]) -> tuple[str, ItemFile]:
+    """Copy a job's unanswered items into a new job's file; return that job's id, and the file.
+
+    Raise ItemsLost, StoreFull, or NothingToRetry if the lines that failed are no items.
+    """
+    files = ItemFiles(settings)
+
+    def copy(new: NewItems) -> tuple[int, int, str, str]:
+        items, tokens = copy_lines(files.lines(record.file or "", record.parts), new.write, indexes)
+        if not items:
+            raise NothingToRetry(f"what failed of {record.id} are lines that are no items: mend its input")
+        return items, tokens, *new.finish()
+
+    with files.writing() as new:
         try:
-            items, tokens = await asyncio.to_thread(copy_lines, source, target, indexes)
-        except (FileNotFoundError, EOFError):
+            items, tokens, job, name = await asyncio.to_thread(copy, new)
+        except (NotFound, EOFError):
             raise items_lost(record, len(indexes)) from None
-    return ItemFile(target.name, items, tokens, record.results_window)
+    return job, ItemFile(name, items, tokens, record.results_window)
 
 
 def webhook_of(record: JobRecord) -> Webhook | None:

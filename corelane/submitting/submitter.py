@@ -35,6 +35,7 @@ from corelane.store.jobs.records import JobRecord, PromiseRecord
 from corelane.store.jobs.store import JobStore
 from corelane.store.jobs.submission import Admission, Submission
 from corelane.store.link.link import VersionClosed
+from corelane.submitting.references import check_input, check_output
 from corelane.submitting.refusals import ALL_OWNERS, Refusals
 from corelane.tracing import Attributes, Tracer
 from corelane.webhooks import check_receiver
@@ -109,6 +110,8 @@ class Submitter:
             raise ValueError(f"{submission.id} is no id of cell {self._settings.cell}")
         if submission.retry_of is None:
             self.check_sizes(submission)
+        if submission.input_url is not None:
+            await check_input(self._settings, self._store, submission.input_url, submission.owner)
         holder = None if once is None else await self._store.holder(once.key)
         failure: Exception | None = None
         for _ in range(ATTEMPTS):
@@ -153,6 +156,8 @@ class Submitter:
             if settings.webhook_secret is None:
                 raise WebhookRefused("this service signs no webhooks: its operator has not set CORELANE_WEBHOOK_SECRET")
             await check_receiver(settings, head.webhook.url)
+        if head.output_url is not None:
+            await check_output(settings, head.output_url, owner)
         return await self._admit(head, owner, job)
 
     async def _admit(self, head: JobHead, owner: str, job: str) -> Admission:
@@ -204,8 +209,8 @@ class Submitter:
             await self.require_room(admission, owner, size.tokens)
         else:
             size = Size(file.tokens, file.items)
-        promise = make_promise(admission, owner, head.priority.rank, size)
-        if head.refuse_if_late and head.expires_in_s is not None:
+        promise = make_promise(admission, owner, head.priority.rank, size) if submission.input_url is None else None
+        if promise is not None and head.refuse_if_late and head.expires_in_s is not None:
             require_in_time(promise, head.expires_in_s)
         return await self._store.submit(submission, admission.version or "", slices, promise)
 

@@ -1,4 +1,5 @@
-"""Where a webhook may go: resolve a name once, check every address, and connect only to checked ones.
+"""Where a webhook may go, or a job's input or output be: resolve a name once, check every address, and connect only to
+checked ones.
 
 Public addresses are reached by https on ports 80 and 443. Private, loopback, link-local, metadata, shared (CGN),
 translated (NAT64, 6to4, mapped) and reserved addresses are refused. Networks that the operator allows are the
@@ -12,9 +13,9 @@ from urllib.parse import urlsplit
 
 from ssrfguard import Address, Policy, Resolver, SSRFGuardError, Target, resolve
 
-from corelane.errors import WebhookRefused
+from corelane.errors import UrlRefused, WebhookRefused
 from corelane.log import get_logger
-from corelane.settings import Settings
+from corelane.settings import Network, Settings
 
 log = get_logger(__name__)
 
@@ -26,6 +27,15 @@ MOST_ADDRESSES = 4
 
 #: A webhook's host name gets this long to resolve while its job is submitted, in seconds.
 RESOLVE_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What an operator allows beyond https to public addresses: a proxy, own networks, plain http."""
+
+    proxy: str | None
+    networks: tuple[Network, ...]
+    allow_http: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +51,42 @@ def find_route(settings: Settings, url: str, resolver: Resolver | None = None) -
 
     ``resolver`` replaces ``socket.getaddrinfo``; its answers are checked too.
     """
+    rules = Rules(settings.webhook_proxy, settings.webhook_allowed_networks, settings.webhook_allow_http)
     try:
-        if settings.webhook_proxy is not None:
-            return Route(_public_policy(settings).check_url(url), ())
-        return _resolved(settings, url, resolver)
+        return _find(rules, url, resolver)
     except (SSRFGuardError, UnicodeError) as error:
-        reason = getattr(error, "reason", None) or str(error)
+        reason = _reason(error)
         log.info("webhook_address_refused", reason=reason)
         raise WebhookRefused(
             f"the webhook's address is refused: {reason}. It must be https on port 443 or 80 of a public host; the "
             "operator may allow private networks in CORELANE_WEBHOOK_ALLOWED_NETWORKS, where http and any port will "
             "do, and plain http elsewhere with CORELANE_WEBHOOK_ALLOW_HTTP"
         ) from None
+
+
+def find_reference_route(settings: Settings, url: str, resolver: Resolver | None = None) -> Route:
+    """Resolve and check the URL of an input or output, whose beginning is one that the operator allows.
+
+    Plain http was allowed by that beginning. Raise UrlRefused, or OSError for an unknown name.
+    """
+    rules = Rules(settings.webhook_proxy, settings.reference_allowed_networks, url.startswith("http:"))
+    try:
+        return _find(rules, url, resolver)
+    except (SSRFGuardError, UnicodeError) as error:
+        reason = _reason(error)
+        log.info("reference_address_refused", reason=reason)
+        raise UrlRefused(
+            f"the address of the URL is refused: {reason}. It must be port 443 or 80 of a public host; the operator "
+            "may allow private networks in CORELANE_REFERENCE_ALLOWED_NETWORKS, where any port will do"
+        ) from None
+
+
+async def check_reference(settings: Settings, url: str) -> None:
+    """Check the address of an input or output as ``check_receiver`` does; raise UrlRefused."""
+    try:
+        await asyncio.wait_for(asyncio.to_thread(find_reference_route, settings, url), RESOLVE_S)
+    except OSError:  # a TimeoutError is one: every attempt checks again
+        return
 
 
 def check_address(settings: Settings, url: str, resolver: Resolver | None = None) -> None:
@@ -77,9 +111,10 @@ async def check_receiver(settings: Settings, url: str) -> None:
         log.info("webhook_host_slow")
 
 
-def _resolved(settings: Settings, url: str, resolver: Resolver | None) -> Route:
-    public = _public_policy(settings)
-    networks = settings.webhook_allowed_networks
+def _find(rules: Rules, url: str, resolver: Resolver | None) -> Route:
+    if rules.proxy is not None:
+        return Route(_public_policy(rules).check_url(url), ())
+    public, networks = _public_policy(rules), rules.networks
     if not networks:
         target = public.check_url(url)
         return Route(target, resolve(target, policy=public, resolver=resolver))
@@ -94,8 +129,12 @@ def _resolved(settings: Settings, url: str, resolver: Resolver | None) -> Route:
     return Route(target, addresses)
 
 
-def _public_policy(settings: Settings) -> Policy:
-    schemes = {"https", "http"} if settings.webhook_allow_http else {"https"}
+def _reason(error: Exception) -> str:
+    return getattr(error, "reason", None) or str(error)
+
+
+def _public_policy(rules: Rules) -> Policy:
+    schemes = {"https", "http"} if rules.allow_http else {"https"}
     return Policy(allowed_schemes=frozenset(schemes), allowed_ports=PUBLIC_PORTS)
 
 

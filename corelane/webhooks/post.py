@@ -59,7 +59,7 @@ class CheckedBackend(httpcore2.AsyncNetworkBackend):
                 self._opened.append(await self._backend.connect_tcp(address, port, share_s))
                 return self._opened[-1]
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
-                failures.append(f"{address}: {_text(error)}")
+                failures.append(f"{address}: {text_of(error)}")
         raise httpcore2.ConnectError("; ".join(failures))
 
     async def aclose(self) -> None:
@@ -89,7 +89,7 @@ async def post_event(
     try:
         async with asyncio.timeout(timeout_s):
             route = await _in_thread(partial(find_route, settings, url, resolver))
-            origin, sent = _request(route.target, url, headers)
+            origin, sent = request_of(route.target, url, headers)
             proxy = None if settings.webhook_proxy is None else httpcore2.Proxy(settings.webhook_proxy)
             backend = CheckedBackend(route, proxy, timeout_s)
             async with (
@@ -110,7 +110,7 @@ async def post_event(
     except httpcore2.ProxyError as refused:
         error = f"the proxy refused: {refused}"
     except FAILURES as failure:
-        error = _text(failure)
+        error = text_of(failure)
     if status:  # it stands, whatever became of the body
         error = "redirects are not followed" if 300 <= status < 400 else None
     return Reply(
@@ -130,7 +130,7 @@ def default_tls() -> ssl.SSLContext:
     return context
 
 
-def _request(target: Target, url: str, headers: Mapping[str, str]) -> tuple[httpcore2.URL, list[tuple[str, str]]]:
+def request_of(target: Target, url: str, headers: Mapping[str, str]) -> tuple[httpcore2.URL, list[tuple[str, str]]]:
     """Return the checked origin with a URL's path and query, escaped where they must be; and the headers to send."""
     parts = urlsplit(url)
     path = quote(parts.path or "/", SAFE) + (f"?{quote(parts.query, SAFE)}" if parts.query else "")
@@ -162,7 +162,7 @@ async def _in_thread(call: Callable[[], Route]) -> Route:
     return await found
 
 
-def _text(error: BaseException) -> str:
+def text_of(error: BaseException) -> str:
     """Return the root cause of an error as text; the layers above say less."""
     while error.__cause__ is not None:
         error = error.__cause__

@@ -97,6 +97,10 @@ OVERVIEW = Board(
             [
                 Panel("Busy", [("corelane_core_busy_ratio", "{{core}}")], "percentunit"),
                 Panel("Up", [("corelane_core_up", "{{core}}")], kind="state-timeline"),
+                Panel(
+                    "Cores that there are and should be",
+                    [("sum(corelane_core_up)", "up"), ("max(corelane_desired_cores)", "wanted")],
+                ),
                 Panel("Tokens a second", [("corelane:tokens:rate5m", "{{version}}")], stacked=True),
             ],
         ),
@@ -167,7 +171,7 @@ DIAGNOSTICS = Board(
                 Panel(
                     "Leases lapsed", [rate("corelane_leases_lapsed_total")], "ops", help="Claims of cores that died."
                 ),
-                Panel("Wasted tokens", [rate("corelane_wasted_tokens_total")], "ops", help="Computed, then refused."),
+                Panel("Wasted tokens", [rate("corelane_wasted_tokens_total", "reason")], "ops", help="Read in vain."),
                 Panel("Jobs ended", [rate("corelane_jobs_ended_total", "status")], "ops", stacked=True),
                 Panel("Problems", [rate("corelane_problems_total", "code")], "ops", stacked=True),
                 Panel("Promises", [rate("corelane_promises_total", "outcome")], "ops", stacked=True),

@@ -77,7 +77,7 @@ class Event:
 
 
 @contextmanager
-def hooks(seed: int) -> Iterator[Hooks]:
+def hooks(seed: int, host: str = "127.0.0.1") -> Iterator[Hooks]:
     """Start a receiver that refuses some requests by a seeded choice."""
     rng = random.Random(f"{seed}/hooks")
     kept: list[Hooks] = []
@@ -88,6 +88,6 @@ def hooks(seed: int) -> Iterator[Hooks]:
         kept[0].statuses[number] = status
         return status, {}, b""
 
-    with receiver(answer) as found:
+    with receiver(answer, host) as found:
         kept.append(Hooks(found))
         yield kept[0]

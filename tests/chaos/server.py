@@ -19,9 +19,9 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from corelane.cli.redis_server import find_server, server_argv
+from corelane.cli.redis_server import server_argv
 from corelane.cli.supervisor import die_with_parent as die_with_parent
-from tests.redis_for_tests import admin_url, service_url, users_file
+from tests.redis_for_tests import admin_url, server_binary, service_url, users_file
 
 #: A redis-py client that decodes. Its declared types mix bytes and text, so none is better than those.
 Raw = Any
@@ -51,7 +51,7 @@ class RedisServer:
         self.port = port
         self.url = service_url(port)
         self.folder = folder
-        self._argv = server_argv(find_server(), folder, port, users_file(folder))
+        self._argv = server_argv(server_binary(), folder, port, users_file(folder))
         self._argv += ["--appendfsync", "always", "--notify-keyspace-events", "Kh"]
         self._process: subprocess.Popen[bytes] | None = None
         # The parent that a process dies with is a thread: one that lasts.

@@ -9,7 +9,8 @@ import pytest
 from corelane.domain.ids import new_job_id
 from corelane.domain.jobs import Item, JobStatus
 from corelane.errors import ResultsDropped
-from corelane.store.feeding import STRAY_AGE_S, Feeder, encode_line, read_lines
+from corelane.store.feeding import STRAY_AGE_S, Feeder
+from corelane.store.item_files import encode_line
 from corelane.store.jobs.submission import ItemFile
 from tests.corelane.store_bench import VERSION, Bench, answer_all, answered, claimed
 from workers.loops.feeding import feed
@@ -83,7 +84,7 @@ def test_feeder_that_died_between_payloads_and_lanes_costs_nothing(bench: Bench)
     assert feed is not None
     assert second.feed(job)
     waiting = bench.waiting()
-    assert first._feed_lines(feed, read_lines(feed.path, 0, 64 * 100, 100)) is False
+    assert first._feed_lines(feed, first._next_lines(feed, 64 * 100)[:100]) is False
     assert bench.waiting() == waiting
     answer_all(core)
     assert bench.get(job).succeeded == 500

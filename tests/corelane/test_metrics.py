@@ -3,6 +3,7 @@
 import math
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import redis
@@ -335,8 +336,44 @@ def test_lost_claims_attempts_and_late_answers_are_counted(bench: Bench) -> None
     answer_all(bench.core("a/0"))
     series = show(bench)[0]
     assert series.total(m.LEASES_LAPSED) == 1
-    assert series.total(m.WASTED_TOKENS) == 3 * 64
+    assert series.counters[m.WASTED_TOKENS] == {("core_lost",): 3 * 64}
     assert series.counters[m.ATTEMPTS] == {("1",): 3, ("2",): 3}
+
+
+def test_what_is_read_in_vain_is_counted_by_its_reason(bench: Bench) -> None:
+    core = bench.core("a/0")
+
+    def end_while_claimed(end: Callable[[str], object], *, is_read: bool = True) -> None:
+        job = bench.submit(3, expires_in_s=50)
+        claim = claimed(core)
+        end(job)
+        bench.upkeep.tend()
+        core.commit(claim.lease, [each if is_read else replace(each, results=[]) for each in answered(claim)])
+
+    end_while_claimed(bench.cancel)
+    end_while_claimed(bench.cancel, is_read=False)
+    end_while_claimed(lambda _: bench.age(100))
+    bench.submit(3)
+    claim = claimed(core)
+    core.hand_back(claim.lease, claim.refs, bench.bell, lost=[2, 70, 1000])
+    wasted = show(bench)[0].counters[m.WASTED_TOKENS]
+    assert wasted == {("canceled",): 3 * 64, ("expired",): 3 * 64, ("handed_back",): 70}
+
+
+def test_core_that_says_good_bye_is_gone_at_once_and_nothing_waits_in_its_queue(bench: Bench) -> None:
+    core, other = bench.core("a/0"), bench.core("b/0")
+    bench.submit(3)
+    assert bench.raw.llen("core.a.0") + bench.raw.llen("core.b.0") == 1
+    core.leave([VERSION], bench.bell, gone=True)
+    other.leave([VERSION], bench.bell)
+    assert not bench.raw.exists("core.a.0")
+    assert bench.raw.zrange("cl:cores", 0, -1) == ["b/0"]
+    gauges = show(bench)[1]
+    assert ("corelane_core_up", "a/0") not in gauges
+    assert gauges["corelane_core_up", "b/0"] == 0
+    bench.age(1000)
+    bench.upkeep.prune()
+    assert not bench.raw.exists("cl:cores", "core.b.0", "cl:speeds", "cl:turns", "cl:claimed", "cl:worked")
 
 
 def test_claim_that_is_handed_back_is_no_attempt(bench: Bench) -> None:

@@ -1,16 +1,17 @@
 """What fits on a host, guesses from published figures, hosts side by side, and files for them."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from corelane.cli.plan import layout_of
+from corelane.deploying.layout import Layout
 from corelane.domain.arrivals import poisson
 from corelane.domain.instances import CPU, INSTANCES, Instance
 from corelane.errors import InvalidInput
 from corelane.planning.candidates import Candidate, choose, compare
-from corelane.planning.deploy import compose_override, kustomize_patch
+from corelane.planning.deploy import kustomize_patch
 from corelane.planning.hosts import GIB, ModelWeight, hosts_for, room_on, rooms
 from corelane.planning.mix import Mix
 from corelane.planning.profile import Profile, ShapeTime
@@ -103,24 +104,9 @@ def candidate(cores: int, hosts: int = 1, instance: Instance = INSTANCES[CPU]) -
     return replace(found, instance=instance, hosts=hosts, outlook=replace(found.outlook, cores=cores))
 
 
-@pytest.mark.parametrize("cores", [1, 2, 4])
-def test_an_override_makes_the_compose_file_run_so_many_workers(cores: int) -> None:
-    base = yaml.safe_load((Path(__file__).parents[2] / "docker-compose.yml").read_text())["services"]
-    override = yaml.safe_load(compose_override(candidate(cores), ["a plan"]))["services"]
-    merged = {**base, **{name: {**base.get(name, {}), **service} for name, service in override.items()}}
-    workers = {name: each for name, each in merged.items() if name.startswith("worker-") and each.get("scale") != 0}
-    assert list(workers) == [f"worker-{n}" for n in range(cores)]
-    assert [each["environment"]["CORELANE_CORE"] for each in workers.values()] == [str(n) for n in range(cores)]
-    for name, each in override.items():
-        if name not in base:
-            assert each["command"][-1] == name.removeprefix("worker-")
-            assert each["extends"]["service"] in base
-
-
 def test_a_host_of_several_runs_its_part_of_the_workers() -> None:
-    text = compose_override(candidate(6, hosts=2), ["first", "second"])
-    assert text.startswith("# first\n# second\n")
-    assert set(yaml.safe_load(text)["services"]) == {"worker-2"}
+    assert layout_of(candidate(6, hosts=2)) == Layout("cpu", 3)
+    assert layout_of(candidate(6, 3, INSTANCES["inf2.xlarge"])) == Layout("inf2", 2, 2, "inf2.xlarge")
 
 
 def test_a_patch_has_the_replicas_and_a_core_for_each() -> None:

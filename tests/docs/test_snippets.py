@@ -15,10 +15,11 @@ ELSEWHERE = {
     "make": 2,  # sets up everything or serves until Ctrl-C: the run on a fresh machine
     "rollout": 2,  # a second model: tests/integration/test_rollout.py
     "backup": 3,  # on a data folder of its own: tests/integration/test_serve.py
+    "redis-cli": 1,  # a program of Redis: tests/integration/test_serve.py plays it
     "calibrate": 1,  # half a minute of a model: tests/corelane/test_cli_calibrate.py
     "neuron": 2,  # AWS hardware: tests/compile/test_neuron_targets.py with the stand-in
     "browser": 2,  # EventSource and fetch
-    "containers": 1,  # Docker: read by tests/test_compose.py
+    "containers": 7,  # Docker: read by tests/test_compose.py, run by `make compose-lab`
     "eval": 1,  # a second version: tests/integration/test_quality_gate.py
     "load": 11,  # minutes of load: tests/integration/test_bench.py and test_benchmarks.py run shorter ones
     "hosts": 1,  # several hosts: tests/hosts

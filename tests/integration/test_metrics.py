@@ -175,6 +175,12 @@ def submit_all(service: ManyProcesses) -> Counter[str]:
         return Counter(pool.map(post, range(len(bodies))))
 
 
+def tokens_thrown_away(raw: Any) -> int:
+    """Return the tokens that cores read, and told of, and whose answers were refused."""
+    rows = {name: text for key in raw.scan_iter("cl:usage:*") for name, text in raw.hgetall(key).items()}
+    return sum(int(text.split()[2]) for name, text in rows.items() if name.startswith("#lost|"))
+
+
 def total(samples: Samples, name: str, **labels: str) -> float:
     wanted = labels.items()
     return sum(value for (found, its), value in samples.items() if found == name and wanted <= dict(its).items())
@@ -193,7 +199,7 @@ def test_every_counter_equals_the_truth_when_a_worker_is_killed(service: ManyPro
     raw = service.redis
     wait_for(lambda: not any(raw.scard(f"cl:open:{priority}") for priority in range(3)))
     # The frozen worker's answers come too late, and are thrown away; then the dead one's heartbeat is over.
-    wait_for(lambda: float(raw.hget("cl:metrics", "corelane_wasted_tokens_total") or 0) > 0)
+    wait_for(lambda: tokens_thrown_away(raw) > 0)
     wait_for(lambda: not raw.exists("cl:core:killed/0") and not raw.zcard("cl:leases"))
     # What processes measured comes with their next flushes: all of it has, once no count changes for longer than those.
     shown = service.settled()
@@ -215,6 +221,7 @@ def test_every_counter_equals_the_truth_when_a_worker_is_killed(service: ManyPro
         # Each item was answered once; those that were lost are counted with the attempt they were lost in.
         lost = total(samples, "corelane_attempts_total") - ITEMS
         assert lost > 0
+        assert total(samples, "corelane_wasted_tokens_total", reason="core_lost") > 0
         assert total(samples, "corelane_attempts_total", attempt="2") >= lost > 0
         assert 2 <= total(samples, "corelane_leases_lapsed_total") < claims
         posts = {"method": "POST", "route": "/v1/jobs"}

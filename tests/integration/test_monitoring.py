@@ -23,6 +23,7 @@ from tests.receivers import receiver
 STILL = {
     "corelane_core_device_errors_total": "tests/integration/test_neuron.py",
     "corelane_core_out_of_service": "tests/monitoring/test_still.py",
+    "corelane_core_waiting": "tests/monitoring/test_still.py",
     "corelane_core_restarts_total": "tests/monitoring/test_still.py",
     "corelane_deliveries_pending": "tests/corelane/test_metrics.py",
     "corelane_deliveries_dead": "tests/monitoring/test_still.py",

@@ -13,11 +13,13 @@ HEALTHY = {
     'corelane_core_up{core="a/0"}': "1x80",
     'corelane_core_up{core="a/1"}': "1x80",
     'corelane_core_out_of_service{core="a/0"}': "0x80",
+    'corelane_core_waiting{core="a/0"}': "0x80",
     'corelane_core_restarts_total{core="a/0"}': "0x80",
     'corelane_core_batches_total{core="a/0"}': "0+60x80",
     'corelane_core_device_errors_total{core="a/0",kind="hardware"}': "3x80",
     'corelane_core_device_errors_total{core="a/0",kind="mem_ecc_corrected"}': "3x80",
     'corelane_core_device_errors_total{core="a/0",kind="numerical"}': "0+10x80",
+    "corelane_desired_cores": "2x80",
     "corelane_open_items": "50x80",
     'corelane_items_total{version="m@1",outcome="succeeded"}': "0+600x80",
     'corelane_items_total{version="m@1",outcome="failed"}': "0+1x80",
@@ -79,6 +81,15 @@ SCENARIOS = [
         {'corelane_core_up{core="a/0"}': "1x50 0x50", 'corelane_core_up{core="a/1"}': "1x50 0x50"},
         fires("NoWorkers", "CoreLost"),
     ),
+    Scenario(
+        "an autoscaler has stopped all cores",
+        IDLE | dict.fromkeys(CORE_SERIES) | {"corelane_desired_cores": "2x50 0x50"},
+    ),
+    Scenario(
+        "no core comes although work wants one",
+        dict.fromkeys(CORE_SERIES) | {"corelane_desired_cores": "0x50 1x50"},
+        fires("NoWorkers"),
+    ),
     Scenario("one core is lost", {'corelane_core_up{core="a/1"}': "1x50 0x50"}, fires("CoreLost")),
     Scenario("a core is lost for less than a minute", {'corelane_core_up{core="a/1"}': "1x59 0 1x40"}),
     Scenario(
@@ -132,6 +143,19 @@ SCENARIOS = [
         {'corelane_core_batches_total{core="a/0"}': "0+60x50 0 60 0 60 0 60 0 60x40"},
         fires("CoreCrashLoop"),
     ),
+    Scenario(
+        "an autoscaler stops and starts a core every few minutes",
+        {
+            'corelane_core_batches_total{core="a/0"}': "0+60x50 0 60 0 60 0 60 0 60x40",
+            'corelane_marks_total{kind="scale"}': "0x50 1+1x7 8x40",
+        },
+    ),
+    Scenario(
+        "a core is held by another process for minutes",
+        {'corelane_core_waiting{core="a/0"}': "0x50 1 1 0 1 1 1 0 1x40"},
+        fires("CoreHeld"),
+    ),
+    Scenario("a core is held for a minute", {'corelane_core_waiting{core="a/0"}': "0x50 1 0x40"}),
     Scenario("a core's process was replaced once", {'corelane_core_batches_total{core="a/0"}': "0+60x50 0+60x40"}),
     Scenario(
         "a core is out of service",

@@ -35,6 +35,13 @@ def test_core_that_its_errors_ended_counts_restarts_and_says_that_it_is_out(benc
     assert shown["corelane_core_out_of_service", "a/0"] == 1
 
 
+def test_core_that_waits_for_its_device_says_so(bench: Bench) -> None:
+    Announcer(bench.settings, "a/0").beat({"state": "waiting"}, [], [])
+    assert gauges(bench)["corelane_core_waiting", "a/0"] == 1
+    Announcer(bench.settings, "a/0").beat({"state": "idle"}, [VERSION], [])
+    assert gauges(bench)["corelane_core_waiting", "a/0"] == 0
+
+
 def test_webhook_that_is_given_up_is_a_dead_letter_and_its_host_rests(bench: Bench) -> None:
     store = Deliveries(bench.settings.model_copy(update={"webhook_circuit_failures": 1}))
     core = bench.core("a/0")

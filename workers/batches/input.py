@@ -15,7 +15,7 @@ from corelane.domain.ids import new_job_id
 from corelane.errors import NotCalibrated, UnknownModel, VersionNotReady
 from corelane.settings.faults import reach
 from corelane.store.batches import BatchRecord, Group
-from corelane.store.feeding import encode_line
+from corelane.store.item_files import encode_line
 from corelane.store.jobs.submission import ItemFile, Submission
 from corelane.store.link.link import VersionClosed
 from corelane.submitting.batch_lines import GoodLine, LineChecker, PlannedLine, Sorter, group_head, read_lines

@@ -259,7 +259,10 @@ class DrainLoop:
             core.outage.served("drain")
         if core.traces is not None:
             core.traces.exchanged(core.dispatch, done, exchanged, took_s)
-        self._report.refused += in_flight.settle(done, exchanged.refused)
+        if refused := in_flight.settle(done, exchanged.refused):
+            # The lease was lost meanwhile: another core has the work, or had it.
+            log.warning("late_answers_refused", core=str(core.core), refused=refused)
+            self._report.refused += refused
         in_flight.drop_jobs(exchanged.closed)
         self._log_jobs(done, exchanged.claim)
 

@@ -12,6 +12,7 @@ from corelane.engine.runner import Runner
 from corelane.engine.task import Work
 from corelane.metrics.definitions import CORE_COUNTERS
 from workers.core.device import tree_bytes
+from workers.core.namesake import read_boot
 from workers.core.timing import ItemCosts
 
 #: The busy ratio is taken over this many heartbeats.
@@ -47,6 +48,7 @@ class Vitals:
 
     def __init__(self, core: Core) -> None:
         self._core = core
+        self._boot = read_boot()
         #: When the batch in progress began, by the monotonic clock; None between batches.
         self.running_since: float | None = None
         #: Seconds spent on batches that are over.
@@ -100,6 +102,7 @@ class Vitals:
         work = list(self._work.values())
         return {
             "pid": os.getpid(),
+            "boot": self._boot,
             "node": self._core.node,
             "queue": self._core.queue,
             "cpus": ",".join(map(str, sorted(os.sched_getaffinity(0)))),

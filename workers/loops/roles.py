@@ -45,6 +45,7 @@ def loops_by_queue(celery: Celery, settings: Settings) -> LoopsByQueue:
             sweeping(celery, settings, bell, outage, tracer),
             feeding(settings, bell, outage),
             batching(settings, bell, outage, tracer),
+            carrying(settings, outage),
             watching(settings, outage),
             sampling(settings, outage),
             scaling(settings, outage),
@@ -107,6 +108,20 @@ def batching(settings: Settings, bell: str, outage: Outage, tracer: Tracer | Non
         )
 
     loop = Loop("batches", begin, pause_s=settings.sweep_s, outage=outage, must_move=False)
+    return loop
+
+
+def carrying(settings: Settings, outage: Outage) -> Loop:
+    """Make the loop that reads and writes what jobs name by URL; slow servers hold up this loop only."""
+    name = uuid4().hex
+
+    def begin() -> Callable[[], object]:
+        from workers.references.carrier import Carrier
+
+        carrier = Carrier(settings, name)
+        return lambda: carrier.go_round(loop.over.is_set)
+
+    loop = Loop("references", begin, pause_s=settings.sweep_s, outage=outage, must_move=False)
     return loop
 
 

@@ -50,27 +50,27 @@ def _model_of_two(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str,
     }
 
 
+def scaling(found: Found) -> dict[str, Any]:
+    """Return the cores of all cells: sums, and the longest backlog; scalers of one cell read its gauge."""
+    seen = list(found.values())
+    counts = ("cores", "desired", "asked", "running", "waiting_tokens", "claimed_tokens", "fixed")
+    known = [one["backlog_core_s"] for one in seen if one["backlog_core_s"] is not None]
+    return {
+        "object": "scaling",
+        "at": max(one["at"] for one in seen),
+        **{name: sum(one[name] for one in seen) for name in counts},
+        "backlog_core_s": sum(known) if known else None,
+        "backlog_s": _largest(one["backlog_s"] for one in seen),
+        "stopped": [core for one in seen for core in one["stopped"]],
+    }
+
+
 def aliases(found: Found) -> dict[str, Any]:
     """Return the aliases; where cells differ, as after a change that did not reach all, one entry for each meaning."""
     listed: list[dict[str, Any]] = []
     for page in found.values():
         listed += [alias for alias in page["data"] if alias not in listed]
     return {"object": "list", "data": sorted(listed, key=lambda alias: str(alias["alias"]))}
-
-
-def scaling(found: Found) -> dict[str, Any]:
-    """Return how many cores there are, and how many the work asks for, in all cells together."""
-    seen = list(found.values())
-    counts = ("cores", "desired", "asked", "running", "waiting_tokens", "claimed_tokens", "fixed")
-    backlogs = [one["backlog_core_s"] for one in seen]
-    return {
-        "object": "scaling",
-        "at": max(one["at"] for one in seen),
-        **{name: sum(one[name] for one in seen) for name in counts},
-        "backlog_core_s": None if None in backlogs else sum(backlogs),
-        "backlog_s": _largest(one["backlog_s"] for one in seen),
-        "stopped": [core for one in seen for core in one["stopped"]],
-    }
 
 
 def ready(found: Found, away: Iterable[str]) -> dict[str, Any]:

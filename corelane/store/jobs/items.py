@@ -7,12 +7,12 @@ items of a job that succeeded are mostly gone, and those of a failed item are th
 import asyncio
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
-
-import orjson
 
 from corelane.domain.dispatch import MAX_SLICE_ITEMS, Row, decode_slice
+from corelane.errors import NotFound
+from corelane.settings import Settings
 from corelane.store import keys
+from corelane.store.item_files import ItemFiles, decode_line
 from corelane.store.jobs.records import JobRecord
 from corelane.store.link.link import CommonLink
 
@@ -26,11 +26,11 @@ class AskedItem:
     context: str
 
 
-async def read_item(link: CommonLink, record: JobRecord, index: int, files: Path) -> AskedItem | None:
-    """Return one item of a job, or None if it is not kept; ``files`` is the folder of NDJSON jobs."""
+async def read_item(link: CommonLink, record: JobRecord, index: int, settings: Settings) -> AskedItem | None:
+    """Return one item of a job, or None if it is not kept."""
     row = await _from_payload(link, record.id, index)
     if row is None and record.file:
-        row = await asyncio.to_thread(_from_file, files / record.file, index)
+        row = await asyncio.to_thread(_from_file, ItemFiles(settings), record, index)
     if row is None:
         return None
     item_id, question, context = row
@@ -53,14 +53,13 @@ async def _from_payload(link: CommonLink, job: str, index: int) -> Row | None:
     return None
 
 
-def _from_file(path: Path, index: int) -> Row | None:
-    """Read one line of a job's file; None if the file is gone, as on another host."""
+def _from_file(files: ItemFiles, record: JobRecord, index: int) -> Row | None:
+    """Read one line of a job's file; None if the file is gone, as on another host, or the line is no item."""
     try:
-        with path.open("rb") as lines:
-            line = next(islice(lines, index, None), None)
-    except FileNotFoundError:
+        text = next(islice(files.lines(record.file or "", record.parts), index, None), None)
+    except NotFound:
         return None
-    if line is None:
+    if text is None:
         return None
-    item_id, question, context, _ = orjson.loads(line)
-    return item_id, question, context
+    line = decode_line(text)
+    return line.row if line.error is None else None

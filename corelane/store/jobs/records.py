@@ -9,6 +9,7 @@ import orjson
 
 from corelane.domain.dispatch import PUBLIC
 from corelane.domain.ids import iso_time
+from corelane.domain.job_references import describe_input, describe_output
 from corelane.domain.jobs import Counts, ItemError, Job, JobStatus, JobUrls, Options, Priority
 from corelane.domain.jobs import Promise as PromiseOnTheWire
 from corelane.domain.timing import JobTimes, Spent
@@ -16,7 +17,7 @@ from corelane.domain.usage import Usage, Used
 from corelane.store.usage import parse_used
 
 #: Fields of a job's hash that may be missing, and need no conversion but to text or number.
-TEXTS = ("name", "retry_of", "asked", "webhook_url", "webhook_events", "file")
+TEXTS = ("name", "retry_of", "asked", "webhook_url", "webhook_events", "file", "input_url", "output_url")
 NUMBERS = ("started_ms", "finished_ms", "expires_ms", "dropped", "keep_s", "kept_until_ms", "fed", "results_window")
 
 
@@ -115,6 +116,13 @@ class JobRecord:
     file: str | None = None
     fed: int = 0
     results_window: int | None = None
+    #: The sizes of the file's parts, in bytes; none if it is one file.
+    parts: tuple[int, ...] = ()
+    #: The URL that its items are read from and how far they were, and the one its results go to and what became of it.
+    input_url: str | None = None
+    input: dict[str, Any] | None = None
+    output_url: str | None = None
+    output: dict[str, Any] | None = None
     #: Where its time went; None before its end, and for a job of a version that did not keep it.
     times: JobTimes | None = None
     #: What it took so far, as it is stored: None before its first results, and for a job of a version that did not keep
@@ -130,6 +138,8 @@ class JobRecord:
         known: dict[str, Any] = {name: values[name].decode() for name in TEXTS if name in values}
         deliver_ms = values["deliver_ms"].decode() if "deliver_ms" in values else None
         known |= {name: int(values[name]) for name in NUMBERS if name in values}
+        if "input_url" in known or "output_url" in known:
+            known |= {name: orjson.loads(values[name]) for name in ("input", "output", "parts") if name in values}
         return cls(
             id=job,
             status=JobStatus(values["status"].decode()),
@@ -186,6 +196,10 @@ class JobRecord:
             error=None if self.error is None else ItemError(**self.error),
             results_from=self.dropped,
             retry_of=self.retry_of,
+            input=None
+            if self.input_url is None
+            else describe_input(self.input_url, self.input, is_final=self.status.is_final),
+            output=None if self.output_url is None else describe_output(self.output_url, self.output),
             urls=JobUrls(
                 self=home,
                 results=f"{home}/results",

@@ -4,15 +4,13 @@ If any item of a job did not succeed, its items stay in Redis as long as the job
 file.
 """
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from pathlib import Path
-
-import orjson
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 
 from corelane.domain.dispatch import Row, decode_slice
 from corelane.domain.jobs import JobStatus
 from corelane.errors import ItemsLost
 from corelane.store import keys
+from corelane.store.item_files import decode_line
 from corelane.store.jobs.records import JobRecord
 from corelane.store.jobs.results import PAGE_ITEMS, read_results
 from corelane.store.link.link import CommonLink, pairs
@@ -53,20 +51,21 @@ async def read_rows(link: CommonLink, record: JobRecord, indexes: Sequence[int])
     return [rows[index] for index in indexes]
 
 
-def copy_lines(source: Path, target: Path, indexes: Iterable[int]) -> tuple[int, int]:
-    """Copy items by their indexes, in order, from one job's file to another's; return their number and their tokens.
+def copy_lines(lines: Iterator[bytes], write: Callable[[bytes], object], indexes: Iterable[int]) -> tuple[int, int]:
+    """Copy items by their indexes, in order, from one job's lines; return their number and their tokens.
 
-    Raise FileNotFoundError if the source is gone, EOFError if it ends before an item.
+    Lines that are no items are left out. Raise EOFError if the lines end before an item.
     """
     count = tokens = 0
-    with source.open("rb") as lines, target.open("wb") as out:
-        numbered = enumerate(lines)
-        for wanted in indexes:
-            line = next((line for index, line in numbered if index == wanted), None)
-            if line is None:
-                raise EOFError
-            out.write(line)
-            count, tokens = count + 1, tokens + orjson.loads(line)[-1]
+    numbered = enumerate(lines)
+    for wanted in indexes:
+        text = next((text for index, text in numbered if index == wanted), None)
+        if text is None:
+            raise EOFError
+        line = decode_line(text)
+        if line.error is None:
+            write(text)
+            count, tokens = count + 1, tokens + line.tokens
     return count, tokens
 
 

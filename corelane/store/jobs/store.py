@@ -81,7 +81,11 @@ class JobStore:
         return _accounts(await self._link("HGETALL", keys.OWED))
 
     async def submit(
-        self, submission: Submission, version: str, slices: Sequence[tuple[int, int, int]], promise: PromiseRecord
+        self,
+        submission: Submission,
+        version: str,
+        slices: Sequence[tuple[int, int, int]],
+        promise: PromiseRecord | None,
     ) -> JobRecord:
         """Write payloads, then job, refs and bells in one step. Idempotent by the job's id, and by its ``once``.
 
@@ -106,6 +110,7 @@ class JobStore:
             once=once and once.key,
             fingerprint=once and once.fingerprint,
             once_ttl_s=once and once.ttl_s,
+            input=submission.input_url and True,
             fields=flatten(fields),
         )
         reply = await self._write(submission, payloads, submit)
@@ -130,6 +135,8 @@ class JobStore:
             labels=labels,
             name=submission.name,
             retry_of=submission.retry_of,
+            input_url=submission.input_url,
+            output_url=head.output_url,
         )
 
     def _slices(
@@ -161,7 +168,7 @@ class JobStore:
         return replies[-1]
 
     @staticmethod
-    def _fields(submission: Submission, labels: list[str], promise: PromiseRecord) -> dict[str, Any]:
+    def _fields(submission: Submission, labels: list[str], promise: PromiseRecord | None) -> dict[str, Any]:
         """Return the fields of the job's hash; those without a value are left out."""
         head, file = submission.head, submission.file
         fields = {
@@ -169,9 +176,12 @@ class JobStore:
             "priority": head.priority.rank,
             "options": head.options.model_dump_json(),
             "metadata": orjson.dumps(head.metadata),
-            "promise": promise.encode(),
         }
         optional = {
+            "promise": promise and promise.encode(),
+            "input_url": submission.input_url,
+            "context_ids": submission.input_url and head.contexts and orjson.dumps(list(head.contexts)),
+            "output_url": head.output_url,
             "request_id": submission.request.request_id,
             "traceparent": submission.request.traceparent,
             "webhook_url": head.webhook and head.webhook.url,
@@ -211,6 +221,10 @@ class JobStore:
     async def drop(self, record: JobRecord, before: int) -> int:
         """Drop results before an item, as far as they are answered; return the index of the first one kept."""
         return await drop_results(self._link, record, before)
+
+    async def unread_inputs(self) -> int:
+        """Return how many jobs wait for their input to be read."""
+        return int(await self._link("ZCARD", keys.READING))
 
     async def drop_final(self, job: str) -> None:
         """Drop all results of a final job, which its batch has copied; keep which items a retry would ask for."""
@@ -257,7 +271,7 @@ class JobStore:
 
     async def item(self, record: JobRecord, index: int) -> AskedItem | None:
         """Return what one item of a job asked, or None if that is not kept."""
-        return await read_item(self._link, record, index, self._settings.files_root)
+        return await read_item(self._link, record, index, self._settings)
 
     async def contexts(self, job: str) -> dict[int, str]:
         """Return the contexts that a job's items share, by number, in order."""

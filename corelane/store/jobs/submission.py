@@ -38,6 +38,8 @@ class Submission:
     #: The model that the retried job asked for, where ``head`` names its version.
     asked: str = ""
     once: Once | None = None
+    #: Where its items are read from, in place of ``items`` and ``file``.
+    input_url: str | None = None
     request: RequestContext = NO_CONTEXT
 
 

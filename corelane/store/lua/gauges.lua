@@ -45,7 +45,7 @@ define('outstanding', function(ask)
     end
     open[priority + 1] = call('SCARD', keys.open_jobs(priority))
   end
-  for _, job in ipairs(call('ZRANGE', keys.FEEDS, 0, ask.jobs - 1)) do
+  for _, job in ipairs(first_fed(ask.jobs)) do
     local version, status, tokens, fed = unpack(call('HMGET', keys.job(job), 'version', 'status', 'file_tokens', 'fed_tokens'))
     if is_open(status) and fed then unfed[version] = (unfed[version] or 0) + tonumber(tokens) - tonumber(fed) end
   end

@@ -7,7 +7,7 @@ local PROGRESS_MS, KEPT_EVENTS = 500, 1000
 -- stream is begun by the first event between beginning and end, which the job's hash has: a stream takes 4 kB.
 local function add_event(job, event, ...)
   if call('EXISTS', keys.job_events(job)) == 0 then
-    local started = call('HGET', keys.job(job), 'started_ms')
+    local started = call('HGET', keys.job(job), 'started_ms') or string.format('%.0f', now_ms())
     call('XADD', keys.job_events(job), started .. '-0', 'event', 'job.running')
   end
   return call('XADD', keys.job_events(job), 'MAXLEN', '~', KEPT_EVENTS, '*', 'event', event, ...)
@@ -18,6 +18,13 @@ local function unfed(job)
   local key = keys.job(job)
   local owner, priority, tokens, fed = unpack(call('HMGET', key, 'owner', 'priority', 'file_tokens', 'fed_tokens'))
   return owner .. ':' .. priority, tonumber(tokens) - tonumber(fed)
+end
+
+-- The first jobs that are fed from files, wherever those are.
+local function first_fed(most)
+  local jobs = call('ZRANGE', keys.FEEDS, 0, most - 1)
+  for _, job in ipairs(call('ZRANGE', keys.STORED_FEEDS, 0, most - 1)) do jobs[#jobs + 1] = job end
+  return jobs
 end
 
 local function keep_or_remove(key, is_kept, ttl)
@@ -50,8 +57,8 @@ end
 -- call of the core whose results end it, if one's do.
 local function finish(job, status, ttl, commit)
   local key, now = keys.job(job), now_ms()
-  local priority, file, version, created, promise, times, owner, failed, usage =
-    unpack(call('HMGET', key, 'priority', 'file', 'version', 'created_ms', 'promise', 'times', 'owner', 'failed', 'usage'))
+  local priority, file, version, created, promise, times, owner, failed, usage, output = unpack(call('HMGET', key,
+    'priority', 'file', 'version', 'created_ms', 'promise', 'times', 'owner', 'failed', 'usage', 'output_url'))
   local ended = times and ended_times(job, times, commit)
   local used = commit and use(commit, job, owner, version, usage)
   if ended and used then
@@ -67,6 +74,7 @@ local function finish(job, status, ttl, commit)
     local account, tokens = unfed(job)
     if tokens ~= 0 then add(keys.UNFED, account, -tokens) end
   end
+  if output then call('ZADD', keys.WRITING, now, job) end
   add(keys.JOB_COUNTS, version, -1)
   call('ZREM', keys.EXPIRING, job)
   call('SREM', keys.open_jobs(priority or '1'), job)
@@ -112,11 +120,21 @@ local function cut_short(job, status, ttl)
   finish(job, status, ttl)
 end
 
--- submit{job, version, envelope, submit_us, expires_in_ms, file, file_tokens, once, fingerprint, once_ttl_s, fields}, ref…
+-- Note that a job's items stand in a file, from which the keeper feeds them. Files in the storage of files have a list of
+-- their own: a keeper of an earlier version would not find them.
+local function add_file(job, file, tokens, now)
+  call('HSET', keys.job(job), 'file', file, 'file_tokens', tokens, 'fed', 0, 'fed_bytes', 0, 'fed_tokens', 0)
+  add(keys.UNFED, unfed(job))
+  call('ZADD', string.sub(file, 1, 6) == 'items/' and keys.STORED_FEEDS or keys.FEEDS, now, job)
+end
+
+-- submit{job, version, envelope, submit_us, expires_in_ms, file, file_tokens, once, fingerprint, once_ttl_s, input, fields},
+--   ref…
 --   → {1 if new, created_ms, expires_ms or nil} or {-1, `JOB FINGERPRINT` of the holder of `once`}
 -- The job, its refs in the lanes and the bells, in one step. The payloads were written just before, or stand in a file
 -- from which the keeper feeds them. A version that was closed since the job was admitted takes it no more. `once` is a key
 -- that one job may hold: for `once_ttl_s`, or with 0 for as long as the job is kept. `fields`: names and values in turn.
+-- With `input` its items are at a URL, and are read from there before anything else.
 define('submit', function(ask, args)
   local job, once, key, now = ask.job, ask.once, keys.job(ask.job), now_ms()
   if call('EXISTS', key) == 1 then return { 0, unpack(call('HMGET', key, 'created_ms', 'expires_ms')) } end
@@ -127,7 +145,7 @@ define('submit', function(ask, args)
   if call('HEXISTS', keys.CLOSED, ask.version) == 1 then
     return redis.error_reply('VERSIONCLOSED ' .. ask.version .. ' takes no more jobs')
   end
-  if not ask.file and call('PERSIST', keys.payloads(job)) == 0 then
+  if not ask.file and not ask.input and call('PERSIST', keys.payloads(job)) == 0 then
     return redis.error_reply('PAYLOADGONE the payloads of this job expired before it was submitted')
   end
   call('PERSIST', keys.contexts(job))
@@ -145,11 +163,8 @@ define('submit', function(ask, args)
     call('HSET', key, 'expires_ms', expires_ms)
     call('ZADD', keys.EXPIRING, expires_ms, job)
   end
-  if ask.file then
-    call('HSET', key, 'file', ask.file, 'file_tokens', ask.file_tokens, 'fed', 0, 'fed_bytes', 0, 'fed_tokens', 0)
-    add(keys.UNFED, unfed(job))
-    call('ZADD', keys.FEEDS, now, job)
-  end
+  if ask.file then add_file(job, ask.file, ask.file_tokens, now) end
+  if ask.input then call('ZADD', keys.READING, now, job) end
   call('HINCRBY', keys.JOB_COUNTS, ask.version, 1)
   count('corelane_jobs_submitted_total|', ask.version, 1)
   count('corelane_items_submitted_total|', ask.version, tonumber(total))
@@ -159,8 +174,10 @@ define('submit', function(ask, args)
   return { 1, now, expires_ms }
 end)
 
--- feed{job, fed, fed_after, bytes_after, tokens_after, envelope}, ref… → 1 if fed, 0 if another was first, -1 if final
--- The next slices of a job whose items stand in a file; their payloads were written just before.
+-- feed{job, fed, fed_after, bytes_after, tokens_after, envelope, failed: [[first, results, count]…], ttl}, ref…
+--   → 1 if fed, 0 if another was first, -1 if final
+-- The next slices of a job whose items stand in a file; their payloads were written just before. `failed` are lines that are
+-- no items: they fail at once.
 define('feed', function(ask, args)
   local job, key = ask.job, keys.job(ask.job)
   local status, version, fed = unpack(call('HMGET', key, 'status', 'version', 'fed'))
@@ -172,6 +189,7 @@ define('feed', function(ask, args)
   add(keys.UNFED, account, left - before)
   table.remove(args, 1)
   enqueue(version, args, ask.envelope, false)
+  for _, bad in ipairs(ask.failed or {}) do answer(job, bad[1], bad[2], 0, bad[3], ask.ttl) end
   return 1
 end)
 
@@ -216,12 +234,14 @@ end, 'allow-oom')
 
 -- drop{job, before, firsts, failed} → index of the first result kept; 0 if there is no such job
 -- Forgets results that the caller has: all before an index, which are the stretches with these first items. Of the items
--- with the indexes in `failed` it is remembered that they failed, for a retry.
+-- with the indexes in `failed` it is remembered that they failed, for a retry. Results that still have to be written to a
+-- URL stay.
 define('drop', function(ask)
   local key, firsts, marks = keys.job(ask.job), ask.firsts, keys.dropped(ask.job)
   if call('EXISTS', key) == 0 then return 0 end
-  local dropped = tonumber(call('HGET', key, 'dropped') or 0)
-  if ask.before <= dropped then return dropped end
+  local dropped, output, outcome = unpack(call('HMGET', key, 'dropped', 'output_url', 'output_done'))
+  dropped = tonumber(dropped or 0)
+  if ask.before <= dropped or (output and not outcome) then return dropped end
   for i = 1, #firsts, 1000 do
     call('HDEL', keys.results(ask.job), unpack(firsts, i, math.min(i + 999, #firsts)))
   end

@@ -44,7 +44,7 @@ define('lane_tokens_by_priority', function(ask)
       if ref then note(version, ref.priority, ref.tokens) end
     end
   end
-  for _, job in ipairs(call('ZRANGE', keys.FEEDS, 0, ask.lists - 1)) do
+  for _, job in ipairs(first_fed(ask.lists)) do
     local status, version, priority = unpack(call('HMGET', keys.job(job), 'status', 'version', 'priority'))
     if is_open(status) then
       local _, tokens = unfed(job)

@@ -81,15 +81,17 @@ define('overdue', function()
   local now = now_ms()
   local due = call('ZRANGE', keys.DUE_HOSTS, 0, 0, 'WITHSCORES')[2]
   local swept = call('HGET', keys.ROUNDS, 'sweeps')
-  local function since(name, work)
+  local function since(name, work, other)
     local oldest = call('ZRANGE', work, 0, 0, 'WITHSCORES')[2]
+    local also = other and call('ZRANGE', other, 0, 0, 'WITHSCORES')[2]
+    if also and not (oldest and tonumber(oldest) < tonumber(also)) then oldest = also end
     if not oldest then return -1 end
     return now - math.max(tonumber(oldest), tonumber(call('HGET', keys.ROUNDS, name) or 0))
   end
   return {
     due and tonumber(due) <= now and now - tonumber(due) or -1,
     swept and now - tonumber(swept) or -1,
-    since('feeding', keys.FEEDS),
+    since('feeding', keys.FEEDS, keys.STORED_FEEDS),
     since('batches', keys.BATCHING),
   }
 end, 'no-writes')

@@ -1,0 +1,67 @@
+"""A job's input and output by reference, as callers send them and see them. Pure."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+from corelane.domain.references import MAX_URL_CHARS, without_query
+
+
+class OutputField(BaseModel):
+    """Part of ``JobHead``."""
+
+    output_url: str | None = Field(
+        None,
+        max_length=MAX_URL_CHARS,
+        description="Where the results are written as lines (NDJSON) once the job is final: an `s3` URL, or an `https` "
+        "URL that takes a PUT. The service allows certain beginnings only.",
+    )
+
+
+class InputField(BaseModel):
+    """Part of ``JobRequest``."""
+
+    input_url: str | None = Field(
+        None,
+        max_length=MAX_URL_CHARS,
+        description="In place of `items`: where they are read from, an `s3` or `https` URL of lines (NDJSON), or of a "
+        "JSON document if its name ends in `.json`; packed if it ends in `.gz`. The service allows certain beginnings "
+        "only.",
+    )
+
+
+class JobInput(BaseModel):
+    """The items of a job that are read from a URL."""
+
+    url: str = Field(description="The URL, without its query.")
+    state: Literal["waiting", "reading", "read", "failed"]
+    bytes: int = Field(0, ge=0, description="Bytes that were read so far.")
+    items: int = Field(0, ge=0, description="Items that were found so far; all, once it is read.")
+    error: str | None = Field(None, description="Why it could not be read, or not yet.")
+
+
+class JobOutput(BaseModel):
+    """The results of a job that are written to a URL."""
+
+    url: str = Field(description="The URL, without its query.")
+    state: Literal["waiting", "writing", "written", "failed"]
+    bytes: int = Field(0, ge=0, description="Bytes that were written.")
+    attempts: int = Field(0, ge=0, description="Times that it was tried.")
+    error: str | None = Field(None, description="Why it could not be written, or not yet.")
+
+
+def describe_input(url: str, found: dict[str, Any] | None, *, is_final: bool) -> JobInput:
+    """Return a job's input as callers see it; ``found`` is as the store has it."""
+    found = found or {}
+    state = found.get("state", "waiting")
+    if is_final and state != "read":
+        state = "failed"
+    shown = {name: found[name] for name in ("bytes", "items", "error") if name in found}
+    return JobInput(url=without_query(url), state=state, **shown)
+
+
+def describe_output(url: str, found: dict[str, Any] | None) -> JobOutput:
+    """Return a job's output as callers see it; ``found`` is as the store has it."""
+    found = found or {}
+    shown = {name: found[name] for name in ("bytes", "attempts", "error") if name in found}
+    return JobOutput(url=without_query(url), state=found.get("state", "waiting"), **shown)

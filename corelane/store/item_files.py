@@ -1,0 +1,204 @@
+"""The files of large jobs' items: where they lie, how they are written, and read from any offset.
+
+A job's ``file`` says where. ``JOB.jsonl`` is in the folder that API and keeper share. ``items/JOB.jsonl`` is in the
+storage of files: where that is at a URL, so that they may be on different hosts, and for every job whose input is read
+by URL. Such an input may be in several files, its parts: ``items/JOB.jsonl.0`` and so on.
+
+A line is an item's row and its tokens; or, of an input read by URL, the error of a line that is no item.
+"""
+
+import errno
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import orjson
+
+from corelane.domain.ids import new_job_id
+from corelane.errors import NotFound, StorageFailed, StoreFull
+from corelane.settings import Settings
+from corelane.store.file_storage import DiskFiles, Storage, Writer, open_storage
+
+#: The folder of the storage of files that has items; names that begin so are there.
+FOLDER = "items"
+ELSEWHERE = f"{FOLDER}/"
+
+#: Items are read in pieces of this size, in bytes: one request to S3 each.
+READ_BYTES = 512 * 1024
+
+Row = tuple[str | None, str, str | int]
+
+#: The code and the sentence of a line that is no item.
+LineError = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ItemLine:
+    """One line: an item's row and its tokens, or an error; and the offset where the line ends."""
+
+    row: Row
+    tokens: int
+    end_bytes: int
+    error: LineError | None = None
+
+
+def encode_line(row: Row, tokens: int) -> bytes:
+    """Return an item as a line of a file."""
+    return orjson.dumps((*row, tokens), option=orjson.OPT_APPEND_NEWLINE)
+
+
+def encode_error(item_id: str | None, error: LineError) -> bytes:
+    """Return the error of a line in its place; the id is the item's, if it could be read that far."""
+    return orjson.dumps((item_id, None, error, 0), option=orjson.OPT_APPEND_NEWLINE)
+
+
+def decode_line(text: bytes, end_bytes: int = 0) -> ItemLine:
+    """Return a line of a file."""
+    item_id, question, context, tokens = orjson.loads(text)
+    if question is None:
+        return ItemLine((item_id, "", ""), tokens, end_bytes, (context[0], context[1]))
+    return ItemLine((item_id, question, context), tokens, end_bytes)
+
+
+def is_elsewhere(file: str) -> bool:
+    """Whether a file is in the storage of files."""
+    return file.startswith(ELSEWHERE)
+
+
+def part_name(file: str, part: int) -> str:
+    """Return the name of one part of a file."""
+    return f"{file}.{part}"
+
+
+class ItemFiles:
+    """All files of items. Every call blocks; raises StorageFailed if the storage fails."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._near = Storage(DiskFiles(settings.files_root), str(settings.files_root))
+        self._far = open_storage(settings.files_url, settings.files_root)
+
+    def place(self, file: str) -> Storage:
+        """Return the storage that has a file."""
+        return self._far if is_elsewhere(file) else self._near
+
+    def read(self, file: str, parts: Sequence[int], start: int, most: int) -> bytes:
+        """Read bytes from an offset on, nothing at the end; ``parts`` are the sizes of its parts, if it has any."""
+        if not parts:
+            return self.place(file).read_at(file, start, most)
+        for part, size in enumerate(parts):
+            if start < size:
+                return self.place(file).read_at(part_name(file, part), start, min(most, size - start))
+            start -= size
+        return b""
+
+    def lines(self, file: str, parts: Sequence[int], start: int = 0) -> Iterator[bytes]:
+        """Yield lines with their ends from an offset on; raise NotFound if the file is gone."""
+        return split_lines(lambda at: self.read(file, parts, at, READ_BYTES), start)
+
+    def exists(self, file: str, parts: Sequence[int] = ()) -> bool:
+        """Return whether a file is there."""
+        try:
+            self.place(file).read_at(part_name(file, 0) if parts else file, 0, 1)
+        except NotFound:
+            return False
+        return True
+
+    def delete(self, job: str) -> None:
+        """Delete a job's items, wherever they are; the daily search for strays finds what cannot be deleted now."""
+        (self._settings.files_root / f"{job}.jsonl").unlink(missing_ok=True)
+        with suppress(StorageFailed):
+            file, part = f"{ELSEWHERE}{job}.jsonl", 0
+            self._far.delete(file)
+            while self.exists(name := part_name(file, part)):
+                self._far.delete(name)
+                part += 1
+
+    def names(self) -> list[str]:
+        """Return the names of the files that are in the storage of files."""
+        return [f"{ELSEWHERE}{name}" for name in self._far.names(FOLDER)]
+
+    @contextmanager
+    def writing(self) -> Iterator["NewItems"]:
+        """Yield a new job's file. On any error nothing is left of it; raise StoreFull if the disk is full."""
+        new = NewItems(self._settings, self._far)
+        try:
+            yield new
+        except OSError as error:
+            new.discard()
+            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise StoreFull("the disk for large jobs is full; try again when some have finished") from error
+            raise
+        except BaseException:
+            new.discard()
+            raise
+
+
+class NewItems:
+    """The file of a job that is not submitted yet: on the disk that API and keeper share, or at a URL."""
+
+    def __init__(self, settings: Settings, far: Storage) -> None:
+        self._root = settings.files_root
+        self._cell = settings.cell
+        self._job = new_job_id(cell=self._cell)
+        self._path: Path | None = None
+        self._file: BinaryIO | Writer
+        if settings.files_url is not None:
+            self._file = far.create(f"{ELSEWHERE}{self._job}.jsonl")
+            return
+        self._root.mkdir(parents=True, exist_ok=True)
+        self._path = self._root / f"{self._job}.jsonl"
+        self._file = self._path.open("wb")
+
+    def write(self, data: bytes) -> None:
+        """Add bytes."""
+        self._file.write(data)
+
+    def finish(self) -> tuple[str, str]:
+        """Complete the file; return its job's id, and its name.
+
+        On a disk the id is made now, because ids tell when jobs were submitted; an object is not renamed for that.
+        """
+        self._file.close()
+        if self._path is None:
+            return self._job, f"{ELSEWHERE}{self._job}.jsonl"
+        job = new_job_id(cell=self._cell)
+        self._path = self._path.rename(self._root / f"{job}.jsonl")
+        return job, self._path.name
+
+    def discard(self) -> None:
+        """Delete it."""
+        if isinstance(self._file, Writer):
+            self._file.discard()
+        elif self._path is not None:
+            self._file.close()
+            self._path.unlink(missing_ok=True)
+
+
+def split_lines(read: Callable[[int], bytes], start: int) -> Iterator[bytes]:
+    """Yield lines with their ends; ``read`` returns bytes from an offset on, and nothing at the end."""
+    rest = b""
+    while piece := read(start):
+        start += len(piece)
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            yield line + b"\n"
+    if rest:
+        yield rest
+
+
+def step_lines(lines: Iterator[bytes], start: int, most_tokens: int, most_items: int) -> list[ItemLine]:
+    """Take lines up to a number of tokens or items, or to the end; they begin at an offset."""
+    found: list[ItemLine] = []
+    while most_tokens > 0 and len(found) < most_items and (text := next(lines, None)) is not None:
+        start += len(text)
+        found.append(decode_line(text, start))
+        most_tokens -= found[-1].tokens
+    return found
+
+
+def parse_parts(text: Any) -> tuple[int, ...]:
+    """Return the sizes of a file's parts, as its job has them."""
+    return tuple(orjson.loads(text)) if text else ()

@@ -1,0 +1,137 @@
+"""One URL finds the primary for every kind of connection, also after another became it; with TLS, passwords and client
+certificates where a server here speaks TLS.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from api.middleware.rate_limit import Kind, RateLimiter
+from corelane.broker.app import make_celery
+from corelane.errors import StoreUnavailable, Unavailable
+from corelane.settings import Settings
+from corelane.store.link.blocking import Link
+from corelane.store.link.link import AsyncLink, subscribe
+from tests import tls_server
+from tests.integration.conftest import wait_for
+from tests.servers import Replicated, make_certificates
+
+
+@pytest.fixture(scope="module", params=["plain", "tls"])
+def trio(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicated]:
+    folder = tmp_path_factory.mktemp("trio")
+    more: dict[str, Any] = {}
+    if request.param == "tls":
+        binary, tls = tls_server.need(), make_certificates(folder)
+        more = {"binary": binary, "tls": tls, "password": "secret", "sentinel_password": "other"}
+    # A primary that was replaced while it lives takes no more writes: its replicas have left it.
+    trio = Replicated(folder, "--min-replicas-to-write", "1", replicas=2, **more)
+    try:
+        trio.start()
+        yield trio
+    finally:
+        trio.stop()
+
+
+def repeat(action: Callable[..., Any], *given: Any) -> Any:
+    """Call it until Redis is there again."""
+    found: list[Any] = []
+
+    def is_done() -> bool:
+        try:
+            found.append(action(*given))
+        except Unavailable:
+            return False
+        return True
+
+    wait_for(is_done)
+    return found[0]
+
+
+def test_every_connection_follows_the_primary(trio: Replicated) -> None:
+    settings = Settings(redis_url=trio.url, submit_rate="100/minute")
+    link, app = Link(trio.url), make_celery(settings)
+    old = trio.primary
+    first = link.run("lease", key="a", holder="one", ttl_ms=60_000)
+    heard: list[str] = []
+
+    async def listen() -> None:
+        while True:
+            try:
+                async for message in subscribe(trio.url, "news"):
+                    heard.append(message)  # noqa: PERF401
+            except Unavailable:
+                await asyncio.sleep(0.05)
+
+    async def steps() -> None:
+        own, listening, limiter = AsyncLink(trio.url), asyncio.create_task(listen()), RateLimiter(settings)
+        assert await own("SET", "x", "1")
+        assert (await limiter.count(Kind.SUBMITS, "somebody")) is not None
+        with app.connection_for_write() as connection:
+            connection.default_channel.client.lpush("queue", "before")
+        await asyncio.to_thread(wait_for, lambda: heard == [""])
+        new = await asyncio.to_thread(trio.promote)
+        while True:
+            try:
+                await own("SET", "x", "2")
+                break
+            except Unavailable:
+                await asyncio.sleep(0.05)
+        with new.client() as client:
+            assert client.get("x") == "2"
+        await asyncio.to_thread(old.kill)
+        while (await limiter.count(Kind.SUBMITS, "somebody")) is None:
+            await asyncio.sleep(0.05)
+        await asyncio.to_thread(wait_for, lambda: heard == ["", ""])
+        await own("PUBLISH", "news", "here")
+        await asyncio.to_thread(wait_for, lambda: heard == ["", "", "here"])
+        listening.cancel()
+        await limiter.close()
+        await own.close()
+
+    asyncio.run(steps())
+    assert repeat(link, "GET", "x") == b"2"
+    assert repeat(lambda: link.run("lease", key="b", holder="one", ttl_ms=60_000)) > first
+    with app.connection_for_write() as connection:
+        connection.default_channel.client.lpush("queue", "after")
+    with trio.primary.client() as client:
+        assert client.lrange("queue", 0, 0) == ["after"]
+    link.close()
+
+
+def test_a_connection_to_a_replica_is_given_up(trio: Replicated) -> None:
+    [replica] = [node for node in trio.replicas if node.process is not None and node.process.poll() is None]
+    link = Link(replica.url)
+    assert link("PING")
+    with pytest.raises(StoreUnavailable, match="takes no writes"):
+        link("SET", "x", "1")
+
+    async def ask() -> None:
+        own = AsyncLink(replica.url)
+        with pytest.raises(StoreUnavailable, match="takes no writes"):
+            await own.run("note_round", name="sweeps")
+        assert await own("PING")
+        await own.close()
+
+    asyncio.run(ask())
+
+
+def test_sentinels_that_know_no_such_primary_are_named(trio: Replicated) -> None:
+    url = trio.url.replace("/corelane/", "/nobody/")
+    with pytest.raises(StoreUnavailable, match="knows no primary nobody"):
+        Link(url)("PING")
+
+
+def test_a_server_whose_certificate_is_not_trusted_is_refused(
+    trio: Replicated, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    if trio.primary.tls is None:
+        pytest.skip("without TLS")
+    foreign = make_certificates(tmp_path_factory.mktemp("foreign"))
+    url = trio.primary.url.replace(str(trio.primary.tls.ca), str(foreign.ca))
+    with pytest.raises(StoreUnavailable, match="certificate verify failed"):
+        Link(url)("PING")
+    with pytest.raises(StoreUnavailable):
+        Link(trio.primary.url.partition("&ssl_certfile")[0])("PING")  # the server wants a certificate of its client

@@ -1,0 +1,1 @@
+"""Runs that need a Docker engine; not part of the test suite."""

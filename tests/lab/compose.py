@@ -1,0 +1,159 @@
+"""``make compose-lab``: the compose file in a real Docker engine, from a fresh clone of the last commit.
+
+It comes up for two cores and answers a question by curl. A worker is killed in the middle of a job: it is restarted,
+and the job ends with every answer. Then `down` leaves nothing. The second half is the profile `monitoring`: every query
+of the boards has data. It prints a line for each thing shown, and ends with status 1 at the first that is not so.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.lab.engine import Project, engine, wheels
+from tests.lab.monitoring import show_monitoring
+from tests.passages import PASSAGES
+
+QUESTION = {"question": "Who wrote it?", "context": "Ada wrote it in 1843."}
+
+#: Items of the job in whose middle a worker dies: many claims for two cores.
+ITEMS = 2200
+
+#: On a busy machine each step takes minutes, in seconds.
+PATIENCE_S = 1200
+
+STARTED = time.monotonic()
+
+
+def say(line: str) -> None:
+    sys.stdout.write(f"{time.monotonic() - STARTED:7.1f} s  {line}\n")
+    sys.stdout.flush()
+
+
+def show(what: str, is_so: bool) -> None:
+    """Say that something is so; raise SystemExit where it is not."""
+    if not is_so:
+        raise SystemExit(f"NOT SO: {what}")
+    say(f"ok: {what}")
+
+
+def wait_for(what: str, condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise SystemExit(f"NOT SO after {PATIENCE_S} s: {what}")
+        time.sleep(0.5)
+    say(f"ok: {what}")
+
+
+def ask(url: str, body: object = None) -> Any:
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"content-type": "application/json"})
+    with urllib.request.urlopen(request, timeout=120) as answer:
+        return json.load(answer)
+
+
+def show_the_file(project: Project) -> None:
+    """The file of a fresh clone is the command's, and an override for other numbers of cores fits it."""
+    corelane = (sys.executable, "-m", "corelane", "compose", "--cores")
+    project.run(*corelane, "2", "--output", "docker-compose.yml")
+    show("the file for two cores is the repository's", project.run("git", "status", "--porcelain") == "")
+    for cores in (1, 5):
+        project.run(*corelane, str(cores), "--override", "--output", "override.yml")
+        files = ("-f", "docker-compose.yml", "-f", "override.yml")
+        services = json.loads(project.compose(*files, "config", "--format", "json"))["services"]
+        workers = [name for name, each in services.items() if "worker-" in name and each.get("scale") != 0]
+        show(f"an override makes it {cores}", len(workers) == cores)
+    (project.folder / "override.yml").unlink()
+    for target in ("inf2", "trn2", "inf1", "cuda"):
+        project.run(*corelane, "3", "--target", target, "--output", "other.yml")
+        project.compose("-f", "other.yml", "--profile", "neuron", "config", "--quiet")
+        show(f"Compose takes the file for three cores of {target}", True)
+    (project.folder / "other.yml").unlink()
+
+
+def show_rights(project: Project) -> None:
+    """No container runs as root, holds a capability or writes its root."""
+    script = "grep -E '^(Uid|CapEff|CapBnd|NoNewPrivs)' /proc/1/status; touch /new 2>&1 || touch /tmp/new"
+    for service in project.compose("ps", "--services").split():
+        said = project.compose("exec", "--no-tty", service, "sh", "-c", script)
+        fields = dict(line.split(None, 1) for line in said.splitlines() if ":" in line.split()[0])
+        none = {fields["CapEff:"].strip("0"), fields["CapBnd:"].strip("0")} == {""}
+        is_user, is_bound = not fields["Uid:"].startswith("0"), fields["NoNewPrivs:"] == "1"
+        is_fixed = "Read-only file system" in said
+        show(f"{service}: a user, no capabilities, a read-only root", is_user and none and is_bound and is_fixed)
+
+
+def show_a_killed_worker(project: Project) -> None:
+    """A worker that dies in the middle of a job comes back by itself, and the job ends with every answer once."""
+    items = [{"question": question, "context": context} for question, context in PASSAGES.values()]
+    job = ask(f"{project.url}/v1/jobs", {"items": (items * (ITEMS // len(items) + 1))[:ITEMS]})["id"]
+    counts: Callable[[], Any] = lambda: ask(f"{project.url}/v1/jobs/{job}")  # noqa: E731
+    wait_for("the job runs", lambda: counts()["status"] == "running")
+    # All its processes but the first die, and that one ends with them: as at a crash.
+    project.compose("exec", "--no-tty", "worker-0", "sh", "-c", "kill -9 -1", check=False)
+    say(f"worker-0 is killed: {project.state('worker-0')}, the job has {counts()['counts']}")
+    wait_for("the engine started it again", lambda: project.state("worker-0")[2] >= 1)
+    wait_for("its job is done", lambda: counts()["status"] == "succeeded")
+    found = counts()["counts"]
+    show(f"every item was answered: {found}", found["succeeded"] == ITEMS)
+    wait_for("the worker is healthy again", lambda: project.state("worker-0")[:2] == ("running", "healthy"))
+    # `docker kill` counts as a stop by hand for the restart policy: Compose brings it back.
+    project.run("docker", "kill", "--signal", "KILL", project.container("worker-1"))
+    project.compose("up", "--detach", "--wait")
+    show("a worker after `docker kill` and `up` is healthy", project.state("worker-1")[:2] == ("running", "healthy"))
+
+
+def show_logs(project: Project) -> None:
+    corelane = (sys.executable, "-m", "corelane")
+    said = project.run(*corelane, "logs", "worker", "--tail", "3")
+    show("`corelane logs worker` shows both workers", "worker-0-1" in said and "worker-1-1" in said)
+    show("and no other part", "keeper-1" not in said)
+
+
+def main() -> None:
+    """Run it all."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--keep", action="store_true", help="Leave it running.")
+    keep = parser.parse_args().keep
+    say(engine())
+    if wheels():
+        say(f"wheels are taken from {wheels()['CORELANE_WHEELS']} first")
+    project = Project(Path(tempfile.mkdtemp(prefix="corelane-lab-")))
+    try:
+        project.clone()
+        say(f"cloned {project.run('git', 'log', '-1', '--format=%h %s').strip()}")
+        show_the_file(project)
+        project.compose("build")
+        size = project.run("docker", "image", "inspect", "corelane", "--format", "{{.Size}}")
+        show(f"the image is built: {int(size) / 1e9:.2f} GB", True)
+        project.compose("up", "--detach", "--wait")
+        show("`docker compose up -d --wait`", True)
+        curl = ("curl", "--silent", "--fail", "-H", "content-type: application/json", "-d", json.dumps(QUESTION))
+        answer = json.loads(project.run(*curl, f"{project.url}/v1/answers"))["answer"]
+        show(f"a question by curl: {answer['text']!r}", answer["text"] == "Ada")
+        show_rights(project)
+        show_a_killed_worker(project)
+        show_logs(project)
+        show_monitoring(project, say, show, wait_for)
+        if not keep:
+            project.run(sys.executable, "-m", "corelane", "down")
+            left = {line.split()[0] for line in project.leftovers()}
+            show("`corelane down` leaves the volumes alone", left == {"volume"})
+            project.compose("up", "--detach", "--wait")
+            show("it comes up again with them", True)
+            project.compose("--profile", "monitoring", "down", "--volumes")
+            show("`docker compose down -v` leaves nothing", project.leftovers() == [])
+    finally:
+        if not keep:
+            project.remove()
+    say("all of it was shown")
+
+
+if __name__ == "__main__":
+    main()

@@ -24,6 +24,7 @@ ELSEWHERE = {
     "load": 11,  # minutes of load: tests/integration/test_bench.py and test_benchmarks.py run shorter ones
     "hosts": 1,  # several hosts: tests/hosts
     "cells": 2,  # several Redis servers: tests/api/test_cells.py, tests/corelane/test_cells.py
+    "S3": 1,  # settings of a bucket: tests/workers/test_references.py
     "guide": 1,  # tests/docs/test_webhook_guide.py runs it in two engines
 }
 

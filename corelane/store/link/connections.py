@@ -6,6 +6,7 @@ one is made to its successor; a plain URL is resolved again then.
 """
 
 import asyncio
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,7 +20,7 @@ from redis.retry import Retry
 from corelane.settings.address import TLS_NAMES, RedisAddress, read_address
 
 #: How errors begin of a server that is no primary, or none that may write: others may be.
-NO_PRIMARY = ("READONLY", "NOREPLICAS", "MASTERDOWN", "UNBLOCKED")
+NO_PRIMARY = re.compile(r"(READONLY|NOREPLICAS|MASTERDOWN|UNBLOCKED)\b")
 
 #: Longest wait for one Sentinel, in seconds: another is asked then.
 SENTINEL_S = 0.5
@@ -31,7 +32,7 @@ class NoPrimary(redis.exceptions.ConnectionError):
 
 def says_no_primary(text: str) -> bool:
     """Return whether an error reply says so."""
-    return text.startswith(NO_PRIMARY)
+    return NO_PRIMARY.match(text) is not None
 
 
 class Sentinels:

@@ -1,4 +1,4 @@
-"""What several cells answered becomes one answer: pages, usage, history, metrics, and changes that missed some cells."""
+"""What several cells answered becomes one answer: pages, usage, history, metrics, changes that missed some cells."""
 
 from typing import Any
 

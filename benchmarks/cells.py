@@ -40,7 +40,7 @@ from corelane.engine.cores import cpu_slots
 from corelane.settings import Settings
 
 #: Connections that submit to each cell, and items in each of their jobs.
-SUBMITTERS, PER_JOB, PAYLOAD_BYTES = 4, 1000, 200
+SUBMITTERS, PER_JOB, PAYLOAD_BYTES = 8, 1000, 200
 
 #: Times of a run: until the caches are warm, and measured, in seconds.
 WARM_S, RUN_S = 3.0, 15.0

@@ -162,6 +162,18 @@ trip: $(VENV)/.installed-dev ## Print which files one question enters, from subm
 fuzz: $(VENV)/.installed-dev ## Send tens of thousands of made-up requests to a running service
 	$(BIN)/python -m pytest -s tests/integration/test_fuzz.py --fuzz 700 -o timeout=3600
 
+.PHONY: hashes
+hashes: $(VENV)/.installed-dev ## Write digests of the packages that are new in constraints/cpu.txt
+	$(BIN)/python deploy/hashes.py
+
+.PHONY: audit
+audit: ## Look for known vulnerabilities of the pinned packages
+	@deploy/audit.sh .venv-audit
+
+.PHONY: sbom
+sbom: $(VENV)/.installed ## Write a bill of materials to sbom.cdx.json; EXTRA=compile for that of the images
+	@$(BIN)/python deploy/sbom.py --extra $(or $(EXTRA),all) sbom.cdx.json
+
 IMAGE ?= corelane
 REVISION = $(shell git describe --always --dirty --abbrev=40 --exclude '*' 2>/dev/null || echo unknown)
 
@@ -181,5 +193,5 @@ compose-lab: install ## Run the compose file in a real Docker engine: up, kill a
 
 .PHONY: clean
 clean: ## Remove what was installed, compiled and stored here
-	rm -rf $(VENV) .corelane build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
+	rm -rf $(VENV) .venv-audit sbom.cdx.json .corelane build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel, Field
 
-from api.deps import PartsDep
+from api.deps import Parts, PartsDep
 from api.errors import documented
 from corelane.errors import NotReady
 from corelane.metrics.exposition import render
@@ -47,9 +47,7 @@ async def live() -> Health:
 async def ready(parts: PartsDep) -> Health:
     """Answer whether a question asked now would be answered: 503 with the reason if not."""
     cores = await parts.fleet.default_cores()
-    # Where all cores may be stopped, the first question starts one, if it is known which model that is about.
-    may_sleep = parts.settings.min_cores == 0 and await parts.fleet.has_default()
-    if cores == 0 and not may_sleep:
+    if cores == 0 and not await may_sleep(parts):
         codes = sorted({code for core in await parts.fleet.cores() for code in reason_codes(core.get("reasons", "[]"))})
         found = f" ({', '.join(codes)})" if codes else ""
         raise NotReady(f"no living core holds the default model{found}; GET /v1/cores has the reasons")
@@ -74,6 +72,17 @@ async def metrics(parts: PartsDep) -> Response:
     await parts.flushing.flush()
     series, samples = await read_all(parts.link)
     return Response(render(series, samples), media_type=CONTENT_TYPE_LATEST)
+
+
+async def may_sleep(parts: Parts) -> bool:
+    """Return whether the service is ready without a core that holds the default model: the first question starts one.
+
+    It is not where cores run and cannot serve, or where it is not known yet which model the default is.
+    """
+    if parts.settings.min_cores != 0 or not await parts.fleet.has_default():
+        return False
+    states = {core["state"] for core in await parts.fleet.cores() if "state" in core}
+    return states <= {"starting", "restarting", "idle", "busy"}
 
 
 def reason_codes(reasons: str) -> list[str]:

@@ -193,15 +193,6 @@ define('prune', function(ask)
   return dropped
 end, 'allow-oom')
 
--- confirm{places: [[key, field]…]} → 1 for each hash that has this field. It writes, so that what waits for replicas after it
--- waits for all that was written before.
-define('confirm', function(ask)
-  local found = {}
-  for i, place in ipairs(ask.places) do found[i] = call('HEXISTS', place[1], place[2]) end
-  call('SET', keys.CONFIRMED, now_ms())
-  return found
-end, 'allow-oom')
-
 -- lease{key, holder, ttl_ms} → the holder's fence, now that the lease is its own for ttl_ms; 0 if it is another's
 -- With 0 ms the lease ends if it is the holder's. A holder that extends its lease keeps its fence.
 define('lease', function(ask)

@@ -220,5 +220,12 @@ def test_password_is_kept_and_stands_in_the_url(tmp_path: Path) -> None:
         read_password(path)
 
 
+def test_password_in_an_option_is_told_of_and_not_shown(tmp_path: Path) -> None:
+    done = corelane("keys", "list", "--redis", "redis://me:hunter2@127.0.0.1:1/0", "--data", str(tmp_path))
+    assert "set CORELANE_REDIS_URL" in done.stderr
+    assert "hunter2" not in done.stderr + done.stdout
+    assert "CORELANE_REDIS_URL" not in corelane("keys", "list", "--redis", "redis://127.0.0.1:1/0").stderr
+
+
 def test_all_keys_and_channels_begin_alike() -> None:
     assert all(key.startswith(keys.PREFIX) for key in keys.ALL.values())

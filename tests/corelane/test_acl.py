@@ -76,7 +76,8 @@ def capitals(node: ast.expr) -> str | None:
 def users(raw: redis.Redis) -> Iterator[redis.Redis]:
     """Yield a client that may do all, of a Redis with a user of each role."""
     for role in Role:
-        raw.execute_command("ACL", "SETUSER", *user_line(role, "password", rights_of(role)).split()[1:])
+        words = re.findall(r"\([^)]*\)|\S+", user_line(role, "password", rights_of(role)))
+        raw.execute_command("ACL", "SETUSER", *words[1:])
     yield raw
     raw.execute_command("ACL", "DELUSER", *Role)
 
@@ -112,6 +113,8 @@ def test_service_uses_its_own_keys_and_no_others(users: redis.Redis) -> None:
         assert not may(users, Role.SERVICE, "set", other, "1")
     assert may(users, Role.SERVICE, "publish", keys.DONE, "")
     assert not may(users, Role.SERVICE, "publish", "news", "")
+    assert may(users, Role.SERVICE, "rename", keys.rates("a"), keys.rates("b"))
+    assert not may(users, Role.SERVICE, "rename", keys.job("a"), keys.job("b"))
     assert not may(users, Role.SERVICE, "subscribe", "__keyspace@0__:x")
 
 

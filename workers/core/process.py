@@ -89,7 +89,7 @@ class CoreProcess:
         #: The leases being worked on; the heartbeat renews them unless one batch takes too long.
         self.leases: list[str] = []
         self.vitals = Vitals(core)
-        self._device = open_device(settings.target, lambda: loader.device_bytes())
+        self._device = open_device(settings.target, lambda: loader.device_bytes(), settings.cpus_per_core)
         self.retired = False
         #: Why this process has to end, once a load has found out.
         self.lost: CoreLost | RuntimeLost | None = None

@@ -245,6 +245,7 @@ class CoreProcess:
         """Leave the fleet and give everything back; for good, unless another process follows."""
         self._closing.set()
         self._thread.join(timeout=self.settings.heartbeat_s + 1)
+        self._sign.clear()
         try:
             with self._lock:
                 self.dispatch.leave(self.versions, self.bell, gone=not comes_back)

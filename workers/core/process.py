@@ -89,7 +89,7 @@ class CoreProcess:
         #: The leases being worked on; the heartbeat renews them unless one batch takes too long.
         self.leases: list[str] = []
         self.vitals = Vitals(core)
-        self._device = open_device(settings.target, lambda: loader.device_bytes())
+        self._device = open_device(settings.target, lambda: loader.device_bytes(), settings.cpus_per_core)
         self.retired = False
         #: Why this process has to end, once a load has found out.
         self.lost: CoreLost | RuntimeLost | None = None
@@ -245,6 +245,7 @@ class CoreProcess:
         """Leave the fleet and give everything back; for good, unless another process follows."""
         self._closing.set()
         self._thread.join(timeout=self.settings.heartbeat_s + 1)
+        self._sign.clear()
         try:
             with self._lock:
                 self.dispatch.leave(self.versions, self.bell, gone=not comes_back)

@@ -7,8 +7,6 @@ ARG PYTHON_IMAGE=python:3.11-slim
 FROM ${PYTHON_IMAGE} AS build
 # cpu: PyTorch's CPU build. cuda: the build for NVIDIA GPUs, which is gigabytes; we have not run that image.
 ARG TORCH=cpu
-# What is installed; `remote` adds artifacts and files in S3.
-ARG EXTRAS=compile,otel
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /app
 
@@ -26,7 +24,7 @@ RUN --mount=type=bind,from=wheels,target=/wheels --mount=type=cache,target=/root
         python -m venv /opt/corelane \
         && PIP_FIND_LINKS= /opt/corelane/bin/python -m pip install -c constraints/cpu.txt torch; \
     fi \
-    && deploy/install.sh /opt/corelane "$EXTRAS" \
+    && deploy/install.sh /opt/corelane compile,otel,remote \
     && /opt/corelane/bin/python -m pip uninstall --quiet --yes pip \
     && rm -rf /opt/corelane/lib/python*/site-packages/torch/include deploy constraints *.egg-info
 

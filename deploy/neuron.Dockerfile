@@ -8,8 +8,6 @@ ARG NEURON_IMAGE=public.ecr.aws/neuron/pytorch-inference-neuronx:2.9.0-neuronx-p
 
 # Corelane and what it adds to the image's own packages, in an environment on top of them.
 FROM ${NEURON_IMAGE} AS build
-# What is installed; `remote` adds artifacts and files in S3.
-ARG EXTRAS=neuron
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /app
 COPY pyproject.toml README.md LICENSE ./
@@ -21,7 +19,7 @@ COPY workers ./workers
 COPY compile ./compile
 RUN python -m venv --system-site-packages /opt/corelane \
     && /opt/corelane/bin/python -m pip install --extra-index-url https://pip.repos.neuron.amazonaws.com \
-        -c constraints/neuron.txt -e ".[${EXTRAS}]" \
+        -c constraints/neuron.txt -e ".[neuron,remote]" \
     && /opt/corelane/bin/python -m compileall -q corelane api workers compile \
     && rm -rf constraints *.egg-info
 

@@ -36,10 +36,9 @@ def cut_at_work(fleet: HostFleet, host: Host) -> None:
     """
     with cut_off(host):
         held = fleet.held_by(host)
+        wait_for(lambda: not fleet.serves(host) and not fleet.held_by(host))
         with fleet.redis.client() as raw:
             wait_for(lambda: all(is_answered(raw, job, items) for job, items in held.items()))
-        wait_for(lambda: not fleet.serves(host))
-        assert not fleet.held_by(host)
     wait_for(lambda: bool(fleet.held_by(host)))
 
 

@@ -148,7 +148,7 @@ namespaces: $(VENV)/.installed-dev ## Say loudly where the tests of several host
 
 .PHONY: hosts
 hosts: namespaces ## Cut a host off and heal it, five times, with a fleet on hosts of its own; HOSTS="--rounds 20"
-	$(BIN)/python -m pytest tests/hosts --rounds 5 $(HOSTS)
+	$(BIN)/python -m pytest tests/hosts --rounds 5 --chaos-model $(HOSTS)
 
 .PHONY: scale
 scale: $(VENV)/.installed-dev ## Take two cores away under load and bring them back, fifty times, then audit; SCALE="--seed 7"

@@ -58,7 +58,14 @@ CORS_SENT = (
 )
 CORS_READ = (
     *("Location", "Link", "ETag", "Retry-After", "Preference-Applied", "Idempotent-Replayed", REQUEST_ID),
-    *("RateLimit", "RateLimit-Policy", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"),
+    *(
+        "Corelane-Cells-Missing",
+        "RateLimit",
+        "RateLimit-Policy",
+        "X-RateLimit-Limit",
+        "X-RateLimit-Remaining",
+        "X-RateLimit-Reset",
+    ),
 )
 
 

@@ -1,6 +1,6 @@
 """Several cells behind one API: throughput with one cell and with more. `make bench-cells` runs it.
 
-    python benchmarks/cells.py [--cells 4] [--budget 0.1] [--quick]
+    python benchmarks/cells.py [--cells 4] [--budget 0.15] [--quick]
 
 A cell is a Redis, a worker of the null engine and a keeper. One machine has too few CPUs for several whole cells, so
 each cell gets a small budget of CPU time, from the kernel (a cgroup), which it uses up; the API and the generator share
@@ -40,7 +40,7 @@ from corelane.engine.cores import cpu_slots
 from corelane.settings import Settings
 
 #: Connections that submit to each cell, and items in each of their jobs.
-SUBMITTERS, PER_JOB, PAYLOAD_BYTES = 4, 1000, 200
+SUBMITTERS, PER_JOB, PAYLOAD_BYTES = 8, 1000, 200
 
 #: Times of a run: until the caches are warm, and measured, in seconds.
 WARM_S, RUN_S = 3.0, 15.0
@@ -48,8 +48,8 @@ WARM_S, RUN_S = 3.0, 15.0
 #: The kernel hands out a budget in pieces of this time, in microseconds: short ones, so that no job waits for long.
 PERIOD_US = 20_000
 
-#: A process of a service is up by then, in seconds.
-READY_S = 120
+#: All processes of a service are up by then, and gone, in seconds.
+READY_S, STOP_S = 300, 30
 
 CGROUPS = Path("/sys/fs/cgroup")
 
@@ -69,45 +69,57 @@ class RunningCell:
         return [*own, *(pid for each in own for pid in descendants(each))]
 
 
-@contextmanager
-def command(
-    settings: Settings, folder: Path, *arguments: str, **changes: object
-) -> Iterator["subprocess.Popen[bytes]"]:
-    """Run a command of Corelane for the length of a block."""
-    argv = [sys.executable, "-m", "corelane", *arguments]
-    with (folder / f"{arguments[0]}-{settings.cell}.log").open("wb") as out:
-        process = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT, env=settings.environment(**changes))
-    try:
-        yield process
-    finally:
-        process.send_signal(signal.SIGTERM)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(30)
-        process.kill()
-        process.wait()
+class Processes:
+    """Commands of Corelane that run until ``stop``."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._all: list[subprocess.Popen[bytes]] = []
+
+    def start(self, settings: Settings, *arguments: str) -> "subprocess.Popen[bytes]":
+        """Start a command with these settings."""
+        argv = [sys.executable, "-m", "corelane", *arguments]
+        with (self._folder / f"{arguments[0]}-{settings.cell}.log").open("wb") as out:
+            process = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT, env=settings.environment())
+        self._all.append(process)
+        return process
+
+    def stop(self) -> None:
+        """Ask all to stop, and wait for them."""
+        for process in self._all:
+            process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + STOP_S
+        for process in self._all:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, deadline - time.monotonic()))
+            process.kill()
+            process.wait()
 
 
 @contextmanager
 def running(count: int, folder: Path) -> Iterator[tuple[str, int, list[RunningCell]]]:
     """Yield the URL and the process of an API over so many cells, and the cells, once all cores are up."""
     with ExitStack() as stack:
+        processes = Processes(folder)
         cells = [RunningCell(name, stack.enter_context(own_redis())) for name in ALPHABET[:count]]
+        stack.callback(processes.stop)
         listed = ",".join(f"{cell.name}={cell.redis_url}" for cell in cells)
         base = {"target": "null", "model": "null", "auth": "off", "log_level": "warning", "data_dir": folder}
         every = Settings(cells=listed, **base).of_cells()  # type: ignore[arg-type]
         for place, cell in enumerate(cells):
             settings = every[cell.name].model_copy(update={"core_host": f"cell{cell.name}"})
-            core = str(place % len(cpu_slots()))
-            for arguments in (("worker", "--core", core), ("keeper",)):
-                cell.processes.append(stack.enter_context(command(settings, folder, *arguments)))
+            cell.processes.append(processes.start(settings, "worker", "--core", str(place % len(cpu_slots()))))
+            # A quick run is over before anything would have to be kept up.
+            if not is_quick():
+                cell.processes.append(processes.start(settings, "keeper"))
         port = free_port("127.0.0.1", 0)
-        api = stack.enter_context(command(every[cells[0].name], folder, "api", "--port", str(port)))
+        api = processes.start(every[cells[0].name], "api", "--port", str(port))
         url = f"http://127.0.0.1:{port}"
-        wait_for_cores(url, count, api)
+        wait_for_cores(url, count, api, folder)
         yield url, api.pid, cells
 
 
-def wait_for_cores(url: str, count: int, api: "subprocess.Popen[bytes]") -> None:
+def wait_for_cores(url: str, count: int, api: "subprocess.Popen[bytes]", folder: Path) -> None:
     """Wait until so many cores are up."""
     deadline = time.monotonic() + READY_S
     while time.monotonic() < deadline and api.poll() is None:
@@ -116,7 +128,8 @@ def wait_for_cores(url: str, count: int, api: "subprocess.Popen[bytes]") -> None
             if sum(core["state"] in ("idle", "busy") for core in found) == count:
                 return
         time.sleep(0.2)
-    raise RuntimeError(f"{count} cores did not come up within {READY_S} s")
+    said = "\n".join(f"{log.name}: {log.read_text(errors='replace')[-500:]}" for log in folder.glob("*.log"))
+    raise RuntimeError(f"{count} cores did not come up within {READY_S} s\n{said}")
 
 
 @contextmanager
@@ -145,9 +158,9 @@ def budget(name: str, pids: Sequence[int], share: float) -> Iterator[bool]:
     try:
         yield True
     finally:
-        for pid in (group / "cgroup.procs").read_text().split():
+        for member in (group / "cgroup.procs").read_text().split():
             with suppress(OSError):
-                (first / "cgroup.procs").write_text(pid)
+                (first / "cgroup.procs").write_text(member)
         with suppress(OSError):
             group.rmdir()
 
@@ -254,24 +267,24 @@ def main() -> int:
     """Measure one cell and several, and keep the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cells", type=int, default=4, help="cells, compared with one")
-    parser.add_argument("--budget", type=float, default=0.1, help="share of a CPU that each cell may use")
+    parser.add_argument("--budget", type=float, default=0.15, help="share of a CPU that each cell may use")
     parser.add_argument(QUICK, action="store_true", help="two cells for a second, no figures kept")
     given = parser.parse_args()
-    count = 2 if given.quick else given.cells
+    counts = [2] if given.quick else [1, given.cells]
     said = (
         f"each cell (Redis, worker, keeper) may use {given.budget:.0%} of one CPU; API and generator have the rest of "
     )
     sys.stdout.write(f"{said}{len(cpu_slots())} CPUs\n")
     runs = []
     with tempfile.TemporaryDirectory() as folder:
-        for number in (1, count):
+        for number in counts:
             runs.append(measure(number, given.budget, Path(folder) / f"of-{number}"))
             sys.stdout.write(json.dumps(runs[-1]) + "\n")
             sys.stdout.flush()
-    growth = runs[1]["items_per_s"] / max(1.0, runs[0]["items_per_s"])
+    growth = runs[-1]["items_per_s"] / max(1.0, runs[0]["items_per_s"])
     figures = {
         "growth": round(growth, 2),
-        "cells": count,
+        "cells": counts[-1],
         "budget_cpus_per_cell": given.budget,
         "cpus": len(cpu_slots()),
         "per_job": PER_JOB,
@@ -279,7 +292,7 @@ def main() -> int:
         "runs": runs,
     }
     keep("cells", figures)
-    sys.stdout.write(f"{count} cells answer {growth:.2f} times as many items a second as one\n")
+    sys.stdout.write(f"{counts[-1]} cells answer {growth:.2f} times as many items a second as one\n")
     return 0 if all(run["has_budget"] for run in runs) or is_quick() else 1
 
 

@@ -20,7 +20,7 @@ from api.cells.standing import Standing
 from api.cells.steering import steer
 from api.cells.steps import step
 from api.cells.ways import Kind, Way, way_of
-from api.context import PARTS
+from api.context import PARTS, SHOWN_CELLS
 from api.errors import refuse
 from api.middleware.console_door import session_of
 from api.middleware.edge import Refuse, given_key
@@ -71,8 +71,8 @@ class CellLayer:
         match way.kind:
             case Kind.ANY:
                 await self._inner[self._living()](scope, receive, send)
-            case Kind.ONE:
-                await self._to(way.cell, scope, receive, send)
+            case Kind.ONE if way.cell in self._inner:
+                await self._inner[way.cell](scope, receive, send)
             case Kind.EVERY:
                 await self._show(way, self._map.names, scope, send)
             case _:
@@ -100,20 +100,17 @@ class CellLayer:
                 await (await step(self._inner, self._places.seen_by(asker), scope, body)).send(send)
             case Kind.FILE:
                 body = await self._read(receive)
-                await self._to(self._places.of_file(body, asker), scope, Replay(body, receive), send)
+                await self._inner[self._places.of_file(body, asker)](scope, Replay(body, receive), send)
             case Kind.NAMED:
                 cell = await self._places.of_name(asker, way.name, creates=scope["method"] == "PUT")
                 await self._inner[cell](scope, receive, send)
+            case Kind.ONE:
+                raise NotFound(f"the id names cell {way.cell!r}, which this service does not have, or has no longer")
             case Kind.CONSOLE:
                 await self._page(way, asker, scope, receive, send)
             case _:
                 cell = await self._places.of_new(asker, headers.get("idempotency-key", ""))
                 await self._inner[cell](scope, receive, send)
-
-    async def _to(self, cell: str, scope: Scope, receive: Receive, send: Send) -> None:
-        if (inner := self._inner.get(cell)) is None:
-            raise NotFound(f"the id names cell {cell!r}, which this service does not have, or has no longer")
-        await inner(scope, receive, send)
 
     async def _show(self, way: Way, cells: Sequence[str], scope: Scope, send: Send) -> None:
         """Answer with what several cells show."""
@@ -143,6 +140,8 @@ class CellLayer:
         chosen = dict(read_query(scope)).get(CHOICE, "")
         seen = self._places.seen_by(asker)
         cell = next((each for each in (way.cell, chosen, cookie_of(scope)) if each in seen), asker.home.cell)
+
+        scope[SHOWN_CELLS] = seen, cell
 
         async def send_choice(message: Message) -> None:
             if message["type"] == "http.response.start" and chosen in seen:

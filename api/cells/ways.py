@@ -55,7 +55,7 @@ class Way:
     kind: Kind
     cell: str = ""
     name: str = ""
-    #: What is listed, or shown, of several cells; see ``corelane.cells.merging``.
+    #: What is listed, or shown, of several cells; see ``api.cells.merging``.
     shows: str = ""
 
 

@@ -8,7 +8,7 @@ import typer
 from corelane.cli.output import error_console
 from corelane.deploying.compose import REDIS_IMAGE, Choices, compose_file, compose_override
 from corelane.deploying.layout import TARGETS, lay_out
-from corelane.errors import SetupError
+from corelane.errors import InvalidInput, SetupError
 from corelane.settings import Settings
 
 
@@ -27,6 +27,10 @@ def compose(
     override: Annotated[
         bool, typer.Option("--override", help="Write an override of docker-compose.yml instead of a whole file.")
     ] = False,
+    workers_alone: Annotated[
+        bool,
+        typer.Option("--workers-alone", help="No Redis and no API: for a further host of a service that has them."),
+    ] = False,
     redis_image: Annotated[str, typer.Option(help="Image of Redis, or of Valkey.")] = REDIS_IMAGE,
     share_devices: Annotated[
         bool,
@@ -38,7 +42,9 @@ def compose(
 ) -> None:
     """Write a Docker Compose file with one worker for each core, on the right device."""
     layout = lay_out(target, cores, chips, instance)
-    choices = Choices(redis_image, share_devices)
+    if override and workers_alone:
+        raise InvalidInput("--override adds to a file that has Redis and the API: leave out --workers-alone")
+    choices = Choices(redis_image, share_devices, workers_alone)
     if override:
         text = compose_override(layout, ["Use it with `docker compose -f docker-compose.yml -f FILE up`."], choices)
     else:

@@ -18,6 +18,9 @@ TEMPLATE = "compose.yml"
 #: A place in the template: for a value, or alone in a line for a block of lines.
 PLACE = re.compile(r"@\{(\w+)\}")
 
+#: The bounds of lines that a file of workers alone leaves out.
+WHOLE_SERVICE, END = "@{if service}", "@{end}"
+
 #: The name of an image: as it may stand in a file without quotes.
 IMAGE = re.compile(r"[a-z0-9][\w./:@-]*")
 
@@ -41,6 +44,13 @@ GIVEN = frozenset(
 DOCKERFILES = {"inf1": "inf1", CUDA: "cuda"}
 OTHER_DOCKERFILE = "neuron"
 
+#: What a host that has workers alone must be told.
+ELSEWHERE = (
+    "# The Redis of the service, and a name for this host that no other host has.",
+    "CORELANE_REDIS_URL: ${CORELANE_REDIS_URL:?set it to the URL of the service's Redis}",
+    "CORELANE_CORE_HOST: ${CORELANE_CORE_HOST:?set it to a name that no other host has}",
+)
+
 #: What the compiler of a target is told beyond the target.
 COMPILE_OPTIONS = {"inf1": ("--neuron-python", "neuron-python")}
 
@@ -50,10 +60,15 @@ TARGET_PARTS = ("compile", "api")
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """How a file is written: the image of Redis, and whether each worker gets all devices and not its own alone."""
+    """How a file is written.
+
+    Each worker gets its own device, or with ``share_devices`` all. With ``workers_alone`` the file has nothing else,
+    for a host beside the one where Redis and the API are.
+    """
 
     redis_image: str = REDIS_IMAGE
     share_devices: bool = False
+    workers_alone: bool = False
 
     def __post_init__(self) -> None:
         if not IMAGE.fullmatch(self.redis_image):
@@ -70,7 +85,8 @@ def compose_file(layout: Layout, settings: Iterable[str], choices: Choices | Non
     choices = choices or Choices()
     given = GIVEN | ({"target"} if layout.on_devices else set()) | ({"instance"} if layout.instance else set())
     blocks = {
-        "head": list(_head(layout)),
+        "head": list(_head(layout, choices)),
+        "elsewhere": list(_indent(ELSEWHERE)) if choices.workers_alone else [],
         "target": [f"  CORELANE_TARGET: {layout.target}"] if layout.on_devices else [],
         "instance": [f"  CORELANE_INSTANCE: ${{CORELANE_INSTANCE:-{layout.instance}}}"] if layout.instance else [],
         "settings": [f"  CORELANE_{name.upper()}:" for name in settings if name not in given],
@@ -83,7 +99,8 @@ def compose_file(layout: Layout, settings: Iterable[str], choices: Choices | Non
         "redis_image": choices.redis_image,
         "redis_user": choices.redis_user,
     }
-    return _filled(resources.files(__package__).joinpath(TEMPLATE).read_text(), blocks, values)
+    template = resources.files(__package__).joinpath(TEMPLATE).read_text().splitlines()
+    return _filled(_without_service(template) if choices.workers_alone else template, blocks, values)
 
 
 def compose_override(layout: Layout, about: Sequence[str], choices: Choices | None = None) -> str:
@@ -102,27 +119,35 @@ def compose_override(layout: Layout, about: Sequence[str], choices: Choices | No
     return "\n".join(lines) + "\n"
 
 
-def _head(layout: Layout) -> Iterator[str]:
-    command = f"corelane compose {_options(layout)}"
-    if layout.on_devices:
-        on = f" on {layout.chips} chip{'s' * (layout.chips > 1)}" if layout.chips else ""
-        yield f"# Corelane on one host, target {layout.target}: {layout.cores} core{'s' * (layout.cores > 1)}{on}."
-    if layout.chips:
-        yield "# The workers need the devices and are in the profile `neuron`: `docker compose --profile neuron up`."
+def _head(layout: Layout, choices: Choices) -> Iterator[str]:
+    up = "docker compose --profile neuron up" if layout.chips else "docker compose up"
+    if choices.workers_alone:
+        yield f"# Workers alone: {_what(layout)}, for the service whose Redis CORELANE_REDIS_URL names."
+        yield f"# Run `{up}`."
     elif layout.on_devices:
-        yield "# Run `docker compose up` and ask at http://127.0.0.1:8000."
+        yield f"# Corelane on one host: {_what(layout)}."
+        yield f"# Run `{up}` and ask at http://127.0.0.1:8000."
     else:
         yield "# Corelane on one machine: run `docker compose up` and ask at http://127.0.0.1:8000."
     yield "# Settings come from the environment or from .env (see .env.example)."
-    yield f"# Written by `{command}`; it belongs in the repository's root."
+    yield f"# Written by `corelane compose {_options(layout, choices)}`; it belongs in the repository's root."
     yield "# For other numbers of cores, and for accelerators, write another file: docs/18-containers.md."
-    yield "# `docker compose --profile monitoring up` adds Prometheus and Grafana: docs/11-monitoring.md."
+    if not choices.workers_alone:
+        yield "# `docker compose --profile monitoring up` adds Prometheus and Grafana: docs/11-monitoring.md."
     yield ""
 
 
-def _options(layout: Layout) -> str:
-    name = f"--instance {layout.instance} " if layout.instance else ""
-    return f"{name}--cores {layout.cores} --target {layout.target}"
+def _what(layout: Layout) -> str:
+    on = f" on {layout.chips} chip{'s' * (layout.chips > 1)}" if layout.chips else ""
+    return f"{layout.cores} core{'s' * (layout.cores > 1)}{on}, target {layout.target}"
+
+
+def _options(layout: Layout, choices: Choices) -> str:
+    options = [f"--instance {layout.instance}"] if layout.instance else []
+    options += [f"--cores {layout.cores}", f"--target {layout.target}"]
+    options += ["--workers-alone"] if choices.workers_alone else []
+    options += ["--share-devices"] if choices.share_devices else []
+    return " ".join(options)
 
 
 def _core(layout: Layout) -> Iterator[str]:
@@ -208,9 +233,19 @@ def _indent(lines: Iterable[str], depth: int = 1) -> Iterator[str]:
     return (f"{'  ' * depth}{line}" for line in lines)
 
 
-def _filled(template: str, blocks: dict[str, list[str]], values: dict[str, str]) -> str:
+def _without_service(template: Iterable[str]) -> Iterator[str]:
+    """Yield the lines that a file of workers alone has."""
+    is_left_out = False
+    for line in template:
+        is_left_out = line == WHOLE_SERVICE or (is_left_out and line != END)
+        if not is_left_out:
+            yield line
+
+
+def _filled(template: Iterable[str], blocks: dict[str, list[str]], values: dict[str, str]) -> str:
     lines: list[str] = []
-    for line in template.splitlines():
-        alone = PLACE.fullmatch(line)
-        lines += blocks[alone[1]] if alone else [PLACE.sub(lambda place: values[place[1]], line)]
+    for line in template:
+        if line not in (WHOLE_SERVICE, END):
+            alone = PLACE.fullmatch(line)
+            lines += blocks[alone[1]] if alone else [PLACE.sub(lambda place: values[place[1]], line)]
     return "\n".join(lines) + "\n"

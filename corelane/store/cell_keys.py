@@ -48,14 +48,12 @@ class CellKeys:
         return key, secret
 
     def list(self) -> list[Key]:
-        """Return every key there ever was, oldest first, as the first cell that answers has them."""
-        away: Unavailable | None = None
-        for store in self._stores.values():
-            try:
-                return store.list()
-            except Unavailable as error:
-                away = error
-        raise away or StoreUnavailable("no cell answers")
+        """Return every key there ever was, oldest first, as the cells that answer have them; each notes its own use."""
+        merged: dict[str, Key] = {}
+        for store in self._living().values():
+            for key in store.list():
+                merged[key.id] = _merge(merged.get(key.id, key), key)
+        return sorted(merged.values(), key=lambda key: key.id)
 
     def id_of(self, digest: str) -> str | None:
         """Return the id of the key with this digest."""
@@ -159,7 +157,8 @@ class CellKeys:
 def _merge(one: Key, other: Key) -> Key:
     """Return a key as the later change left it: revoked if either is, and the longer list of cells."""
     revoked = [key.revoked_ms for key in (one, other) if key.revoked_ms is not None]
-    return replace(one, revoked_ms=min(revoked, default=None), cells=max(one.cells, other.cells, key=len))
+    cells, used = max(one.cells, other.cells, key=len), max(one.used, other.used)
+    return replace(one, revoked_ms=min(revoked, default=None), cells=cells, used=used)
 
 
 def _named(cells: Iterable[str]) -> str:

@@ -213,7 +213,7 @@ class DiskFiles:
     def create(self, name: str) -> BinaryIO:
         """Create a file whose bytes are on the disk once it is closed."""
         path = self._folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         return cast(BinaryIO, BufferedWriter(SyncedFile(path, "xb")))
 
     def abort(self, file: BinaryIO) -> None:

@@ -14,7 +14,7 @@ Object = Mapping[str, Any]
 NEURON_CORE, NEURON_DEVICES = "aws.amazon.com/neuroncore", ("aws.amazon.com/neuron", "aws.amazon.com/neurondevice")
 
 #: Figures that count running work, on which a scaler may act.
-SCALING_FIGURES = ("corelane_desired_cores", "corelane:backlog_seconds", "corelane_backlog_seconds")
+SCALING_FIGURES = ("corelane_desired_cores", "corelane_backlog_core_seconds", "corelane:backlog_seconds")
 
 #: A scaler that waits shorter before it stops the last worker throws away what took minutes to load, in seconds.
 LEAST_COOLDOWN_S = 600
@@ -80,8 +80,13 @@ def runs_worker(workload: Object) -> bool:
 
 def exec_timeout_s(objects: Sequence[Object]) -> float:
     """Return how long one batch may take, by the settings of the manifests."""
-    settings = [each.get("data", {}) for each in of_kind(objects, "ConfigMap")]
-    return max([float(data.get("CORELANE_EXEC_TIMEOUT_S", EXEC_TIMEOUT_S)) for data in settings], default=30.0)
+    given = [float(each["data"].get("CORELANE_EXEC_TIMEOUT_S", EXEC_TIMEOUT_S)) for each in setting_maps(objects)]
+    return max(given, default=EXEC_TIMEOUT_S)
+
+
+def setting_maps(objects: Sequence[Object]) -> list[Object]:
+    """Return the objects that hold our settings."""
+    return [each for each in of_kind(objects, "ConfigMap") if "CORELANE_TARGET" in each.get("data", {})]
 
 
 def pod_faults(pod: Object) -> Iterator[str]:
@@ -179,6 +184,9 @@ def scaler_faults(objects: Sequence[Object]) -> Iterator[str]:
             yield f"{name} scales workers by what Kubernetes sees: use the component keda"
     for each in of_kind(objects, "ScaledObject"):
         yield from (f"{name_of(each)} {fault}" for fault in trigger_faults(each["spec"]))
+        least = [data["data"].get("CORELANE_MIN_CORES", "1") for data in setting_maps(objects)]
+        if each["spec"].get("minReplicaCount", 0) == 0 and "0" not in least:
+            yield f"{name_of(each)} never reaches zero: set CORELANE_MIN_CORES to 0, so that its figure may"
 
 
 def trigger_faults(spec: Object) -> Iterator[str]:

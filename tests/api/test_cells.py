@@ -1,21 +1,27 @@
 """One API over two cells, each with a Redis of its own: every route, a cell that is away, and owners that moved."""
 
+import importlib
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from pkgutil import iter_modules
 from typing import Any
 
 import pytest
 import redis
 from fastapi.testclient import TestClient
+from prometheus_client.parser import text_string_to_metric_families
 from pydantic import SecretStr
 
+from api import routes
 from api.app import create_app
+from api.cells.ways import Kind, Way, way_of
+from api.middleware import key_cache
 from corelane.cli.redis_server import find_server, server_argv
 from corelane.domain.api_keys import Scope, unchecked_owner
 from corelane.domain.cells import rendezvous
-from corelane.domain.ids import age_key, cell_of, on_cell
+from corelane.domain.ids import age_key, cell_of, new_id, new_job_id, on_cell
 from corelane.domain.overview import Overview
 from corelane.errors import SetupError
 from corelane.settings import Settings
@@ -159,7 +165,11 @@ def world(settings: Settings, raw: redis.Redis, second: Server, bell: str) -> It
 
 
 @pytest.fixture
-def guarded(settings: Settings, raw: redis.Redis, second: Server, bell: str) -> Iterator[World]:
+def guarded(
+    settings: Settings, raw: redis.Redis, second: Server, bell: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[World]:
+    """Yield a world that checks keys, and notices changes of them soon."""
+    monkeypatch.setattr(key_cache, "POLL_S", 0.1)
     with running(settings, raw, second, bell, auth="required") as world:
         yield world
 
@@ -240,6 +250,7 @@ def test_the_fleet_is_shown_and_steered_as_one(world: World) -> None:
     assert [core["name"] for core in seen["cores"]] == ["0/0", "1/0"]
     assert world.call("GET", "/v1/history")["object"] == "history"
     metrics = world.call("GET", "/metrics")
+    assert {family.type for family in text_string_to_metric_families(metrics)} == {"counter", "gauge", "histogram"}
     assert metrics.count("# TYPE corelane_items_total") == 1
     assert {cell for cell in "01" if f'corelane_open_jobs{{cell="{cell}",priority="normal"}}' in metrics} == {"0", "1"}
     assert world.call("GET", "/readyz")["cores"] == 2
@@ -305,6 +316,8 @@ def test_owners_live_where_their_keys_say_and_may_move(guarded: World) -> None:
     world.call("GET", "/v1/jobs?owner=*", "ann", 403)
     world.call("GET", "/v1/jobs", "nobody", 401)
     world.call("POST", "/v1/jobs/bulk", "nobody", 401, json={})
+    world.call("GET", f"/v1/jobs/{new_job_id(cell='7')}", "nobody", 401)
+    world.call("PUT", "/v1/aliases/x", "ann", 403, json={"version": VERSION})
     keyed: dict[str, Any] = {"headers": {"Idempotency-Key": "k"}, "json": ONE}
     before = world.call("POST", "/v1/jobs", "ann", 202, **keyed)["id"]
     named = world.call("PUT", "/v1/jobs/mine", "ann", 202, json=ONE)["id"]
@@ -325,7 +338,9 @@ def test_the_console_shows_one_cell_at_a_time_to_one_session(guarded: World) -> 
     job = world.submit("ops")
     own = {"Sec-Fetch-Site": "same-origin"}
     world.api.post("/console/sign-in", data={"key": world.secrets["ops"]}, headers=own, follow_redirects=False)
-    assert job in world.call("GET", "/console/jobs")
+    page = world.call("GET", "/console/jobs")
+    assert job in page
+    assert 'href="jobs?cell=1" aria-current="true"' in page
     assert job not in world.call("GET", "/console/jobs?cell=0")
     assert job not in world.call("GET", "/console/jobs")
     assert job in world.call("GET", f"/console/jobs/{job}")
@@ -352,3 +367,20 @@ def test_data_of_one_cell_become_the_first_of_two(
         assert world.call("GET", "/v1/jobs/mine", "old")["id"] == job
         assert world.call("PUT", "/v1/jobs/mine", "old", 202, json=ONE)["id"] == job
         assert cell_of(world.submit("old")) == "0"
+
+
+def test_every_route_is_given_to_cells_on_purpose() -> None:
+    """A new route that no cell's way names would be served by any cell."""
+    modules = [importlib.import_module(f"{routes.__name__}.{each.name}") for each in iter_modules(routes.__path__)]
+    found = [route for module in modules if hasattr(module, "router") for route in module.router.routes]
+    called = [(method, route.path) for route in found for method in route.methods]
+    ways = {(method, path): way_of(method, path) for method, path in called if path.startswith("/v1/")}
+    assert len(ways) > 40
+    assert [each for each, way in ways.items() if way.kind is Kind.ANY] == []
+    job, file = new_job_id(cell="3"), new_id("file", cell="4")
+    assert way_of("GET", f"/v1/jobs/{job}/results") == Way(Kind.ONE, "3")
+    assert way_of("GET", "/v1/jobs/mine/results") == Way(Kind.NAMED, name="mine")
+    assert way_of("DELETE", f"/v1/files/{file}") == Way(Kind.ONE, "4")
+    assert way_of("POST", f"/v1/deliveries/evt_{job[4:]}_completed/redeliver") == Way(Kind.ONE, "3")
+    assert way_of("GET", f"/console/jobs/{job}") == Way(Kind.CONSOLE, "3")
+    assert way_of("GET", "/docs") == Way(Kind.ANY)

@@ -62,6 +62,16 @@ def test_what_needs_no_device_starts_without_the_profile() -> None:
             assert all("profiles" not in services[other] for other in service.get("depends_on", ()))
 
 
+def test_a_further_host_has_workers_alone() -> None:
+    file = yaml.safe_load(compose_file(lay_out("inf2", 3), SOME_SETTINGS, Choices(workers_alone=True)))
+    assert list(file["services"]) == ["compile", "worker-0", "worker-1", "worker-2"]
+    assert list(file["volumes"]) == ["data"]
+    for name, service in file["services"].items():
+        assert set(service.get("depends_on", ())) <= {"compile"}, name
+        for variable in ("CORELANE_REDIS_URL", "CORELANE_CORE_HOST"):
+            assert service["environment"][variable].startswith(f"${{{variable}:?"), "Compose stops where it is not set"
+
+
 def test_devices_can_be_shared() -> None:
     text = compose_file(lay_out("inf2", 3), (), Choices(share_devices=True))
     devices = [each["devices"] for name, each in yaml.safe_load(text)["services"].items() if "worker" in name]
@@ -133,6 +143,8 @@ def test_the_command_writes_a_file_or_prints_it(tmp_path: Path) -> None:
     assert path.read_text() == (ROOT / "docker-compose.yml").read_text()
     done = CliRunner().invoke(make_cli(), ["compose", "--cores", "3", "--override"])
     assert set(yaml.safe_load(done.stdout)["services"]) == {"worker-0", "worker-1", "worker-2"}
+    done = CliRunner().invoke(make_cli(), ["compose", "--cores", "3", "--override", "--workers-alone"])
+    assert (done.exit_code, done.stdout) == (1, "")
     done = CliRunner().invoke(make_cli(), ["compose", "--cores", "0"])
     assert (done.exit_code, done.stderr.strip()) == (1, "--cores is 0; it must be 1 or more")
     done = CliRunner().invoke(make_cli(), ["compose", "--cores", "1", "--redis-image", "a b"])

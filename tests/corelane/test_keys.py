@@ -151,7 +151,7 @@ def test_redis_that_no_corelane_uses_is_told_of_or_refused(settings: Settings, r
 
 def test_commands_are_part_of_the_command_line() -> None:
     names = set(typer.main.get_command(keys).commands)  # type: ignore[attr-defined]
-    assert names == {"create", "list", "revoke"}
+    assert names == {"create", "list", "move", "revoke", "sync"}
 
 
 @pytest.mark.parametrize(

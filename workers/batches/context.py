@@ -80,7 +80,7 @@ class BatchContext:
     def writing(self, name: str) -> Iterator[Writable]:
         """Yield a new working file; in the storage there is none after an error."""
         if not self.is_elsewhere:
-            self.settings.files_root.mkdir(parents=True, exist_ok=True)
+            self.settings.files_root.mkdir(mode=0o700, parents=True, exist_ok=True)
             with (self.settings.files_root / name).open("xb") as file:
                 yield file
             return

@@ -6,6 +6,7 @@ one is made to its successor; a plain URL is resolved again then.
 """
 
 import asyncio
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,7 +20,7 @@ from redis.retry import Retry
 from corelane.settings.address import TLS_NAMES, RedisAddress, read_address
 
 #: How errors begin of a server that is no primary, or none that may write: others may be.
-NO_PRIMARY = ("READONLY", "NOREPLICAS", "MASTERDOWN", "UNBLOCKED")
+NO_PRIMARY = re.compile(r"(READONLY|NOREPLICAS|MASTERDOWN|UNBLOCKED)\b")
 
 #: Longest wait for one Sentinel, in seconds: another is asked then.
 SENTINEL_S = 0.5
@@ -31,7 +32,7 @@ class NoPrimary(redis.exceptions.ConnectionError):
 
 def says_no_primary(text: str) -> bool:
     """Return whether an error reply says so."""
-    return text.startswith(NO_PRIMARY)
+    return NO_PRIMARY.match(text) is not None
 
 
 class Sentinels:
@@ -106,9 +107,9 @@ class _ToPrimary:
         try:
             return super().read_response(*args, **kwargs)  # type: ignore[misc]
         except redis.exceptions.ResponseError as error:
-            if says_no_primary(text := error_text(error)):
+            if (lost := no_primary(error)) is not None:
                 self.disconnect()  # type: ignore[attr-defined]
-                raise NoPrimary(text) from error
+                raise lost from error
             raise
 
 
@@ -146,9 +147,9 @@ class _AsyncToPrimary:
         try:
             return await super().read_response(*args, **kwargs)  # type: ignore[misc]
         except redis.exceptions.ResponseError as error:
-            if says_no_primary(text := error_text(error)):
+            if (lost := no_primary(error)) is not None:
                 await self.disconnect()  # type: ignore[attr-defined]
-                raise NoPrimary(text) from error
+                raise lost from error
             raise
 
 
@@ -164,6 +165,7 @@ class AsyncPrimarySocketConnection(_AsyncToPrimary, redis.asyncio.UnixDomainSock
     """A connection by a socket file."""
 
 
+BARE = {"redis": redis.Connection, "rediss": redis.SSLConnection, "unix": redis.UnixDomainSocketConnection}
 BLOCKING = {"redis": PrimaryConnection, "rediss": PrimaryTlsConnection, "unix": PrimarySocketConnection}
 ASYNC = {"redis": AsyncPrimaryConnection, "rediss": AsyncPrimaryTlsConnection, "unix": AsyncPrimarySocketConnection}
 
@@ -173,6 +175,11 @@ def require_primary(role: Any, sentinels: Sentinels) -> None:
     name = role[0].decode() if isinstance(role[0], bytes) else role[0]
     if name != "master":
         raise NoPrimary(f"the Sentinels still name a {name} as {sentinels.primary}")
+
+
+def no_primary(error: Exception) -> NoPrimary | None:
+    """Return what to raise for an error reply that says that the server is no primary."""
+    return NoPrimary(text) if says_no_primary(text := error_text(error)) else None
 
 
 def error_text(error: Exception) -> str:
@@ -187,8 +194,10 @@ def connection_options(url: str) -> dict[str, Any]:
 
 
 def make_pool(url: str, **more: Any) -> redis.ConnectionPool:
-    """Make a pool of blocking connections; what the URL says goes before ``more``."""
-    return redis.ConnectionPool(**(more | _options(url, BLOCKING)))
+    """Make a pool of blocking connections for a reader that tells a server that is no primary by itself (see
+    ``no_primary``); what the URL says goes before ``more``.
+    """
+    return redis.ConnectionPool(**(more | _options(url, BLOCKING if read_address(url).sentinels else BARE)))
 
 
 def make_async_pool(url: str, **more: Any) -> redis.asyncio.ConnectionPool:

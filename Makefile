@@ -150,6 +150,11 @@ namespaces: $(VENV)/.installed-dev ## Say loudly where the tests of several host
 hosts: namespaces ## Cut a host off and heal it, five times, with a fleet on hosts of its own; HOSTS="--rounds 20"
 	$(BIN)/python -m pytest tests/hosts --rounds 5 --chaos-model $(HOSTS)
 
+.PHONY: s3
+s3: $(VENV)/.installed-dev ## Test storage and references against a real S3 server, and kill the keeper while it reads, fifty times
+	$(BIN)/python -m pytest tests/contracts/test_file_storage.py tests/workers/test_stored_items.py \
+		tests/workers/test_references.py tests/api/test_by_reference.py --rounds 50 -o timeout=1800
+
 .PHONY: scale
 scale: $(VENV)/.installed-dev ## Take two cores away under load and bring them back, fifty times, then audit; SCALE="--seed 7"
 	$(BIN)/python -m pytest tests/scaling --rounds 50 $(SCALE)

@@ -138,12 +138,8 @@ bench-peers: $(VENV)/.installed-bench ## Measure Corelane beside LitServe, Ray S
 chaos: $(VENV)/.installed-dev ## Break all that can break of a running service for half an hour, then audit; CHAOS="--seed 7 --chaos-model"
 	$(BIN)/python -m pytest tests/chaos --rounds 5 --faults 210 $(CHAOS)
 
-.PHONY: redis-tls
-redis-tls: $(VENV)/.installed-dev ## Get Debian's Redis, which speaks TLS, for the tests of TLS
-	@$(BIN)/python -m tests.tls_server
-
 .PHONY: failover
-failover: redis-tls ## Promote a replica of Redis under load ten times, with and without CORELANE_REPLICAS_ACK, then audit
+failover: redis-servers ## Promote a replica of Redis under load ten times, with and without CORELANE_REPLICAS_ACK, then audit
 	$(BIN)/python -m pytest tests/failover --rounds 10 -o timeout=3600
 
 .PHONY: namespaces
@@ -166,6 +162,18 @@ trip: $(VENV)/.installed-dev ## Print which files one question enters, from subm
 fuzz: $(VENV)/.installed-dev ## Send tens of thousands of made-up requests to a running service
 	$(BIN)/python -m pytest -s tests/integration/test_fuzz.py --fuzz 700 -o timeout=3600
 
+.PHONY: hashes
+hashes: $(VENV)/.installed-dev ## Write digests of the packages that are new in constraints/cpu.txt
+	$(BIN)/python deploy/hashes.py
+
+.PHONY: audit
+audit: ## Look for known vulnerabilities of the pinned packages
+	@deploy/audit.sh .venv-audit
+
+.PHONY: sbom
+sbom: $(VENV)/.installed ## Write a bill of materials to sbom.cdx.json; EXTRA=compile for that of the images
+	@$(BIN)/python deploy/sbom.py --extra $(or $(EXTRA),all) sbom.cdx.json
+
 IMAGE ?= corelane
 REVISION = $(shell git describe --always --dirty --abbrev=40 --exclude '*' 2>/dev/null || echo unknown)
 
@@ -185,5 +193,5 @@ compose-lab: install ## Run the compose file in a real Docker engine: up, kill a
 
 .PHONY: clean
 clean: ## Remove what was installed, compiled and stored here
-	rm -rf $(VENV) .corelane build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
+	rm -rf $(VENV) .venv-audit sbom.cdx.json .corelane build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

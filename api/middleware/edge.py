@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api.context import CALLER, NDJSON, PAGE, REQUEST_CONTEXT, REQUEST_ID, STRICT, TRACEPARENT
 from api.errors import refuse
 from api.middleware.console_door import CONSOLE, SIGN_IN, STATIC, ConsoleDoor, session_of
-from api.middleware.hosts import forwarded, is_allowed
+from api.middleware.hosts import forwarded, is_allowed, is_private
 from api.middleware.key_cache import KeyCache
 from api.middleware.rate_limit import Kind, RateLimiter, RateStanding, address_of
 from api.middleware.unread_body import send_while_unread
@@ -97,6 +97,8 @@ class OuterLayer:
         self._recorder = recorder
         self._hops = settings.trusted_hops
         self._hosts = tuple(host.lower() for host in settings.allowed_hosts)
+        #: Nothing else keeps a web page of another site from reading what this API answers.
+        self._only_private = not (settings.requires_keys or self._hosts or self._hops)
 
     async def __call__(self, scope: Scope, source: Receive, sink: Send) -> None:
         """Serve one request, and measure it."""
@@ -111,6 +113,12 @@ class OuterLayer:
             raise
         finally:
             self._measure(scope, timing)
+
+    def _is_reached_by(self, host: str, path: str) -> bool:
+        """Return whether a request may be addressed to this host name."""
+        if self._only_private:
+            return path in (*PROBES, METRICS) or is_private(host)
+        return not self._hosts or path in PROBES or is_allowed(host, self._hosts)
 
     def _measure(self, scope: Scope, timing: Timing) -> None:
         """Count a request by its route, not its path; one that was refused before it had a route has none."""
@@ -141,7 +149,7 @@ class OuterLayer:
             else:
                 await send_while_unread(body, message, sink, can_close=scope["http_version"] != "2")
 
-        if self._hosts and scope["path"] not in PROBES and not is_allowed(headers.get("host", ""), self._hosts):
+        if not self._is_reached_by(headers.get("host", ""), scope["path"]):
             error = HostRefused("this service is not reached by that host name; CORELANE_ALLOWED_HOSTS has its names")
             await refuse(scope, body.receive, send, error)
             return

@@ -1,10 +1,18 @@
 """Proxies in front of the service, and the host names it is reached by."""
 
 from collections.abc import Sequence
+from functools import lru_cache
+from ipaddress import ip_address
 from typing import Any
 
 from starlette.datastructures import Headers
 from starlette.types import Scope
+
+#: Endings of names that nobody can register in the public DNS.
+PRIVATE_ENDINGS = (".localhost", ".local", ".internal", ".home.arpa")
+
+#: Host headers whose verdict is remembered.
+REMEMBERED = 256
 
 
 def forwarded(scope: Scope, hops: int) -> dict[str, Any]:
@@ -34,6 +42,21 @@ def is_allowed(address: str, hosts: Sequence[str]) -> bool:
     """Return whether the name in a Host header is in the list; ``*.example.org`` stands for every name below it."""
     host = host_name(address)
     return any(host == name or name == "*" or (name.startswith("*.") and host.endswith(name[1:])) for name in hosts)
+
+
+@lru_cache(REMEMBERED)
+def is_private(address: str) -> bool:
+    """Return whether a Host header has an address or a name that is not of the public DNS.
+
+    A web page whose own name leads to this machine (DNS rebinding) may ask an API that wants no keys, and read what it
+    answers. Its browser sends the page's name, which is a public one.
+    """
+    host = host_name(address).removesuffix(".")
+    try:
+        ip_address(host)
+    except ValueError:
+        return "." not in host or host.endswith(PRIVATE_ENDINGS)
+    return True
 
 
 def host_name(address: str) -> str:

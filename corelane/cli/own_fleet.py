@@ -58,7 +58,8 @@ async def start_redis(settings: Settings, supervisor: Supervisor, claim: PortCla
     started then would take it, and the parts of this one would use the other's Redis.
     """
     folder = settings.data_dir / "redis"
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    folder.chmod(0o700)  # Redis lets everyone read its files, and they hold every text
     binary = await asyncio.to_thread(choose_server, folder, find_servers())
     port = claim.choose()
     address = f"redis://127.0.0.1:{port}/0"

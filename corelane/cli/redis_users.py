@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from corelane.cli.output import error_console
 from corelane.errors import SetupError
+from corelane.settings.rules import without_password
 from corelane.store.acl import EVERYTHING, Role, rights_of, user_line
 
 OPERATOR, SERVICE = "default", "corelane"
@@ -70,6 +72,13 @@ def with_user(url: str, user: str, password: str) -> str:
     parts = urlsplit(url)
     place = parts.netloc.rpartition("@")[2]
     return parts._replace(netloc=f"{quote(user, safe='')}:{quote(password, safe='')}@{place}").geturl()
+
+
+def told_of_password(url: str | None) -> str | None:
+    """Return the value of a `--redis` option; say on standard error if it has a password, which `ps` shows to all."""
+    if url is not None and without_password(url) != url:
+        error_console().print("every user of this machine can see the password in --redis: set CORELANE_REDIS_URL")
+    return url
 
 
 def operator_url(noted: Mapping[str, Any]) -> str | None:

@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from corelane.cli.errors import require
+from corelane.cli.redis_users import told_of_password
 from corelane.domain.dispatch import DELIVERY_QUEUE, KEEPER_QUEUE, Core
 from corelane.domain.prices import host_price
 from corelane.engine.cores import CoreSlot, core_slot, core_slots, cores_of_models, only_slot, pin
@@ -126,7 +127,7 @@ def core_range(settings: Settings) -> tuple[int, int]:
     return least, most
 
 
-RedisOption = Annotated[str | None, typer.Option(help="Redis URL.")]
+RedisOption = Annotated[str | None, typer.Option(help="Redis URL.", callback=told_of_password)]
 
 
 def api(

@@ -19,6 +19,7 @@ from rich.console import Console
 
 from corelane.cli.autoscaler import Autoscaler
 from corelane.cli.own_fleet import STOP_ORDER, compile_default, find_redis, start_fleet, start_redis
+from corelane.cli.redis_users import told_of_password
 from corelane.cli.roles import core_range, is_scaled, sharing_cores
 from corelane.cli.serve_output import JsonOutput, PrettyOutput, ServeOutput, as_json, entry, ready_page
 from corelane.cli.serve_ports import ServicePorts, choose_ports
@@ -45,7 +46,10 @@ def serve(
         int | None, typer.Option(help="Most cores that run: as many as the open work asks for; all if not given.")
     ] = None,
     data: Annotated[Path | None, typer.Option(help="Folder for everything kept on disk.")] = None,
-    redis: Annotated[str | None, typer.Option(help="Redis URL; without it a server is found and started.")] = None,
+    redis: Annotated[
+        str | None,
+        typer.Option(help="Redis URL; without it a server is found and started.", callback=told_of_password),
+    ] = None,
     model: Annotated[str | None, typer.Option(help="The default model: name, folder or Hugging Face id.")] = None,
     flower_port: Annotated[int | None, typer.Option(help="Port of Flower; the next free one if it is busy.")] = None,
     flower: Annotated[

@@ -8,7 +8,7 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import cached_property
+from functools import cached_property, lru_cache
 from io import BufferedWriter, FileIO
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
@@ -30,6 +30,7 @@ PROBE = b"Corelane checks that it can write here."
 #: that is away is noticed in seconds. Checksums only where S3 requires them: since botocore 1.36 they are sent and
 #: checked by default, which many S3-compatible servers do not pass (boto/boto3#4392).
 S3_OPTIONS: dict[str, Any] = {
+    "use_listings_cache": False,
     "default_block_size": 8 * 1024 * 1024,
     "config_kwargs": {
         "connect_timeout": 5,
@@ -212,7 +213,7 @@ class DiskFiles:
     def create(self, name: str) -> BinaryIO:
         """Create a file whose bytes are on the disk once it is closed."""
         path = self._folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         return cast(BinaryIO, BufferedWriter(SyncedFile(path, "xb")))
 
     def abort(self, file: BinaryIO) -> None:
@@ -247,14 +248,11 @@ class RemoteFiles:
     @cached_property
     def _opened(self) -> tuple[Any, str]:
         try:
-            from fsspec.core import url_to_fs
-
-            files, path = url_to_fs(self._url, **options_for(self._url))
+            return reach(self._url, os.getpid())
         except (ImportError, ValueError) as error:
             raise SetupError(
                 f"files cannot be kept at {self._url}: {error}; run `{install_command('remote')}`"
             ) from None
-        return files, str(path).rstrip("/")
 
     def create(self, name: str) -> BinaryIO:
         """Open a file for writing."""
@@ -309,11 +307,18 @@ class RemoteFiles:
         return [str(each["name"]).rsplit("/", 1)[-1] for each in found if each["type"] == "file"]
 
 
-def options_for(url: str) -> dict[str, Any]:
-    """Return the options of fsspec for a URL: a file system of one's own, which lists nothing from a cache."""
-    if url.startswith(("s3://", "s3a://")):
-        return {"skip_instance_cache": True, "use_listings_cache": False} | S3_OPTIONS
-    return {"skip_instance_cache": True}
+@lru_cache(maxsize=8)
+def reach(url: str, _process: int) -> tuple[Any, str]:
+    """Return the file system of a URL and the path in it; raise ImportError or ValueError.
+
+    One for all threads of a process: a client of S3 takes half a second of CPU time to make. fsspec's own cache has one
+    for each thread.
+    """
+    from fsspec.core import url_to_fs
+
+    options = S3_OPTIONS if url.startswith(("s3://", "s3a://")) else {}
+    files, path = url_to_fs(url, skip_instance_cache=True, **options)
+    return files, str(path).rstrip("/")
 
 
 def open_storage(url: str | None, root: Path) -> Storage:

@@ -38,6 +38,7 @@ from corelane.tracing import Tracer
 from workers.core.device import open_device
 from workers.core.faults import FaultRecord, after_fault, after_start
 from workers.core.heartbeat import Vitals
+from workers.core.namesake import NamesakeWatch
 from workers.core.timing import US, CoreAccount
 from workers.core.traces import CoreTraces
 from workers.models.life import ModelState
@@ -102,6 +103,7 @@ class CoreProcess:
         self._has_looked = False
         self._has_served = False
         self._announcer = Announcer(settings, str(core))
+        self._namesake = NamesakeWatch(core, self._announcer.read)
         self._sign = SignFile(settings.health_dir, str(core))
         self._lock = threading.Lock()
         self._closing = threading.Event()
@@ -261,6 +263,7 @@ class CoreProcess:
         while not self._closing.wait(self.settings.heartbeat_s):
             self._give_sign()
             try:
+                self._namesake.look()
                 pulse = self._beat()
                 if pulse.unknown:
                     self.models.announce_again(pulse.unknown)

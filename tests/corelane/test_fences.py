@@ -30,25 +30,25 @@ def promote(raw: redis.Redis) -> None:
 
 def test_a_new_primary_begins_at_the_time_far_beyond_what_it_has_not_seen(raw: redis.Redis, link: Link) -> None:
     raw.set(keys.FENCE, 12_345)
-    first = take(link, "a")
+    first = take(link, "cl:test:a")
     assert first // 10_000 == pytest.approx(time.time(), abs=60)
-    assert take(link, "b") == first + 1
+    assert take(link, "cl:test:b") == first + 1
     promote(raw)
     raw.set(keys.FENCE, first - 1_000_000)
-    assert first < take(link, "c") < FULL
+    assert first < take(link, "cl:test:c") < FULL
 
 
 def test_a_new_primary_whose_clock_is_behind_goes_on_from_what_it_saw(raw: redis.Redis, link: Link) -> None:
-    ahead = take(link, "a") + 36_000_000  # An hour.
+    ahead = take(link, "cl:test:a") + 36_000_000  # An hour.
     raw.set(keys.FENCE, ahead)
     promote(raw)
-    second = take(link, "b")
+    second = take(link, "cl:test:b")
     assert ahead + 10_000_000 <= second < FULL
-    assert take(link, "c") == second + 1
+    assert take(link, "cl:test:c") == second + 1
 
 
 def test_the_fence_of_a_lease_never_goes_back(raw: redis.Redis, link: Link) -> None:
-    raw.hset(keys.FENCES, "a", 5 * 10**13)
-    assert take(link, "a") == 5 * 10**13 + 1
-    raw.delete("a")
-    assert take(link, "a") == 5 * 10**13 + 2
+    raw.hset(keys.FENCES, "cl:test:a", 5 * 10**13)
+    assert take(link, "cl:test:a") == 5 * 10**13 + 1
+    raw.delete("cl:test:a")
+    assert take(link, "cl:test:a") == 5 * 10**13 + 2

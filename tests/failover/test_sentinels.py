@@ -10,12 +10,13 @@ import pytest
 
 from api.middleware.rate_limit import Kind, RateLimiter
 from corelane.broker.app import make_celery
+from corelane.cli.redis_checks import check_replicas
 from corelane.errors import StoreUnavailable, Unavailable
 from corelane.settings import Settings
 from corelane.store.link.blocking import Link
 from corelane.store.link.link import AsyncLink, subscribe
 from tests.integration.conftest import wait_for
-from tests.servers import Replicated, find_tls_server, make_certificates
+from tests.servers import Replicated, find_tls_server, make_certificates, until
 
 
 @pytest.fixture(scope="module")
@@ -120,6 +121,18 @@ def test_sentinels_that_know_no_such_primary_are_named(trio: Replicated) -> None
     url = trio.url.replace("/corelane/", "/nobody/")
     with pytest.raises(StoreUnavailable, match="knows no primary nobody"):
         Link(url)("PING")
+
+
+def test_doctor_tells_of_replicas_and_sentinels(trio: Replicated) -> None:
+    settings = Settings(redis_url=trio.url)
+    until(lambda: trio.primary.replication()["connected_slaves"] >= 1)
+    check = check_replicas(settings)
+    assert check.state == "ok", check
+    assert "found by 3 Sentinels" in check.found
+    assert ("by TLS" in check.found) == (trio.primary.tls is not None)
+    assert check_replicas(settings.model_copy(update={"replicas_ack": 5})).state == "fail"
+    trio.sentinels[2].stop()
+    assert "1 of 3 Sentinels do not answer" in check_replicas(settings).found
 
 
 def test_a_server_whose_certificate_is_not_trusted_is_refused(

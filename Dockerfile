@@ -24,7 +24,7 @@ RUN --mount=type=bind,from=wheels,target=/wheels --mount=type=cache,target=/root
         python -m venv /opt/corelane \
         && PIP_FIND_LINKS= /opt/corelane/bin/python -m pip install -c constraints/cpu.txt torch; \
     fi \
-    && deploy/install.sh /opt/corelane compile,otel \
+    && deploy/install.sh /opt/corelane compile,otel,remote \
     && /opt/corelane/bin/python -m pip uninstall --quiet --yes pip \
     && rm -rf /opt/corelane/lib/python*/site-packages/torch/include deploy constraints *.egg-info
 

@@ -138,12 +138,8 @@ bench-peers: $(VENV)/.installed-bench ## Measure Corelane beside LitServe, Ray S
 chaos: $(VENV)/.installed-dev ## Break all that can break of a running service for half an hour, then audit; CHAOS="--seed 7 --chaos-model"
 	$(BIN)/python -m pytest tests/chaos --rounds 5 --faults 210 $(CHAOS)
 
-.PHONY: redis-tls
-redis-tls: $(VENV)/.installed-dev ## Get Debian's Redis, which speaks TLS, for the tests of TLS
-	@$(BIN)/python -m tests.tls_server
-
 .PHONY: failover
-failover: redis-tls ## Promote a replica of Redis under load ten times, with and without CORELANE_REPLICAS_ACK, then audit
+failover: redis-servers ## Promote a replica of Redis under load ten times, with and without CORELANE_REPLICAS_ACK, then audit
 	$(BIN)/python -m pytest tests/failover --rounds 10 -o timeout=3600
 
 .PHONY: namespaces
@@ -152,7 +148,12 @@ namespaces: $(VENV)/.installed-dev ## Say loudly where the tests of several host
 
 .PHONY: hosts
 hosts: namespaces ## Cut a host off and heal it, five times, with a fleet on hosts of its own; HOSTS="--rounds 20"
-	$(BIN)/python -m pytest tests/hosts --rounds 5 $(HOSTS)
+	$(BIN)/python -m pytest tests/hosts --rounds 5 --chaos-model $(HOSTS)
+
+.PHONY: s3
+s3: $(VENV)/.installed-dev ## Test storage and references against a real S3 server, and kill the keeper while it reads, fifty times
+	$(BIN)/python -m pytest tests/contracts/test_file_storage.py tests/workers/test_stored_items.py \
+		tests/workers/test_references.py tests/api/test_by_reference.py --rounds 50 -o timeout=1800
 
 .PHONY: scale
 scale: $(VENV)/.installed-dev ## Take two cores away under load and bring them back, fifty times, then audit; SCALE="--seed 7"

@@ -16,6 +16,9 @@ CALLER, TRACEPARENT = "corelane.caller", "corelane.traceparent"
 #: The key of the parts of the cell that serves a request, where there are several cells.
 PARTS = "corelane.parts"
 
+#: The key of the cells whose pages a browser may choose, and the one it sees, where there are several.
+SHOWN_CELLS = "corelane.cells"
+
 #: One JSON value a line.
 NDJSON = "application/x-ndjson"
 

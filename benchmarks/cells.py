@@ -40,7 +40,7 @@ from corelane.engine.cores import cpu_slots
 from corelane.settings import Settings
 
 #: Connections that submit to each cell, and items in each of their jobs.
-SUBMITTERS, PER_JOB, PAYLOAD_BYTES = 4, 1000, 200
+SUBMITTERS, PER_JOB, PAYLOAD_BYTES = 8, 1000, 200
 
 #: Times of a run: until the caches are warm, and measured, in seconds.
 WARM_S, RUN_S = 3.0, 15.0
@@ -49,7 +49,7 @@ WARM_S, RUN_S = 3.0, 15.0
 PERIOD_US = 20_000
 
 #: All processes of a service are up by then, and gone, in seconds.
-READY_S, STOP_S = 120, 30
+READY_S, STOP_S = 300, 30
 
 CGROUPS = Path("/sys/fs/cgroup")
 
@@ -115,11 +115,11 @@ def running(count: int, folder: Path) -> Iterator[tuple[str, int, list[RunningCe
         port = free_port("127.0.0.1", 0)
         api = processes.start(every[cells[0].name], "api", "--port", str(port))
         url = f"http://127.0.0.1:{port}"
-        wait_for_cores(url, count, api)
+        wait_for_cores(url, count, api, folder)
         yield url, api.pid, cells
 
 
-def wait_for_cores(url: str, count: int, api: "subprocess.Popen[bytes]") -> None:
+def wait_for_cores(url: str, count: int, api: "subprocess.Popen[bytes]", folder: Path) -> None:
     """Wait until so many cores are up."""
     deadline = time.monotonic() + READY_S
     while time.monotonic() < deadline and api.poll() is None:
@@ -128,7 +128,8 @@ def wait_for_cores(url: str, count: int, api: "subprocess.Popen[bytes]") -> None
             if sum(core["state"] in ("idle", "busy") for core in found) == count:
                 return
         time.sleep(0.2)
-    raise RuntimeError(f"{count} cores did not come up within {READY_S} s")
+    said = "\n".join(f"{log.name}: {log.read_text(errors='replace')[-500:]}" for log in folder.glob("*.log"))
+    raise RuntimeError(f"{count} cores did not come up within {READY_S} s\n{said}")
 
 
 @contextmanager

@@ -19,7 +19,7 @@ COPY workers ./workers
 COPY compile ./compile
 RUN python -m venv --system-site-packages /opt/corelane \
     && /opt/corelane/bin/python -m pip install --extra-index-url https://pip.repos.neuron.amazonaws.com \
-        -c constraints/neuron.txt -e ".[neuron]" \
+        -c constraints/neuron.txt -e ".[neuron,remote]" \
     && /opt/corelane/bin/python -m compileall -q corelane api workers compile \
     && rm -rf constraints *.egg-info
 

@@ -19,11 +19,13 @@ from corelane.store.link.blocking import Link
 OF_LIVING_CORES = (m.CORE_BUSY, m.CORE_OUT, m.CORE_RESTARTS, m.CORE_MEMORY, m.CORE_DEVICE, *m.CORE_WORK.values())
 
 
-def check_invariants(raw: Any) -> list[str]:
-    """Return what the metrics say wrongly; ``raw`` is a client that decodes replies."""
-    given = raw.connection_pool.connection_kwargs
-    url = f"redis://{given['host']}:{given['port']}/{given.get('db', 0)}"
-    link = Link(with_user(url, given["username"] or "default", given["password"]) if given.get("password") else url)
+def check_invariants(raw: Any, url: str = "") -> list[str]:
+    """Return what the metrics say wrongly; ``raw`` is a client that decodes replies, ``url`` its URL unless plain."""
+    if not url:
+        given = raw.connection_pool.connection_kwargs
+        url = f"redis://{given['host']}:{given['port']}/{given.get('db', 0)}"
+        url = with_user(url, given["username"] or "default", given["password"]) if given.get("password") else url
+    link = Link(url)
     try:
         series, samples = link.read(read_all)
     finally:

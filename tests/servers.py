@@ -19,12 +19,16 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from corelane.cli.redis_server import find_server
 from corelane.cli.supervisor import die_with_parent
 from tests.conftest import free_port
+from tests.redis_for_tests import server_binary
+from tests.redis_servers.debian import SERVERS
 
 #: A condition of servers comes true well within this, in seconds.
 SOON_S = 60
+
+#: Servers of ``make redis-servers`` that are tried where one must speak TLS, which the bundled one does not.
+SPEAK_TLS = ("redis-8.0", "redis-7.0", "valkey-8.1")
 
 #: What the Sentinels call the primary.
 PRIMARY = "corelane"
@@ -42,6 +46,12 @@ def until(condition: Callable[[], Any], seconds: float = SOON_S) -> Any:
         if time.monotonic() > deadline:
             raise TimeoutError(f"{condition} did not come true")
         time.sleep(0.02)
+
+
+def find_tls_server() -> Path | None:
+    """Return a server that speaks TLS, if one is here."""
+    found = {server.name: server.path for server in SERVERS}
+    return next((found[name] for name in SPEAK_TLS if found[name].exists()), None)
 
 
 @dataclass(frozen=True)
@@ -84,7 +94,7 @@ class RedisNode:
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.port, self.tls, self.password = folder, free_port(), tls, password
-        self._binary = binary or find_server()
+        self._binary = binary or server_binary()
         self._options = options
         self.process: subprocess.Popen[bytes] | None = None
 

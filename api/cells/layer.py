@@ -20,7 +20,7 @@ from api.cells.standing import Standing
 from api.cells.steering import steer
 from api.cells.steps import step
 from api.cells.ways import Kind, Way, way_of
-from api.context import PARTS
+from api.context import PARTS, SHOWN_CELLS
 from api.errors import refuse
 from api.middleware.console_door import session_of
 from api.middleware.edge import Refuse, given_key
@@ -140,6 +140,8 @@ class CellLayer:
         chosen = dict(read_query(scope)).get(CHOICE, "")
         seen = self._places.seen_by(asker)
         cell = next((each for each in (way.cell, chosen, cookie_of(scope)) if each in seen), asker.home.cell)
+
+        scope[SHOWN_CELLS] = seen, cell
 
         async def send_choice(message: Message) -> None:
             if message["type"] == "http.response.start" and chosen in seen:

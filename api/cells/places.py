@@ -14,7 +14,7 @@ from corelane.domain.api_keys import Scope, unchecked_owner
 from corelane.domain.cells import CellMap, Home
 from corelane.domain.dispatch import PUBLIC
 from corelane.domain.ids import cell_of, is_id
-from corelane.errors import Unauthorized, Unavailable
+from corelane.errors import StoreUnavailable, Unauthorized, Unavailable
 from corelane.store.jobs.idempotency import by_key, by_name
 from corelane.store.sessions import SessionStore
 
@@ -110,6 +110,10 @@ class Places:
     async def _holder(self, cells: Sequence[str], key: str) -> str:
         """Return the first cell where something holds a key, or an empty text; raise Unavailable."""
         for cell in cells:
-            if await self._cells[cell].parts.store.holder(key) is not None:
+            try:
+                holder = await self._cells[cell].parts.store.holder(key)
+            except StoreUnavailable as error:
+                raise StoreUnavailable(f"cell {cell}, which may have made this before: {error.detail}") from error
+            if holder is not None:
                 return cell
         return ""

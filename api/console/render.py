@@ -17,7 +17,7 @@ import markupsafe
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from api.context import CALLER
+from api.context import CALLER, SHOWN_CELLS
 from corelane import __version__
 from corelane.domain.api_keys import Caller, Scope, scope_names
 
@@ -166,7 +166,10 @@ def render(request: Request, template: str, status: int = 200, **context: Any) -
     """
     caller = caller_of(request)
     scopes = caller.scopes if caller else frozenset[Scope]()
+    cells, cell = request.scope.get(SHOWN_CELLS, ((), ""))
     shared = {
+        "cells": cells,
+        "cell": cell,
         "base": base_of(request),
         "here": request.url.path.removeprefix("/console").strip("/") or ".",
         "caller": caller,

@@ -7,12 +7,13 @@ from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel, Field
 
-from api.deps import PartsDep
+from api.deps import Parts, PartsDep
 from api.errors import documented
 from corelane.errors import NotReady
 from corelane.metrics.exposition import render
 from corelane.store.gauges import read_all
 from corelane.store.overdue import CARRIERS, only_overdue
+from corelane.store.replication import read_replication
 
 router = APIRouter(tags=["health"])
 
@@ -22,7 +23,10 @@ class Detail(BaseModel):
 
     state: Literal["green", "red"]
     waits_s: float = 0.0
-    parts: list[str] = Field(default_factory=list, description="Parts of a `serve` that do not stay up.")
+    parts: list[str] = Field(
+        default_factory=list,
+        description="Parts of a `serve` that do not stay up; of Redis, replicas that are missing.",
+    )
 
 
 class Health(BaseModel):
@@ -43,9 +47,7 @@ async def live() -> Health:
 async def ready(parts: PartsDep) -> Health:
     """Answer whether a question asked now would be answered: 503 with the reason if not."""
     cores = await parts.fleet.default_cores()
-    # Where all cores may be stopped, the first question starts one, if it is known which model that is about.
-    may_sleep = parts.settings.min_cores == 0 and await parts.fleet.has_default()
-    if cores == 0 and not may_sleep:
+    if cores == 0 and not await may_sleep(parts):
         codes = sorted({code for core in await parts.fleet.cores() for code in reason_codes(core.get("reasons", "[]"))})
         found = f" ({', '.join(codes)})" if codes else ""
         raise NotReady(f"no living core holds the default model{found}; GET /v1/cores has the reasons")
@@ -56,6 +58,10 @@ async def ready(parts: PartsDep) -> Health:
         for name in CARRIERS
     }
     down = [trouble.part for trouble in await parts.overviews.part_troubles()]
+    if wanted := parts.settings.replicas_ack:
+        seen = await read_replication(parts.link)
+        lacking = [f"{seen.replicas} of {wanted} replicas"] if seen is not None and seen.replicas < wanted else []
+        details["redis"] = Detail(state="red" if lacking else "green", parts=lacking)
     details["parts"] = Detail(state="red" if down else "green", parts=down)
     return Health(cores=cores, details=details)
 
@@ -66,6 +72,17 @@ async def metrics(parts: PartsDep) -> Response:
     await parts.flushing.flush()
     series, samples = await read_all(parts.link)
     return Response(render(series, samples), media_type=CONTENT_TYPE_LATEST)
+
+
+async def may_sleep(parts: Parts) -> bool:
+    """Return whether the service is ready without a core that holds the default model: the first question starts one.
+
+    It is not where cores run and cannot serve, or where it is not known yet which model the default is.
+    """
+    if parts.settings.min_cores != 0 or not await parts.fleet.has_default():
+        return False
+    states = {core["state"] for core in await parts.fleet.cores() if "state" in core}
+    return states <= {"starting", "restarting", "idle", "busy"}
 
 
 def reason_codes(reasons: str) -> list[str]:

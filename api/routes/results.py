@@ -42,7 +42,7 @@ async def list_results(
         return CuttableStream(stream_results(parts, record, start), media_type=NDJSON)
     found = await parts.store.results(record, start, limit)
     at = start + len(found)
-    has_more = at < record.total
+    has_more = at < record.total or record.is_unread
     return ResultList(
         data=[Result.model_validate(result) for result in found], has_more=has_more, next=str(at) if has_more else None
     )

@@ -22,6 +22,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from corelane.cli.by_reference import answer_by_reference, as_url
 from corelane.cli.csv_lines import number_rows, read_output_rows, write_header, write_row
 from corelane.cli.dry_run import DryRunOption, describe, forecast_questions, unanswered
 from corelane.cli.jsonl import (
@@ -45,6 +46,7 @@ from corelane.errors import CorelaneError, InvalidInput, SetupError
 
 if TYPE_CHECKING:
     from corelane.client import Client
+    from corelane.client.endpoints import JobParts
 
 #: Retries of a call, over some four minutes: a long run outlives a restart of the service.
 MAX_RETRIES = 12
@@ -70,7 +72,11 @@ CSV = Format(number_rows, read_output_rows, write_header(), write_row)
 def batch(
     options: AnswerOptions,
     questions: Annotated[
-        Path, typer.Argument(metavar="[QUESTIONS.jsonl]", help="Lines with question, context, id; - is standard input.")
+        Path,
+        typer.Argument(
+            metavar="[QUESTIONS.jsonl]",
+            help="Lines with question, context, id; - is standard input; s3://… or https://… is read by the service.",
+        ),
     ] = STANDARD,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Where results go; an interrupted run resumes an existing file.")
@@ -89,6 +95,15 @@ def batch(
     """Answer a file of questions; run it again to resume after an interruption."""
     console = error_console()
     notice = WaitNotice(console, quiet)
+    if (asked := as_url(questions)) is not None:
+        if dry_run or as_csv or overwrite:
+            raise InvalidInput("questions at a URL are read by the service: leave out --dry-run, --csv and --overwrite")
+        with connect(url, api_key, max_retries=MAX_RETRIES, on_wait=notice) as client:
+            parts: JobParts = {"input_url": asked, "model": model, "options": options, "priority": priority}
+            is_whole = answer_by_reference(client, parts, output, None if quiet else console, as_json=as_json)
+        if not is_whole:
+            raise typer.Exit(2)
+        return
     with _file_errors(), connect(url, api_key, max_retries=MAX_RETRIES, on_wait=notice) as client:
         if questions == STANDARD and sys.stdin.isatty():
             raise InvalidInput("name a file of questions, or send them to standard input: corelane batch < FILE")

@@ -8,13 +8,12 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from http import HTTPStatus
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
 
 import typer
 from pydantic import SecretStr
@@ -24,31 +23,29 @@ from rich.text import Text
 
 from corelane.artifacts.calibration import read_calibration
 from corelane.artifacts.manifest import COMPILE_HERE, find_artifact, missing_instructions, model_name
+from corelane.cli.checks import Check
 from corelane.cli.folders import DataOption, nearest_existing
 from corelane.cli.keys import running_redis
 from corelane.cli.output import print_line
 from corelane.cli.ports import port_is_free
-from corelane.cli.redis_server import find_server
+from corelane.cli.redis_checks import PROBE_TIMEOUT_S, check_redis, check_replicas
 from corelane.cli.service import JsonOption
+from corelane.cli.storage_check import examine_storage
 from corelane.domain.addresses import local_url
 from corelane.domain.troubles import Trouble
 from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.backends.neuron.devices import TOOLS, find_tool
 from corelane.engine.cores import core_slots
-from corelane.errors import ArtifactRefused, InvalidInput, ServiceError, SetupError, StoreUnavailable, Unavailable
+from corelane.errors import ArtifactRefused, InvalidInput, ServiceError, SetupError, Unavailable
 from corelane.errors.extras import install_command
 from corelane.settings import Settings, read_settings, unknown_names
 from corelane.settings.names import UnknownName
-from corelane.settings.rules import without_password
 
 #: Room for an artifact with its buckets, a rewrite of Redis's append-only file, and logs.
 WANTED_DISK_BYTES = 2 * 1024**3
 
 #: Importing torch from a cold disk takes many seconds.
 TORCH_TIMEOUT_S = 120
-
-#: Longest wait for a service on this machine, which answers in milliseconds, in seconds.
-PROBE_TIMEOUT_S = 3
 
 #: Run by another process: torch is slow to import, and a broken one may crash its process.
 TORCH_PROBE = """
@@ -69,16 +66,6 @@ print(json.dumps([torch.__version__, seconds(torch.float32) / seconds(torch.bflo
 MAKE_KEY = "`corelane keys create` makes one"
 
 SYMBOLS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red")}
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """The result of one check, and what to do about it."""
-
-    name: str
-    state: Literal["ok", "warn", "fail"]
-    found: str
-    advice: str = ""
 
 
 def doctor(data: DataOption = None, as_json: JsonOption = False) -> None:
@@ -188,22 +175,6 @@ def _check_neuron(settings: Settings) -> Check:
     return Check("cores", "ok", found)
 
 
-def check_redis(settings: Settings) -> Check:
-    """Find a Redis that answers, or one that ``corelane serve`` can start."""
-    try:
-        from corelane.store.link.blocking import Link
-    except ImportError as error:
-        return Check("Redis", "fail", str(error), f"run `{install_command('api')}`")
-    where = without_password(settings.redis_url)
-    try:
-        link = Link(settings.redis_url, PROBE_TIMEOUT_S)
-        info = link("INFO")
-        link.close()
-    except StoreUnavailable as error:
-        return judge_no_redis(where, error, is_given="redis_url" in settings.model_fields_set)
-    return judge_redis(where, read_info(info))
-
-
 def check_service(settings: Settings) -> Check:
     """Find what is wrong with a running service: lost cores, parts that do not stay up, work that nobody does."""
     try:
@@ -240,36 +211,6 @@ def check_cells(settings: Settings) -> Check:
     if CellKeys({name: Link(each.redis_url, PROBE_TIMEOUT_S) for name, each in every.items()}).differing():
         return Check("cells", "warn", "they do not have the same keys", "run `corelane keys sync`")
     return Check("cells", "ok", f"{', '.join(every)} answer and have the same keys")
-
-
-def read_info(info: bytes | str) -> dict[str, str]:
-    """Return the reply to INFO as a mapping."""
-    text = info.decode() if isinstance(info, bytes) else info
-    return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
-
-
-def judge_redis(where: str, info: dict[str, str]) -> Check:
-    """Warn if a Redis that answers may lose accepted jobs."""
-    name = info.get("server_name", "redis")
-    found = f"{name} {info.get(f'{name}_version', info.get('redis_version', ''))} answers at {where}"
-    if info.get("maxmemory_policy", "noeviction") != "noeviction":
-        advice = "it drops jobs when it is full: `CONFIG SET maxmemory-policy noeviction`"
-        return Check("Redis", "warn", f"{found}, policy {info['maxmemory_policy']}", advice)
-    if info.get("aof_enabled") == "0":
-        advice = "a restart of it loses accepted jobs: `CONFIG SET appendonly yes`"
-        return Check("Redis", "warn", f"{found}, without an append-only file", advice)
-    return Check("Redis", "ok", found)
-
-
-def judge_no_redis(where: str, error: StoreUnavailable, *, is_given: bool) -> Check:
-    """Fail if a Redis that was named does not answer, or if there is none to start."""
-    if is_given:
-        advice = "start it, or unset CORELANE_REDIS_URL: `corelane serve` then starts one of its own"
-        return Check("Redis", "fail", f"none to use at {where}: {error.detail}", advice)
-    try:
-        return Check("Redis", "ok", f"none at {where}; `corelane serve` starts {find_server()}")
-    except SetupError as missing:
-        return Check("Redis", "fail", f"none at {where}, none to start", str(missing))
 
 
 def check_api_port(settings: Settings) -> Check:
@@ -388,10 +329,12 @@ CHECKS: tuple[Callable[[Settings], Check], ...] = (
     check_torch,
     check_cores,
     check_redis,
+    check_replicas,
     check_service,
     check_api_port,
     check_flower_port,
     check_disk,
+    lambda settings: Check("files", *examine_storage(settings)),
     check_artifact,
     check_openvino,
 )

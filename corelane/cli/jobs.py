@@ -14,7 +14,8 @@ from corelane.cli.steering import DryRunOption, FilterOptions, list_failed_items
 from corelane.cli.usage import describe_usage
 from corelane.cli.waterfall import draw_waterfall
 from corelane.domain.bulk import BulkAction
-from corelane.domain.jobs import Job
+from corelane.domain.job_references import JobInput, JobOutput
+from corelane.domain.jobs import Job, JobStatus
 from corelane.errors import InvalidInput
 
 #: Time between two polls of a watched job, in seconds; its end is noticed at once.
@@ -66,7 +67,7 @@ def watch(client: PatientClient, job: JobArgument, as_json: JsonOption = False) 
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(found.status, total=found.counts.total)
         while True:
-            progress.update(task, completed=found.counts.done, description=found.status)
+            progress.update(task, total=found.counts.total, completed=found.counts.done, description=found.status)
             if found.status.is_final:
                 break
             started = time.monotonic()
@@ -74,7 +75,7 @@ def watch(client: PatientClient, job: JobArgument, as_json: JsonOption = False) 
             if not found.status.is_final:
                 time.sleep(max(0.0, WATCH_S - (time.monotonic() - started)))
     print_one(found, as_json, describe)
-    if found.counts.succeeded < found.counts.total:
+    if found.counts.succeeded < found.counts.total or found.status is not JobStatus.SUCCEEDED:
         raise typer.Exit(NOT_ANSWERED)
 
 
@@ -154,6 +155,13 @@ def describe(job: Job) -> dict[str, str | None]:
         "error": None if job.error is None else job.error.detail,
         "labels": " ".join(job.labels),
         "retry of": job.retry_of,
+        "input": None if job.input is None else describe_reference(job.input),
+        "output": None if job.output is None else describe_reference(job.output),
         "usage": None if job.usage is None else describe_usage(job.usage),
         "metadata": ", ".join(f"{name}={value}" for name, value in job.metadata.items()),
     }
+
+
+def describe_reference(found: JobInput | JobOutput) -> str:
+    """Return an input or output for readers."""
+    return f"{found.url}: {found.state}" + (f", {found.error}" if found.error else "")

@@ -75,6 +75,8 @@ class JobParts(TypedDict, total=False):
     labels: Sequence[str] | None
     keep_s: int | None
     webhook: Webhook | Mapping[str, Any] | None
+    input_url: str | None
+    output_url: str | None
 
 
 class JobFilters(TypedDict, total=False):
@@ -99,7 +101,8 @@ def job_head(parts: JobParts) -> dict[str, Any]:
 
 def job_body(items: Iterable[JobItem], parts: JobParts) -> bytes:
     """Return the body of a job, with only those parts that were given."""
-    return dump_body({"items": list(items)} | job_head(parts))
+    listed = {} if parts.get("input_url") else {"items": list(items)}
+    return dump_body(listed | job_head(parts))
 
 
 _ON_TIME = ("refuse_if_late", False)

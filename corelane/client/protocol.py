@@ -159,7 +159,7 @@ class ServiceProtocol:
 
     def submit(
         self,
-        items: Iterable[JobItem],
+        items: Iterable[JobItem] = (),
         *,
         wait_s: float = 0.0,
         idempotency_key: str | None = None,
@@ -173,7 +173,7 @@ class ServiceProtocol:
         once. With a ``name`` of your own the job is found by that name too, and submitting it again is harmless for as
         long as it is kept. Items name those of ``contexts`` by ``context_id``. ``refuse_if_late`` raises ServiceError
         (409) if the job is not expected to be done within ``expires_in_s``. A job that is too large for one request is
-        sent as lines instead, unless ``or_lines`` is false.
+        sent as lines instead, unless ``or_lines`` is false. ``input_url`` names the items in place of sending them.
         """
         given = list(items)
         body = job_body(given, parts)

@@ -75,7 +75,7 @@ def reason_against_retry(status: JobStatus, counts: Counts, *, is_retried: bool,
     """Return why a job cannot be retried, as far as it is known without its items."""
     if not status.is_final:
         return "not_final"
-    if counts.succeeded == counts.total:
+    if counts.succeeded == counts.total > 0:
         return "nothing_to_retry"
     if is_retried:
         return "already_retried"

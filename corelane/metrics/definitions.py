@@ -246,6 +246,8 @@ CORE_WORK = {name: _counter(f"core_{name}", Source.READ, text, "core") for name,
 # Redis and the loops.
 REDIS_MEMORY = _gauge("redis_memory_bytes", "Memory that Redis uses")
 REDIS_MEMORY_LIMIT = _gauge("redis_memory_limit_bytes", "Memory that Redis may use; 0: as much as there is")
+REDIS_REPLICAS = _gauge("redis_replicas", "Replicas of Redis that are in step")
+REDIS_LAG = _gauge("redis_replica_lag_bytes", "What the replica of Redis that is furthest behind has not got yet")
 REDIS_SCRIPT_S = _counter(
     "redis_script_seconds", Source.READ, "Time Redis has spent in functions, since it was started"
 )

@@ -8,7 +8,7 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import cached_property
+from functools import cached_property, lru_cache
 from io import BufferedWriter, FileIO
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
@@ -30,6 +30,7 @@ PROBE = b"Corelane checks that it can write here."
 #: that is away is noticed in seconds. Checksums only where S3 requires them: since botocore 1.36 they are sent and
 #: checked by default, which many S3-compatible servers do not pass (boto/boto3#4392).
 S3_OPTIONS: dict[str, Any] = {
+    "use_listings_cache": False,
     "default_block_size": 8 * 1024 * 1024,
     "config_kwargs": {
         "connect_timeout": 5,
@@ -69,7 +70,7 @@ class Storage:
     def __init__(self, place: FileBackend, where: str) -> None:
         """``where`` is how the place is called in errors."""
         self._place = place
-        self._where = where
+        self.where = where
 
     def create(self, name: str) -> "Writer":
         """Create a file, to be closed or discarded."""
@@ -120,7 +121,7 @@ class Storage:
             with suppress(StorageFailed):
                 self.delete(name)
         if found != PROBE:
-            raise StorageFailed(f"the storage of files ({self._where}) does not return what was written")
+            raise StorageFailed(f"the storage of files ({self.where}) does not return what was written")
 
     def abort(self, file: BinaryIO) -> None:
         """End the writing of a file."""
@@ -140,16 +141,16 @@ class Storage:
             raise
         except PermissionError as error:
             sentence = (
-                f"the storage of files ({self._where}) refuses access: {error}. Check the credentials of this process, "
+                f"the storage of files ({self.where}) refuses access: {error}. Check the credentials of this process, "
                 "and what they may do there"
             )
             raise StorageFailed(sentence) from error
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-                raise StorageFailed(f"the storage of files ({self._where}) is full") from error
-            raise StorageFailed(f"the storage of files ({self._where}) fails: {error}") from error
+                raise StorageFailed(f"the storage of files ({self.where}) is full") from error
+            raise StorageFailed(f"the storage of files ({self.where}) fails: {error}") from error
         except Exception as error:
-            sentence = f"the storage of files ({self._where}) fails: {type(error).__name__}: {error}"
+            sentence = f"the storage of files ({self.where}) fails: {type(error).__name__}: {error}"
             raise StorageFailed(sentence) from error
 
 
@@ -188,7 +189,7 @@ class Writer:
             with self._storage.errors():
                 yield
         except FileNotFoundError as error:
-            raise StorageFailed(f"the storage of files does not take {self.name}: {error}") from error
+            raise StorageFailed(f"the storage of files ({self._storage.where}) does not take files: {error}") from error
 
 
 class SyncedFile(FileIO):
@@ -247,14 +248,11 @@ class RemoteFiles:
     @cached_property
     def _opened(self) -> tuple[Any, str]:
         try:
-            from fsspec.core import url_to_fs
-
-            files, path = url_to_fs(self._url, **options_for(self._url))
+            return reach(self._url, os.getpid())
         except (ImportError, ValueError) as error:
             raise SetupError(
                 f"files cannot be kept at {self._url}: {error}; run `{install_command('remote')}`"
             ) from None
-        return files, str(path).rstrip("/")
 
     def create(self, name: str) -> BinaryIO:
         """Open a file for writing."""
@@ -309,11 +307,18 @@ class RemoteFiles:
         return [str(each["name"]).rsplit("/", 1)[-1] for each in found if each["type"] == "file"]
 
 
-def options_for(url: str) -> dict[str, Any]:
-    """Return the options of fsspec for a URL: a file system of one's own, which lists nothing from a cache."""
-    if url.startswith(("s3://", "s3a://")):
-        return {"skip_instance_cache": True, "use_listings_cache": False} | S3_OPTIONS
-    return {"skip_instance_cache": True}
+@lru_cache(maxsize=8)
+def reach(url: str, _process: int) -> tuple[Any, str]:
+    """Return the file system of a URL and the path in it; raise ImportError or ValueError.
+
+    One for all threads of a process: a client of S3 takes half a second of CPU time to make. fsspec's own cache has one
+    for each thread.
+    """
+    from fsspec.core import url_to_fs
+
+    options = S3_OPTIONS if url.startswith(("s3://", "s3a://")) else {}
+    files, path = url_to_fs(url, skip_instance_cache=True, **options)
+    return files, str(path).rstrip("/")
 
 
 def open_storage(url: str | None, root: Path) -> Storage:

@@ -23,6 +23,7 @@ from corelane.store.fleet import Fleet
 from corelane.store.link.link import CommonLink, pairs, texts
 from corelane.store.metrics import GONE_MS, read_sums
 from corelane.store.overdue import CARRIERS, read_waits
+from corelane.store.replication import parse_replication
 from corelane.store.scaling import read_scaling, read_stopped
 
 #: The names of priorities, as callers know them, by rank.
@@ -186,7 +187,9 @@ async def _read_processes(link: CommonLink) -> list[Sample]:
 async def _read_redis(link: CommonLink) -> list[Sample]:
     """Read Redis' memory and the time of its functions; nothing where an access list forbids it."""
     try:
-        memory, commands = await link.many([("INFO", "memory"), ("INFO", "commandstats")])
+        memory, commands, replicas = await link.many(
+            [("INFO", "memory"), ("INFO", "commandstats"), ("INFO", "replication")]
+        )
     except redis.exceptions.ResponseError:
         return []
     sizes, stats = _info(memory), _info(commands)
@@ -195,7 +198,10 @@ async def _read_redis(link: CommonLink) -> list[Sample]:
         for name in ("cmdstat_fcall", "cmdstat_fcall_ro")
         if name in stats
     )
+    replication = parse_replication(_info(replicas))
     return [
+        Sample(m.REDIS_REPLICAS, replication.replicas),
+        Sample(m.REDIS_LAG, replication.lag_bytes),
         Sample(m.REDIS_MEMORY, int(sizes.get("used_memory", 0))),
         Sample(m.REDIS_MEMORY_LIMIT, int(sizes.get("maxmemory", 0))),
         Sample(m.REDIS_SCRIPT_S, usec / 1e6),

@@ -148,7 +148,7 @@ class NewItems:
         if settings.files_url is not None:
             self._file = far.create(f"{ELSEWHERE}{self._job}.jsonl")
             return
-        self._root.mkdir(parents=True, exist_ok=True)
+        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._path = self._root / f"{self._job}.jsonl"
         self._file = self._path.open("wb")
 

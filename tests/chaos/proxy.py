@@ -109,7 +109,7 @@ class Proxy:
         self.flows = asyncio.Event()
         self.flows.set()
         self._network = network
-        self._upstream_port = upstream_port
+        self.upstream_port = upstream_port
         self._wires: dict[Wire, asyncio.Task[None]] = {}
         self._server: asyncio.Server | None = None
 
@@ -186,7 +186,7 @@ class Proxy:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._upstream_port)
+            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self.upstream_port)
         except OSError:
             writer.transport.abort()
             return

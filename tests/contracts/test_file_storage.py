@@ -1,6 +1,5 @@
 """The storage of files over each kind of place: a disk, fsspec's memory, a real S3 server."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -93,8 +92,8 @@ def test_bucket_of_more_files_than_a_page_is_listed_whole(s3: str, s3_server: S3
 
 
 def test_wrong_credentials_are_said_in_one_sentence(s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(os.environ, "AWS_SECRET_ACCESS_KEY", "wrong")
-    storage = open_storage(s3, tmp_path)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    storage = open_storage(f"{s3}/wrong", tmp_path)  # a URL of its own: credentials are read once for each
     with pytest.raises(StorageFailed, match=r"refuses access: .* Check the credentials of this process"):
         storage.check()
     with pytest.raises(StorageFailed, match="refuses access"):

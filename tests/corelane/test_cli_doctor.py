@@ -15,32 +15,39 @@ from typer.testing import CliRunner
 
 from corelane.artifacts.calibration import write_calibration
 from corelane.artifacts.manifest import Artifact
+from corelane.cli.checks import Check
 from corelane.cli.commands import CommandGroup
 from corelane.cli.doctor import (
     CHECKS,
-    Check,
     check_api_port,
     check_artifact,
     check_cores,
     check_disk,
     check_flower_port,
     check_openvino,
-    check_redis,
     check_torch,
     doctor,
     judge_disk,
     judge_names,
-    judge_no_redis,
-    judge_redis,
     judge_torch,
     judge_torch_failure,
-    read_info,
     render,
 )
+from corelane.cli.redis_checks import (
+    check_redis,
+    judge_no_redis,
+    judge_redis,
+    judge_replicas,
+    judge_sentinels,
+    read_info,
+)
+from corelane.cli.storage_check import examine_storage
 from corelane.errors import StoreUnavailable
 from corelane.errors.extras import install_command
 from corelane.settings import Settings
+from corelane.settings.address import read_address
 from corelane.settings.names import UnknownName
+from corelane.store.replication import parse_replication
 from tests.artifacts_for_tests import CALIBRATION
 from tests.corelane.stand_in import StandIn, problem
 from tests.neuron_for_tests import Machine, neuron_process
@@ -84,6 +91,35 @@ def test_a_redis_that_loses_jobs_is_warned_of(info: dict[str, str], advice: str)
 def test_valkey_is_called_by_its_name() -> None:
     info = {"server_name": "valkey", "redis_version": "7.2.4", "valkey_version": "9.1.2"}
     assert judge_redis("redis://x", info).found == "valkey 9.1.2 answers at redis://x"
+
+
+@pytest.mark.parametrize(
+    ("info", "wanted", "state", "found"),
+    [
+        ({"role": "slave"}, 0, "fail", "is a replica"),
+        ({"role": "master"}, 0, "ok", "none"),
+        ({"role": "master", "master_repl_offset": "9"}, 1, "fail", "has 0 in step"),
+        ({"slave0": "ip=a,port=1,state=wait_bgsave,offset=0,lag=0"}, 1, "fail", "has 0 in step"),
+        ({"slave0": "ip=a,port=1,state=online,offset=4,lag=0", "master_repl_offset": "9"}, 1, "warn", "5 bytes behind"),
+        ({"slave0": "state=online,offset=9", "min_slaves_good_slaves": "1"}, 1, "ok", "has 1 in step"),
+    ],
+)
+def test_replicas_are_counted_and_missing_ones_told(info: dict[str, str], wanted: int, state: str, found: str) -> None:
+    check = judge_replicas(parse_replication(info), wanted, read_address("rediss+sentinel://a,b/main"))
+    assert (check.state, found in check.found, "2 Sentinels, by TLS" in check.found) == (state, True, True)
+
+
+def test_sentinels_that_are_silent_or_disagree_are_told() -> None:
+    well = {"ip": "h", "port": "1", "flags": "master"}
+    assert judge_sentinels([("a", well), ("b", well)]) is None
+    for other, told in (
+        ({"error": "no route"}, "1 of 2 Sentinels do not answer"),
+        (well | {"port": "2"}, "h:1 and h:2"),
+        (well | {"flags": "s_down,master"}, "down in the eyes of b"),
+    ):
+        check = judge_sentinels([("a", well), ("b", other)])
+        assert check is not None
+        assert (check.state, told in check.found) == ("warn", True)
 
 
 def test_no_redis_is_fine_where_one_can_be_started_unless_one_was_named(busy_port: int) -> None:
@@ -241,3 +277,14 @@ def test_neuron_cores_are_listed_and_missing_ones_a_reason_not_to_start(tmp_path
         assert (missing.state, "neuron-monitor" in missing.advice) == ("warn", True)
         (place / "machine.json").unlink()
         assert check_cores(Settings(target="inf2")).state == "fail"
+
+
+def test_storage_of_files_at_a_url_is_written_to_and_its_failure_said(s3: str, settings: Settings) -> None:
+    def examine(url: str | None) -> tuple[str, str, str]:
+        return examine_storage(settings.model_copy(update={"files_url": url}))
+
+    assert examine(f"{s3}/files") == ("ok", f"{s3}/files takes, returns and deletes files", "")
+    assert examine(None)[0] == "ok"
+    state, found, advice = examine(f"{s3}-missing/files")
+    assert (state, "AWS_ENDPOINT_URL_S3" in advice) == ("fail", True)
+    assert "missing" in found

@@ -53,4 +53,4 @@ def test_all_that_is_installed_is_pinned(extra: str) -> None:
 
 
 def test_neurons_image_pins_all_that_the_service_needs_but_torch() -> None:
-    assert brought_in("api") - pinned("neuron") == set()
+    assert (brought_in("api") | brought_in("remote")) - pinned("neuron") == set()

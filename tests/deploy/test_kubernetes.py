@@ -1,7 +1,9 @@
 """Every overlay renders, is what Kubernetes and the operators take, and holds no combination that breaks it."""
 
 import copy
+import json
 import os
+import re
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -20,10 +22,22 @@ from deploy.kubernetes import rules
 from deploy.kubernetes.check import containers, faults, of_kind, pod_of
 from tests.corelane.test_planning_hosts import candidate
 from tests.deploy.custom_resources import SCHEMAS
-from tests.deploy.kubernetes_tools import CUSTOM, KUBERNETES, VERSIONS, Object, model_faults, render, schema_faults
+from tests.deploy.kubernetes_tools import (
+    CUSTOM,
+    KUBERNETES,
+    VERSIONS,
+    Object,
+    model_faults,
+    read_all,
+    render,
+    schema_faults,
+)
 from tests.monitoring.prometheus import rules as rules_of
 
 OVERLAYS = sorted(path.parent.name for path in KUBERNETES.glob("overlays/*/kustomization.yaml"))
+
+#: The overlay that the guide has its reader write.
+MINE = "deploy/kubernetes/overlays/mine"
 
 #: Overlays that users may make of the components, beside those in the repository.
 MADE = {
@@ -87,7 +101,9 @@ def test_components_go_together(name: str) -> None:
 def test_custom_resources_are_what_their_operators_define() -> None:
     objects = overlay("inf2") + made("cpu that scales by the API")
     custom = [each for each in objects if each["kind"] in CUSTOM]
-    assert {each["kind"] for each in custom} == CUSTOM.keys() == SCHEMAS.keys()
+    custom += read_all(KUBERNETES / "eks" / "karpenter-inf2.yaml")
+    assert {each["kind"] for each in custom} == CUSTOM.keys()
+    assert SCHEMAS.keys() == CUSTOM.keys() - {"NodePool", "EC2NodeClass"}, "ours, closed"
     assert model_faults(custom) == []
     broken = copy.deepcopy(one(overlay("inf2"), "ScaledObject", WORKLOAD))
     broken["spec"]["fallback"]["replicas"] = "two"
@@ -257,6 +273,11 @@ def test_plan_applies_to_the_base(tmp_path: Path) -> None:
     assert any("which ScaledObject" in fault for fault in faults(scaled)), "a plan or a scaler, not both"
 
 
+def test_scaler_looks_at_its_own_namespace() -> None:
+    query = scaler(overlay("inf2"))["triggers"][0]["metadata"]["query"]
+    assert f'{{namespace="{worker(overlay("inf2"))["metadata"]["namespace"]}"}}' in query
+
+
 def test_settings_of_the_manifests_are_settings() -> None:
     for objects in (*map(overlay, OVERLAYS), *map(made, MADE)):
         [data] = [each["data"] for each in of_kind(objects, "ConfigMap") if "CORELANE_TARGET" in each["data"]]
@@ -294,10 +315,51 @@ def test_api_ends_before_it_is_killed() -> None:
     assert pod["terminationGracePeriodSeconds"] > float(pause) + API_GRACE_S
 
 
+@pytest.mark.parametrize("chip", ["inf2", "trn2"])
+def test_overlay_of_a_chip_runs_on_its_hosts_only(chip: str) -> None:
+    [term] = pod(overlay(chip))["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+        "nodeSelectorTerms"
+    ]
+    [expression] = term["matchExpressions"]
+    assert (expression["key"], expression["operator"]) == ("node.kubernetes.io/instance-type", "In")
+    assert {*expression["values"]} == {name for name in INSTANCES if name.startswith(f"{chip}.")}
+
+
+def test_nodes_of_eks_take_our_workers_and_nobody_else() -> None:
+    node_class, pool = read_all(KUBERNETES / "eks" / "karpenter-inf2.yaml")
+    [cluster] = read_all(KUBERNETES / "eks" / "cluster.yaml")
+    [tolerated] = pod(overlay("inf2"))["tolerations"]
+    template = pool["spec"]["template"]["spec"]
+    assert template["nodeClassRef"]["name"] == node_class["metadata"]["name"]
+    [types] = [each for each in template["requirements"] if each["key"] == "node.kubernetes.io/instance-type"]
+    assert {*types["values"]} <= INSTANCES.keys()
+    [group] = [each for each in cluster["managedNodeGroups"] if each["name"] == "inf2"]
+    assert group["instanceType"] in INSTANCES
+    for taints in (template["taints"], group["taints"]):
+        assert [(taint["key"], taint["effect"]) for taint in taints] == [(tolerated["key"], tolerated["effect"])]
+    [network] = [each for each in cluster["addons"] if each["name"] == "vpc-cni"]
+    assert json.loads(network["configurationValues"]) == {"enableNetworkPolicy": "true"}
+
+
 def test_rules_of_the_operator_are_those_of_prometheus() -> None:
     assert rules.OBJECT.read_text() == rules.write(), "python -m deploy.kubernetes.rules"
     groups = one(overlay("inf2"), "PrometheusRule", "corelane")["spec"]["groups"]
     assert [rule for group in groups for rule in group["rules"]] == rules_of("alerts") + rules_of("recording")
+
+
+def test_scrapes_have_the_job_that_alerts_ask_for() -> None:
+    label = one(overlay("inf2"), "ServiceMonitor", "corelane")["spec"]["jobLabel"]
+    job = one(overlay("inf2"), "Service", "corelane-metrics")["metadata"]["labels"][label]
+    assert any(f'up{{job="{job}"}}' in rule["expr"] for rule in rules_of("alerts"))
+
+
+def test_files_that_the_guide_names_are_there() -> None:
+    guide = (KUBERNETES.parents[1] / "docs" / "19-kubernetes.md").read_text()
+    named = set(re.findall(r"deploy/kubernetes/[\w./-]+\w", guide)) - {MINE, f"{MINE}/kustomization.yaml"}
+    assert named != set()
+    assert [name for name in named if not (KUBERNETES.parents[1] / name).exists()] == []
+    components = {path.parent.name for path in KUBERNETES.glob("components/*/kustomization.yaml")}
+    assert components | {*OVERLAYS} <= set(re.findall(r"`([\w-]+)`", guide))
 
 
 def test_boards_come_with_monitoring_as_they_stand() -> None:

@@ -22,7 +22,10 @@ ELSEWHERE = {
     "containers": 7,  # Docker: read by tests/test_compose.py, run by `make compose-lab`
     "eval": 1,  # a second version: tests/integration/test_quality_gate.py
     "load": 11,  # minutes of load: tests/integration/test_bench.py and test_benchmarks.py run shorter ones
-    "hosts": 1,  # several hosts: tests/hosts
+    "cluster": 7,  # Kubernetes: tests/deploy renders and checks every manifest
+    "hosts": 4,  # several hosts: tests/hosts; root on Debian: tests/deploy/test_systemd.py
+    "aws": 9,  # an AWS account: the files are validated by tests/deploy/test_ecs.py
+    "scaling": 1,  # serves until Ctrl-C: tests/scaling/test_autoscaler.py
     "cells": 2,  # several Redis servers: tests/api/test_cells.py, tests/corelane/test_cells.py
     "S3": 1,  # settings of a bucket: tests/workers/test_references.py
     "guide": 1,  # tests/docs/test_webhook_guide.py runs it in two engines

@@ -107,8 +107,9 @@ def seen_end(job: dict[str, Any]) -> tuple[str, bytes]:
 class Scene:
     """The service and its Redis; each round ends with the other node as primary, and the dead one following it."""
 
-    def __init__(self, folder: Path, hooks: Receiver, **settings: str) -> None:
-        self.trio = Replicated(folder / "redis")
+    def __init__(self, folder: Path, hooks: Receiver, redis: dict[str, Any], settings: dict[str, str]) -> None:
+        """``redis`` are options of ``Replicated``."""
+        self.trio = Replicated(folder / "redis", **redis)
         self.hooks = hooks
         self._folder, self._settings = folder, settings
         self.fleet: Fleet | None = None
@@ -178,8 +179,7 @@ class Scene:
             problems += [f"{job} ended {times} times" for job, times in ends.items() if times > 1]
             if int(raw.get(keys.FENCE)) <= fence:
                 problems.append("fences go back")
-            until(lambda: not check_invariants(raw), 30)
-            problems += check_invariants(raw)
+            until(lambda: not check_invariants(raw, self.trio.primary.url), 30)
         return problems
 
     def _problems_of(self, found: dict[str, dict[str, str]], load: Load, held: set[str]) -> Iterable[str]:

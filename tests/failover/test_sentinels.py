@@ -1,5 +1,5 @@
-"""One URL finds the primary for every kind of connection, also after another became it; with TLS, passwords and client
-certificates where a server here speaks TLS.
+"""One URL finds the primary for every kind of connection, also after another became it: with TLS, passwords and client
+certificates where a server here speaks TLS (``make redis-servers``), otherwise without.
 """
 
 import asyncio
@@ -10,22 +10,21 @@ import pytest
 
 from api.middleware.rate_limit import Kind, RateLimiter
 from corelane.broker.app import make_celery
+from corelane.cli.redis_checks import check_replicas
 from corelane.errors import StoreUnavailable, Unavailable
 from corelane.settings import Settings
 from corelane.store.link.blocking import Link
 from corelane.store.link.link import AsyncLink, subscribe
-from tests import tls_server
 from tests.integration.conftest import wait_for
-from tests.servers import Replicated, make_certificates
+from tests.servers import Replicated, find_tls_server, make_certificates, until
 
 
-@pytest.fixture(scope="module", params=["plain", "tls"])
-def trio(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicated]:
+@pytest.fixture(scope="module")
+def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicated]:
     folder = tmp_path_factory.mktemp("trio")
     more: dict[str, Any] = {}
-    if request.param == "tls":
-        binary, tls = tls_server.need(), make_certificates(folder)
-        more = {"binary": binary, "tls": tls, "password": "secret", "sentinel_password": "other"}
+    if (binary := find_tls_server()) is not None:
+        more = {"binary": binary, "tls": make_certificates(folder), "password": "secret", "sentinel_password": "other"}
     # A primary that was replaced while it lives takes no more writes: its replicas have left it.
     trio = Replicated(folder, "--min-replicas-to-write", "1", replicas=2, **more)
     try:
@@ -124,11 +123,23 @@ def test_sentinels_that_know_no_such_primary_are_named(trio: Replicated) -> None
         Link(url)("PING")
 
 
+def test_doctor_tells_of_replicas_and_sentinels(trio: Replicated) -> None:
+    settings = Settings(redis_url=trio.url)
+    until(lambda: trio.primary.replication()["connected_slaves"] >= 1)
+    check = check_replicas(settings)
+    assert check.state == "ok", check
+    assert "found by 3 Sentinels" in check.found
+    assert ("by TLS" in check.found) == (trio.primary.tls is not None)
+    assert check_replicas(settings.model_copy(update={"replicas_ack": 5})).state == "fail"
+    trio.sentinels[2].stop()
+    assert "1 of 3 Sentinels do not answer" in check_replicas(settings).found
+
+
 def test_a_server_whose_certificate_is_not_trusted_is_refused(
     trio: Replicated, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     if trio.primary.tls is None:
-        pytest.skip("without TLS")
+        pytest.skip("no Redis with TLS: `make redis-servers` gets one")
     foreign = make_certificates(tmp_path_factory.mktemp("foreign"))
     url = trio.primary.url.replace(str(trio.primary.tls.ca), str(foreign.ca))
     with pytest.raises(StoreUnavailable, match="certificate verify failed"):

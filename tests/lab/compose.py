@@ -81,7 +81,7 @@ def show_rights(project: Project) -> None:
     """Show that no container runs as root, holds a capability or writes its root."""
     script = "grep -E '^(Uid|CapEff|CapBnd|NoNewPrivs)' /proc/1/status; touch /new 2>&1 || touch /tmp/new"
     for service in project.compose("ps", "--services").split():
-        said = project.compose("exec", "--no-tty", service, "sh", "-c", script)
+        said = project.compose("exec", "-T", service, "sh", "-c", script)
         fields = dict(line.split(None, 1) for line in said.splitlines() if ":" in line.split()[0])
         none = {fields["CapEff:"].strip("0"), fields["CapBnd:"].strip("0")} == {""}
         is_user, is_bound = not fields["Uid:"].startswith("0"), fields["NoNewPrivs:"] == "1"
@@ -96,7 +96,7 @@ def show_a_killed_worker(project: Project) -> None:
     counts: Callable[[], Any] = lambda: ask(f"{project.url}/v1/jobs/{job}")  # noqa: E731
     wait_for("the job runs", lambda: counts()["status"] == "running")
     # All its processes but the first die, and that one ends with them: as at a crash.
-    project.compose("exec", "--no-tty", "worker-0", "sh", "-c", "kill -9 -1", check=False)
+    project.compose("exec", "-T", "worker-0", "sh", "-c", "kill -9 -1", check=False)
     say(f"worker-0 is killed: {project.state('worker-0')}, the job has {counts()['counts']}")
     wait_for("the engine started it again", lambda: project.state("worker-0")[2] >= 1)
     wait_for("its job is done", lambda: counts()["status"] == "succeeded")

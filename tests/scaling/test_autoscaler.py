@@ -1,5 +1,7 @@
 """The autoscaler of `corelane serve`: cores follow a step of load, the last one stops when nothing is left to do."""
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +25,9 @@ CORES = ("testhost/0", "testhost/1")
 
 #: Jobs of the step, of the most items: work for minutes, so that cores can come however busy the machine is.
 JOBS, ITEMS = 8, 10_000
+
+#: Items whose answers are looked at.
+ASKED = 400
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +63,12 @@ def test_cores_follow_a_step_of_load_and_the_last_one_stops_when_idle(scaled: Fl
         wait_for(lambda: serving(scaled) == 2)
         assert client.scaling().desired >= 2
         wait_for(lambda: client.scaling().running == 2)
+        # One core is killed as its work is taken away: what it held is done by others, once.
+        mine = client.submit(items[:ASKED], priority="high")
+        os.kill(next(core["pid"] for core in scaled.states().values() if core["state"] == "busy"), signal.SIGKILL)
         for job in jobs:
             client.cancel(job)
+        assert [result.index for result in client.iter_results(mine.id)] == list(range(ASKED))
         wait_until_all_stopped(scaled)
         wait_for(lambda: client.scaling().stopped == list(CORES) and client.scaling().cores == 0)
         overview = client.overview()

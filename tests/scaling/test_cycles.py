@@ -1,7 +1,7 @@
 """Two cores leave and come back under load, again and again: in order, killed, or killed while they stop in order, as
 platforms do that ignore the grace period. Nothing is lost and nothing is answered twice.
 
-``make scale`` does it fifty times; ``make test`` once.
+``make scale`` does it fifty times.
 """
 
 import contextlib
@@ -70,6 +70,7 @@ class ScaledFleet(ChaosFleet):
 
 
 @pytest.mark.chaos
+@pytest.mark.slow
 @pytest.mark.timeout(7200)
 def test_nothing_is_lost_or_answered_twice_while_cores_come_and_go(
     request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]

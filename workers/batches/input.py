@@ -7,7 +7,7 @@ Submitting uses the ids chosen while reading, until the batch is in progress.
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
-from typing import Any, BinaryIO
+from typing import Any
 from uuid import uuid4
 
 from corelane.domain.batches import BatchError
@@ -19,7 +19,7 @@ from corelane.store.item_files import encode_line
 from corelane.store.jobs.submission import ItemFile, Submission
 from corelane.store.link.link import VersionClosed
 from corelane.submitting.batch_lines import GoodLine, LineChecker, PlannedLine, Sorter, group_head, read_lines
-from workers.batches.context import BatchContext
+from workers.batches.context import BatchContext, Writable
 
 #: Lines read between two renewals of the lease.
 LINES_PER_RENEWAL = 500
@@ -43,12 +43,11 @@ async def read_input(context: BatchContext, record: BatchRecord) -> dict[str, An
     Raise InputRefused, NotFound if the input file is gone, or the errors of storage and disk.
     """
     settings = context.settings
-    settings.files_root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    plan_name = f"{record.id}.{uuid4().hex}.plan"
+    plan_name = context.plan_name(record, uuid4().hex)
     listed: list[BatchError] = []
     bad = lines = 0
     with ExitStack() as stack:
-        plan = stack.enter_context((settings.files_root / plan_name).open("xb"))
+        plan = stack.enter_context(context.writing(plan_name))
         sorter, files = Sorter(LineChecker(settings)), GroupFiles(context, record, stack)
         for raw in read_lines(context.storage.read(record.input_file), settings.max_body_bytes):
             lines += 1
@@ -80,15 +79,15 @@ class GroupFiles:
         self._desk = context
         self._record = record
         self._stack = stack
-        self._files: list[BinaryIO] = []
+        self._files: list[Writable] = []
         self.groups: list[Group] = []
 
     def add(self, place: int, line: GoodLine) -> None:
         """Write one more item of a group, or the first of a new one."""
         if place == len(self.groups):
             group = Group(new_job_id(cell=self._desk.settings.cell), line.model, line.options, 0, 0)
-            path = self._desk.items_path(self._record, group)
-            self._files.append(self._stack.enter_context(path.open("xb")))
+            name = self._desk.items_name(self._record, group)
+            self._files.append(self._stack.enter_context(self._desk.writing(name)))
             self.groups.append(group)
         group = self.groups[place]
         self._files[place].write(encode_line(line.row, line.tokens))
@@ -114,7 +113,7 @@ async def submit_groups(context: BatchContext, record: BatchRecord, now_ms: int)
             except VersionClosed:
                 raise
             except (UnknownModel, NotCalibrated, VersionNotReady) as error:
-                context.items_path(record, group).unlink(missing_ok=True)
+                context.drop_items(record, group)
                 groups.append(replace(group, refused=(error.code, error.detail)))
                 continue
         groups.append(group)
@@ -132,10 +131,7 @@ async def _submit(context: BatchContext, record: BatchRecord, place: int, group:
         }
     )
     admission = await context.submitter.admit(head, record.owner, group.job)
-    path = context.settings.files_root / f"{group.job}.jsonl"
-    if (items := context.items_path(record, group)).exists():
-        items.replace(path)
-    file = ItemFile(path.name, group.items, group.tokens)
+    file = ItemFile(context.place_items(record, group), group.items, group.tokens)
     submission = Submission(head, record.owner, file=file, id=group.job, request=record.origin)
     await context.submitter.submit(submission, admission)
     reach("batch.submitted", context.settings.armed_faults)

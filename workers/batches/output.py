@@ -117,9 +117,8 @@ def read_plan(context: BatchContext, record: BatchRecord) -> Iterator[PlannedLin
     """Yield the planned lines; none if the batch never got a plan."""
     if record.plan is None:
         return
-    with (context.settings.files_root / record.plan).open("rb") as plan:
-        for line in plan:
-            yield PlannedLine.decode(line)
+    for line in context.plan_lines(record):
+        yield PlannedLine.decode(line)
 
 
 async def outcomes(context: BatchContext, group: Group) -> AsyncIterator[Outcome]:

@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from uuid import uuid4
 
 from corelane.domain.batches import BatchError, BatchStatus, RequestCounts
-from corelane.domain.ids import cell_of, id_time_ms, is_id
+from corelane.domain.ids import cell_of, id_time_ms, is_id, is_job_id
 from corelane.domain.jobs import JobStatus
 from corelane.errors import CorelaneError, NotFound, NotReady, StorageFailed, StoreUnavailable
 from corelane.log import get_logger
@@ -20,11 +20,12 @@ from corelane.store.batches import BatchRecord, BatchStore
 from corelane.store.file_storage import open_storage
 from corelane.store.files import FileStore
 from corelane.store.fleet import Fleet
+from corelane.store.item_files import ELSEWHERE
 from corelane.store.jobs.store import JobStore
 from corelane.store.link.link import AsyncLink, VersionClosed
 from corelane.submitting.submitter import Submitter
 from corelane.tracing import Tracer
-from workers.batches.context import BatchContext, LeaseLost
+from workers.batches.context import PLANS, BatchContext, LeaseLost
 from workers.batches.input import InputRefused, read_input, submit_groups
 from workers.batches.output import conclude
 
@@ -208,10 +209,8 @@ async def _end_canceled(context: BatchContext, record: BatchRecord) -> bool:
 
 async def end(context: BatchContext, record: BatchRecord, to: BatchStatus, errors: Sequence[BatchError] = ()) -> bool:
     """Write a batch's files, end it and log it; return whether it was ended here."""
-    if record.plan is not None and not (context.settings.files_root / record.plan).exists():
-        sentence = (
-            f"{context.settings.files_root} lost this batch's plan; what was answered stands in its jobs' results"
-        )
+    if not context.has_plan(record):
+        sentence = "this batch's plan was lost; what was answered stands in its jobs' results"
         record, to = replace(record, plan=None, groups=()), "failed"
         errors = [BatchError(code="items_lost", message=sentence)]
     ended = await conclude(context, record, to, errors)
@@ -246,7 +245,29 @@ async def tidy(context: BatchContext) -> None:
             context.storage.delete(file)
         await context.renew_lease()
     open_now = {record.id for record in await context.batches.open_batches()}
+    await tidy_elsewhere(context, before_ms)
     for path in context.settings.files_root.glob(f"batch_{cell}*"):
         batch = path.name.partition(".")[0]
         if is_id("batch", batch) and id_time_ms(batch) < before_ms and batch not in open_now:
             path.unlink(missing_ok=True)
+
+
+async def tidy_elsewhere(context: BatchContext, before_ms: int) -> None:
+    """Delete the old items of unknown jobs and the old plans of unknown batches in the storage of files."""
+    records = await context.batches.open_batches()
+    kept = {group.job for record in records for group in record.groups}
+    plans = {record.plan for record in records}
+    cell = context.settings.cell
+    for name in context.storage.names(ELSEWHERE.rstrip("/")):
+        job = name.partition(".")[0]
+        if not is_job_id(job) or cell_of(job) != cell or id_time_ms(job) >= before_ms or job in kept:
+            continue
+        if await context.jobs.get(job) is None:
+            log.info("stray_items_deleted", job_id=job)
+            context.storage.delete(f"{ELSEWHERE}{name}")
+        await context.renew_lease()
+    for name in context.storage.names(PLANS.rstrip("/")):
+        batch = name.partition(".")[0]
+        is_old = is_id("batch", batch) and cell_of(batch) == cell and id_time_ms(batch) < before_ms
+        if is_old and f"{PLANS}{name}" not in plans:
+            context.storage.delete(f"{PLANS}{name}")

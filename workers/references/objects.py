@@ -4,6 +4,7 @@ S3 is reached with the service's own credentials, which its library finds as eve
 through checked addresses only.
 """
 
+import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -14,7 +15,7 @@ from corelane.domain.references import S3Object, is_allowed, parse_s3, without_q
 from corelane.errors import InputFailed, OutputFailed, SetupError, UrlRefused
 from corelane.errors.extras import install_command
 from corelane.settings import Settings
-from corelane.store.file_storage import S3_OPTIONS
+from corelane.store.file_storage import reach
 from corelane.webhooks.fetch import Answer, FetchFailed, get, put
 
 #: S3 is read in requests of this size, in bytes.
@@ -148,9 +149,7 @@ def _put_http(settings: Settings, url: str, write: Callable[[BinaryIO], None], c
 def s3_files() -> Any:
     """Return the file system of S3; raise SetupError without its library."""
     try:
-        import fsspec
-
-        return fsspec.filesystem("s3", skip_instance_cache=True, use_listings_cache=False, **S3_OPTIONS)
+        return reach("s3://", os.getpid())[0]
     except ImportError:
         raise SetupError(f"s3 URLs need a package that is not installed: run `{install_command('remote')}`") from None
 

@@ -164,6 +164,11 @@ class JobRecord:
         )
 
     @property
+    def is_unread(self) -> bool:
+        """Whether its input is not read to its end yet, so that the number of its items is not known."""
+        return self.input_url is not None and self.file is None and not self.status.is_final
+
+    @property
     def used(self) -> Used | None:
         """What it took so far."""
         return None if self.stored_usage is None else parse_used(self.stored_usage)

@@ -11,7 +11,7 @@ import redis.exceptions
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from corelane.store.link.connections import make_pool
+from corelane.store.link.connections import make_pool, no_primary
 from corelane.store.link.library import Command
 from corelane.store.link.link import SOCKET_TIMEOUT_S, CommonLink, call, exchanges, store_errors, to_ms
 
@@ -84,6 +84,8 @@ class Link:
         try:
             return self._connection.read_response()
         except redis.exceptions.ResponseError as error:
+            if (lost := no_primary(error)) is not None:
+                raise lost from error
             return error
 
 

@@ -107,9 +107,9 @@ class _ToPrimary:
         try:
             return super().read_response(*args, **kwargs)  # type: ignore[misc]
         except redis.exceptions.ResponseError as error:
-            if says_no_primary(text := error_text(error)):
+            if (lost := no_primary(error)) is not None:
                 self.disconnect()  # type: ignore[attr-defined]
-                raise NoPrimary(text) from error
+                raise lost from error
             raise
 
 
@@ -147,9 +147,9 @@ class _AsyncToPrimary:
         try:
             return await super().read_response(*args, **kwargs)  # type: ignore[misc]
         except redis.exceptions.ResponseError as error:
-            if says_no_primary(text := error_text(error)):
+            if (lost := no_primary(error)) is not None:
                 await self.disconnect()  # type: ignore[attr-defined]
-                raise NoPrimary(text) from error
+                raise lost from error
             raise
 
 
@@ -165,6 +165,7 @@ class AsyncPrimarySocketConnection(_AsyncToPrimary, redis.asyncio.UnixDomainSock
     """A connection by a socket file."""
 
 
+BARE = {"redis": redis.Connection, "rediss": redis.SSLConnection, "unix": redis.UnixDomainSocketConnection}
 BLOCKING = {"redis": PrimaryConnection, "rediss": PrimaryTlsConnection, "unix": PrimarySocketConnection}
 ASYNC = {"redis": AsyncPrimaryConnection, "rediss": AsyncPrimaryTlsConnection, "unix": AsyncPrimarySocketConnection}
 
@@ -174,6 +175,11 @@ def require_primary(role: Any, sentinels: Sentinels) -> None:
     name = role[0].decode() if isinstance(role[0], bytes) else role[0]
     if name != "master":
         raise NoPrimary(f"the Sentinels still name a {name} as {sentinels.primary}")
+
+
+def no_primary(error: Exception) -> NoPrimary | None:
+    """Return what to raise for an error reply that says that the server is no primary."""
+    return NoPrimary(text) if says_no_primary(text := error_text(error)) else None
 
 
 def error_text(error: Exception) -> str:
@@ -188,8 +194,10 @@ def connection_options(url: str) -> dict[str, Any]:
 
 
 def make_pool(url: str, **more: Any) -> redis.ConnectionPool:
-    """Make a pool of blocking connections; what the URL says goes before ``more``."""
-    return redis.ConnectionPool(**(more | _options(url, BLOCKING)))
+    """Make a pool of blocking connections for a reader that tells a server that is no primary by itself (see
+    ``no_primary``); what the URL says goes before ``more``.
+    """
+    return redis.ConnectionPool(**(more | _options(url, BLOCKING if read_address(url).sentinels else BARE)))
 
 
 def make_async_pool(url: str, **more: Any) -> redis.asyncio.ConnectionPool:

@@ -57,7 +57,7 @@ test-monitoring: prometheus ## Test alerts and boards
 
 .PHONY: test-acl
 test-acl: $(VENV)/.installed-dev ## Run the test suite as a user of Redis with the rights of `corelane redis-acl`
-	CORELANE_TEST_ACL=1 $(BIN)/python -m pytest -n 4 --no-loadscope-reorder
+	REDIS_TEST_ACL=1 $(BIN)/python -m pytest -n 4 --no-loadscope-reorder
 
 .PHONY: redis-servers
 redis-servers: $(VENV)/.installed-dev ## Get Debian's Redis 7, Redis 8 and Valkey 8 for the tests
@@ -66,7 +66,7 @@ redis-servers: $(VENV)/.installed-dev ## Get Debian's Redis 7, Redis 8 and Valke
 .PHONY: test-servers
 test-servers: redis-servers ## Run the tests of the store on each of these servers
 	@for server in redis-7.0 redis-8.0 valkey-8.1; do echo "$$server"; \
-		CORELANE_TEST_SERVER=$$server CORELANE_TEST_ACL=1 $(BIN)/python -m pytest -q -n 4 $(STORE_TESTS) || exit; done
+		REDIS_TEST_SERVER=$$server REDIS_TEST_ACL=1 $(BIN)/python -m pytest -q -n 4 $(STORE_TESTS) || exit; done
 
 .PHONY: kubernetes
 kubernetes: $(VENV)/.installed-dev ## Get what renders and checks the manifests for Kubernetes
@@ -148,7 +148,12 @@ namespaces: $(VENV)/.installed-dev ## Say loudly where the tests of several host
 
 .PHONY: hosts
 hosts: namespaces ## Cut a host off and heal it, five times, with a fleet on hosts of its own; HOSTS="--rounds 20"
-	$(BIN)/python -m pytest tests/hosts --rounds 5 $(HOSTS)
+	$(BIN)/python -m pytest tests/hosts --rounds 5 --chaos-model $(HOSTS)
+
+.PHONY: s3
+s3: $(VENV)/.installed-dev ## Test storage and references against a real S3 server, and kill the keeper while it reads, fifty times
+	$(BIN)/python -m pytest tests/contracts/test_file_storage.py tests/workers/test_stored_items.py \
+		tests/workers/test_references.py tests/api/test_by_reference.py --rounds 50 -o timeout=1800
 
 .PHONY: scale
 scale: $(VENV)/.installed-dev ## Take two cores away under load and bring them back, fifty times, then audit; SCALE="--seed 7"

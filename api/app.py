@@ -38,10 +38,11 @@ from api.routes import (
 )
 from api.routes import fleet as fleet_routes
 from corelane import __version__
-from corelane.errors import Unavailable
+from corelane.errors import SetupError, StorageFailed, Unavailable
 from corelane.log import configure_logging, get_logger
 from corelane.settings import Settings
 from corelane.store.api_keys import ApiKeyFinder
+from corelane.store.file_storage import open_storage
 from corelane.store.sessions import SessionStore
 from corelane.tracing import Tracer, open_tracer
 
@@ -85,7 +86,9 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
             cell.start()
         if settings.requires_keys:
             await _warn_if_no_key(first.finder)
+        checking = asyncio.create_task(_check_storage(settings))
         yield
+        checking.cancel()
         await close_all(list(cells.values()))
         if tracer is not None:
             await asyncio.to_thread(tracer.flush)
@@ -131,6 +134,15 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
     if tracer is not None:
         app.add_middleware(TraceLayer, tracer=tracer)
     return app
+
+
+async def _check_storage(settings: Settings) -> None:
+    """Say in the log if files cannot be kept at their URL; requests that need it are refused until they can."""
+    if settings.files_url is not None:
+        try:
+            await asyncio.to_thread(open_storage(settings.files_url, settings.files_root).check)
+        except (StorageFailed, SetupError) as error:
+            log.error("storage_fails", detail=error.detail)
 
 
 async def _warn_if_no_key(finder: ApiKeyFinder) -> None:

@@ -33,8 +33,8 @@ def pinned() -> list[str]:
     return [line for line in names if "==" in line and line.partition("==")[0] not in LEFT_OUT]
 
 
-def ask(lines: Sequence[str], python: str, machine: str) -> dict[str, set[str]]:
-    """Return the digests of the files that pip would install there, by requirement."""
+def ask(lines: Sequence[str], python: str, machine: str) -> dict[str, tuple[str, str]]:
+    """Return the files that pip would install there, by package: their names and digests. Some have none for it."""
     tags = [f"manylinux_2_{minor}_{machine}" for minor in GLIBCS] + [f"manylinux2014_{machine}", f"linux_{machine}"]
     tags += [f"manylinux{name}_{machine}" for name in ("1", "2010")]
     with tempfile.TemporaryDirectory() as folder:
@@ -42,12 +42,21 @@ def ask(lines: Sequence[str], python: str, machine: str) -> dict[str, set[str]]:
         argv = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--no-deps", "--quiet"]
         argv += ["--only-binary=:all:", "--target", f"{folder}/none", "--implementation", "cp"]
         argv += ["--python-version", python, *(part for tag in tags for part in ("--platform", tag))]
-        subprocess.run([*argv, "--report", str(report), *lines], check=True)  # noqa: S603  # pip
-        found: dict[str, set[str]] = {}
-        for each in json.loads(report.read_text())["install"]:
-            found.setdefault(normal(each["metadata"]["name"]), set()).add(
-                each["download_info"]["archive_info"]["hashes"]["sha256"]
-            )
+        asked = list(lines)
+        while asked:
+            done = subprocess.run([*argv, "--report", str(report), *asked], capture_output=True, text=True, check=False)  # noqa: S603
+            if done.returncode == 0:
+                break
+            missing = re.search(r"No matching distribution found for (\S+)", done.stderr)
+            if missing is None or missing[1] not in asked:
+                raise SystemExit(done.stderr)
+            sys.stderr.write(f"  no file of {missing[1]}\n")
+            asked.remove(missing[1])
+        installs = json.loads(report.read_text())["install"] if asked else []
+    found = {}
+    for each in installs:
+        file = each["download_info"]
+        found[normal(each["metadata"]["name"])] = (file["url"], file["archive_info"]["hashes"]["sha256"])
     return found
 
 
@@ -67,11 +76,14 @@ def normal(line: str) -> str:
 def main() -> None:
     """Ask for what is new, for every platform, and write the file."""
     lines, known, found = [*pinned(), *BUILD], read(), dict[str, set[str]]()
-    if new := [line for line in lines if line not in known]:
-        for python, machine in PLATFORMS:
-            sys.stderr.write(f"{len(new)} packages, Python {python} on {machine}\n")
-            for name, digests in ask(new, python, machine).items():
-                found.setdefault(name, set()).update(digests)
+    new = [line for line in lines if line not in known]
+    for python, machine in PLATFORMS:
+        sys.stderr.write(f"{len(new)} packages, Python {python} on {machine}\n")
+        files = ask(new, python, machine)
+        for name, (_, digest) in files.items():
+            found.setdefault(name, set()).add(digest)
+        # One file for every platform is known now.
+        new = [line for line in new if not files.get(normal(line), ("", ""))[0].endswith("-none-any.whl")]
     written = ["# The packages of cpu.txt with their digests, for pip's --require-hashes; `make hashes` writes it."]
     for line in lines:
         digests = sorted(known.get(line) or found[normal(line)])

@@ -1,8 +1,8 @@
 """The Redis servers of the tests, and who asks them: the service as a user of the access control list, or anyone.
 
-``CORELANE_TEST_SERVER`` names another server than the bundled one: one of ``tests.redis_servers.debian``.
+``REDIS_TEST_SERVER`` names another server than the bundled one: one of ``tests.redis_servers.debian``.
 
-With ``CORELANE_TEST_ACL=1`` (``make test-acl``) each server has the ACL file that ``corelane redis-acl`` writes, and
+With ``REDIS_TEST_ACL=1`` (``make test-acl``) each server has the ACL file that ``corelane redis-acl`` writes, and
 the code under test gets a URL with the service's user. The tests' own clients are the user ``default``, who may do all.
 """
 
@@ -15,12 +15,12 @@ from corelane.cli.redis_users import with_user
 from corelane.store.acl import Role, rights_of, user_line
 from tests.redis_servers.debian import SERVERS
 
-IS_ON = os.environ.get("CORELANE_TEST_ACL", "") not in ("", "0")
+IS_ON = os.environ.get("REDIS_TEST_ACL", "") not in ("", "0")
 
 USER, PASSWORD = "corelane", "password-of-the-service-in-tests"
 
 #: The name of the server to test with; the one that `serve` would start if empty.
-SERVER = os.environ.get("CORELANE_TEST_SERVER", "")
+SERVER = os.environ.get("REDIS_TEST_SERVER", "")
 
 #: The tests' own user, who needs no password.
 ANYONE = "user default on nopass ~* &* +@all"

@@ -9,7 +9,7 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 #: Endings of names that nobody can register in the public DNS.
-PRIVATE_ENDINGS = (".localhost", ".local", ".internal", ".home.arpa")
+PRIVATE_ENDINGS = (".localhost", ".local", ".internal", ".home.arpa", ".test")
 
 #: Host headers whose verdict is remembered.
 REMEMBERED = 256

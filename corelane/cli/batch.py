@@ -95,11 +95,11 @@ def batch(
     """Answer a file of questions; run it again to resume after an interruption."""
     console = error_console()
     notice = WaitNotice(console, quiet)
-    if (address := as_url(questions)) is not None:
+    if (asked := as_url(questions)) is not None:
         if dry_run or as_csv or overwrite:
             raise InvalidInput("questions at a URL are read by the service: leave out --dry-run, --csv and --overwrite")
         with connect(url, api_key, max_retries=MAX_RETRIES, on_wait=notice) as client:
-            parts: JobParts = {"input_url": address, "model": model, "options": options, "priority": priority}
+            parts: JobParts = {"input_url": asked, "model": model, "options": options, "priority": priority}
             is_whole = answer_by_reference(client, parts, output, None if quiet else console, as_json=as_json)
         if not is_whole:
             raise typer.Exit(2)

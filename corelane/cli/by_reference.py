@@ -37,8 +37,8 @@ def answer_by_reference(
     target = as_url(output)
     if target is None and output != STANDARD and output.exists():
         raise InvalidInput(f"{output} exists: results of questions at a URL go into a new file")
-    parts["output_url"] = target
-    job = client.submit(**parts)
+    asked: JobParts = {**parts, "output_url": target}
+    job = client.submit(**asked)
     say(console, f"{job.id}: follow it with `corelane jobs watch {job.id}`")
     if target is None:
         write_results(client, job, output)

@@ -30,6 +30,7 @@ from corelane.cli.output import print_line
 from corelane.cli.ports import port_is_free
 from corelane.cli.redis_checks import PROBE_TIMEOUT_S, check_redis, check_replicas
 from corelane.cli.service import JsonOption
+from corelane.cli.storage_check import examine_storage
 from corelane.domain.addresses import local_url
 from corelane.domain.troubles import Trouble
 from corelane.engine.backends.neuron.chips import CHIPS
@@ -333,6 +334,7 @@ CHECKS: tuple[Callable[[Settings], Check], ...] = (
     check_api_port,
     check_flower_port,
     check_disk,
+    lambda settings: Check("files", *examine_storage(settings)),
     check_artifact,
     check_openvino,
 )

@@ -62,6 +62,12 @@ class SignFile:
             beside.write_text(json.dumps(asdict(sign)))
             beside.replace(self._path)
 
+    def clear(self) -> None:
+        """Take the sign away: a part that ended as it was asked to is not missed."""
+        if self._path is not None:
+            with suppress(OSError):
+                self._path.unlink(missing_ok=True)
+
 
 def read_signs(folder: Path) -> list[Sign]:
     """Return the signs of all parts that note theirs in a folder; one that cannot be read is left out."""

@@ -137,7 +137,8 @@ class Settings(GroupedFields):
         0, ge=0, le=10, description="Proxies before the API whose X-Forwarded-For, -Proto and -Host are believed."
     )
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
-        (), description="Host names requests may be addressed to, comma-separated, `*.example.com` too; any if unset."
+        (),
+        description="Host names of requests, comma-separated, `*.a.com` too; any by default, private if keys are off.",
     )
     cors_origins: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="Origins of web pages that may call the API, comma-separated, or `*`; none by default."

@@ -41,8 +41,9 @@ CARRYING = (
     *("time", "unsubscribe", "zadd", "zrangebyscore", "zrem"),
 )
 
-#: Sent by the library ``limits`` where requests are limited.
-LIMITING = ("evalsha", "expire", "get", "incrby", "incr", "mget", "pttl", "script|load", "set", "ttl", "pexpire")
+#: Sent by the library ``limits`` 5.8 where requests are limited; what renames a key may do so with its keys alone.
+LIMITING = ("evalsha", "expire", "get", "incrby", "mget", "pttl", "script|load", "set")
+LIMITING_ALONE = f"(~{keys.rates} +rename)" % "*"
 
 #: Celery's queues of cores, keeper and webhook sender; those of remote control and of Flower, and what binds them. A
 #: queue of messages with a priority has a suffix.
@@ -78,6 +79,8 @@ class Rights:
     commands: tuple[str, ...]
     keys: tuple[str, ...] = ()
     channels: tuple[str, ...] = ()
+    #: Further rights with keys of their own, as Redis writes them in brackets.
+    apart: tuple[str, ...] = ()
     #: Whether it connects as clients of redis-py do.
     is_client: bool = True
 
@@ -86,7 +89,7 @@ class Rights:
         words = [key if key.startswith("%") else f"~{key}" for key in self.keys]
         words += [f"&{channel}" for channel in self.channels]
         connecting = CONNECTING if self.is_client else ()
-        return " ".join([*words, *connecting, *(f"+{command}" for command in self.commands)])
+        return " ".join([*words, *connecting, *(f"+{command}" for command in self.commands), *self.apart])
 
 
 #: What an operator may do.
@@ -102,7 +105,9 @@ def _make_rights(celery: tuple[str, ...]) -> Mapping[Role, Rights]:
     working = {*SENT, *library_commands(), *CARRYING}
     channels, own = (keys.DONE, keys.CONFIRMED, *celery), f"{keys.PREFIX}*"
     return {
-        Role.SERVICE: Rights(_sorted({*working, *LOADING, *LIMITING}), (own, *QUEUES, *CONTROL), channels),
+        Role.SERVICE: Rights(
+            _sorted({*working, *LOADING, *LIMITING}), (own, *QUEUES, *CONTROL), channels, (LIMITING_ALONE,)
+        ),
         Role.WORKER: Rights(_sorted(working), (*all_keys_but(CALLERS), *QUEUES, *CONTROL), channels),
         # It looks at the queues, and rings nobody.
         Role.FLOWER: Rights(_sorted(CARRYING), (*(f"%R~{queue}" for queue in QUEUES), *CONTROL), celery),

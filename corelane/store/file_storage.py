@@ -70,7 +70,7 @@ class Storage:
     def __init__(self, place: FileBackend, where: str) -> None:
         """``where`` is how the place is called in errors."""
         self._place = place
-        self._where = where
+        self.where = where
 
     def create(self, name: str) -> "Writer":
         """Create a file, to be closed or discarded."""
@@ -121,7 +121,7 @@ class Storage:
             with suppress(StorageFailed):
                 self.delete(name)
         if found != PROBE:
-            raise StorageFailed(f"the storage of files ({self._where}) does not return what was written")
+            raise StorageFailed(f"the storage of files ({self.where}) does not return what was written")
 
     def abort(self, file: BinaryIO) -> None:
         """End the writing of a file."""
@@ -141,16 +141,16 @@ class Storage:
             raise
         except PermissionError as error:
             sentence = (
-                f"the storage of files ({self._where}) refuses access: {error}. Check the credentials of this process, "
+                f"the storage of files ({self.where}) refuses access: {error}. Check the credentials of this process, "
                 "and what they may do there"
             )
             raise StorageFailed(sentence) from error
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-                raise StorageFailed(f"the storage of files ({self._where}) is full") from error
-            raise StorageFailed(f"the storage of files ({self._where}) fails: {error}") from error
+                raise StorageFailed(f"the storage of files ({self.where}) is full") from error
+            raise StorageFailed(f"the storage of files ({self.where}) fails: {error}") from error
         except Exception as error:
-            sentence = f"the storage of files ({self._where}) fails: {type(error).__name__}: {error}"
+            sentence = f"the storage of files ({self.where}) fails: {type(error).__name__}: {error}"
             raise StorageFailed(sentence) from error
 
 
@@ -189,7 +189,7 @@ class Writer:
             with self._storage.errors():
                 yield
         except FileNotFoundError as error:
-            raise StorageFailed(f"the storage of files does not take {self.name}: {error}") from error
+            raise StorageFailed(f"the storage of files ({self._storage.where}) does not take files: {error}") from error
 
 
 class SyncedFile(FileIO):

@@ -70,6 +70,11 @@ class Announcer:
         )
         return BeatReply(revision.decode(), tuple(version.decode() for version in unknown))
 
+    def read(self, *command: str) -> bytes | None:
+        """Send a command that reads a text, on the connection of the heartbeats."""
+        found: bytes | None = self._link(*command)
+        return found
+
     def flush(self, metrics: ProcessMetrics, *, leaves: bool = False) -> None:
         """Send what the core's process has measured; ``leaves`` if the process ends."""
         metrics.flush_over(self._link, leaves=leaves)

@@ -360,6 +360,30 @@ def test_hosts_that_are_not_ours_are_refused_but_for_probes(settings: Settings) 
     run(steps, settings, allowed_hosts="api.example.com, *.corelane.example, ::1")
 
 
+def test_api_without_keys_is_not_reached_by_a_name_that_a_stranger_can_register(settings: Settings) -> None:
+    async def status(client: httpx2.AsyncClient, host: str, path: str = "/v1/cores") -> int:
+        return (await client.get(path, headers={"Host": host})).status_code
+
+    async def without_keys(client: httpx2.AsyncClient) -> None:
+        for host in ("127.0.0.1:8000", "localhost:8000", "[::1]:8000", "api:8000", "corelane.ns.svc.cluster.local", ""):
+            assert await status(client, host) == 200, host
+        for host in (
+            "rebound.example.com",
+            "rebound.example.com:8000",
+            "rebound.example.com.",
+            "localhost.example.com",
+        ):
+            assert await status(client, host) == 421, host
+        assert await status(client, "rebound.example.com", "/livez") == 200
+
+    async def anyhow(client: httpx2.AsyncClient) -> None:
+        assert await status(client, "qa.example.com") == 200
+
+    run(without_keys, settings)
+    run(anyhow, settings, allowed_hosts="*")
+    run(anyhow, settings, trusted_hops=1)
+
+
 def test_pages_of_other_origins_may_call_only_if_allowed(settings: Settings) -> None:
     asking = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,prefer"}
 

@@ -76,7 +76,8 @@ def capitals(node: ast.expr) -> str | None:
 def users(raw: redis.Redis) -> Iterator[redis.Redis]:
     """Yield a client that may do all, of a Redis with a user of each role."""
     for role in Role:
-        raw.execute_command("ACL", "SETUSER", *user_line(role, "password", rights_of(role)).split()[1:])
+        words = re.findall(r"\([^)]*\)|\S+", user_line(role, "password", rights_of(role)))
+        raw.execute_command("ACL", "SETUSER", *words[1:])
     yield raw
     raw.execute_command("ACL", "DELUSER", *Role)
 
@@ -112,6 +113,8 @@ def test_service_uses_its_own_keys_and_no_others(users: redis.Redis) -> None:
         assert not may(users, Role.SERVICE, "set", other, "1")
     assert may(users, Role.SERVICE, "publish", keys.DONE, "")
     assert not may(users, Role.SERVICE, "publish", "news", "")
+    assert may(users, Role.SERVICE, "rename", keys.rates("a"), keys.rates("b"))
+    assert not may(users, Role.SERVICE, "rename", keys.job("a"), keys.job("b"))
     assert not may(users, Role.SERVICE, "subscribe", "__keyspace@0__:x")
 
 
@@ -218,6 +221,13 @@ def test_password_is_kept_and_stands_in_the_url(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(SetupError, match="cannot be read"):
         read_password(path)
+
+
+def test_password_in_an_option_is_told_of_and_not_shown(tmp_path: Path) -> None:
+    done = corelane("keys", "list", "--redis", "redis://me:hunter2@127.0.0.1:1/0", "--data", str(tmp_path))
+    assert "set CORELANE_REDIS_URL" in done.stderr
+    assert "hunter2" not in done.stderr + done.stdout
+    assert "CORELANE_REDIS_URL" not in corelane("keys", "list", "--redis", "redis://127.0.0.1:1/0").stderr
 
 
 def test_all_keys_and_channels_begin_alike() -> None:

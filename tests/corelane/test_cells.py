@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from typer.testing import CliRunner, Result
 
 from corelane.cli.app import make_cli
+from corelane.cli.doctor import check_cells
 from corelane.domain.api_keys import Scope
 from corelane.domain.cells import CellMap, Home, least_loaded, rendezvous
 from corelane.domain.ids import age_key, cell_of, is_job_id, new_job_id, on_cell
@@ -154,3 +155,16 @@ def test_a_cell_that_is_away_is_told_when_keys_change(settings: Settings, raw: r
     assert keys.list()[0].revoked_ms
     with pytest.raises(InvalidInput, match="no cell '7'"):
         CellKeys({"0": link}).move("o", "7")
+
+
+def test_doctor_and_the_command_tell_of_cells_that_are_away_or_differ(
+    two: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert check_cells(two).state == "ok"
+    CellKeys({"0": Link(two.of_cells()["0"].redis_url)}).create("a", [Scope.READ])
+    assert "keys sync" in check_cells(two).advice
+    away = Settings(cells=f"0={two.of_cells()['0'].redis_url},1=redis://127.0.0.1:1/0", draining_cells="1")
+    assert check_cells(away).state == "fail"
+    shown = run(away, monkeypatch, "cells")
+    assert shown.exit_code == 1
+    assert "away: " in shown.stdout

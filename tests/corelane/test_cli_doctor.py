@@ -41,6 +41,7 @@ from corelane.cli.redis_checks import (
     judge_sentinels,
     read_info,
 )
+from corelane.cli.storage_check import examine_storage
 from corelane.errors import StoreUnavailable
 from corelane.errors.extras import install_command
 from corelane.settings import Settings
@@ -276,3 +277,14 @@ def test_neuron_cores_are_listed_and_missing_ones_a_reason_not_to_start(tmp_path
         assert (missing.state, "neuron-monitor" in missing.advice) == ("warn", True)
         (place / "machine.json").unlink()
         assert check_cores(Settings(target="inf2")).state == "fail"
+
+
+def test_storage_of_files_at_a_url_is_written_to_and_its_failure_said(s3: str, settings: Settings) -> None:
+    def examine(url: str | None) -> tuple[str, str, str]:
+        return examine_storage(settings.model_copy(update={"files_url": url}))
+
+    assert examine(f"{s3}/files") == ("ok", f"{s3}/files takes, returns and deletes files", "")
+    assert examine(None)[0] == "ok"
+    state, found, advice = examine(f"{s3}-missing/files")
+    assert (state, "AWS_ENDPOINT_URL_S3" in advice) == ("fail", True)
+    assert "missing" in found

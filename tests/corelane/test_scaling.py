@@ -2,6 +2,7 @@
 
 import pytest
 
+from corelane.cli.roles import core_range
 from corelane.domain.scaling import (
     HostCore,
     HostRange,
@@ -13,6 +14,8 @@ from corelane.domain.scaling import (
     next_step,
     share_cores,
 )
+from corelane.errors import SetupError
+from corelane.settings import Settings
 
 RULE = ScalingRule(min_cores=0, backlog_s=30)
 
@@ -72,3 +75,13 @@ def test_broken_core_runs_on_and_another_takes_its_place() -> None:
     cores = [HostCore(0, is_running=True, is_broken=True), HostCore(1, is_running=False)]
     assert next_step(cores, 1) == HostStep(start=(1,))
     assert next_step(cores, 0) == HostStep()
+
+
+def test_range_of_a_host_is_all_its_cores_unless_one_end_is_given() -> None:
+    assert core_range(Settings(cores=1)) == (1, 1)
+    assert core_range(Settings(cores=1, min_cores=0)) == (0, 1)
+    assert core_range(Settings(cores=1, max_cores=1)) == (1, 1)
+    with pytest.raises(SetupError, match="--max-cores 2: this host serves 1 at most"):
+        core_range(Settings(cores=1, max_cores=2))
+    with pytest.raises(SetupError, match="--min-cores 3: more than the 1 cores"):
+        core_range(Settings(cores=1, min_cores=3))

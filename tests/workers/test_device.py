@@ -17,7 +17,15 @@ from corelane.engine.backends.neuron.monitor import MonitorTotals, figures
 from tests.integration.conftest import wait_for
 from tests.neuron_for_tests import STAND_IN, Machine, neuron_environment
 from workers.core import device as devices
-from workers.core.device import CpuDevice, GpuDevice, NeuronDevice, open_device, own_processes, tree_bytes
+from workers.core.device import (
+    CpuDevice,
+    GpuDevice,
+    NeuronDevice,
+    cpu_seconds,
+    open_device,
+    own_processes,
+    tree_bytes,
+)
 
 #: A report of an inf1.xlarge, shortened: one runtime of ours, one of somebody else's, and what newer tools add.
 REPORT = {
@@ -125,6 +133,13 @@ def test_report_of_another_shape_is_read_as_far_as_it_goes(report: object) -> No
 
 def test_shared_text_that_is_cut_off_tells_nothing() -> None:
     assert figures(b'{"utilization": {', [0], ["a"]) == {}
+
+
+def test_core_that_floats_over_many_cpus_is_busy_with_its_own_share() -> None:
+    for cpus, least, most in ((1, 0.3, 0.7), (4, 0.05, 0.2)):
+        device = CpuDevice(cpus)
+        device._before = (time.monotonic() - 1000, cpu_seconds() - 500)
+        assert least < device.read()["utilization"] < most
 
 
 def test_cpu_is_as_busy_as_its_process_with_its_children(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from corelane.errors import StoreUnavailable
 from corelane.log import Outage, get_logger
 from corelane.metrics.signs import SignFile, read_signs
+from tests.integration.conftest import wait_for
 from workers.loops.loop import STUCK_CHECKS, STUCK_STATUS, Guard, Loop
 
 OUTAGE = Outage(get_logger(__name__), "store")
@@ -72,3 +73,6 @@ def test_guard_gives_signs_of_life_and_says_when_every_loop_has_gone_round(tmp_p
         guard.give_sign()
         states += [(sign.part, sign.state) for sign in read_signs(tmp_path)]
     assert states == [("keeper@pod", "starting"), ("keeper@pod", "running")]
+    guard.start()
+    guard.stop()
+    wait_for(lambda: read_signs(tmp_path) == [])

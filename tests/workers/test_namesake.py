@@ -5,13 +5,15 @@ import time
 
 import pytest
 import redis
+from structlog.testing import capture_logs
 
 from corelane.domain.dispatch import Core
 from corelane.errors import SetupError
 from corelane.settings import Settings
 from corelane.store import keys
+from corelane.store.fleet import Announcer
 from workers.core import namesake
-from workers.core.namesake import read_boot, require_own_name
+from workers.core.namesake import LOOKS, NamesakeWatch, read_boot, require_own_name
 
 CORE = Core("test", 0)
 
@@ -64,3 +66,28 @@ def test_machine_that_tells_no_boot_is_not_asked(
     monkeypatch.setattr(namesake, "read_boot", str)
     raw.hset(keys.core(CORE), mapping={"boot": "another", "beat_ms": 1})
     require_own_name(quick, CORE)
+
+
+def test_two_that_start_at_once_say_so_once(settings: Settings, raw: redis.Redis) -> None:
+    watch = NamesakeWatch(CORE, Announcer(settings, str(CORE)).read)
+    with capture_logs() as logs:
+        watch.look()
+        raw.hset(keys.core(CORE), "boot", read_boot())
+        watch.look()
+        assert logs == []
+        raw.hset(keys.core(CORE), "boot", "another")
+        watch.look()
+        watch.look()
+    [line] = logs
+    assert (line["event"], line["core"]) == ("core_name_shared", "test/0")
+    assert "CORELANE_CORE_HOST" in line["detail"]
+
+
+def test_heartbeats_are_looked_at_for_a_while(settings: Settings, raw: redis.Redis) -> None:
+    watch = NamesakeWatch(CORE, Announcer(settings, str(CORE)).read)
+    for _ in range(LOOKS):
+        watch.look()
+    raw.hset(keys.core(CORE), "boot", "another")
+    with capture_logs() as logs:
+        watch.look()
+    assert logs == []

@@ -34,6 +34,7 @@ def started(
         yield [(sign.state, sign.reason) for sign in read_signs(folder)]
     finally:
         process.close()
+        assert read_signs(folder) == [], "one that was asked to end is not missed"
 
 
 def test_process_gives_a_sign_before_redis_is_there(tmp_path: Path) -> None:

@@ -57,24 +57,25 @@ class Device(Protocol):
         ...
 
 
-def open_device(target: str, held_bytes: Callable[[], int | None]) -> Device:
-    """Return the device of a target; ``held_bytes`` tells the memory of a GPU."""
+def open_device(target: str, held_bytes: Callable[[], int | None], cpus: int | None = None) -> Device:
+    """Return the device of a target; ``held_bytes`` tells the memory of a GPU, ``cpus`` how many make a core."""
     if target in CHIPS:
         return NeuronDevice(neuron_environment())
-    return GpuDevice(held_bytes) if target == "cuda" else CpuDevice()
+    return GpuDevice(held_bytes) if target == "cuda" else CpuDevice(cpus)
 
 
 class CpuDevice:
-    """The CPUs that this process, with its children, may use."""
+    """The CPUs that this process, with its children, uses: ``cpus`` of those it may use, or all of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, cpus: int | None = None) -> None:
+        self._cpus = cpus
         self._before = (time.monotonic(), cpu_seconds())
 
     def read(self) -> Mapping[str, Any]:
         """Return the share of its CPUs' time that the process used since the last call."""
         now, used = time.monotonic(), cpu_seconds()
         (then, before), self._before = self._before, (now, used)
-        capacity = (now - then) * len(os.sched_getaffinity(0))
+        capacity = (now - then) * (self._cpus or len(os.sched_getaffinity(0)))
         return {"utilization": round(min(1.0, max(0.0, used - before) / capacity), 4)} if capacity > 0 else {}
 
     def close(self) -> None:

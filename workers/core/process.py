@@ -38,6 +38,7 @@ from corelane.tracing import Tracer
 from workers.core.device import open_device
 from workers.core.faults import FaultRecord, after_fault, after_start
 from workers.core.heartbeat import Vitals
+from workers.core.namesake import NamesakeWatch
 from workers.core.timing import US, CoreAccount
 from workers.core.traces import CoreTraces
 from workers.models.life import ModelState
@@ -89,7 +90,7 @@ class CoreProcess:
         #: The leases being worked on; the heartbeat renews them unless one batch takes too long.
         self.leases: list[str] = []
         self.vitals = Vitals(core)
-        self._device = open_device(settings.target, lambda: loader.device_bytes())
+        self._device = open_device(settings.target, lambda: loader.device_bytes(), settings.cpus_per_core)
         self.retired = False
         #: Why this process has to end, once a load has found out.
         self.lost: CoreLost | RuntimeLost | None = None
@@ -102,6 +103,7 @@ class CoreProcess:
         self._has_looked = False
         self._has_served = False
         self._announcer = Announcer(settings, str(core))
+        self._namesake = NamesakeWatch(core, self._announcer.read)
         self._sign = SignFile(settings.health_dir, str(core))
         self._lock = threading.Lock()
         self._closing = threading.Event()
@@ -245,6 +247,7 @@ class CoreProcess:
         """Leave the fleet and give everything back; for good, unless another process follows."""
         self._closing.set()
         self._thread.join(timeout=self.settings.heartbeat_s + 1)
+        self._sign.clear()
         try:
             with self._lock:
                 self.dispatch.leave(self.versions, self.bell, gone=not comes_back)
@@ -260,6 +263,7 @@ class CoreProcess:
         while not self._closing.wait(self.settings.heartbeat_s):
             self._give_sign()
             try:
+                self._namesake.look()
                 pulse = self._beat()
                 if pulse.unknown:
                     self.models.announce_again(pulse.unknown)

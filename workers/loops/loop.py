@@ -126,7 +126,7 @@ class Guard:
         threading.Thread(target=self._run, name="guard", daemon=True).start()
 
     def stop(self) -> None:
-        """Stop checking."""
+        """Stop checking, and take the sign of life away."""
         self._over.set()
 
     def check(self) -> None:
@@ -147,6 +147,8 @@ class Guard:
         while not self._over.wait(GUARD_S):
             self.check()
             self.give_sign()
+        if self._sign is not None:
+            self._sign.clear()
 
 
 #: The loops of a process whose worker reads a queue, by that queue, and how long they may take to end, in seconds.

@@ -64,6 +64,7 @@ define('take_ended', function(ask)
     local job, status = entry[2][2], entry[2][4]
     local values = call('HMGET', keys.job(job), unpack(ask.fields))
     index_late(values[1], job, status)
+    write_late(job)
     ended[#ended + 1] = { job, status, unpack(values) }
     last = entry[1]
   end

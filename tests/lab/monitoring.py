@@ -154,15 +154,17 @@ def show_monitoring(
         say("prom/prometheus cannot be had here: Debian's Prometheus stands in for it")
     if not has_grafana:
         say("NOT RUN: grafana/grafana cannot be had here, and no package index has Grafana")
-    services = [] if has_grafana else ["prometheus"]
+    services = project.compose("--profile", "monitoring", "config", "--services").split()
+    if not has_grafana:
+        services.remove("grafana")
     project.environment |= {
         # The receiver of webhooks is this machine, in whose network the containers are.
         "CORELANE_WEBHOOK_SECRET": "whsec_" + "bGFiLWxhYi1sYWItbGFiLWxhYi1sYWI=",
         "CORELANE_WEBHOOK_ALLOWED_NETWORKS": "172.16.0.0/12,192.168.0.0/16,10.0.0.0/8",
         "CORELANE_MAX_OUTSTANDING_TOKENS": str(MOST_TOKENS),
     }
+    # All in one go: an API is not ready while new workers load their model.
     project.compose("--profile", "monitoring", "up", "--detach", "--wait", *services)
-    project.compose("up", "--detach", "--wait")
     # A limit is one of the figures, and nothing comes near this one.
     project.compose("exec", "-T", "redis", "redis-cli", "config", "set", "maxmemory", "8gb")
     show("`docker compose --profile monitoring up -d --wait`", True)

@@ -189,12 +189,12 @@ image: ## Build the image, labelled with version and revision; IMAGE=NAME:TAG IM
 		$(if $(PYTHON_IMAGE),--build-arg PYTHON_IMAGE=$(PYTHON_IMAGE)) $(IMAGE_OPTIONS) --tag $(IMAGE) .
 
 .PHONY: compose-files
-compose-files: install ## Write docker-compose.yml, and the files that tests compare, again
+compose-files: $(VENV)/.installed-dev ## Write docker-compose.yml, and the files that tests compare, again
 	@$(BIN)/corelane compose --cores 2 --output docker-compose.yml
 	@$(BIN)/python -m tests.corelane.test_deploying
 
 .PHONY: compose-lab
-compose-lab: install ## Run the compose file in a real Docker engine: up, kill a worker, monitoring, down
+compose-lab: $(VENV)/.installed-dev ## Run the compose file in a real Docker engine: up, kill a worker, monitoring, down
 	@$(BIN)/python -m tests.lab.compose
 
 .PHONY: clean

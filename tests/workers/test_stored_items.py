@@ -29,7 +29,7 @@ from workers.batches.task import tidy
 
 @pytest.fixture
 def bench(settings: Settings, raw: redis.Redis, bell: str, s3: str) -> BatchBench:
-    return BatchBench(settings.model_copy(update={"files_url": f"{s3}/corelane"}), raw, bell)
+    return BatchBench(settings.model_copy(update={"files_url": f"{s3}/corelane", "lease_s": 3600.0}), raw, bell)
 
 
 @pytest.fixture

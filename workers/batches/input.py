@@ -63,6 +63,7 @@ async def read_input(context: BatchContext, record: BatchRecord) -> dict[str, An
                 listed += [_error_of(line)] if len(listed) < MAX_ERRORS else []
             if lines % LINES_PER_RENEWAL == 0:
                 await context.renew_lease()
+    await context.renew_lease()  # a slow storage may take longer to complete the files than the lease lasts
     reach("batch.planned", settings.armed_faults)
     if lines == 0:
         raise InputRefused([BatchError(code="empty_file", message="the file has no lines")])

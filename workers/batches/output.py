@@ -47,6 +47,7 @@ async def conclude(
     try:
         counts = await _write(context, record, to, output, failures)
         files = [each.close(record, name) for each, name in ((output, "output"), (failures, "errors"))]
+        await context.renew_lease()  # a slow storage may take longer to complete the files than the lease lasts
         reach("batch.files_written", context.settings.armed_faults)
         fields: dict[str, Any] = {"counts": counts.model_dump()}
         if (now := await context.batches.get(record.id)) is not None and now.used is not None:

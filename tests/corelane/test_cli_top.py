@@ -229,6 +229,15 @@ def test_calm_service_fits_whole() -> None:
     assert shown[-1].split() == ["qa@1", "0.0", "12.5", "10.1", "ms", "-", "3.1%", "-", "-"]
 
 
+def test_cores_that_the_autoscaler_has_stopped_are_counted_and_no_trouble() -> None:
+    found = overview("nothing waits")
+    found.cores[1].state = "stopped"
+    shown = lines(found, 24)
+    assert "2 cores, 1 stopped by the autoscaler" in shown
+    assert any(line.split()[:2] == ["host/1", "stopped"] for line in shown)
+    assert "stopped by" not in "\n".join(lines(overview("nothing waits"), 24))
+
+
 def test_text_of_the_service_is_no_markup_and_cannot_control_the_terminal() -> None:
     trouble = TroubleInfo(part="[red]x", text="a\x1b[2Jb [/b]\nc")
     shown = "\n".join(lines(overview("[bold]7", troubles=[trouble]), 24))

@@ -115,6 +115,7 @@ bench-queue: $(VENV)/.installed-bench ## Measure the queue plane alone: over HTT
 	@$(BIN)/python benchmarks/queue_plane.py
 	@$(BIN)/python benchmarks/waiting.py
 	@$(BIN)/python benchmarks/retry_after.py
+	@$(BIN)/python benchmarks/replicas_ack.py
 	@$(BIN)/python benchmarks/big_job.py
 	@$(BIN)/python benchmarks/million_jobs.py
 	@$(BIN)/python benchmarks/scaling.py
@@ -188,12 +189,12 @@ image: ## Build the image, labelled with version and revision; IMAGE=NAME:TAG IM
 		$(if $(PYTHON_IMAGE),--build-arg PYTHON_IMAGE=$(PYTHON_IMAGE)) $(IMAGE_OPTIONS) --tag $(IMAGE) .
 
 .PHONY: compose-files
-compose-files: install ## Write docker-compose.yml, and the files that tests compare, again
+compose-files: $(VENV)/.installed-dev ## Write docker-compose.yml, and the files that tests compare, again
 	@$(BIN)/corelane compose --cores 2 --output docker-compose.yml
 	@$(BIN)/python -m tests.corelane.test_deploying
 
 .PHONY: compose-lab
-compose-lab: install ## Run the compose file in a real Docker engine: up, kill a worker, monitoring, down
+compose-lab: $(VENV)/.installed-dev ## Run the compose file in a real Docker engine: up, kill a worker, monitoring, down
 	@$(BIN)/python -m tests.lab.compose
 
 .PHONY: clean

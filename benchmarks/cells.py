@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import redis
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -50,6 +51,9 @@ PERIOD_US = 20_000
 
 #: All processes of a service are up by then, and gone, in seconds.
 READY_S, STOP_S = 300, 30
+
+#: What is measured goes before what else wants the CPU, in shares of which others have 1,024: a cell gets its budget.
+WEIGHT = 10_000
 
 CGROUPS = Path("/sys/fs/cgroup")
 
@@ -133,9 +137,12 @@ def wait_for_cores(url: str, count: int, api: "subprocess.Popen[bytes]", folder:
 
 
 @contextmanager
-def budget(name: str, pids: Sequence[int], share: float) -> Iterator[bool]:
-    """Give processes a share of one CPU between them while a block runs; yield whether the kernel lets us."""
-    quota = str(max(1000, int(PERIOD_US * share)))
+def budget(name: str, pids: Sequence[int], share: float | None) -> Iterator[bool]:
+    """Give processes a share of one CPU between them, or no bound, while a block runs; yield whether the kernel does.
+
+    Either way they go before everything else on the machine.
+    """
+    quota = None if share is None else str(max(1000, int(PERIOD_US * share)))
     first = CGROUPS / "cpu" if (CGROUPS / "cpu" / "cgroup.procs").exists() else CGROUPS
     group = first / f"corelane-{name}-{os.getpid()}"
     try:
@@ -143,14 +150,16 @@ def budget(name: str, pids: Sequence[int], share: float) -> Iterator[bool]:
         if first == CGROUPS:
             with suppress(OSError):
                 (CGROUPS / "cgroup.subtree_control").write_text("+cpu")
-            (group / "cpu.max").write_text(f"{quota} {PERIOD_US}")
+            (group / "cpu.max").write_text(f"{quota or 'max'} {PERIOD_US}")
+            (group / "cpu.weight").write_text(str(WEIGHT // 10))
         else:
             (group / "cpu.cfs_period_us").write_text(str(PERIOD_US))
-            (group / "cpu.cfs_quota_us").write_text(quota)
+            (group / "cpu.cfs_quota_us").write_text(quota or "-1")
+            (group / "cpu.shares").write_text(str(WEIGHT))
         for pid in pids:
             (group / "cgroup.procs").write_text(str(pid))
     except OSError as error:
-        sys.stderr.write(f"no budget for cell {name}: {error}\n")
+        sys.stderr.write(f"no budget for {name}: {error}\n")
         with suppress(OSError):
             group.rmdir()
         yield False
@@ -222,16 +231,16 @@ def measure(count: int, share: float, folder: Path) -> dict[str, Any]:
     """Return the figures of so many cells."""
     folder.mkdir()
     with running(count, folder) as (url, api, cells), ExitStack() as budgets:
-        redis = {cell.name: redis_of(cell.redis_url) for cell in cells}
-        pids = {cell.name: [redis[cell.name], *cell.pids] for cell in cells}
-        limited = [budgets.enter_context(budget(name, found, share)) for name, found in pids.items()]
+        pids = {cell.name: [redis_of(cell.redis_url), *cell.pids] for cell in cells}
+        limited = [budgets.enter_context(budget(f"cell-{name}", found, share)) for name, found in pids.items()]
+        budgets.enter_context(budget("api", [api, os.getpid()], None))
         load = Load(url, [cell.name for cell in cells])
         load.start()
         time.sleep(0.5 if is_quick() else WARM_S)
         everyone = [api, os.getpid(), *(pid for found in pids.values() for pid in found)]
         before, done, began = cpu_by_role(everyone), load.done(), time.perf_counter()
         used = {name: sum(cpu_seconds(found).values()) for name, found in pids.items()}
-        time.sleep(1.0 if is_quick() else RUN_S)
+        waiting = wait_and_look(1.0 if is_quick() else RUN_S, cells)
         elapsed, after, ended = time.perf_counter() - began, load.done(), cpu_by_role(everyone)
         used = {name: sum(cpu_seconds(found).values()) - used[name] for name, found in pids.items()}
         load.stop()
@@ -245,8 +254,24 @@ def measure(count: int, share: float, folder: Path) -> dict[str, Any]:
         "us_cpu_per_item_by_role": {
             role: round((ended[role] - before.get(role, 0)) / total * 1e6, 2) for role in ended
         },
+        "share_of_time_with_work_waiting_by_cell": waiting,
         "has_budget": all(limited),
     }
+
+
+def wait_and_look(seconds: float, cells: Sequence[RunningCell]) -> dict[str, float]:
+    """Return for each cell how often work waited there: what always has work is limited by nothing before it."""
+    looked, found = 0, dict.fromkeys([cell.name for cell in cells], 0)
+    links = {cell.name: redis.Redis.from_url(cell.redis_url) for cell in cells}
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        time.sleep(0.1)
+        looked += 1
+        for name, link in links.items():
+            found[name] += any(int(tokens) > 0 for tokens in link.hvals("cl:waiting"))
+    for link in links.values():
+        link.close()
+    return {name: round(count / looked, 2) for name, count in found.items()}
 
 
 def cpu_by_role(pids: Sequence[int]) -> dict[str, float]:

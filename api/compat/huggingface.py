@@ -9,7 +9,8 @@ from typing import Any
 from pydantic import BaseModel, Field, model_validator
 
 from corelane import errors
-from corelane.domain.jobs import JobStatus, Options, Priority, Result, Text, Wire
+from corelane.domain.jobs import JobStatus, Options, Priority, Result, Text
+from corelane.domain.wire import Wire
 
 #: Parameters of the pipeline that have no meaning here, and why.
 WITHOUT_MEANING = {

@@ -15,8 +15,8 @@ from corelane.artifacts.manifest import VERSION_ID, find_artifact
 from corelane.domain.aliases import ALIAS_NAME
 from corelane.domain.audit import AuditAction
 from corelane.domain.ids import iso_time
-from corelane.domain.jobs import Wire
 from corelane.domain.placement import ALL_CORES, Placement, PlacementScope
+from corelane.domain.wire import Wire
 from corelane.errors import ArtifactRefused, InvalidInput, NotFound
 
 router = APIRouter(prefix="/v1", tags=["fleet"], responses=documented(403, 404, 409, 422, 503), route_class=JsonRoute)

@@ -8,8 +8,9 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, Field
 
-from corelane.domain.jobs import Item, Options, Priority, Text, Wire
+from corelane.domain.jobs import Item, Options, Priority, Text
 from corelane.domain.usage import BatchUsage
+from corelane.domain.wire import Wire
 
 #: The one endpoint that batches and their lines may name.
 ENDPOINT = "/v1/answers"

@@ -7,7 +7,8 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from corelane.domain.job_filter import JobFilter
-from corelane.domain.jobs import Counts, JobStatus, Wire
+from corelane.domain.jobs import Counts, JobStatus
+from corelane.domain.wire import Wire
 
 
 class BulkAction(StrEnum):

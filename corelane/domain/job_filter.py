@@ -8,7 +8,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, ConfigDict, Field
 
 from corelane.domain.ids import is_job_id
-from corelane.domain.jobs import JobStatus, Wire
+from corelane.domain.jobs import JobStatus
+from corelane.domain.wire import Wire
 
 #: The beginning of every job's id.
 JOB_PREFIX = "job_"

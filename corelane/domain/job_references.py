@@ -1,10 +1,16 @@
-"""A job's input and output by reference, as callers send them and see them. Pure."""
+"""What a job names by URL, as callers send it and see it: its input, its output, its webhook's events. Pure."""
 
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
 from corelane.domain.references import MAX_URL_CHARS, without_query
+
+#: Events of a job that can be sent to a webhook. `job.completed` means that the job is final, whatever its status;
+#: those after it are narrower. `job.output` comes after it: the results are at the job's `output_url`, or will not be.
+JobEvent = Literal[
+    "job.running", "job.completed", "job.succeeded", "job.failed", "job.canceled", "job.expired", "job.output"
+]
 
 
 class OutputField(BaseModel):

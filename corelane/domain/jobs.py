@@ -8,11 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, Field, ValidationInfo, field_validator, model_validator
 
-from corelane.domain.job_references import InputField, JobInput, JobOutput, OutputField
+from corelane.domain.job_references import InputField, JobEvent, JobInput, JobOutput, OutputField
 from corelane.domain.timing import JobTiming
 from corelane.domain.usage import Usage
+from corelane.domain.wire import Wire
 
 
 class JobStatus(StrEnum):
@@ -42,12 +43,6 @@ class Priority(StrEnum):
     def rank(self) -> int:
         """Its place in a lane's name: 0 goes first."""
         return list(Priority).index(self)
-
-
-class Wire(BaseModel):
-    """A request part: unknown fields are refused, so that a typing mistake is not silently ignored."""
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 #: A unit of offsets in addition to code points: UTF-16 code units, as JavaScript and Java count, or bytes of UTF-8.
@@ -136,10 +131,6 @@ class Item(Wire):
 #: A word of the caller's own that jobs can be listed by.
 Label = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9._:-]+$")]
 
-#: Events of a job that can be sent to a webhook. `job.completed` means that the job is final, whatever its status;
-#: the others are narrower.
-JobEvent = Literal["job.running", "job.completed", "job.succeeded", "job.failed", "job.canceled", "job.expired"]
-
 
 class Webhook(Wire):
     """Where a job's events are posted, signed by the Standard Webhooks scheme."""
@@ -148,7 +139,7 @@ class Webhook(Wire):
     events: tuple[JobEvent, ...] = Field(
         ("job.completed",),
         min_length=1,
-        max_length=6,
+        max_length=7,
         description="Events that are posted, each once and by an id of its own; `job.completed` is any final status.",
     )
 
@@ -224,10 +215,8 @@ class JobRequest(JobHead, InputField):
     def _one_form(self) -> Self:
         single = (self.question, self.context, self.id)
         if self.input_url is not None:
-            if self.items is not None or any(part is not None for part in single):
-                raise ValueError("give an `input_url`, or items in the request, not both")
-            if self.dry_run or self.refuse_if_late:
-                raise ValueError("an `input_url` is read later: leave out `dry_run` and `refuse_if_late`")
+            if self.dry_run or self.refuse_if_late or self.items or any(part is not None for part in single):
+                raise ValueError("an `input_url` takes no items beside it, no `dry_run` and no `refuse_if_late`")
             return self
         if self.items is not None:
             if any(part is not None for part in single):

@@ -131,4 +131,4 @@ def wait_for_probe(pod: Pod, name: str, seconds: float = 60) -> None:
     while (fault := pod.probe(name)) is not None:
         assert pod.process.poll() is None, pod.log.read_text()[-3000:]
         assert time.monotonic() < deadline, f"{fault}\n{pod.log.read_text()[-3000:]}"
-        time.sleep(0.5)
+        time.sleep(1)

@@ -277,6 +277,21 @@ def test_bundled_server_is_taken_and_noted_where_another_is_installed(pair: list
     assert all(json.loads((fleet.data / "redis/server.json").read_bytes())["name"] == "valkey" for fleet in pair)
 
 
+def test_redis_is_for_its_user_alone_and_no_password_stands_in_an_argument(pair: list[Fleet]) -> None:
+    fleet = pair[0]
+    modes = {name: (fleet.data / name).stat().st_mode & 0o777 for name in ("redis", "redis-password")}
+    assert modes == {"redis": 0o700, "redis-password": 0o600}
+    with redis.Redis.from_url(fleet.noted()["redis"]) as stranger, pytest.raises(redis.AuthenticationError):
+        stranger.ping()
+    operators = (fleet.data / "redis-password").read_text().strip()
+    for part in noted_parts(fleet).values():
+        environment = Path(f"/proc/{part['pid']}/environ").read_bytes().decode()
+        password = environment.partition("redis://corelane:")[2].partition("@")[0] or operators
+        arguments = Path(f"/proc/{part['pid']}/cmdline").read_bytes().decode()
+        assert password not in arguments
+        assert operators not in arguments + environment
+
+
 def test_second_fleet_on_the_same_folder_is_refused(pair: list[Fleet]) -> None:
     done = run("serve", "--data", str(pair[0].data))
     assert done.returncode == 1

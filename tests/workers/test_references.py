@@ -426,3 +426,32 @@ def test_failed_input_is_read_again_by_a_retry(fleet: Fleet, s3: str, bucket: Pa
     assert (fleet.job(second)["retry_of"], fleet.job(second)["counts"]["succeeded"]) == (job, 5)
     with pytest.raises(NothingToRetry, match="lines that are no items"):
         retried(second)
+
+
+def test_webhook_hears_once_that_the_output_is_written(fleet: Fleet, s3: str) -> None:
+    webhook = {"url": "https://example.com/hook", "events": ["job.completed", "job.output"]}
+    job = fleet.submit(items=[{"question": "who", "context": "ada"}], output_url=f"{s3}/out", webhook=webhook)
+    answer_all(fleet.core)
+    raw = fleet.bench.raw
+    assert [raw.hget(f"cl:delivery:{each}", "event") for each in raw.zrange(f"cl:deliveries:{job}", 0, -1)] == [
+        "job.completed"
+    ]
+    for _ in range(2):
+        fleet.write(job)
+    told = [each for each in raw.zrange(f"cl:deliveries:{job}", 0, -1) if each.endswith("_output")]
+    assert len(told) == 1
+    facts = json.loads(raw.hget(f"cl:delivery:{told[0]}", "record"))
+    assert json.loads(facts["output"])["state"] == "written"
+
+
+def test_output_of_a_job_that_an_earlier_version_ended_is_written_too(fleet: Fleet, s3: str, bucket: Path) -> None:
+    job = fleet.submit(items=[{"question": "who", "context": "ada"}], output_url=f"{s3}/out")
+    answer_all(fleet.core)
+    assert fleet.bench.raw.delete("cl:writing") == 1
+    fleet.bench.upkeep.ended()
+    fleet.carry()
+    assert (bucket / "out").exists()
+    fleet.bench.raw.delete("cl:told")
+    fleet.bench.upkeep.ended()
+    assert not fleet.bench.raw.exists("cl:writing")
+    assert fleet.job(job)["output"]["attempts"] == 1

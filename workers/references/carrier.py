@@ -3,10 +3,11 @@
 Slow servers hold up no one but those who named them: one owner has two of the places at most.
 """
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 
 from corelane.errors import Unavailable
 from corelane.log import get_logger
@@ -23,6 +24,9 @@ PLACES, OWNER_PLACES = 8, 2
 #: Pause between two looks at what is due, in seconds.
 LOOK_S = 0.2
 
+#: Time that those under way get to stop, in seconds; what goes on beyond it changes nothing.
+GRACE_S = 5.0
+
 #: Most jobs whose owners are looked up at a time.
 MOST_LOOKED_UP = 200
 
@@ -34,7 +38,6 @@ class Carrier:
         """``name`` is unique among the holders of the lease."""
         self._settings, self._name = settings, name
         self._store = ReferenceStore(settings)
-        self._is_over = False
 
     def has_work(self) -> bool:
         """Tell whether anything waits and no other keeper has the lease."""
@@ -44,27 +47,42 @@ class Carrier:
         """Carry until nothing waits; return how many were carried. Raise Unavailable if Redis is away."""
         if not self.has_work():
             return 0
-        self._is_over, carried = False, 0
+        over, carried = threading.Event(), 0
         running: dict[Future[None], tuple[str, str]] = {}
-        with ThreadPoolExecutor(PLACES, thread_name_prefix="carry") as pool:
-            try:
-                while not should_stop() and self._store.take_turn(self._name):
-                    for job, owner, is_output in self._choose(list(running.values())):
-                        running[pool.submit(self._carry, job, is_output)] = (job, owner)
-                    if not running and not self.has_work():
-                        break
-                    if not running:
-                        time.sleep(LOOK_S)
-                        continue
-                    done, _ = wait(running, LOOK_S, FIRST_COMPLETED)
-                    for future in done:
-                        del running[future]
-                        future.result()
-                        carried += 1
-            finally:
-                self._is_over = True
+        try:
+            while not should_stop() and self._store.take_turn(self._name):
+                for job, owner, is_output in self._choose(list(running.values())):
+                    running[self._begin(job, is_output, over.is_set)] = (job, owner)
+                if not running and not self.has_work():
+                    break
+                if not running:
+                    time.sleep(LOOK_S)
+                    continue
+                done, _ = wait(running, LOOK_S, FIRST_COMPLETED)
+                for future in done:
+                    del running[future]
+                    future.result()
+                    carried += 1
+        finally:
+            over.set()
+            wait(running, GRACE_S)
         self._store.end_turn(self._name)
         return carried
+
+    def _begin(self, job: str, is_output: bool, is_over: Callable[[], bool]) -> Future[None]:
+        """Carry one job in a thread of its own, which does not keep the process from ending."""
+        future: Future[None] = Future()
+
+        def run() -> None:
+            try:
+                self._carry(job, is_output, is_over)
+            except BaseException as error:  # raised where the result is asked for
+                future.set_exception(error)
+            else:
+                future.set_result(None)
+
+        threading.Thread(target=run, name="carry", daemon=True).start()
+        return future
 
     def _choose(self, running: list[tuple[str, str]]) -> list[tuple[str, str, bool]]:
         """Choose what is begun now: the jobs that are due first, a few of each owner."""
@@ -80,14 +98,14 @@ class Carrier:
                 chosen.append((job, owner, is_output))
         return chosen
 
-    def _carry(self, job: str, is_output: bool) -> None:
+    def _carry(self, job: str, is_output: bool, is_over: Callable[[], bool]) -> None:
         """Carry one job's input or output, over a connection of its own."""
         store = ReferenceStore(self._settings)
         try:
             if is_output:
-                OutputWriter(self._settings, store, lambda: self._is_over).write(job)
+                OutputWriter(self._settings, store, is_over).write(job)
             else:
-                InputReader(self._settings, store, lambda: self._is_over).read(job)
+                InputReader(self._settings, store, is_over).read(job)
         except Unavailable:
             raise
         except Exception:  # logged here; it stays due, and harms no other

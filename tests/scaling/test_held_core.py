@@ -18,7 +18,14 @@ from tests.neuron_for_tests import Machine, neuron_environment
 
 pytestmark = pytest.mark.neuron
 
-HOLD_THE_CORE = "import neuron_machine as m, time; print(m.take_core(m.folder(), 0), flush=True); time.sleep(600)"
+#: The worker that was stopped lets go of the core as its process ends, a moment after its good-bye.
+HOLD_THE_CORE = """
+import neuron_machine as m, time
+while (held := m.take_core(m.folder(), 0)) is None:
+    time.sleep(0.05)
+print(held, flush=True)
+time.sleep(600)
+"""
 
 ITEM = Item(question="where was ada ?", context="ada was in berlin .")
 
@@ -28,10 +35,10 @@ def held(machine: Path) -> Iterator[int]:
     """Hold the first core, as a predecessor that ends late; yield the process that does."""
     env = dict(os.environ) | neuron_environment(machine)
     process = subprocess.Popen([sys.executable, "-c", HOLD_THE_CORE], env=env, stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    with process.stdout as said:
-        assert said.readline().strip().isdigit()
     try:
+        assert process.stdout is not None
+        with process.stdout as said:
+            assert said.readline().strip().isdigit()
         yield process.pid
     finally:
         process.kill()

@@ -106,6 +106,7 @@ class CoreProcess:
         self._announcer = Announcer(settings, str(core))
         self._namesake = NamesakeWatch(core, self._announcer.read)
         self._sign = SignFile(settings.health_dir, str(core))
+        #: The heartbeat's connection is used by the drain's thread too, when models come and go.
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._beat_on, name="heartbeat", daemon=True)
@@ -227,7 +228,8 @@ class CoreProcess:
                 self.models.absolve()
             self.dispatch.leave(self.versions, self.bell)
             self._beat()
-            self._announcer.flush(self.metrics, leaves=True)
+            with self._lock:
+                self._announcer.flush(self.metrics, leaves=True)
         except Unavailable as unavailable:
             log.warning("left_without_good_bye", detail=unavailable.detail)
         finally:
@@ -252,7 +254,7 @@ class CoreProcess:
         try:
             with self._lock:
                 self.dispatch.leave(self.versions, self.bell, gone=not comes_back)
-            self._announcer.flush(self.metrics, leaves=True)
+                self._announcer.flush(self.metrics, leaves=True)
         except Unavailable as error:
             log.warning("left_without_good_bye", detail=error.detail)
         self.models.close()
@@ -264,13 +266,15 @@ class CoreProcess:
         while not self._closing.wait(self.settings.heartbeat_s):
             self._give_sign()
             try:
-                self._namesake.look()
+                with self._lock:
+                    self._namesake.look()
                 pulse = self._beat()
                 if pulse.unknown:
                     self.models.announce_again(pulse.unknown)
                 if self._has_looked:
                     self.models.follow(pulse.revision)
-                self._announcer.flush(self.metrics)
+                with self._lock:
+                    self._announcer.flush(self.metrics)
                 self.outage.served("heartbeat")
             except Unavailable as error:
                 self.outage.lost(error.detail, "heartbeat")

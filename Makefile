@@ -115,6 +115,7 @@ bench-queue: $(VENV)/.installed-bench ## Measure the queue plane alone: over HTT
 	@$(BIN)/python benchmarks/queue_plane.py
 	@$(BIN)/python benchmarks/waiting.py
 	@$(BIN)/python benchmarks/retry_after.py
+	@$(BIN)/python benchmarks/replicas_ack.py
 	@$(BIN)/python benchmarks/big_job.py
 	@$(BIN)/python benchmarks/million_jobs.py
 	@$(BIN)/python benchmarks/scaling.py

@@ -22,7 +22,7 @@ cpu_index=https://download.pytorch.org/whl/cpu
 pip() { "$folder/bin/python" -m pip "$@"; }
 
 has_digests() {
-    [ "${HASHES:-yes}" != no ] && "$folder/bin/python" - <<'PYTHON'
+    [ "${HASHES:-yes}" != no ] && [ -f constraints/cpu.hashes.txt ] && "$folder/bin/python" - <<'PYTHON'
 import platform, sys
 covered = platform.libc_ver()[0] == "glibc" and platform.machine() in ("x86_64", "aarch64")
 sys.exit(not (covered and (3, 11) <= sys.version_info[:2] <= (3, 13)))

@@ -10,10 +10,11 @@ import hashlib
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -45,9 +46,12 @@ Found = TypeVar("Found")
 class RemoteRoot:
     """Artifacts at a URL, laid out as below a local root, kept in ``cache`` once they were asked for."""
 
-    def __init__(self, url: str, cache: Path) -> None:
-        """Nothing is reached for before something is asked; then SetupError says what the URL's kind needs."""
-        self._url = url
+    def __init__(self, url: str, cache: Path, options: Mapping[str, Any] = MappingProxyType({})) -> None:
+        """Nothing is reached for before something is asked; then SetupError says what the URL's kind needs.
+
+        ``options`` are those of fsspec for this URL.
+        """
+        self._url, self._options = url, options
         self._cache = cache
 
     @cached_property
@@ -55,7 +59,7 @@ class RemoteRoot:
         try:
             from fsspec.core import url_to_fs
 
-            files, path = url_to_fs(self._url)
+            files, path = url_to_fs(self._url, **self._options)
         except (ImportError, ValueError) as error:
             raise SetupError(
                 f"artifacts cannot be read from {self._url}: {error}; run `{install_command('remote')}`"

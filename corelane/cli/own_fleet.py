@@ -29,6 +29,7 @@ from corelane.engine.cores import CoreSlot, core_slots
 from corelane.errors import LoadFailed, SetupError, Unavailable
 from corelane.settings import Settings
 from corelane.settings.rules import without_password
+from corelane.store.file_storage import options_for
 
 #: A started Redis answers well within this, even with a large append-only file, in seconds.
 REDIS_S = 60
@@ -143,7 +144,8 @@ async def compile_default(settings: Settings, supervisor: Supervisor) -> None:
 def _is_remote(settings: Settings, name: str) -> bool:
     """Return whether workers find the model at the remote root, or can tell why they do not reach it."""
     try:
-        return RemoteRoot(str(settings.artifacts_url), settings.fetched_root).newest(name, settings.target) is not None
+        url = str(settings.artifacts_url)
+        return RemoteRoot(url, settings.fetched_root, options_for(url)).newest(name, settings.target) is not None
     except LoadFailed:
         return True
 

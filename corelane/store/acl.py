@@ -20,9 +20,9 @@ from corelane.store.link.library import read_code
 SENT = (
     *("blpop", "del", "exec", "exists", "expire", "fcall", "get", "hdel", "hexists", "hget", "hgetall", "hincrby"),
     *("hkeys", "hmget", "hset", "hsetnx", "hvals", "incr", "info", "lrange", "multi", "pexpire", "pexpireat", "ping"),
-    *("role", "set", "setbit", "smembers", "subscribe", "time", "unlink", "wait", "xadd", "xrange", "xrevrange"),
+    *("publish", "role", "set", "setbit", "smembers", "subscribe", "time", "unlink", "wait", "xadd", "xrange"),
     *("zadd", "zcard", "zcount", "zlexcount", "zrange", "zrangebylex", "zrangebyscore", "zrem", "zremrangebyscore"),
-    *("zrevrangebylex", "zscore"),
+    *("xrevrange", "zrevrangebylex", "zscore"),
 )
 
 #: Loads this release's functions, and removes those of earlier ones. A function may do what its caller may do, so a
@@ -103,7 +103,7 @@ def rights_of(role: Role, database: int = 0) -> Rights:
 
 def _make_rights(celery: tuple[str, ...]) -> Mapping[Role, Rights]:
     working = {*SENT, *library_commands(), *CARRYING}
-    channels, own = (keys.DONE, *celery), f"{keys.PREFIX}*"
+    channels, own = (keys.DONE, keys.CONFIRMED, *celery), f"{keys.PREFIX}*"
     return {
         Role.SERVICE: Rights(
             _sorted({*working, *LOADING, *LIMITING}), (own, *QUEUES, *CONTROL), channels, (LIMITING_ALONE,)

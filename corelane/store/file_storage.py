@@ -307,6 +307,11 @@ class RemoteFiles:
         return [str(each["name"]).rsplit("/", 1)[-1] for each in found if each["type"] == "file"]
 
 
+def options_for(url: str) -> dict[str, Any]:
+    """Return the options of fsspec for a URL."""
+    return S3_OPTIONS if url.startswith(("s3://", "s3a://")) else {}
+
+
 @lru_cache(maxsize=8)
 def reach(url: str, _process: int) -> tuple[Any, str]:
     """Return the file system of a URL and the path in it; raise ImportError or ValueError.
@@ -316,8 +321,7 @@ def reach(url: str, _process: int) -> tuple[Any, str]:
     """
     from fsspec.core import url_to_fs
 
-    options = S3_OPTIONS if url.startswith(("s3://", "s3a://")) else {}
-    files, path = url_to_fs(url, skip_instance_cache=True, **options)
+    files, path = url_to_fs(url, skip_instance_cache=True, **options_for(url))
     return files, str(path).rstrip("/")
 
 

@@ -62,6 +62,7 @@ WRITING = RedisKey("cl:writing", "zset")  # final job whose results go to a URL,
 ENDS = RedisKey("cl:events", "stream", stays=True)  # one entry per job that became final; the last 10,000
 LAST_END = RedisKey("cl:told", "string", stays=True)  # the last of them that was logged
 DONE = RedisKey("cl:done", "channel")  # the id of each job that became final
+CONFIRMED = RedisKey("cl:confirmed", "channel")  # a message before replicas are waited for; nobody listens
 
 # Waiting work. A ref is the text that stands for a slice, see corelane.domain.dispatch. Tokens are estimates.
 lane = RedisKey("cl:lane:%s:%s:%s", "list")  # version, P, owner → refs of small jobs, oldest first
@@ -78,7 +79,6 @@ UNFED = RedisKey("cl:unfed", "hash")  # OWNER:P → tokens that still stand in f
 claim = RedisKey("cl:claim:%s", "hash")  # lease → what the claim still holds: JOB:FIRST → ref
 LEASES = RedisKey("cl:leases", "zset")  # lease (CORE#FENCE) → deadline
 FENCE = RedisKey("cl:fence", "string", stays=True)  # the last fence, see next_fence in lua/basics.lua
-CONFIRMED = RedisKey("cl:confirmed", "string", stays=True)  # time at which replicas were last waited for
 FENCED_LIFE = RedisKey("cl:fence:life", "string", stays=True)  # replication id of the primary that it was made on
 BELLS = RedisKey("cl:seq", "string", stays=True)  # bells rung
 bell = RedisKey("cl:bell:%s", "string")  # core → absent: asleep; r: rung or busy, 30 s; l: its drain lingers, 5 s

@@ -12,7 +12,9 @@ from corelane.artifacts.calibration import CALIBRATION_NAME, read_calibration, w
 from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, check_files
 from corelane.artifacts.remote import RemoteRoot
 from corelane.errors import ArtifactRefused, LoadFailed, SetupError
+from corelane.store.file_storage import options_for
 from tests.artifacts_for_tests import CALIBRATION
+from tests.s3 import S3Server
 from workers.models.runners import Loader
 
 
@@ -169,3 +171,14 @@ def test_artifact_compiled_again_there_is_fetched_when_it_is_asked_for_anew(
     assert root.find(version, "cpu", after.digest) == after
     shutil.rmtree(far)
     assert root.find(version, "cpu", renew=True) == root.find(version, "cpu", before.digest) == after
+
+
+def test_bucket_of_s3_is_a_remote_root_and_shows_what_was_added_since(
+    s3: str, s3_server: S3Server, far: Path, tiny_artifact: Artifact, tmp_path: Path
+) -> None:
+    root = RemoteRoot(f"{s3}/artifacts", tmp_path / "cache", options_for(s3))
+    assert root.newest("tiny-qa", "cpu") is None
+    shutil.copytree(far.parents[2], s3_server.folder / s3.removeprefix("s3://") / "artifacts")
+    version = tiny_artifact.manifest.version_id
+    assert root.newest("tiny-qa", "cpu") == version
+    check_files(root.find(version, "cpu"))

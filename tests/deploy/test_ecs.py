@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from corelane.client import Client
 from corelane.domain.scaling import ScalingInfo
 from corelane.settings import Settings
 from tests.deploy.commands import check_command
@@ -219,3 +220,11 @@ def test_aws_commands_of_the_guide_exist_with_their_options() -> None:
         shape = model.operation_model(operations[command]).input_shape
         known = {words(name, "-") for name in shape.members} if shape else set()
         assert set(re.findall(r"--([a-z0-9-]+)", rest)) <= known | OWN_OPTIONS, f"aws {service} {command}"
+
+
+def test_container_that_tells_of_scaling_asks_the_client_for_it() -> None:
+    _, scaling = read(FOLDER / "task-api.json")["containerDefinitions"]
+    [code] = scaling["command"]
+    compile(code, "scaling", "exec")
+    assert "client.scaling()" in code
+    assert callable(getattr(Client, "scaling", None))

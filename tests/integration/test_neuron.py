@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from tokenizers import Tokenizer
 from corelane.artifacts.manifest import MANIFEST_NAME, TOKENIZER_NAME, Artifact
 from corelane.client import Client
 from corelane.domain.jobs import Item, Result
+from corelane.metrics.signs import Question, judge, read_signs
 from tests.integration.conftest import Fleet, parent_of, start_fleet, stop_fleet, wait_for
 from tests.monitoring.prometheus import prometheus
 from tests.monitoring.queries import DEVICE_PANELS
@@ -298,6 +300,11 @@ def test_core_out_of_service_stays_so_takes_nothing_and_lets_go_of_the_device(
     passing = {"last_beat_at": "", "memory_bytes": 0, "device": {}}
     assert now | passing == settled | passing
     assert (now["state"], now["items"]) == ("out_of_service", 0)
+    # Nothing restarts its container in vain, and whoever looks sees why it is not ready.
+    signs = [sign for sign in read_signs(neuron_fleet.data / "health") if sign.part == "testhost/0"]
+    assert [judge(question, signs, time.monotonic()) for question in (Question.STARTUP, Question.LIVE)] == [None] * 2
+    assert "testhost/0 is out_of_service: " in (why := judge(Question.READY, signs, time.monotonic()) or "")
+    assert "1202 (HW_ERR_NC_UE" in why
     assert int((machine / "cores" / "0").read_text()) == broke
     assert not Path(f"/proc/{broke}").exists()
 

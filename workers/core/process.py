@@ -30,6 +30,7 @@ from corelane.metrics.signs import SignFile
 from corelane.settings import Settings
 from corelane.settings.rules import SettingsError
 from corelane.store.dispatch import Dispatch
+from corelane.store.file_storage import options_for
 from corelane.store.fleet import Announcer, BeatReply
 from corelane.store.metrics import ProcessMetrics
 from corelane.store.plans import Plans
@@ -337,7 +338,9 @@ def stored_price(settings: Settings) -> str:
 
 def make_loader(settings: Settings) -> Loader:
     """Return the loader of a core's models, by the settings."""
-    remote = None if settings.artifacts_url is None else RemoteRoot(settings.artifacts_url, settings.fetched_root)
+    url, remote = settings.artifacts_url, None
+    if url is not None:
+        remote = RemoteRoot(url, settings.fetched_root, options_for(url))
     limits = RunnerLimits(settings.latency_target_s, settings.context_cache_tokens, settings.max_windows)
     return Loader(
         settings.target, settings.artifact_root, remote, limits, settings.null_batch_s, settings.device_memory_bytes

@@ -64,6 +64,7 @@ define('take_ended', function(ask)
     local job, status = entry[2][2], entry[2][4]
     local values = call('HMGET', keys.job(job), unpack(ask.fields))
     index_late(values[1], job, status)
+    write_late(job)
     ended[#ended + 1] = { job, status, unpack(values) }
     last = entry[1]
   end
@@ -191,15 +192,6 @@ define('prune', function(ask)
     if not is_held(version) then dropped = prune_lanes(version, dropped, ask.most) end
   end
   return dropped
-end, 'allow-oom')
-
--- confirm{places: [[key, field]…]} → 1 for each hash that has this field. It writes, so that what waits for replicas after it
--- waits for all that was written before.
-define('confirm', function(ask)
-  local found = {}
-  for i, place in ipairs(ask.places) do found[i] = call('HEXISTS', place[1], place[2]) end
-  call('SET', keys.CONFIRMED, now_ms())
-  return found
 end, 'allow-oom')
 
 -- lease{key, holder, ttl_ms} → the holder's fence, now that the lease is its own for ttl_ms; 0 if it is another's

@@ -7,6 +7,8 @@ ARG PYTHON_IMAGE=python:3.11-slim
 FROM ${PYTHON_IMAGE} AS build
 # cpu: PyTorch's CPU build. cuda: the build for NVIDIA GPUs, which is gigabytes; we have not run that image.
 ARG TORCH=cpu
+# no: the index builds packages itself, so that they have other digests than constraints/cpu.hashes.txt.
+ARG HASHES=yes
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /app
 

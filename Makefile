@@ -186,7 +186,7 @@ REVISION = $(shell git describe --always --dirty --abbrev=40 --exclude '*' 2>/de
 .PHONY: image
 image: ## Build the image, labelled with version and revision; IMAGE=NAME:TAG IMAGE_OPTIONS=...
 	docker build --build-context wheels=$(or $(CORELANE_WHEELS),deploy/wheels) --build-arg REVISION=$(REVISION) \
-		$(if $(PYTHON_IMAGE),--build-arg PYTHON_IMAGE=$(PYTHON_IMAGE)) $(IMAGE_OPTIONS) --tag $(IMAGE) .
+		$(foreach name,PYTHON_IMAGE HASHES,$(if $($(name)),--build-arg $(name)=$($(name)))) $(IMAGE_OPTIONS) --tag $(IMAGE) .
 
 .PHONY: compose-files
 compose-files: $(VENV)/.installed-dev ## Write docker-compose.yml, and the files that tests compare, again

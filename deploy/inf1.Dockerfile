@@ -11,6 +11,8 @@ ARG NEURON_IMAGE=public.ecr.aws/neuron/pytorch-inference-neuron:1.13.1-neuron-py
 FROM ${UV_IMAGE} AS uv
 
 FROM ${NEURON_IMAGE} AS build
+# no: the index builds packages itself, so that they have other digests than constraints/cpu.hashes.txt.
+ARG HASHES=yes
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 UV_PYTHON_INSTALL_DIR=/opt/python
 WORKDIR /app
 

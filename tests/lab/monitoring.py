@@ -21,7 +21,7 @@ from typing import Any
 
 from deploy.monitoring import boards
 from tests.lab.engine import Project
-from tests.monitoring.queries import OF_DEVICES, metrics_in
+from tests.monitoring.queries import OF_ACCIDENTS, OF_DEVICES, metrics_in
 from tests.passages import PASSAGES
 
 STAND_IN = "corelane-lab/prometheus"
@@ -138,7 +138,7 @@ def panel_queries() -> list[str]:
     """Return every query of the boards that a service on CPUs answers, with Grafana's variables filled in."""
     queries = [query for board in boards.ALL for panel in board.panels() for query, _ in panel.queries]
     filled = [query.replace("$__rate_interval", RATE_INTERVAL) for query in queries]
-    return [query for query in filled if not metrics_in(query) & OF_DEVICES]
+    return [query for query in filled if not metrics_in(query) & (OF_DEVICES | OF_ACCIDENTS)]
 
 
 def show_monitoring(

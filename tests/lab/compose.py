@@ -127,6 +127,7 @@ def main() -> None:
     project = Project(Path(tempfile.mkdtemp(prefix="corelane-lab-")))
     try:
         project.clone()
+        project.environment["REVISION"] = project.run("git", "rev-parse", "HEAD").strip()
         say(f"cloned {project.run('git', 'log', '-1', '--format=%h %s').strip()}")
         show_the_file(project)
         # All parts run one image, so one of them is built.

@@ -1,4 +1,4 @@
-"""Accepted means replicated: waits until replicas hold what was written, before anyone is told of it.
+"""Accepted means replicated: waits until replicas hold what was written, before a caller hears of it.
 
 Redis' WAIT blocks its connection, and speaks for the writes that came before it. So it has a connection of its own, and
 all who ask at the same time share one: the next round begins when the last one ended, with all who came meanwhile. A

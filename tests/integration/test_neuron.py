@@ -300,7 +300,7 @@ def test_core_out_of_service_stays_so_takes_nothing_and_lets_go_of_the_device(
     passing = {"last_beat_at": "", "memory_bytes": 0, "device": {}}
     assert now | passing == settled | passing
     assert (now["state"], now["items"]) == ("out_of_service", 0)
-    # Nothing restarts its container in vain, and whoever looks sees why it is not ready.
+    # Nothing restarts its container in vain, and its state says why it is not ready.
     signs = [sign for sign in read_signs(neuron_fleet.data / "health") if sign.part == "testhost/0"]
     assert [judge(question, signs, time.monotonic()) for question in (Question.STARTUP, Question.LIVE)] == [None] * 2
     assert "testhost/0 is out_of_service: " in (why := judge(Question.READY, signs, time.monotonic()) or "")

@@ -56,7 +56,7 @@ def test_worker_and_flower_need_no_more_than_their_roles(server: int, bell: str,
                 argv = [sys.executable, "-m", "corelane", *command]
                 own = env | {"CORELANE_REDIS_URL": urls[role]}
                 running.append(subprocess.Popen(argv, env=own, stdout=log, stderr=log, preexec_fn=die_with_parent))
-            # Its functions are loaded by whoever may: the worker waits for that.
+            # Its functions are loaded by a part that may: the worker waits for that.
             settings = Settings(redis_url=urls[Role.SERVICE], data_dir=tmp_path, core_host="a")
             Link(settings.redis_url).run("admit", model="nothing", owner="public")
             wait_for(lambda: raw.hget(keys.core("a/0"), "state") == "idle", READY_S)

@@ -177,7 +177,7 @@ def forecast_info(forecast: DrainForecast, survey: Survey, span: Span | None, do
     """Return the forecast with what is done now; a service that is idle tells what it did."""
     text, answered = forecast.text, done.last_minute.items
     if forecast.sign is Sign.IDLE and answered:
-        text = f"{text}; {answered:,} items answered in the last minute"
+        text = f"{text}; {answered:,} item{'s' * (answered != 1)} answered in the last minute"
     items = 0.0 if span is None else (span.grown(m.ITEMS, None, "succeeded") + span.grown(m.ITEMS, None, "failed"))
     seconds = survey.answered[:RATE_SECONDS]
     return ForecastInfo(

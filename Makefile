@@ -110,6 +110,10 @@ $(VENV)/.installed-bench: $(VENV)/.installed
 	deploy/install.sh $(VENV) bench $(PYTHON)
 	@touch $@
 
+.PHONY: bench-felt
+bench-felt: install ## Measure what people feel; BEFORE=CHECKOUT measures another state in turn
+	$(BIN)/python benchmarks/felt.py $(if $(BEFORE),--before $(BEFORE))
+
 .PHONY: bench-queue
 bench-queue: $(VENV)/.installed-bench ## Measure the queue plane alone: over HTTP, a job of a million items, 64 cores
 	@$(BIN)/python benchmarks/queue_plane.py

@@ -6,6 +6,7 @@ own clock. Clocks of hosts are never compared: only spans of one clock are.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pydantic import BaseModel, Field
 
@@ -63,7 +64,11 @@ class JobTimes:
     deliver_s: float | None = None
 
     def describe(self) -> JobTiming:
-        """Return the parts of the wall time.
+        """Return the parts of the wall time."""
+        return JobTiming(**self.shown())
+
+    def shown(self) -> dict[str, Any]:
+        """Return the same as the fields of a ``JobTiming``.
 
         Where cores worked side by side, their sums are longer than the time they had: then all are scaled to it. Time
         after the first claim in which no core held the job is waiting.
@@ -83,11 +88,11 @@ class JobTimes:
         }
         wall_s = self.submit_s + self.ended_s
         rounded = {name: round(seconds, 6) for name, seconds in parts.items()}
-        return JobTiming(
-            wall_s=round(wall_s, 6),
+        return {
+            "wall_s": round(wall_s, 6),
             **rounded,
-            other_s=round(max(0.0, wall_s - sum(rounded.values())), 6),
-            deliver_s=self.deliver_s,
-            cores=len(self.cores),
-            core_s=round(spent.core_s, 6),
-        )
+            "other_s": round(max(0.0, wall_s - sum(rounded.values())), 6),
+            "deliver_s": self.deliver_s,
+            "cores": len(self.cores),
+            "core_s": round(spent.core_s, 6),
+        }

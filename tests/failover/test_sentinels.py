@@ -14,7 +14,8 @@ from corelane.cli.redis_checks import check_replicas
 from corelane.errors import StoreUnavailable, Unavailable
 from corelane.settings import Settings
 from corelane.store.link.blocking import Link
-from corelane.store.link.link import AsyncLink, subscribe
+from corelane.store.link.link import AsyncLink
+from corelane.store.link.subscription import subscribe
 from tests.integration.conftest import wait_for
 from tests.servers import Replicated, find_tls_server, make_certificates, until
 

@@ -10,7 +10,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
-from pydantic import TypeAdapter
 from starlette.types import Receive
 
 from corelane.domain.api_keys import Caller, Scope
@@ -37,8 +36,8 @@ RESUBSCRIBE_S = 0.5
 #: A waiting request reads its job this often even if nothing wakes it, in seconds.
 POLL_S = 5.0
 
-#: Results as they are stored, and as callers see them.
-RESULTS = TypeAdapter(list[Result])
+#: What a stored result has: then it is what callers see, as in the stream of results.
+RESULT_FIELDS = Result.model_fields.keys()
 
 #: Only a longer wait is worth a task that listens for the caller, in seconds: a lone question takes milliseconds.
 LISTEN_AFTER_S = 0.05
@@ -148,14 +147,17 @@ class Completions:
 
     async def _listen(self) -> None:
         outage = Outage(log, "completions")
+
+        def hear(job: str) -> None:
+            if not job:
+                outage.served()
+                self._wake_all()
+            for event in self._waiting.get(job, ()):
+                event.set()
+
         while True:
             try:
-                async for job in subscribe(self._redis_url, FINISHED):
-                    if not job:
-                        outage.served()
-                        self._wake_all()
-                    for event in self._waiting.get(job, ()):
-                        event.set()
+                await subscribe(self._redis_url, FINISHED, hear)
             except Unavailable as error:
                 outage.lost(error.detail)
             except Exception:
@@ -252,8 +254,13 @@ class Jobs:
             shown["waiting_for"] = None if outlook is None else outlook.reason
         if record.status.is_final and record.total <= self._settings.inline_results and not record.dropped:
             results = await self._store.results(record, 0, record.total)
-            shown["results"] = RESULTS.dump_python(RESULTS.validate_python(results))
+            shown["results"] = [each if each.keys() == RESULT_FIELDS else _filled(each) for each in results]
         return shown
+
+
+def _filled(result: Any) -> dict[str, Any]:
+    """Return a result that another version stored, with the fields that it lacks."""
+    return Result.model_validate(result).model_dump()
 
 
 def required(record: JobRecord | None, job_id: str) -> JobRecord:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Mapping, MutableMapping
 from contextlib import nullcontext
 from contextvars import ContextVar
+from functools import lru_cache
 from typing import Any, Literal, NoReturn, TextIO
 
 import orjson
@@ -53,7 +54,7 @@ def configure_logging(level: str = "info", style: Literal["auto", "json", "prett
         add_bound,
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        add_time,
         structlog.processors.StackInfoRenderer(),
     ]
     renderer: list[Any] = (
@@ -113,6 +114,18 @@ def add_bound(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMap
     for name, value in (_BOUND.get() or {}).items():
         event.setdefault(name, value)
     return event
+
+
+def add_time(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Add the time of a line, in microseconds."""
+    seconds, micros = divmod(time.time_ns() // 1000, 1_000_000)
+    event["timestamp"] = f"{_second(seconds)}.{micros:06d}Z"
+    return event
+
+
+@lru_cache(maxsize=2)
+def _second(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
 
 def to_json(event: Mapping[str, Any], **_: object) -> str:

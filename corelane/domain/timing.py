@@ -43,10 +43,6 @@ class Spent:
     core_s: float = 0.0
 
 
-#: The parts of the time that a core held a job.
-SPENT_PARTS = ("waited_s", "tokenize_s", "compute_s", "merge_s", "commit_s")
-
-
 @dataclass(frozen=True, slots=True)
 class JobTimes:
     """The times of a final job as they were measured, in seconds; ``claimed_s`` and ``ended_s`` after it was created.
@@ -75,7 +71,8 @@ class JobTimes:
         """
         spent, claimed_s = self.spent, self.ended_s if self.claimed_s is None else self.claimed_s
         had_s = max(0.0, self.ended_s - claimed_s - self.last_trip_s)
-        held_s = max(spent.held_s, sum(getattr(spent, name) for name in SPENT_PARTS))
+        worked_s = spent.waited_s + spent.tokenize_s + spent.compute_s + spent.merge_s + spent.commit_s
+        held_s = max(spent.held_s, worked_s)
         scale = min(1.0, had_s / held_s) if held_s else 1.0
         unheld_s = had_s - scale * held_s
         parts = {

@@ -237,7 +237,7 @@ class JobRecord:
                 "deliveries": f"{home}/deliveries",
                 "retry": f"{home}/retry",
             },
-            "options": self.options.model_dump(),
+            "options": vars(self.options).copy(),
             "metadata": self.metadata,
             "labels": self.labels,
             "timing": None if self.times is None else self.times.shown(),

@@ -138,7 +138,7 @@ class Dispatch:
         that a document is in progress: then no second one is claimed. Without versions nothing is claimed, and the
         bell stays as it is.
 
-        With ``wait`` it first sleeps until a submit wakes this core, for POP_S at most. Redis claims in the same moment:
+        With ``wait`` it first sleeps until a submit wakes this core, for POP_S at most. Redis claims at that moment, so
         a lone question saves a trip.
         """
         left = dict(spent or {})

@@ -5,6 +5,7 @@ A connection that speaks HTTP/2, at once or by an upgrade, is handed over (``htt
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import cast
 
 from hypercorn.utils import parse_socket_addr
@@ -252,6 +253,10 @@ class Http1(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         """Send bytes."""
         self._transport.write(data)
+
+    def soon(self, act: Callable[[], None]) -> None:
+        """Do something once what runs now has come to a pause."""
+        self._loop.call_soon(act)
 
     def ask_for_body(self) -> None:
         """Have the caller send the body."""

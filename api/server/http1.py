@@ -20,7 +20,7 @@ from corelane.log import get_logger
 log = get_logger(__name__)
 
 #: The longest head that is read, in bytes.
-HEAD_BYTES = 32 * 1024
+HEAD_BYTES = 80 * 1024
 
 #: Bytes of a body that the application has not taken, and bytes of pipelined requests that may come in while one is
 #: answered.

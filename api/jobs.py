@@ -57,17 +57,18 @@ class CallerWait:
         self.has_left = False
 
     @contextmanager
-    def listening(self, event: asyncio.Event) -> Iterator[None]:
-        """Set an event if the caller leaves meanwhile, once the wait lasts longer than most."""
+    def listening(self, event: asyncio.Event, seconds: float) -> Iterator[None]:
+        """Set an event after these seconds, or if the caller leaves meanwhile, once that is longer than most wait."""
         tasks: list[asyncio.Task[None]] = []
         loop = asyncio.get_running_loop()
-        timer = loop.call_later(LISTEN_AFTER_S, lambda: tasks.append(loop.create_task(self._listen(event))))
+        timers = [loop.call_later(seconds, event.set)]
+        if seconds > LISTEN_AFTER_S:
+            timers.append(loop.call_later(LISTEN_AFTER_S, lambda: tasks.append(loop.create_task(self._listen(event)))))
         try:
             yield
         finally:
-            timer.cancel()
-            for task in tasks:
-                task.cancel()
+            for each in (*timers, *tasks):
+                each.cancel()
 
     async def _listen(self, event: asyncio.Event) -> None:
         # A body that no route reads may exceed a limit: then the caller is there, and nothing more is heard.
@@ -130,12 +131,8 @@ class Completions:
             left = deadline - loop.time()
             if left <= 0 or self.is_closing or wait.has_left:
                 break
-            timer = loop.call_later(min(left, POLL_S), event.set)
-            try:
-                with wait.listening(event):
-                    await event.wait()
-            finally:
-                timer.cancel()
+            with wait.listening(event, min(left, POLL_S)):
+                await event.wait()
             event.clear()
             found = await self._store.get(record.id, self._ahead)
         return found

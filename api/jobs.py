@@ -87,6 +87,8 @@ class Completions:
         self._redis_url = settings.redis_url
         self._ahead = settings.inline_results
         self._waiting: dict[str, set[asyncio.Event]] = {}
+        #: What was published with the ends of jobs that are waited for.
+        self._told: dict[str, str] = {}
         self._task: asyncio.Task[None] | None = None
         self.is_closing = False
 
@@ -118,6 +120,7 @@ class Completions:
             self._waiting[job].discard(event)
             if not self._waiting[job]:
                 del self._waiting[job]
+                self._told.pop(job, None)
 
     async def wait(self, record: JobRecord, wait: CallerWait, event: asyncio.Event) -> JobRecord | None:
         """Return the job once it is final, or as it is when the time is over or the caller leaves; None if deleted.
@@ -134,7 +137,9 @@ class Completions:
             with wait.listening(event, min(left, POLL_S)):
                 await event.wait()
             event.clear()
-            found = await self._store.get(record.id, self._ahead)
+            told = self._told.pop(record.id, "")
+            found = await self._store.read_told(record.id, told) if told else None
+            found = found or await self._store.get(record.id, self._ahead)
         return found
 
     def _wake_all(self) -> None:
@@ -145,12 +150,16 @@ class Completions:
     async def _listen(self) -> None:
         outage = Outage(log, "completions")
 
-        def hear(job: str) -> None:
+        def hear(message: str) -> None:
+            job, _, told = message.partition(" ")
             if not job:
                 outage.served()
                 self._wake_all()
-            for event in self._waiting.get(job, ()):
-                event.set()
+            elif waiting := self._waiting.get(job):
+                if told:
+                    self._told[job] = told
+                for event in waiting:
+                    event.set()
 
         while True:
             try:

@@ -153,6 +153,7 @@ async def take_job(
         name=name,
         once=once,
         input_url=body.input_url,
+        is_awaited=bool(wait.seconds),
         request=REQUEST_CONTEXT.get(),
     )
     return await present(parts, await parts.jobs.submit(submission, wait), wait)

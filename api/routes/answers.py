@@ -69,7 +69,7 @@ async def ask(
     longest = min(MAX_WAIT_S, parts.settings.max_wait_s)
     wait.seconds = longest if wait.seconds is None else min(wait.seconds, longest)
     job_id = new_job_id(cell=parts.settings.cell)
-    submission = Submission(head, owner, items, id=job_id, request=REQUEST_CONTEXT.get())
+    submission = Submission(head, owner, items, id=job_id, is_awaited=True, request=REQUEST_CONTEXT.get())
     submitted = await parts.jobs.submit(submission, wait)
     record, headers = submitted.record, headers_of(submitted, wait)
     if not record.status.is_final:

@@ -11,7 +11,6 @@ from fastapi import APIRouter, Body, Query, Request, Response
 
 from api.context import NDJSON, REQUEST_CONTEXT
 from api.deps import (
-    KEY,
     IdempotencyKey,
     JobFilterDep,
     JobId,
@@ -21,9 +20,7 @@ from api.deps import (
     ReadCaller,
     SubmitCaller,
     WaitDep,
-    caller_of,
-    parts_of,
-    wait_of,
+    preferred_wait,
 )
 from api.docs.examples import JOB_REQUEST_EXAMPLES, LINES_SCHEMA
 from api.errors import documented
@@ -59,6 +56,12 @@ SUBMITTED = {
 RETRIED = SUBMITTED | {200: {"model": Job, "description": "Final already."}}
 
 LINES_BODY = {"requestBody": {"content": {NDJSON: {"schema": LINES_SCHEMA}}}}
+
+#: A query that asks to wait and nothing else, for less than the longest wait that may be asked for.
+WAIT_ALONE = re.compile(rb"wait=(\d{1,4}(?:\.\d{1,3})?)")
+
+#: The form of an ``Idempotency-Key``.
+KEY = re.compile(r"[\x20-\x7e]{1,255}")
 
 JobBody = Annotated[JobRequest, Body(openapi_examples=JOB_REQUEST_EXAMPLES)]
 
@@ -107,24 +110,17 @@ async def put_job(
 
 async def submit_shortly(asked: Asked) -> Response | None:
     """Do what ``submit_job`` does, for a body of JSON that is valid."""
-    parts, caller, headers = parts_of(asked.scope), caller_of(asked.scope), asked.headers
+    headers, wait = asked.headers, wait_of(asked)
     key = headers.get("idempotency-key")
-    wait = wait_of(asked.scope, asked.receive, parts)
-    if (
-        wait is None
-        or headers.get("content-type") != "application/json"
-        or Scope.SUBMIT not in caller.scopes
-        or (key is not None and not KEY.fullmatch(key))
-    ):
+    if wait is None or Scope.SUBMIT not in asked.caller.scopes or headers.get("content-type") != "application/json":
         return None
-    sent = await asked.body()
-    if not sent:
+    if key is not None and not KEY.fullmatch(key):
         return None
     try:
-        body = JobRequest.model_validate(orjson.loads(sent))
+        body = JobRequest.model_validate(orjson.loads(asked.body))
     except ValueError:
         return None
-    return await take_job(parts, body, sent, caller, wait, key=key)
+    return await take_job(asked.parts, body, asked.body, asked.caller, wait, key=key)
 
 
 async def take_job(
@@ -157,6 +153,7 @@ async def take_job(
         name=name,
         once=once,
         input_url=body.input_url,
+        is_awaited=bool(wait.seconds),
         request=REQUEST_CONTEXT.get(),
     )
     return await present(parts, await parts.jobs.submit(submission, wait), wait)
@@ -243,11 +240,23 @@ async def get_job(job_id: JobId, request: Request, parts: PartsDep, wait: WaitDe
 
 async def get_shortly(asked: Asked) -> Response | None:
     """Do what ``get_job`` does, for a job's own id."""
-    parts, caller = parts_of(asked.scope), caller_of(asked.scope)
-    job_id, wait = asked.scope["path"].removeprefix("/v1/jobs/"), wait_of(asked.scope, asked.receive, parts)
-    if wait is None or Scope.READ not in caller.scopes or not is_job_id(job_id):
+    job_id, wait = asked.path.removeprefix("/v1/jobs/"), wait_of(asked)
+    if wait is None or Scope.READ not in asked.caller.scopes or not is_job_id(job_id):
         return None
-    return await show_job(parts, job_id, caller, wait, asked.headers.get("if-none-match", ""))
+    return await show_job(asked.parts, job_id, asked.caller, wait, asked.headers.get("if-none-match", ""))
+
+
+def wait_of(asked: Asked) -> CallerWait | None:
+    """Return how long a caller on a short way waits; None if the query says anything else."""
+    prefer, seconds = asked.headers.get("prefer"), None
+    if asked.query:
+        match = WAIT_ALONE.fullmatch(asked.query)
+        if match is None:
+            return None
+        seconds = float(match[1])
+    elif prefer is not None:
+        seconds = preferred_wait(prefer)
+    return CallerWait(None if seconds is None else min(seconds, asked.parts.settings.max_wait_s), asked.receive)
 
 
 async def show_job(parts: Parts, job_id: str, caller: Caller, wait: CallerWait, known: str) -> Response:

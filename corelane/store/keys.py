@@ -61,7 +61,7 @@ READING = RedisKey("cl:reading", "zset")  # job whose input is at a URL, not rea
 WRITING = RedisKey("cl:writing", "zset")  # final job whose results go to a URL, not written yet → time it is tried next
 ENDS = RedisKey("cl:events", "stream", stays=True)  # one entry per job that became final; the last 10,000
 LAST_END = RedisKey("cl:told", "string", stays=True)  # the last of them that was logged
-DONE = RedisKey("cl:done", "channel")  # the id of each job that became final
+DONE = RedisKey("cl:done", "channel")  # the id of each job that became final; of some, what their callers wait for
 CONFIRMED = RedisKey("cl:confirmed", "channel")  # a message before replicas are waited for; nobody listens
 
 # Waiting work. A ref is the text that stands for a slice, see corelane.domain.dispatch. Tokens are estimates.

@@ -200,6 +200,7 @@ class JobStore:
             "keep_s": head.keep_s,
             "name": submission.name,
             "retry_of": submission.retry_of,
+            "tell": int(submission.is_awaited and len(submission.items) == 1),
             "results_window": file and file.results_window,
         }
         return fields | {name: value for name, value in optional.items() if value}
@@ -217,6 +218,17 @@ class JobStore:
         if self._gate is not None and record is not None and record.finished_ms is not None:
             await self._gate.confirm(keys.job(job), "finished_ms")
         return record
+
+    async def read_told(self, job: str, told: str) -> JobRecord | None:
+        """Return a final job from what was published at its end; None if it has to be read."""
+        try:
+            fields, out = orjson.loads(told)
+            raw = {name.encode(): value.encode() for name, value in pairs(fields)}
+        except ValueError:  # A text that is not UTF-8 stands in it.
+            return None
+        if self._gate is not None:
+            await self._gate.confirm(keys.job(job), "finished_ms")
+        return JobRecord.parse(job, raw, [out.encode() if out else None])
 
     async def confirm(self, job: str) -> None:
         """Return once replicas hold a job, where that is asked for; raise NotReplicated if they do not in time."""

@@ -40,6 +40,8 @@ class Submission:
     once: Once | None = None
     #: Where its items are read from, in place of ``items`` and ``file``.
     input_url: str | None = None
+    #: Whether its caller waits for it: then its end is published with its result, if it has one item.
+    is_awaited: bool = False
     request: RequestContext = NO_CONTEXT
 
 

@@ -129,6 +129,7 @@ class Dispatch:
         sent_us: int | None = None,
         lost: Sequence[int] = (),
         parts: PartsDone = NO_PARTS,
+        wait: bool = False,
     ) -> Exchange:
         """Commit by lease, ask which of ``jobs`` are final, and claim for ``versions`` as much as has room: one trip.
 
@@ -141,9 +142,12 @@ class Dispatch:
         ``idle`` says that nothing else is in progress: only then are items claimed that failed before. ``laden`` says
         that a document is in progress: then no second one is claimed. Without versions nothing is claimed, and the
         bell stays as it is.
+
+        With ``wait`` it first sleeps until a submit wakes this core, for POP_S at most. Redis claims at that moment, so
+        a lone question saves a trip.
         """
         left = dict(spent or {})
-        commands = []
+        commands: list[Command] = [("BLPOP", keys.wake(self._core), POP_S)] if wait else []
         for lease, outcomes in commits.items():
             commands.append(self._commit(lease, outcomes, left, sent_us, lost))
             lost = ()
@@ -158,7 +162,7 @@ class Dispatch:
         if parts.offer is not None:
             # After the claim, which lowers the bell: whoever answers a part from now on rings.
             commands.append(parts.offer.command(self._core, parts.bell))
-        replies = self._link.many(commands)
+        replies = self._link.many(commands)[wait:]
         refused = dict(zip(commits, map(int, replies[: len(commits)]), strict=True))
         statuses = replies[len(commits) : len(commits) + len(jobs)]
         closed = {job for job, status in zip(jobs, statuses, strict=True) if status not in OPEN_STATUSES}
@@ -265,10 +269,6 @@ class Dispatch:
             job: RequestContext((request_id or b"").decode(), (traceparent or b"").decode())
             for job, (request_id, traceparent) in zip(jobs, replies, strict=True)
         }
-
-    def wait(self) -> bool:
-        """Sleep until a submit wakes this core, for POP_S at most; return whether it did."""
-        return self._link("BLPOP", keys.wake(self._core), POP_S) is not None
 
     def sleep(self) -> None:
         """Let this core's bell be rung again, at the end of a drain that claimed nothing."""

@@ -99,6 +99,8 @@ class DrainLoop:
         self._useful = time.monotonic()
         #: Whether the last claim took all there was room for.
         self._is_full = False
+        #: Whether the last claim of an idle core found nothing: the next one waits until something comes.
+        self._found_nothing = False
 
     def serve(self) -> None:
         """Claim and answer until the drain is over."""
@@ -162,12 +164,16 @@ class DrainLoop:
         linger = not was_idle or began - self._useful < core.settings.linger_s
         ahead = in_flight.overlaps and not was_idle and in_flight.can_run
         if not ahead:
-            self._exchange(None if overtime else self._room(), linger=linger)
+            waits, self._found_nothing = self._found_nothing and was_idle and linger, False
+            self._exchange(None if overtime else self._room(), linger=linger, wait=waits)
+            if waits and not in_flight.is_empty:
+                if core.lost is not None or self._should_stop():
+                    return False
+                began = time.monotonic()
             if was_idle and in_flight.has_items and core.settings.batch_wait_s:
                 self._gather()
             if in_flight.is_empty:
-                if linger:
-                    core.dispatch.wait()
+                self._found_nothing = linger
                 return not linger
             if not in_flight.can_run:
                 # Other cores have the rest of an item: each rings when it is done.
@@ -216,8 +222,10 @@ class DrainLoop:
         waiting = self._in_flight.waiting_tokens(budget // 8)
         return Room(max(0, budget - waiting), max(0, 2 * budget - waiting), self._in_flight.met)
 
-    def _exchange(self, room: Room | None, *, linger: bool) -> None:
-        """Commit outcomes, drop jobs that are final, claim into the room there is: one trip."""
+    def _exchange(self, room: Room | None, *, linger: bool, wait: bool = False) -> None:
+        """Commit outcomes, drop jobs that are final, claim into the room there is: one trip. With ``wait`` an idle core
+        sleeps first, until it is rung.
+        """
         core, in_flight = self._core, self._in_flight
         # A version that was loaded again is not claimed for until what is in progress is done: here nothing is.
         versions = core.versions if in_flight.is_empty else core.models.claimable()
@@ -242,6 +250,7 @@ class DrainLoop:
                 sent_us=times.redis_us(),
                 lost=lost,
                 parts=parts,
+                wait=wait,
             )
             core.account.settle_lost(lost)
             took_s = in_flight.note_exchange(spent, exchanged, parts) - began

@@ -170,7 +170,7 @@ def test_lone_core_reads_its_document_as_ever(fleet: Fleet) -> None:
 def test_part_of_a_core_that_is_gone_is_read_by_the_core_that_shared_it(fleet: Fleet) -> None:
     fleet.add(), fleet.add()
     job = fleet.submit()
-    own, other = fleet.share()
+    _, other = fleet.share()
     assert other.parts == 1
     other.core.return_claims()
     fleet.workers.remove(other)
@@ -199,7 +199,7 @@ def test_document_of_a_core_that_is_gone_is_begun_again_and_its_parts_are_refuse
 def test_core_that_stops_gives_its_part_back(fleet: Fleet) -> None:
     fleet.add(), fleet.add()
     job = fleet.submit()
-    own, other = fleet.share()
+    _, other = fleet.share()
     assert other.parts == 1
     other.stop()
     fleet.workers.remove(other)
@@ -253,7 +253,7 @@ def test_document_that_failed_before_is_read_by_one_core(fleet: Fleet) -> None:
 def test_parts_that_redis_lost_are_read_here(fleet: Fleet) -> None:
     fleet.add(), fleet.add()
     job = fleet.submit()
-    own, _ = fleet.share()
+    fleet.share()
     fleet.bench.raw.delete(*fleet.bench.raw.keys("cl:offer:*"))
     fleet.run_out(job)
     fleet.assert_answered(job)

@@ -24,6 +24,7 @@ from corelane.artifacts.manifest import (
     find_artifact,
     model_name,
 )
+from corelane.cli.compile_once import compile_once
 from corelane.cli.errors import exit_on_error, require
 from corelane.cli.evaluate import read_document
 from corelane.cli.folders import DataOption, writable_folder
@@ -115,7 +116,7 @@ def compile_model(
         typer.Option(min=1, help="Buckets compiled at a time; as memory allows.", rich_help_panel=NEURON),
     ] = None,
     cache: Annotated[
-        bool, typer.Option("--cache/--no-cache", help="Reuse what was compiled before.", rich_help_panel=NEURON)
+        bool, typer.Option("--cache/--no-cache", help="Reuse what was compiled before, on the CPU and for Neuron.")
     ] = True,
     neuron_python: NeuronPython = None,
     data: DataOption = None,
@@ -130,7 +131,6 @@ def compile_model(
                 print_line(essentials(known))
             return
         require("compile", "torch", "transformers", "tokenizers")
-        from compile.build import build
         from compile.neuron.options import NeuronOptions
 
         options = NeuronOptions(
@@ -150,19 +150,30 @@ def compile_model(
         writable_folder(settings.artifact_root)
         eval_set = None if questions is None else read_eval_set(questions)
         with interrupted_by_sigterm(), show_progress() as report:
-            artifact = build(
-                model,
-                settings=settings,
-                target=target,
-                buckets=buckets,
-                dtype=dtype,
-                name=name,
-                neuron=options,
-                eval_set=eval_set,
-                format=format,
-                cpu_kind=cpu_kind,
-                report=report,
-            )
+
+            def make() -> Artifact:
+                # Imported here: what is kept needs no torch.
+                from compile.build import build
+
+                return build(
+                    model,
+                    settings=settings,
+                    target=target,
+                    buckets=buckets,
+                    dtype=dtype,
+                    name=name,
+                    neuron=options,
+                    eval_set=eval_set,
+                    format=format,
+                    cpu_kind=cpu_kind,
+                    report=report,
+                )
+
+            if cache and target == "cpu" and eval_set is None and not options.named and cpu_kind is None:
+                given = {"buckets": buckets, "dtype": dtype, "format": format}
+                artifact = compile_once(model, served_as, settings, given, make)
+            else:
+                artifact = make()
         if as_json:
             print_line(essentials(artifact))
             return

@@ -19,7 +19,15 @@ from corelane.cli.ports import PortClaim
 from corelane.cli.probes import Probe, core_probe, http_probe, redis_probe
 from corelane.cli.redis_server import choose_server, comment_on, find_servers, note_writer, server_argv
 from corelane.cli.redis_users import PASSWORD_BYTES, PASSWORD_FILE, SERVICE, keep_password, with_user, write_users
-from corelane.cli.roles import core_range, deliveries_argv, flower_argv, flower_env, keeper_argv, worker_env
+from corelane.cli.roles import (
+    core_range,
+    deliveries_argv,
+    flower_argv,
+    flower_env,
+    keeper_argv,
+    worker_argv,
+    worker_env,
+)
 from corelane.cli.serve_output import PrettyOutput
 from corelane.cli.serve_ports import ServicePorts
 from corelane.cli.supervisor import LINE_LIMIT, Supervisor
@@ -215,9 +223,11 @@ async def _start_workers(settings: Settings, supervisor: Supervisor) -> bool:
 
 async def start_worker(settings: Settings, supervisor: Supervisor, slot: CoreSlot) -> None:
     """Start the worker of one core, and relaunch it whenever it dies."""
-    argv = [*CORELANE, "worker", "--core", str(slot.index)]
-    up = core_probe(settings.redis_url, Core(settings.core_host, slot.index))
-    await supervisor.start(FleetPart(worker_part(slot), argv, worker_env(settings, slot), grace_s=30, is_up=up))
+    core = Core(settings.core_host, slot.index)
+    up, env = core_probe(settings.redis_url, core), worker_env(settings, slot)
+    # Not by way of `corelane worker`, which would import the commands first: 0.6 s.
+    part = FleetPart(worker_part(slot), worker_argv(core), env, grace_s=30, is_up=up, cpus=slot.cpus)
+    await supervisor.start(part)
 
 
 def worker_part(slot: CoreSlot) -> str:

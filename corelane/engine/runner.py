@@ -27,13 +27,12 @@ from corelane.engine.batching import Pace, Share, WaitingItem, next_batch
 from corelane.engine.buckets import Bucket
 from corelane.engine.previews import LONG_WINDOWS, Preview, PreviewTimes
 from corelane.engine.question_answering.task import QuestionAnsweringTask
+from corelane.engine.sharing import ItemInProgress, SharedItems
 from corelane.engine.task import Query, Ready, Result, Task, Tokenized, failure
 from corelane.engine.text.tokenizer import open_tokenizer
+from corelane.engine.warming import WarmUp, warm_ups
 from corelane.engine.windows import Window
 from corelane.errors import RunFailed
-
-#: TorchScript profiles a graph for two passes and runs at full speed from the third.
-WARM_UP_PASSES = 3
 
 #: A job with no more tokens than this waiting (three questions) is answered by itself, where short batches are quick.
 LITTLE_TOKENS = 512
@@ -61,7 +60,7 @@ UNLIMITED = RunnerLimits()
 class ServedModel:
     """A runner's view of its model: ``summary`` is for the API, the ladder's buckets grow in length.
 
-    Where rows are flexible a batch may have fewer than its bucket.
+    Where rows are flexible a batch may have fewer than its bucket. ``warm_ups`` are the passes that bring it to speed.
     """
 
     name: str
@@ -69,24 +68,16 @@ class ServedModel:
     summary: Mapping[str, object]
     ladder: Sequence[Bucket]
     flexible_rows: bool = False
+    warm_ups: Sequence[WarmUp] = ()
 
     @classmethod
-    def of(cls, artifact: Artifact, *, calibrated: bool) -> Self:
-        """Describe an artifact."""
+    def of(cls, artifact: Artifact, *, calibrated: bool, shares_kernels: bool = False) -> Self:
+        """Describe an artifact; ``shares_kernels`` as its backend says."""
         manifest = artifact.manifest
-        ladder = sorted(Bucket(length=bucket.length, rows=bucket.rows) for bucket in manifest.buckets)
-        summary = artifact.summary(calibrated=calibrated)
-        return cls(manifest.name, manifest.version_id, summary, ladder, manifest.flexible_rows)
-
-
-@dataclass(slots=True)
-class ItemInProgress:
-    """One query in progress: its windows that wait, the evidence of the others, and the error of a row that failed."""
-
-    item: Tokenized
-    waiting: WaitingItem
-    decoded: list[Any] = field(default_factory=list)
-    error: RunFailed | None = None
+        files = sorted((Bucket(length=bucket.length, rows=bucket.rows), bucket.file) for bucket in manifest.buckets)
+        summary, flexible = artifact.summary(calibrated=calibrated), manifest.flexible_rows
+        passes = warm_ups(files, flexible_rows=flexible, shares_kernels=shares_kernels)
+        return cls(manifest.name, manifest.version_id, summary, [bucket for bucket, _ in files], flexible, passes)
 
 
 #: A row of a batch: the key of its query, the query in tokens, and the window.
@@ -125,7 +116,7 @@ class RunningBatch:
         return self.runner._finish(self)
 
 
-class Runner:
+class Runner(SharedItems):
     """Answers queries with one loaded model. Not thread-safe."""
 
     #: The task of the models that ``open`` loads.
@@ -152,6 +143,7 @@ class Runner:
         self._unload = unload
         self._flexible_rows = served.flexible_rows
         self._ladder = served.ladder
+        self._warm_ups = served.warm_ups
         #: The buckets' names in metrics.
         self.shapes = {bucket: str(bucket) for bucket in served.ladder}
         self._pace = Pace(limits.latency_target_s)
@@ -160,6 +152,7 @@ class Runner:
         self._progress: dict[Hashable, ItemInProgress] = {}
         self._by_arrival: dict[int, Hashable] = {}
         self._answered: list[Answered] = []
+        self._whole = []
         self._charges: list[Charge] = []
         self._previews = PreviewTimes()
         self._device = ThreadPoolExecutor(1, "device") if overlaps else None
@@ -183,19 +176,20 @@ class Runner:
             calibration=calibration,
         )
         model = backend.load(artifact)
-        served = ServedModel.of(artifact, calibrated=calibration is not None)
+        served = ServedModel.of(
+            artifact, calibrated=calibration is not None, shares_kernels=backend.lengths_share_kernels
+        )
         run, unload = partial(backend.run, model), partial(backend.unload, model)
         return cls(task, served, run, overlaps=backend.overlaps, limits=limits, unload=unload)
 
     def warm_up(self) -> None:
-        """Run every bucket, with a single row and full, until it is at speed; the last pass tells its pace."""
-        for bucket in self._ladder:
-            for rows in (1, bucket.rows) if self._flexible_rows else (bucket.rows,):
-                ones = np.ones((rows, bucket.length), dtype=np.int64)
-                for _ in range(WARM_UP_PASSES):
-                    began = time.perf_counter()
-                    self._run(Batch(bucket, ones, ones, np.zeros_like(ones)))
-            self._pace.note(bucket, bucket.rows, time.perf_counter() - began)
+        """Run what brings the model to speed; a bucket's last pass tells its pace."""
+        for each in self._warm_ups:
+            ones = np.ones((each.rows, each.bucket.length), dtype=np.int64)
+            for _ in range(each.passes):
+                began = time.perf_counter()
+                self._run(Batch(each.bucket, ones, ones, np.zeros_like(ones)))
+            self._pace.note(each.bucket, each.rows, time.perf_counter() - began)
 
     def close(self) -> None:
         """Unload the model."""
@@ -221,15 +215,36 @@ class Runner:
             if isinstance(item, dict):
                 self._answered.append((key, item))
                 continue
-            self._arrivals += 1
-            query = item.query
-            self._pace.heard(f"{query.owner}:{query.job}")
-            waiting = WaitingItem.of(self._arrivals, item.windows, self._ladder, query.owner, query.priority, query.job)
-            self._progress[key] = ItemInProgress(item, waiting)
+            waiting = self._put(key, item).waiting
             self._charges.append((key, max(LEAST_TOKENS, waiting.tokens), waiting.tokens))
-            self._by_arrival[self._arrivals] = key
             if len(item.windows) >= LONG_WINDOWS:
                 self._previews.add(key)
+
+    def _put(self, key: Hashable, item: Tokenized) -> ItemInProgress:
+        """Put an item in progress."""
+        self._arrivals += 1
+        query = item.query
+        self._pace.heard(f"{query.owner}:{query.job}")
+        waiting = WaitingItem.of(self._arrivals, item.windows, self._ladder, query.owner, query.priority, query.job)
+        self._progress[key] = progress = ItemInProgress(item, waiting)
+        self._by_arrival[self._arrivals] = key
+        return progress
+
+    def admit_part(self, key: Hashable, part: bytes, about: Query) -> int:
+        """Take a part of another core's item in; return its tokens. Raise ValueError if it is none."""
+        progress = self._put(key, self.unpack_part(part, about))
+        progress.is_part = True
+        return progress.waiting.tokens
+
+    @property
+    def long_items(self) -> Collection[Any]:
+        """Return the keys of long items in progress whose windows other cores may read."""
+        return self._previews.next.keys() if self._task.makes_parts else ()
+
+    def batch_rows(self, key: Hashable) -> int:
+        """Return how many windows of an item a batch takes."""
+        bucket = self.bucket_of(key)
+        return self._pace.rows(bucket) if self._flexible_rows else bucket.rows
 
     def charges(self) -> list[Charge]:
         """Return what is charged for the queries that were tokenized since the last call."""
@@ -256,6 +271,7 @@ class Runner:
         """Forget queries; keys that are not in progress are no error."""
         keys = set(keys)
         self._answered = [answered for answered in self._answered if answered[0] not in keys]
+        self.forget_whole(keys)
         self._task.forget(keys)
         for key in keys & self._progress.keys():
             self._take_out(key)
@@ -263,6 +279,7 @@ class Runner:
     def reset(self) -> None:
         """Forget all queries, as after an error that left some behind."""
         self._progress, self._by_arrival, self._answered, self._charges, self._shares = {}, {}, [], [], {}
+        self._whole = []
         self._task.forget()
         self._previews.next.clear()
 
@@ -296,12 +313,14 @@ class Runner:
         self._collect(running)
         merge_began = time.perf_counter()
         answered, self._answered = self._answered, []
-        for key in dict.fromkeys(key for key, *_ in running.rows):
+        parts, whole, self._whole = 0, self._whole, []
+        for key in dict.fromkeys([*(key for key, *_ in running.rows), *whole]):
             progress = self._progress.get(key)
-            if progress is not None and (progress.error is not None or not progress.waiting.left):
+            if progress is not None and progress.is_over:
                 self._take_out(key)
+                parts += progress.is_part
                 answered.append((key, self._compose(progress)))
-        self.work.items += len(answered)
+        self.work.items += len(answered) - parts
         running.merge_s += time.perf_counter() - merge_began
         return answered
 
@@ -312,6 +331,8 @@ class Runner:
         del self._by_arrival[progress.waiting.arrival]
 
     def _compose(self, progress: ItemInProgress) -> Result:
+        if progress.is_part:
+            return self.result_of_part(progress)
         if progress.error is not None:
             return failure(progress.error)
         return self._task.compose(progress.item, progress.decoded)

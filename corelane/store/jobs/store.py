@@ -34,6 +34,9 @@ from corelane.store.link.replicas import ReplicaGate
 #: Payloads written before their job is submitted live this long, in seconds.
 PAYLOAD_TTL_S = 60
 
+#: The payload of a job of one slice comes with the call that submits it, up to this size in bytes: Lua copies it.
+INLINE_BYTES = 64 * 1024
+
 #: The drain rate is measured over this many full seconds.
 RATE_SECONDS = 10
 
@@ -56,10 +59,11 @@ class JobStore:
         Where the model is an alias of several versions, the key chooses. Writes nothing.
         """
         found, owed, unfed, open_jobs, own = await self._link.run("admit", model=model, owner=owner)
-        speeds = {version.decode(): its_speeds for version, _, its_speeds in found}
+        speeds = {version.decode(): its_speeds for version, _, its_speeds, _ in found}
         version = next(iter(speeds), None)
         if len(speeds) > 1:
-            version = choose({version.decode(): float(weight) for version, weight, _ in found}, key)
+            version = choose({version.decode(): float(weight) for version, weight, *_ in found}, key)
+        idle = {version.decode(): int(cores) for version, *_, cores in found}
         return Admission(
             version,
             _accounts(owed),
@@ -68,6 +72,7 @@ class JobStore:
             [int(count) for count in open_jobs],
             bool(version and speeds[version]),
             [Own(*map(int, counts)) for counts in own],
+            idle[version] if version else 0,
         )
 
     async def drain_rate(self, speeds: Sequence[Speed]) -> float:
@@ -87,7 +92,8 @@ class JobStore:
         slices: Sequence[tuple[int, int, int]],
         promise: PromiseRecord | None,
     ) -> JobRecord:
-        """Write payloads, then job, refs and bells in one step. Idempotent by the job's id, and by its ``once``.
+        """Write job, refs and bells in one step, with the payload or after several. Idempotent by the job's id, and by
+        its ``once``.
 
         Raise VersionClosed, with nothing written, if the version stopped taking jobs since it was admitted; Held if
         another job holds its ``once``; NotReplicated if it is written and replicas do not hold it.
@@ -96,10 +102,12 @@ class JobStore:
         labels = list(dict.fromkeys(head.labels))
         total = len(submission.items) if file is None else file.items
         payloads, refs = self._slices(submission, slices)
+        is_inline = len(payloads) == 1 and not head.contexts and len(next(iter(payloads.values()))) <= INLINE_BYTES
         fields = {"total": total, "left": total} | self._fields(submission, labels, promise)
         submit = call(
             "submit",
             *refs,
+            *(payloads.values() if is_inline else ()),
             job=submission.id,
             version=version,
             envelope=self._bell,
@@ -112,8 +120,9 @@ class JobStore:
             once_ttl_s=once and once.ttl_s,
             input=submission.input_url and True,
             fields=flatten(fields),
+            firsts=list(payloads) if is_inline else None,
         )
-        reply = await self._write(submission, payloads, submit)
+        reply = await (self._link(*submit) if is_inline else self._write(submission, payloads, submit))
         if reply[0] < 0:
             raise Held(Holder.decode(reply[1]))
         if self._gate is not None:
@@ -174,7 +183,7 @@ class JobStore:
         fields = {
             "owner": submission.owner,
             "priority": head.priority.rank,
-            "options": head.options.model_dump_json(),
+            "options": orjson.dumps(vars(head.options)),
             "metadata": orjson.dumps(head.metadata),
         }
         optional = {

@@ -29,22 +29,45 @@ local function end_if_empty(lease)
   if call('EXISTS', keys.claim(lease)) == 0 then call('ZREM', keys.LEASES, lease) end
 end
 
--- claim{core, room, spare, met, refs, document, laden, lease_ms, linger, idle, ttl, versions}
---   → {Redis' time in µs, then if anything was taken: lease, and per ref: ref, version, payload, options}
+-- The tokens of these versions that a core may claim, where so little waits that cores without work would get none; nil
+-- where there is no such core, or enough for all. Work that is left waits for no particular core: whichever asks next
+-- claims it, this one too after its next batch.
+local function part_of_little(core, versions, room)
+  local waiting, takers = 0, 1
+  for _, version in ipairs(versions) do
+    local tokens = tonumber(call('HGET', keys.WAITING, version) or 0)
+    waiting = waiting + tokens
+    if tokens > 0 and tokens < room * call('ZCARD', keys.holders(version)) then
+      local others = 0
+      for _, other in ipairs(without_work(holders_of(version))) do
+        if other ~= core then others = others + 1 end
+      end
+      takers = math.max(takers, 1 + others)
+    end
+  end
+  return takers > 1 and waiting / takers or nil
+end
+
+-- claim{core, room, spare, met, refs, document, laden, lease_ms, linger, idle, helps, ttl, versions}
+--   → {Redis' time in µs, then if anything was taken: lease, and per ref: ref, version, payload, options; or `part`, and
+--   what `take_part` returns}
 -- What was returned from a lost claim goes before all else, alone, to a core with nothing else in progress; others claim
 -- nothing until it is gone, so that one is soon idle. Then high priority first, but every eighth time the lowest, so that
 -- nothing starves. Within a priority the owner who was served the fewest tokens goes first. Within an owner small jobs go
 -- first, oldest first, up to eight tokens for each one of the larger jobs; these share by tokens. Up to `room` tokens, at
 -- least one; up to `spare` from an owner and priority where this core holds nothing (`met` lists the others, as
 -- `,owner:priority,…,`, and those where it holds a batch's worth of small jobs, as `,owner:priority:small,…,`), so that
--- a newcomer waits for no backlog, not even for its own. Without room, and no newcomer there, the bell stays as it is.
+-- a newcomer waits for no backlog, not even for its own. Beside cores without work it takes its part of little (`part`): the
+-- next ref only if half of one as large as the last fits. Without room, and no newcomer there, the bell stays as it is.
 -- A core that reads a document (more than `document` tokens) is laden: it takes no second one, and holds back for nothing.
+-- A core that `helps` takes a part of another core's item where it would claim nothing, and nothing is held up.
 -- "Nothing there" and "the bell may ring again" are one step, so no wake-up is lost. Small payloads come along, which saves
 -- a lone question a trip; large ones cost more in a function than a trip does.
 local SMALL_PAYLOAD_BYTES, LOOK_PAST, SMALL_WEIGHT = 2048, 32, 8
 define('claim', function(ask)
   local core, room, spare, met, laden, versions = ask.core, ask.room, ask.spare, ask.met, ask.laden, ask.versions
-  local now, tokens, taken, held = now_ms(), 0, {}, {}
+  local now, tokens, taken, held, last = now_ms(), 0, {}, {}, 0
+  local part = room > 0 and part_of_little(core, versions, room)
   call('HSET', keys.CLAIMED, core, now)
 
   -- Tokens taken; none for a ref whose job wants no answer any more.
@@ -67,7 +90,7 @@ define('claim', function(ask)
     end
     add(keys.WAITING, version, -ref.tokens)
     add(keys.HELD, core, ref.tokens)
-    tokens = tokens + ref.tokens
+    tokens, last = tokens + ref.tokens, ref.tokens
     local small = call('HSTRLEN', keys.payloads(ref.job), ref.payload) <= SMALL_PAYLOAD_BYTES
     local at = #taken
     taken[at + 1], taken[at + 2] = text, version
@@ -179,6 +202,7 @@ define('claim', function(ask)
   local function take_from(priority)
     local skipped, small_tokens = 0, {}
     while tokens < spare and #held < 2 * ask.refs do
+      if part and #held > 0 and tokens + last / 2 > part then return end
       local owner = call('ZRANGE', keys.shares(priority), skipped, skipped)[1]
       if not owner then return end
       local name, before, full = owner .. ':' .. priority, tokens, tokens >= room
@@ -196,13 +220,19 @@ define('claim', function(ask)
     end
   end
 
-  if not take_returned() then
+  local is_held_up = take_returned()
+  if not is_held_up then
     local from, to, step = 0, 2, 1
     if call('HINCRBY', keys.TURNS, core, 1) % 8 == 0 then from, to, step = 2, 0, -1 end
     for priority = from, to, step do take_from(priority) end
   end
   if #taken == 0 then
     if room == 0 then return { now_us() } end
+    local part = ask.helps and not is_held_up and take_part(core, versions, ask.lease_ms)
+    if part then
+      call('SET', keys.bell(core), 'r', 'EX', 30)
+      return { now_us(), 'part', unpack(part) }
+    end
     if ask.linger then
       call('SET', keys.bell(core), 'l', 'EX', 5)
     else

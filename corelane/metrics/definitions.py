@@ -127,6 +127,12 @@ WASTED_TOKENS = _counter(
     "stopped), canceled, expired, over (a job that was over)",
     "reason",
 )
+REUSE = _counter(
+    "reuse",
+    Source.COUNTED,
+    "Items of small jobs by where their answer is from: computed, joined (an equal item at work), hit (it was kept)",
+    "outcome",
+)
 PROMISES = _counter(
     "promises",
     Source.COUNTED,

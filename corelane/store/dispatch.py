@@ -172,6 +172,7 @@ class Dispatch:
             idle=idle,
             ttl=self._settings.results_ttl_s,
             versions=versions,
+            cache=self._settings.cache,
         )
 
     def hand_back(self, lease: str, refs: Sequence[tuple[Ref, str]], bell: str, lost: Sequence[int] = ()) -> None:
@@ -290,8 +291,8 @@ class Dispatch:
             if (sums := spent.pop(outcome.ref.job, None)) is not None:
                 its_spent[outcome.ref.job] = sums
         results = [orjson.dumps(outcome.results) for outcome in outcomes]
-        ttl = self._settings.results_ttl_s
-        ask = {"lease": lease, "core": self._core, "ttl": ttl, "spent": its_spent, "sent_us": sent_us}
+        ttl, cache = self._settings.results_ttl_s, self._settings.cache
+        ask = {"lease": lease, "core": self._core, "ttl": ttl, "spent": its_spent, "sent_us": sent_us, "cache": cache}
         return call("commit", *results, stretches=stretches, price=self._price, lost=lost, **ask)
 
 

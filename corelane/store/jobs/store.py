@@ -5,7 +5,7 @@ that was not submitted expire within a minute.
 """
 
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import orjson
@@ -14,7 +14,8 @@ from corelane.domain.aliases import choose
 from corelane.domain.dispatch import PUBLIC, Ref, Row, encode_slice, item_row
 from corelane.domain.forecast import Own, Speed, drain_rate
 from corelane.domain.job_filter import ALL_OWNERS, JobFilter
-from corelane.domain.jobs import JobStatus
+from corelane.domain.jobs import Item, JobStatus
+from corelane.domain.reuse import MOST_ITEMS, cut_out, item_digests, repeated
 from corelane.settings import Settings
 from corelane.settings.faults import reach
 from corelane.store import keys
@@ -33,6 +34,12 @@ from corelane.store.link.replicas import ReplicaGate
 
 #: Payloads written before their job is submitted live this long, in seconds.
 PAYLOAD_TTL_S = 60
+
+#: A slice: its first item, its items, their tokens.
+Cut = tuple[int, int, int]
+
+#: The reply to a job of which some items are answered or computed already, before its indexes.
+KNOWN = -2
 
 #: The drain rate is measured over this many full seconds.
 RATE_SECONDS = 10
@@ -95,31 +102,38 @@ class JobStore:
         head, file, once = submission.head, submission.file, submission.once
         labels = list(dict.fromkeys(head.labels))
         total = len(submission.items) if file is None else file.items
-        payloads, refs = self._slices(submission, slices)
-        fields = {"total": total, "left": total} | self._fields(submission, labels, promise)
-        submit = call(
-            "submit",
-            *refs,
-            job=submission.id,
-            version=version,
-            envelope=self._bell,
-            submit_us=_submit_us(submission),
-            expires_in_ms=int(1000 * (head.expires_in_s or 0)),
-            file=file and file.name,
-            file_tokens=file and file.tokens,
-            once=once and once.key,
-            fingerprint=once and once.fingerprint,
-            once_ttl_s=once and once.ttl_s,
-            input=submission.input_url and True,
-            fields=flatten(fields),
-        )
-        reply = await self._write(submission, payloads, submit)
+        digests = self._digests(submission, version)
+        slices = list(cut_out(slices, alone)) if (alone := repeated(digests)) else slices
+        fields = {"total": total, "left": total} | self._fields(submission, labels, promise, digests)
+        named: dict[str, Any] = {
+            "job": submission.id,
+            "version": version,
+            "envelope": self._bell,
+            "submit_us": _submit_us(submission),
+            "expires_in_ms": int(1000 * (head.expires_in_s or 0)),
+            "file": file and file.name,
+            "file_tokens": file and file.tokens,
+            "once": once and once.key,
+            "fingerprint": once and once.fingerprint,
+            "once_ttl_s": once and once.ttl_s,
+            "input": submission.input_url and True,
+            "fields": flatten(fields),
+        }
+        if digests:
+            rank, ttl = str(head.priority.rank), self._settings.results_ttl_s
+            shared = {"digests": "".join(digests), "owner": submission.owner, "priority": rank, "ttl": ttl}
+            named |= shared | {"is_cut": total == 1, "cache": self._settings.cache}
+        reply = await self._write(submission, slices, named)
+        if reply[0] == KNOWN:
+            reply = await self._write(submission, list(cut_out(slices, reply[1])), named | {"is_cut": True})
         if reply[0] < 0:
             raise Held(Holder.decode(reply[1]))
         if self._gate is not None:
             await self.confirm(submission.id)
         if self._settings.armed_faults:
             reach("submit.accepted", self._settings.armed_faults)
+        if reply[0] > 0 and reply[3] and (ended := await self.get(submission.id, self._settings.inline_results)):
+            return ended
         return JobRecord(
             id=submission.id,
             status=JobStatus.QUEUED,
@@ -153,8 +167,17 @@ class JobStore:
         ]
         return payloads, refs
 
-    async def _write(self, submission: Submission, payloads: Mapping[int, bytes], submit: Command) -> Any:
+    def _digests(self, submission: Submission, version: str) -> list[str]:
+        """Return the digests by which a job's items are found to be equal to others; none if it takes no part."""
+        items, head = submission.items, submission.head
+        if not (head.reuse and self._settings.reuse and 0 < len(items) <= MOST_ITEMS):
+            return []
+        return item_digests(submission.owner, version, head.options, items, head.contexts or {})
+
+    async def _write(self, submission: Submission, slices: Sequence[Cut], named: dict[str, Any]) -> Any:
         """Write payloads and shared contexts, then submit, in one trip."""
+        payloads, refs = self._slices(submission, slices)
+        submit = call("submit", *refs, **named)
         written: list[Command] = []
         texts = dict(enumerate((submission.head.contexts or {}).values()))
         for pattern, values in ((keys.payloads, payloads), (keys.contexts, texts)):
@@ -168,7 +191,9 @@ class JobStore:
         return replies[-1]
 
     @staticmethod
-    def _fields(submission: Submission, labels: list[str], promise: PromiseRecord | None) -> dict[str, Any]:
+    def _fields(
+        submission: Submission, labels: list[str], promise: PromiseRecord | None, digests: Sequence[str]
+    ) -> dict[str, Any]:
         """Return the fields of the job's hash; those without a value are left out."""
         head, file = submission.head, submission.file
         fields = {
@@ -192,6 +217,9 @@ class JobStore:
             "name": submission.name,
             "retry_of": submission.retry_of,
             "results_window": file and file.results_window,
+            "digests": "".join(digests),
+            "item_ids": digests and any(item.id for item in submission.items) and _ids(submission.items),
+            "no_reuse": not head.reuse and 1,
         }
         return fields | {name: value for name, value in optional.items() if value}
 
@@ -307,6 +335,11 @@ class JobStore:
             + [("EXISTS", keys.job(job or "none")) for job in made]
         )
         return [(bool(retry), bool(items)) for items, retry in zip(found[: len(made)], found[len(made) :], strict=True)]
+
+
+def _ids(items: Sequence[Item]) -> bytes:
+    """Return the callers' own ids of items as they are stored."""
+    return orjson.dumps([item.id for item in items])
 
 
 def _submit_us(submission: Submission) -> int:

@@ -9,10 +9,12 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 
+from starlette.requests import Request
 from starlette.types import Receive
 
 from corelane.domain.api_keys import Caller, Scope
 from corelane.domain.jobs import Job, JobStatus, Result
+from corelane.domain.reuse import refuses_reuse
 from corelane.errors import CorelaneError, Forbidden, JobExpired, NotFound, Unavailable
 from corelane.log import Outage, get_logger
 from corelane.metrics.definitions import RETRY_AFTER_ERROR, SUBMIT_S
@@ -254,6 +256,11 @@ def required(record: JobRecord | None, job_id: str) -> JobRecord:
 def no_such_job(job_id: str) -> NotFound:
     """Return the error for an id that is unknown, or no longer known."""
     return NotFound(f"there is no job {job_id}; it never existed, or it was deleted")
+
+
+def may_reuse(request: Request) -> bool:
+    """Return whether a request leaves it open that an answer is taken from an equal question, or given to one."""
+    return not refuses_reuse(request.headers.get("cache-control"))
 
 
 def headers_of(submitted: Submitted, wait: CallerWait) -> dict[str, str]:

@@ -12,7 +12,7 @@ from api.context import NDJSON, REQUEST_CONTEXT
 from api.deps import IdempotencyKey, JobFilterDep, JobId, JobName, Parts, PartsDep, ReadCaller, SubmitCaller, WaitDep
 from api.docs.examples import JOB_REQUEST_EXAMPLES, LINES_SCHEMA
 from api.errors import documented
-from api.jobs import CallerWait, headers_of, no_such_job
+from api.jobs import CallerWait, headers_of, may_reuse, no_such_job
 from api.middleware.edge import JsonRoute, NdjsonRoute
 from corelane.domain.api_keys import Caller
 from corelane.domain.audit import AuditAction
@@ -93,7 +93,7 @@ async def submit_job(
         asked = fingerprint("jobs", await request.body())
         once = by_key(caller.owner, key, asked, parts.settings.idempotency_ttl_s)
     submission = Submission(
-        body,
+        body if may_reuse(request) else body.model_copy(update={"reuse": False}),
         caller.owner,
         body.items or (),
         id=new_job_id(cell=parts.settings.cell),
@@ -122,7 +122,7 @@ async def put_job(
         return await forecast(parts, body, caller)
     once = by_name(caller.owner, job_id, fingerprint("jobs", await request.body()))
     submission = Submission(
-        body,
+        body if may_reuse(request) else body.model_copy(update={"reuse": False}),
         caller.owner,
         body.items or (),
         id=new_job_id(cell=parts.settings.cell),

@@ -38,6 +38,9 @@ PAYLOAD_TTL_S = 60
 #: A slice: its first item, its items, their tokens.
 Cut = tuple[int, int, int]
 
+#: Kept answers removed in one step.
+CLEARED_AT_ONCE = 500
+
 #: The reply to a job of which some items are answered or computed already, before its indexes.
 KNOWN = -2
 
@@ -311,6 +314,15 @@ class JobStore:
             [("GET", keys.gone(job)), ("ZSCORE", keys.owner_jobs(owner), job)],
         )
         return listed is not None or gone == owner.encode()
+
+    async def clear_cache(self, owner: str) -> None:
+        """Forget the answers that are kept for equal items of an owner, or of ALL_OWNERS."""
+        if owner == ALL_OWNERS:
+            # None counts any more; the keeper removes them.
+            await self._link("SET", keys.CACHE_SINCE, await self._link.now_ms())
+            return
+        while await self._link.run("clear_cache", owner=owner, most=CLEARED_AT_ONCE) == CLEARED_AT_ONCE:
+            pass
 
     async def delete(self, job: str) -> bool:
         """Delete a job, canceled first if it is open; return whether there was one."""

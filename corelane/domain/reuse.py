@@ -10,6 +10,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 
+from corelane.domain.contexts import PREFIX, digest_of
 from corelane.domain.jobs import Item, Options
 
 #: Jobs of at most this many items take part: one slice. In larger ones a digest for each item would cost more than the
@@ -33,23 +34,27 @@ def refuses_reuse(cache_control: str | None) -> bool:
 def item_digests(
     owner: str, version: str, options: Options, items: Sequence[Item], contexts: Mapping[str, str]
 ) -> list[str]:
-    """Return the digest of each item of a job; ``contexts`` are the passages that its items share, by id."""
+    """Return the digest of each item of a job; ``contexts`` are the passages that its items share, by id.
+
+    A passage that is in none of them is a stored one, whose id names its digest.
+    """
     begun = hashlib.blake2b(
         "\n".join((owner, version, options.model_dump_json(), "")).encode(), digest_size=DIGEST_BYTES
     )
-    passages: dict[str, bytes] = {}
+    passages: dict[str, str] = {}
     digests = []
     for item in items:
         if item.context is not None:
-            passage = hashlib.sha256(item.context.encode()).digest()
+            passage = digest_of(item.context)
         else:
             name = item.context_id or ""
             if (known := passages.get(name)) is None:
-                known = passages[name] = hashlib.sha256(contexts[name].encode()).digest()
+                text = contexts.get(name)
+                known = passages[name] = name.removeprefix(PREFIX) if text is None else digest_of(text)
             passage = known
         digest = begun.copy()
-        # The passage's digest has a fixed length, so no question can end as another passage begins.
-        digest.update(passage + item.question.encode())
+        # The passage's digest has a fixed length, so it cannot be taken for the beginning of a question.
+        digest.update((passage + item.question).encode())
         digests.append(urlsafe_b64encode(digest.digest())[:22].decode())
     return digests
 

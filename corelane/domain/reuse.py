@@ -10,7 +10,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from corelane.domain.contexts import PREFIX, digest_of
+from corelane.domain.contexts import PREFIX
 from corelane.domain.jobs import Item, Options
 
 #: Jobs of at most this many items take part: one slice. In larger ones a digest for each item would cost more than the
@@ -45,12 +45,14 @@ def item_digests(
     digests = []
     for item in items:
         if item.context is not None:
-            passage = digest_of(item.context)
+            passage = hashlib.sha256(item.context.encode()).hexdigest()
         else:
             name = item.context_id or ""
             if (known := passages.get(name)) is None:
                 text = contexts.get(name)
-                known = passages[name] = name.removeprefix(PREFIX) if text is None else digest_of(text)
+                known = passages[name] = (
+                    name.removeprefix(PREFIX) if text is None else hashlib.sha256(text.encode()).hexdigest()
+                )
             passage = known
         digest = begun.copy()
         # The passage's digest has a fixed length, so it cannot be taken for the beginning of a question.

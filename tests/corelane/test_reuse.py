@@ -20,7 +20,7 @@ def answer(core: LoneCore, claim: Claim, code: str | None = None) -> int:
     """Commit an answer to each item of a claim, which tells the item; or an error."""
     outcomes = []
     for ref, _ in claim.refs:
-        results = [
+        results: list[dict[str, Any]] = [
             {
                 "index": ref.first + i,
                 "id": None,

@@ -58,6 +58,7 @@ class JobStore:
         self._gate = gate
         self._link = link
         self._settings = settings
+        self._cache = settings.cache
         self._bell = bell
 
     async def admit(self, model: str, key: str = "", owner: str = PUBLIC) -> Admission:
@@ -127,7 +128,7 @@ class JobStore:
         if digests:
             rank, ttl = str(head.priority.rank), self._settings.results_ttl_s
             shared = {"digests": "".join(digests), "owner": submission.owner, "priority": rank, "ttl": ttl}
-            named |= shared | {"is_cut": total == 1, "cache": self._settings.cache}
+            named |= shared | {"is_cut": total == 1, "cache": self._cache}
         reply = await self._write(submission, slices, named)
         if reply[0] == KNOWN:
             reply = await self._write(submission, list(cut_out(slices, reply[1])), named | {"is_cut": True})

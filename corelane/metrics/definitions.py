@@ -201,6 +201,7 @@ RETRY_AFTER_ERROR = _histogram(
 
 # Work that is not done.
 WAITING_TOKENS = _gauge("waiting_tokens", "Estimated tokens in the lanes", "version")
+CACHE_BYTES = _gauge("cache_bytes", "Memory that answers kept for equal questions count as")
 CLAIMED_TOKENS = _gauge("claimed_tokens", "Estimated tokens a core is at work on", "core")
 OLDEST_WAIT_S = _gauge("oldest_wait_seconds", "Age of the oldest job with work in the lanes", "version", "priority")
 BACKLOG_S = _gauge(

@@ -1,12 +1,23 @@
 """Equal items of one owner are computed once, on a real Redis, whatever ends otherwise than it should."""
 
+import asyncio
+import random
+from contextlib import closing
 from typing import Any
 
+import orjson
 import pytest
+import redis
 
-from corelane.domain.jobs import Item, JobStatus, Priority
+from corelane.domain.contexts import context_id
+from corelane.domain.jobs import Item, JobHead, JobStatus, Options, Priority, Webhook
+from corelane.domain.reuse import cut_out, item_digests, refuses_reuse, repeated
+from corelane.settings import Settings
 from corelane.store.dispatch import Claim, SliceResults
-from tests.corelane.store_bench import VERSION, Bench, LoneCore, claimed
+from corelane.store.jobs.submission import Submission
+from corelane.store.link.link import AsyncLink
+from corelane.store.plans import Plans
+from tests.corelane.store_bench import VERSION, Bench, LoneCore, announce, claimed, submit_as_admitted
 
 ADA = [Item(question="Who wrote the first program?", context="Ada wrote the first program.")]
 REDIS_KEYS = ("cl:computing", "cl:followed")
@@ -16,7 +27,20 @@ def ask(bench: Bench, items: list[Item] = ADA, **given: Any) -> str:
     return bench.submit(len(items), items=items, reuse=True, **given)
 
 
-def answer(core: LoneCore, claim: Claim, code: str | None = None) -> int:
+def ask_many(bench: Bench, count: int) -> list[str]:
+    """Ask the same so many times at once; the jobs as they were submitted."""
+    head = JobHead(model=VERSION)
+
+    async def submit(link: AsyncLink) -> list[str]:
+        asked = [
+            submit_as_admitted(link, bench.settings, bench.bell, Submission(head, items=ADA)) for _ in range(count)
+        ]
+        return [record.id for record in await asyncio.gather(*asked)]
+
+    return bench.with_link(submit)
+
+
+def answer(core: LoneCore, claim: Claim, code: str | None = None, extra: int = 0) -> int:
     """Commit an answer to each item of a claim, which tells the item; or an error."""
     outcomes = []
     for ref, _ in claim.refs:
@@ -26,7 +50,7 @@ def answer(core: LoneCore, claim: Claim, code: str | None = None) -> int:
                 "id": None,
                 "status": "succeeded" if code is None else "failed",
                 "answer": None,
-                "answers": [],
+                "answers": [{"text": "a" * extra}] if extra else [],
                 "no_answer_score": 0.25,
                 "windows": 1,
                 "error": None if code is None else {"code": code, "detail": 'a "detail" },{"index":1,"id":'},
@@ -48,16 +72,17 @@ def nothing_is_left(bench: Bench) -> bool:
 
 def test_five_hundred_equal_questions_are_one_computation(bench: Bench) -> None:
     core = bench.core("a/0")
-    before = [ask(bench) for _ in range(20)]
+    before = ask_many(bench, 20)
     claim = claimed(core)
     assert len(claim.refs) == 1
-    jobs = before + [ask(bench) for _ in range(480)]
+    jobs = before + ask_many(bench, 480)
     assert core.claim([VERSION], linger=False) is None
-    assert {bench.get(job).status for job in jobs} == {JobStatus.RUNNING}
+    assert {bench.raw.hget(f"cl:job:{{{job}}}", "status") for job in jobs} == {"running"}
     assert answer(core, claim) == 0
-    assert [outcome(bench, job) for job in jobs] == [("succeeded", 1, 0)] + [("succeeded", 1, 1)] * 499
-    first, *others = [bench.results(job) for job in jobs]
-    assert {str(other) for other in others} == {str([first[0] | {"reused": True}])}
+    ended = [bench.raw.hmget(f"cl:job:{{{job}}}", "status", "succeeded", "reused") for job in jobs]
+    assert ended == [["succeeded", "1", None]] + [["succeeded", "1", "1"]] * 499
+    [first], *others = [orjson.loads(bench.raw.hget(f"cl:out:{{{job}}}", 0)) for job in jobs]
+    assert all(other == [first | {"reused": True}] for other in others)
     assert bench.raw.xlen("cl:events") == 500
     assert nothing_is_left(bench)
 
@@ -246,3 +271,173 @@ def test_burst_that_outlasts_its_first_computation_is_still_one(bench: Bench) ->
     bench.age(6)
     bench.upkeep.tend()
     assert not bench.raw.exists("cl:cached", "cl:cache:public", "cl:cache_bytes")
+
+
+MB = 1_000_000
+
+
+@pytest.fixture
+def caching(settings: Settings, raw: redis.Redis, bell: str) -> Bench:
+    return Bench(settings.model_copy(update={"cache_bytes": MB, "cache_ttl_s": 600}), raw, bell)
+
+
+def about(number: int) -> list[Item]:
+    return [Item(question=f"Which number, {number}?", context="One.")]
+
+
+def serve(bench: Bench, core: LoneCore, items: list[Item], **given: Any) -> str:
+    """Ask, and have it computed."""
+    job = ask(bench, items, **given)
+    answer(core, claimed(core))
+    return job
+
+
+def counted(bench: Bench) -> dict[str, int]:
+    found = bench.raw.hgetall("cl:metrics")
+    return {name.rpartition("|")[2]: int(n) for name, n in found.items() if name.startswith("corelane_reuse_total")}
+
+
+def test_cached_answer_ends_a_job_as_it_is_submitted(caching: Bench) -> None:
+    core = caching.core("a/0")
+    first = serve(caching, core, ADA)
+    webhook = Webhook(url="https://example.com/hook", events=("job.running", "job.completed"))
+    job = ask(caching, [ADA[0].model_copy(update={"id": "mine"})], webhook=webhook)
+    assert outcome(caching, job) == ("succeeded", 1, 1)
+    assert caching.results(job) == [caching.results(first)[0] | {"id": "mine", "reused": True}]
+    events = [caching.raw.hget(key, "event") for key in caching.raw.scan_iter("cl:delivery:*")]
+    assert sorted(events) == ["job.completed", "job.running"]
+    assert caching.raw.xlen("cl:events") == 2
+    assert counted(caching) == {"computed": 1, "hit": 1}
+    assert int(caching.raw.get("cl:cache_bytes")) > 0
+    assert nothing_is_left(caching)
+
+
+def test_job_of_several_items_is_cached_in_part(caching: Bench) -> None:
+    core = caching.core("a/0")
+    serve(caching, core, [*about(1), *about(3)])
+    job = ask(caching, [item for n in range(5) for item in about(n)])
+    claim = claimed(core)
+    assert sorted((ref.first, ref.count) for ref, _ in claim.refs) == [(0, 1), (2, 1), (4, 1)]
+    answer(core, claim)
+    assert outcome(caching, job) == ("succeeded", 5, 2)
+    assert [result.get("reused", False) for result in caching.results(job)] == [False, True, False, True, False]
+    whole = ask(caching, [item for n in range(5) for item in about(n)])
+    assert outcome(caching, whole) == ("succeeded", 5, 5)
+
+
+@pytest.mark.parametrize("other", [{"owner": "other"}, {"version": "tiny@2"}], ids=lambda other: next(iter(other)))
+def test_cache_is_of_one_owner_and_version(caching: Bench, other: dict[str, Any]) -> None:
+    serve(caching, caching.core("a/0"), ADA)
+    announce(caching.settings, "a/0", "tiny@2")
+    job = ask(caching, **other)
+    assert outcome(caching, job) == ("queued", 0, 0)
+
+
+def test_errors_are_not_cached(caching: Bench) -> None:
+    core = caching.core("a/0")
+    ask(caching)
+    answer(core, claimed(core), "question_too_long")
+    assert outcome(caching, ask(caching)) == ("queued", 0, 0)
+
+
+def test_cached_answer_ends_with_its_time(caching: Bench) -> None:
+    serve(caching, caching.core("a/0"), ADA)
+    caching.age(601)
+    assert outcome(caching, ask(caching)) == ("queued", 0, 0)
+    caching.upkeep.tend()
+    assert not caching.raw.exists("cl:cached", "cl:cache:public", "cl:cache_bytes")
+
+
+def test_calibration_drops_what_is_cached(caching: Bench) -> None:
+    serve(caching, caching.core("a/0"), ADA)
+    with closing(Plans(caching.settings, "a/0", "")) as plans:
+        plans.announce(VERSION, {"calibrated": True}, [])
+    assert outcome(caching, ask(caching)) == ("queued", 0, 0)
+
+
+@pytest.mark.parametrize("owner", ["public", "*"])
+def test_cache_is_cleared_by_owner(caching: Bench, owner: str) -> None:
+    core = caching.core("a/0")
+    for number in range(3):
+        serve(caching, core, about(number))
+        serve(caching, core, about(number), owner="other")
+    caching.with_store(lambda store: store.clear_cache(owner))
+    if owner == "*":
+        caching.upkeep.tend()
+    assert outcome(caching, ask(caching, about(1))) == ("queued", 0, 0)
+    assert caching.raw.hlen("cl:cache:other") == caching.raw.zcard("cl:cached") == (0 if owner == "*" else 3)
+
+
+def sizes(bench: Bench) -> int:
+    found = [text for key in bench.raw.scan_iter("cl:cache:*") for text in bench.raw.hvals(key)]
+    assert len(found) == bench.raw.zcard("cl:cached")
+    return sum(len(text) + 400 for text in found)
+
+
+def test_cache_keeps_to_its_bytes(bench: Bench) -> None:
+    rng, raw = random.Random(1), bench.raw
+    core = bench.core("a/0")
+    bounds = [rng.randint(1_000, 8_000) for _ in range(3)]
+    settings = bench.settings
+    for step in range(30):
+        most = bounds[step // 10]
+        bench.settings = settings.model_copy(update={"cache_bytes": most, "cache_ttl_s": 600})
+        core = LoneCore(bench.settings, "a/0")
+        items = [item for _ in range(rng.randint(1, 6)) for item in about(rng.randint(0, 30))]
+        job = ask(bench, items, owner=rng.choice(["public", "other"]))
+        if (claim := core.claim([VERSION], linger=False)) is not None:
+            answer(core, claim, extra=rng.randint(0, 600))
+        while (claim := core.claim([VERSION], linger=False)) is not None:
+            answer(core, claim)
+        assert bench.get(job).status is JobStatus.SUCCEEDED
+        bench.upkeep.tend()
+        assert sizes(bench) == int(raw.get("cl:cache_bytes") or 0) <= most
+    assert counted(bench)["hit"] > 0
+    # What Redis really takes is within what is counted.
+    used = sum(raw.memory_usage(key, samples=0) for key in (*raw.scan_iter("cl:cache:*"), "cl:cached"))
+    assert used <= 1_000 + int(raw.get("cl:cache_bytes"))
+
+
+def test_every_option_that_changes_an_answer_changes_the_digest() -> None:
+    others: dict[str, Any] = {
+        "top_k": 2,
+        "max_answer_tokens": 31,
+        "doc_stride": 64,
+        "no_answer": False,
+        "no_answer_threshold": 0.5,
+        "min_precision": 0.5,
+        "offsets": ("utf16",),
+    }
+    assert others.keys() == Options.model_fields.keys()
+    digests = {item_digests("o", "v@1", Options(), ADA, {})[0]}
+    digests |= {item_digests("o", "v@1", Options(**{name: value}), ADA, {})[0] for name, value in others.items()}
+    digests |= {item_digests(owner, version, Options(), ADA, {})[0] for owner, version in (("p", "v@1"), ("o", "v@2"))}
+    assert len(digests) == len(others) + 3
+    assert {len(digest) for digest in digests} == {22}
+
+
+def test_digest_knows_no_form() -> None:
+    text = ADA[0].context or ""
+    whole = item_digests("o", "v@1", Options(top_k=2, doc_stride=64), ADA, {})
+    options = Options.model_validate_json('{"doc_stride": 64, "top_k": 2, "no_answer_threshold": null}')
+    shared = Item(id="x", question=ADA[0].question, context_id="mine")
+    stored = Item(question=ADA[0].question, context_id=context_id(text))
+    assert item_digests("o", "v@1", options, [shared], {"mine": text}) == whole
+    assert item_digests("o", "v@1", options, [stored], {}) == whole
+
+
+def test_slices_are_cut_around_items() -> None:
+    slices = [(0, 4, 400), (4, 4, 800)]
+    cut = list(cut_out(slices, [1, 4, 7]))
+    assert [(first, count) for first, count, _ in cut] == [(0, 1), (1, 1), (2, 2), (4, 1), (5, 2), (7, 1)]
+    assert sum(tokens for *_, tokens in cut) == 1200
+    assert list(cut_out(slices, [])) == slices
+    assert repeated(["a", "b", "a", "c", "b"]) == [2, 4]
+
+
+@pytest.mark.parametrize(
+    ("header", "refuses"),
+    [(None, False), ("", False), ("max-age=0", False), ("no-store", True), ("max-age=0, No-Cache", True)],
+)
+def test_cache_control_leaves_reuse_out(header: str | None, refuses: bool) -> None:
+    assert refuses_reuse(header) is refuses

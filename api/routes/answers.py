@@ -42,7 +42,7 @@ async def answer(
     caller: SubmitCaller,
 ) -> Result | Response:
     """Answer one question, within a minute or as long as asked to wait; 202 with its job if that is not enough."""
-    reuse = request.reuse and may_reuse(http)
+    reuse = request.reuse and may_reuse(http.headers)
     head = JobHead(model=request.model, options=request.options, priority=request.priority, reuse=reuse)
     items = [Item(id=request.id, question=request.question, context=request.context)]
     found = await ask(parts, caller.owner, head, items, response, wait)

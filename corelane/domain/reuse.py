@@ -38,9 +38,8 @@ def item_digests(
 
     A passage that is in none of them is a stored one, whose id names its digest.
     """
-    begun = hashlib.blake2b(
-        "\n".join((owner, version, options.model_dump_json(), "")).encode(), digest_size=DIGEST_BYTES
-    )
+    same = b"\n".join((owner.encode(), version.encode(), orjson.dumps(vars(options)), b""))
+    begun = hashlib.blake2b(same, digest_size=DIGEST_BYTES)
     passages: dict[str, str] = {}
     digests = []
     for item in items:

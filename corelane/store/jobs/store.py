@@ -44,6 +44,9 @@ CLEARED_AT_ONCE = 500
 #: The reply to a job of which some items are answered or computed already, before its indexes.
 KNOWN = -2
 
+#: The payload of a job of one slice comes with the call that submits it, up to this size in bytes: Lua copies it.
+INLINE_BYTES = 64 * 1024
+
 #: The drain rate is measured over this many full seconds.
 RATE_SECONDS = 10
 
@@ -100,7 +103,8 @@ class JobStore:
         slices: Sequence[tuple[int, int, int]],
         promise: PromiseRecord | None,
     ) -> JobRecord:
-        """Write payloads, then job, refs and bells in one step. Idempotent by the job's id, and by its ``once``.
+        """Write job, refs and bells in one step, with the payload or after several. Idempotent by the job's id, and by
+        its ``once``.
 
         Raise VersionClosed, with nothing written, if the version stopped taking jobs since it was admitted; Held if
         another job holds its ``once``; NotReplicated if it is written and replicas do not hold it.
@@ -181,8 +185,13 @@ class JobStore:
         return item_digests(submission.owner, version, head.options, items, head.contexts or {})
 
     async def _write(self, submission: Submission, slices: Sequence[Cut], named: dict[str, Any]) -> Any:
-        """Write payloads and shared contexts, then submit, in one trip."""
+        """Submit, with the payload if that is small and the only one; else write payloads and shared contexts first, in
+        the same trip.
+        """
         payloads, refs = self._slices(submission, slices)
+        is_inline = len(payloads) == 1 and not submission.head.contexts and fits_inline(*payloads.values())
+        if is_inline:
+            return await self._link(*call("submit", *refs, *payloads.values(), firsts=list(payloads), **named))
         submit = call("submit", *refs, **named)
         written: list[Command] = []
         texts = dict(enumerate((submission.head.contexts or {}).values()))
@@ -205,7 +214,7 @@ class JobStore:
         fields = {
             "owner": submission.owner,
             "priority": head.priority.rank,
-            "options": head.options.model_dump_json(),
+            "options": orjson.dumps(vars(head.options)),
             "metadata": orjson.dumps(head.metadata),
         }
         optional = {
@@ -350,6 +359,11 @@ class JobStore:
             + [("EXISTS", keys.job(job or "none")) for job in made]
         )
         return [(bool(retry), bool(items)) for items, retry in zip(found[: len(made)], found[len(made) :], strict=True)]
+
+
+def fits_inline(payload: bytes) -> bool:
+    """Return whether a payload comes with the call that submits its job."""
+    return len(payload) <= INLINE_BYTES
 
 
 def _ids(items: Sequence[Item]) -> bytes:

@@ -10,6 +10,8 @@ from base64 import urlsafe_b64encode
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 
+import orjson
+
 from corelane.domain.contexts import PREFIX
 from corelane.domain.jobs import Item, Options
 

@@ -9,15 +9,19 @@ import orjson
 import pytest
 import redis
 
+from benchmarks.simulated_cores import SimulatedCore
 from corelane.domain.contexts import context_id
+from corelane.domain.dispatch import Core
 from corelane.domain.jobs import Item, JobHead, JobStatus, Options, Priority, Webhook
 from corelane.domain.reuse import cut_out, item_digests, refuses_reuse, repeated
+from corelane.engine.null import NullRunner
 from corelane.settings import Settings
 from corelane.store.dispatch import Claim, SliceResults
 from corelane.store.jobs.submission import Submission
 from corelane.store.link.link import AsyncLink
 from corelane.store.plans import Plans
 from tests.corelane.store_bench import VERSION, Bench, LoneCore, announce, claimed, submit_as_admitted
+from workers.core.drain import drain
 
 ADA = [Item(question="Who wrote the first program?", context="Ada wrote the first program.")]
 REDIS_KEYS = ("cl:computing", "cl:followed")
@@ -38,6 +42,11 @@ def ask_many(bench: Bench, count: int) -> list[str]:
         return [record.id for record in await asyncio.gather(*asked)]
 
     return bench.with_link(submit)
+
+
+def usages(bench: Bench, jobs: list[str]) -> list[dict[str, Any]]:
+    records = bench.with_store(lambda store: store.records(jobs))
+    return [record.shown()["usage"] for record in records]
 
 
 def answer(core: LoneCore, claim: Claim, code: str | None = None, extra: int = 0) -> int:
@@ -441,3 +450,16 @@ def test_slices_are_cut_around_items() -> None:
 )
 def test_cache_control_leaves_reuse_out(header: str | None, refuses: bool) -> None:
     assert refuses_reuse(header) is refuses
+
+
+def test_core_counts_one_item_of_many_equal_ones(bench: Bench) -> None:
+    settings = bench.settings.model_copy(update={"linger_s": 0.0, "batch_wait_s": 0.0})
+    announce(settings, "test/0", VERSION, ["default"])
+    core = SimulatedCore(settings, Core("test", 0), bench.bell, {VERSION: NullRunner(VERSION)})
+    core.begin_life()
+    jobs = ask_many(bench, 100)
+    assert drain(core, lambda: False)["items"] == 1
+    core.close()
+    assert [bench.raw.hget(f"cl:job:{{{job}}}", "status") for job in jobs] == ["succeeded"] * 100
+    items = sum(used["items"] for used in usages(bench, jobs))
+    assert (items, sum(used.get("reused", 0) for used in usages(bench, jobs))) == (1, 99)

@@ -205,9 +205,22 @@ class ServiceProtocol:
             if job.status.is_final or (deadline is not None and time.monotonic() >= deadline):
                 return job
 
-    def ask(self, /, question: str, context: str, *, model: str = "default", **options: Any) -> Exchange[Result]:
-        """Ask one question and wait for its answer without limit; ``options`` are those of a job."""
-        items = [{"question": question, "context": context}]
+    def ask(
+        self,
+        /,
+        question: str,
+        context: str | None = None,
+        *,
+        context_id: str | None = None,
+        model: str = "default",
+        **options: Any,
+    ) -> Exchange[Result]:
+        """Ask one question about a passage, or a stored one, and wait for its answer without limit.
+
+        ``options`` are those of a job.
+        """
+        about = {"context": context} if context_id is None else {"context_id": context_id}
+        items = [{"question": question, **about}]
         job = yield from self.submit(items, wait_s=LONGEST_POLL_S, model=model, options=options)
         if not job.status.is_final:
             job = yield from self.wait(job.id)

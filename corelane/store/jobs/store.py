@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from corelane.domain.aliases import choose
+from corelane.domain.contexts import PREFIX, digest_in
 from corelane.domain.dispatch import PUBLIC, Ref, Row, encode_slice, item_row
 from corelane.domain.forecast import Own, Speed, drain_rate
 from corelane.domain.job_filter import ALL_OWNERS, JobFilter
@@ -18,6 +19,7 @@ from corelane.domain.jobs import JobStatus
 from corelane.settings import Settings
 from corelane.settings.faults import reach
 from corelane.store import keys
+from corelane.store.contexts import ContextStore, unknown
 from corelane.store.jobs.failed_items import FailedCursor, FailedPage, find_failed_items
 from corelane.store.jobs.idempotency import Held, Holder, by_name, find_holder
 from corelane.store.jobs.items import AskedItem, read_item
@@ -34,6 +36,9 @@ from corelane.store.link.replicas import ReplicaGate
 #: Payloads written before their job is submitted live this long, in seconds.
 PAYLOAD_TTL_S = 60
 
+#: A submission's reply where a stored context is not there.
+MISSING = -2
+
 #: The drain rate is measured over this many full seconds.
 RATE_SECONDS = 10
 
@@ -49,6 +54,8 @@ class JobStore:
         self._link = link
         self._settings = settings
         self._bell = bell
+        #: The contexts that jobs may name.
+        self.contexts_kept = ContextStore(link, settings, gate)
 
     async def admit(self, model: str, key: str = "", owner: str = PUBLIC) -> Admission:
         """Read the state of the fleet before an owner's job; the version is None if the model means none.
@@ -90,9 +97,11 @@ class JobStore:
         """Write payloads, then job, refs and bells in one step. Idempotent by the job's id, and by its ``once``.
 
         Raise VersionClosed, with nothing written, if the version stopped taking jobs since it was admitted; Held if
-        another job holds its ``once``; NotReplicated if it is written and replicas do not hold it.
+        another job holds its ``once``; UnknownContext if a stored context it names is gone; NotReplicated if it is
+        written and replicas do not hold it.
         """
         head, file, once = submission.head, submission.file, submission.once
+        stored = [digest_in(each) for each in submission.known]
         labels = list(dict.fromkeys(head.labels))
         total = len(submission.items) if file is None else file.items
         payloads, refs = self._slices(submission, slices)
@@ -111,9 +120,14 @@ class JobStore:
             fingerprint=once and once.fingerprint,
             once_ttl_s=once and once.ttl_s,
             input=submission.input_url and True,
+            stored=stored or None,
+            is_retry=submission.retry_of and True,
+            owner=submission.owner if stored else None,
             fields=flatten(fields),
         )
         reply = await self._write(submission, payloads, submit)
+        if reply[0] == MISSING:
+            raise unknown(f"{PREFIX}{digest.decode()}" for digest in reply[1:])
         if reply[0] < 0:
             raise Held(Holder.decode(reply[1]))
         if self._gate is not None:
@@ -192,6 +206,7 @@ class JobStore:
             "name": submission.name,
             "retry_of": submission.retry_of,
             "results_window": file and file.results_window,
+            "stored": submission.known and " ".join(digest_in(each) for each in submission.known),
         }
         return fields | {name: value for name, value in optional.items() if value}
 

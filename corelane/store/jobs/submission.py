@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from corelane.domain.contexts import Known
 from corelane.domain.dispatch import PUBLIC
 from corelane.domain.forecast import Own, Speed
 from corelane.domain.ids import new_job_id
@@ -40,6 +41,8 @@ class Submission:
     once: Once | None = None
     #: Where its items are read from, in place of ``items`` and ``file``.
     input_url: str | None = None
+    #: The stored contexts that its items name and the job does not carry, by their ids.
+    known: Mapping[str, Known] = field(default_factory=dict)
     request: RequestContext = NO_CONTEXT
 
 

@@ -36,7 +36,8 @@ end
 -- → the seconds it is kept for
 local function retain(job, status, ttl, now)
   local key = keys.job(job)
-  local keep_s, owner, once, file, failed = unpack(call('HMGET', key, 'keep_s', 'owner', 'once', 'file', 'failed'))
+  local keep_s, owner, once, file, failed, stored =
+    unpack(call('HMGET', key, 'keep_s', 'owner', 'once', 'file', 'failed', 'stored'))
   ttl = math.min(tonumber(keep_s) or ttl, ttl)
   call('HSET', key, 'kept_until_ms', now + ttl * 1000)
   call('EXPIRE', key, ttl)
@@ -46,6 +47,7 @@ local function retain(job, status, ttl, now)
   if once then call('EXPIRE', once, ttl) end
   local is_whole = status == 'succeeded' and tonumber(failed) == 0
   local is_cut = status == 'canceled' or status == 'expired'
+  if stored and is_whole then leave_contexts(job, owner, stored) end
   keep_or_remove(keys.contexts(job), not is_whole, ttl)
   keep_or_remove(keys.payloads(job), not is_whole and (is_cut or not file), ttl)
   if file then call('ZADD', keys.FEEDS, now, job) end
@@ -128,13 +130,15 @@ local function add_file(job, file, tokens, now)
   call('ZADD', string.sub(file, 1, 6) == 'items/' and keys.STORED_FEEDS or keys.FEEDS, now, job)
 end
 
--- submit{job, version, envelope, submit_us, expires_in_ms, file, file_tokens, once, fingerprint, once_ttl_s, input, fields},
---   ref…
---   → {1 if new, created_ms, expires_ms or nil} or {-1, `JOB FINGERPRINT` of the holder of `once`}
+-- submit{job, version, envelope, submit_us, expires_in_ms, file, file_tokens, once, fingerprint, once_ttl_s, input, stored,
+--   is_retry, owner, fields}, ref…
+--   → {1 if new, created_ms, expires_ms or nil}, {-1, `JOB FINGERPRINT` of the holder of `once`}, or {-2, digests of
+--   stored contexts that are not there…}
 -- The job, its refs in the lanes and the bells, in one step. The payloads were written just before, or stand in a file
 -- from which the keeper feeds them. A version that was closed since the job was admitted takes it no more. `once` is a key
 -- that one job may hold: for `once_ttl_s`, or with 0 for as long as the job is kept. `fields`: names and values in turn.
--- With `input` its items are at a URL, and are read from there before anything else.
+-- With `input` its items are at a URL, and are read from there before anything else. `stored` are the digests of its
+-- owner's stored contexts that its items name.
 define('submit', function(ask, args)
   local job, once, key, now = ask.job, ask.once, keys.job(ask.job), now_ms()
   if call('EXISTS', key) == 1 then return { 0, unpack(call('HMGET', key, 'created_ms', 'expires_ms')) } end
@@ -144,6 +148,10 @@ define('submit', function(ask, args)
   end
   if call('HEXISTS', keys.CLOSED, ask.version) == 1 then
     return redis.error_reply('VERSIONCLOSED ' .. ask.version .. ' takes no more jobs')
+  end
+  if ask.stored then
+    local missing = use_contexts(ask.owner, ask.stored, job, ask.is_retry)
+    if #missing > 0 then return { -2, unpack(missing) } end
   end
   if not ask.file and not ask.input and call('PERSIST', keys.payloads(job)) == 0 then
     return redis.error_reply('PAYLOADGONE the payloads of this job expired before it was submitted')
@@ -219,9 +227,10 @@ end, 'allow-oom')
 -- are passed over like those of any final job; its file, if it has one, is removed by the feeder.
 define('delete', function(ask)
   local job, key = ask.job, keys.job(ask.job)
-  local status, owner, once, file = unpack(call('HMGET', key, 'status', 'owner', 'once', 'file'))
+  local status, owner, once, file, stored = unpack(call('HMGET', key, 'status', 'owner', 'once', 'file', 'stored'))
   if not status then return 0 end
   if is_open(status) then cut_short(job, 'canceled', ask.ttl) end
+  if stored then leave_contexts(job, owner, stored) end
   if once and string.match(call('GET', once) or '', '^%S+') == job then call('DEL', once) end
   if file then call('ZADD', keys.FEEDS, now_ms(), job) end
   unlist(owner, job)

@@ -215,12 +215,9 @@ class ServiceProtocol:
         model: str = "default",
         **options: Any,
     ) -> Exchange[Result]:
-        """Ask one question about a passage, or a stored one, and wait for its answer without limit.
-
-        ``options`` are those of a job.
-        """
-        about = {"context": context} if context_id is None else {"context_id": context_id}
-        items = [{"question": question, **about}]
+        """Ask one question and wait for its answer without limit; ``options`` are those of a job."""
+        given = {"question": question, "context": context, "context_id": context_id}
+        items = [{name: part for name, part in given.items() if part is not None}]
         job = yield from self.submit(items, wait_s=LONGEST_POLL_S, model=model, options=options)
         if not job.status.is_final:
             job = yield from self.wait(job.id)

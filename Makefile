@@ -35,9 +35,16 @@ serve: install ## Run the whole service on this machine until Ctrl-C
 STORE_TESTS := tests/redis_servers $(patsubst %,tests/corelane/test_%.py,accounts acl endings events feeding forged_refs \
 	history idempotency keys library links listing metrics overdue rollout search shares store submitter timing)
 
+# Long runs (benchmarks, chaos, failovers, hosts, cores that come and go): their short forms.
+LONG_RUNS := tests/benchmarks tests/chaos tests/failover tests/hosts tests/scaling
+
 .PHONY: test
 test: $(VENV)/.installed-dev ## Run the test suite
-	$(BIN)/python -m pytest -n 4 --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 4 --no-loadscope-reorder $(addprefix --ignore=,$(LONG_RUNS))
+
+.PHONY: test-long-runs
+test-long-runs: $(VENV)/.installed-dev ## Run the short form of each long run: benchmarks, chaos, failovers, hosts, scaling
+	$(BIN)/python -m pytest -n 4 --no-loadscope-reorder $(LONG_RUNS)
 
 .PHONY: chromium
 chromium: ## Install Debian's chromium for the tests of the console, if it is missing and this user may
@@ -109,6 +116,10 @@ bench-presets: install ## Run the published experiments, and put their tables in
 $(VENV)/.installed-bench: $(VENV)/.installed
 	deploy/install.sh $(VENV) bench $(PYTHON)
 	@touch $@
+
+.PHONY: bench-felt
+bench-felt: install ## Measure what people feel; BEFORE=CHECKOUT measures another state in turn
+	$(BIN)/python benchmarks/felt.py $(if $(BEFORE),--before $(BEFORE))
 
 .PHONY: bench-queue
 bench-queue: $(VENV)/.installed-bench ## Measure the queue plane alone: over HTTP, a job of a million items, 64 cores

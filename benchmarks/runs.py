@@ -43,11 +43,16 @@ def is_quick() -> bool:
     return QUICK in sys.argv
 
 
+def lent() -> Service | None:
+    """Return the service that was lent, if one was."""
+    return _LENT.get()
+
+
 @contextmanager
 def service(data: Path, prepare: Callable[[Path], object] | None = None, **changes: object) -> Iterator[Service]:
     """Yield the service that was lent, or start one with these settings after preparing its folder."""
-    if (lent := _LENT.get()) is not None:
-        yield lent
+    if (given := lent()) is not None:
+        yield given
         return
     if prepare is not None:
         prepare(data)
@@ -60,10 +65,10 @@ def service(data: Path, prepare: Callable[[Path], object] | None = None, **chang
 @contextmanager
 def lend(data: Path, **changes: object) -> Iterator[Service]:
     """Lend a service to every benchmark that is called inside."""
-    with service(data, None, **changes) as lent:
-        token = _LENT.set(lent)
+    with service(data, None, **changes) as running:
+        token = _LENT.set(running)
         try:
-            yield lent
+            yield running
         finally:
             _LENT.reset(token)
 

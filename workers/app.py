@@ -43,9 +43,18 @@ def create_app(settings: Settings) -> Celery:
     add_loops(celery, loops_by_queue(celery, settings), settings.health_dir)
     for name in FORMER_TASKS:
         celery.task(name=name, send_events=False)(pass_over)
-    signals.celeryd_init.connect(lambda **_: _check(settings), weak=False)
+    signals.celeryd_init.connect(lambda **_: _begin(settings), weak=False)
     signals.setup_logging.connect(lambda **_: configure_logging(settings.log_level, settings.log_format), weak=False)
     return celery
+
+
+def _begin(settings: Settings) -> None:
+    """Check that this process may start, and import what its children run."""
+    _check(settings)
+    if settings.core is not None:
+        from workers.core.preload import preload
+
+        preload(settings.target)
 
 
 def _check(settings: Settings) -> None:
@@ -66,7 +75,7 @@ def pass_over() -> None:
 
 
 def _add_drain(celery: Celery, settings: Settings, core: Core) -> None:
-    """Add the drain, and the core's process around it; torch is imported in the child that uses it and nowhere else."""
+    """Add the drain, and the core's process around it; the parent of that process runs nothing of torch."""
     held: dict[str, Any] = {}
     record = FaultRecord()
 

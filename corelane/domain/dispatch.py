@@ -301,6 +301,28 @@ def return_refs(ref: Ref) -> list[Ref]:
     return [replace(ref, first=ref.first + i, count=1, tokens=share, attempt=ref.attempt + 1) for i in range(ref.count)]
 
 
+def spread_slices(tokens: Sequence[int], max_items: int, max_tokens: int, idle: int) -> list[tuple[int, int, int]]:
+    """Cut a job's items into slices for ``idle`` cores: of like tokens, and as many for each of them.
+
+    A core is given a window's worth at least. Without idle cores slices are as large as may be: see ``cut_slices``.
+    """
+    total = sum(tokens)
+    takers = min(idle, total // WINDOW_TOKENS, len(tokens))
+    if takers < 2:
+        return list(cut_slices(tokens, max_items, max_tokens))
+    each = math.ceil(max(total / max_tokens, len(tokens) / max_items) / takers)
+    share = total / (takers * each)
+    slices: list[tuple[int, int, int]] = []
+    first = inside = before = 0
+    for index, cost in enumerate(tokens):
+        is_full = index - first >= max_items or inside + cost > max_tokens
+        if index > first and (is_full or before + inside + cost / 2 > share * (len(slices) + 1)):
+            slices.append((first, index - first, inside))
+            before, first, inside = before + inside, index, 0
+        inside += cost
+    return [*slices, (first, len(tokens) - first, inside)]
+
+
 #: An item's id, question, and context: its text, the number of one of the job's contexts, or a stored one.
 Row = tuple[str | None, str, str | int | Stored]
 

@@ -29,11 +29,9 @@ from corelane.engine.previews import LONG_WINDOWS, Preview, PreviewTimes
 from corelane.engine.question_answering.task import QuestionAnsweringTask
 from corelane.engine.task import Query, Ready, Result, Task, Tokenized, failure
 from corelane.engine.text.tokenizer import open_tokenizer
+from corelane.engine.warming import WarmUp, warm_ups
 from corelane.engine.windows import Window
 from corelane.errors import RunFailed
-
-#: TorchScript profiles a graph for two passes and runs at full speed from the third.
-WARM_UP_PASSES = 3
 
 #: A job with no more tokens than this waiting (three questions) is answered by itself, where short batches are quick.
 LITTLE_TOKENS = 512
@@ -61,7 +59,7 @@ UNLIMITED = RunnerLimits()
 class ServedModel:
     """A runner's view of its model: ``summary`` is for the API, the ladder's buckets grow in length.
 
-    Where rows are flexible a batch may have fewer than its bucket.
+    Where rows are flexible a batch may have fewer than its bucket. ``warm_ups`` are the passes that bring it to speed.
     """
 
     name: str
@@ -69,14 +67,16 @@ class ServedModel:
     summary: Mapping[str, object]
     ladder: Sequence[Bucket]
     flexible_rows: bool = False
+    warm_ups: Sequence[WarmUp] = ()
 
     @classmethod
-    def of(cls, artifact: Artifact, *, calibrated: bool) -> Self:
-        """Describe an artifact."""
+    def of(cls, artifact: Artifact, *, calibrated: bool, shares_kernels: bool = False) -> Self:
+        """Describe an artifact; ``shares_kernels`` as its backend says."""
         manifest = artifact.manifest
-        ladder = sorted(Bucket(length=bucket.length, rows=bucket.rows) for bucket in manifest.buckets)
-        summary = artifact.summary(calibrated=calibrated)
-        return cls(manifest.name, manifest.version_id, summary, ladder, manifest.flexible_rows)
+        files = sorted((Bucket(length=bucket.length, rows=bucket.rows), bucket.file) for bucket in manifest.buckets)
+        summary, flexible = artifact.summary(calibrated=calibrated), manifest.flexible_rows
+        passes = warm_ups(files, flexible_rows=flexible, shares_kernels=shares_kernels)
+        return cls(manifest.name, manifest.version_id, summary, [bucket for bucket, _ in files], flexible, passes)
 
 
 @dataclass(slots=True)
@@ -152,6 +152,7 @@ class Runner:
         self._unload = unload
         self._flexible_rows = served.flexible_rows
         self._ladder = served.ladder
+        self._warm_ups = served.warm_ups
         #: The buckets' names in metrics.
         self.shapes = {bucket: str(bucket) for bucket in served.ladder}
         self._pace = Pace(limits.latency_target_s)
@@ -183,19 +184,20 @@ class Runner:
             calibration=calibration,
         )
         model = backend.load(artifact)
-        served = ServedModel.of(artifact, calibrated=calibration is not None)
+        served = ServedModel.of(
+            artifact, calibrated=calibration is not None, shares_kernels=backend.lengths_share_kernels
+        )
         run, unload = partial(backend.run, model), partial(backend.unload, model)
         return cls(task, served, run, overlaps=backend.overlaps, limits=limits, unload=unload)
 
     def warm_up(self) -> None:
-        """Run every bucket, with a single row and full, until it is at speed; the last pass tells its pace."""
-        for bucket in self._ladder:
-            for rows in (1, bucket.rows) if self._flexible_rows else (bucket.rows,):
-                ones = np.ones((rows, bucket.length), dtype=np.int64)
-                for _ in range(WARM_UP_PASSES):
-                    began = time.perf_counter()
-                    self._run(Batch(bucket, ones, ones, np.zeros_like(ones)))
-            self._pace.note(bucket, bucket.rows, time.perf_counter() - began)
+        """Run what brings the model to speed; a bucket's last pass tells its pace."""
+        for each in self._warm_ups:
+            ones = np.ones((each.rows, each.bucket.length), dtype=np.int64)
+            for _ in range(each.passes):
+                began = time.perf_counter()
+                self._run(Batch(each.bucket, ones, ones, np.zeros_like(ones)))
+            self._pace.note(each.bucket, each.rows, time.perf_counter() - began)
 
     def close(self) -> None:
         """Unload the model."""

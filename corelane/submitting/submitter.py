@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from corelane.domain.aliases import DEFAULT_ALIAS
-from corelane.domain.dispatch import Estimator, cut_slices
+from corelane.domain.dispatch import Estimator, spread_slices
 from corelane.domain.forecast import Size, forecast, tokens_ahead, tokens_until
 from corelane.domain.ids import cell_of
 from corelane.domain.jobs import Item, JobHead
@@ -212,7 +212,7 @@ class Submitter:
         head, owner, file = submission.head, submission.owner, submission.file
         estimator = Estimator(head.contexts or {}, head.options.doc_stride, submission.known)
         costs = [estimator.tokens(item) for item in submission.items]
-        slices = list(cut_slices(costs, self._settings.slice_items, self._settings.slice_tokens))
+        slices = spread_slices(costs, self._settings.slice_items, self._settings.slice_tokens, admission.idle)
         if file is None:
             size = Size(sum(costs), len(slices))
             await self.require_room(admission, owner, size.tokens)

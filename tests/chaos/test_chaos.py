@@ -2,7 +2,7 @@
 outside: every accepted item is answered once, every end is told once and delivered, nothing is left over, and `serve`
 itself never ended.
 
-In `make test` each kind of fault strikes once; `make chaos` draws hundreds, seed after seed. Seeds of odd numbers run
+In `make test-long-runs` each kind of fault strikes once; `make chaos` draws hundreds, seed after seed. Seeds of odd numbers run
 on the Redis that `serve` starts, the others on one of ours behind a proxy.
 """
 

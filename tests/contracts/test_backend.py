@@ -97,6 +97,17 @@ def test_running_again_gives_the_same(backend: Backend, artifact: Artifact) -> N
     assert all(close_to(backend.run(model, batch), first, 4, 32) for _ in range(4))
 
 
+def test_a_bucket_that_was_never_run_gives_the_logits_of_a_warm_one(backend: Backend, artifact: Artifact) -> None:
+    if not backend.lengths_share_kernels:
+        pytest.skip("every bucket is warmed up before it answers")
+    model = backend.load(artifact)
+    for bucket in LADDER:
+        batch = make_batch(bucket, bucket.rows)
+        cold, *warm = (backend.run(model, batch) for _ in range(5))
+        assert all(np.array_equal(logits.start, cold.start) for logits in warm)
+        assert all(np.array_equal(logits.end, cold.end) for logits in warm)
+
+
 def test_padding_and_other_rows_change_nothing(backend: Backend, artifact: Artifact) -> None:
     model = backend.load(artifact)
     batch, other = make_batch(LADDER[0], 4, used=20), make_batch(LADDER[0], 4, seed=9, used=20)

@@ -63,10 +63,11 @@ class JobStore:
         Where the model is an alias of several versions, the key chooses. Writes nothing.
         """
         found, owed, unfed, open_jobs, own = await self._link.run("admit", model=model, owner=owner)
-        speeds = {version.decode(): its_speeds for version, _, its_speeds in found}
+        speeds = {version.decode(): its_speeds for version, _, its_speeds, _ in found}
         version = next(iter(speeds), None)
         if len(speeds) > 1:
-            version = choose({version.decode(): float(weight) for version, weight, _ in found}, key)
+            version = choose({version.decode(): float(weight) for version, weight, *_ in found}, key)
+        idle = {version.decode(): int(cores) for version, *_, cores in found}
         return Admission(
             version,
             _accounts(owed),
@@ -75,6 +76,7 @@ class JobStore:
             [int(count) for count in open_jobs],
             bool(version and speeds[version]),
             [Own(*map(int, counts)) for counts in own],
+            idle[version] if version else 0,
         )
 
     async def drain_rate(self, speeds: Sequence[Speed]) -> float:

@@ -60,3 +60,5 @@ class Admission:
     #: Whether a living core holds the version.
     is_held: bool = True
     own: Sequence[Own] = (Own(), Own(), Own())
+    #: Living cores that hold the version and have no work.
+    idle: int = 0

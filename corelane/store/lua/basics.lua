@@ -88,4 +88,14 @@ end
 -- Cores that surely hold a version now.
 local function holders_of(version) return call('ZRANGEBYSCORE', keys.holders(version), now_ms(), '+inf') end
 
+-- Of these cores those that have claimed nothing that is not answered.
+local function without_work(cores)
+  local idle = {}
+  if #cores == 0 then return idle end
+  for i, tokens in ipairs(call('HMGET', keys.HELD, unpack(cores))) do
+    if not tokens then idle[#idle + 1] = cores[i] end
+  end
+  return idle
+end
+
 local function is_held(version) return call('ZCOUNT', keys.holders(version), now_ms(), '+inf') > 0 end

@@ -29,6 +29,25 @@ local function end_if_empty(lease)
   if call('EXISTS', keys.claim(lease)) == 0 then call('ZREM', keys.LEASES, lease) end
 end
 
+-- The tokens of these versions that a core may claim, where so little waits that cores without work would get none; nil
+-- where there is no such core, or enough for all. Work that is left waits for no particular core: whichever asks next
+-- claims it, this one too after its next batch.
+local function part_of_little(core, versions, room)
+  local waiting, takers = 0, 1
+  for _, version in ipairs(versions) do
+    local tokens = tonumber(call('HGET', keys.WAITING, version) or 0)
+    waiting = waiting + tokens
+    if tokens > 0 and tokens < room * call('ZCARD', keys.holders(version)) then
+      local others = 0
+      for _, other in ipairs(without_work(holders_of(version))) do
+        if other ~= core then others = others + 1 end
+      end
+      takers = math.max(takers, 1 + others)
+    end
+  end
+  return takers > 1 and waiting / takers or nil
+end
+
 -- claim{core, room, spare, met, refs, document, laden, lease_ms, linger, idle, ttl, versions}
 --   → {Redis' time in µs, then if anything was taken: lease, and per ref: ref, version, payload, options}
 -- What was returned from a lost claim goes before all else, alone, to a core with nothing else in progress; others claim
@@ -37,14 +56,16 @@ end
 -- first, oldest first, up to eight tokens for each one of the larger jobs; these share by tokens. Up to `room` tokens, at
 -- least one; up to `spare` from an owner and priority where this core holds nothing (`met` lists the others, as
 -- `,owner:priority,…,`, and those where it holds a batch's worth of small jobs, as `,owner:priority:small,…,`), so that
--- a newcomer waits for no backlog, not even for its own. Without room, and no newcomer there, the bell stays as it is.
+-- a newcomer waits for no backlog, not even for its own. Beside cores without work it takes its part of little (`part`): the
+-- next ref only if half of one as large as the last fits. Without room, and no newcomer there, the bell stays as it is.
 -- A core that reads a document (more than `document` tokens) is laden: it takes no second one, and holds back for nothing.
 -- "Nothing there" and "the bell may ring again" are one step, so no wake-up is lost. Small payloads come along, which saves
 -- a lone question a trip; large ones cost more in a function than a trip does.
 local SMALL_PAYLOAD_BYTES, LOOK_PAST, SMALL_WEIGHT = 2048, 32, 8
 define('claim', function(ask)
   local core, room, spare, met, laden, versions = ask.core, ask.room, ask.spare, ask.met, ask.laden, ask.versions
-  local now, tokens, taken, held = now_ms(), 0, {}, {}
+  local now, tokens, taken, held, last = now_ms(), 0, {}, {}, 0
+  local part = room > 0 and part_of_little(core, versions, room)
   call('HSET', keys.CLAIMED, core, now)
 
   -- Tokens taken; none for a ref whose job wants no answer any more.
@@ -67,7 +88,7 @@ define('claim', function(ask)
     end
     add(keys.WAITING, version, -ref.tokens)
     add(keys.HELD, core, ref.tokens)
-    tokens = tokens + ref.tokens
+    tokens, last = tokens + ref.tokens, ref.tokens
     local small = call('HSTRLEN', keys.payloads(ref.job), ref.payload) <= SMALL_PAYLOAD_BYTES
     local at = #taken
     taken[at + 1], taken[at + 2] = text, version
@@ -179,6 +200,7 @@ define('claim', function(ask)
   local function take_from(priority)
     local skipped, small_tokens = 0, {}
     while tokens < spare and #held < 2 * ask.refs do
+      if part and #held > 0 and tokens + last / 2 > part then return end
       local owner = call('ZRANGE', keys.shares(priority), skipped, skipped)[1]
       if not owner then return end
       local name, before, full = owner .. ':' .. priority, tokens, tokens >= room

@@ -1,0 +1,340 @@
+"""What one request costs the API process: CPU µs of a `/livez`, of a lone job, and of an application that does nothing.
+
+    python benchmarks/api_cost.py [--before CHECKOUT] [--rounds 20] [--requests 200] [--profile] [--quick]
+
+A service with the null engine and one core, called over one connection that is kept. The lone job is a
+`POST /v1/jobs` with `Prefer: wait`. The application that does nothing runs under the same server, and under plain
+Hypercorn: what is left of a request without it is the application's. With a checkout of another state (with its
+`.venv`), both are measured in turn, round by round, so that a busy moment hits both. CPU time is the process' own, of
+all its threads, so that neighbours on the machine count little. `--profile` runs a second API process under cProfile
+and says where its CPU time goes: by package, and the costliest functions.
+"""
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import pstats
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+CHECKOUT = HERE.parent
+
+#: A role of this file beside the measurement: `ROLE NAME FD`, run by a checkout's own interpreter in its folder.
+BARE, PROFILED = "--bare", "--profiled"
+
+#: A checkout's own packages come first where one of its processes runs this file.
+sys.path.insert(0, str(Path.cwd() if BARE in sys.argv or PROFILED in sys.argv else CHECKOUT))
+
+QUICK = "--quick"
+
+#: A service is ready well within this, in seconds.
+READY_S = 120
+
+ITEM = json.dumps({"question": "What is the number?", "context": "The number is 7. " * 8}).encode()
+
+#: The application that does nothing answers with as many bytes as `/livez`.
+ANSWER = b'{"status":"ok","cores":null,"details":null}'
+
+#: Packages of a profile that are named; the rest is the interpreter's own.
+PACKAGES = (
+    *("hypercorn", "h11", "httptools", "api/server", "starlette", "fastapi", "pydantic", "pydantic_core", "api"),
+    *("corelane", "redis", "structlog", "asyncio", "uvloop", "orjson", "anyio"),
+)
+
+MOST_FUNCTIONS = 40
+
+
+def request(method: str, path: str, body: bytes = b"", *headers: str) -> bytes:
+    """Return the bytes of a request."""
+    lines = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", "User-Agent: api-cost", "Accept: */*", *headers]
+    if body:
+        lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+LIVEZ = request("GET", "/livez")
+LONE = request("POST", "/v1/jobs", ITEM, "Prefer: wait=30")
+
+
+class Caller:
+    """A connection that is kept."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self._socket = socket.create_connection(address, timeout=60)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._answers = self._socket.makefile("rb")
+
+    def call(self, sent: bytes) -> bytes:
+        """Return the answer's body; raise RuntimeError for a refusal."""
+        self._socket.sendall(sent)
+        status = self._answers.readline()
+        length, is_chunked = 0, False
+        while line := self._answers.readline().strip().lower():
+            if line.startswith(b"content-length:"):
+                length = int(line.partition(b":")[2])
+            is_chunked = is_chunked or line == b"transfer-encoding: chunked"
+        body = self._read_chunks() if is_chunked else self._answers.read(length)
+        if b" 200 " not in status and b" 201 " not in status:
+            raise RuntimeError(f"{status.decode()}{body.decode()}")
+        return body
+
+    def _read_chunks(self) -> bytes:
+        body = b""
+        while size := int(self._answers.readline(), 16):
+            body += self._answers.read(size)
+            self._answers.readline()
+        self._answers.readline()
+        return body
+
+
+def cpu_us(pid: int) -> float:
+    """CPU time of a process so far, of all its threads, in microseconds."""
+    return time.clock_gettime_ns((~pid << 3) | 2) / 1000
+
+
+class Subject:
+    """One thing to measure: a process, and what it is asked."""
+
+    def __init__(self, address: tuple[str, int], pid: int, sent: bytes) -> None:
+        self._caller, self._pid, self._sent = Caller(address), pid, sent
+        self.taken: list[float] = []
+
+    def run(self, requests: int) -> None:
+        """Ask, and note the CPU µs of one request."""
+        used = cpu_us(self._pid)
+        for _ in range(requests):
+            self._caller.call(self._sent)
+        self.taken.append((cpu_us(self._pid) - used) / requests)
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """Return this process's environment without Corelane's settings, with these changes."""
+    mine = {name: value for name, value in os.environ.items() if not name.startswith(("CORELANE_", "_CORELANE_"))}
+    return mine | {f"CORELANE_{name.upper()}": value for name, value in changes.items()}
+
+
+SETTINGS = {"target": "null", "auth": "off", "cores": "1", "api_processes": "1", "log_format": "json"}
+
+
+def python(checkout: Path) -> str:
+    """Return the interpreter of a checkout."""
+    own = checkout / ".venv" / "bin" / "python"
+    return str(own) if own.exists() else sys.executable
+
+
+@contextlib.contextmanager
+def serving(checkout: Path, data: Path) -> Iterator[dict[str, Any]]:
+    """Run a checkout's whole service with the null engine; yield what it says about itself."""
+    argv = [python(checkout), "-m", "corelane", "serve", "--data", str(data), "--port", "0", "--no-flower"]
+    data.mkdir(parents=True)
+    log = data / "service.log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            argv, cwd=checkout, env=environment(**SETTINGS), stdout=out, stderr=subprocess.STDOUT
+        )
+    try:
+        yield _about(data / "parts.json", process, log)
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(READY_S)
+
+
+def _about(parts: Path, process: "subprocess.Popen[bytes]", log: Path) -> dict[str, Any]:
+    """Return what a service notes about itself, once it is ready."""
+    deadline = time.monotonic() + READY_S
+    while time.monotonic() < deadline and process.poll() is None:
+        with contextlib.suppress(FileNotFoundError):
+            about: dict[str, Any] = json.loads(parts.read_bytes())
+            if about["is_ready"]:
+                return about
+        time.sleep(0.1)
+    raise RuntimeError(f"the service did not start:\n{log.read_text(errors='replace')[-3000:]}")
+
+
+def address_of(url: str) -> tuple[str, int]:
+    """Return host and port of a URL."""
+    host, _, port = url.removeprefix("http://").rstrip("/").rpartition(":")
+    return host, int(port)
+
+
+@contextlib.contextmanager
+def listening(checkout: Path, role: str, name: str, env: dict[str, str]) -> Iterator[tuple[tuple[str, int], int]]:
+    """Run this file in a role on a socket of its own, in a checkout; yield the address and the process id."""
+    with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
+        address = listener.getsockname()
+        argv = [python(checkout), __file__, role, name, str(listener.fileno())]
+        process = subprocess.Popen(argv, cwd=checkout, env=env, pass_fds=(listener.fileno(),))
+    try:
+        yield address, process.pid
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(60)
+
+
+async def nothing(scope: Any, receive: Callable[[], Any], send: Callable[[Any], Any]) -> None:
+    """Read the request and answer it."""
+    if scope["type"] == "lifespan":
+        while True:
+            message = await receive()
+            await send({"type": f"{message['type']}.complete"})
+            if message["type"] == "lifespan.shutdown":
+                return
+    while (await receive()).get("more_body"):
+        pass
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(ANSWER)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": ANSWER})
+
+
+def run_bare(server: str, fd: int) -> None:
+    """Serve the application that does nothing until interrupted, by this checkout's server or by Hypercorn itself."""
+    import asyncio
+
+    import hypercorn.asyncio
+    import uvloop
+
+    from api.server.serve import make_config, serve
+    from corelane.settings import Settings
+
+    async def run() -> None:
+        asked = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, asked.set)
+        settings = Settings()
+        config = make_config(settings, f"fd://{fd}", 0.1)
+        if server == "hypercorn":
+            await hypercorn.asyncio.serve(nothing, config, shutdown_trigger=asked.wait)
+        else:
+            await serve(nothing, config, settings, asked.wait)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run())
+
+
+def run_profiled(target: str, fd: int) -> None:
+    """Be an API process under cProfile until interrupted; write what it found to a file."""
+    import cProfile
+
+    from corelane.cli.roles import run_api
+    from corelane.settings import Settings
+
+    profile = cProfile.Profile(time.process_time)
+    profile.enable()
+    run_api(Settings(), fd)
+    profile.disable()
+    profile.dump_stats(target)
+
+
+def package_of(file: str) -> str:
+    """Return the package of a profile's function, by its file."""
+    for name in PACKAGES:
+        if f"/{name}/" in file:
+            return name
+    return "(built in)" if file == "~" else "(others)"
+
+
+def describe(path: Path, requests: int) -> str:
+    """Return a profile as text: µs a request by package, and the functions that take most themselves."""
+    out = io.StringIO()
+    stats = pstats.Stats(str(path), stream=out)
+    by_package: dict[str, float] = {}
+    timings: dict[Any, Any] = stats.stats  # type: ignore[attr-defined]
+    for (file, _, _), (_, _, own_s, _, _) in timings.items():
+        by_package[package_of(file)] = by_package.get(package_of(file), 0.0) + own_s
+    lines = [f"| {name} | {1e6 * own_s / requests:.0f} |" for name, own_s in sorted(by_package.items(), key=by_own)]
+    stats.strip_dirs().sort_stats("tottime").print_stats(MOST_FUNCTIONS)
+    return "\n".join(["| package | µs a request, under the profiler |", "|---|---|", *lines, "", out.getvalue()])
+
+
+def by_own(entry: tuple[str, float]) -> float:
+    """Sort the largest first."""
+    return -entry[1]
+
+
+def profile(checkout: Path, folder: Path, about: dict[str, Any], sent: bytes, requests: int) -> str:
+    """Return the profile of a second API process of a service under one kind of request."""
+    redis = _redis_url(about)
+    folder.mkdir()
+    target = folder / "profile"
+    env = environment(**SETTINGS, redis_url=redis, data_dir=str(folder))
+    with listening(checkout, PROFILED, str(target), env) as (address, _):
+        caller = Caller(address)
+        for _ in range(requests):
+            caller.call(sent)
+    return describe(target, requests)
+
+
+def _redis_url(about: dict[str, Any]) -> str:
+    from corelane.cli.redis_users import operator_url
+
+    return str(operator_url(about))
+
+
+def kinds(checkout: Path, data: Path, stack: contextlib.ExitStack) -> tuple[dict[str, Subject], dict[str, Any]]:
+    """Start what is measured of a checkout; return it by name, and what its service says about itself."""
+    about = stack.enter_context(serving(checkout, data))
+    address, pid = address_of(about["api"]), about["parts"]["api"]["pid"]
+    subjects = {"GET /livez": Subject(address, pid, LIVEZ), "lone job": Subject(address, pid, LONE)}
+    for name, server in (("its server", "own"), ("plain Hypercorn", "hypercorn")):
+        bare, bare_pid = stack.enter_context(listening(checkout, BARE, server, environment()))
+        subjects[f"nothing, {name}, GET"] = Subject(bare, bare_pid, LIVEZ)
+        subjects[f"nothing, {name}, POST"] = Subject(bare, bare_pid, LONE)
+    return subjects, about
+
+
+def main() -> None:
+    """Measure, and print a table."""
+    if BARE in sys.argv or PROFILED in sys.argv:
+        role, name, fd = sys.argv[1:]
+        (run_bare if role == BARE else run_profiled)(name, int(fd))
+        return
+    from benchmarks.runs import is_quick, keep
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--before", type=Path, help="a checkout of another state, measured in turn")
+    parser.add_argument("--rounds", type=int, default=2 if is_quick() else 20)
+    parser.add_argument("--requests", type=int, default=20 if is_quick() else 200, help="requests of each kind a round")
+    parser.add_argument("--profile", action="store_true", help="say where the API's CPU time goes, too")
+    parser.add_argument(QUICK, action="store_true", help="few requests, no figures kept")
+    arguments = parser.parse_args()
+    checkouts = {"before": arguments.before.resolve()} if arguments.before else {}
+    checkouts["now"] = CHECKOUT
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        found, abouts = {}, {}
+        for state, checkout in checkouts.items():
+            found[state], abouts[state] = kinds(checkout, Path(folder) / state, stack)
+        everything = [subject for subjects in found.values() for subject in subjects.values()]
+        for subject in everything:
+            subject.run(arguments.requests)  # the first requests load what later ones use
+            subject.taken.clear()
+        for _ in range(arguments.rounds):
+            for subject in everything:
+                subject.run(arguments.requests)
+        figures = {
+            state: {name: round(statistics.median(subject.taken), 1) for name, subject in subjects.items()}
+            for state, subjects in found.items()
+        }
+        print(f"| CPU µs a request | {' | '.join(figures)} |\n|---|{'---|' * len(figures)}")
+        for name in figures["now"]:
+            print(f"| {name} | {' | '.join(f'{of[name]:.0f}' for of in figures.values())} |")
+        if arguments.profile:
+            for state, checkout in checkouts.items():
+                for name, sent in (("GET /livez", LIVEZ), ("lone job", LONE)):
+                    own = Path(folder) / f"{state}-{name.split()[-1].strip('/')}"
+                    print(f"\n{state}, {name}:\n")
+                    print(profile(checkout, own, abouts[state], sent, arguments.rounds * arguments.requests))
+    keep("api_cost", figures)
+
+
+if __name__ == "__main__":
+    main()

@@ -7,7 +7,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import httpx2
 
-from corelane.client import contexts, endpoints, forecasts, steering
+from corelane.client import asking, contexts, endpoints, forecasts, steering
 from corelane.client.endpoints import Call
 from corelane.client.protocol import Exchange, Give, Giving, Hear, HttpReply, IoStep, Listen, Pause, Send
 from corelane.client.protocol import ServiceProtocol as Protocol
@@ -60,7 +60,7 @@ class AsyncClient(BaseClient[httpx2.AsyncClient]):
         """Close the connections."""
         await self._http.aclose()
 
-    ask = _exchange(Protocol.ask)
+    ask = _exchange(asking.ask)
     submit = _exchange(Protocol.submit)
     forecast = _exchange(forecasts.forecast)
     forecast_lines = _call(forecasts.forecast_lines_async)

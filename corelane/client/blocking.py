@@ -7,7 +7,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import httpx2
 
-from corelane.client import contexts, endpoints, forecasts, steering
+from corelane.client import asking, contexts, endpoints, forecasts, steering
 from corelane.client.endpoints import Call
 from corelane.client.protocol import Exchange, Give, Giving, Hear, HttpReply, IoStep, Listen, Pause, Send
 from corelane.client.protocol import ServiceProtocol as Protocol
@@ -58,7 +58,7 @@ class Client(BaseClient[httpx2.Client]):
         """Close the connections."""
         self._http.close()
 
-    ask = _exchange(Protocol.ask)
+    ask = _exchange(asking.ask)
     submit = _exchange(Protocol.submit)
     forecast = _exchange(forecasts.forecast)
     forecast_lines = _call(forecasts.forecast_lines)

@@ -21,6 +21,15 @@ PREFIX = "ctx_"
 ID = re.compile(rf"{PREFIX}[0-9a-f]{{64}}")
 
 
+#: The same anywhere in a text.
+NAMED_IN = re.compile(rb"ctx_[0-9a-f]{64}")
+
+
+def named_in(line: bytes) -> set[str]:
+    """Return what has the form of an id anywhere in a line: more than it names, and no less."""
+    return {found.decode() for found in NAMED_IN.findall(line)}
+
+
 def digest_of(text: str) -> str:
     """Return the digest of a context's text: the same for a context sent with a job and for a stored one."""
     return hashlib.sha256(text.encode()).hexdigest()

@@ -79,6 +79,10 @@ class StoredContexts:
                 self._known.popitem(last=False)
         return found
 
+    async def find_some(self, owner: str, wanted: Collection[str]) -> dict[str, Known]:
+        """Return what is known of contexts as far as they are there."""
+        return await self._store.known(owner, wanted)
+
     def forget(self, owner: str, contexts: Iterable[str]) -> None:
         """Remember contexts no longer: they are gone."""
         for each in contexts:

@@ -101,13 +101,15 @@ define('remove_context', function(ask)
   return tonumber(expires) > now and 1 or 0
 end, 'allow-oom')
 
--- pin_contexts{job, owner, digests} → 1 if the job keeps them from now on; 0 if one is not there, or the job is final
--- For a job whose input is read after it was submitted.
-define('pin_contexts', function(ask)
+-- pin_context{job, owner, digest} → 1 if the job keeps it from now on; 0 if it is not there, or the job is final
+-- For a job whose input is read after it was submitted; a keeper that goes on with it finds what it keeps already.
+define('pin_context', function(ask)
   local key = keys.job(ask.job)
   local status, stored = unpack(call('HMGET', key, 'status', 'stored'))
-  if not is_open(status) or #use_contexts(ask.owner, ask.digests, ask.job, false) > 0 then return 0 end
-  call('HSET', key, 'stored', (stored and stored .. ' ' or '') .. table.concat(ask.digests, ' '))
+  if not is_open(status) then return 0 end
+  if call('SISMEMBER', keys.context_jobs(ask.owner, ask.digest), ask.job) == 1 then return 1 end
+  if #use_contexts(ask.owner, { ask.digest }, ask.job, false) > 0 then return 0 end
+  call('HSET', key, 'stored', (stored and stored .. ' ' or '') .. ask.digest)
   return 1
 end)
 

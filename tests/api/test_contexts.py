@@ -1,10 +1,14 @@
 """Stored contexts over HTTP: put, posted, listed, read and deleted; and named by jobs of every form."""
 
+from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from typer.testing import CliRunner
 
+from corelane.cli.app import make_cli
+from corelane.client import Client
 from corelane.domain.contexts import context_id
 from corelane.settings import Settings
 from tests.api.conftest import Service
@@ -13,6 +17,9 @@ from tests.corelane.store_bench import answered, claimed
 
 TEXT = "Ada was the first to write a program. Zoë came later."
 NAME = context_id(TEXT)
+
+#: Lines of a batch: the custom id, and what is different in the body.
+BATCH: tuple[tuple[str, dict[str, str]], ...] = (("a", {}), ("b", {"context_id": context_id("unknown")}))
 
 PLAIN = {"Content-Type": "text/plain; charset=utf-8"}
 
@@ -156,6 +163,42 @@ def test_dry_run_forecasts_as_for_the_text_itself(service: Service) -> None:
     line = orjson.dumps({"question": "who", "context_id": context_id(text)}) + b"\n"
     sent = as_ann(service, "POST", "/v1/jobs", content=b'{"dry_run": true}\n' + line, headers=LINES)
     assert (sent.status_code, sent.json()["tokens"]) == (200, forecasts[1]["tokens"])
+
+
+def test_batch_dry_run_measures_stored_contexts(service: Service) -> None:
+    put(service)
+    body = {"question": "who", "context_id": NAME}
+    asked = [{"custom_id": name, "method": "POST", "url": "/v1/answers", "body": body | more} for name, more in BATCH]
+    content = b"".join(orjson.dumps(each) + b"\n" for each in asked)
+    files = {"file": ("in.jsonl", content)}
+    file = as_ann(service, "POST", "/v1/files", files=files, data={"purpose": "batch"}).json()["id"]
+    given = {"input_file_id": file, "endpoint": "/v1/answers", "completion_window": "24h", "dry_run": True}
+    found = as_ann(service, "POST", "/v1/batches", json=given).json()
+    assert (found["lines"], found["bad_lines"], found["items"]) == (2, 1, 1)
+    assert found["errors"][0]["code"] == "unknown_context"
+
+
+def test_commands_and_client_store_name_show_and_delete(service: Service, tmp_path: Path) -> None:
+    def run(*arguments: str) -> str:
+        done = CliRunner(env={"COLUMNS": "200"}).invoke(make_cli(), [*arguments, "--url", service.url])
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    (tmp_path / "tower.txt").write_text(TEXT)
+    assert run("contexts", "put", str(tmp_path / "tower.txt"), "--name", "tower", "--quiet").strip() == NAME
+    assert NAME in run("contexts", "list")
+    assert run("contexts", "show", NAME, "--text") == TEXT
+    shown = orjson.loads(run("contexts", "show", NAME, "--json"))
+    assert (shown["name"], shown["chars"]) == ("tower", 53)
+    forecast = run("ask", "Who?", "--context-id", NAME, "--dry-run", "--json")
+    assert orjson.loads(forecast)["items"] == 1
+    with Client(service.url) as client:
+        assert [each.id for each in client.iter_contexts()] == [NAME]
+        job = client.submit([{"question": "who", "context_id": client.put_context(TEXT).id}])
+    assert asked(service) == [TEXT]
+    assert job.counts.total == 1
+    assert orjson.loads(run("contexts", "delete", NAME, "--json")) == {"id": NAME, "deleted": True}
+    assert service.http.get("/v1/contexts").json()["data"] == []
 
 
 class TestBounds:

@@ -1,5 +1,6 @@
 """The groups of settings that stand in modules of their own, in one class."""
 
+from corelane.settings.artifacts import ArtifactFields
 from corelane.settings.cells import CellFields
 from corelane.settings.contexts import ContextFields
 from corelane.settings.cores import CoreFields
@@ -8,5 +9,5 @@ from corelane.settings.references import ReferenceFields
 from corelane.settings.scaling import ScalingFields
 
 
-class GroupedFields(CoreFields, RedisFields, ScalingFields, CellFields, ReferenceFields, ContextFields):
+class GroupedFields(CoreFields, RedisFields, ScalingFields, CellFields, ReferenceFields, ArtifactFields, ContextFields):
     """Part of ``corelane.settings.Settings``: every field that is not in the package itself."""

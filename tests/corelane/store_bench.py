@@ -45,8 +45,8 @@ class LoneCore(Dispatch):
         super().__init__(settings, name)
         self._room = Room(settings.claim_tokens)
 
-    def claim(self, versions: Sequence[str], *, linger: bool) -> Claim | None:
-        return self.exchange({}, [], versions, room=self._room, linger=linger, idle=True).claim
+    def claim(self, versions: Sequence[str], *, linger: bool, wait: bool = False) -> Claim | None:
+        return self.exchange({}, [], versions, room=self._room, linger=linger, idle=True, wait=wait).claim
 
     def commit(self, lease: str, outcomes: Sequence[SliceResults]) -> int:
         """Commit, and return how many were refused."""

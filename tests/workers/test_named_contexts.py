@@ -11,10 +11,11 @@ from corelane.domain.contexts import context_id
 from corelane.errors import NotReady
 from corelane.settings import Settings
 from corelane.store.contexts import ContextStore
+from corelane.store.references import ReferenceStore
 from tests.corelane.store_bench import Bench, answered, claimed
 from tests.s3 import S3Server
 from tests.workers.batch_bench import BatchBench, line
-from tests.workers.test_references import Fleet, ReferenceStore, fleet  # noqa: F401
+from tests.workers.test_references import Fleet, fleet  # noqa: F401
 
 TEXT = "Ada was the first to write a program."
 NAME, UNKNOWN = context_id(TEXT), context_id("nobody stored this")

@@ -99,6 +99,8 @@ class DrainLoop:
         self._useful = time.monotonic()
         #: Whether the last claim took all there was room for.
         self._is_full = False
+        #: Whether the last claim of an idle core found nothing: the next one waits until something comes.
+        self._found_nothing = False
 
     def serve(self) -> None:
         """Claim and answer until the drain is over."""
@@ -150,7 +152,7 @@ class DrainLoop:
             self._hand_over()
             return True
         core.take_up(in_flight.is_at)
-        if not core.versions and in_flight.is_empty and not in_flight.done:
+        if not core.versions and in_flight.is_empty and not in_flight.is_unsent:
             core.dispatch.sleep()
             return True
         began, was_idle = time.monotonic(), in_flight.is_empty
@@ -160,15 +162,24 @@ class DrainLoop:
             core.dispatch.wake(core.bell)
             return True
         linger = not was_idle or began - self._useful < core.settings.linger_s
-        ahead = in_flight.overlaps and not was_idle
+        ahead = in_flight.overlaps and not was_idle and in_flight.can_run
         if not ahead:
-            self._exchange(None if overtime else self._room(), linger=linger)
-            if was_idle and not in_flight.is_empty and core.settings.batch_wait_s:
+            waits, self._found_nothing = self._found_nothing and was_idle and linger, False
+            self._exchange(None if overtime else self._room(), linger=linger, wait=waits)
+            if waits and not in_flight.is_empty:
+                if core.lost is not None or self._should_stop():
+                    return False
+                began = time.monotonic()
+            if was_idle and in_flight.has_items and core.settings.batch_wait_s:
                 self._gather()
             if in_flight.is_empty:
-                if linger:
-                    core.dispatch.wait()
+                self._found_nothing = linger
                 return not linger
+            if not in_flight.can_run:
+                # Other cores have the rest of an item: each rings when it is done.
+                with in_flight.times.covered():
+                    core.dispatch.wait()
+                return False
         self._run_batch(began, ahead=ahead, overtime=overtime)
         return False
 
@@ -211,14 +222,18 @@ class DrainLoop:
         waiting = self._in_flight.waiting_tokens(budget // 8)
         return Room(max(0, budget - waiting), max(0, 2 * budget - waiting), self._in_flight.met)
 
-    def _exchange(self, room: Room | None, *, linger: bool) -> None:
-        """Commit outcomes, drop jobs that are final, claim into the room there is: one trip."""
+    def _exchange(self, room: Room | None, *, linger: bool, wait: bool = False) -> None:
+        """Commit outcomes, drop jobs that are final, claim into the room there is: one trip. With ``wait`` an idle core
+        sleeps first, until it is rung.
+        """
         core, in_flight = self._core, self._in_flight
         # A version that was loaded again is not claimed for until what is in progress is done: here nothing is.
         versions = core.versions if in_flight.is_empty else core.models.claimable()
         done, versions, times = in_flight.done, versions if room else [], in_flight.times
         turn, spent = self._report.batches % max(len(versions), 1), in_flight.report()
-        lost = core.account.report_lost() if done else []
+        is_free = room is not None and not in_flight.waiting_tokens(1)
+        parts = in_flight.parts(core.bell, is_free=is_free, is_leaving=core.retired)
+        lost = core.account.report_lost() if in_flight.is_unsent else []
         began = times.enter()
         try:
             exchanged = core.dispatch.exchange(
@@ -234,9 +249,11 @@ class DrainLoop:
                 spent=spent,
                 sent_us=times.redis_us(),
                 lost=lost,
+                parts=parts,
+                wait=wait,
             )
             core.account.settle_lost(lost)
-            took_s = in_flight.note_exchange(spent, exchanged) - began
+            took_s = in_flight.note_exchange(spent, exchanged, parts) - began
             self._settle(done, exchanged, took_s)
             settled = times.clock()
             in_flight.count(COMMIT, spent, settled - began)
@@ -245,6 +262,8 @@ class DrainLoop:
                 stretches = core.dispatch.fetch(exchanged.claim)
                 in_flight.count(COMMIT, exchanged.claim.jobs, times.clock() - settled)
                 in_flight.add(exchanged.claim, stretches)
+            elif exchanged.part is not None:
+                in_flight.add_part(exchanged.part)
         finally:
             times.leave()
         core.leases = in_flight.leases

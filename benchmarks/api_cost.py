@@ -120,7 +120,8 @@ class Subject:
 
 def environment(**changes: str) -> dict[str, str]:
     """Return this process's environment without Corelane's settings, with these changes."""
-    mine = {name: value for name, value in os.environ.items() if not name.startswith(("CORELANE_", "_CORELANE_"))}
+    given = os.environ  # noqa: TID251  # a benchmark's child has what it has
+    mine = {name: value for name, value in given.items() if not name.startswith(("CORELANE_", "_CORELANE_"))}
     return mine | {f"CORELANE_{name.upper()}": value for name, value in changes.items()}
 
 

@@ -19,6 +19,7 @@ from api.docs.openapi import describe_common_responses
 from api.docs.swagger import add_pages
 from api.errors import add_error_handlers, refuse
 from api.middleware.edge import OuterLayer
+from api.middleware.short_ways import ShortWays, ways_of
 from api.middleware.traces import TraceLayer
 from api.routes import (
     answers,
@@ -103,6 +104,8 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
         docs_url=None,
         redoc_url=None,
         webhooks=deliveries.posted,
+        # Spans, metrics and logs are our own.
+        telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.parts, app.state.cells = first.parts, cells
     of_jobs = (bulk, jobs, results, events, failed_items, deliveries)
@@ -114,6 +117,8 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
     add_error_handlers(app)
     describe_common_responses(app, requires_keys=settings.requires_keys)
     # The innermost layer comes first.
+    ways = ways_of(jobs.router, jobs.SHORT_WAYS) | ways_of(health.router, health.SHORT_WAYS)
+    app.add_middleware(ShortWays, ways=ways)
     refusing = refuse_page if settings.console else refuse
     if len(cells) == 1:
         app.add_middleware(partial(first.layer, sessions=sessions, refuse_page=refusing))

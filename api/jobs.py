@@ -5,9 +5,10 @@ lost, all of them wake, read their job and wait again, so no completion is misse
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from typing import Any
 
 from starlette.types import Receive
 
@@ -22,7 +23,7 @@ from corelane.store.jobs.events import FINISHED
 from corelane.store.jobs.records import JobRecord
 from corelane.store.jobs.store import JobStore
 from corelane.store.jobs.submission import Submission
-from corelane.store.link.link import subscribe
+from corelane.store.link.subscription import subscribe
 from corelane.store.metrics import ProcessMetrics
 from corelane.submitting.submitter import Submitted, Submitter
 from corelane.tracing import Tracer
@@ -34,6 +35,9 @@ RESUBSCRIBE_S = 0.5
 
 #: A waiting request reads its job this often even if nothing wakes it, in seconds.
 POLL_S = 5.0
+
+#: What a stored result has: then it is what callers see, as in the stream of results.
+RESULT_FIELDS = Result.model_fields.keys()
 
 #: Only a longer wait is worth a task that listens for the caller, in seconds: a lone question takes milliseconds.
 LISTEN_AFTER_S = 0.05
@@ -52,8 +56,8 @@ class CallerWait:
         self._receive = receive
         self.has_left = False
 
-    @asynccontextmanager
-    async def listening(self, event: asyncio.Event) -> AsyncIterator[None]:
+    @contextmanager
+    def listening(self, event: asyncio.Event) -> Iterator[None]:
         """Set an event if the caller leaves meanwhile, once the wait lasts longer than most."""
         tasks: list[asyncio.Task[None]] = []
         loop = asyncio.get_running_loop()
@@ -119,16 +123,19 @@ class Completions:
 
         ``event`` comes from a ``watch`` that began before the record was read.
         """
-        clock = asyncio.get_running_loop().time
-        deadline = clock() + (wait.seconds or 0.0)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + (wait.seconds or 0.0)
         found: JobRecord | None = record
         while found is not None and not found.status.is_final:
-            left = deadline - clock()
+            left = deadline - loop.time()
             if left <= 0 or self.is_closing or wait.has_left:
                 break
-            async with wait.listening(event):
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(event.wait(), min(left, POLL_S))
+            timer = loop.call_later(min(left, POLL_S), event.set)
+            try:
+                with wait.listening(event):
+                    await event.wait()
+            finally:
+                timer.cancel()
             event.clear()
             found = await self._store.get(record.id, self._ahead)
         return found
@@ -140,14 +147,17 @@ class Completions:
 
     async def _listen(self) -> None:
         outage = Outage(log, "completions")
+
+        def hear(job: str) -> None:
+            if not job:
+                outage.served()
+                self._wake_all()
+            for event in self._waiting.get(job, ()):
+                event.set()
+
         while True:
             try:
-                async for job in subscribe(self._redis_url, FINISHED):
-                    if not job:
-                        outage.served()
-                        self._wake_all()
-                    for event in self._waiting.get(job, ()):
-                        event.set()
+                await subscribe(self._redis_url, FINISHED, hear)
             except Unavailable as error:
                 outage.lost(error.detail)
             except Exception:
@@ -234,14 +244,23 @@ class Jobs:
 
         If it waits for a version that no core holds, it says so; ``is_held`` if a core is known to hold it.
         """
-        job = record.describe()
+        return Job.model_validate(await self.shown(record, is_held=is_held))
+
+    async def shown(self, record: JobRecord, *, is_held: bool = False) -> dict[str, Any]:
+        """Return the same as the fields of a ``Job``."""
+        shown = record.shown()
         if record.status is JobStatus.QUEUED and not is_held:
             outlook = await self._fleet.outlook(record.version)
-            job.waiting_for = None if outlook is None else outlook.reason
+            shown["waiting_for"] = None if outlook is None else outlook.reason
         if record.status.is_final and record.total <= self._settings.inline_results and not record.dropped:
             results = await self._store.results(record, 0, record.total)
-            job.results = [Result.model_validate(result) for result in results]
-        return job
+            shown["results"] = [each if each.keys() == RESULT_FIELDS else _filled(each) for each in results]
+        return shown
+
+
+def _filled(result: Any) -> dict[str, Any]:
+    """Return a result that another version stored, with the fields that it lacks."""
+    return Result.model_validate(result).model_dump()
 
 
 def required(record: JobRecord | None, job_id: str) -> JobRecord:

@@ -5,9 +5,11 @@ to compile: ``auto`` builds the best way of a trial, and the next one if that do
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 from typing import get_args
 
 import torch
@@ -27,13 +29,13 @@ from compile.torch.cpu import BYTES_PER_WEIGHT, COMPILER, CpuDtype, cast, compil
 from compile.torch.cuda import GPU_DTYPES, GpuDtype, cast_to_gpu, check_cuda, cuda_tools, fused_or_eager
 from compile.trial import LEAST_GAIN, Trial, Way, answers_needed, dtype_of, rank_ways, run_trial
 from compile.verify import TOLERANCES, first_in_agreement, holds, judge_f1
-from corelane.artifacts.instructions import instruction_sets
-from corelane.artifacts.manifest import Artifact, Format
+from corelane.artifacts.instructions import THIS_CPU, host_kind, instruction_sets, rank_of, sets_up_to
+from corelane.artifacts.manifest import Artifact, Format, artifact_folders, read_artifact
 from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.backends.openvino import require_openvino, weights_of
 from corelane.engine.backends.packing import settle
 from corelane.engine.buckets import AUTO_BUCKETS, Bucket
-from corelane.errors import CompileFailed
+from corelane.errors import ArtifactRefused, CompileFailed
 from corelane.settings import Settings
 
 AUTO = "auto"
@@ -57,24 +59,29 @@ def build(
     report: Report = lambda *_: None,
     eval_set: EvalSet | None = None,
     format: str = AUTO,
+    cpu_kind: str | None = None,
 ) -> Artifact:
     """Compile, verify and publish; raises CompileFailed, or ModelRefused if the model is at fault.
 
     ``neuron`` are options for Neuron targets alone. With ``eval_set`` the loss of F1 is measured on its questions, on
-    the CPU, instead of on the samples. Raises SetupError if a format's library is not installed.
+    the CPU, instead of on the samples. With ``cpu_kind`` the artifact lies beside those for other kinds of CPU. Raises
+    SetupError if a format's library is not installed.
     """
     options, root = neuron or NeuronOptions(), settings.artifact_root
     with quiet_transformers(), one_thread():
         gpu_dtype = check_cuda(dtype) if target == "cuda" else None
         check_request(target, dtype, format, options)
+        kind = check_kind(cpu_kind, target, dtype)
         plan = make_plan(source, models_dir=settings.models_dir, buckets=buckets, name=name, report=report)
         if target in CHIPS:
             return build_for_neuron(plan, CHIPS[target], dtype, options, settings, report)
         if gpu_dtype is not None:
             return build_ladder(plan, gpu_method(plan, gpu_dtype), root, report)
+        if kind:
+            check_company(plan, root, target)
         choice = choose_ways(plan, dtype, format, eval_set, report)
         return first_in_agreement(
-            choice.ways, lambda way: build_ladder(plan, cpu_method(plan, choice, way), root, report)
+            choice.ways, lambda way: build_ladder(plan, cpu_method(plan, choice, way, kind), root, report)
         )
 
 
@@ -96,6 +103,36 @@ def check_request(target: str, dtype: str, format: str, neuron: NeuronOptions) -
         require_openvino()
     if target == "cpu" and dtype not in (AUTO, *get_args(CpuDtype)):
         raise CompileFailed(f"{dtype!r} is not a dtype; choose {AUTO}, {', '.join(get_args(CpuDtype))}")
+
+
+def check_kind(cpu_kind: str | None, target: str, dtype: str) -> str:
+    """Return the CPU kind to compile for beside others, or nothing; raises CompileFailed if that cannot be done here.
+
+    Another kind than this CPU's has to be one that this CPU can play, and a dtype cannot be measured for it.
+    """
+    if cpu_kind is None:
+        return ""
+    here = host_kind()
+    kind = here if cpu_kind == THIS_CPU else cpu_kind
+    if target != "cpu":
+        raise CompileFailed(f"--cpu-kind is for target cpu, not for {target}")
+    if not kind:
+        raise CompileFailed("the kind of this CPU is not known, so it takes the artifact that is compiled without one")
+    if rank_of(kind) > rank_of(here):
+        raise CompileFailed(f"this CPU is no {kind}: compile for that kind on a machine that has it")
+    if kind != here and dtype == AUTO:
+        raise CompileFailed(f"a dtype cannot be measured here for {kind}: this CPU is {here}; give --dtype")
+    return kind
+
+
+def check_company(plan: BuildPlan, root: Path, target: str) -> None:
+    """Raise CompileFailed if artifacts for other CPU kinds cut texts into other windows: answers would differ."""
+    longest = plan.ladder[-1].length
+    for folder in artifact_folders(plan.destination(root, target).parent, target):
+        with suppress(ArtifactRefused):
+            others = read_artifact(folder).manifest.max_length
+            if others != longest:
+                raise CompileFailed(f"{folder} reads {others} tokens at a time: give --buckets that end there too")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,16 +182,18 @@ def _compile_for_trial(plan: BuildPlan, dtype: CpuDtype, probe: Probe) -> Run:
     return runner_of(settle(compile_trace(trace(cast(plan.reference, dtype), probe.batches[0]), dtype)))
 
 
-def cpu_method(plan: BuildPlan, choice: CpuChoice, way: Way) -> Method:
-    """Return how to compile for the CPU in one way.
+def cpu_method(plan: BuildPlan, choice: CpuChoice, way: Way, kind: str = "") -> Method:
+    """Return how to compile for the CPU in one way; ``kind`` places the artifact beside those for other kinds.
 
     TorchScript is traced again at lengths for which a trace does not hold; OpenVINO has one graph for all.
     """
     dtype, graph = dtype_of(way), choice.graph if way == "openvino int8" else None
-    tools = host_tools() | {"cpu": " ".join(instruction_sets()) or torch.backends.cpu.get_cpu_capability()}
+    sets = sets_up_to(kind) if kind else instruction_sets()
+    tools = host_tools() | {"cpu": " ".join(sets) or torch.backends.cpu.get_cpu_capability()}
     method = partial(
         Method,
         label=way,
+        cpu_kind=kind,
         bytes_per_weight=BYTES_PER_WEIGHT[dtype],
         least_equal=answers_needed(dtype, choice.trial is not None, choice.eval_set is not None),
         evaluate=partial(_evaluate, plan, choice, dtype),

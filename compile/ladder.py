@@ -35,7 +35,8 @@ class Method:
     ``make`` compiles the network for a batch. ``holds`` tells whether the result is also the network at another
     bucket's probe. ``write`` puts it into a file and returns the bytes; ``file`` names that file. ``least_equal`` is
     the share of sample answers that must be equal. ``evaluate`` measures the loss of F1 and may raise Disagreement.
-    ``fixed_rows`` says that a batch must fill its bucket.
+    ``fixed_rows`` says that a batch must fill its bucket. ``cpu_kind`` names the folder of an artifact that lies beside
+    those for other CPU kinds.
     """
 
     label: str
@@ -47,6 +48,7 @@ class Method:
     write: Callable[[Any, Path], int]
     file: Callable[[Bucket], str] = bucket_name
     fixed_rows: bool = False
+    cpu_kind: str = ""
     evaluate: Callable[[Run], F1Loss] | None = None
 
 
@@ -63,7 +65,7 @@ def build_ladder(plan: BuildPlan, method: Method, root: Path, report: Report) ->
             with opened(make_manifest(plan, made_by, aside, made), aside) as run:
                 loss = method.evaluate(run)
         manifest = make_manifest(plan, made_by, aside, made, compared, loss)
-        artifact = publish_artifact(aside, plan.destination(root, made_by.target), manifest)
+        artifact = publish_artifact(aside, plan.destination(root, made_by.target, method.cpu_kind), manifest)
     report("done", steps, steps)
     return artifact
 

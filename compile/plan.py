@@ -36,9 +36,9 @@ class BuildPlan:
         """The eager network, as a function."""
         return runner_of(self.reference)
 
-    def destination(self, root: Path, target: str) -> Path:
+    def destination(self, root: Path, target: str, cpu_kind: str = "") -> Path:
         """Return the place of the artifact below the root."""
-        return artifact_path(root, self.name, self.model.source.version, target)
+        return artifact_path(root, self.name, self.model.source.version, target, cpu_kind)
 
 
 def make_plan(source: str, *, models_dir: Path, buckets: str, name: str | None, report: Report) -> BuildPlan:

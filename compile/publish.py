@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from corelane.artifacts.calibration import carry_calibration
-from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, Manifest, read_artifact
+from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, Manifest, artifact_folders, read_artifact
 from corelane.errors import CompileFailed
 
 #: Prefixes of unfinished folders and of artifacts being replaced. No artifact's name begins with a dot.
@@ -45,9 +45,14 @@ def building(root: Path, needs_bytes: int) -> Iterator[Path]:
 
 
 def publish_artifact(aside: Path, destination: Path, manifest: Manifest) -> Artifact:
-    """Write the manifest, carry over the calibration of the artifact that is replaced, and publish the folder."""
+    """Write the manifest, carry over the version's calibration, and publish the folder.
+
+    The calibration is that of the artifact that is replaced, else that of one for another CPU kind: it is the model's.
+    """
     (aside / MANIFEST_NAME).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    carry_calibration(destination, aside)
+    beside = artifact_folders(destination.parent, manifest.target)
+    for folder in [destination] if destination in beside else beside[:1]:
+        carry_calibration(folder, aside)
     publish(aside, destination)
     return read_artifact(destination)
 

@@ -6,7 +6,8 @@ import shutil
 from pathlib import Path
 
 from corelane.artifacts.calibration import Calibration, Curve
-from corelane.artifacts.manifest import Artifact, digest_file
+from corelane.artifacts.instructions import sets_up_to
+from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, digest_file, read_artifact
 from corelane.settings import Settings
 
 ROOT = Path(__file__).parents[1]
@@ -114,3 +115,12 @@ def compile_model(source: str, data: Path, buckets: str, dtype: str = "fp32") ->
     from compile.build import build
 
     return build(source, settings=Settings(data_dir=data), buckets=buckets, dtype=dtype)
+
+
+def add_for_kind(artifact: Artifact, root: Path, folder: str, kind: str, **changes: str) -> Artifact:
+    """Copy an artifact below a root as one that was chosen for a kind of CPU; ``changes`` are of its manifest."""
+    made = {"tools": artifact.manifest.tools | {"cpu": " ".join(sets_up_to(kind))}} | changes
+    manifest = artifact.manifest.model_copy(update=made)
+    path = Path(shutil.copytree(artifact.path, root / manifest.name / manifest.version / folder))
+    (path / MANIFEST_NAME).write_text(manifest.model_dump_json())
+    return read_artifact(path)

@@ -20,7 +20,7 @@ COMPOSE = Path(__file__).parent.parent / "docker-compose.yml"
 #: Settings that the file decides: addresses, ports and folders inside a container, and what only commands outside use.
 FIXED = {
     *("redis_url", "data_dir", "models_dir", "host", "port", "flower_host", "flower_port", "core", "url", "api_key"),
-    "health_dir",
+    *("health_dir", "artifact_cache"),
 }
 
 #: Services that are none of ours, with what they read and keep; the others get every setting.

@@ -174,8 +174,9 @@ async def cancel(job_id: JobId, request: Request, parts: PartsDep, caller: Submi
 async def retry(job_id: JobId, request: Request, parts: PartsDep, caller: SubmitCaller) -> Response:
     """Ask again for the items of a job that were not answered, and lead to the new job."""
     async with noted(parts, caller, job_id, AuditAction.JOB_RETRY):
-        job = await api_jobs.retry_job(job_id, Response(), parts, CallerWait(None, request.receive), caller)
-    return go_to(request, f"jobs/{job.id}", did="retried")
+        submitted = await api_jobs.take_retry(parts, job_id, caller)
+        await parts.jobs.settle(submitted, CallerWait(None, request.receive))
+    return go_to(request, f"jobs/{submitted.record.id}", did="retried")
 
 
 @router.post("/{job_id}/delete")

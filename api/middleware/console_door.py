@@ -3,10 +3,9 @@
 A browser sends the cookie by itself, so it counts for the pages alone and never for the JSON API.
 """
 
+from collections.abc import Mapping
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlsplit
-
-from starlette.datastructures import Headers
 
 from corelane.domain.api_keys import Key
 from corelane.errors import Forbidden, Unauthorized
@@ -21,7 +20,7 @@ COOKIE = "corelane_session"
 MOST_CHARS = 100
 
 
-def session_of(headers: Headers) -> str:
+def session_of(headers: Mapping[str, str]) -> str:
     """Return the id of the session that a request carries; empty without one."""
     try:
         found = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
@@ -44,7 +43,7 @@ class ConsoleDoor:
         return key
 
 
-def require_own_page(method: str, headers: Headers) -> None:
+def require_own_page(method: str, headers: Mapping[str, str]) -> None:
     """Raise Forbidden for a change that another site's page asks for.
 
     Browsers say where a request comes from: in `Sec-Fetch-Site`, and over plain http in `Origin`.

@@ -8,20 +8,19 @@ route is chosen: a route can be forgotten, but not left open. What few requests 
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
 import orjson
-import structlog
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import MutableHeaders
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.context import CALLER, NDJSON, PAGE, REQUEST_CONTEXT, REQUEST_ID, STRICT, TRACEPARENT
+from api.context import CALLER, NDJSON, PAGE, REQUEST_CONTEXT, REQUEST_ID, STRICT, TRACEPARENT, read_headers
 from api.errors import refuse
 from api.middleware.console_door import CONSOLE, SIGN_IN, STATIC, ConsoleDoor, session_of
 from api.middleware.hosts import forwarded, is_allowed, is_private
@@ -33,6 +32,7 @@ from corelane.domain.api_keys import Caller
 from corelane.domain.dispatch import PUBLIC
 from corelane.domain.request_context import RequestContext, continue_trace, read_request_id, trace_id
 from corelane.errors import BodyTooSlow, CorelaneError, Forbidden, HostRefused, NotJson, TooLarge, Unauthorized
+from corelane.log import bind_lines
 from corelane.metrics.definitions import HTTP_REQUEST_S, HTTP_REQUESTS
 from corelane.metrics.recorder import OTHER, Recorder
 from corelane.settings import Settings
@@ -61,6 +61,12 @@ LEFT_STATUS = 499
 
 ALL_SCOPES = frozenset(api_keys.Scope)
 
+#: The headers of a context as they are sent.
+ID_SENT = REQUEST_ID.lower().encode()
+STRICT_SENT, PAGE_SENT = (
+    [(name.lower().encode(), value.encode()) for name, value in policy.items()] for policy in (STRICT, PAGE)
+)
+
 #: Answers a request with an error.
 Refuse = Callable[[Scope, Receive, Send, CorelaneError], Awaitable[None]]
 
@@ -71,7 +77,7 @@ class RequestBody:
     def __init__(self, scope: Scope, source: Receive) -> None:
         self._source = source
         # Over HTTP/2 a request need not say that it has a body.
-        self.is_whole = scope["http_version"] != "2" and not has_body(Headers(scope=scope))
+        self.is_whole = scope["http_version"] != "2" and not has_body(read_headers(scope))
 
     async def receive(self) -> Message:
         """Return the next part, or the news that the caller has left."""
@@ -129,27 +135,22 @@ class OuterLayer:
         self._recorder.add(HTTP_REQUEST_S, seconds, route, method)
 
     async def _serve(self, scope: Scope, source: Receive, sink: Send, timing: Timing) -> None:
-        headers = Headers(scope=scope)
-        request_id = enter_context(headers, scope.get(TRACEPARENT, ""))
+        request_id = enter_context(read_headers(scope), scope.get(TRACEPARENT, ""), timing.begun_s)
         if self._hops:
             scope.update(forwarded(scope, self._hops))
-            headers = Headers(scope=scope)
-        policy = PAGE if scope["path"] == "/docs" else STRICT
+        policy = PAGE_SENT if scope["path"] == "/docs" else STRICT_SENT
         body = RequestBody(scope, source)
 
         async def send(message: Message) -> None:
             if message["type"] == "http.response.start":
                 timing.started_s, timing.status = perf_counter(), message["status"]
-                response = MutableHeaders(scope=message)
-                response[REQUEST_ID] = request_id
-                for name, value in policy.items():
-                    response.setdefault(name, value)
+                message["headers"] = with_edge(message.get("headers", ()), request_id, policy)
             if body.is_whole:
                 await sink(message)
             else:
                 await send_while_unread(body, message, sink, can_close=scope["http_version"] != "2")
 
-        if not self._is_reached_by(headers.get("host", ""), scope["path"]):
+        if not self._is_reached_by(read_headers(scope).get("host", ""), scope["path"]):
             error = HostRefused("this service is not reached by that host name; CORELANE_ALLOWED_HOSTS has its names")
             await refuse(scope, body.receive, send, error)
             return
@@ -184,15 +185,8 @@ class InnerLayer:
         if scope["type"] != "http":
             await self._app(scope, source, sink)
             return
-        standing: RateStanding | None = None
-
-        async def send(message: Message) -> None:
-            if standing is not None and message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(standing.headers())
-            await sink(message)
-
-        error: CorelaneError | None = None
-        headers = Headers(scope=scope)
+        send, error = sink, None
+        headers = read_headers(scope)
         on_console = scope["path"].startswith(CONSOLE) and scope["path"][len(CONSOLE) :][:1] in ("", "/")
         if not self._is_open(scope["path"]):
             secret = given_key(headers)
@@ -206,14 +200,16 @@ class InnerLayer:
                 who = f"owner:{named.owner}" if named else f"address:{address_of(scope.get('client'))}"
                 kind = Kind.READS if scope["method"] in READ_METHODS else Kind.SUBMITS
                 standing = await self._rates.count(kind, who)
-                error = standing.error() if standing is not None and not standing.is_within else error
+                if standing is not None:
+                    send = with_standing(standing, sink)
+                    error = error if standing.is_within else standing.error()
             if error is None and caller and scope["path"] == METRICS and api_keys.Scope.READ not in caller.scopes:
                 error = Forbidden("this API key may not do that: it needs the scope `read`")
             scope[CALLER] = caller
-        most, too_large = self._body_limit(scope["path"], headers)
+        most = self._most_bytes(scope["path"], headers)
         declared = headers.get("content-length", "")
-        if error is None and declared.isdigit() and int(declared) > most:
-            error = TooLarge(too_large)
+        if error is None and declared.isdigit() and int(declared) > most[0]:
+            error = too_large(*most)
         if error is not None:
             await (self._refuse_page if on_console else refuse)(scope, source, send, error)
             return
@@ -231,8 +227,8 @@ class InnerLayer:
                 raise BodyTooSlow(f"nothing more of the body came for {timeout_s:g} s; send it again") from None
             received += len(message.get("body", b""))
             is_whole = not message.get("more_body", False)
-            if received > most:
-                raise TooLarge(too_large)
+            if received > most[0]:
+                raise too_large(*most)
             return message
 
         await self._app(scope, receive, send)
@@ -265,15 +261,39 @@ class InnerLayer:
             return None, error
         return Caller(key.owner, key.scopes, key.name), None
 
-    def _body_limit(self, path: str, headers: Headers) -> tuple[int, str]:
-        """Return the most bytes of a body, and the sentence that refuses a larger one."""
+    def _most_bytes(self, path: str, headers: Mapping[str, str]) -> tuple[int, str]:
+        """Return the most bytes of a body, and the setting that says so."""
         settings = self._settings
-        most, setting = settings.max_body_bytes, "CORELANE_MAX_BODY_BYTES"
         if content_type(headers) == NDJSON:
-            most, setting = settings.max_upload_bytes, "CORELANE_MAX_UPLOAD_BYTES"
-        elif path in FILES_PATHS:
-            most, setting = settings.max_file_bytes + FORM_BYTES, "CORELANE_MAX_FILE_BYTES"
-        return most, f"the body has more than {most:,} bytes; send it in several parts, or raise {setting}"
+            return settings.max_upload_bytes, "CORELANE_MAX_UPLOAD_BYTES"
+        if path in FILES_PATHS:
+            return settings.max_file_bytes + FORM_BYTES, "CORELANE_MAX_FILE_BYTES"
+        return settings.max_body_bytes, "CORELANE_MAX_BODY_BYTES"
+
+
+def with_edge(
+    headers: Iterable[tuple[bytes, bytes]], request_id: str, policy: list[tuple[bytes, bytes]]
+) -> list[tuple[bytes, bytes]]:
+    """Return a response's headers with the request's id, and with those of a policy that it does not set itself."""
+    sent = [pair for pair in headers if pair[0] != ID_SENT]
+    names = {name for name, _ in sent}
+    return [*sent, (ID_SENT, request_id.encode()), *(pair for pair in policy if pair[0] not in names)]
+
+
+def with_standing(standing: RateStanding, sink: Send) -> Send:
+    """Return a sink that adds the headers of a caller's limit to the response."""
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            MutableHeaders(scope=message).update(standing.headers())
+        await sink(message)
+
+    return send
+
+
+def too_large(most: int, setting: str) -> TooLarge:
+    """Return the error of a body that has more bytes than a setting allows."""
+    return TooLarge(f"the body has more than {most:,} bytes; send it in several parts, or raise {setting}")
 
 
 class JsonRequest(Request):
@@ -308,34 +328,34 @@ class NdjsonRoute(APIRoute):
 
     def matches(self, scope: Scope) -> tuple[Match, Any]:
         """Return whether this route serves a request."""
-        is_ndjson = content_type(Headers(scope=scope)) == NDJSON
+        is_ndjson = content_type(read_headers(scope)) == NDJSON
         return super().matches(scope) if is_ndjson else (Match.NONE, {})
 
 
-def enter_context(headers: Headers, traceparent: str = "") -> str:
+def enter_context(headers: Mapping[str, str], traceparent: str, begun_s: float) -> str:
     """Make the request's context the current one, for everything inside and its log lines; return the request id.
 
     Its trace is that of the request's own span, else the caller's. It is never reset: the response to an unforeseen
     error is sent from outside the layers, and has the id as well.
     """
-    given, parent = headers.get(REQUEST_ID), headers.get("traceparent")
+    given, parent = headers.get("x-request-id"), headers.get("traceparent")
     request_id = (given and read_request_id(given)) or secrets.token_hex(16)
     parent_trace = traceparent or (continue_trace(parent) if parent else "")
-    context = RequestContext(request_id, parent_trace, perf_counter())
-    REQUEST_CONTEXT.set(context)
-    structlog.contextvars.clear_contextvars()
-    trace = {"trace_id": trace_id(context.traceparent)} if context.traceparent else {}
-    structlog.contextvars.bind_contextvars(request_id=request_id, **trace)
+    REQUEST_CONTEXT.set(RequestContext(request_id, parent_trace, begun_s))
+    if parent_trace:
+        bind_lines(request_id=request_id, trace_id=trace_id(parent_trace))
+    else:
+        bind_lines(request_id=request_id)
     return request_id
 
 
-def given_key(headers: Headers) -> str:
+def given_key(headers: Mapping[str, str]) -> str:
     """Return the key that a request carries; empty without one."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
     return headers.get("x-api-key") or (token.strip() if scheme.lower() == "bearer" else "")
 
 
-def content_type(headers: Headers) -> str:
+def content_type(headers: Mapping[str, str]) -> str:
     """Return the content type that a request states, without parameters; empty if it states none."""
     return headers.get("content-type", "").partition(";")[0].strip().lower()
 
@@ -345,6 +365,6 @@ def is_json(given: str) -> bool:
     return given == "application/json" or (given.startswith("application/") and given.endswith("+json"))
 
 
-def has_body(headers: Headers) -> bool:
+def has_body(headers: Mapping[str, str]) -> bool:
     """Return whether a request says that it has a body."""
     return "transfer-encoding" in headers or headers.get("content-length", "0") != "0"

@@ -4,10 +4,9 @@ That is a request that changes something, or that brings a trace, which is then 
 no trace: polls would bury the traces of jobs.
 """
 
-from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.context import TRACEPARENT
+from api.context import TRACEPARENT, read_headers
 from corelane.domain.request_context import continue_trace
 from corelane.tracing import Attributes, Tracer
 
@@ -29,7 +28,7 @@ class TraceLayer:
         if scope["type"] != "http" or scope["path"] in UNTRACED:
             await self._app(scope, receive, sink)
             return
-        parent = read_parent(Headers(scope=scope).get("traceparent", ""))
+        parent = read_parent(read_headers(scope).get("traceparent", ""))
         if not parent and scope["method"] in READ_METHODS:
             await self._app(scope, receive, sink)
             return

@@ -31,6 +31,9 @@ class CoreModel(BaseModel):
     buckets: list[str] = Field(default_factory=list, description="Shapes it can run, rows × tokens.")
     bytes: int = Field(0, description="What its compiled files weigh.")
     dtype: str | None = None
+    cpu_kind: str | None = Field(
+        None, description="Kind of CPU that the artifact which serves here was chosen for, as `amx_bf16`."
+    )
     manifest_sha256: str | None = Field(None, description="Digest of the manifest that it was loaded by.")
     asked_at: str | None = Field(
         None, description="The request that led to this state; none if the settings alone did."
@@ -51,6 +54,9 @@ class CoreInfo(BaseModel):
     node: str | None = Field(None, description="Its worker's name in Celery and Flower.")
     queue: str | None = Field(None, description="The Celery queue only it reads.")
     cpus: list[int] = Field(default_factory=list, description="CPUs the process is pinned to.")
+    cpu_kind: str | None = Field(
+        None, description="Kind of its CPU; models whose `cpu_kind` is another were chosen on another kind."
+    )
     versions: list[str] = Field(default_factory=list, description="Model versions it answers for.")
     models: list[CoreModel] = Field(default_factory=list, description="All versions it has to do with.")
     memory_bytes: int | None = Field(None, description="Memory its process holds.")
@@ -125,6 +131,7 @@ def read_core(raw: dict[str, Any]) -> CoreInfo:
         node=raw["node"],
         queue=raw["queue"],
         cpus=[int(cpu) for cpu in raw["cpus"].split(",")],
+        cpu_kind=raw.get("cpu_kind") or None,
         versions=orjson.loads(raw["versions"]),
         models=[read_model(model) for model in orjson.loads(raw.get("models", "[]"))],
         memory_bytes=int(raw["memory"]) if "memory" in raw else None,

@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 
 from api.deps import Parts, PartsDep
 from api.errors import documented
+from api.middleware.short_ways import Asked
 from corelane.errors import NotReady
 from corelane.metrics.exposition import render
 from corelane.store.gauges import read_all
@@ -37,10 +38,18 @@ class Health(BaseModel):
     details: dict[str, Detail] | None = None
 
 
+LIVE = Health().model_dump_json().encode()
+
+
 @router.get("/livez")
 async def live() -> Health:
     """Answer, which shows that this process runs."""
     return Health()
+
+
+async def live_shortly(asked: Asked) -> Response | None:
+    """Do what ``live`` does."""
+    return None if asked.scope["query_string"] else Response(LIVE, media_type="application/json")
 
 
 @router.get("/readyz", responses=documented(503))
@@ -88,3 +97,7 @@ async def may_sleep(parts: Parts) -> bool:
 def reason_codes(reasons: str) -> list[str]:
     """Return the codes of a core's reasons: anyone may read whether the service is ready, so no sentence is shown."""
     return [code for code in (str(each).partition(":")[0] for each in json.loads(reasons)) if code.isidentifier()]
+
+
+#: The short way of this router's endpoint.
+SHORT_WAYS = {live: live_shortly}

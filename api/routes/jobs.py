@@ -6,15 +6,31 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Annotated
 
+import orjson
 from fastapi import APIRouter, Body, Query, Request, Response
 
 from api.context import NDJSON, REQUEST_CONTEXT
-from api.deps import IdempotencyKey, JobFilterDep, JobId, JobName, Parts, PartsDep, ReadCaller, SubmitCaller, WaitDep
+from api.deps import (
+    KEY,
+    IdempotencyKey,
+    JobFilterDep,
+    JobId,
+    JobName,
+    Parts,
+    PartsDep,
+    ReadCaller,
+    SubmitCaller,
+    WaitDep,
+    caller_of,
+    parts_of,
+    wait_of,
+)
 from api.docs.examples import JOB_REQUEST_EXAMPLES, LINES_SCHEMA
 from api.errors import documented
 from api.jobs import CallerWait, headers_of, no_such_job
 from api.middleware.edge import JsonRoute, NdjsonRoute
-from corelane.domain.api_keys import Caller
+from api.middleware.short_ways import Asked
+from corelane.domain.api_keys import Caller, Scope
 from corelane.domain.audit import AuditAction
 from corelane.domain.ids import is_job_id, new_job_id
 from corelane.domain.job_forecast import JobForecast, WorkForecast
@@ -49,89 +65,101 @@ JobBody = Annotated[JobRequest, Body(openapi_examples=JOB_REQUEST_EXAMPLES)]
 
 @ndjson.post("", status_code=202, response_model=Job)
 async def submit_lines(
-    request: Request,
-    response: Response,
-    parts: PartsDep,
-    wait: WaitDep,
-    caller: SubmitCaller,
-    key: IdempotencyKey = None,
-) -> Job | Response:
+    request: Request, parts: PartsDep, wait: WaitDep, caller: SubmitCaller, key: IdempotencyKey = None
+) -> Response:
     """Take in a job of one item a line; the first line may be its head: options, priority, contexts and so on."""
     once = None if key is None else by_key(caller.owner, key, "", parts.settings.idempotency_ttl_s)
     submitted = await take_lines(parts, request.stream(), caller.owner, once, None)
-    return await present_lines(parts, response, submitted, wait)
+    return await present_lines(parts, submitted, wait)
 
 
 @ndjson.put("/{job_id}", status_code=202, response_model=Job)
 async def put_lines(
-    job_id: JobName, request: Request, response: Response, parts: PartsDep, wait: WaitDep, caller: SubmitCaller
-) -> Job | Response:
+    job_id: JobName, request: Request, parts: PartsDep, wait: WaitDep, caller: SubmitCaller
+) -> Response:
     """Take in the same under a name of the caller's own."""
     once = by_name(caller.owner, job_id, "")
     submitted = await take_lines(parts, request.stream(), caller.owner, once, job_id)
-    return await present_lines(parts, response, submitted, wait)
+    return await present_lines(parts, submitted, wait)
 
 
 @router.post("", status_code=202, response_model=Job, responses=SUBMITTED, openapi_extra=LINES_BODY)
 async def submit_job(
-    request: Request,
-    body: JobBody,
-    response: Response,
-    parts: PartsDep,
-    wait: WaitDep,
-    caller: SubmitCaller,
-    key: IdempotencyKey = None,
-) -> Job | Response:
+    request: Request, body: JobBody, parts: PartsDep, wait: WaitDep, caller: SubmitCaller, key: IdempotencyKey = None
+) -> Response:
     """Take in a job. It is kept before this answers: from then on it is answered, once, whatever dies.
 
     With `dry_run` nothing is kept, no key is used, and the answer is the job's forecast.
     """
-    once = None
-    if body.dry_run:
-        return await forecast(parts, body, caller)
-    if key is not None:
-        asked = fingerprint("jobs", await request.body())
-        once = by_key(caller.owner, key, asked, parts.settings.idempotency_ttl_s)
-    submission = Submission(
-        body,
-        caller.owner,
-        body.items or (),
-        id=new_job_id(cell=parts.settings.cell),
-        once=once,
-        input_url=body.input_url,
-        request=REQUEST_CONTEXT.get(),
-    )
-    return await present(parts, response, await parts.jobs.submit(submission, wait), wait)
+    return await take_job(parts, body, await request.body(), caller, wait, key=key)
 
 
 @router.put("/{job_id}", status_code=202, response_model=Job, responses=SUBMITTED, openapi_extra=LINES_BODY)
 async def put_job(
-    job_id: JobName,
-    request: Request,
-    body: JobBody,
-    response: Response,
-    parts: PartsDep,
-    wait: WaitDep,
-    caller: SubmitCaller,
-) -> Job | Response:
+    job_id: JobName, request: Request, body: JobBody, parts: PartsDep, wait: WaitDep, caller: SubmitCaller
+) -> Response:
     """Take in a job under a name of your own, or find it: the same body again is the same job, another one is refused.
 
     Wherever a job's id stands in an address, its name may. It lives as long as the job.
     """
+    return await take_job(parts, body, await request.body(), caller, wait, name=job_id)
+
+
+async def submit_shortly(asked: Asked) -> Response | None:
+    """Do what ``submit_job`` does, for a body of JSON that is valid."""
+    parts, caller, headers = parts_of(asked.scope), caller_of(asked.scope), asked.headers
+    key = headers.get("idempotency-key")
+    wait = wait_of(asked.scope, asked.receive, parts)
+    if (
+        wait is None
+        or headers.get("content-type") != "application/json"
+        or Scope.SUBMIT not in caller.scopes
+        or (key is not None and not KEY.fullmatch(key))
+    ):
+        return None
+    sent = await asked.body()
+    if not sent:
+        return None
+    try:
+        body = JobRequest.model_validate(orjson.loads(sent))
+    except ValueError:
+        return None
+    return await take_job(parts, body, sent, caller, wait, key=key)
+
+
+async def take_job(
+    parts: Parts,
+    body: JobRequest,
+    sent: bytes,
+    caller: Caller,
+    wait: CallerWait,
+    *,
+    key: str | None = None,
+    name: str | None = None,
+) -> Response:
+    """Take in a job, once if it has a key or a name, and answer with it; or answer with its forecast.
+
+    ``sent`` is the body as it came.
+    """
+    settings = parts.settings
+    job_id, items, once = new_job_id(cell=settings.cell), body.items or (), None
     if body.dry_run:
-        return await forecast(parts, body, caller)
-    once = by_name(caller.owner, job_id, fingerprint("jobs", await request.body()))
+        return as_forecast(await parts.dry_runs.job(Submission(body, caller.owner, items, id=job_id)))
+    if name is not None:
+        once = by_name(caller.owner, name, fingerprint("jobs", sent))
+    elif key is not None:
+        once = by_key(caller.owner, key, fingerprint("jobs", sent), settings.idempotency_ttl_s)
     submission = Submission(
         body,
         caller.owner,
-        body.items or (),
-        id=new_job_id(cell=parts.settings.cell),
-        name=job_id,
+        items,
+        id=job_id,
+        name=name,
         once=once,
         input_url=body.input_url,
         request=REQUEST_CONTEXT.get(),
     )
-    return await present(parts, response, await parts.jobs.submit(submission, wait), wait)
+    return await present(parts, await parts.jobs.submit(submission, wait), wait)
 
 
 async def take_lines(
@@ -163,31 +191,23 @@ async def take_lines(
         return await submit_file(submitter, parts.settings, submission, admission)
 
 
-async def forecast(parts: Parts, body: JobRequest, caller: Caller) -> Response:
-    """Answer with the forecast of a job, of which nothing is kept."""
-    job_id = new_job_id(cell=parts.settings.cell)
-    return as_forecast(await parts.dry_runs.job(Submission(body, caller.owner, body.items or (), id=job_id)))
-
-
 def as_forecast(found: WorkForecast) -> Response:
     """Answer with a forecast: what was asked for is not made, so this is no 202."""
     return Response(found.model_dump_json(), media_type="application/json")
 
 
-async def present_lines(
-    parts: Parts, response: Response, submitted: Submitted | JobForecast, wait: CallerWait
-) -> Job | Response:
+async def present_lines(parts: Parts, submitted: Submitted | JobForecast, wait: CallerWait) -> Response:
     """Answer with a job that was sent as lines, or with its forecast."""
     if isinstance(submitted, JobForecast):
         return as_forecast(submitted)
-    return await present(parts, response, await parts.jobs.settle(submitted, wait), wait)
+    return await present(parts, await parts.jobs.settle(submitted, wait), wait)
 
 
-async def present(parts: Parts, response: Response, submitted: Submitted, wait: CallerWait) -> Job:
+async def present(parts: Parts, submitted: Submitted, wait: CallerWait) -> Response:
     """Answer with a job that was submitted: 200 if it is final, else 202."""
-    response.headers.update(headers_of(submitted, wait))
-    response.status_code = 200 if submitted.record.status.is_final else 202
-    return await parts.jobs.describe(submitted.record, is_held=submitted.is_held)
+    shown = await parts.jobs.shown(submitted.record, is_held=submitted.is_held)
+    status = 200 if submitted.record.status.is_final else 202
+    return Response(orjson.dumps(shown), status, headers_of(submitted, wait), "application/json")
 
 
 @router.get("")
@@ -218,12 +238,29 @@ async def list_jobs(
 @router.get("/{job_id}", response_model=Job, responses={304: {"description": "As the ETag says."}, **documented(410)})
 async def get_job(job_id: JobId, request: Request, parts: PartsDep, wait: WaitDep, caller: ReadCaller) -> Response:
     """Return a job as it stands, or once it is final if asked to wait. Small jobs then carry their results."""
+    return await show_job(parts, job_id, caller, wait, request.headers.get("If-None-Match", ""))
+
+
+async def get_shortly(asked: Asked) -> Response | None:
+    """Do what ``get_job`` does, for a job's own id."""
+    parts, caller = parts_of(asked.scope), caller_of(asked.scope)
+    job_id, wait = asked.scope["path"].removeprefix("/v1/jobs/"), wait_of(asked.scope, asked.receive, parts)
+    if wait is None or Scope.READ not in caller.scopes or not is_job_id(job_id):
+        return None
+    return await show_job(parts, job_id, caller, wait, asked.headers.get("if-none-match", ""))
+
+
+async def show_job(parts: Parts, job_id: str, caller: Caller, wait: CallerWait, known: str) -> Response:
+    """Answer with a job, unless the caller has it already, as ``If-None-Match`` says."""
     record = await parts.jobs.require(job_id, caller, parts.settings.inline_results)
-    job = of_owner(await parts.jobs.describe(await parts.jobs.wait(record, wait)), record, caller)
-    body = job.model_dump_json().encode()
+    waited = await parts.jobs.wait(record, wait)
+    shown = await parts.jobs.shown(waited)
+    if record.owner != caller.owner:
+        shown["owner"] = record.owner
+    body = orjson.dumps(shown)
     etag = f'W/"{hashlib.sha256(body).hexdigest()[:32]}"'
-    headers = {"ETag": etag} if job.status.is_final else {"ETag": etag, "Retry-After": "1"}
-    if has_etag(request.headers.get("If-None-Match", ""), etag):
+    headers = {"ETag": etag} if waited.status.is_final else {"ETag": etag, "Retry-After": "1"}
+    if known and has_etag(known, etag):
         return Response(status_code=304, headers=headers)
     return Response(body, headers=headers, media_type="application/json")
 
@@ -252,18 +289,23 @@ async def cancel_job(job_id: JobId, parts: PartsDep, caller: SubmitCaller) -> Jo
     return await parts.jobs.describe(await parts.jobs.require(job_id, caller))
 
 
-@router.post("/{job_id}/retry", status_code=202, responses=RETRIED)
-async def retry_job(job_id: JobId, response: Response, parts: PartsDep, wait: WaitDep, caller: SubmitCaller) -> Job:
+@router.post("/{job_id}/retry", status_code=202, response_model=Job, responses=RETRIED)
+async def retry_job(job_id: JobId, parts: PartsDep, wait: WaitDep, caller: SubmitCaller) -> Response:
     """Ask again for the items of a final job that failed, were canceled or expired: a new job, `retry_of` this one.
 
     It has this job's options, and may be asked for again: a job is retried once, and its retry by itself.
     """
+    return await present(parts, await parts.jobs.settle(await take_retry(parts, job_id, caller), wait), wait)
+
+
+async def take_retry(parts: Parts, job_id: str, caller: Caller) -> Submitted:
+    """Take in the retry of a job, or find it."""
     record = await parts.jobs.require(job_id, caller)
     submitter, store = parts.jobs.submitter, parts.store
     submitted = await retry(submitter, store, parts.settings, record, REQUEST_CONTEXT.get())
     if not submitted.is_replayed:
         await audit(parts, caller, record, AuditAction.JOB_RETRY, f"as {submitted.record.id}")
-    return await present(parts, response, await parts.jobs.settle(submitted, wait), wait)
+    return submitted
 
 
 def of_owner(job: Job, record: JobRecord, caller: Caller) -> Job:
@@ -279,3 +321,6 @@ async def audit(parts: Parts, caller: Caller, record: JobRecord, action: AuditAc
 
 
 router.routes[:0] = ndjson.routes
+
+#: The short ways of this router's endpoints.
+SHORT_WAYS = {submit_job: submit_shortly, get_job: get_shortly}

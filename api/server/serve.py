@@ -1,4 +1,4 @@
-"""Serve the application: Hypercorn's protocols on our own connections (``connections``), in one process.
+"""Serve the application in one process: HTTP/1 by our own protocol (``http1``), HTTP/2 by Hypercorn's (``http2``).
 
 To stop, it accepts no more connections, the application ends all waits, and requests have ``graceful_timeout`` to end.
 """
@@ -15,11 +15,11 @@ from hypercorn.config import Config
 from hypercorn.typing import LifespanState
 from hypercorn.utils import repr_socket_addr
 
-from api.server.connections import Bounds, Connection, WatchedReader
+from api.server.heads import Head
+from api.server.http1 import KEEP_ALIVE_S, Http1
+from api.server.http2 import BUFFER_BYTES, Http2
+from api.server.serving import Bounds, Serving
 from corelane.settings import Settings
-
-#: Above the 60 s after which usual proxies drop an idle connection, in seconds.
-KEEP_ALIVE_S = 75
 
 #: Connections that wait to be accepted.
 BACKLOG = 1024
@@ -37,7 +37,7 @@ def make_config(settings: Settings, bind: str, grace_s: float) -> Config:
     config.bind = [bind]
     config.backlog = BACKLOG
     config.graceful_timeout = grace_s
-    config.keep_alive_timeout = KEEP_ALIVE_S
+    config.keep_alive_timeout = int(KEEP_ALIVE_S)
     config.keep_alive_max_requests = NO_LIMIT
     config.h2_max_concurrent_streams = settings.max_connection_requests
     config.include_server_header = False
@@ -54,25 +54,24 @@ async def serve(app: Any, config: Config, settings: Settings, asked_to_stop: Cal
     if living.done() and (failure := living.exception()) is not None:
         raise failure
     bounds = Bounds(settings.max_connection_requests, settings.send_timeout_s)
-    tasks: set[asyncio.Task[Any]] = set()
 
-    def meet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # asyncio would log its own task for a coroutine as an error when it is canceled.
-        task = loop.create_task(attend(reader, writer), name="connection")
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
+    def hand_over(transport: asyncio.Transport, data: bytes, upgrade: Head | None) -> None:
+        reader = asyncio.StreamReader(BUFFER_BYTES, loop)
+        protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+        reader.feed_data(data)
+        writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+        connection = Http2(wrapped, loop, config, context, state, reader, writer)
+        connection.bounds, connection.upgrade = bounds, upgrade
+        serving.open.add(connection)
+        connection.task = loop.create_task(connection.run(), name="connection")
+        connection.task.add_done_callback(lambda _: serving.leave(connection))
 
-    async def attend(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connection = Connection(wrapped, loop, config, context, state, reader, writer)
-        connection.bounds = bounds
-        await connection
-
-    def listen() -> asyncio.StreamReaderProtocol:
-        return asyncio.StreamReaderProtocol(WatchedReader(loop), meet, loop=loop)
-
+    serving = Serving(app, loop, bounds, state, hand_over)
     listeners = []
     for socket in config.create_sockets().insecure_sockets:
-        listeners.append(await loop.create_server(listen, sock=socket, backlog=config.backlog))
+        listeners.append(await loop.create_server(lambda: Http1(serving), sock=socket, backlog=config.backlog))
         await config.log.info(f"Running on http://{repr_socket_addr(socket.family, socket.getsockname())}")
     try:
         await asked_to_stop()
@@ -80,19 +79,8 @@ async def serve(app: Any, config: Config, settings: Settings, asked_to_stop: Cal
         await context.terminated.set()
         for listener in listeners:
             listener.close()
-        await end(tasks, config.graceful_timeout)
+        await serving.end(config.graceful_timeout, CUT_S)
         await lifespan.wait_for_shutdown()
         living.cancel()
         with suppress(asyncio.CancelledError):
             await living
-
-
-async def end(tasks: set[asyncio.Task[Any]], grace_s: float) -> None:
-    """Wait for the connections to end, and cut those that do not."""
-    left = set(tasks)
-    if left:
-        _, left = await asyncio.wait(left, timeout=grace_s)
-    for task in left:
-        task.cancel()
-    if left:
-        await asyncio.wait(left, timeout=CUT_S)

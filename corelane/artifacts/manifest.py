@@ -2,19 +2,28 @@
 
 An artifact lies in ``<root>/<model>/<version>/<target>/``: ``manifest.json``, ``tokenizer.json`` and one file per
 bucket. The version is a fingerprint of the model's source files (weights, config, tokenizer), so one version may be
-compiled for several targets and CPU kinds. Every file's SHA-256 stands in the manifest; nothing loads unless it
-matches. No torch in here: the API reads manifests too.
+compiled for several targets and, beside ``cpu/``, for several CPU kinds (``cpu-amx_bf16/``); each host takes the
+artifact that suits its CPU. Every file's SHA-256 stands in the manifest; nothing loads unless it matches. No torch in
+here: the API reads manifests too.
 """
 
 import hashlib
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from corelane.artifacts.instructions import instruction_sets, lacking
+from corelane.artifacts.instructions import (
+    AUTO_KIND,
+    choose_folder,
+    host_kind,
+    instruction_sets,
+    kind_of,
+    lacking,
+    rank_of,
+)
 from corelane.errors import ArtifactRefused
 
 #: Characters of the fingerprint that name a version: 48 bits, ample to tell the versions of one model apart.
@@ -44,7 +53,10 @@ NumberFormat = Literal["fp32", "tf32", "bf16", "fp16", "fp8_e4m3", "int8"]
 
 
 #: What to do about an artifact that was chosen for another CPU.
-COMPILE_HERE = "it answers rightly and may be slow: compile it on the kind of machine that serves it"
+COMPILE_HERE = (
+    "it answers rightly and may be slow: on a machine of this kind run `corelane compile MODEL --cpu-kind this`, which "
+    "adds one for this kind beside it"
+)
 
 
 class Record(BaseModel):
@@ -129,6 +141,11 @@ class Manifest(Record):
         return f"{self.name}@{self.version}"
 
     @property
+    def cpu_kind(self) -> str:
+        """The CPU kind that it was chosen for; empty if it is not known, or of another target."""
+        return kind_of(self.tools.get("cpu", "").split()) if self.target == "cpu" else ""
+
+    @property
     def bytes(self) -> int:
         """What the compiled files weigh; buckets may share one."""
         return sum({bucket.file: bucket.bytes for bucket in self.buckets}.values())
@@ -153,6 +170,7 @@ class Artifact(Record):
             "name": manifest.name,
             "target": manifest.target,
             "dtype": manifest.dtype,
+            "cpu_kind": manifest.cpu_kind,
             "buckets": [f"{bucket.rows}x{bucket.length}" for bucket in ladder],
             "bytes": manifest.bytes,
             "manifest_sha256": self.digest,
@@ -171,9 +189,20 @@ def missing_instructions(manifest: Manifest) -> list[str]:
     return lacking(manifest.tools.get("cpu", ""), manifest.dtype, instruction_sets())
 
 
-def artifact_path(root: Path, name: str, version: str, target: str) -> Path:
-    """Where an artifact lies below the root."""
-    return root / name / version / target
+def outgrown(manifest: Manifest, kind: str) -> bool:
+    """Tell whether an artifact was chosen on an earlier kind of CPU than this: another dtype may be faster here."""
+    return 0 < rank_of(manifest.cpu_kind) < rank_of(kind)
+
+
+def artifact_path(root: Path, name: str, version: str, target: str, kind: str = "") -> Path:
+    """Where an artifact lies below the root; ``kind`` names the CPU kind of one that lies beside the others."""
+    return root / name / version / (f"{target}-{kind}" if kind else target)
+
+
+def artifact_folders(parent: Path, target: str) -> list[Path]:
+    """Return the folders of a version that hold its artifacts for a target, whatever their CPU kinds."""
+    folders = [parent / target, *(sorted(parent.glob("cpu-*")) if target == "cpu" else ())]
+    return [folder for folder in folders if folder.is_dir()]
 
 
 def digest_file(path: Path) -> str:
@@ -224,24 +253,52 @@ def _without_digest(artifact: Artifact, names: Collection[str]) -> ArtifactRefus
 
 
 def list_artifacts(root: Path, target: str) -> list[Artifact]:
-    """Every readable artifact of a target below the root, newest last; damaged manifests are left out."""
-    found = []
-    for manifest in root.glob(f"*/*/{target}/{MANIFEST_NAME}"):
-        try:
-            found.append(read_artifact(manifest.parent))
-        except ArtifactRefused:
-            continue
-    return sorted(found, key=lambda artifact: artifact.manifest.created_at)
+    """One readable artifact of a target for each version below the root, newest last; damaged manifests are left out.
+
+    A version is as old as the artifact that it had first: one for another CPU kind does not make it the newest.
+    """
+    versions = (_readable(artifact_folders(parent, target)) for parent in root.glob("*/*"))
+    first = [artifacts[0] for artifacts in versions if artifacts]
+    return sorted(first, key=lambda artifact: artifact.manifest.created_at)
 
 
-def find_artifact(root: Path, name: str, target: str) -> Artifact:
-    """Find the artifact of ``name`` (newest version) or ``name@version``; raise ArtifactRefused with the reason."""
+def find_artifact(root: Path, name: str, target: str, *, kind: str = AUTO_KIND, manifest: str = "") -> Artifact:
+    """Find the artifact of ``name`` (newest version) or ``name@version``; raise ArtifactRefused with the reason.
+
+    Of several for CPU kinds it is the one whose manifest has this digest, else the one that suits ``kind`` best.
+    """
     if "@" in name:
-        return _find_version(root, name, target)
+        return _find_version(root, name, target, kind, manifest)
     for artifact in reversed(list_artifacts(root, target)):
         if artifact.manifest.name == name:
-            return artifact
+            return _take_one(artifact.path.parent, target, kind, manifest)
     raise ArtifactRefused(f"no artifact of {name} for target {target} below {root}; {how_to_make(root)}")
+
+
+def _take_one(parent: Path, target: str, kind: str, manifest: str) -> Artifact:
+    """Read the artifact of a version that a CPU takes; raises ArtifactRefused if that one cannot be read."""
+    folders = artifact_folders(parent, target)
+    if len(folders) < 2:
+        return read_artifact(folders[0] if folders else parent / target)
+    artifacts = {artifact.path.name: artifact for artifact in _readable(folders)}
+    for artifact in artifacts.values():
+        if manifest and artifact.digest == manifest:
+            return artifact
+    # An unreadable one takes part by the name of its folder: what suits this host best is refused, not passed over.
+    kinds = {folder.name: folder.name.partition("-")[2] for folder in folders}
+    kinds |= {name: artifact.manifest.cpu_kind for name, artifact in artifacts.items()}
+    chosen = choose_folder(kinds, target, host_kind(kind))
+    return artifacts.get(chosen) or read_artifact(parent / chosen)
+
+
+def _readable(folders: Iterable[Path]) -> list[Artifact]:
+    found = []
+    for folder in folders:
+        try:
+            found.append(read_artifact(folder))
+        except ArtifactRefused:
+            continue
+    return found
 
 
 def how_to_make(root: Path) -> str:
@@ -250,19 +307,19 @@ def how_to_make(root: Path) -> str:
     return f"make it with `corelane compile MODEL`, where need be with {place}"
 
 
-def _find_version(root: Path, version_id: str, target: str) -> Artifact:
+def _find_version(root: Path, version_id: str, target: str, kind: str, manifest: str) -> Artifact:
     if not VERSION_ID.match(version_id):
         raise ArtifactRefused(f"{version_id[:120]!r} is not a version; versions look like qa-minilm@3f2a94c1d07b")
     name, _, version = version_id.partition("@")
     path = artifact_path(root, name, version, target)
-    if not path.is_dir():
+    if not artifact_folders(path.parent, target):
         others = sorted(folder.parent.name for folder in path.parent.glob(f"*/{MANIFEST_NAME}"))
         where = f"it is compiled for {', '.join(others)}" if others else how_to_make(root)
         raise ArtifactRefused(f"no artifact of {version_id} for target {target} below {root}; {where}")
-    if not path.resolve().is_relative_to(root.resolve()):
-        raise ArtifactRefused(f"{path} leads out of the artifact root; nothing from elsewhere is loaded")
-    artifact = read_artifact(path)
-    check_identity(artifact.manifest, version_id, target, path)
+    artifact = _take_one(path.parent, target, kind, manifest)
+    if not artifact.path.resolve().is_relative_to(root.resolve()):
+        raise ArtifactRefused(f"{artifact.path} leads out of the artifact root; nothing from elsewhere is loaded")
+    check_identity(artifact.manifest, version_id, target, artifact.path)
     return artifact
 
 

@@ -11,8 +11,8 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import cached_property
+from contextlib import contextmanager, suppress
+from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from corelane.artifacts.calibration import CALIBRATION_NAME, parse_calibration
+from corelane.artifacts.instructions import AUTO_KIND, choose_folder, host_kind
 from corelane.artifacts.manifest import (
     DIGEST_CHUNK_BYTES,
     MANIFEST_NAME,
@@ -29,7 +30,7 @@ from corelane.artifacts.manifest import (
     artifact_path,
     check_files,
     check_identity,
-    find_artifact,
+    read_artifact,
 )
 from corelane.errors import ArtifactRefused, LoadFailed, SetupError
 from corelane.errors.extras import install_command
@@ -74,21 +75,24 @@ class RemoteRoot:
     def _path(self) -> str:
         return self._opened[1]
 
-    def find(self, version_id: str, target: str, manifest: str = "", *, renew: bool = False) -> Artifact:
+    def find(
+        self, version_id: str, target: str, manifest: str = "", *, renew: bool = False, kind: str = AUTO_KIND
+    ) -> Artifact:
         """Return a version's artifact; fetch it unless the cache holds it whole. Raises ArtifactRefused or LoadFailed.
 
-        A cached artifact is fetched again if the remote one has changed and either ``renew`` is set or its digest is
+        Of several for CPU kinds it is the one whose digest is ``manifest``, else the one that suits ``kind`` best. A
+        cached artifact is fetched again if the remote one has changed and either ``renew`` is set or its digest is
         not ``manifest``.
         """
         if not VERSION_ID.match(version_id):
             raise ArtifactRefused(f"{version_id[:120]!r} is not a version; versions look like qa-minilm@3f2a94c1d07b")
         name, _, version = version_id.partition("@")
-        destination = artifact_path(self._cache, name, version, target)
+        folder = self._choose(artifact_path(self._cache, name, version, target), version_id, manifest, renew, kind)
+        destination = artifact_path(self._cache, name, version, folder)
         with _alone(destination):
             if destination.exists():
                 try:
-                    artifact = find_artifact(self._cache, version_id, target)
-                    check_files(artifact)
+                    artifact = _read_cached(destination, version_id, target)
                 except ArtifactRefused as error:
                     log.warning("cached_artifact_damaged", version=version_id, detail=error.detail)
                     shutil.rmtree(destination)
@@ -98,30 +102,72 @@ class RemoteRoot:
                         self._renew_calibration(artifact, version_id)
                         return artifact
             self._fetch(version_id, target, destination)
-        return find_artifact(self._cache, version_id, target)
+        return _read_cached(destination, version_id, target)
 
     def newest(self, name: str, target: str) -> str | None:
-        """Return the newest version of a model at the remote root, or None."""
-        found = []
-        for path in self._reach(lambda: self._files.glob(f"{self._path}/{name}/*/{target}/{MANIFEST_NAME}")):
+        """Return the newest version of a model at the remote root, or None.
+
+        A version is as old as the artifact that it had first, as below a local root.
+        """
+        found: dict[str, tuple[bool, str]] = {}
+        for path in self._glob(f"{name}/*", target):
             # One that is not readable, or was removed since it was listed, is none.
             try:
-                manifest = Manifest.model_validate_json(self._read(str(path)))
+                manifest = Manifest.model_validate_json(self._read(path))
             except (ValidationError, FileNotFoundError):
                 continue
             if manifest.name == name:
-                found.append((manifest.created_at, manifest.version_id))
-        return max(found)[1] if found else None
+                age = (_folder_of(path) != target, manifest.created_at)
+                found[manifest.version_id] = min(age, found.get(manifest.version_id, age))
+        return max((created_at, version_id) for version_id, (_, created_at) in found.items())[1] if found else None
+
+    def _glob(self, parent: str, target: str) -> list[str]:
+        """Return the paths of the manifests for a target below a parent, those for CPU kinds included."""
+        folders = (target, *(("cpu-*",) if target == "cpu" else ()))
+        return [
+            str(path)
+            for folder in folders
+            for path in self._reach(partial(self._files.glob, f"{self._path}/{parent}/{folder}/{MANIFEST_NAME}"))
+        ]
+
+    def _choose(self, cached: Path, version_id: str, manifest: str, renew: bool, kind: str) -> str:
+        """Return the folder to take a version's artifact from.
+
+        What is cached is taken if it is exactly what is asked for. Else the remote side is asked what it has; if it
+        cannot be reached, what is cached serves.
+        """
+        target, here = cached.name, host_kind(kind)
+        if target != "cpu":
+            return target
+        kinds = {folder.name: folder.name.partition("-")[2] for folder in cached.parent.glob("cpu*")}
+        with suppress(ArtifactRefused):
+            kinds[target] = read_artifact(cached).manifest.cpu_kind if target in kinds else ""
+        best = choose_folder(kinds, target, here) if kinds else target
+        if kinds and not manifest and not renew and (not here or kinds[best] == here):
+            return best
+        name, _, version = version_id.partition("@")
+        try:
+            found = {_folder_of(path): path for path in self._glob(f"{name}/{version}", target)}
+            if set(found) <= {target}:
+                return target if found else best
+            contents = {folder: self._read(path) for folder, path in found.items()}
+        except (FileNotFoundError, LoadFailed) as error:
+            log.warning("artifacts_not_listed", version=version_id, detail=str(error))
+            return best
+        for folder, content in contents.items():
+            if manifest and hashlib.sha256(content).hexdigest() == manifest:
+                return folder
+        return choose_folder({folder: _kind_of(content) for folder, content in contents.items()}, target, here)
 
     def _fetch(self, version_id: str, target: str, destination: Path) -> None:
         name, _, version = version_id.partition("@")
-        there = f"{self._path}/{name}/{version}/{target}"
+        there = f"{self._path}/{name}/{version}/{destination.name}"
         content = self._manifest(there, version_id, target)
         try:
             manifest = Manifest.model_validate_json(content)
         except ValidationError as error:
             raise ArtifactRefused(f"the manifest at {self._url} of {version_id} cannot be read: {error}") from None
-        check_identity(manifest, version_id, target, f"{self._url}/{name}/{version}/{target}")
+        check_identity(manifest, version_id, target, f"{self._url}/{name}/{version}/{destination.name}")
         aside = destination.with_name(f".{destination.name}.{os.getpid()}")
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir()
@@ -142,9 +188,8 @@ class RemoteRoot:
 
     def _has_another(self, artifact: Artifact, version_id: str) -> bool:
         """Whether the remote side has a manifest that is not a cached artifact's; not if it cannot be reached."""
-        manifest = artifact.manifest
         try:
-            there = f"{self._path}/{manifest.name}/{manifest.version}/{manifest.target}/{MANIFEST_NAME}"
+            there = f"{self._there(artifact)}/{MANIFEST_NAME}"
             return hashlib.sha256(self._read(there)).hexdigest() != artifact.digest
         except (FileNotFoundError, LoadFailed) as error:
             log.warning("artifact_not_renewed", version=version_id, detail=str(error))
@@ -152,12 +197,14 @@ class RemoteRoot:
 
     def _renew_calibration(self, artifact: Artifact, version_id: str) -> None:
         """Bring a cached artifact's calibration up to date, if the remote side can be reached."""
-        manifest = artifact.manifest
-        there = f"{self._path}/{manifest.name}/{manifest.version}/{manifest.target}"
         try:
-            self._copy_calibration(there, artifact.path, manifest)
+            self._copy_calibration(self._there(artifact), artifact.path, artifact.manifest)
         except (LoadFailed, OSError) as error:
             log.warning("calibration_not_renewed", version=version_id, detail=str(error))
+
+    def _there(self, artifact: Artifact) -> str:
+        """Return the place at the remote root of an artifact in the cache."""
+        return f"{self._path}/{artifact.manifest.name}/{artifact.manifest.version}/{artifact.path.name}"
 
     def _copy_calibration(self, there: str, folder: Path, manifest: Manifest) -> None:
         """Make a folder's calibration what it is there, or none; raises ArtifactRefused if that one is damaged.
@@ -217,6 +264,27 @@ class RemoteRoot:
                     raise LoadFailed(f"{self._url} cannot be read: {type(error).__name__}: {error}") from error
                 time.sleep(pause_s)
         return None
+
+
+def _folder_of(path: str) -> str:
+    """Return the name of the folder that a manifest lies in."""
+    return path.split("/")[-2]
+
+
+def _kind_of(content: bytes) -> str:
+    """Return the CPU kind that a manifest names; empty if it cannot be read."""
+    try:
+        return Manifest.model_validate_json(content).cpu_kind
+    except ValidationError:
+        return ""
+
+
+def _read_cached(folder: Path, version_id: str, target: str) -> Artifact:
+    """Read an artifact in the cache; raises ArtifactRefused if it is damaged or of another version."""
+    artifact = read_artifact(folder)
+    check_identity(artifact.manifest, version_id, target, folder)
+    check_files(artifact)
+    return artifact
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from corelane.artifacts.manifest import digest_file, find_artifact, model_name
+from corelane.artifacts.manifest import artifact_folders, digest_file, find_artifact, model_name
 from corelane.cli.errors import require
 from corelane.cli.evaluate import read_document
 from corelane.cli.folders import DataOption
@@ -116,6 +116,9 @@ def calibrate(
         console.print(report(judged, f"{version}, calibrated on {len(seen):,} questions"))
     try:
         path = write_calibration(artifact.path, calibration)
+        # Those for other CPU kinds too: the same scores wherever a question is answered.
+        for folder in artifact_folders(artifact.path.parent, artifact.manifest.target):
+            write_calibration(folder, calibration)
     except OSError as error:
         raise SetupError(f"{artifact.path} cannot be written: {error.strerror or error}") from None
     if as_json:

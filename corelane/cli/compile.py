@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from corelane.artifacts.instructions import THIS_CPU, host_kind
 from corelane.artifacts.manifest import (
     Artifact,
     BucketFile,
@@ -23,6 +24,7 @@ from corelane.artifacts.manifest import (
     find_artifact,
     model_name,
 )
+from corelane.cli.compile_once import compile_once
 from corelane.cli.errors import exit_on_error, require
 from corelane.cli.evaluate import read_document
 from corelane.cli.folders import DataOption, writable_folder
@@ -63,6 +65,10 @@ def compile_model(
         typer.Option(help="What the files are (CPU); openvino is int8 and is tried by itself with --questions."),
     ] = "auto",
     name: Annotated[str | None, typer.Option(help="Name to serve it under; the model's own if not given.")] = None,
+    cpu_kind: Annotated[
+        Literal["this", "avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16"] | None,
+        typer.Option(help="Compile for this kind of CPU, beside the version's artifacts for others."),
+    ] = None,
     questions: Annotated[
         Path | None,
         typer.Option(help="SQuAD-format file with answers: the loss of F1 is measured on it, and bounds int8."),
@@ -110,7 +116,7 @@ def compile_model(
         typer.Option(min=1, help="Buckets compiled at a time; as memory allows.", rich_help_panel=NEURON),
     ] = None,
     cache: Annotated[
-        bool, typer.Option("--cache/--no-cache", help="Reuse what was compiled before.", rich_help_panel=NEURON)
+        bool, typer.Option("--cache/--no-cache", help="Reuse what was compiled before, on the CPU and for Neuron.")
     ] = True,
     neuron_python: NeuronPython = None,
     data: DataOption = None,
@@ -120,12 +126,11 @@ def compile_model(
     with exit_on_error():
         settings = read_settings(data_dir=data)
         served_as = name or model_name(model)
-        if if_missing and is_compiled(settings, served_as, target):
+        if if_missing and (known := compiled(settings, served_as, target, cpu_kind)) is not None:
             if as_json:
-                print_line(essentials(find_artifact(settings.artifact_root, served_as, target)))
+                print_line(essentials(known))
             return
         require("compile", "torch", "transformers", "tokenizers")
-        from compile.build import build
         from compile.neuron.options import NeuronOptions
 
         options = NeuronOptions(
@@ -145,18 +150,30 @@ def compile_model(
         writable_folder(settings.artifact_root)
         eval_set = None if questions is None else read_eval_set(questions)
         with interrupted_by_sigterm(), show_progress() as report:
-            artifact = build(
-                model,
-                settings=settings,
-                target=target,
-                buckets=buckets,
-                dtype=dtype,
-                name=name,
-                neuron=options,
-                eval_set=eval_set,
-                format=format,
-                report=report,
-            )
+
+            def make() -> Artifact:
+                # Imported here: what is kept needs no torch.
+                from compile.build import build
+
+                return build(
+                    model,
+                    settings=settings,
+                    target=target,
+                    buckets=buckets,
+                    dtype=dtype,
+                    name=name,
+                    neuron=options,
+                    eval_set=eval_set,
+                    format=format,
+                    cpu_kind=cpu_kind,
+                    report=report,
+                )
+
+            if cache and target == "cpu" and eval_set is None and not options.named and cpu_kind is None:
+                given = {"buckets": buckets, "dtype": dtype, "format": format}
+                artifact = compile_once(model, served_as, settings, given, make)
+            else:
+                artifact = make()
         if as_json:
             print_line(essentials(artifact))
             return
@@ -203,13 +220,20 @@ def show_progress() -> Iterator[Callable[[str, int, int], None]]:
         yield lambda text, done, total: progress.update(task, description=text, completed=done, total=total)
 
 
-def is_compiled(settings: Settings, name: str, target: str) -> bool:
-    """Tell whether there is an undamaged artifact of this name."""
+def compiled(settings: Settings, name: str, target: str, cpu_kind: str | None = None) -> Artifact | None:
+    """Return the undamaged artifact of this name that suits this host, or a kind of CPU exactly; None without one."""
+    kind = host_kind(settings.cpu_kind) if cpu_kind in (None, THIS_CPU) else str(cpu_kind)
     try:
-        check_files(find_artifact(settings.artifact_root, name, target))
+        artifact = find_artifact(settings.artifact_root, name, target, kind=kind)
+        check_files(artifact)
     except ArtifactRefused:
-        return False
-    return True
+        return None
+    return artifact if cpu_kind is None or artifact.manifest.cpu_kind == kind else None
+
+
+def is_compiled(settings: Settings, name: str, target: str, cpu_kind: str | None = None) -> bool:
+    """Tell whether there is an undamaged artifact of this name, or one of exactly this kind of CPU."""
+    return compiled(settings, name, target, cpu_kind) is not None
 
 
 def read_eval_set(path: Path) -> "EvalSet":
@@ -269,6 +293,8 @@ def show_artifact(artifact: Artifact, console: Console) -> None:
     if manifest.f1_questions:
         over = f"{manifest.f1_questions} questions of {manifest.f1_source}"
         console.print(f"F1 lost against the eager model: {manifest.f1_loss:.2f} points, over {over}")
+    if manifest.cpu_kind:
+        console.print(f"chosen for CPUs of kind {manifest.cpu_kind}")
     console.print(f"kept in {artifact.path}")
 
 

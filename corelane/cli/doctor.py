@@ -22,7 +22,8 @@ from rich.table import Table
 from rich.text import Text
 
 from corelane.artifacts.calibration import read_calibration
-from corelane.artifacts.manifest import COMPILE_HERE, find_artifact, missing_instructions, model_name
+from corelane.artifacts.instructions import host_kind
+from corelane.artifacts.manifest import COMPILE_HERE, find_artifact, missing_instructions, model_name, outgrown
 from corelane.cli.checks import Check
 from corelane.cli.folders import DataOption, nearest_existing
 from corelane.cli.keys import running_redis
@@ -291,7 +292,8 @@ def judge_disk(folder: Path, free_bytes: int, is_writable: bool) -> Check:
 def check_artifact(settings: Settings) -> Check:
     """Check whether the default model is compiled, and whether its scores are probabilities."""
     try:
-        artifact = find_artifact(settings.artifact_root, model_name(settings.model), settings.target)
+        kind = host_kind(settings.cpu_kind)
+        artifact = find_artifact(settings.artifact_root, model_name(settings.model), settings.target, kind=kind)
     except ArtifactRefused:
         found = f"{settings.model} is not compiled for {settings.target} yet below {settings.artifact_root}"
         advice = "`corelane serve` compiles it at its first start, `corelane compile` now; --data names another folder"
@@ -311,6 +313,9 @@ def check_artifact(settings: Settings) -> Check:
     if missing := missing_instructions(manifest):
         lacks = f"{found}; chosen on a CPU with {', '.join(missing)}, which this one lacks"
         return Check("model", "warn", f"{lacks}; {how}", COMPILE_HERE)
+    if outgrown(manifest, kind):
+        found += f", chosen on {manifest.cpu_kind}: for this CPU, {kind}, another dtype may be faster"
+        return Check("model", "ok", f"{found} (`corelane compile {settings.model} --cpu-kind this`); {how}")
     return Check("model", "ok", f"{found}; {how}")
 
 

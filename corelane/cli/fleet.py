@@ -41,7 +41,7 @@ def cores(client: ServiceClient, as_json: JsonOption = False) -> None:
     """Show the cores, how busy they are and which models they hold."""
 
     def row(core: Mapping[str, Any]) -> tuple[str, ...]:
-        lines = "\n".join(core_lines(core["models"])) or "-"
+        lines = "\n".join(core_lines(core["models"], core.get("cpu_kind"))) or "-"
         busy, memory = f"{core['busy_ratio']:.0%}", _size(core["memory_bytes"] or 0)
         return core["core"], core["state"], busy, memory, f"{core['items']:,}", lines
 
@@ -246,20 +246,28 @@ def _states(cores: Iterable[Mapping[str, Any]], version: str) -> dict[str, Mappi
     return {each["core"]: model for each in cores for model in each["models"] if model["version"] == version}
 
 
-def core_lines(models: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a line for each version on a core; many healthy ready versions are one line with their count."""
+def core_lines(models: Sequence[Mapping[str, Any]], cpu_kind: str | None = None) -> list[str]:
+    """Return a line for each version on a core; many healthy ready versions are one line with their count.
+
+    A line says so where the artifact was chosen for another kind of CPU than the core's.
+    """
     healthy = [model for model in models if model["state"] == "ready" and not model["reason"]]
     if len(healthy) <= MOST_NAMED:
-        return [_core_line(model) for model in models]
+        return [_core_line(model, cpu_kind) for model in models]
     total = sum(model["bytes"] for model in healthy)
-    return [f"{len(healthy)} ready, {_size(total)}", *(_core_line(model) for model in models if model not in healthy)]
+    return [
+        f"{len(healthy)} ready, {_size(total)}",
+        *(_core_line(model, cpu_kind) for model in models if model not in healthy),
+    ]
 
 
-def _core_line(model: Mapping[str, Any]) -> str:
+def _core_line(model: Mapping[str, Any], cpu_kind: str | None) -> str:
     if model["reason"]:
         return f"{model['version']} {model['state']}: {model['reason']}"
     weight = f" {model['dtype']} {_size(model['bytes'])}" if model["dtype"] else ""
-    return f"{model['version']} {model['state']}{weight}"
+    chosen_for = model.get("cpu_kind")
+    other = f", chosen for {chosen_for}" if chosen_for and cpu_kind and chosen_for != cpu_kind else ""
+    return f"{model['version']} {model['state']}{weight}{other}"
 
 
 def _share(alias: str, weight: float, total: float) -> str:

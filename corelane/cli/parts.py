@@ -41,8 +41,8 @@ class FleetPart:
 
     The service ends when a ``needed`` part is given up; any other is relaunched for ever. ``is_up`` is called with the
     process id until it returns True. ``first_tries`` is how often a part that was never up may end by itself before it
-    is given up. ``argv`` may be a function that is called at each launch; the process inherits ``fds``. ``comment``
-    returns what to add to a line that the part writes, if anything.
+    is given up. ``argv`` may be a function that is called at each launch; the process inherits ``fds``, and is pinned
+    to ``cpus`` if any are given. ``comment`` returns what to add to a line that the part writes, if anything.
     """
 
     name: str
@@ -54,6 +54,7 @@ class FleetPart:
     is_up: Callable[[int], Awaitable[bool]] | None = None
     comment: Callable[[str], str | None] | None = None
     fds: Sequence[int] = ()
+    cpus: frozenset[int] = frozenset()
     #: Whether it is being stopped for good while others go on.
     is_leaving: bool = False
     process: asyncio.subprocess.Process | None = None

@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -156,7 +157,7 @@ class Supervisor:
                 stderr=writing,
                 pass_fds=part.fds,
                 start_new_session=True,
-                preexec_fn=die_with_parent,
+                preexec_fn=partial(prepare, part.cpus),
             )
         except BaseException:
             os.close(reading)
@@ -271,6 +272,13 @@ class Supervisor:
         with suppress(OSError):
             beside.write_bytes(orjson.dumps(found, option=orjson.OPT_INDENT_2))
             beside.replace(self._parts_file)
+
+
+def prepare(cpus: frozenset[int]) -> None:
+    """Pin this process, if CPUs are given, and tie it to its parent; for ``preexec_fn``."""
+    if cpus:
+        os.sched_setaffinity(0, cpus)
+    die_with_parent()
 
 
 def die_with_parent() -> None:

@@ -42,8 +42,10 @@ class Priority(StrEnum):
     @property
     def rank(self) -> int:
         """Its place in a lane's name: 0 goes first."""
-        return list(Priority).index(self)
+        return _PRIORITIES.index(self)
 
+
+_PRIORITIES = tuple(Priority)
 
 #: A unit of offsets in addition to code points: UTF-16 code units, as JavaScript and Java count, or bytes of UTF-8.
 OffsetUnit = Literal["utf16", "bytes"]

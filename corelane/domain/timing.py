@@ -6,6 +6,7 @@ own clock. Clocks of hosts are never compared: only spans of one clock are.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pydantic import BaseModel, Field
 
@@ -42,10 +43,6 @@ class Spent:
     core_s: float = 0.0
 
 
-#: The parts of the time that a core held a job.
-SPENT_PARTS = ("waited_s", "tokenize_s", "compute_s", "merge_s", "commit_s")
-
-
 @dataclass(frozen=True, slots=True)
 class JobTimes:
     """The times of a final job as they were measured, in seconds; ``claimed_s`` and ``ended_s`` after it was created.
@@ -63,14 +60,19 @@ class JobTimes:
     deliver_s: float | None = None
 
     def describe(self) -> JobTiming:
-        """Return the parts of the wall time.
+        """Return the parts of the wall time."""
+        return JobTiming(**self.shown())
+
+    def shown(self) -> dict[str, Any]:
+        """Return the same as the fields of a ``JobTiming``.
 
         Where cores worked side by side, their sums are longer than the time they had: then all are scaled to it. Time
         after the first claim in which no core held the job is waiting.
         """
         spent, claimed_s = self.spent, self.ended_s if self.claimed_s is None else self.claimed_s
         had_s = max(0.0, self.ended_s - claimed_s - self.last_trip_s)
-        held_s = max(spent.held_s, sum(getattr(spent, name) for name in SPENT_PARTS))
+        worked_s = spent.waited_s + spent.tokenize_s + spent.compute_s + spent.merge_s + spent.commit_s
+        held_s = max(spent.held_s, worked_s)
         scale = min(1.0, had_s / held_s) if held_s else 1.0
         unheld_s = had_s - scale * held_s
         parts = {
@@ -83,11 +85,11 @@ class JobTimes:
         }
         wall_s = self.submit_s + self.ended_s
         rounded = {name: round(seconds, 6) for name, seconds in parts.items()}
-        return JobTiming(
-            wall_s=round(wall_s, 6),
+        return {
+            "wall_s": round(wall_s, 6),
             **rounded,
-            other_s=round(max(0.0, wall_s - sum(rounded.values())), 6),
-            deliver_s=self.deliver_s,
-            cores=len(self.cores),
-            core_s=round(spent.core_s, 6),
-        )
+            "other_s": round(max(0.0, wall_s - sum(rounded.values())), 6),
+            "deliver_s": self.deliver_s,
+            "cores": len(self.cores),
+            "core_s": round(spent.core_s, 6),
+        }

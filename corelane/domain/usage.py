@@ -8,7 +8,7 @@ charged to nobody: they are in the host's whole cost, which is told beside.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -135,13 +135,18 @@ class Used:
 
     def describe(self) -> Usage:
         """Return the usage as callers see it. Of several currencies there is no cost: see ``by_currency``."""
-        return Usage(
-            items=self.items,
-            windows=self.windows,
-            tokens=self.tokens,
-            core_s=self.core_s,
-            cost=cost_of({price: core_us / US for price, core_us in self.core_us.items()}),
-        )
+        return Usage(**self.shown())
+
+    def shown(self) -> dict[str, Any]:
+        """Return the same as the fields of a ``Usage``."""
+        cost = cost_of({price: core_us / US for price, core_us in self.core_us.items()})
+        return {
+            "items": self.items,
+            "windows": self.windows,
+            "tokens": self.tokens,
+            "core_s": self.core_s,
+            "cost": None if cost is None else cost.model_dump(),
+        }
 
     def describe_batch(self) -> BatchUsage:
         """Return the usage of a batch."""

@@ -71,6 +71,7 @@ class NullTask:
 
     def __init__(self, *, needs_batches: bool) -> None:
         self.work = Work()
+        self.makes_parts = False
         self.read_for: Collection[Hashable] = ()
         self._needs_batches = needs_batches
 
@@ -107,6 +108,22 @@ class NullTask:
     def compose(self, item: NullItem, decoded: Sequence[Any]) -> Result:  # noqa: ARG002
         """Return the empty answer."""
         return NULL_RESULT
+
+    def pack(self, item: NullItem, windows: Sequence[Window]) -> bytes:  # noqa: ARG002
+        """Return nothing: no item is long here."""
+        return b""
+
+    def unpack(self, part: bytes, about: Query) -> NullItem:
+        """Refuse: no item is long here."""
+        raise ValueError(f"{len(part)} bytes of job {about.job} are no part: the null engine has none")
+
+    def pack_found(self, decoded: Sequence[None]) -> bytes:  # noqa: ARG002
+        """Return nothing."""
+        return b""
+
+    def unpack_found(self, item: NullItem, windows: Sequence[Window], found: bytes) -> list[None]:  # noqa: ARG002
+        """Return nothing for each window."""
+        return [None] * len(windows)
 
 
 class NullRunner(Runner):

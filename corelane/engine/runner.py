@@ -27,6 +27,7 @@ from corelane.engine.batching import Pace, Share, WaitingItem, next_batch
 from corelane.engine.buckets import Bucket
 from corelane.engine.previews import LONG_WINDOWS, Preview, PreviewTimes
 from corelane.engine.question_answering.task import QuestionAnsweringTask
+from corelane.engine.sharing import ItemInProgress, SharedItems
 from corelane.engine.task import Query, Ready, Result, Task, Tokenized, failure
 from corelane.engine.text.tokenizer import open_tokenizer
 from corelane.engine.warming import WarmUp, warm_ups
@@ -79,16 +80,6 @@ class ServedModel:
         return cls(manifest.name, manifest.version_id, summary, [bucket for bucket, _ in files], flexible, passes)
 
 
-@dataclass(slots=True)
-class ItemInProgress:
-    """One query in progress: its windows that wait, the evidence of the others, and the error of a row that failed."""
-
-    item: Tokenized
-    waiting: WaitingItem
-    decoded: list[Any] = field(default_factory=list)
-    error: RunFailed | None = None
-
-
 #: A row of a batch: the key of its query, the query in tokens, and the window.
 BatchRow = tuple[Any, Tokenized, Window]
 
@@ -125,7 +116,7 @@ class RunningBatch:
         return self.runner._finish(self)
 
 
-class Runner:
+class Runner(SharedItems):
     """Answers queries with one loaded model. Not thread-safe."""
 
     #: The task of the models that ``open`` loads.
@@ -161,6 +152,7 @@ class Runner:
         self._progress: dict[Hashable, ItemInProgress] = {}
         self._by_arrival: dict[int, Hashable] = {}
         self._answered: list[Answered] = []
+        self._whole = []
         self._charges: list[Charge] = []
         self._previews = PreviewTimes()
         self._device = ThreadPoolExecutor(1, "device") if overlaps else None
@@ -223,15 +215,36 @@ class Runner:
             if isinstance(item, dict):
                 self._answered.append((key, item))
                 continue
-            self._arrivals += 1
-            query = item.query
-            self._pace.heard(f"{query.owner}:{query.job}")
-            waiting = WaitingItem.of(self._arrivals, item.windows, self._ladder, query.owner, query.priority, query.job)
-            self._progress[key] = ItemInProgress(item, waiting)
+            waiting = self._put(key, item).waiting
             self._charges.append((key, max(LEAST_TOKENS, waiting.tokens), waiting.tokens))
-            self._by_arrival[self._arrivals] = key
             if len(item.windows) >= LONG_WINDOWS:
                 self._previews.add(key)
+
+    def _put(self, key: Hashable, item: Tokenized) -> ItemInProgress:
+        """Put an item in progress."""
+        self._arrivals += 1
+        query = item.query
+        self._pace.heard(f"{query.owner}:{query.job}")
+        waiting = WaitingItem.of(self._arrivals, item.windows, self._ladder, query.owner, query.priority, query.job)
+        self._progress[key] = progress = ItemInProgress(item, waiting)
+        self._by_arrival[self._arrivals] = key
+        return progress
+
+    def admit_part(self, key: Hashable, part: bytes, about: Query) -> int:
+        """Take a part of another core's item in; return its tokens. Raise ValueError if it is none."""
+        progress = self._put(key, self.unpack_part(part, about))
+        progress.is_part = True
+        return progress.waiting.tokens
+
+    @property
+    def long_items(self) -> Collection[Any]:
+        """Return the keys of long items in progress whose windows other cores may read."""
+        return self._previews.next.keys() if self._task.makes_parts else ()
+
+    def batch_rows(self, key: Hashable) -> int:
+        """Return how many windows of an item a batch takes."""
+        bucket = self.bucket_of(key)
+        return self._pace.rows(bucket) if self._flexible_rows else bucket.rows
 
     def charges(self) -> list[Charge]:
         """Return what is charged for the queries that were tokenized since the last call."""
@@ -258,6 +271,7 @@ class Runner:
         """Forget queries; keys that are not in progress are no error."""
         keys = set(keys)
         self._answered = [answered for answered in self._answered if answered[0] not in keys]
+        self.forget_whole(keys)
         self._task.forget(keys)
         for key in keys & self._progress.keys():
             self._take_out(key)
@@ -265,6 +279,7 @@ class Runner:
     def reset(self) -> None:
         """Forget all queries, as after an error that left some behind."""
         self._progress, self._by_arrival, self._answered, self._charges, self._shares = {}, {}, [], [], {}
+        self._whole = []
         self._task.forget()
         self._previews.next.clear()
 
@@ -298,12 +313,14 @@ class Runner:
         self._collect(running)
         merge_began = time.perf_counter()
         answered, self._answered = self._answered, []
-        for key in dict.fromkeys(key for key, *_ in running.rows):
+        parts, whole, self._whole = 0, self._whole, []
+        for key in dict.fromkeys([*(key for key, *_ in running.rows), *whole]):
             progress = self._progress.get(key)
-            if progress is not None and (progress.error is not None or not progress.waiting.left):
+            if progress is not None and progress.is_over:
                 self._take_out(key)
+                parts += progress.is_part
                 answered.append((key, self._compose(progress)))
-        self.work.items += len(answered)
+        self.work.items += len(answered) - parts
         running.merge_s += time.perf_counter() - merge_began
         return answered
 
@@ -314,6 +331,8 @@ class Runner:
         del self._by_arrival[progress.waiting.arrival]
 
     def _compose(self, progress: ItemInProgress) -> Result:
+        if progress.is_part:
+            return self.result_of_part(progress)
         if progress.error is not None:
             return failure(progress.error)
         return self._task.compose(progress.item, progress.decoded)

@@ -76,6 +76,9 @@ class Task(Protocol[Item]):
     #: The counters of its runner; the task counts the contexts in it.
     work: Work
 
+    #: Whether windows of its items may be read on other cores.
+    makes_parts: bool
+
     #: The queries whose context the last ``read_on`` read on in.
     read_for: Collection[Hashable]
 
@@ -104,7 +107,25 @@ class Task(Protocol[Item]):
         ...
 
     def compose(self, item: Item, decoded: Sequence[Any]) -> Result:
-        """Return an item's result from the evidence of its windows."""
+        """Return an item's result from the evidence of its windows, in any order."""
+        ...
+
+    def pack(self, item: Item, windows: Sequence[Window]) -> bytes:
+        """Return neighbouring windows of an item for another core to read."""
+        ...
+
+    def unpack(self, part: bytes, about: Query) -> Item:
+        """Return windows from another core as an item, ``about`` the same owner and job; raise ValueError if they are
+        none.
+        """
+        ...
+
+    def pack_found(self, decoded: Sequence[Any]) -> bytes:
+        """Return the evidence of such an item's windows, in their order."""
+        ...
+
+    def unpack_found(self, item: Item, windows: Sequence[Window], found: bytes) -> list[Any]:
+        """Return the evidence that another core found in windows; raise ValueError if it is none."""
         ...
 
 

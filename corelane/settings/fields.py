@@ -1,5 +1,6 @@
 """The groups of settings that stand in modules of their own, in one class."""
 
+from corelane.settings.artifacts import ArtifactFields
 from corelane.settings.cells import CellFields
 from corelane.settings.cores import CoreFields
 from corelane.settings.redis import RedisFields
@@ -7,5 +8,5 @@ from corelane.settings.references import ReferenceFields
 from corelane.settings.scaling import ScalingFields
 
 
-class GroupedFields(CoreFields, RedisFields, ScalingFields, CellFields, ReferenceFields):
+class GroupedFields(CoreFields, RedisFields, ScalingFields, CellFields, ReferenceFields, ArtifactFields):
     """Part of ``corelane.settings.Settings``: every field that is not in the package itself."""

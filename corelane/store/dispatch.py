@@ -21,6 +21,7 @@ from corelane.store.jobs.records import parse_options
 from corelane.store.link.blocking import Link
 from corelane.store.link.library import Command
 from corelane.store.link.link import call
+from corelane.store.parts import NO_PARTS, Offered, PartsDone, TakenPart
 
 log = get_logger(__name__)
 
@@ -97,6 +98,9 @@ class Exchange:
     claim: Claim | None
     #: Redis' time at the claim, in microseconds, if work was asked for.
     redis_us: int | None = None
+    #: A part of another core's item, where that was asked for and nothing was claimed; what came of the own offer.
+    part: TakenPart | None = None
+    offered: Offered | None = None
 
 
 class Dispatch:
@@ -124,6 +128,7 @@ class Dispatch:
         spent: Mapping[str, Sequence[int]] | None = None,
         sent_us: int | None = None,
         lost: Sequence[int] = (),
+        parts: PartsDone = NO_PARTS,
         wait: bool = False,
     ) -> Exchange:
         """Commit by lease, ask which of ``jobs`` are final, and claim for ``versions`` as much as has room: one trip.
@@ -132,7 +137,7 @@ class Dispatch:
         the tokens that they are charged from now on. ``spent`` is what this core spent on each job with results here,
         in microseconds, as ``domain.timing.Spent`` has it, then windows and tokens; ``sent_us`` is the present time of
         Redis, if it is known. ``lost`` are windows, tokens and core microseconds of work that was thrown away; they go
-        with the first commit.
+        with the first commit. ``parts`` are what it does for long items together with other cores.
 
         ``idle`` says that nothing else is in progress: only then are items claimed that failed before. ``laden`` says
         that a document is in progress: then no second one is claimed. Without versions nothing is claimed, and the
@@ -150,18 +155,28 @@ class Dispatch:
         commands += _tellings(previews)
         if found:
             commands.append(call("correct", core=self._core, found=[(lease, ref.encode()) for lease, ref in found]))
+        if parts.found:
+            commands.append(parts.answers(self._core, left, self._price, lost))
         if versions:
-            commands.append(self._claim(versions, room, linger, idle, laden))
+            commands.append(self._claim(versions, room, linger, idle, laden, parts.helps))
+        if parts.offer is not None:
+            # After the claim, which lowers the bell: whoever answers a part from now on rings.
+            commands.append(parts.offer.command(self._core, parts.bell))
         replies = self._link.many(commands)[wait:]
         refused = dict(zip(commits, map(int, replies[: len(commits)]), strict=True))
         statuses = replies[len(commits) : len(commits) + len(jobs)]
         closed = {job for job, status in zip(jobs, statuses, strict=True) if status not in OPEN_STATUSES}
+        offered = None if parts.offer is None else Offered.parse(replies.pop())
         if not versions:
-            return Exchange(refused, closed, None)
+            return Exchange(refused, closed, None, offered=offered)
         redis_us, *taken = replies[-1]
-        return Exchange(refused, closed, _parse_claim(taken), redis_us)
+        if taken and taken[0] == b"part":
+            return Exchange(refused, closed, None, redis_us, TakenPart.parse(taken[1:]), offered)
+        return Exchange(refused, closed, _parse_claim(taken), redis_us, None, offered)
 
-    def _claim(self, versions: Sequence[str], room: Room, linger: bool, idle: bool, laden: bool) -> Command:
+    def _claim(
+        self, versions: Sequence[str], room: Room, linger: bool, idle: bool, laden: bool, helps: bool
+    ) -> Command:
         return call(
             "claim",
             core=self._core,
@@ -174,6 +189,7 @@ class Dispatch:
             lease_ms=int(self._settings.lease_s * 1000),
             linger=linger,
             idle=idle,
+            helps=helps,
             ttl=self._settings.results_ttl_s,
             versions=versions,
         )

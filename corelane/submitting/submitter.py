@@ -289,7 +289,8 @@ def _check_passage(settings: Settings, name: str, text: str) -> None:
 
 def make_promise(admission: Admission, owner: str, rank: int, size: Size) -> PromiseRecord:
     """Estimate a job's place and finish time. Its owner's waiting larger jobs do not go before a small one."""
-    waiting, own = Counter(admission.owed) + Counter(admission.unfed), admission.own[rank]
+    own = admission.own[rank]
+    waiting = Counter(admission.owed) + Counter(admission.unfed) if admission.unfed else admission.owed
     ahead = tokens_ahead(waiting, owner, rank, size, own)
     position = sum(admission.open_jobs[: rank + 1]) - (own.larger_jobs if size.is_small else 0)
     found = forecast(ahead, size.tokens, size.slices, admission.speeds, admission.residuals)

@@ -16,6 +16,7 @@ from compile.build import build
 from compile.model.samples import TEXTS
 from compile.trial import Trial
 from compile.verify import TOLERANCES, Tolerance
+from corelane.artifacts.calibration import read_calibration, write_calibration
 from corelane.artifacts.instructions import instruction_sets
 from corelane.artifacts.manifest import (
     MANIFEST_NAME,
@@ -31,6 +32,7 @@ from corelane.engine.runner import Runner
 from corelane.engine.task import Query
 from corelane.errors import ArtifactRefused, CompileFailed, ModelRefused
 from corelane.settings import Settings
+from tests.artifacts_for_tests import CALIBRATION
 from tests.compile.conftest import Edit
 from tests.compile.test_publish import everything_below, largest_file
 from tests.compile.tiny_models import save_tiny
@@ -122,6 +124,29 @@ def test_same_model_compiled_again_replaces_its_artifact(tiny_model: Path, data:
     assert {path.name for path in second.path.iterdir()} == {*second.manifest.files, MANIFEST_NAME}
     assert len(list_artifacts(data.artifact_root, "cpu")) == 1
     assert not list(data.artifact_root.glob(".*"))
+
+
+def test_artifact_for_a_cpu_kind_lies_beside_the_others(tiny_model: Path, data: Settings, tmp_path: Path) -> None:
+    refusals = {
+        ("amx_bf16", "bf16", "cpu", "2x32"): "this CPU is no amx_bf16",
+        ("avx2", "auto", "cpu", "2x32"): "give --dtype",
+        ("this", "bf16", "inf2", "2x32"): "for target cpu",
+        ("avx2", "fp32", "cpu", "2x64"): "reads 32 tokens at a time",
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("corelane.artifacts.instructions.CPUINFO", tmp_path / "cpuinfo")
+        (tmp_path / "cpuinfo").write_text("flags\t: avx2 avx512f avx512_bf16\n")
+        before = build(str(tiny_model), settings=data, buckets="2x32", dtype="fp32")
+        write_calibration(before.path, CALIBRATION.model_copy(update={"version": before.manifest.version}))
+        for (kind, dtype, target, buckets), reason in refusals.items():
+            with pytest.raises(CompileFailed, match=reason):
+                build(str(tiny_model), settings=data, buckets=buckets, dtype=dtype, target=target, cpu_kind=kind)
+        old = build(str(tiny_model), settings=data, buckets="4x32", dtype="fp32", cpu_kind="avx2")
+    assert (before.manifest.cpu_kind, before.path.name) == ("avx512_bf16", "cpu")
+    assert (old.manifest.cpu_kind, old.path) == ("avx2", before.path.with_name("cpu-avx2"))
+    assert old.manifest.version == before.manifest.version
+    assert read_artifact(before.path) == before
+    assert read_calibration(old.path, old.manifest.version) == read_calibration(before.path, old.manifest.version)
 
 
 def test_ladder_ends_where_the_models_positions_do(tiny_model: Path, data: Settings) -> None:

@@ -14,7 +14,8 @@ from corelane.cli.redis_checks import check_replicas
 from corelane.errors import StoreUnavailable, Unavailable
 from corelane.settings import Settings
 from corelane.store.link.blocking import Link
-from corelane.store.link.link import AsyncLink, subscribe
+from corelane.store.link.link import AsyncLink
+from corelane.store.link.subscription import subscribe
 from tests.integration.conftest import wait_for
 from tests.servers import Replicated, find_tls_server, make_certificates, until
 
@@ -59,8 +60,7 @@ def test_every_connection_follows_the_primary(trio: Replicated) -> None:
     async def listen() -> None:
         while True:
             try:
-                async for message in subscribe(trio.url, "news"):
-                    heard.append(message)  # noqa: PERF401
+                await subscribe(trio.url, "news", heard.append)
             except Unavailable:
                 await asyncio.sleep(0.05)
 

@@ -152,7 +152,7 @@ class DrainLoop:
             self._hand_over()
             return True
         core.take_up(in_flight.is_at)
-        if not core.versions and in_flight.is_empty and not in_flight.done:
+        if not core.versions and in_flight.is_empty and not in_flight.is_unsent:
             core.dispatch.sleep()
             return True
         began, was_idle = time.monotonic(), in_flight.is_empty
@@ -162,7 +162,7 @@ class DrainLoop:
             core.dispatch.wake(core.bell)
             return True
         linger = not was_idle or began - self._useful < core.settings.linger_s
-        ahead = in_flight.overlaps and not was_idle
+        ahead = in_flight.overlaps and not was_idle and in_flight.can_run
         if not ahead:
             waits, self._found_nothing = self._found_nothing and was_idle and linger, False
             self._exchange(None if overtime else self._room(), linger=linger, wait=waits)
@@ -170,11 +170,16 @@ class DrainLoop:
                 if core.lost is not None or self._should_stop():
                     return False
                 began = time.monotonic()
-            if was_idle and not in_flight.is_empty and core.settings.batch_wait_s:
+            if was_idle and in_flight.has_items and core.settings.batch_wait_s:
                 self._gather()
             if in_flight.is_empty:
                 self._found_nothing = linger
                 return not linger
+            if not in_flight.can_run:
+                # Other cores have the rest of an item: each rings when it is done.
+                with in_flight.times.covered():
+                    core.dispatch.wait()
+                return False
         self._run_batch(began, ahead=ahead, overtime=overtime)
         return False
 
@@ -226,7 +231,9 @@ class DrainLoop:
         versions = core.versions if in_flight.is_empty else core.models.claimable()
         done, versions, times = in_flight.done, versions if room else [], in_flight.times
         turn, spent = self._report.batches % max(len(versions), 1), in_flight.report()
-        lost = core.account.report_lost() if done else []
+        is_free = room is not None and not in_flight.waiting_tokens(1)
+        parts = in_flight.parts(core.bell, is_free=is_free, is_leaving=core.retired)
+        lost = core.account.report_lost() if in_flight.is_unsent else []
         began = times.enter()
         try:
             exchanged = core.dispatch.exchange(
@@ -242,10 +249,11 @@ class DrainLoop:
                 spent=spent,
                 sent_us=times.redis_us(),
                 lost=lost,
+                parts=parts,
                 wait=wait,
             )
             core.account.settle_lost(lost)
-            took_s = in_flight.note_exchange(spent, exchanged) - began
+            took_s = in_flight.note_exchange(spent, exchanged, parts) - began
             self._settle(done, exchanged, took_s)
             settled = times.clock()
             in_flight.count(COMMIT, spent, settled - began)
@@ -254,6 +262,8 @@ class DrainLoop:
                 stretches = core.dispatch.fetch(exchanged.claim)
                 in_flight.count(COMMIT, exchanged.claim.jobs, times.clock() - settled)
                 in_flight.add(exchanged.claim, stretches)
+            elif exchanged.part is not None:
+                in_flight.add_part(exchanged.part)
         finally:
             times.leave()
         core.leases = in_flight.leases

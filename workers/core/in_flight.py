@@ -2,13 +2,13 @@
 
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from corelane.domain.dispatch import SMALL_TOKENS, Ref, cost_class
 from corelane.domain.jobs import failed_result
 from corelane.engine.runner import Runner, RunningBatch
-from corelane.engine.task import Query, Result
+from corelane.engine.task import Query
 from corelane.errors import CorelaneError
 from corelane.metrics.definitions import (
     BATCH_ROWS,
@@ -23,35 +23,13 @@ from corelane.metrics.definitions import (
 )
 from corelane.metrics.recorder import Recorder
 from corelane.store.dispatch import Claim, ClaimedSlice, Exchange, LeasedPreview, SliceResults
+from corelane.store.parts import NO_PARTS, FoundPart, PartsDone, TakenPart
+from workers.core.parts import PartBook
+from workers.core.pending import Key, PendingSlice
 from workers.core.timing import COMPUTE, MERGE, TOKENIZE, CoreAccount, CostBook, ItemCosts, TimeBook
-
-#: Names a pending slice: its lease and its place in the claim.
-Key = tuple[str, str]
 
 #: A charge that is off by more than this is corrected while its slice is pending, others when it is committed.
 CORRECT_TOKENS = 1024
-
-
-@dataclass(slots=True)
-class PendingSlice:
-    """A claimed slice, or part of one; ``results`` fills up in any order.
-
-    ``ref`` carries the tokens found in the items that were tokenized, and the estimate of the ``unread`` others;
-    ``charged`` are the tokens that the store counts, ``tokens`` those of the windows.
-    """
-
-    lease: str
-    ref: Ref
-    version: str
-    ids: Sequence[str | None]
-    unread: int
-    estimate: int
-    charged: int
-    found: int = 0
-    tokens: int = 0
-    results: dict[int, Result] = field(default_factory=dict)
-    #: The class of its items by what they cost; empty if they are no measure.
-    cost_class: str = ""
 
 
 class InFlight:
@@ -79,6 +57,7 @@ class InFlight:
         self._in_batch: dict[str, int] = {}
         self.times = TimeBook(account=account)
         self._costs = CostBook(costs)
+        self._parts = PartBook(runners)
         #: The jobs of the last claim, which are held though they may not be pending yet.
         self._claimed: Sequence[str] = ()
         #: Outcomes to commit, by lease.
@@ -89,6 +68,21 @@ class InFlight:
         """Return whether no item is in progress; outcomes may still wait to be committed."""
         return not self._pending
 
+    @property
+    def has_items(self) -> bool:
+        """Return whether items of this core are in progress, not only parts of others'."""
+        return any(pending.part is None for pending in self._pending.values())
+
+    @property
+    def is_unsent(self) -> bool:
+        """Return whether outcomes wait to be committed, or parts to be answered."""
+        return bool(self.done or self._parts.found)
+
+    @property
+    def can_run(self) -> bool:
+        """Return whether there is something to run; without, other cores have the rest."""
+        return not self._parts.is_out or any(runner.has_rows() for runner in self._runners.values())
+
     def is_at(self, version: str) -> bool:
         """Return whether items of a version are in progress."""
         return any(pending.version == version for pending in self._pending.values())
@@ -96,7 +90,9 @@ class InFlight:
     @property
     def leases(self) -> list[str]:
         """Return the leases that anything here depends on."""
-        return list(dict.fromkeys([*(pending.lease for pending in self._pending.values()), *self.done]))
+        return list(
+            dict.fromkeys([*(pending.lease for pending in self._pending.values()), *self.done, *self._parts.leases])
+        )
 
     @property
     def jobs(self) -> list[str]:
@@ -110,6 +106,8 @@ class InFlight:
         met: dict[str, None] = {}
         for pending in self._pending.values():
             ref = pending.ref
+            if pending.part is not None:
+                continue
             if ref.tokens <= SMALL_TOKENS:
                 small[ref.lane] += ref.tokens
             else:
@@ -118,7 +116,7 @@ class InFlight:
 
     def holds_document(self, most_tokens: int) -> bool:
         """Return whether an item in progress is larger than any slice of several items."""
-        return any(pending.ref.tokens > most_tokens for pending in self._pending.values())
+        return any(pending.ref.tokens > most_tokens and pending.part is None for pending in self._pending.values())
 
     def waiting_tokens(self, most_per_item: int) -> int:
         """Return the tokens in progress and not yet run, counting at most ``most_per_item`` for an item."""
@@ -163,6 +161,25 @@ class InFlight:
             self._recorder.observe(TOKENIZE_S, ended - began)
             began = ended
 
+    def add_part(self, part: TakenPart) -> None:
+        """Take in a part of another core's item; one that cannot be read is given back."""
+        began, ref = self.times.clock(), part.ref
+        self._claimed = ()
+        key, about = (part.lease, ref.key), Query("", "", owner=ref.owner, priority=ref.priority, job=ref.job)
+        runner = self._runners[part.version]
+        try:
+            tokens = runner.admit_part((key, 0), part.payload, about)
+        except ValueError:
+            self._parts.found.append(FoundPart(part))
+            return
+        ref = replace(ref, count=1, tokens=tokens)
+        self._pending[key] = PendingSlice(part.lease, ref, part.version, [None], 0, tokens, tokens, part=part)
+        self.count(TOKENIZE, [ref.job], self.times.clock() - began)
+
+    def parts(self, bell: str, *, is_free: bool, is_leaving: bool) -> PartsDone:
+        """Return what to tell and to ask about parts of long items."""
+        return self._parts.ask(self._pending, bell, is_free=is_free, is_leaving=is_leaving)
+
     def start(self) -> RunningBatch:
         """Start one batch of one model, each model in its turn."""
         versions = list(dict.fromkeys(pending.version for pending in self._pending.values()))
@@ -192,7 +209,11 @@ class InFlight:
         for (key, i), result in answered:
             pending = self._pending[key]
             ref, results, ids = pending.ref, pending.results, pending.ids
-            tokens += ref.tokens // ref.count
+            tokens += max(0, ref.tokens // ref.count - pending.elsewhere)
+            if pending.part is not None:
+                del self._pending[key]
+                self._parts.note(pending.part, result)
+                continue
             results[i] = {"index": ref.first + i, "id": ids[i], **result}
             if len(results) == len(ids):
                 del self._pending[key]
@@ -238,20 +259,26 @@ class InFlight:
         """Count a time for jobs, except for those whose batch runs meanwhile."""
         self.times.add(stage, [job for job in jobs if job not in self._in_batch] if self._in_batch else jobs, seconds)
 
-    def note_exchange(self, spent: Mapping[str, Sequence[int]], exchanged: Exchange) -> float:
-        """Note, as soon as the reply is there, that a claim begins and that what was ``spent`` on jobs is kept; return
-        the present time.
+    def note_exchange(
+        self, spent: Mapping[str, Sequence[int]], exchanged: Exchange, told: PartsDone = NO_PARTS
+    ) -> float:
+        """Note, as soon as the reply is there, that a claim begins, that what was ``spent`` on jobs is kept, and what
+        came of parts; return the present time.
         """
         claimed = self._claimed = [] if exchanged.claim is None else exchanged.claim.jobs
+        if exchanged.part is not None:
+            claimed.append(exchanged.part.ref.job)
         now = self.times.hold(claimed, exchanged.redis_us)
         if spent:
             self.times.settle(spent, {*claimed, *(pending.ref.job for pending in self._pending.values())})
             self._costs.settle(spent, is_idle=not self._pending)
+        self._parts.settle(told, exchanged, self._pending)
         return now
 
     def report(self) -> dict[str, list[int]]:
         """Return what was spent on the jobs with outcomes to commit."""
-        return self.times.report({outcome.ref.job: None for outcomes in self.done.values() for outcome in outcomes})
+        jobs = [outcome.ref.job for outcomes in self.done.values() for outcome in outcomes]
+        return self.times.report(dict.fromkeys([*jobs, *self._parts.jobs]))
 
     def _note_charges(self, runner: Runner) -> None:
         """Replace the estimates of items by their cost once they are tokenized."""
@@ -298,14 +325,19 @@ class InFlight:
         """Stop jobs that are final; their slices are committed without results, which frees them."""
         closing = [(key, pending) for key, pending in self._pending.items() if pending.ref.job in jobs]
         for _, pending in closing:
+            if pending.part is not None:
+                self._parts.found.append(FoundPart(pending.part))
+                continue
             self.done.setdefault(pending.lease, []).append(SliceResults(pending.ref, []))
         self._drop([key for key, _ in closing])
 
     def take_unfinished(self) -> dict[str, list[tuple[Ref, str]]]:
-        """Take out all pending slices; return them with their versions, by lease."""
+        """Take out all pending slices; return them with their versions, by lease. Of parts there is only the lease."""
         refs: dict[str, list[tuple[Ref, str]]] = {}
         for pending in self._pending.values():
-            refs.setdefault(pending.lease, []).append((pending.ref, pending.version))
+            its = refs.setdefault(pending.lease, [])
+            if pending.part is None:
+                its.append((pending.ref, pending.version))
         self._drop(list(self._pending))
         return refs
 
@@ -315,7 +347,7 @@ class InFlight:
             self._runners[pending.version].drop([(key, i) for i in range(len(pending.ids))])
         if keys:
             answered = (outcome.ref.job for outcomes in self.done.values() for outcome in outcomes)
-            self.times.keep({*answered, *self._claimed, *(pending.ref.job for pending in self._pending.values())})
+            self.times.keep({*answered, *self._parts.jobs, *self._claimed, *self.jobs})
 
 
 def lost_payloads(ref: Ref) -> list[dict[str, Any]]:

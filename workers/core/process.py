@@ -20,6 +20,7 @@ from uuid import uuid4
 
 import orjson
 
+from corelane.artifacts.instructions import host_kind
 from corelane.artifacts.remote import RemoteRoot
 from corelane.domain.dispatch import Core
 from corelane.domain.prices import NOTHING, core_price
@@ -91,6 +92,7 @@ class CoreProcess:
         #: The leases being worked on; the heartbeat renews them unless one batch takes too long.
         self.leases: list[str] = []
         self.vitals = Vitals(core)
+        self._cpu_kind = host_kind(settings.cpu_kind) if settings.target == "cpu" else ""
         self._device = open_device(settings.target, lambda: loader.device_bytes(), settings.cpus_per_core)
         self.retired = False
         #: Why this process has to end, once a load has found out.
@@ -320,6 +322,7 @@ class CoreProcess:
             "reasons": orjson.dumps(self._reasons(models)),
             "restarts": self._history.restarts,
             "core_s": round(self.account.core_s, 6),
+            "cpu_kind": self._cpu_kind,
             "device": orjson.dumps(self._device.read()),
             **self.vitals.fields(list(self.runners.values())),
         }
@@ -347,5 +350,11 @@ def make_loader(settings: Settings) -> Loader:
         remote = RemoteRoot(url, settings.fetched_root, options_for(url))
     limits = RunnerLimits(settings.latency_target_s, settings.context_cache_tokens, settings.max_windows)
     return Loader(
-        settings.target, settings.artifact_root, remote, limits, settings.null_batch_s, settings.device_memory_bytes
+        settings.target,
+        settings.artifact_root,
+        remote,
+        limits,
+        settings.null_batch_s,
+        settings.device_memory_bytes,
+        settings.cpu_kind,
     )

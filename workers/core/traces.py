@@ -50,6 +50,8 @@ class CoreTraces:
             self._commit(done, exchanged.refused, seconds)
         if exchanged.claim is not None:
             self._learn(dispatch, [ref.job for ref, _ in exchanged.claim.refs])
+        elif exchanged.part is not None:
+            self._learn(dispatch, [exchanged.part.ref.job])
 
     def _learn(self, dispatch: Dispatch, jobs: Iterable[str]) -> None:
         """Read the traces of jobs that are met for the first time: one trip if there are any."""

@@ -12,7 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from corelane.artifacts.calibration import read_calibration
-from corelane.artifacts.manifest import COMPILE_HERE, Artifact, check_manifest, find_artifact, missing_instructions
+from corelane.artifacts.instructions import AUTO_KIND, host_kind
+from corelane.artifacts.manifest import (
+    COMPILE_HERE,
+    Artifact,
+    artifact_folders,
+    artifact_path,
+    check_manifest,
+    find_artifact,
+    missing_instructions,
+    outgrown,
+)
 from corelane.artifacts.remote import RemoteRoot
 from corelane.engine.backends.protocol import Backend, open_backend
 from corelane.engine.memory import resident_bytes
@@ -28,7 +38,8 @@ log = get_logger(__name__)
 class Loader:
     """Loads models for one core. ``remote`` is asked for artifacts that are not below ``root``.
 
-    ``memory_bytes`` is the device memory that models may take, where the device has its own.
+    ``memory_bytes`` is the device memory that models may take, where the device has its own. Of the artifacts of one
+    version it takes the one that suits ``cpu_kind`` best, or the one that was asked for by its digest.
     """
 
     target: str
@@ -37,6 +48,7 @@ class Loader:
     limits: RunnerLimits = UNLIMITED
     null_batch_s: float = 0.0
     memory_bytes: int | None = None
+    cpu_kind: str = AUTO_KIND
     _backend: Backend | None = field(default=None, init=False)
 
     def resolve(self, name: str, known: str | None = None) -> str:
@@ -50,7 +62,7 @@ class Loader:
             with suppress(ArtifactRefused):
                 return self._find(known).manifest.version_id
         try:
-            return find_artifact(self.root, name, self.target).manifest.version_id
+            return find_artifact(self.root, name, self.target, kind=self.cpu_kind).manifest.version_id
         except ArtifactRefused:
             newest = None if self.remote is None else self.remote.newest(name, self.target)
             if newest is None:
@@ -77,8 +89,7 @@ class Loader:
             return NullRunner(version, self.null_batch_s)
         artifact = self._find(version, manifest, renew=renew)
         check_manifest(artifact, manifest)
-        if missing := missing_instructions(artifact.manifest):
-            log.warning("artifact_of_another_cpu", version=version, lacks=missing, advice=COMPILE_HERE)
+        self._compare_cpus(artifact)
         if not artifact.manifest.verified:
             log.warning("model_unverified", version=version, advice="run `corelane verify` where it is served")
         if self._backend is None:
@@ -113,8 +124,19 @@ class Loader:
 
     def _find(self, version: str, manifest: str = "", *, renew: bool = False) -> Artifact:
         try:
-            return find_artifact(self.root, version, self.target)
+            return find_artifact(self.root, version, self.target, kind=self.cpu_kind, manifest=manifest)
         except ArtifactRefused:
-            if self.remote is None or (self.root / version.replace("@", "/") / self.target).exists():
+            name, _, digits = version.partition("@")
+            here = artifact_folders(artifact_path(self.root, name, digits, self.target).parent, self.target)
+            if self.remote is None or here:
                 raise
-            return self.remote.find(version, self.target, manifest, renew=renew)
+            return self.remote.find(version, self.target, manifest, renew=renew, kind=self.cpu_kind)
+
+    def _compare_cpus(self, artifact: Artifact) -> None:
+        """Say so if an artifact was chosen on another kind of CPU, on which another dtype may be the fastest."""
+        manifest, kind = artifact.manifest, host_kind(self.cpu_kind)
+        if missing := missing_instructions(manifest):
+            log.warning("artifact_of_another_cpu", version=manifest.version_id, lacks=missing, advice=COMPILE_HERE)
+        elif outgrown(manifest, kind):
+            was = manifest.cpu_kind
+            log.info("artifact_of_an_earlier_cpu", version=manifest.version_id, was=was, here=kind, advice=COMPILE_HERE)

@@ -54,6 +54,7 @@ class ModelEntry:
             "buckets": summary.get("buckets", []),
             "bytes": summary.get("bytes", 0),
             "dtype": summary.get("dtype"),
+            "cpu_kind": summary.get("cpu_kind") or None,
             "manifest_sha256": summary.get("manifest_sha256") or None,
         }
 

@@ -19,6 +19,7 @@ from corelane.domain.jobs import JobStatus, Options
 from corelane.engine.backends.protocol import Batch, Logits
 from corelane.engine.buckets import Bucket
 from corelane.engine.question_answering.offsets import convert_offsets
+from corelane.engine.question_answering.parts import pack_spans, pack_windows, unpack_spans, unpack_windows
 from corelane.engine.question_answering.spans import (
     Candidate,
     SpanSource,
@@ -56,6 +57,9 @@ class ReadWindow:
 
 Row = tuple[TokenizedQuery, Window]
 
+#: Where the tokens of a part are in a text that its core does not have.
+NO_PLACES = np.zeros((0, 2), dtype=np.int32)
+
 
 #: The reason for refusing ``min_precision`` where scores are no probabilities.
 NO_PROBABILITIES = (
@@ -83,6 +87,7 @@ class QuestionAnsweringTask:
         ``threshold`` is the model's own for giving no answer.
         """
         self.work = Work()
+        self.makes_parts = True
         self.read_for: Collection[Hashable] = ()
         self._tokenizer = tokenizer
         self._spec = spec
@@ -192,7 +197,29 @@ class QuestionAnsweringTask:
 
     def compose(self, item: TokenizedQuery, decoded: Sequence[ReadWindow]) -> Result:
         """Return an item's answers from the spans of its windows."""
+        # Windows run by length, and on several cores. Where candidates are equal the earlier window wins.
+        decoded = sorted(decoded, key=lambda read: read.window.start) if len(decoded) > 1 else decoded
         return compose_result(item.query, item.context, decoded, self._threshold, self._calibration)
+
+    def pack(self, item: TokenizedQuery, windows: Sequence[Window]) -> bytes:
+        """Return neighbouring windows of an item for another core to read."""
+        return pack_windows(item.query, item.question, item.context.ids, item.context_at, windows)
+
+    def unpack(self, part: bytes, about: Query) -> TokenizedQuery:
+        """Return windows from another core as an item that has no text."""
+        query, question, ids, context_at, windows = unpack_windows(part, about)
+        if any(window.length > self._max_length for window in windows):
+            raise ValueError("a part has windows that no row holds")
+        return TokenizedQuery(query, question, Context(ids, NO_PLACES), windows, context_at)
+
+    def pack_found(self, decoded: Sequence[ReadWindow]) -> bytes:
+        """Return the spans of an item's windows, in their order."""
+        return pack_spans([read.spans for read in sorted(decoded, key=lambda read: read.window.start)])
+
+    def unpack_found(self, item: TokenizedQuery, windows: Sequence[Window], found: bytes) -> list[ReadWindow]:
+        """Return the spans that another core found in windows of an item."""
+        spans = unpack_spans(found, len(windows))
+        return [ReadWindow(window, item.context_at, each) for window, each in zip(windows, spans, strict=True)]
 
 
 def search_rows(logits: Logits, rows: Sequence[Row]) -> list[ReadWindow]:

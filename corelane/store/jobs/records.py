@@ -10,10 +10,10 @@ import orjson
 from corelane.domain.dispatch import PUBLIC
 from corelane.domain.ids import iso_time
 from corelane.domain.job_references import describe_input, describe_output
-from corelane.domain.jobs import Counts, ItemError, Job, JobStatus, JobUrls, Options, Priority
+from corelane.domain.jobs import Job, JobStatus, Options, Priority
 from corelane.domain.jobs import Promise as PromiseOnTheWire
 from corelane.domain.timing import JobTimes, Spent
-from corelane.domain.usage import Usage, Used
+from corelane.domain.usage import Used
 from corelane.store.usage import parse_used
 
 #: Fields of a job's hash that may be missing, and need no conversion but to text or number.
@@ -26,6 +26,8 @@ US = 1_000_000
 
 #: Reads stored options; most jobs have the same few.
 parse_options = lru_cache(maxsize=256)(Options.model_validate_json)
+
+PRIORITIES = tuple(Priority)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +54,25 @@ class PromiseRecord:
 
     def describe(self, created_ms: int) -> PromiseOnTheWire:
         """Return the promise as callers see it."""
-        times = (self.expected_ms, self.earliest_ms, self.latest_ms)
-        finish_at, earliest_at, latest_at = (None if ms is None else iso_time(created_ms + ms) for ms in times)
-        return PromiseOnTheWire(
-            position=self.position,
-            tokens_ahead=self.tokens_ahead,
-            finish_at=finish_at,
-            earliest_at=earliest_at,
-            latest_at=latest_at,
-        )
+        return PromiseOnTheWire(**self.shown(created_ms))
+
+    def shown(self, created_ms: int) -> dict[str, Any]:
+        """Return the same as the fields of a ``Promise``."""
+        return {
+            "position": self.position,
+            "tokens_ahead": self.tokens_ahead,
+            "finish_at": _time_after(created_ms, self.expected_ms),
+            "earliest_at": _time_after(created_ms, self.earliest_ms),
+            "latest_at": _time_after(created_ms, self.latest_ms),
+        }
+
+
+def _time_after(begin_ms: int, ms: int | None) -> str | None:
+    return None if ms is None else iso_time(begin_ms + ms)
+
+
+def _time(ms: int | None) -> str | None:
+    return None if ms is None else iso_time(ms)
 
 
 def read_times(text: str, deliver_ms: str | None = None) -> JobTimes | None:
@@ -82,9 +94,12 @@ def read_times(text: str, deliver_ms: str | None = None) -> JobTimes | None:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class JobRecord:
-    """One job as it stood when it was read; results before item ``dropped`` are gone."""
+    """One job as it stood when it was read; results before item ``dropped`` are gone.
+
+    Nobody changes one. It is not frozen because a frozen one takes five times as long to make.
+    """
 
     id: str
     status: JobStatus
@@ -155,7 +170,7 @@ class JobRecord:
             options=parse_options(values["options"]),
             metadata=orjson.loads(values["metadata"]),
             owner=values["owner"].decode(),
-            priority=list(Priority)[int(values["priority"])],
+            priority=PRIORITIES[int(values["priority"])],
             promise=PromiseRecord.decode(values["promise"]) if "promise" in values else None,
             error=orjson.loads(values["error"]) if "error" in values else None,
             labels=orjson.loads(values["labels"]) if "labels" in values else [],
@@ -176,56 +191,67 @@ class JobRecord:
         return None if self.stored_usage is None else parse_used(self.stored_usage)
 
     def describe(self, *, usage: bool = True) -> Job:
-        """Return the job as callers see it, without results; without ``usage`` what it took is left out.
+        """Return the job as callers see it, without results; without ``usage`` what it took is left out."""
+        return Job.model_validate(self.shown(usage=usage))
+
+    def shown(self, *, usage: bool = True) -> dict[str, Any]:
+        """Return the same as the fields of a ``Job``, in their order: what is sent, without a model made of it first.
 
         Addresses are relative to the service.
         """
         home = f"/v1/jobs/{self.id}"
-        return Job(
-            id=self.id,
-            name=self.name,
-            status=self.status,
-            model=self.version,
-            counts=Counts(
-                total=self.total,
-                succeeded=self.succeeded,
-                failed=self.failed,
-                canceled=self.canceled,
-                expired=self.expired,
-            ),
-            priority=self.priority,
-            created_at=iso_time(self.created_ms),
-            started_at=None if self.started_ms is None else iso_time(self.started_ms),
-            finished_at=None if self.finished_ms is None else iso_time(self.finished_ms),
-            expires_at=None if self.expires_ms is None else iso_time(self.expires_ms),
-            kept_until=None if self.kept_until_ms is None else iso_time(self.kept_until_ms),
-            promise=None if self.promise is None else self.promise.describe(self.created_ms),
-            error=None if self.error is None else ItemError(**self.error),
-            results_from=self.dropped,
-            retry_of=self.retry_of,
-            input=None
-            if self.input_url is None
-            else describe_input(self.input_url, self.input, is_final=self.status.is_final),
-            output=None if self.output_url is None else describe_output(self.output_url, self.output),
-            urls=JobUrls(
-                self=home,
-                results=f"{home}/results",
-                cancel=f"{home}/cancel",
-                events=f"{home}/events",
-                deliveries=f"{home}/deliveries",
-                retry=f"{home}/retry",
-            ),
-            options=self.options,
-            metadata=self.metadata,
-            labels=self.labels,
-            timing=None if self.times is None else self.times.describe(),
-            usage=self._usage() if usage else None,
-        )
+        is_final = self.status.is_final
+        shown: dict[str, Any] = {
+            "object": "job",
+            "id": self.id,
+            "name": self.name,
+            "status": self.status.value,
+            "model": self.version,
+            "counts": {
+                "total": self.total,
+                "succeeded": self.succeeded,
+                "failed": self.failed,
+                "canceled": self.canceled,
+                "expired": self.expired,
+            },
+            "priority": self.priority.value,
+            "created_at": iso_time(self.created_ms),
+            "started_at": _time(self.started_ms),
+            "finished_at": _time(self.finished_ms),
+            "expires_at": _time(self.expires_ms),
+            "kept_until": _time(self.kept_until_ms),
+            "promise": None if self.promise is None else self.promise.shown(self.created_ms),
+            "waiting_for": None,
+            "error": self.error,
+            "results_from": self.dropped,
+            "retry_of": self.retry_of,
+        }
+        if self.input_url is not None:
+            shown["input"] = describe_input(self.input_url, self.input, is_final=is_final).model_dump()
+        if self.output_url is not None:
+            shown["output"] = describe_output(self.output_url, self.output).model_dump()
+        return shown | {
+            "urls": {
+                "self": home,
+                "results": f"{home}/results",
+                "cancel": f"{home}/cancel",
+                "events": f"{home}/events",
+                "deliveries": f"{home}/deliveries",
+                "retry": f"{home}/retry",
+            },
+            "options": vars(self.options).copy(),
+            "metadata": self.metadata,
+            "labels": self.labels,
+            "timing": None if self.times is None else self.times.shown(),
+            "usage": self._usage() if usage else None,
+            "results": None,
+        }
 
-    def _usage(self) -> Usage | None:
+    def _usage(self) -> dict[str, Any] | None:
         """Return what it took; of a job that older workers answered, the time alone."""
         if (used := self.used) is not None:
-            return used.describe()
+            return used.shown()
         if self.times is None or not self.times.spent.core_s:
             return None
-        return Usage(items=self.succeeded + self.failed, core_s=round(self.times.spent.core_s, 6))
+        core_s = round(self.times.spent.core_s, 6)
+        return {"items": self.succeeded + self.failed, "windows": None, "tokens": None, "core_s": core_s, "cost": None}

@@ -34,6 +34,9 @@ from corelane.store.link.replicas import ReplicaGate
 #: Payloads written before their job is submitted live this long, in seconds.
 PAYLOAD_TTL_S = 60
 
+#: The payload of a job of one slice comes with the call that submits it, up to this size in bytes: Lua copies it.
+INLINE_BYTES = 64 * 1024
+
 #: The drain rate is measured over this many full seconds.
 RATE_SECONDS = 10
 
@@ -108,7 +111,8 @@ class JobStore:
         slices: Sequence[tuple[int, int, int]],
         promise: PromiseRecord | None,
     ) -> JobRecord:
-        """Write payloads, then job, refs and bells in one step. Idempotent by the job's id, and by its ``once``.
+        """Write job, refs and bells in one step, with the payload or after several. Idempotent by the job's id, and by
+        its ``once``.
 
         Raise VersionClosed, with nothing written, if the version stopped taking jobs since it was admitted; Held if
         another job holds its ``once``; NotReplicated if it is written and replicas do not hold it.
@@ -117,10 +121,12 @@ class JobStore:
         labels = list(dict.fromkeys(head.labels))
         total = len(submission.items) if file is None else file.items
         payloads, refs = self._slices(submission, slices)
+        is_inline = len(payloads) == 1 and not head.contexts and len(next(iter(payloads.values()))) <= INLINE_BYTES
         fields = {"total": total, "left": total} | self._fields(submission, labels, promise)
         submit = call(
             "submit",
             *refs,
+            *(payloads.values() if is_inline else ()),
             job=submission.id,
             version=version,
             envelope=self._bell,
@@ -133,8 +139,9 @@ class JobStore:
             once_ttl_s=once and once.ttl_s,
             input=submission.input_url and True,
             fields=flatten(fields),
+            firsts=list(payloads) if is_inline else None,
         )
-        reply = await self._write(submission, payloads, submit)
+        reply = await (self._link(*submit) if is_inline else self._write(submission, payloads, submit))
         if reply[0] < 0:
             raise Held(Holder.decode(reply[1]))
         if self._gate is not None:
@@ -195,7 +202,7 @@ class JobStore:
         fields = {
             "owner": submission.owner,
             "priority": head.priority.rank,
-            "options": head.options.model_dump_json(),
+            "options": orjson.dumps(vars(head.options)),
             "metadata": orjson.dumps(head.metadata),
         }
         optional = {

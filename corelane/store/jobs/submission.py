@@ -24,9 +24,9 @@ class ItemFile:
     results_window: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Submission:
-    """A job that is asked for. Its items are given here, or stand in a file already."""
+    """A job that is asked for. Its items are given here, or stand in a file already. Nobody changes it."""
 
     head: JobHead
     owner: str = PUBLIC

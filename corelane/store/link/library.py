@@ -22,7 +22,7 @@ FOLDER = Path(__file__).parent.parent / "lua"
 #: The parts, each on top of those before it.
 PARTS = (
     *("basics", "history", "counters", "timing", "usage", "lanes", "deliveries", "index", "jobs", "references"),
-    *("admission", "claims", "rates", "fleet", "batches", "upkeep", "gauges", "overview"),
+    *("admission", "parts", "claims", "rates", "fleet", "batches", "upkeep", "gauges", "overview"),
 )
 
 #: What the names of all versions of the library begin with.

@@ -15,7 +15,7 @@ asyncio client (measured). redis-py still connects, so URLs, passwords and TLS a
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,7 +25,7 @@ import redis.exceptions
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from corelane.errors import StoreFull, StoreUnavailable, UnknownModel
+from corelane.errors import CorelaneError, StoreFull, StoreUnavailable, UnknownModel
 from corelane.store import schema
 from corelane.store.link.connections import NoPrimary, make_async_pool, says_no_primary
 from corelane.store.link.library import Command, read_library
@@ -35,12 +35,6 @@ SOCKET_TIMEOUT_S = 5
 
 #: Bytes that may wait to be sent before callers wait as well.
 WRITE_BUFFER_BYTES = 1024 * 1024
-
-#: Bytes read at a time by a subscription.
-READ_BYTES = 64 * 1024
-
-#: After so long a silence a subscription asks Redis for a sign of life, which must come as fast, in seconds.
-CHECK_S = 2
 
 
 class VersionClosed(UnknownModel):
@@ -94,18 +88,49 @@ class AsyncLink(CommonLink):
         """See CommonLink."""
         if not commands:
             return []
-        with store_errors():
-            trip = exchanges(commands)
-            to_send = next(trip)
-            while True:
-                try:
-                    to_send = trip.send(await self._exchange(to_send))
-                except StopIteration as stop:
-                    replies: list[Any] = stop.value
-                    return replies
+        try:
+            replies = await self._exchange(commands)
+            if any(isinstance(reply, Exception) for reply in replies):
+                return await self._go_on(commands, replies)
+        except (redis.exceptions.RedisError, OSError) as error:
+            if (known := translated(error)) is None:
+                raise
+            raise known from error
+        return replies
+
+    async def _go_on(self, commands: Sequence[Command], replies: list[Any]) -> list[Any]:
+        """Do what is to be done where there are errors among the replies; see ``exchanges``."""
+        trip = exchanges(commands)
+        next(trip)
+        while True:
+            try:
+                to_send = trip.send(replies)
+            except StopIteration as stop:
+                found: list[Any] = stop.value
+                return found
+            replies = await self._exchange(to_send)
 
     async def _exchange(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands and wait for all replies; error replies are values."""
+        wire = self._wire
+        if wire is None or wire.is_retired or not wire.has_room:
+            wire, call = await self._send_later(commands)
+        else:
+            call = wire.send(commands)
+        heard = wire.heard
+        timer = asyncio.get_running_loop().call_later(self._timeout_s, call.give_up)
+        try:
+            return await call.replied
+        except TimeoutError as error:
+            wire.is_retired = wire.is_retired or wire.heard == heard
+            raise TimeoutError(f"no reply within {self._timeout_s:g} s") from error
+        finally:
+            timer.cancel()
+            if wire.is_retired:
+                wire.close_if_idle()
+
+    async def _send_later(self, commands: Sequence[Command]) -> "tuple[_Wire, _Call]":
+        """Send commands once there is a connection, and room on it."""
         wire: _Wire | None = None
         heard = 0
         try:
@@ -114,14 +139,13 @@ class AsyncLink(CommonLink):
                 if wire is None or wire.is_retired:
                     wire = await self._connect()
                 heard = wire.heard
-                return await wire.exchange(commands)
+                await wire.wait_for_room()
+                return wire, wire.send(commands)
         except TimeoutError as error:
             if wire is not None and wire.heard == heard:
                 wire.is_retired = True
+                wire.close_if_idle()
             raise TimeoutError(f"no reply within {self._timeout_s:g} s") from error
-        finally:
-            if wire is not None and wire.is_retired and all(call.replied.done() for call in wire.calls):
-                wire.transport.abort()
 
     async def _connect(self) -> "_Wire":
         """Connect, or join the attempt that is under way; one caller that gives up does not end it for the others."""
@@ -131,7 +155,7 @@ class AsyncLink(CommonLink):
         return await asyncio.shield(self._connecting)
 
     async def _open(self) -> "_Wire":
-        self._wire = _Wire(await _open_streams(self._url))
+        self._wire = _Wire(await open_streams(self._url))
         return self._wire
 
 
@@ -144,6 +168,11 @@ class _Call:
         self.left = count
         self.replies: list[Any] = []
         self.replied: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+
+    def give_up(self) -> None:
+        """Note that its time is over."""
+        if not self.replied.done():
+            self.replied.set_exception(TimeoutError())
 
 
 class _Wire(asyncio.Protocol):
@@ -165,17 +194,30 @@ class _Wire(asyncio.Protocol):
         #: Later calls use another connection.
         self.is_retired = False
 
-    async def exchange(self, commands: Sequence[Command]) -> list[Any]:
-        """Send commands once there is room for them; return the replies."""
+    @property
+    def has_room(self) -> bool:
+        """Whether commands may be sent now."""
+        return self._may_write.is_set()
+
+    async def wait_for_room(self) -> None:
+        """Return once commands may be sent."""
         while not self._may_write.is_set():  # The first of those that are woken may fill the buffer again.
             await self._may_write.wait()
+
+    def send(self, commands: Sequence[Command]) -> _Call:
+        """Send commands."""
         if self.closed.done() or self.transport.is_closing():
             raise redis.exceptions.ConnectionError("the connection was closed")
         data = b"".join(map(hiredis.pack_command, commands))
         call = _Call(len(commands))
         self.calls.append(call)
         self.transport.write(data)
-        return await call.replied
+        return call
+
+    def close_if_idle(self) -> None:
+        """Close the connection, which is retired, if nobody waits for it."""
+        if all(call.replied.done() for call in self.calls):
+            self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Hand replies to the callers, in the order of their calls."""
@@ -220,41 +262,7 @@ class _Wire(asyncio.Protocol):
         self.calls.clear()
 
 
-async def subscribe(url: str, channel: str) -> AsyncIterator[str]:
-    """Yield an empty text once subscribed, then the channel's messages; raise StoreUnavailable at the end."""
-    with store_errors():
-        reader, writer = await _open_streams(url)
-        try:
-            writer.write(f"SUBSCRIBE {channel}\r\n".encode())
-            parser = _make_parser()
-            was_asked = False
-            while True:
-                try:
-                    # Not wait_for: in Python 3.11 it forgets a cancellation that comes together with data.
-                    async with asyncio.timeout(CHECK_S):
-                        data = await reader.read(READ_BYTES)
-                except TimeoutError:
-                    if was_asked:
-                        raise
-                    was_asked = True
-                    writer.write(b"PING\r\n")
-                    continue
-                if not data:
-                    raise redis.exceptions.ConnectionError("Redis closed the subscription")
-                was_asked = False
-                parser.feed(data)
-                while (message := parser.gets()) is not False:
-                    if isinstance(message, redis.exceptions.ResponseError):
-                        continue  # A Redis whose disk is full answers PING so: it lives.
-                    if message[0] == b"subscribe":
-                        yield ""
-                    elif message[0] == b"message":
-                        yield message[2].decode()
-        finally:
-            writer.close()
-
-
-async def _open_streams(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def open_streams(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Have redis-py connect and greet, and take over the bare streams; raise the errors of redis-py and of sockets."""
     pool = make_async_pool(url, protocol=2, retry=Retry(NoBackoff(), 0))
     connection: Any = pool.make_connection()  # type: ignore[no-untyped-call]
@@ -273,7 +281,7 @@ async def _open_streams(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamW
     return streams
 
 
-def _make_parser() -> hiredis.Reader:
+def make_parser() -> hiredis.Reader:
     """Make a parser of replies; errors are values of redis-py's classes."""
     return hiredis.Reader(replyError=_error_of)
 
@@ -363,19 +371,28 @@ def store_errors() -> Iterator[None]:
     """Translate the errors of redis-py and of sockets into ours."""
     try:
         yield
-    except redis.exceptions.OutOfMemoryError as error:
-        raise StoreFull("the queue's memory is full; try again when jobs have finished") from error
-    except NoPrimary as error:
-        raise StoreUnavailable(f"this Redis takes no writes, and no other was found: {error}") from error
-    except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, OSError) as error:
-        raise StoreUnavailable(f"Redis does not answer: {error}") from error
-    except redis.exceptions.ResponseError as error:
-        if "PAYLOADGONE" in str(error):
-            raise StoreUnavailable("Redis lost the job's payloads before it was kept; send it again") from error
-        if "DB index is out of range" in str(error):
-            raise StoreUnavailable(f"Redis has no database of this number: {error}") from error
-        if "VERSIONCLOSED" in str(error):
-            raise VersionClosed("this model version is being unloaded and takes no more jobs") from error
-        if any(word in str(error) for word in ("OOM", "MISCONF", "LOADING", "BUSY")):
-            raise StoreFull(f"Redis does not take writes now: {error}") from error
-        raise
+    except (redis.exceptions.RedisError, OSError) as error:
+        if (known := translated(error)) is None:
+            raise
+        raise known from error
+
+
+def translated(error: Exception) -> CorelaneError | None:
+    """Return our error for one of redis-py or of a socket; None where we have none."""
+    text = str(error)
+    match error:
+        case redis.exceptions.OutOfMemoryError():
+            return StoreFull("the queue's memory is full; try again when jobs have finished")
+        case NoPrimary():
+            return StoreUnavailable(f"this Redis takes no writes, and no other was found: {text}")
+        case redis.exceptions.ConnectionError() | redis.exceptions.TimeoutError() | OSError():
+            return StoreUnavailable(f"Redis does not answer: {text}")
+        case redis.exceptions.ResponseError() if "PAYLOADGONE" in text:
+            return StoreUnavailable("Redis lost the job's payloads before it was kept; send it again")
+        case redis.exceptions.ResponseError() if "DB index is out of range" in text:
+            return StoreUnavailable(f"Redis has no database of this number: {text}")
+        case redis.exceptions.ResponseError() if "VERSIONCLOSED" in text:
+            return VersionClosed("this model version is being unloaded and takes no more jobs")
+        case redis.exceptions.ResponseError() if any(word in text for word in ("OOM", "MISCONF", "LOADING", "BUSY")):
+            return StoreFull(f"Redis does not take writes now: {text}")
+    return None

@@ -48,8 +48,9 @@ local function part_of_little(core, versions, room)
   return takers > 1 and waiting / takers or nil
 end
 
--- claim{core, room, spare, met, refs, document, laden, lease_ms, linger, idle, ttl, versions}
---   → {Redis' time in µs, then if anything was taken: lease, and per ref: ref, version, payload, options}
+-- claim{core, room, spare, met, refs, document, laden, lease_ms, linger, idle, helps, ttl, versions}
+--   → {Redis' time in µs, then if anything was taken: lease, and per ref: ref, version, payload, options; or `part`, and
+--   what `take_part` returns}
 -- What was returned from a lost claim goes before all else, alone, to a core with nothing else in progress; others claim
 -- nothing until it is gone, so that one is soon idle. Then high priority first, but every eighth time the lowest, so that
 -- nothing starves. Within a priority the owner who was served the fewest tokens goes first. Within an owner small jobs go
@@ -59,6 +60,7 @@ end
 -- a newcomer waits for no backlog, not even for its own. Beside cores without work it takes its part of little (`part`): the
 -- next ref only if half of one as large as the last fits. Without room, and no newcomer there, the bell stays as it is.
 -- A core that reads a document (more than `document` tokens) is laden: it takes no second one, and holds back for nothing.
+-- A core that `helps` takes a part of another core's item where it would claim nothing, and nothing is held up.
 -- "Nothing there" and "the bell may ring again" are one step, so no wake-up is lost. Small payloads come along, which saves
 -- a lone question a trip; large ones cost more in a function than a trip does.
 local SMALL_PAYLOAD_BYTES, LOOK_PAST, SMALL_WEIGHT = 2048, 32, 8
@@ -218,13 +220,19 @@ define('claim', function(ask)
     end
   end
 
-  if not take_returned() then
+  local is_held_up = take_returned()
+  if not is_held_up then
     local from, to, step = 0, 2, 1
     if call('HINCRBY', keys.TURNS, core, 1) % 8 == 0 then from, to, step = 2, 0, -1 end
     for priority = from, to, step do take_from(priority) end
   end
   if #taken == 0 then
     if room == 0 then return { now_us() } end
+    local part = ask.helps and not is_held_up and take_part(core, versions, ask.lease_ms)
+    if part then
+      call('SET', keys.bell(core), 'r', 'EX', 30)
+      return { now_us(), 'part', unpack(part) }
+    end
     if ask.linger then
       call('SET', keys.bell(core), 'l', 'EX', 5)
     else

@@ -19,6 +19,7 @@ define('beat', function(ask)
   if call(ask.out and 'SADD' or 'SREM', keys.OUT_OF_SERVICE, core) == 1 then
     mark('core', core .. (ask.out and ' is out of service' or ' is in service again'))
   end
+  if not ask.out then call('ZADD', keys.HELPERS, now + ask.lease_ms, core) end
   if ask.speed then call('HSET', keys.SPEEDS, core, ask.speed) end
   for _, version in ipairs(ask.versions) do
     call('ZADD', keys.holders(version), now + ask.lease_ms, core)
@@ -48,6 +49,7 @@ local function forget_core(core)
   local queue = queue_of(core)
   call('ZREM', keys.CORES, core)
   call('SREM', keys.OUT_OF_SERVICE, core)
+  call('ZREM', keys.HELPERS, core)
   call('UNLINK', queue, '_kombu.binding.' .. queue, '_kombu.binding_permanent.' .. queue)
 end
 
@@ -61,6 +63,7 @@ define('leave', function(ask)
   call('DEL', keys.core(ask.core), keys.bell(ask.core), keys.wake(ask.core))
   call('HDEL', keys.CLAIMED, ask.core)
   call('HDEL', keys.SPEEDS, ask.core)
+  call('ZREM', keys.HELPERS, ask.core)
   if ask.gone then forget_core(ask.core) end
 end, 'allow-oom')
 

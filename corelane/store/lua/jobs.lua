@@ -129,11 +129,20 @@ local function add_file(job, file, tokens, now)
   call('ZADD', string.sub(file, 1, 6) == 'items/' and keys.STORED_FEEDS or keys.FEEDS, now, job)
 end
 
--- submit{job, version, envelope, submit_us, expires_in_ms, file, file_tokens, once, fingerprint, once_ttl_s, input, fields},
---   ref…
+-- Take the payloads that stand behind the refs of a call out of its arguments, and keep them by their first items.
+local function keep_payloads(job, firsts, args)
+  local before = #args - #firsts
+  for i, first in ipairs(firsts) do
+    call('HSET', keys.payloads(job), first, args[before + i])
+    args[before + i] = nil
+  end
+end
+
+-- submit{job, version, envelope, submit_us, expires_in_ms, file, file_tokens, once, fingerprint, once_ttl_s, input, fields,
+--   firsts}, ref…, payload…
 --   → {1 if new, created_ms, expires_ms or nil} or {-1, `JOB FINGERPRINT` of the holder of `once`}
--- The job, its refs in the lanes and the bells, in one step. The payloads were written just before, or stand in a file
--- from which the keeper feeds them. A version that was closed since the job was admitted takes it no more. `once` is a key
+-- The job, its refs in the lanes and the bells, in one step. The payloads come with it if they are few: `firsts` are their
+-- first items. Or they were written just before, or stand in a file from which the keeper feeds them. A version that was closed since the job was admitted takes it no more. `once` is a key
 -- that one job may hold: for `once_ttl_s`, or with 0 for as long as the job is kept. `fields`: names and values in turn.
 -- With `input` its items are at a URL, and are read from there before anything else.
 define('submit', function(ask, args)
@@ -146,10 +155,14 @@ define('submit', function(ask, args)
   if call('HEXISTS', keys.CLOSED, ask.version) == 1 then
     return redis.error_reply('VERSIONCLOSED ' .. ask.version .. ' takes no more jobs')
   end
-  if not ask.file and not ask.input and call('PERSIST', keys.payloads(job)) == 0 then
-    return redis.error_reply('PAYLOADGONE the payloads of this job expired before it was submitted')
+  if ask.firsts then
+    keep_payloads(job, ask.firsts, args)
+  else
+    if not ask.file and not ask.input and call('PERSIST', keys.payloads(job)) == 0 then
+      return redis.error_reply('PAYLOADGONE the payloads of this job expired before it was submitted')
+    end
+    call('PERSIST', keys.contexts(job))
   end
-  call('PERSIST', keys.contexts(job))
   call('HSET', key, 'status', 'queued', 'version', ask.version, 'created_ms', now,
     'succeeded', 0, 'failed', 0, 'canceled', 0, 'expired', 0, 'times', new_times(ask.submit_us), unpack(ask.fields))
   local owner, priority, total, labels = unpack(call('HMGET', key, 'owner', 'priority', 'total', 'labels'))

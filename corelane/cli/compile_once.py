@@ -1,0 +1,78 @@
+"""Compile a model for the CPU, unless this user did so before: with the same code, libraries and kind of CPU.
+
+Compiling takes half a minute of CPU time, most of it to verify every bucket; copying an artifact takes none. What the
+result depends on makes the key: the model's files, the options, the code that compiles and checks, the versions of its
+libraries, and the CPU, for whose kind the dtype was chosen.
+"""
+
+import hashlib
+import platform
+from collections.abc import Callable
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from corelane.artifacts.instructions import instruction_sets
+from corelane.artifacts.kept import KeptArtifacts, copy_files, cpu_name, key_of
+from corelane.artifacts.manifest import Artifact, artifact_path, digest_file
+from corelane.settings import Settings
+from corelane.settings.artifacts import kernel_environment
+
+#: The code on which a compiled artifact depends, from the folder of all packages.
+MAKERS = ("compile", "corelane/engine", "corelane/artifacts")
+
+#: The libraries on which it depends, one of them optional.
+LIBRARIES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "openvino")
+
+
+def compile_once(
+    source: str, name: str, settings: Settings, options: dict[str, str], build: Callable[[], Artifact]
+) -> Artifact:
+    """Return the artifact of a source for the CPU, copied from the user's cache, or built and kept there.
+
+    ``options`` are those that were given. Raises what ``build`` does.
+    """
+    if (root := settings.artifact_cache_root) is None:
+        return build()
+    from compile.model.source import find_source
+    from compile.publish import building, publish_artifact
+
+    found = find_source(source, settings.models_dir)
+    facts = {"source": found.digest, "label": found.label, "name": name, "options": options}
+    key, kept = key_of(facts | _toolchain()), KeptArtifacts(root)
+    with kept.turn(key):
+        artifact = kept.fetch(key, f"{name}@{found.version}", "cpu")
+        if artifact is None:
+            built = build()
+            kept.keep(key, built)
+            return built
+        with building(settings.artifact_root, artifact.manifest.bytes) as aside:
+            copy_files(artifact, aside)
+            destination = artifact_path(settings.artifact_root, name, found.version, "cpu")
+            return publish_artifact(aside, destination, artifact.manifest)
+
+
+def _toolchain() -> dict[str, object]:
+    return {
+        "code": _digest_code(),
+        "python": platform.python_version(),
+        "libraries": {name: _version(name) for name in LIBRARIES},
+        "cpu": [platform.machine(), cpu_name(), *instruction_sets()],
+        "kernels": kernel_environment(),
+    }
+
+
+@cache
+def _digest_code() -> str:
+    top = Path(__file__).parents[2]
+    digest = hashlib.sha256()
+    for path in sorted(path for maker in MAKERS for path in (top / maker).rglob("*.py")):
+        digest.update(f"{path.relative_to(top)}\0{digest_file(path)}\n".encode())
+    return digest.hexdigest()
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""

@@ -1,0 +1,137 @@
+"""Items in progress on a runner, and those whose windows other cores read too.
+
+A long item may be handed out part by part: neighbouring windows go to another core as bytes, and come back as what was
+found in them, or unread. A part on the other core is an item like any other, but for its result: what was found.
+"""
+
+from collections import deque
+from collections.abc import Collection, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from corelane.engine.batching import WaitingItem, smallest_fit
+from corelane.engine.buckets import Bucket
+from corelane.engine.task import Query, Result, Task, Tokenized
+from corelane.engine.windows import Window
+from corelane.errors import RunFailed
+
+#: A part has windows for at most this many batches, so that its core soon has a look at what else there is to do.
+PART_BATCHES = 8
+
+#: Parts that are out for each core that could take one: it reads one while the next one waits.
+PARTS_EACH = 2
+
+#: What the result of a part holds in place of an answer.
+FOUND = "found"
+
+
+def part_size(left: int, helpers: int, batch: int) -> int:
+    """Return the windows of the next part of an item, of which ``left`` wait; 0 if this core keeps them.
+
+    ``helpers`` are the other cores that could take it, ``batch`` the windows of a batch. Half of what waits is shared
+    out evenly, so parts become smaller towards the end, and all cores are done at about the same time.
+    """
+    if not helpers or left < 2 * batch:
+        return 0
+    return max(batch, min(PART_BATCHES * batch, left // (2 * (helpers + 1))))
+
+
+@dataclass(slots=True)
+class ItemInProgress:
+    """One query in progress: its windows that wait, the evidence of the others, and the error of a row that failed.
+
+    ``is_part`` says that it is part of another core's item.
+    """
+
+    item: Tokenized
+    waiting: WaitingItem
+    decoded: list[Any] = field(default_factory=list)
+    error: RunFailed | None = None
+    is_part: bool = False
+    #: Windows that other cores read.
+    away: int = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether nothing of it is to be read any more, as far as this core's batches are concerned."""
+        return self.error is not None or not (self.waiting.left or self.away)
+
+
+class SharedItems:
+    """The side of a runner that hands out windows, and takes in those of others. Not thread-safe."""
+
+    _task: Task[Any]
+    _ladder: Sequence[Bucket]
+    _progress: dict[Hashable, ItemInProgress]
+    _answered: list[tuple[Any, Result]]
+    #: Items whose last windows came back from elsewhere; the next batch answers them.
+    _whole: list[Hashable]
+
+    def has_rows(self) -> bool:
+        """Return whether a batch would do anything now; without, all that is in progress is read elsewhere."""
+        is_answered = bool(self._answered or self._whole) or self._task.unread_tokens(1) > 0
+        return is_answered or any(progress.waiting.left for progress in self._progress.values())
+
+    def windows_left(self, key: Hashable) -> int:
+        """Return the windows of a query that wait here."""
+        progress = self._progress.get(key)
+        return 0 if progress is None else progress.waiting.left
+
+    def bucket_of(self, key: Hashable) -> Bucket:
+        """Return the bucket that most of its waiting windows run in."""
+        by_bucket = self._progress[key].waiting.by_bucket
+        return max(by_bucket, key=lambda bucket: len(by_bucket[bucket]))
+
+    def hand_out(self, key: Hashable, most: int) -> tuple[list[Window], bytes]:
+        """Take the last windows of a query out, for another core; return them, and as bytes."""
+        progress, bucket = self._progress[key], self.bucket_of(key)
+        waiting, line = progress.waiting, progress.waiting.by_bucket[bucket]
+        windows = [line.pop() for _ in range(min(most, len(line)))][::-1]
+        if not line:
+            del waiting.by_bucket[bucket]
+        waiting.left -= len(windows)
+        waiting.tokens -= sum(window.length for window in windows)
+        progress.away += len(windows)
+        return windows, self._task.pack(progress.item, windows)
+
+    def take_back(self, key: Hashable, windows: Sequence[Window]) -> None:
+        """Take windows back that nobody has read: they are the next to run."""
+        progress = self._progress.get(key)
+        if progress is None:
+            return
+        waiting = progress.waiting
+        for window in reversed(windows):
+            bucket = smallest_fit(window.length, self._ladder)
+            waiting.by_bucket.setdefault(bucket, deque()).appendleft(window)
+            waiting.left += 1
+            waiting.tokens += window.length
+        progress.away -= len(windows)
+
+    def add_found(self, key: Hashable, windows: Sequence[Window], found: bytes) -> int:
+        """Take in what another core found in windows; return their tokens, 0 if that is of no use."""
+        progress = self._progress.get(key)
+        if progress is None:
+            return 0
+        try:
+            decoded = self._task.unpack_found(progress.item, windows, found)
+        except ValueError:
+            self.take_back(key, windows)
+            return 0
+        progress.decoded += decoded
+        progress.away -= len(windows)
+        if len(progress.decoded) == len(progress.item.windows):
+            self._whole.append(key)
+        return sum(window.length for window in windows)
+
+    def result_of_part(self, progress: ItemInProgress) -> Result:
+        """Return what was found in a part, in place of an answer; nothing if one of its windows failed."""
+        return {FOUND: b"" if progress.error is not None else self._task.pack_found(progress.decoded)}
+
+    def unpack_part(self, part: bytes, about: Query) -> Tokenized:
+        """Return a part as an item; raise ValueError if it is none."""
+        item: Tokenized = self._task.unpack(part, about)
+        return item
+
+    def forget_whole(self, keys: Collection[Hashable]) -> None:
+        """Forget items that are dropped."""
+        self._whole = [key for key in self._whole if key not in keys]

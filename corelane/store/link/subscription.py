@@ -1,0 +1,78 @@
+"""Subscriptions: what Redis publishes on a channel, on a connection of its own.
+
+Each message is handed over as it comes, with no task in between: most who wait for a job wait for one of these.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import NoReturn
+
+import hiredis
+import redis.exceptions
+
+from corelane.store.link.connections import NoPrimary
+from corelane.store.link.link import make_parser, open_streams, store_errors
+
+#: After so long a silence Redis is asked for a sign of life, which must come as fast, in seconds.
+CHECK_S = 2
+
+
+async def subscribe(url: str, channel: str, hear: Callable[[str], None]) -> NoReturn:
+    """Call ``hear`` with an empty text once subscribed, then with each message; raise StoreUnavailable at the end."""
+    with store_errors():
+        streams = await open_streams(url)
+        subscription = _Subscription(hear)
+        transport = streams[1].transport
+        transport.set_protocol(subscription)
+        try:
+            transport.write(f"SUBSCRIBE {channel}\r\n".encode())
+            was_asked = False
+            while True:
+                heard = subscription.heard
+                await asyncio.wait([subscription.closed], timeout=CHECK_S)
+                if subscription.closed.done():
+                    raise redis.exceptions.ConnectionError("Redis closed the subscription")
+                is_silent = subscription.heard == heard
+                if is_silent and was_asked:
+                    raise TimeoutError(f"no sign of life within {CHECK_S} s")
+                if is_silent:
+                    transport.write(b"PING\r\n")
+                was_asked = is_silent
+        finally:
+            transport.abort()
+
+
+class _Subscription(asyncio.Protocol):
+    """The connection of one subscription."""
+
+    def __init__(self, hear: Callable[[str], None]) -> None:
+        self._hear = hear
+        self._parser = make_parser()
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        #: How often Redis sent anything.
+        self.heard = 0
+
+    def data_received(self, data: bytes) -> None:
+        """Hand over the messages that came."""
+        self.heard += 1
+        try:
+            self._parser.feed(data)
+            while (message := self._parser.gets()) is not False:
+                if isinstance(message, NoPrimary):
+                    self._close()
+                elif isinstance(message, redis.exceptions.ResponseError):
+                    continue  # A Redis whose disk is full answers PING so: it lives.
+                elif message[0] == b"subscribe":
+                    self._hear("")
+                elif message[0] == b"message":
+                    self._hear(message[2].decode())
+        except hiredis.ProtocolError:
+            self._close()
+
+    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002  # the signature is asyncio's
+        """Note the end."""
+        self._close()
+
+    def _close(self) -> None:
+        if not self.closed.done():
+            self.closed.set_result(None)

@@ -1,0 +1,119 @@
+-- Parts: windows of a long item that a core in work on it leaves to cores without work. The core that claimed the item keeps
+-- it, with its lease, and alone commits its answer. It offers a few parts at a time, and takes in what was found in them. A
+-- part that comes to nothing, because its core died, or nobody took it, goes back to the core that offered it. The claim on
+-- the item is the fence: while it holds the item its parts may be taken and answered, and no longer.
+-- An offer is named `LEASE|JOB:FIRST`. Its hash has for each part, by the number of its first window's first token: the part
+-- (START), the lease of the core that has it (`START:by`), and what was found (`START:found`).
+
+-- A core that offers parts looks after them with each batch.
+local OFFER_TTL_S = 60
+
+-- What an offer is about, if its core still holds it: the ref, as the claim has it.
+local function offered_ref(offer)
+  local lease, item = string.match(offer, '^([^|]+)|([^|]+)$')
+  return lease and call('HGET', keys.claim(lease), item), lease
+end
+
+-- Cores without work that hold a version and read parts, but for one.
+local function helpers_for(version, core)
+  local found = {}
+  for _, other in ipairs(without_work(holders_of(version))) do
+    local alive_ms = other ~= core and call('ZSCORE', keys.HELPERS, other)
+    if alive_ms and tonumber(alive_ms) >= now_ms() then found[#found + 1] = other end
+  end
+  return found
+end
+
+-- Take a part for a core that found nothing else to do. → its lease, its offer, its start, its version, the item's ref, its
+-- bytes; nil if there is none
+local function take_part(core, versions, lease_ms)
+  for _, version in ipairs(versions) do
+    local name = call('LPOP', keys.parts(version))
+    while name do
+      local offer, start = string.match(name, '^(.*)|(%d+)$')
+      local ref = offer and offered_ref(offer)
+      local part = ref and call('HGET', keys.offer(offer), start)
+      if part and job_is_open(parse(ref).job) then
+        local lease = string.format('%s#%.0f', core, next_fence())
+        call('HSET', keys.offer(offer), start .. ':by', lease)
+        call('ZADD', keys.LEASES, now_ms() + lease_ms, lease)
+        return { lease, offer, start, version, ref, part }
+      end
+      name = call('LPOP', keys.parts(version))
+    end
+  end
+end
+
+-- share{core, lease, item, version, envelope, out: [start…], fresh: [start…], back}, a part for each that is fresh…
+--   → {cores that could take parts, then for each part that is over: start, `found` or `back`, what was found or ''}
+-- Look after the parts of an item: those that are `out`, then fresh ones. Up to `back` that nobody took go back, the last
+-- first; so do those whose core's lease is over, and those that Redis has lost.
+define('share', function(ask, args)
+  local offer, now, back = ask.lease .. '|' .. ask.item, now_ms(), ask.back
+  local hash, list, reply = keys.offer(offer), keys.parts(ask.version), { 0 }
+  if not offered_ref(offer) then
+    call('UNLINK', hash)
+    for _, start in ipairs(ask.out) do
+      for _, each in ipairs({ start, 'back', '' }) do reply[#reply + 1] = each end
+    end
+    return reply
+  end
+  for i = #ask.out, 1, -1 do
+    local start = string.format('%.0f', ask.out[i])
+    local part, by, found = unpack(call('HMGET', hash, start, start .. ':by', start .. ':found'))
+    local deadline = by and call('ZSCORE', keys.LEASES, by)
+    local is_lost = not part or (by and not (deadline and tonumber(deadline) >= now))
+    if part and not by and back > 0 then
+      call('LREM', list, -1, offer .. '|' .. start)
+      back, is_lost = back - 1, true
+    end
+    if found or is_lost then
+      call('HDEL', hash, start, start .. ':by', start .. ':found')
+      for _, each in ipairs({ ask.out[i], found and 'found' or 'back', found or '' }) do reply[#reply + 1] = each end
+    end
+  end
+  for i, start in ipairs(ask.fresh) do
+    start = string.format('%.0f', start)
+    call('HSET', hash, start, args[i + 1])
+    call('RPUSH', list, offer .. '|' .. start)
+  end
+  call('EXPIRE', hash, OFFER_TTL_S)
+  call('EXPIRE', list, OFFER_TTL_S)
+  local helpers, rung = helpers_for(ask.version, ask.core), 0
+  for _, core in ipairs(helpers) do
+    if rung < #ask.fresh and call('GET', keys.bell(core)) ~= 'r' then
+      ring(core, ask.envelope)
+      rung = rung + 1
+    end
+  end
+  reply[1] = #helpers
+  return reply
+end)
+
+-- answer_parts{core, envelope, parts: [[lease, offer, start, job, owner]…], spent, price, lost}, what was found in each, '' for
+--   nothing… → parts refused
+-- What was spent on them counts for their jobs now, and not when their items are answered: those may be begun again.
+define('answer_parts', function(ask, args)
+  local refused, answered, late = 0, {}, {}
+  ask.spent, ask.price, ask.items, ask.rows = ask.spent or {}, ask.price or '-', {}, {}
+  for i, part in ipairs(ask.parts) do
+    local lease, offer, start, job, owner = unpack(part)
+    local hash, found = keys.offer(offer), args[i + 1]
+    local ref, at = offered_ref(offer)
+    local is_ours = ref and call('HGET', hash, start .. ':by') == lease
+    if not job_is_open(job) then
+      late[job] = owner
+    elseif is_ours and found ~= '' then
+      call('HSET', hash, start .. ':found', found)
+      answered[job] = true
+    end
+    if is_ours then
+      ring(string.match(at, '^(.*)#%d+$'), ask.envelope)
+    else
+      refused = refused + 1
+    end
+    call('ZREM', keys.LEASES, lease)
+  end
+  keep_usage(ask, answered, late)
+  return refused
+end, 'allow-oom')

@@ -1,0 +1,104 @@
+"""Parts of long items, on their way between cores: offered by one, read by another. See ``lua/parts.lua``."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from corelane.domain.dispatch import Ref
+from corelane.store.link.library import Command
+from corelane.store.link.link import call
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a core asks about the parts of an item that it claimed: those that are ``out``, by the start of their first
+    window, ``fresh`` ones with their bytes, and how many it would have ``back`` that nobody took.
+    """
+
+    lease: str
+    ref: Ref
+    version: str
+    out: Sequence[int]
+    fresh: Mapping[int, bytes]
+    back: int
+
+    def command(self, core: str, bell: str) -> Command:
+        """Return the call that asks."""
+        return call(
+            "share",
+            *self.fresh.values(),
+            core=core,
+            lease=self.lease,
+            item=self.ref.key,
+            version=self.version,
+            envelope=bell,
+            out=list(self.out),
+            fresh=list(self.fresh),
+            back=self.back,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """The reply: how many cores could take parts, what was found in those that are read, and which came back."""
+
+    helpers: int
+    found: Mapping[int, bytes]
+    back: Sequence[int]
+
+    @classmethod
+    def parse(cls, reply: Sequence[int | bytes]) -> "Offered":
+        """Read the reply of ``share``."""
+        helpers, *parts = reply
+        over = [(int(start), state, text) for start, state, text in zip(*(parts[n::3] for n in range(3)), strict=True)]
+        found = {start: text for start, state, text in over if state == b"found" and isinstance(text, bytes)}
+        return cls(int(helpers), found, [start for start, *_ in over if start not in found])
+
+
+@dataclass(frozen=True, slots=True)
+class TakenPart:
+    """A part that this core reads for another: its lease, its offer and place there, and the item's ref."""
+
+    lease: str
+    offer: str
+    start: int
+    version: str
+    ref: Ref
+    payload: bytes
+
+    @classmethod
+    def parse(cls, reply: Sequence[bytes]) -> "TakenPart":
+        """Read what a claim returned in place of refs."""
+        lease, offer, start, version, ref, payload = reply
+        return cls(lease.decode(), offer.decode(), int(start), version.decode(), Ref.decode(ref.decode()), payload)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPart:
+    """What was found in a part; nothing if it could not be read, or its job is over."""
+
+    part: TakenPart
+    found: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class PartsDone:
+    """What a core tells and asks about parts in one trip: those that it read, the item that it shares, if any, and
+    whether it would read one more.
+    """
+
+    found: Sequence[FoundPart] = ()
+    offer: Offer | None = None
+    helps: bool = False
+    #: The message that rings a core.
+    bell: str = field(default="", repr=False)
+
+    def answers(self, core: str, spent: Mapping[str, Sequence[int]], price: str, lost: Sequence[int]) -> Command:
+        """Return the call that hands over what was found, with what was ``spent`` on the jobs."""
+        parts = [(p.lease, p.offer, str(p.start), p.ref.job, p.ref.owner) for p in (each.part for each in self.found)]
+        found = [each.found for each in self.found]
+        return call(
+            "answer_parts", *found, core=core, envelope=self.bell, parts=parts, spent=spent, price=price, lost=lost
+        )
+
+
+NO_PARTS = PartsDone()

@@ -95,7 +95,7 @@ def run_job(connection: Connection, items: list[dict[str, str]]) -> float:
 def wait_for(connection: Connection, job: str, key: str | None) -> dict[str, Any]:
     """Return a job once it is over."""
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-    while (found := connection.call("GET", f"/v1/jobs/{job}?wait=30", **headers))["finished_at"] is None:
+    while (found := connection.call("GET", f"/v1/jobs/{job}?wait=30", None, **headers))["finished_at"] is None:
         pass
     return dict(found)
 

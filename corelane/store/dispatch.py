@@ -270,6 +270,10 @@ class Dispatch:
             for job, (request_id, traceparent) in zip(jobs, replies, strict=True)
         }
 
+    def wait(self) -> bool:
+        """Sleep until something rings this core, for POP_S at most; return whether it did."""
+        return self._link("BLPOP", keys.wake(self._core), POP_S) is not None
+
     def sleep(self) -> None:
         """Let this core's bell be rung again, at the end of a drain that claimed nothing."""
         self._link.many([("DEL", keys.bell(self._core), keys.wake(self._core))])

@@ -279,7 +279,7 @@ class Dispatch:
         }
 
     def wait(self) -> bool:
-        """Sleep until this core is woken, for POP_S at most; return whether it was."""
+        """Sleep until something rings this core, for POP_S at most; return whether it did."""
         return self._link("BLPOP", keys.wake(self._core), POP_S) is not None
 
     def sleep(self) -> None:

@@ -24,6 +24,7 @@ def job_fields(
     }
     optional = {
         "promise": promise and promise.encode(),
+        "reckoned": promise and promise.reckoned,
         "input_url": submission.input_url,
         "context_ids": submission.input_url and head.contexts and orjson.dumps(list(head.contexts)),
         "output_url": head.output_url,

@@ -41,6 +41,8 @@ class PromiseRecord:
     expected_ms: int | None = None
     earliest_ms: int | None = None
     latest_ms: int | None = None
+    #: What was reckoned, for which kind of job, as ``KIND MS``: forecasts to come learn from it. Stored apart.
+    reckoned: str = field(default="", compare=False)
 
     @classmethod
     def decode(cls, text: str | bytes) -> "PromiseRecord":

@@ -13,7 +13,7 @@ import orjson
 from corelane.domain.aliases import choose
 from corelane.domain.contexts import PREFIX, digest_in
 from corelane.domain.dispatch import PUBLIC, Ref, Row, encode_slice, item_row
-from corelane.domain.forecast import Own, Speed, drain_rate
+from corelane.domain.forecast import NO_RESIDUALS, Own, Residuals, Speed, drain_rate
 from corelane.domain.job_filter import ALL_OWNERS, JobFilter
 from corelane.domain.jobs import JobStatus
 from corelane.domain.reuse import MOST_ITEMS, cut_out, item_digests, repeated
@@ -56,6 +56,9 @@ INLINE_BYTES = 64 * 1024
 #: The drain rate is measured over this many full seconds.
 RATE_SECONDS = 10
 
+#: How far off forecasts were is read once in this time, in seconds, for so many models at most.
+RESIDUALS_S, MOST_RESIDUALS = 1.0, 1000
+
 
 class JobStore:
     """The jobs in Redis, for those who submit them."""
@@ -71,18 +74,24 @@ class JobStore:
         self._bell = bell
         #: The contexts that jobs may name.
         self.contexts_kept = ContextStore(link, settings, gate)
+        #: How far off forecasts were lately, by version; and when this is read again, by the model that is asked for.
+        self._residuals: dict[str, Residuals] = {}
+        self._residuals_due: dict[str, float] = {}
 
     async def admit(self, model: str, key: str = "", owner: str = PUBLIC) -> Admission:
         """Read the state of the fleet before an owner's job; the version is None if the model means none.
 
         Where the model is an alias of several versions, the key chooses. Writes nothing.
         """
-        found, owed, unfed, open_jobs, own = await self._link.run("admit", model=model, owner=owner)
-        speeds = {version.decode(): its_speeds for version, _, its_speeds, _ in found}
+        asks = time.monotonic() >= self._residuals_due.get(model, 0.0)
+        found, owed, unfed, open_jobs, own = await self._link.run("admit", model=model, owner=owner, residuals=asks)
+        if asks and found:
+            self._keep_residuals(model, {version.decode(): texts for version, *_, texts in found})
+        speeds = {version.decode(): its_speeds for version, _, its_speeds, *_ in found}
         version = next(iter(speeds), None)
         if len(speeds) > 1:
             version = choose({version.decode(): float(weight) for version, weight, *_ in found}, key)
-        idle = {version.decode(): int(cores) for version, *_, cores in found}
+        idle = {version.decode(): int(cores) for version, _, _, cores, _ in found}
         return Admission(
             version,
             _accounts(owed),
@@ -92,7 +101,17 @@ class JobStore:
             bool(version and speeds[version]),
             [Own(*map(int, counts)) for counts in own],
             idle[version] if version else 0,
+            self._residuals.get(version or "", NO_RESIDUALS),
         )
+
+    def _keep_residuals(self, model: str, found: Mapping[str, Sequence[bytes]]) -> None:
+        """Keep the residuals of the versions that a model means, so that not every job reads them."""
+        if len(self._residuals_due) >= MOST_RESIDUALS:
+            self._residuals_due.clear()
+            self._residuals.clear()
+        self._residuals_due[model] = time.monotonic() + RESIDUALS_S
+        for version, texts in found.items():
+            self._residuals[version] = Residuals.decode(pairs(texts))
 
     async def drain_rate(self, speeds: Sequence[Speed]) -> float:
         """Return the tokens a second that the fleet answers; ``speeds`` stand for the cores if none is known."""

@@ -68,8 +68,9 @@ end
 -- call of the core whose results end it, if one's do.
 local function finish(job, status, ttl, commit)
   local key, now = keys.job(job), now_ms()
-  local priority, file, version, created, promise, times, owner, failed, usage, output, tell = unpack(call('HMGET', key,
-    'priority', 'file', 'version', 'created_ms', 'promise', 'times', 'owner', 'failed', 'usage', 'output_url', 'tell'))
+  local priority, file, version, created, promise, times, owner, failed, usage, output, tell, reckoned = unpack(call('HMGET',
+    key, 'priority', 'file', 'version', 'created_ms', 'promise', 'times', 'owner', 'failed', 'usage', 'output_url', 'tell',
+    'reckoned'))
   local ended = times and ended_times(job, times, commit)
   local used = commit and use(commit, job, owner, version, usage)
   if ended and used then
@@ -90,6 +91,7 @@ local function finish(job, status, ttl, commit)
   call('ZREM', keys.EXPIRING, job)
   call('SREM', keys.open_jobs(priority or '1'), job)
   count_end(status, priority or '1', promise, now - tonumber(created or now))
+  if commit and reckoned then learn_residual(version, reckoned, now - tonumber(created or now)) end
   call('XADD', keys.ENDS, 'MAXLEN', '~', 10000, '*', 'job', job, 'status', status)
   announce_job(key, job, now, ttl, 'job.completed', 'job.' .. status)
   if call('EXISTS', keys.job_events(job)) == 1 then

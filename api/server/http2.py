@@ -153,7 +153,7 @@ class Http2(TCPServer):
                 await self._initiate()
                 await self.idle_task.restart(requests, self._idle_timeout)
                 await self._read_data()
-        except OSError:
+        except* (OSError, ConnectionEnds):
             pass
         finally:
             await self._close()
@@ -180,6 +180,7 @@ class Http2(TCPServer):
                 await self._streams.handle(RawData(data))
         except ConnectionEnds:
             await self._say_why()
+            raise
         except OSError:
             pass
         # Otherwise the wait for the next request would hold the connection for the idle time-out.

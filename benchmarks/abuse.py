@@ -364,7 +364,7 @@ def main() -> int:
     else:
         with (
             tempfile.TemporaryDirectory() as folder,
-            service(Path(folder), target="null", model="null", log_level="warning") as running,
+            service(Path(folder), target="null", model="null", log_level="warning", api_processes=1) as running,
         ):
             figures = asyncio.run(run(running.url, only, share))
     keep("abuse", figures)

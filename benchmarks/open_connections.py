@@ -209,7 +209,7 @@ def main() -> int:
     arguments = parser.parse_args()
     with (
         tempfile.TemporaryDirectory() as folder,
-        service(Path(folder), target="null", model="null", log_level="warning") as running,
+        service(Path(folder), target="null", model="null", log_level="warning", api_processes=1) as running,
     ):
         figures = asyncio.run(measure(running, arguments))
     keep("open_connections", figures)

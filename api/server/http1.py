@@ -29,6 +29,9 @@ BODY_BYTES, AHEAD_BYTES = 64 * 1024, 64 * 1024
 #: A connection asks nothing for this long before it is closed, in seconds: above the 60 s of usual proxies.
 KEEP_ALIVE_S = 75.0
 
+#: A caller who was accepted while the server began to stop has this long to ask, in seconds.
+LATE_S = 0.5
+
 #: A closed connection has this long to take the rest, in seconds.
 CLOSE_S = 5.0
 
@@ -75,6 +78,8 @@ class Http1(asyncio.Protocol):
         self._serving.open.add(self)
         self._idle_since = self._loop.time()
         self._timer = self._loop.call_later(KEEP_ALIVE_S, self._check_idle)
+        if self._serving.is_stopping:
+            self._loop.call_later(LATE_S, self.stop)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         """End what is in progress: nothing more can be sent."""
@@ -201,7 +206,7 @@ class Http1(asyncio.Protocol):
 
     def stop(self) -> None:
         """Serve nothing more than what is in progress."""
-        if self._exchange is None:
+        if self._exchange is None and not self._is_over:
             self._close()
 
     def cut(self) -> None:

@@ -5,7 +5,7 @@ lost, all of them wake, read their job and wait again, so no completion is misse
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -14,6 +14,7 @@ from starlette.types import Receive
 
 from corelane.domain.api_keys import Caller, Scope
 from corelane.domain.jobs import Job, JobStatus, Result
+from corelane.domain.reuse import refuses_reuse
 from corelane.errors import CorelaneError, Forbidden, JobExpired, NotFound, Unavailable
 from corelane.log import Outage, get_logger
 from corelane.metrics.definitions import RETRY_AFTER_ERROR, SUBMIT_S
@@ -279,6 +280,11 @@ def required(record: JobRecord | None, job_id: str) -> JobRecord:
 def no_such_job(job_id: str) -> NotFound:
     """Return the error for an id that is unknown, or no longer known."""
     return NotFound(f"there is no job {job_id}; it never existed, or it was deleted")
+
+
+def may_reuse(headers: Mapping[str, str]) -> bool:
+    """Return whether a request leaves it open that an answer is taken from an equal question, or given to one."""
+    return not refuses_reuse(headers.get("cache-control"))
 
 
 def headers_of(submitted: Submitted, wait: CallerWait) -> dict[str, str]:

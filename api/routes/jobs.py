@@ -24,7 +24,7 @@ from api.deps import (
 )
 from api.docs.examples import JOB_REQUEST_EXAMPLES, LINES_SCHEMA
 from api.errors import documented
-from api.jobs import CallerWait, headers_of, no_such_job
+from api.jobs import CallerWait, headers_of, may_reuse, no_such_job
 from api.middleware.edge import JsonRoute, NdjsonRoute
 from api.middleware.short_ways import Asked
 from corelane.domain.api_keys import Caller, Scope
@@ -94,7 +94,7 @@ async def submit_job(
 
     With `dry_run` nothing is kept, no key is used, and the answer is the job's forecast.
     """
-    return await take_job(parts, body, await request.body(), caller, wait, key=key)
+    return await take_job(parts, body, await request.body(), caller, wait, key=key, reuse=may_reuse(request.headers))
 
 
 @router.put("/{job_id}", status_code=202, response_model=Job, responses=SUBMITTED, openapi_extra=LINES_BODY)
@@ -105,7 +105,9 @@ async def put_job(
 
     Wherever a job's id stands in an address, its name may. It lives as long as the job.
     """
-    return await take_job(parts, body, await request.body(), caller, wait, name=job_id)
+    return await take_job(
+        parts, body, await request.body(), caller, wait, name=job_id, reuse=may_reuse(request.headers)
+    )
 
 
 async def submit_shortly(asked: Asked) -> Response | None:
@@ -120,7 +122,7 @@ async def submit_shortly(asked: Asked) -> Response | None:
         body = JobRequest.model_validate(orjson.loads(asked.body))
     except ValueError:
         return None
-    return await take_job(asked.parts, body, asked.body, asked.caller, wait, key=key)
+    return await take_job(asked.parts, body, asked.body, asked.caller, wait, key=key, reuse=may_reuse(headers))
 
 
 async def take_job(
@@ -132,10 +134,11 @@ async def take_job(
     *,
     key: str | None = None,
     name: str | None = None,
+    reuse: bool = True,
 ) -> Response:
     """Take in a job, once if it has a key or a name, and answer with it; or answer with its forecast.
 
-    ``sent`` is the body as it came.
+    ``sent`` is the body as it came. Without ``reuse`` its items are computed on their own, whatever it says.
     """
     settings = parts.settings
     job_id, items, once = new_job_id(cell=settings.cell), body.items or (), None
@@ -146,7 +149,7 @@ async def take_job(
     elif key is not None:
         once = by_key(caller.owner, key, fingerprint("jobs", sent), settings.idempotency_ttl_s)
     submission = Submission(
-        body,
+        body if reuse else body.model_copy(update={"reuse": False}),
         caller.owner,
         items,
         id=job_id,

@@ -109,6 +109,7 @@ class Dispatch:
     def __init__(self, settings: Settings, core: str, price: str = NOTHING) -> None:
         """``price`` is that of the core, as it is stored."""
         self._settings = settings
+        self._cache = settings.cache
         self._core = core
         self._price = price
         self._link = Link(settings.redis_url)
@@ -192,6 +193,7 @@ class Dispatch:
             helps=helps,
             ttl=self._settings.results_ttl_s,
             versions=versions,
+            cache=self._cache,
         )
 
     def hand_back(self, lease: str, refs: Sequence[tuple[Ref, str]], bell: str, lost: Sequence[int] = ()) -> None:
@@ -270,6 +272,10 @@ class Dispatch:
             for job, (request_id, traceparent) in zip(jobs, replies, strict=True)
         }
 
+    def wait(self) -> bool:
+        """Sleep until this core is woken, for POP_S at most; return whether it was."""
+        return self._link("BLPOP", keys.wake(self._core), POP_S) is not None
+
     def sleep(self) -> None:
         """Let this core's bell be rung again, at the end of a drain that claimed nothing."""
         self._link.many([("DEL", keys.bell(self._core), keys.wake(self._core))])
@@ -306,8 +312,8 @@ class Dispatch:
             if (sums := spent.pop(outcome.ref.job, None)) is not None:
                 its_spent[outcome.ref.job] = sums
         results = [orjson.dumps(outcome.results) for outcome in outcomes]
-        ttl = self._settings.results_ttl_s
-        ask = {"lease": lease, "core": self._core, "ttl": ttl, "spent": its_spent, "sent_us": sent_us}
+        ttl, cache = self._settings.results_ttl_s, self._cache
+        ask = {"lease": lease, "core": self._core, "ttl": ttl, "spent": its_spent, "sent_us": sent_us, "cache": cache}
         return call("commit", *results, stretches=stretches, price=self._price, lost=lost, **ask)
 
 

@@ -68,8 +68,10 @@ class CallerWait:
         try:
             yield
         finally:
-            for each in (*timers, *tasks):
-                each.cancel()
+            for timer in timers:
+                timer.cancel()
+            for task in tasks:
+                task.cancel()
 
     async def _listen(self, event: asyncio.Event) -> None:
         # A body that no route reads may exceed a limit: then the caller is there, and nothing more is heard.

@@ -135,7 +135,7 @@ def test_what_is_published_at_the_end_of_a_job_is_what_a_later_request_reads(ser
         waiting = pool.submit(
             service.http.post, "/v1/jobs", json=ONE | {"metadata": {"ä": "\u2028"}}, headers={"Prefer": "wait=60"}
         )
-        wait_for(service.bench.waiting)
+        wait_for(lambda: bool(service.bench.waiting()))
         answer_all(core_of(service))
         answered = waiting.result()
     job = answered.json()

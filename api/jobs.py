@@ -62,7 +62,7 @@ class CallerWait:
         """Set an event after these seconds, or if the caller leaves meanwhile, once that is longer than most wait."""
         tasks: list[asyncio.Task[None]] = []
         loop = asyncio.get_running_loop()
-        timers = [loop.call_later(seconds, event.set)]
+        timers: list[asyncio.TimerHandle] = [loop.call_later(seconds, event.set)]
         if seconds > LISTEN_AFTER_S:
             timers.append(loop.call_later(LISTEN_AFTER_S, lambda: tasks.append(loop.create_task(self._listen(event)))))
         try:

@@ -37,7 +37,7 @@ log = get_logger(__name__)
 #: Pause after a store error, in seconds; Redis restarts take longer, and retries this far apart cost nothing.
 STORE_PAUSE_S = 0.25
 
-#: A core takes parts of other cores' items once it had no work of its own for so long, in seconds: while questions come,
+#: A core takes parts of other cores' items once it had none of its own for so long, in seconds: while questions come,
 #: the cores that answer them stay free for the next one, which does not wait for a window of a document.
 QUIET_S = 1.0
 

@@ -94,7 +94,7 @@ def way_of(method: str, path: str, query: str = "") -> Way:
     if path == "/console" or path.startswith("/console/"):
         found = IDS.search(path) or IDS.search(query)
         return Way(Kind.CONSOLE, cell=found[1] if found else "")
-    if path.startswith(("/v1/cores/", "/v1/aliases/")) and method != "GET":
+    if path.startswith(("/v1/cores/", "/v1/aliases/", "/v1/cache")) and method != "GET":
         return Way(Kind.STEER)
     if path == "/v1/contexts" or path.startswith("/v1/contexts/"):
         return Way(Kind.HOME if method == "GET" else Kind.KEEP)

@@ -102,6 +102,7 @@ class Client(BaseClient[httpx2.Client]):
     scaling = _call(endpoints.scaling)
     history = _call(endpoints.history)
     usage = _call(steering.usage)
+    clear_cache = _call(steering.clear_cache)
     cores = _call(endpoints.cores)
     models = _call(endpoints.models)
     load_model = _call(endpoints.load_model)

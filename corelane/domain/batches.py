@@ -76,6 +76,11 @@ class AnswerRequest(LineBody):
     """The body of ``POST /v1/answers``: the same, with a priority."""
 
     priority: Priority = Field(Priority.NORMAL, description="Questions of higher priority are answered first.")
+    reuse: bool = Field(
+        True,
+        strict=True,
+        description="Whether an answer to an equal question of yours may be taken, and this one's be given to others.",
+    )
 
 
 class BatchLine(Wire):

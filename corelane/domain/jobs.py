@@ -99,6 +99,10 @@ def _is_none(value: object) -> bool:
     return value is None
 
 
+def _is_off(value: object) -> bool:
+    return not value
+
+
 def not_blank(text: str) -> str:
     """Return the text; raise ValueError if it is only white space."""
     if not text.strip():
@@ -187,6 +191,11 @@ class JobHead(Wire, OutputField):
         "default, as long as the service keeps jobs.",
     )
     webhook: Webhook | None = Field(None, description="Where to post the job's final status.")
+    reuse: bool = Field(
+        True,
+        strict=True,
+        description="Whether an answer to an equal question of yours may be taken, and this one's be given to others.",
+    )
     dry_run: bool = Field(
         False, strict=True, description="Answer with a `job.forecast` in place of the job; nothing is kept or charged."
     )
@@ -293,6 +302,11 @@ class Result(BaseModel):
     )
     windows: int = Field(0, ge=0, description="Windows of the context that the model read.")
     error: ItemError | None = None
+    reused: bool = Field(
+        False,
+        exclude_if=_is_off,
+        description="Only if true: this is the result of an equal item, nothing was computed.",
+    )
 
 
 class ResultList(BaseModel):

@@ -127,6 +127,12 @@ WASTED_TOKENS = _counter(
     "stopped), canceled, expired, over (a job that was over)",
     "reason",
 )
+REUSE = _counter(
+    "reuse",
+    Source.COUNTED,
+    "Items of small jobs by where their answer is from: computed, joined (an equal item at work), hit (it was kept)",
+    "outcome",
+)
 PROMISES = _counter(
     "promises",
     Source.COUNTED,
@@ -195,6 +201,7 @@ RETRY_AFTER_ERROR = _histogram(
 
 # Work that is not done.
 WAITING_TOKENS = _gauge("waiting_tokens", "Estimated tokens in the lanes", "version")
+CACHE_BYTES = _gauge("cache_bytes", "Memory that answers kept for equal questions count as")
 CLAIMED_TOKENS = _gauge("claimed_tokens", "Estimated tokens a core is at work on", "core")
 OLDEST_WAIT_S = _gauge("oldest_wait_seconds", "Age of the oldest job with work in the lanes", "version", "priority")
 BACKLOG_S = _gauge(

@@ -111,6 +111,7 @@ class Dispatch:
     def __init__(self, settings: Settings, core: str, price: str = NOTHING) -> None:
         """``price`` is that of the core, as it is stored."""
         self._settings = settings
+        self._cache = settings.cache
         self._core = core
         self._price = price
         self._link = Link(settings.redis_url)
@@ -195,6 +196,7 @@ class Dispatch:
             helps=helps,
             ttl=self._settings.results_ttl_s,
             versions=versions,
+            cache=self._cache,
         )
 
     def hand_back(self, lease: str, refs: Sequence[tuple[Ref, str]], bell: str, lost: Sequence[int] = ()) -> None:
@@ -277,7 +279,7 @@ class Dispatch:
         }
 
     def wait(self) -> bool:
-        """Sleep until this core is woken, for POP_S at most; return whether it was."""
+        """Sleep until something rings this core, for POP_S at most; return whether it did."""
         return self._link("BLPOP", keys.wake(self._core), POP_S) is not None
 
     def sleep(self) -> None:
@@ -316,8 +318,8 @@ class Dispatch:
             if (sums := spent.pop(outcome.ref.job, None)) is not None:
                 its_spent[outcome.ref.job] = sums
         results = [orjson.dumps(outcome.results) for outcome in outcomes]
-        ttl = self._settings.results_ttl_s
-        ask = {"lease": lease, "core": self._core, "ttl": ttl, "spent": its_spent, "sent_us": sent_us}
+        ttl, cache = self._settings.results_ttl_s, self._cache
+        ask = {"lease": lease, "core": self._core, "ttl": ttl, "spent": its_spent, "sent_us": sent_us, "cache": cache}
         return call("commit", *results, stretches=stretches, price=self._price, lost=lost, **ask)
 
 

@@ -92,6 +92,7 @@ async def read_all(link: CommonLink) -> tuple[Series, list[Sample]]:
         Sample(m.DELIVERIES_DEAD, dead),
         Sample(m.CIRCUITS_OPEN, circuits),
     ]
+    samples.append(Sample(m.CACHE_BYTES, int(await link("GET", keys.CACHE_BYTES) or 0)))
     waits = await read_waits(link)
     contexts, sizes = await link.many([("ZCARD", keys.CONTEXTS_DUE), ("HVALS", keys.CONTEXT_BYTES)])
     samples += [Sample(m.CONTEXTS, contexts), Sample(m.CONTEXT_BYTES, sum(map(int, sizes)))]

@@ -302,9 +302,12 @@ def make_promise(admission: Admission, owner: str, rank: int, size: Size) -> Pro
     waiting = Counter(admission.owed) + Counter(admission.unfed) if admission.unfed else admission.owed
     ahead = tokens_ahead(waiting, owner, rank, size, own)
     position = sum(admission.open_jobs[: rank + 1]) - (own.larger_jobs if size.is_small else 0)
-    found = forecast(ahead, size.tokens, size.slices, admission.speeds)
-    seconds = () if found is None else (found.expected_s, found.earliest_s, found.latest_s)
-    return PromiseRecord(max(0, position), ahead, *(round(1000 * each) for each in seconds))
+    found = forecast(ahead, size.tokens, size.slices, admission.speeds, admission.residuals)
+    if found is None:
+        return PromiseRecord(max(0, position), ahead)
+    earliest_ms, latest_ms = math.floor(1000 * found.earliest_s), math.ceil(1000 * found.latest_s)
+    reckoned = f"{found.kind} {1000 * found.reckoned_s:.2f}"
+    return PromiseRecord(max(0, position), ahead, round(1000 * found.expected_s), earliest_ms, latest_ms, reckoned)
 
 
 def require_in_time(promise: PromiseRecord, expires_in_s: float) -> None:

@@ -46,6 +46,7 @@ def test_every_route_is_there(document: dict[str, Any]) -> None:
         ("get", "/v1/scaling"),
         ("get", "/v1/history"),
         ("get", "/v1/usage"),
+        ("delete", "/v1/cache"),
         ("get", "/v1/cores"),
         ("get", "/v1/models"),
         ("get", "/v1/models/{model}"),

@@ -63,7 +63,7 @@ def test_each_core_takes_its_artifact_and_both_answer_for_one_version(
             told = api.get("/v1/cores").json()["data"]
             return {each["core"]: (each["cpu_kind"], model["cpu_kind"]) for each in told for model in each["models"]}
 
-        def is_answered(job: str) -> bool:
+        def has_succeeded(job: str) -> bool:
             return bool(api.get(f"/v1/jobs/{job}").json()["status"] == "succeeded")
 
         wait_for(lambda: kinds() == {"new/0": (AMX, AMX), "old/0": (AVX512, "avx2")})
@@ -77,7 +77,7 @@ def test_each_core_takes_its_artifact_and_both_answer_for_one_version(
         for core in cores:
             job = api.post("/v1/jobs", json={"items": [question]}).json()["id"]
             drain(core, lambda: False)
-            wait_for(partial(is_answered, job))
+            wait_for(partial(has_succeeded, job))
             assert api.get(f"/v1/jobs/{job}").json()["model"] == version
             answers.append(api.get(f"/v1/jobs/{job}/results").json()["data"][0]["answers"])
         assert answers[0] == answers[1]

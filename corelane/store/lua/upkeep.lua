@@ -1,6 +1,6 @@
 -- Upkeep: what the keeper does now and then, so that nothing is lost and nothing stays for good.
 
--- tend{grace_ms, ttl} → cores that must be rung for
+-- tend{grace_ms, ttl, cache} → cores that must be rung for
 -- Ends jobs whose time is over. Finds cores that hold a version with waiting work and do nothing about it, judging by
 -- progress (asked for work lately, or holds a lease), never by the bell.
 define('tend', function(ask)
@@ -12,6 +12,8 @@ define('tend', function(ask)
       call('ZREM', keys.EXPIRING, job)
     end
   end
+  tend_followers()
+  trim_cache(ask.cache)
   for _, lease in ipairs(call('ZRANGEBYSCORE', keys.LEASES, now, '+inf')) do
     working[string.match(lease, '^(.*)#%d+$')] = true
   end

@@ -62,14 +62,16 @@ class CallerWait:
         """Set an event after these seconds, or if the caller leaves meanwhile, once that is longer than most wait."""
         tasks: list[asyncio.Task[None]] = []
         loop = asyncio.get_running_loop()
-        timers = [loop.call_later(seconds, event.set)]
+        timers: list[asyncio.TimerHandle] = [loop.call_later(seconds, event.set)]
         if seconds > LISTEN_AFTER_S:
             timers.append(loop.call_later(LISTEN_AFTER_S, lambda: tasks.append(loop.create_task(self._listen(event)))))
         try:
             yield
         finally:
-            for each in (*timers, *tasks):
-                each.cancel()
+            for timer in timers:
+                timer.cancel()
+            for task in tasks:
+                task.cancel()
 
     async def _listen(self, event: asyncio.Event) -> None:
         # A body that no route reads may exceed a limit: then the caller is there, and nothing more is heard.

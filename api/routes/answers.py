@@ -44,8 +44,7 @@ async def answer(
     """Answer one question, within a minute or as long as asked to wait; 202 with its job if that is not enough."""
     reuse = request.reuse and may_reuse(http.headers)
     head = JobHead(model=request.model, options=request.options, priority=request.priority, reuse=reuse)
-    items = [Item(id=request.id, question=request.question, context=request.context)]
-    found = await ask(parts, caller.owner, head, items, response, wait)
+    found = await ask(parts, caller.owner, head, [request.item], response, wait)
     return found if isinstance(found, Response) else found[0]
 
 

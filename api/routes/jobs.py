@@ -4,6 +4,7 @@ import hashlib
 import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import partial
 from typing import Annotated
 
 import orjson
@@ -37,6 +38,7 @@ from corelane.metrics.definitions import SUBMIT_S
 from corelane.store.jobs.idempotency import Once, by_key, by_name, fingerprint, start_fingerprint
 from corelane.store.jobs.records import JobRecord
 from corelane.store.jobs.submission import Submission
+from corelane.submitting.contexts import Named
 from corelane.submitting.ndjson import NdjsonBody, submit_file
 from corelane.submitting.retries import retry
 from corelane.submitting.submitter import Submitted
@@ -170,7 +172,8 @@ async def take_lines(
     If its head asks for a dry run, the body is only measured.
     """
     submitter, digest = parts.jobs.submitter, start_fingerprint("lines")
-    lines = NdjsonBody(parts.settings, body, None if once is None else digest)
+    find = partial(find_context, parts, owner)
+    lines = NdjsonBody(parts.settings, body, None if once is None else digest, find)
     if once is not None and await submitter.is_made(once):
         await lines.digest_only()
         made = await submitter.replay(replace(once, fingerprint=digest.hexdigest()))
@@ -185,10 +188,22 @@ async def take_lines(
     if once is not None:
         once = replace(once, fingerprint=digest.hexdigest())
     submission = Submission(
-        lines.head, owner, file=file, id=job_id, name=name, once=once, request=REQUEST_CONTEXT.get()
+        lines.head,
+        owner,
+        file=file,
+        id=job_id,
+        name=name,
+        once=once,
+        request=REQUEST_CONTEXT.get(),
+        known=lines.known,
     )
     with parts.metrics.recorder.timed(SUBMIT_S):
         return await submit_file(submitter, parts.settings, submission, admission)
+
+
+async def find_context(parts: Parts, owner: str, context: str) -> Named:
+    """Find a stored context that a line names."""
+    return await parts.jobs.submitter.contexts.name(owner, [context])
 
 
 def as_forecast(found: WorkForecast) -> Response:

@@ -59,14 +59,14 @@ def work(settings: Settings, commits: queue.SimpleQueue[float], stop: threading.
     """Be a core: answer whatever comes after 10 ms, and tell when each commit was done."""
     announcer, core = Announcer(settings, "bench/0"), Dispatch(settings, "bench/0")
     Plans(settings, "bench/0", "").announce(VERSION, {}, ["default"])
-    room, beaten = Room(settings.claim_tokens), 0.0
+    room, beaten, waits = Room(settings.claim_tokens), 0.0, False
     while not stop.is_set():
         if time.monotonic() - beaten > 1:
             announcer.beat({"state": "idle"}, [VERSION], [])
             beaten = time.monotonic()
-        claim = core.exchange({}, [], [VERSION], room=room, linger=True, idle=True).claim
+        claim = core.exchange({}, [], [VERSION], room=room, linger=True, idle=True, wait=waits).claim
+        waits = claim is None
         if claim is None:
-            core.wait()
             continue
         time.sleep(WORK_S)
         outcomes = [

@@ -44,8 +44,7 @@ async def answer(
     """Answer one question, within a minute or as long as asked to wait; 202 with its job if that is not enough."""
     reuse = request.reuse and may_reuse(http.headers)
     head = JobHead(model=request.model, options=request.options, priority=request.priority, reuse=reuse)
-    items = [Item(id=request.id, question=request.question, context=request.context)]
-    found = await ask(parts, caller.owner, head, items, response, wait)
+    found = await ask(parts, caller.owner, head, [request.item], response, wait)
     return found if isinstance(found, Response) else found[0]
 
 
@@ -75,7 +74,7 @@ async def ask(
     longest = min(MAX_WAIT_S, parts.settings.max_wait_s)
     wait.seconds = longest if wait.seconds is None else min(wait.seconds, longest)
     job_id = new_job_id(cell=parts.settings.cell)
-    submission = Submission(head, owner, items, id=job_id, request=REQUEST_CONTEXT.get())
+    submission = Submission(head, owner, items, id=job_id, is_awaited=True, request=REQUEST_CONTEXT.get())
     submitted = await parts.jobs.submit(submission, wait)
     record, headers = submitted.record, headers_of(submitted, wait)
     if not record.status.is_final:

@@ -33,8 +33,12 @@ OLDEST_TURN = 8
 #: to follow a core that gets hot. By the mean, neighbours that took a third of a CPU halved the batches (-10 %).
 RECENT_BATCHES = 8
 
-#: A job that is alone gets batches this many times as long; it is alone after this many seconds without another job.
+#: A job that is alone gets batches this many times as long, and so do questions where no larger job is. It is alone
+#: after this many seconds without another.
 ALONE, ALONE_AFTER_S = 1.5, 30.0
+
+#: A larger job beside questions gets batches this many times as long: a question waits for the batch that runs.
+BESIDE = 0.75
 
 
 def smallest_fit(length: int, ladder: Sequence[Bucket]) -> Bucket:
@@ -227,7 +231,8 @@ class Pace:
     at 158, 209, 240, 250 rows/s of 64 tokens, at 92, 108, 113, 116 of 128, at 45, 47, 48, 47 of 256, at 27, 28, 28, 27
     of 384. SQuAD ran in batches of 60 ms at the speed of full ones, of 40 ms at 96 % of it, of 30 ms at 89 %. So a job
     that is alone gets batches half as long again, but for rows that take long by themselves: those gain
-    nothing by company, and are mostly a document's, beside which others may have questions.
+    nothing by company, and are mostly a document's, beside which others may have questions. While questions come, a
+    larger job gets shorter ones. Questions among themselves get long ones: each waits for others like it.
     """
 
     def __init__(self, target_s: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -235,18 +240,23 @@ class Pace:
         self._target_s = target_s
         self._clock = clock
         self._last_asker: str | None = None
-        self._turned_at = -math.inf
+        #: When another larger job came, any larger job, a question.
+        self._turned_at = self._larger_at = self._little_at = -math.inf
         self._row_s: dict[Bucket, deque[float]] = {}
 
     def note(self, bucket: Bucket, rows: int, seconds: float) -> None:
         """Note the time that a batch took."""
         self._row_s.setdefault(bucket, deque(maxlen=RECENT_BATCHES)).append(seconds / rows)
 
-    def heard(self, asker: str) -> None:
-        """Note that an item came; ``asker`` names its owner and job."""
+    def heard(self, asker: str, *, is_little: bool = False) -> None:
+        """Note that an item came; ``asker`` names its owner and job. ``is_little`` says that the job is a question."""
+        now = self._clock()
+        if is_little:
+            self._little_at = now
+            return
         if self._last_asker not in (asker, None):
-            self._turned_at = self._clock()
-        self._last_asker = asker
+            self._turned_at = now
+        self._last_asker, self._larger_at = asker, now
 
     def rows(self, bucket: Bucket) -> int:
         """Return the rows that are done in time; one at least, and never more than the bucket's."""
@@ -254,6 +264,13 @@ class Pace:
         if row_s <= 0:
             return bucket.rows
         in_time = self._target_s / row_s
-        if in_time >= 2 and self._clock() - self._turned_at > ALONE_AFTER_S:
-            in_time *= ALONE
+        if in_time >= 2:
+            in_time *= self._stretch()
         return max(1, int(min(bucket.rows, in_time)))
+
+    def _stretch(self) -> float:
+        """Return how many times as long as the target batches may take, by who asks lately."""
+        since = self._clock() - ALONE_AFTER_S
+        if self._larger_at > since and self._little_at > since:
+            return BESIDE
+        return ALONE if self._turned_at < since else 1.0

@@ -11,6 +11,7 @@ the item at fault fails. RuntimeLost and CoreLost alone are passed on: then the 
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -36,6 +37,9 @@ from corelane.errors import RunFailed
 
 #: A job with no more tokens than this waiting (three questions) is answered by itself, where short batches are quick.
 LITTLE_TOKENS = 512
+
+#: A job of which so few items come at a time, none of them long, is a question that someone waits for.
+LITTLE_ITEMS = 3
 
 #: A query's key and its result.
 Answered = tuple[Any, Result]
@@ -211,21 +215,23 @@ class Runner(SharedItems):
         self._take_in(self._task.tokenize(queries))
 
     def _take_in(self, ready: Sequence[Ready[Any]]) -> None:
+        jobs = Counter(item.query.job for _, item in ready if not isinstance(item, dict))
         for key, item in ready:
             if isinstance(item, dict):
                 self._answered.append((key, item))
                 continue
-            waiting = self._put(key, item).waiting
+            waiting = self._put(key, item, is_one_of_few=jobs[item.query.job] <= LITTLE_ITEMS).waiting
             self._charges.append((key, max(LEAST_TOKENS, waiting.tokens), waiting.tokens))
             if len(item.windows) >= LONG_WINDOWS:
                 self._previews.add(key)
 
-    def _put(self, key: Hashable, item: Tokenized) -> ItemInProgress:
+    def _put(self, key: Hashable, item: Tokenized, *, is_one_of_few: bool = False) -> ItemInProgress:
         """Put an item in progress."""
         self._arrivals += 1
         query = item.query
-        self._pace.heard(f"{query.owner}:{query.job}")
         waiting = WaitingItem.of(self._arrivals, item.windows, self._ladder, query.owner, query.priority, query.job)
+        is_little = is_one_of_few and waiting.tokens <= LITTLE_TOKENS
+        self._pace.heard(f"{query.owner}:{query.job}", is_little=is_little)
         self._progress[key] = progress = ItemInProgress(item, waiting)
         self._by_arrival[self._arrivals] = key
         return progress

@@ -61,8 +61,17 @@ READING = RedisKey("cl:reading", "zset")  # job whose input is at a URL, not rea
 WRITING = RedisKey("cl:writing", "zset")  # final job whose results go to a URL, not written yet → time it is tried next
 ENDS = RedisKey("cl:events", "stream", stays=True)  # one entry per job that became final; the last 10,000
 LAST_END = RedisKey("cl:told", "string", stays=True)  # the last of them that was logged
-DONE = RedisKey("cl:done", "channel")  # the id of each job that became final
+DONE = RedisKey("cl:done", "channel")  # the id of each job that became final; of some, what their callers wait for
 CONFIRMED = RedisKey("cl:confirmed", "channel")  # a message before replicas are waited for; nobody listens
+
+# Stored contexts. The hash has the text, its size and estimated tokens, its first characters, name and times, and
+# `removed` once no new job may name it; see lua/contexts.lua.
+context = RedisKey("cl:context:{%s:%s}", "hash")  # owner, digest → it; until its time is over and no job needs it
+context_jobs = RedisKey("cl:context_jobs:{%s:%s}", "set")  # owner, digest → jobs that need it
+owner_contexts = RedisKey("cl:contexts_of:%s", "zset")  # owner → CREATED:DIGEST of those new jobs may name; score 0
+CONTEXTS_DUE = RedisKey("cl:contexts_due", "zset")  # OWNER:DIGEST → time at which the keeper looks whether it is over
+CONTEXT_BYTES = RedisKey("cl:context_bytes", "hash")  # owner → bytes of its contexts' texts
+READERS = RedisKey("cl:readers", "zset")  # core that reads them → time of its last heartbeat; 15 min after a loss
 
 # Waiting work. A ref is the text that stands for a slice, see corelane.domain.dispatch. Tokens are estimates.
 lane = RedisKey("cl:lane:%s:%s:%s", "list")  # version, P, owner → refs of small jobs, oldest first
@@ -115,6 +124,7 @@ SCALER = RedisKey("cl:scaler", "string")  # who works that out; 10 s
 OUT_OF_SERVICE = RedisKey("cl:out_of_service", "set")  # cores that are broken and take no versions
 SPEEDS = RedisKey("cl:speeds", "hash")  # core → its speed in tokens/s: mean, low, high
 costs = RedisKey("cl:costs:%s", "hash")  # version → class of items → sums of what they cost lately; 30 d
+residuals = RedisKey("cl:residuals:%s", "hash")  # version → kind of job → how far off its last forecasts were; 30 d
 holders = RedisKey("cl:holders:%s", "zset")  # version → cores, by the time until which they surely hold it
 MODELS = RedisKey("cl:models", "hash", stays=True)  # version → its summary, JSON
 ALIASES = RedisKey("cl:aliases", "hash", stays=True)  # alias → version, or pairs of version and weight

@@ -29,6 +29,28 @@ def test_owner_alone_gets_longer_batches_once_the_others_are_gone() -> None:
     assert sizes == [6, 6, 6, 4, 4, 6]
 
 
+def test_larger_job_gets_shorter_batches_while_questions_come() -> None:
+    now = 1000.0
+    pace = Pace(0.04, lambda: now)
+    pace.note(BUCKET, rows=8, seconds=0.08)
+    pace.heard("a")
+    sizes = [pace.rows(BUCKET)]
+    pace.heard("b", is_little=True)
+    sizes.append(pace.rows(BUCKET))
+    now += ALONE_AFTER_S
+    sizes.append(pace.rows(BUCKET))
+    assert sizes == [6, 3, 6]
+
+
+def test_questions_among_themselves_get_long_batches() -> None:
+    now = 1000.0
+    pace = Pace(0.04, lambda: now)
+    pace.note(BUCKET, rows=8, seconds=0.08)
+    for asker in "abc":
+        pace.heard(asker, is_little=True)
+        assert pace.rows(BUCKET) == 6
+
+
 def test_rows_that_take_long_get_no_longer_batches() -> None:
     pace = Pace(0.04)
     pace.note(BUCKET, rows=8, seconds=0.2)

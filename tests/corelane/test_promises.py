@@ -1,3 +1,5 @@
+import math
+import random
 import statistics
 from pathlib import Path
 
@@ -6,12 +8,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.domain.forecast import LEAST_S, Own, Size, Speed, drain_rate, forecast, tokens_ahead, tokens_until
+from corelane.domain.forecast import (
+    ENOUGH,
+    KEPT,
+    Own,
+    Residuals,
+    Size,
+    Speed,
+    drain_rate,
+    forecast,
+    kind_of,
+    tokens_ahead,
+    tokens_until,
+)
 
 OWED = st.dictionaries(
     st.tuples(st.sampled_from(["me", "a", "b", "c"]), st.integers(0, 2)), st.integers(1, 10**9), max_size=12
 )
 
+
+#: Jobs whose intervals are looked at.
+RUNS = 1500
 
 SITUATIONS = Path(__file__).parent / "retry_situations.json"
 
@@ -86,16 +103,60 @@ def test_job_of_one_slice_runs_on_one_core_behind_what_all_cores_do() -> None:
     speeds = [Speed(100, 50, 200)] * 2
     found = forecast(1000, 100, 1, speeds)
     assert found is not None
-    assert (found.expected_s, found.earliest_s, found.latest_s) == pytest.approx((6, 3, 12))
+    assert (found.expected_s, found.reckoned_s) == pytest.approx((6, 6))
+    assert found.earliest_s < 4 < 9 < found.latest_s
     wide = forecast(1000, 100, 8, speeds)
     assert wide is not None
     assert wide.expected_s == pytest.approx(5.5)
 
 
-def test_no_forecast_is_shorter_than_a_trip() -> None:
-    found = forecast(0, 1, 1, [Speed(1e9, 1e9, 1e9)])
-    assert found is not None
-    assert found.earliest_s == LEAST_S
+def test_forecast_follows_the_residuals_of_its_kind() -> None:
+    speeds = [Speed(100, 50, 200)]
+    plain = forecast(0, 100, 1, speeds)
+    assert plain is not None
+    told = forecast(0, 100, 1, speeds, Residuals({plain.kind: [70] * KEPT}))
+    assert told is not None
+    assert (told.expected_s, told.reckoned_s) == pytest.approx((math.exp(0.7), 1))
+    waits = forecast(1000, 100, 1, speeds, Residuals({plain.kind: [70] * (ENOUGH - 1)}))
+    assert waits is not None
+    assert waits.expected_s == waits.reckoned_s
+
+
+@pytest.mark.parametrize("known", [3, 8, ENOUGH, 30, KEPT])
+def test_nine_in_ten_lie_within_the_interval_however_many_are_known(known: int) -> None:
+    rng = random.Random(known)
+    inside = 0
+    for _ in range(RUNS):
+        kept = {kind: [round(rng.gauss(20, 30)) for _ in range(count)] for kind, count in (("11", known), ("12", KEPT))}
+        spread = Residuals(kept).spread("11")
+        inside += spread.low <= math.exp(rng.gauss(0.2, 0.3)) <= spread.high
+    assert 0.87 < inside / RUNS < 0.94
+
+
+def test_interval_needs_no_normal_distribution_and_follows_a_change() -> None:
+    rng = random.Random(1)
+    inside: list[bool] = []
+    kept: list[int] = []
+    for number in range(RUNS):
+        slow = math.log(3) if number > RUNS // 2 else 0.0
+        took = math.exp(slow + rng.expovariate(4) - (0.5 if rng.random() < 0.3 else 0))
+        spread = Residuals({"11": kept}).spread("11")
+        inside.append(spread.low <= took <= spread.high)
+        kept = [*kept, round(100 * math.log(took))][-KEPT:]
+    assert 0.87 < sum(inside) / RUNS < 0.93
+    assert 0.85 < sum(inside[-RUNS // 4 :]) / len(inside[-RUNS // 4 :]) < 0.95
+
+
+def test_texts_that_are_no_residuals_are_left_out() -> None:
+    found = Residuals.decode([(b"11", b"+007-012" * 10), (b"12", b"what"), (b"13", b"+700")])
+    assert found.spread("11").low == pytest.approx(math.exp(-0.12))
+    assert found.spread("12") == found.spread("14")
+
+
+def test_kind_tells_the_part_that_waits_and_how_long_it_takes() -> None:
+    kinds = [kind_of(ahead, 1000, seconds) for ahead, seconds in ((0, 0.01), (100, 0.01), (1000, 1.0), (9000, 1000.0))]
+    assert len(set(kinds)) == len(kinds) - 1
+    assert all(len(kind) == 2 and kind.isdigit() for kind in kinds)
 
 
 def test_speed_survives_the_store() -> None:

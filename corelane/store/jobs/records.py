@@ -17,7 +17,7 @@ from corelane.domain.usage import Used
 from corelane.store.usage import parse_used
 
 #: Fields of a job's hash that may be missing, and need no conversion but to text or number.
-TEXTS = ("name", "retry_of", "asked", "webhook_url", "webhook_events", "file", "input_url", "output_url")
+TEXTS = ("name", "retry_of", "asked", "webhook_url", "webhook_events", "file", "input_url", "output_url", "stored")
 NUMBERS = ("started_ms", "finished_ms", "expires_ms", "dropped", "keep_s", "kept_until_ms", "fed", "results_window")
 #: Those of reuse.
 REUSE_NUMBERS = ("reused", "no_reuse")
@@ -41,6 +41,8 @@ class PromiseRecord:
     expected_ms: int | None = None
     earliest_ms: int | None = None
     latest_ms: int | None = None
+    #: What was reckoned, for which kind of job, as ``KIND MS``: forecasts to come learn from it. Stored apart.
+    reckoned: str = field(default="", compare=False)
 
     @classmethod
     def decode(cls, text: str | bytes) -> "PromiseRecord":
@@ -138,6 +140,8 @@ class JobRecord:
     results_window: int | None = None
     #: The sizes of the file's parts, in bytes; none if it is one file.
     parts: tuple[int, ...] = ()
+    #: The digests of its owner's stored contexts that its items name.
+    stored: str = ""
     #: The URL that its items are read from and how far they were, and the one its results go to and what became of it.
     input_url: str | None = None
     input: dict[str, Any] | None = None

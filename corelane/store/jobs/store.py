@@ -5,21 +5,24 @@ that was not submitted expire within a minute.
 """
 
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import orjson
 
 from corelane.domain.aliases import choose
+from corelane.domain.contexts import PREFIX, digest_in
 from corelane.domain.dispatch import PUBLIC, Ref, Row, encode_slice, item_row
-from corelane.domain.forecast import Own, Speed, drain_rate
+from corelane.domain.forecast import NO_RESIDUALS, Own, Residuals, Speed, drain_rate
 from corelane.domain.job_filter import ALL_OWNERS, JobFilter
 from corelane.domain.jobs import Item, JobStatus
 from corelane.domain.reuse import MOST_CACHED_ITEMS, MOST_ITEMS, cut_out, item_digests, repeated
 from corelane.settings import Settings
 from corelane.settings.faults import reach
 from corelane.store import keys
+from corelane.store.contexts import ContextStore, unknown
 from corelane.store.jobs.failed_items import FailedCursor, FailedPage, find_failed_items
+from corelane.store.jobs.fields import job_fields
 from corelane.store.jobs.idempotency import Held, Holder, by_name, find_holder
 from corelane.store.jobs.items import AskedItem, read_item
 from corelane.store.jobs.records import JobRecord, PromiseRecord
@@ -44,11 +47,17 @@ CLEARED_AT_ONCE = 500
 #: The reply to a job of which some items are answered or computed already, before its indexes.
 KNOWN = -2
 
+#: The reply where a stored context is not there, before the digests of those.
+MISSING = -3
+
 #: The payload of a job of one slice comes with the call that submits it, up to this size in bytes: Lua copies it.
 INLINE_BYTES = 64 * 1024
 
 #: The drain rate is measured over this many full seconds.
 RATE_SECONDS = 10
+
+#: How far off forecasts were is read once in this time, in seconds, for so many models at most.
+RESIDUALS_S, MOST_RESIDUALS = 1.0, 1000
 
 
 class JobStore:
@@ -63,18 +72,26 @@ class JobStore:
         self._settings = settings
         self._cache = settings.cache
         self._bell = bell
+        #: The contexts that jobs may name.
+        self.contexts_kept = ContextStore(link, settings, gate)
+        #: How far off forecasts were lately, by version; and when this is read again, by the model that is asked for.
+        self._residuals: dict[str, Residuals] = {}
+        self._residuals_due: dict[str, float] = {}
 
     async def admit(self, model: str, key: str = "", owner: str = PUBLIC) -> Admission:
         """Read the state of the fleet before an owner's job; the version is None if the model means none.
 
         Where the model is an alias of several versions, the key chooses. Writes nothing.
         """
-        found, owed, unfed, open_jobs, own = await self._link.run("admit", model=model, owner=owner)
-        speeds = {version.decode(): its_speeds for version, _, its_speeds, _ in found}
+        asks = time.monotonic() >= self._residuals_due.get(model, 0.0)
+        found, owed, unfed, open_jobs, own = await self._link.run("admit", model=model, owner=owner, residuals=asks)
+        if asks and found:
+            self._keep_residuals(model, {version.decode(): texts for version, *_, texts in found})
+        speeds = {version.decode(): its_speeds for version, _, its_speeds, *_ in found}
         version = next(iter(speeds), None)
         if len(speeds) > 1:
             version = choose({version.decode(): float(weight) for version, weight, *_ in found}, key)
-        idle = {version.decode(): int(cores) for version, *_, cores in found}
+        idle = {version.decode(): int(cores) for version, _, _, cores, _ in found}
         return Admission(
             version,
             _accounts(owed),
@@ -84,7 +101,17 @@ class JobStore:
             bool(version and speeds[version]),
             [Own(*map(int, counts)) for counts in own],
             idle[version] if version else 0,
+            self._residuals.get(version or "", NO_RESIDUALS),
         )
+
+    def _keep_residuals(self, model: str, found: Mapping[str, Sequence[bytes]]) -> None:
+        """Keep the residuals of the versions that a model means, so that not every job reads them."""
+        if len(self._residuals_due) >= MOST_RESIDUALS:
+            self._residuals_due.clear()
+            self._residuals.clear()
+        self._residuals_due[model] = time.monotonic() + RESIDUALS_S
+        for version, texts in found.items():
+            self._residuals[version] = Residuals.decode(pairs(texts))
 
     async def drain_rate(self, speeds: Sequence[Speed]) -> float:
         """Return the tokens a second that the fleet answers; ``speeds`` stand for the cores if none is known."""
@@ -107,14 +134,16 @@ class JobStore:
         its ``once``.
 
         Raise VersionClosed, with nothing written, if the version stopped taking jobs since it was admitted; Held if
-        another job holds its ``once``; NotReplicated if it is written and replicas do not hold it.
+        another job holds its ``once``; UnknownContext if a stored context it names is gone; NotReplicated if it is
+        written and replicas do not hold it.
         """
         head, file, once = submission.head, submission.file, submission.once
+        stored = [digest_in(each) for each in submission.known]
         labels = list(dict.fromkeys(head.labels))
         total = len(submission.items) if file is None else file.items
         digests = self._digests(submission, version)
         slices = list(cut_out(slices, alone)) if (alone := repeated(digests)) else slices
-        fields = {"total": total, "left": total} | self._fields(submission, labels, promise, digests)
+        fields = {"total": total, "left": total} | job_fields(submission, labels, promise, digests)
         named: dict[str, Any] = {
             "job": submission.id,
             "version": version,
@@ -127,6 +156,9 @@ class JobStore:
             "fingerprint": once and once.fingerprint,
             "once_ttl_s": once and once.ttl_s,
             "input": submission.input_url and True,
+            "stored": stored or None,
+            "is_retry": submission.retry_of and True,
+            "owner": submission.owner if stored else None,
             "fields": flatten(fields),
         }
         if digests:
@@ -136,6 +168,8 @@ class JobStore:
         reply = await self._write(submission, slices, named)
         if reply[0] == KNOWN:
             reply = await self._write(submission, list(cut_out(slices, reply[1])), named | {"is_cut": True})
+        if reply[0] == MISSING:
+            raise unknown(f"{PREFIX}{digest.decode()}" for digest in reply[1:])
         if reply[0] < 0:
             raise Held(Holder.decode(reply[1]))
         if self._gate is not None:
@@ -206,39 +240,6 @@ class JobStore:
         replies = await self._link.many([*written, submit])
         return replies[-1]
 
-    @staticmethod
-    def _fields(
-        submission: Submission, labels: list[str], promise: PromiseRecord | None, digests: Sequence[str]
-    ) -> dict[str, Any]:
-        """Return the fields of the job's hash; those without a value are left out."""
-        head, file = submission.head, submission.file
-        fields = {
-            "owner": submission.owner,
-            "priority": head.priority.rank,
-            "options": orjson.dumps(vars(head.options)),
-            "metadata": orjson.dumps(head.metadata),
-        }
-        optional = {
-            "promise": promise and promise.encode(),
-            "input_url": submission.input_url,
-            "context_ids": submission.input_url and head.contexts and orjson.dumps(list(head.contexts)),
-            "output_url": head.output_url,
-            "request_id": submission.request.request_id,
-            "traceparent": submission.request.traceparent,
-            "webhook_url": head.webhook and head.webhook.url,
-            "webhook_events": head.webhook and ",".join(head.webhook.events),
-            "labels": labels and orjson.dumps(labels),
-            "asked": submission.asked or head.model,
-            "keep_s": head.keep_s,
-            "name": submission.name,
-            "retry_of": submission.retry_of,
-            "results_window": file and file.results_window,
-            "digests": "".join(digests),
-            "item_ids": digests and any(item.id for item in submission.items) and _ids(submission.items),
-            "no_reuse": not head.reuse and 1,
-        }
-        return fields | {name: value for name, value in optional.items() if value}
-
     async def get(self, job: str, ahead: int = 0) -> JobRecord | None:
         """Return a job as it stands, or None if there is none.
 
@@ -252,6 +253,17 @@ class JobStore:
         if self._gate is not None and record is not None and record.finished_ms is not None:
             await self._gate.confirm(keys.job(job), "finished_ms")
         return record
+
+    async def read_told(self, job: str, told: str) -> JobRecord | None:
+        """Return a final job from what was published at its end; None if it has to be read."""
+        try:
+            fields, out = orjson.loads(told)
+            raw = {name.encode(): value.encode() for name, value in pairs(fields)}
+        except ValueError:  # A text that is not UTF-8 stands in it.
+            return None
+        if self._gate is not None:
+            await self._gate.confirm(keys.job(job), "finished_ms")
+        return JobRecord.parse(job, raw, [out.encode() if out else None])
 
     async def confirm(self, job: str) -> None:
         """Return once replicas hold a job, where that is asked for; raise NotReplicated if they do not in time."""
@@ -365,11 +377,6 @@ class JobStore:
 def fits_inline(payload: bytes) -> bool:
     """Return whether a payload comes with the call that submits its job."""
     return len(payload) <= INLINE_BYTES
-
-
-def _ids(items: Sequence[Item]) -> bytes:
-    """Return the callers' own ids of items as they are stored."""
-    return orjson.dumps([item.id for item in items])
 
 
 def _submit_us(submission: Submission) -> int:

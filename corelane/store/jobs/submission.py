@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from corelane.domain.contexts import Known
 from corelane.domain.dispatch import PUBLIC
-from corelane.domain.forecast import Own, Speed
+from corelane.domain.forecast import NO_RESIDUALS, Own, Residuals, Speed
 from corelane.domain.ids import new_job_id
 from corelane.domain.jobs import Item, JobHead
 from corelane.domain.request_context import NO_CONTEXT, RequestContext
@@ -40,6 +41,10 @@ class Submission:
     once: Once | None = None
     #: Where its items are read from, in place of ``items`` and ``file``.
     input_url: str | None = None
+    #: Whether its caller waits for it: then its end is published with its result, if it has one item.
+    is_awaited: bool = False
+    #: The stored contexts that its items name and the job does not carry, by their ids.
+    known: Mapping[str, Known] = field(default_factory=dict)
     request: RequestContext = NO_CONTEXT
 
 
@@ -59,3 +64,5 @@ class Admission:
     own: Sequence[Own] = (Own(), Own(), Own())
     #: Living cores that hold the version and have no work.
     idle: int = 0
+    #: How far off the forecasts for the version were lately.
+    residuals: Residuals = NO_RESIDUALS

@@ -21,7 +21,7 @@ FOLDER = Path(__file__).parent.parent / "lua"
 
 #: The parts, each on top of those before it.
 PARTS = (
-    *("basics", "history", "counters", "timing", "usage", "lanes", "deliveries", "index", "reuse", "jobs"),
+    *("basics", "history", "counters", "timing", "usage", "lanes", "deliveries", "index", "contexts", "reuse", "jobs"),
     *("references", "admission", "parts", "claims", "rates", "fleet", "batches", "upkeep", "gauges", "overview"),
 )
 

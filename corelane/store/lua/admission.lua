@@ -42,9 +42,9 @@ local function own_at(owner, priority)
   return { small, tokens, larger }
 end
 
--- admit{model, owner} → {per version the model may mean: {version, weight, speeds of the living cores that hold it, how
---   many of them have no work}, tokens in the lanes and in files as owner:priority, tokens…, open jobs by priority, of the
---   owner by priority: see own_at}
+-- admit{model, owner, residuals} → {per version the model may mean: {version, weight, speeds of the living cores that hold it,
+--   how many of them have no work, its residuals if they are asked for}, tokens in the lanes and in files as owner:priority,
+--   tokens…, open jobs by priority, of the owner by priority: see own_at}
 -- The model is a version, else an alias, else a model's name. A version that is closed takes no more jobs.
 define('admit', function(ask)
   local model, found, open, own = ask.model, {}, {}, {}
@@ -52,7 +52,8 @@ define('admit', function(ask)
     if call('HEXISTS', keys.CLOSED, version) == 1 then return end
     local cores = holders_of(version)
     local speeds = #cores > 0 and call('HMGET', keys.SPEEDS, unpack(cores)) or {}
-    found[#found + 1] = { version, weight, speeds, #without_work(cores) }
+    local off = ask.residuals and call('HGETALL', keys.residuals(version)) or {}
+    found[#found + 1] = { version, weight, speeds, #without_work(cores), off }
   end
   local means = call('HEXISTS', keys.MODELS, model) == 1 and model or call('HGET', keys.ALIASES, model)
     or newest_named(model)

@@ -36,7 +36,8 @@ end
 -- → the seconds it is kept for
 local function retain(job, status, ttl, now)
   local key = keys.job(job)
-  local keep_s, owner, once, file, failed = unpack(call('HMGET', key, 'keep_s', 'owner', 'once', 'file', 'failed'))
+  local keep_s, owner, once, file, failed, stored =
+    unpack(call('HMGET', key, 'keep_s', 'owner', 'once', 'file', 'failed', 'stored'))
   ttl = math.min(tonumber(keep_s) or ttl, ttl)
   call('HSET', key, 'kept_until_ms', now + ttl * 1000)
   call('EXPIRE', key, ttl)
@@ -46,6 +47,7 @@ local function retain(job, status, ttl, now)
   if once then call('EXPIRE', once, ttl) end
   local is_whole = status == 'succeeded' and tonumber(failed) == 0
   local is_cut = status == 'canceled' or status == 'expired'
+  if stored and is_whole then leave_contexts(job, owner, stored) end
   keep_or_remove(keys.contexts(job), not is_whole, ttl)
   keep_or_remove(keys.payloads(job), not is_whole and (is_cut or not file), ttl)
   if file then call('ZADD', keys.FEEDS, now, job) end
@@ -53,12 +55,22 @@ local function retain(job, status, ttl, now)
   return ttl
 end
 
+-- What is published when a job ends: its id, and for a job of one item whose caller waits (`tell`) all that the caller is
+-- answered from, as JSON: the job's fields and its result. That saves a trip.
+local MOST_TOLD_BYTES = 8192
+local function told(job, tell)
+  local results = keys.results(job)
+  if tell ~= '1' or call('HSTRLEN', results, 0) > MOST_TOLD_BYTES then return job end
+  return job .. ' ' .. cjson.encode({ call('HGETALL', keys.job(job)), call('HGET', results, 0) })
+end
+
 -- End a job, once: status, event, webhook, and the wake-up of all who wait. Callers check that it is open. `commit` is the
 -- call of the core whose results end it, if one's do.
 local function finish(job, status, ttl, commit)
   local key, now = keys.job(job), now_ms()
-  local priority, file, version, created, promise, times, owner, failed, usage, output = unpack(call('HMGET', key,
-    'priority', 'file', 'version', 'created_ms', 'promise', 'times', 'owner', 'failed', 'usage', 'output_url'))
+  local priority, file, version, created, promise, times, owner, failed, usage, output, tell, reckoned = unpack(call('HMGET',
+    key, 'priority', 'file', 'version', 'created_ms', 'promise', 'times', 'owner', 'failed', 'usage', 'output_url', 'tell',
+    'reckoned'))
   local ended = times and ended_times(job, times, commit)
   local used = commit and use(commit, job, owner, version, usage)
   if ended and used then
@@ -79,13 +91,14 @@ local function finish(job, status, ttl, commit)
   call('ZREM', keys.EXPIRING, job)
   call('SREM', keys.open_jobs(priority or '1'), job)
   count_end(status, priority or '1', promise, now - tonumber(created or now))
+  if commit and reckoned then learn_residual(version, reckoned, now - tonumber(created or now)) end
   call('XADD', keys.ENDS, 'MAXLEN', '~', 10000, '*', 'job', job, 'status', status)
   announce_job(key, job, now, ttl, 'job.completed', 'job.' .. status)
   if call('EXISTS', keys.job_events(job)) == 1 then
     call('HSET', key, 'story_end', add_event(job, 'job.completed'))
     call('EXPIRE', keys.job_events(job), ttl)
   end
-  call('PUBLISH', keys.DONE, job)
+  call('PUBLISH', keys.DONE, told(job, tell))
 end
 
 -- Keep the results of one stretch of work, if its job still wants them (true). The last ones finish the job; others report
@@ -158,16 +171,16 @@ local function keep_payloads(job, firsts, args)
 end
 
 -- submit{job, version, envelope, submit_us, expires_in_ms, file, file_tokens, once, fingerprint, once_ttl_s, input, fields,
---   digests, is_cut, owner, priority, cache, ttl, firsts}, ref…, payload…
---   → {1 if new, created_ms, expires_ms or nil, 1 if it is final already} or {-1, `JOB FINGERPRINT` of the holder of `once`}
---   or {-2, indexes of items}
+--   digests, is_cut, owner, priority, cache, ttl, stored, is_retry, firsts}, ref…, payload…
+--   → {1 if new, created_ms, expires_ms or nil, 1 if it is final already}, {-1, `JOB FINGERPRINT` of the holder of `once`},
+--   {-2, indexes of items}, or {-3, digests of stored contexts that are not there…}
 -- The job, its refs in the lanes and the bells, in one step. The payloads come with it if they are few: `firsts` are their
 -- first items. Or they were written just before, or stand in a file from which the keeper feeds them. A version that was
--- closed since the job was admitted takes it no more. `once` is a key
--- that one job may hold: for `once_ttl_s`, or with 0 for as long as the job is kept. `fields`: names and values in turn.
--- With `input` its items are at a URL, and are read from there before anything else.
--- `digests` are those of its items. If some are answered or computed already (-2), nothing is written: the job is submitted
--- again with a ref for each of these items alone, and `is_cut`.
+-- closed since the job was admitted takes it no more. `once` is a key that one job may hold: for `once_ttl_s`, or with 0
+-- for as long as the job is kept. `fields`: names and values in turn. With `input` its items are at a URL, and are read
+-- from there before anything else. `digests` are those of its items. If some are answered or computed already (-2), nothing
+-- is written: the job is submitted again with a ref for each of these items alone, and `is_cut`. `stored` are the digests
+-- of its owner's stored contexts that its items name.
 define('submit', function(ask, args)
   local job, once, key, now = ask.job, ask.once, keys.job(ask.job), now_ms()
   if call('EXISTS', key) == 1 then return { 0, unpack(call('HMGET', key, 'created_ms', 'expires_ms')) } end
@@ -181,6 +194,10 @@ define('submit', function(ask, args)
   if ask.digests and not ask.is_cut then
     local known = find_all_known(ask.owner, ask.priority, ask.digests, ask.cache)
     if #known > 0 then return { -2, known } end
+  end
+  if ask.stored then
+    local missing = use_contexts(ask.owner, ask.stored, job, ask.is_retry)
+    if #missing > 0 then return { -3, unpack(missing) } end
   end
   if ask.firsts then
     keep_payloads(job, ask.firsts, args)
@@ -262,9 +279,10 @@ end, 'allow-oom')
 -- are passed over like those of any final job; its file, if it has one, is removed by the feeder.
 define('delete', function(ask)
   local job, key = ask.job, keys.job(ask.job)
-  local status, owner, once, file = unpack(call('HMGET', key, 'status', 'owner', 'once', 'file'))
+  local status, owner, once, file, stored = unpack(call('HMGET', key, 'status', 'owner', 'once', 'file', 'stored'))
   if not status then return 0 end
   if is_open(status) then cut_short(job, 'canceled', ask.ttl) end
+  if stored then leave_contexts(job, owner, stored) end
   if once and string.match(call('GET', once) or '', '^%S+') == job then call('DEL', once) end
   if file then call('ZADD', keys.FEEDS, now_ms(), job) end
   unlist(owner, job)

@@ -9,7 +9,7 @@ local LASTING_WINDOWS, LASTING_US = 3000, 120000000
 -- What is left of recent sums after other work of the version, for each core that holds it; and of a price's share.
 local LASTING_RECENT_US, LASTING_PRICE_US = 1000000, 20000000
 
--- Costs of a version without work are forgotten after this time, in seconds (30 days).
+-- Costs of a version without work, and its residuals, are forgotten after this time, in seconds (30 days).
 local COSTS_TTL_S = 2592000
 
 -- Add what a core learned: version, class, then the sums.
@@ -26,6 +26,7 @@ local function learn(version, class, added)
   for i = 1, 9 do sums[i] = string.format('%.1f', sums[i]) end
   call('HSET', key, class, table.concat(sums, ' '))
   call('EXPIRE', key, COSTS_TTL_S)
+  call('EXPIRE', keys.residuals(version), COSTS_TTL_S)
 end
 
 -- Add the price at which a core did so much work for a version: `prices` is `PRICE CORE_US`, for each that did some lately.

@@ -15,7 +15,7 @@ from corelane.domain.contexts import PREFIX, digest_in
 from corelane.domain.dispatch import PUBLIC, Ref, Row, encode_slice, item_row
 from corelane.domain.forecast import NO_RESIDUALS, Own, Residuals, Speed, drain_rate
 from corelane.domain.job_filter import ALL_OWNERS, JobFilter
-from corelane.domain.jobs import Item, JobStatus
+from corelane.domain.jobs import JobStatus
 from corelane.domain.reuse import MOST_CACHED_ITEMS, MOST_ITEMS, cut_out, item_digests, repeated
 from corelane.settings import Settings
 from corelane.settings.faults import reach

@@ -26,6 +26,8 @@ from api.routes import (
     audit,
     batches,
     bulk,
+    cache,
+    contexts,
     deliveries,
     events,
     failed_items,
@@ -109,7 +111,20 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
     )
     app.state.parts, app.state.cells = first.parts, cells
     of_jobs = (bulk, jobs, results, events, failed_items, deliveries)
-    for each in (*of_jobs, fleet_routes, history, usage, rollout, audit, health, files, batches, answers):
+    for each in (
+        *of_jobs,
+        contexts,
+        fleet_routes,
+        history,
+        usage,
+        cache,
+        rollout,
+        audit,
+        health,
+        files,
+        batches,
+        answers,
+    ):
         app.include_router(each.router)
     add_pages(app)
     if settings.console:

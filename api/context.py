@@ -2,9 +2,6 @@
 
 from collections.abc import Mapping
 from contextvars import ContextVar
-from typing import Any
-
-from starlette.types import Scope
 
 from corelane.domain.request_context import NO_CONTEXT, RequestContext
 
@@ -21,9 +18,6 @@ PARTS = "corelane.parts"
 
 #: The key of the cells whose pages a browser may choose, and the one it sees, where there are several.
 SHOWN_CELLS = "corelane.cells"
-
-#: The key of a request's headers as ``read_headers`` read them, with the list that it read.
-HEADERS = "corelane.headers"
 
 #: One JSON value a line.
 NDJSON = "application/x-ndjson"
@@ -43,14 +37,3 @@ PAGE: Mapping[str, str] = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 }
-
-
-def read_headers(scope: Scope) -> Mapping[str, str]:
-    """Return a request's headers by their names in lower case, of those sent twice the first; they are read once."""
-    sent: list[tuple[bytes, bytes]] = scope["headers"]
-    read: tuple[Any, dict[str, str]] | None = scope.get(HEADERS)
-    if read is not None and read[0] is sent:
-        return read[1]
-    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(sent)}
-    scope[HEADERS] = sent, headers
-    return headers

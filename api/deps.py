@@ -14,10 +14,8 @@ from fastapi import Depends, Header, Path, Query, Request
 from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
-from starlette.types import Receive
-from starlette.types import Scope as ScopeOfRequest
 
-from api.context import CALLER, PARTS, read_headers
+from api.context import CALLER, PARTS
 from api.jobs import CallerWait, Jobs
 from api.overview import Overviews
 from corelane.domain.api_keys import Caller, Scope
@@ -48,13 +46,6 @@ JOB_NAME = re.compile(r"(?!job_)(?!\.+$)[A-Za-z0-9._~-]{1,128}")
 WAIT_PREFERENCE = re.compile(r"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,6})\"?(?:$|[,;\s])", re.IGNORECASE)
 
 
-#: A query that asks to wait and nothing else, for less than the longest wait that may be asked for.
-WAIT_ALONE = re.compile(rb"wait=(\d{1,4}(?:\.\d{1,3})?)")
-
-#: The form of an ``Idempotency-Key``.
-KEY = re.compile(r"[\x20-\x7e]{1,255}")
-
-
 @dataclass(frozen=True, slots=True)
 class Parts:
     """The parts of one API process."""
@@ -79,14 +70,9 @@ class Parts:
     dry_runs: DryRuns
 
 
-def parts_of(scope: ScopeOfRequest) -> Parts:
-    """Return the parts of the app, or of the cell, that serves a request."""
-    return cast(Parts, scope.get(PARTS) or scope["app"].state.parts)
-
-
 async def get_parts(request: Request) -> Parts:
-    """See ``parts_of``."""
-    return parts_of(request.scope)
+    """Return the parts of the app, or of the cell, that serves this request."""
+    return cast(Parts, request.scope.get(PARTS) or request.app.state.parts)
 
 
 def preferred_wait(header: str) -> float | None:
@@ -107,31 +93,12 @@ async def get_wait(
 ) -> CallerWait:
     """Return how long the caller waits, cut to the longest time allowed."""
     seconds = preferred_wait(prefer or "") if wait is None else wait
-    return caller_wait(seconds, parts, request.receive)
-
-
-def caller_wait(seconds: float | None, parts: Parts, receive: Receive) -> CallerWait:
-    """Return how long a caller waits that asked for these seconds, cut to the longest time allowed."""
-    return CallerWait(None if seconds is None else min(seconds, parts.settings.max_wait_s), receive)
-
-
-def wait_of(scope: ScopeOfRequest, receive: Receive, parts: Parts) -> CallerWait | None:
-    """Return the same for a request on a short way; None if its query says anything else."""
-    prefer, query = read_headers(scope).get("prefer"), scope["query_string"]
-    if not query:
-        return caller_wait(preferred_wait(prefer) if prefer else None, parts, receive)
-    match = WAIT_ALONE.fullmatch(query)
-    return None if match is None else caller_wait(float(match[1]), parts, receive)
-
-
-def caller_of(scope: ScopeOfRequest) -> Caller:
-    """Return the caller that the outer layers identified."""
-    return cast(Caller, scope[CALLER])
+    return CallerWait(None if seconds is None else min(seconds, parts.settings.max_wait_s), request.receive)
 
 
 async def get_caller(request: Request) -> Caller:
-    """See ``caller_of``."""
-    return caller_of(request.scope)
+    """Return the caller that the outer layers identified."""
+    return cast(Caller, request.scope[CALLER])
 
 
 async def get_job_id(

@@ -5,7 +5,7 @@ lost, all of them wake, read their job and wait again, so no completion is misse
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -14,6 +14,7 @@ from starlette.types import Receive
 
 from corelane.domain.api_keys import Caller, Scope
 from corelane.domain.jobs import Job, JobStatus, Result
+from corelane.domain.reuse import refuses_reuse
 from corelane.errors import CorelaneError, Forbidden, JobExpired, NotFound, Unavailable
 from corelane.log import Outage, get_logger
 from corelane.metrics.definitions import RETRY_AFTER_ERROR, SUBMIT_S
@@ -57,15 +58,18 @@ class CallerWait:
         self.has_left = False
 
     @contextmanager
-    def listening(self, event: asyncio.Event) -> Iterator[None]:
-        """Set an event if the caller leaves meanwhile, once the wait lasts longer than most."""
+    def listening(self, event: asyncio.Event, seconds: float) -> Iterator[None]:
+        """Set an event after these seconds, or if the caller leaves meanwhile, once that is longer than most wait."""
         tasks: list[asyncio.Task[None]] = []
         loop = asyncio.get_running_loop()
-        timer = loop.call_later(LISTEN_AFTER_S, lambda: tasks.append(loop.create_task(self._listen(event))))
+        timers: list[asyncio.TimerHandle] = [loop.call_later(seconds, event.set)]
+        if seconds > LISTEN_AFTER_S:
+            timers.append(loop.call_later(LISTEN_AFTER_S, lambda: tasks.append(loop.create_task(self._listen(event)))))
         try:
             yield
         finally:
-            timer.cancel()
+            for timer in timers:
+                timer.cancel()
             for task in tasks:
                 task.cancel()
 
@@ -86,6 +90,8 @@ class Completions:
         self._redis_url = settings.redis_url
         self._ahead = settings.inline_results
         self._waiting: dict[str, set[asyncio.Event]] = {}
+        #: What was published with the ends of jobs that are waited for.
+        self._told: dict[str, str] = {}
         self._task: asyncio.Task[None] | None = None
         self.is_closing = False
 
@@ -117,6 +123,7 @@ class Completions:
             self._waiting[job].discard(event)
             if not self._waiting[job]:
                 del self._waiting[job]
+                self._told.pop(job, None)
 
     async def wait(self, record: JobRecord, wait: CallerWait, event: asyncio.Event) -> JobRecord | None:
         """Return the job once it is final, or as it is when the time is over or the caller leaves; None if deleted.
@@ -130,14 +137,12 @@ class Completions:
             left = deadline - loop.time()
             if left <= 0 or self.is_closing or wait.has_left:
                 break
-            timer = loop.call_later(min(left, POLL_S), event.set)
-            try:
-                with wait.listening(event):
-                    await event.wait()
-            finally:
-                timer.cancel()
+            with wait.listening(event, min(left, POLL_S)):
+                await event.wait()
             event.clear()
-            found = await self._store.get(record.id, self._ahead)
+            told = self._told.pop(record.id, "")
+            found = await self._store.read_told(record.id, told) if told else None
+            found = found or await self._store.get(record.id, self._ahead)
         return found
 
     def _wake_all(self) -> None:
@@ -148,12 +153,16 @@ class Completions:
     async def _listen(self) -> None:
         outage = Outage(log, "completions")
 
-        def hear(job: str) -> None:
+        def hear(message: str) -> None:
+            job, _, told = message.partition(" ")
             if not job:
                 outage.served()
                 self._wake_all()
-            for event in self._waiting.get(job, ()):
-                event.set()
+            elif waiting := self._waiting.get(job):
+                if told:
+                    self._told[job] = told
+                for event in waiting:
+                    event.set()
 
         while True:
             try:
@@ -273,6 +282,11 @@ def required(record: JobRecord | None, job_id: str) -> JobRecord:
 def no_such_job(job_id: str) -> NotFound:
     """Return the error for an id that is unknown, or no longer known."""
     return NotFound(f"there is no job {job_id}; it never existed, or it was deleted")
+
+
+def may_reuse(headers: Mapping[str, str]) -> bool:
+    """Return whether a request leaves it open that an answer is taken from an equal question, or given to one."""
+    return not refuses_reuse(headers.get("cache-control"))
 
 
 def headers_of(submitted: Submitted, wait: CallerWait) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What one request costs the API process: CPU µs of a `/livez`, of a lone job, and of an application that does nothing.
+"""What a request costs the API process: CPU µs of a `/livez`, of a lone job, and of an application that does nothing.
 
     python benchmarks/api_cost.py [--before CHECKOUT] [--rounds 20] [--requests 200] [--profile] [--quick]
 
@@ -38,8 +38,8 @@ sys.path.insert(0, str(Path.cwd() if BARE in sys.argv or PROFILED in sys.argv el
 
 QUICK = "--quick"
 
-#: A service is ready well within this, in seconds.
-READY_S = 120
+#: Requests before those that a profile shows.
+WARM_UP = 50
 
 ITEM = json.dumps({"question": "What is the number?", "context": "The number is 7. " * 8}).encode()
 
@@ -49,7 +49,7 @@ ANSWER = b'{"status":"ok","cores":null,"details":null}'
 #: Packages of a profile that are named; the rest is the interpreter's own.
 PACKAGES = (
     *("hypercorn", "h11", "httptools", "api/server", "starlette", "fastapi", "pydantic", "pydantic_core", "api"),
-    *("corelane", "redis", "structlog", "asyncio", "uvloop", "orjson", "anyio"),
+    *("corelane", "redis", "structlog", "asyncio", "contextlib", "uvloop", "orjson", "anyio"),
 )
 
 MOST_FUNCTIONS = 40
@@ -118,48 +118,20 @@ class Subject:
         self.taken.append((cpu_us(self._pid) - used) / requests)
 
 
-def environment(**changes: str) -> dict[str, str]:
+def environment(**changes: object) -> dict[str, str]:
     """Return this process's environment without Corelane's settings, with these changes."""
-    mine = {name: value for name, value in os.environ.items() if not name.startswith(("CORELANE_", "_CORELANE_"))}
-    return mine | {f"CORELANE_{name.upper()}": value for name, value in changes.items()}
+    own = ("CORELANE_", "_CORELANE_")
+    mine = {name: value for name, value in os.environ.items() if not name.startswith(own)}  # noqa: TID251
+    return mine | {f"CORELANE_{name.upper()}": str(value) for name, value in changes.items()}
 
 
-SETTINGS = {"target": "null", "auth": "off", "cores": "1", "api_processes": "1", "log_format": "json"}
+SETTINGS = {"target": "null", "auth": "off", "cores": 1, "api_processes": 1, "log_format": "json", "port": 0}
 
 
 def python(checkout: Path) -> str:
     """Return the interpreter of a checkout."""
     own = checkout / ".venv" / "bin" / "python"
     return str(own) if own.exists() else sys.executable
-
-
-@contextlib.contextmanager
-def serving(checkout: Path, data: Path) -> Iterator[dict[str, Any]]:
-    """Run a checkout's whole service with the null engine; yield what it says about itself."""
-    argv = [python(checkout), "-m", "corelane", "serve", "--data", str(data), "--port", "0", "--no-flower"]
-    data.mkdir(parents=True)
-    log = data / "service.log"
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            argv, cwd=checkout, env=environment(**SETTINGS), stdout=out, stderr=subprocess.STDOUT
-        )
-    try:
-        yield _about(data / "parts.json", process, log)
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.wait(READY_S)
-
-
-def _about(parts: Path, process: "subprocess.Popen[bytes]", log: Path) -> dict[str, Any]:
-    """Return what a service notes about itself, once it is ready."""
-    deadline = time.monotonic() + READY_S
-    while time.monotonic() < deadline and process.poll() is None:
-        with contextlib.suppress(FileNotFoundError):
-            about: dict[str, Any] = json.loads(parts.read_bytes())
-            if about["is_ready"]:
-                return about
-        time.sleep(0.1)
-    raise RuntimeError(f"the service did not start:\n{log.read_text(errors='replace')[-3000:]}")
 
 
 def address_of(url: str) -> tuple[str, int]:
@@ -229,7 +201,8 @@ def run_profiled(target: str, fd: int) -> None:
     from corelane.settings import Settings
 
     profile = cProfile.Profile(time.process_time)
-    profile.enable()
+    # The first requests load what later ones use: the profile begins after them.
+    signal.signal(signal.SIGUSR1, lambda *_: profile.enable())
     run_api(Settings(), fd)
     profile.disable()
     profile.dump_stats(target)
@@ -261,35 +234,29 @@ def by_own(entry: tuple[str, float]) -> float:
     return -entry[1]
 
 
-def profile(checkout: Path, folder: Path, about: dict[str, Any], sent: bytes, requests: int) -> str:
+def profile(checkout: Path, folder: Path, redis_url: str, sent: bytes, requests: int) -> str:
     """Return the profile of a second API process of a service under one kind of request."""
-    redis = _redis_url(about)
     folder.mkdir()
     target = folder / "profile"
-    env = environment(**SETTINGS, redis_url=redis, data_dir=str(folder))
-    with listening(checkout, PROFILED, str(target), env) as (address, _):
+    env = environment(**SETTINGS, redis_url=redis_url, data_dir=folder)
+    with listening(checkout, PROFILED, str(target), env) as (address, pid):
         caller = Caller(address)
-        for _ in range(requests):
+        for number in range(WARM_UP + requests):
+            if number == WARM_UP:
+                os.kill(pid, signal.SIGUSR1)
             caller.call(sent)
     return describe(target, requests)
 
 
-def _redis_url(about: dict[str, Any]) -> str:
-    from corelane.cli.redis_users import operator_url
-
-    return str(operator_url(about))
-
-
-def kinds(checkout: Path, data: Path, stack: contextlib.ExitStack) -> tuple[dict[str, Subject], dict[str, Any]]:
-    """Start what is measured of a checkout; return it by name, and what its service says about itself."""
-    about = stack.enter_context(serving(checkout, data))
+def subjects_of(about: dict[str, Any], checkout: Path, stack: contextlib.ExitStack) -> dict[str, Subject]:
+    """Return what is measured of a checkout: its running service, and servers of the application that does nothing."""
     address, pid = address_of(about["api"]), about["parts"]["api"]["pid"]
     subjects = {"GET /livez": Subject(address, pid, LIVEZ), "lone job": Subject(address, pid, LONE)}
     for name, server in (("its server", "own"), ("plain Hypercorn", "hypercorn")):
         bare, bare_pid = stack.enter_context(listening(checkout, BARE, server, environment()))
         subjects[f"nothing, {name}, GET"] = Subject(bare, bare_pid, LIVEZ)
         subjects[f"nothing, {name}, POST"] = Subject(bare, bare_pid, LONE)
-    return subjects, about
+    return subjects
 
 
 def main() -> None:
@@ -298,41 +265,43 @@ def main() -> None:
         role, name, fd = sys.argv[1:]
         (run_bare if role == BARE else run_profiled)(name, int(fd))
         return
+    from benchmarks.checkouts import add_before, checkouts, in_turn, serving
     from benchmarks.runs import is_quick, keep
+    from corelane.cli.redis_users import operator_url
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--before", type=Path, help="a checkout of another state, measured in turn")
-    parser.add_argument("--rounds", type=int, default=2 if is_quick() else 20)
-    parser.add_argument("--requests", type=int, default=20 if is_quick() else 200, help="requests of each kind a round")
+    add_before(parser)
+    parser.add_argument("--rounds", type=int, default=1 if is_quick() else 20)
+    parser.add_argument("--requests", type=int, default=5 if is_quick() else 200, help="requests of each kind a round")
     parser.add_argument("--profile", action="store_true", help="say where the API's CPU time goes, too")
     parser.add_argument(QUICK, action="store_true", help="few requests, no figures kept")
     arguments = parser.parse_args()
-    checkouts = {"before": arguments.before.resolve()} if arguments.before else {}
-    checkouts["now"] = CHECKOUT
+    states = checkouts(arguments.before)
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        found, abouts = {}, {}
-        for state, checkout in checkouts.items():
-            found[state], abouts[state] = kinds(checkout, Path(folder) / state, stack)
-        everything = [subject for subjects in found.values() for subject in subjects.values()]
-        for subject in everything:
-            subject.run(arguments.requests)  # the first requests load what later ones use
-            subject.taken.clear()
-        for _ in range(arguments.rounds):
-            for subject in everything:
+        found, abouts = dict[str, dict[str, Subject]](), dict[str, dict[str, Any]]()
+        for state, checkout in states.items():
+            running = stack.enter_context(serving(state, checkout, Path(folder) / state, **SETTINGS))
+            abouts[state] = json.loads((running.data / "parts.json").read_bytes())
+            found[state] = subjects_of(abouts[state], checkout, stack)
+            for subject in found[state].values():
+                subject.run(arguments.requests)  # the first requests load what later ones use
+                subject.taken.clear()
+        for _, state in in_turn(list(found), arguments.rounds):
+            for subject in found[state].values():
                 subject.run(arguments.requests)
         figures = {
             state: {name: round(statistics.median(subject.taken), 1) for name, subject in subjects.items()}
             for state, subjects in found.items()
         }
         print(f"| CPU µs a request | {' | '.join(figures)} |\n|---|{'---|' * len(figures)}")
-        for name in figures["now"]:
+        for name in next(iter(figures.values())):
             print(f"| {name} | {' | '.join(f'{of[name]:.0f}' for of in figures.values())} |")
         if arguments.profile:
-            for state, checkout in checkouts.items():
+            for state, checkout in states.items():
                 for name, sent in (("GET /livez", LIVEZ), ("lone job", LONE)):
-                    own = Path(folder) / f"{state}-{name.split()[-1].strip('/')}"
+                    own, redis_url = Path(folder) / f"{state}-{len(name)}", str(operator_url(abouts[state]))
                     print(f"\n{state}, {name}:\n")
-                    print(profile(checkout, own, abouts[state], sent, arguments.rounds * arguments.requests))
+                    print(profile(checkout, own, redis_url, sent, arguments.rounds * arguments.requests))
     keep("api_cost", figures)
 
 

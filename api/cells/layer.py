@@ -95,6 +95,9 @@ class CellLayer:
                     await self._show(way, cells, scope, send)
             case Kind.STEER:
                 await self._steer(scope, await self._read(receive), send)
+            case Kind.KEEP:
+                body = await read_body(receive, self._settings.max_body_bytes, self._settings.body_timeout_s)
+                await self._keep(self._places.of_kept(asker), scope, body, send)
             case Kind.STEPS:
                 body = await self._read(receive)
                 await (await step(self._inner, self._places.seen_by(asker), scope, body)).send(send)
@@ -130,6 +133,19 @@ class CellLayer:
         self._standing.note(replies)
         scope["route"] = next((each["route"] for each in scopes.values() if "route" in each), None)
         await steer(replies).send(send)
+
+    async def _keep(self, cells: Sequence[str], scope: Scope, body: bytes, send: Send) -> None:
+        """Have several cells keep or forget the same, as far as they answer; a refusal of one is the answer.
+
+        What one cell has not is no refusal where another had it.
+        """
+        scopes = {cell: changed(scope, body=body) for cell in cells}
+        replies = await call_all({cell: (self._inner[cell], each, body) for cell, each in scopes.items()})
+        self._standing.note(replies)
+        scope["route"] = next((each["route"] for each in scopes.values() if "route" in each), None)
+        found = [reply for reply in replies.values() if not reply.is_away] or list(replies.values())
+        had = [reply for reply in found if reply.status != 404] or found
+        await next((reply for reply in had if reply.status >= 400), had[0]).send(send)
 
     async def _read(self, receive: Receive) -> bytes:
         """Read a body that says where it belongs."""

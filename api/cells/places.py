@@ -69,6 +69,10 @@ class Places:
         """Return the cells that may have what a caller sees, in the order in which they are listed."""
         return [cell for cell in self._map.names if asker.is_everywhere or cell in asker.home.spans]
 
+    def of_kept(self, asker: Asker) -> Sequence[str]:
+        """Return the cells where jobs of a caller may be made, that of new ones first."""
+        return self._map.open if asker.is_public else asker.home.spans
+
     async def of_new(self, asker: Asker, idempotency_key: str) -> str:
         """Return the cell of something new; of what the same `Idempotency-Key` made before, if anything."""
         if not idempotency_key:

@@ -44,6 +44,8 @@ class Kind(Enum):
     EVERY = auto()
     #: Each, to change all of them.
     STEER = auto()
+    #: Each where the caller's new work may go, to keep or forget what jobs there name.
+    KEEP = auto()
     #: A page of the console: of the cell that the browser chose.
     CONSOLE = auto()
 
@@ -92,8 +94,10 @@ def way_of(method: str, path: str, query: str = "") -> Way:
     if path == "/console" or path.startswith("/console/"):
         found = IDS.search(path) or IDS.search(query)
         return Way(Kind.CONSOLE, cell=found[1] if found else "")
-    if path.startswith(("/v1/cores/", "/v1/aliases/")) and method != "GET":
+    if path.startswith(("/v1/cores/", "/v1/aliases/", "/v1/cache")) and method != "GET":
         return Way(Kind.STEER)
+    if path == "/v1/contexts" or path.startswith("/v1/contexts/"):
+        return Way(Kind.HOME if method == "GET" else Kind.KEEP)
     if path.startswith("/v1/models/"):
         return Way(Kind.EVERY, name=path.removeprefix("/v1/models/"), shows="model")
     if not path.startswith(AT_HOME):

@@ -162,7 +162,7 @@ async def answer(request: Request, parts: Parts, owner: str, asked: AnswerReques
     return Outcome(
         job,
         result,
-        cut(asked.context, likely(result)),
+        cut(asked.context or "", likely(result)),
         [] if timing is None else lay_out(timing.model_dump(), timing.wall_s),
         model is not None and model.calibrated,
         ask_snippets(service_of(request), body),

@@ -20,7 +20,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.context import CALLER, NDJSON, PAGE, REQUEST_CONTEXT, REQUEST_ID, STRICT, TRACEPARENT, read_headers
+from api.context import CALLER, NDJSON, PAGE, REQUEST_CONTEXT, REQUEST_ID, STRICT, TRACEPARENT
 from api.errors import refuse
 from api.middleware.console_door import CONSOLE, SIGN_IN, STATIC, ConsoleDoor, session_of
 from api.middleware.hosts import forwarded, is_allowed, is_private
@@ -60,6 +60,9 @@ METHODS = READ_METHODS | CREATE_METHODS | {"DELETE", "PATCH"}
 LEFT_STATUS = 499
 
 ALL_SCOPES = frozenset(api_keys.Scope)
+
+#: The key of a request's headers as ``read_headers`` read them, with the list that it read.
+HEADERS = "corelane.headers"
 
 #: The headers of a context as they are sent.
 ID_SENT = REQUEST_ID.lower().encode()
@@ -330,6 +333,17 @@ class NdjsonRoute(APIRoute):
         """Return whether this route serves a request."""
         is_ndjson = content_type(read_headers(scope)) == NDJSON
         return super().matches(scope) if is_ndjson else (Match.NONE, {})
+
+
+def read_headers(scope: Scope) -> Mapping[str, str]:
+    """Return a request's headers by their names in lower case, of those sent twice the first; they are read once."""
+    sent: list[tuple[bytes, bytes]] = scope["headers"]
+    read: tuple[Any, dict[str, str]] | None = scope.get(HEADERS)
+    if read is not None and read[0] is sent:
+        return read[1]
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(sent)}
+    scope[HEADERS] = sent, headers
+    return headers
 
 
 def enter_context(headers: Mapping[str, str], traceparent: str, begun_s: float) -> str:

@@ -14,8 +14,9 @@ from fastapi.routing import APIRoute, APIRouter
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.context import read_headers
+from api.context import CALLER, PARTS
 from api.errors import refuse
+from api.middleware.edge import CREATE_METHODS, HEADERS
 from corelane.errors import CorelaneError
 
 
@@ -24,19 +25,28 @@ class Asked:
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self.scope = scope
-        self.headers = read_headers(scope)
+        #: As the layer before read them.
+        self.headers: Mapping[str, str] = scope[HEADERS][1]
+        self.path: str = scope["path"]
+        self.query: bytes = scope["query_string"]
+        self.caller: Any = scope.get(CALLER)
+        #: The parts of the app, or of the cell, that serves it.
+        self.parts: Any = scope.get(PARTS) or scope["app"].state.parts
+        #: Its body, if it has one and that was read.
+        self.body = b""
         #: Returns what comes after the body: the news that the caller has left.
         self.receive = receive
         self._heard: list[Message] = []
 
-    async def body(self) -> bytes | None:
-        """Return the whole body; None if the caller breaks off."""
+    async def read_body(self) -> bool:
+        """Read the body; return False if the caller breaks off."""
         heard = self._heard
         while not heard or heard[-1].get("more_body", False):
             heard.append(await self.receive())
             if heard[-1]["type"] != "http.request":
-                return None
-        return heard[0].get("body", b"") if len(heard) == 1 else b"".join(each.get("body", b"") for each in heard)
+                return False
+        self.body = heard[0].get("body", b"") if len(heard) == 1 else b"".join(each.get("body", b"") for each in heard)
+        return True
 
     async def hear_again(self) -> Message:
         """Return what was heard already, from its beginning, then what comes."""
@@ -72,7 +82,8 @@ class ShortWays:
         asked = Asked(scope, receive)
         scope["route"] = way.route
         try:
-            response = await way.answer(asked)
+            is_read = scope["method"] not in CREATE_METHODS or await asked.read_body()
+            response = await way.answer(asked) if is_read else None
         except CorelaneError as error:
             await refuse(scope, receive, send, error)
             return

@@ -6,7 +6,8 @@ no trace: polls would bury the traces of jobs.
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.context import TRACEPARENT, read_headers
+from api.context import TRACEPARENT
+from api.middleware.edge import read_headers
 from corelane.domain.request_context import continue_trace
 from corelane.tracing import Attributes, Tracer
 

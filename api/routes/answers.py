@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Response
+from fastapi import APIRouter, Body, Request, Response
 from fastapi.responses import JSONResponse
 
 from api.compat.huggingface import HfAnswer, HfRequest, answers_of, require_answered
 from api.context import REQUEST_CONTEXT
 from api.deps import Parts, PartsDep, SubmitCaller, WaitDep
 from api.errors import documented
-from api.jobs import CallerWait, headers_of
+from api.jobs import CallerWait, headers_of, may_reuse
 from api.middleware.edge import JsonRoute
 from corelane.domain.batches import AnswerRequest
 from corelane.domain.ids import new_job_id
@@ -34,12 +34,17 @@ MAX_WAIT_S = 60.0
 
 @router.post("/answers", response_model=Result, responses=NOT_YET)
 async def answer(
-    request: Annotated[AnswerRequest, Body()], response: Response, parts: PartsDep, wait: WaitDep, caller: SubmitCaller
+    http: Request,
+    request: Annotated[AnswerRequest, Body()],
+    response: Response,
+    parts: PartsDep,
+    wait: WaitDep,
+    caller: SubmitCaller,
 ) -> Result | Response:
     """Answer one question, within a minute or as long as asked to wait; 202 with its job if that is not enough."""
-    head = JobHead(model=request.model, options=request.options, priority=request.priority)
-    items = [Item(id=request.id, question=request.question, context=request.context)]
-    found = await ask(parts, caller.owner, head, items, response, wait)
+    reuse = request.reuse and may_reuse(http.headers)
+    head = JobHead(model=request.model, options=request.options, priority=request.priority, reuse=reuse)
+    found = await ask(parts, caller.owner, head, [request.item], response, wait)
     return found if isinstance(found, Response) else found[0]
 
 
@@ -69,7 +74,7 @@ async def ask(
     longest = min(MAX_WAIT_S, parts.settings.max_wait_s)
     wait.seconds = longest if wait.seconds is None else min(wait.seconds, longest)
     job_id = new_job_id(cell=parts.settings.cell)
-    submission = Submission(head, owner, items, id=job_id, request=REQUEST_CONTEXT.get())
+    submission = Submission(head, owner, items, id=job_id, is_awaited=True, request=REQUEST_CONTEXT.get())
     submitted = await parts.jobs.submit(submission, wait)
     record, headers = submitted.record, headers_of(submitted, wait)
     if not record.status.is_final:

@@ -49,7 +49,7 @@ async def live() -> Health:
 
 async def live_shortly(asked: Asked) -> Response | None:
     """Do what ``live`` does."""
-    return None if asked.scope["query_string"] else Response(LIVE, media_type="application/json")
+    return None if asked.query else Response(LIVE, media_type="application/json")
 
 
 @router.get("/readyz", responses=documented(503))

@@ -4,6 +4,7 @@ import hashlib
 import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import partial
 from typing import Annotated
 
 import orjson
@@ -11,7 +12,6 @@ from fastapi import APIRouter, Body, Query, Request, Response
 
 from api.context import NDJSON, REQUEST_CONTEXT
 from api.deps import (
-    KEY,
     IdempotencyKey,
     JobFilterDep,
     JobId,
@@ -21,13 +21,11 @@ from api.deps import (
     ReadCaller,
     SubmitCaller,
     WaitDep,
-    caller_of,
-    parts_of,
-    wait_of,
+    preferred_wait,
 )
 from api.docs.examples import JOB_REQUEST_EXAMPLES, LINES_SCHEMA
 from api.errors import documented
-from api.jobs import CallerWait, headers_of, no_such_job
+from api.jobs import CallerWait, headers_of, may_reuse, no_such_job
 from api.middleware.edge import JsonRoute, NdjsonRoute
 from api.middleware.short_ways import Asked
 from corelane.domain.api_keys import Caller, Scope
@@ -40,6 +38,7 @@ from corelane.metrics.definitions import SUBMIT_S
 from corelane.store.jobs.idempotency import Once, by_key, by_name, fingerprint, start_fingerprint
 from corelane.store.jobs.records import JobRecord
 from corelane.store.jobs.submission import Submission
+from corelane.submitting.contexts import Named
 from corelane.submitting.ndjson import NdjsonBody, submit_file
 from corelane.submitting.retries import retry
 from corelane.submitting.submitter import Submitted
@@ -59,6 +58,12 @@ SUBMITTED = {
 RETRIED = SUBMITTED | {200: {"model": Job, "description": "Final already."}}
 
 LINES_BODY = {"requestBody": {"content": {NDJSON: {"schema": LINES_SCHEMA}}}}
+
+#: A query that asks to wait and nothing else, for less than the longest wait that may be asked for.
+WAIT_ALONE = re.compile(rb"wait=(\d{1,4}(?:\.\d{1,3})?)")
+
+#: The form of an ``Idempotency-Key``.
+KEY = re.compile(r"[\x20-\x7e]{1,255}")
 
 JobBody = Annotated[JobRequest, Body(openapi_examples=JOB_REQUEST_EXAMPLES)]
 
@@ -91,7 +96,7 @@ async def submit_job(
 
     With `dry_run` nothing is kept, no key is used, and the answer is the job's forecast.
     """
-    return await take_job(parts, body, await request.body(), caller, wait, key=key)
+    return await take_job(parts, body, await request.body(), caller, wait, key=key, reuse=may_reuse(request.headers))
 
 
 @router.put("/{job_id}", status_code=202, response_model=Job, responses=SUBMITTED, openapi_extra=LINES_BODY)
@@ -102,29 +107,24 @@ async def put_job(
 
     Wherever a job's id stands in an address, its name may. It lives as long as the job.
     """
-    return await take_job(parts, body, await request.body(), caller, wait, name=job_id)
+    return await take_job(
+        parts, body, await request.body(), caller, wait, name=job_id, reuse=may_reuse(request.headers)
+    )
 
 
 async def submit_shortly(asked: Asked) -> Response | None:
     """Do what ``submit_job`` does, for a body of JSON that is valid."""
-    parts, caller, headers = parts_of(asked.scope), caller_of(asked.scope), asked.headers
+    headers, wait = asked.headers, wait_of(asked)
     key = headers.get("idempotency-key")
-    wait = wait_of(asked.scope, asked.receive, parts)
-    if (
-        wait is None
-        or headers.get("content-type") != "application/json"
-        or Scope.SUBMIT not in caller.scopes
-        or (key is not None and not KEY.fullmatch(key))
-    ):
+    if wait is None or Scope.SUBMIT not in asked.caller.scopes or headers.get("content-type") != "application/json":
         return None
-    sent = await asked.body()
-    if not sent:
+    if key is not None and not KEY.fullmatch(key):
         return None
     try:
-        body = JobRequest.model_validate(orjson.loads(sent))
+        body = JobRequest.model_validate(orjson.loads(asked.body))
     except ValueError:
         return None
-    return await take_job(parts, body, sent, caller, wait, key=key)
+    return await take_job(asked.parts, body, asked.body, asked.caller, wait, key=key, reuse=may_reuse(headers))
 
 
 async def take_job(
@@ -136,10 +136,11 @@ async def take_job(
     *,
     key: str | None = None,
     name: str | None = None,
+    reuse: bool = True,
 ) -> Response:
     """Take in a job, once if it has a key or a name, and answer with it; or answer with its forecast.
 
-    ``sent`` is the body as it came.
+    ``sent`` is the body as it came. Without ``reuse`` its items are computed on their own, whatever it says.
     """
     settings = parts.settings
     job_id, items, once = new_job_id(cell=settings.cell), body.items or (), None
@@ -150,13 +151,14 @@ async def take_job(
     elif key is not None:
         once = by_key(caller.owner, key, fingerprint("jobs", sent), settings.idempotency_ttl_s)
     submission = Submission(
-        body,
+        body if reuse else body.model_copy(update={"reuse": False}),
         caller.owner,
         items,
         id=job_id,
         name=name,
         once=once,
         input_url=body.input_url,
+        is_awaited=bool(wait.seconds),
         request=REQUEST_CONTEXT.get(),
     )
     return await present(parts, await parts.jobs.submit(submission, wait), wait)
@@ -170,7 +172,8 @@ async def take_lines(
     If its head asks for a dry run, the body is only measured.
     """
     submitter, digest = parts.jobs.submitter, start_fingerprint("lines")
-    lines = NdjsonBody(parts.settings, body, None if once is None else digest)
+    find = partial(find_context, parts, owner)
+    lines = NdjsonBody(parts.settings, body, None if once is None else digest, find)
     if once is not None and await submitter.is_made(once):
         await lines.digest_only()
         made = await submitter.replay(replace(once, fingerprint=digest.hexdigest()))
@@ -185,10 +188,22 @@ async def take_lines(
     if once is not None:
         once = replace(once, fingerprint=digest.hexdigest())
     submission = Submission(
-        lines.head, owner, file=file, id=job_id, name=name, once=once, request=REQUEST_CONTEXT.get()
+        lines.head,
+        owner,
+        file=file,
+        id=job_id,
+        name=name,
+        once=once,
+        request=REQUEST_CONTEXT.get(),
+        known=lines.known,
     )
     with parts.metrics.recorder.timed(SUBMIT_S):
         return await submit_file(submitter, parts.settings, submission, admission)
+
+
+async def find_context(parts: Parts, owner: str, context: str) -> Named:
+    """Find a stored context that a line names."""
+    return await parts.jobs.submitter.contexts.name(owner, [context])
 
 
 def as_forecast(found: WorkForecast) -> Response:
@@ -243,11 +258,23 @@ async def get_job(job_id: JobId, request: Request, parts: PartsDep, wait: WaitDe
 
 async def get_shortly(asked: Asked) -> Response | None:
     """Do what ``get_job`` does, for a job's own id."""
-    parts, caller = parts_of(asked.scope), caller_of(asked.scope)
-    job_id, wait = asked.scope["path"].removeprefix("/v1/jobs/"), wait_of(asked.scope, asked.receive, parts)
-    if wait is None or Scope.READ not in caller.scopes or not is_job_id(job_id):
+    job_id, wait = asked.path.removeprefix("/v1/jobs/"), wait_of(asked)
+    if wait is None or Scope.READ not in asked.caller.scopes or not is_job_id(job_id):
         return None
-    return await show_job(parts, job_id, caller, wait, asked.headers.get("if-none-match", ""))
+    return await show_job(asked.parts, job_id, asked.caller, wait, asked.headers.get("if-none-match", ""))
+
+
+def wait_of(asked: Asked) -> CallerWait | None:
+    """Return how long a caller on a short way waits; None if the query says anything else."""
+    prefer, seconds = asked.headers.get("prefer"), None
+    if asked.query:
+        match = WAIT_ALONE.fullmatch(asked.query)
+        if match is None:
+            return None
+        seconds = float(match[1])
+    elif prefer is not None:
+        seconds = preferred_wait(prefer)
+    return CallerWait(None if seconds is None else min(seconds, asked.parts.settings.max_wait_s), asked.receive)
 
 
 async def show_job(parts: Parts, job_id: str, caller: Caller, wait: CallerWait, known: str) -> Response:

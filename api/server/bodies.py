@@ -77,7 +77,7 @@ class ChunkedBody:
 
     def _check_trailer(self, line: bytes) -> None:
         name, colon, _ = line.partition(b":")
-        self._trailer_bytes += len(line)
+        self._trailer_bytes += len(line) + 2
         is_header = colon and NAME.fullmatch(name) and len(line.translate(None, CONTROL)) == len(line)
         if not is_header or self._trailer_bytes > TRAILER_BYTES:
             raise Malformed("headers after the body that are none, or too many")

@@ -100,7 +100,8 @@ class HttpSender:
     def __init__(self, target: Target, manner: Manner) -> None:
         self.target, self.manner = target, manner
         key = {"Authorization": f"Bearer {target.api_key}"} if target.api_key else {}
-        self.http = Connections(target.url, {"Accept": "application/json", **key})
+        # Where questions repeat, each is to be computed: what is measured is not the reuse of answers.
+        self.http = Connections(target.url, {"Accept": "application/json", "Cache-Control": "no-store", **key})
 
     async def open(self, connections: int) -> None:
         """Connect ahead."""

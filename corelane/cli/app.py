@@ -6,12 +6,14 @@ from corelane.cli.ask import ask
 from corelane.cli.batch import batch
 from corelane.cli.batches import batches
 from corelane.cli.bench import bench
+from corelane.cli.cache import cache
 from corelane.cli.calibrate import calibrate
 from corelane.cli.cells import cells
 from corelane.cli.commands import CommandGroup
 from corelane.cli.compile import compile_model, verify
 from corelane.cli.compose import compose
 from corelane.cli.containers import down, logs
+from corelane.cli.contexts import contexts
 from corelane.cli.doctor import doctor
 from corelane.cli.evaluate import evaluate
 from corelane.cli.files import files
@@ -51,7 +53,7 @@ def make_cli() -> typer.Typer:
     for command in (verify, calibrate, doctor, cores, cells, top):
         cli.command()(command)
     groups = {"jobs": jobs, "batches": batches, "files": files, "models": models, "webhooks": webhooks, "keys": keys}
-    groups |= {"bench": bench, "plan": plan}
+    groups |= {"contexts": contexts, "cache": cache, "bench": bench, "plan": plan}
     for name, group in groups.items():
         cli.add_typer(group, name=name)
     for about_containers in (compose, logs, down):

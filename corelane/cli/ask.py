@@ -41,10 +41,13 @@ ANSWER_STYLE = "bold black on green"
 
 def ask(
     question: Annotated[str, typer.Argument(help="The question.")],
+    options: AnswerOptions,
     context: Annotated[
         str, typer.Option("--context", "-c", help="The passage: a file, the text itself, or - (stdin).")
-    ],
-    options: AnswerOptions,
+    ] = "",
+    context_id: Annotated[
+        str | None, typer.Option(metavar="CONTEXT", help="In place of it: a stored context (`corelane contexts put`).")
+    ] = None,
     url: UrlOption = None,
     model: ModelOption = "default",
     api_key: KeyOption = None,
@@ -55,18 +58,24 @@ def ask(
     """Ask one question about a passage. Ctrl-C cancels it."""
     if not question.strip():
         raise InvalidInput('the question is empty; ask one, as in: corelane ask "Who signed it?" --context FILE')
-    passage = read_context(context)
-    if not passage.strip():
+    if bool(context) == (context_id is not None):
+        raise InvalidInput("give the passage by --context, or a stored one by --context-id")
+    passage = read_context(context) if context_id is None else ""
+    if context_id is None and not passage.strip():
         raise InvalidInput("the passage is empty; name a file that holds it, or give its text")
+    about = {"context": passage} if context_id is None else {"context_id": context_id}
+    item = {"question": question, **about}
     parts: JobParts = {"model": model, "options": options}
     if priority is not Priority.NORMAL:
         parts["priority"] = priority
     errors = error_console()
     with connect(url, api_key, max_retries=2, on_wait=WaitNotice(errors)) as client:
         if dry_run:
-            print_one(client.forecast([{"question": question, "context": passage}], **parts), as_json, describe)
+            print_one(client.forecast([item], **parts), as_json, describe)
             return
-        result = answer(client, question, passage, parts, errors)
+        result = answer(client, item, parts, errors)
+        if context_id is not None and not as_json and result.answer is not None:
+            passage = client.read_context(context_id)
     if as_json:
         print_line(result)
     check(result)
@@ -74,12 +83,12 @@ def ask(
         Console(highlight=False).print(render(result, passage))
 
 
-def answer(client: "Client", question: str, passage: str, parts: "JobParts", console: Console) -> Result:
+def answer(client: "Client", item: dict[str, str], parts: "JobParts", console: Console) -> Result:
     """Ask one question and return its result; show on ``console`` what it waits for."""
     from corelane.client import AWAY
     from corelane.client.endpoints import new_key
 
-    key, items = new_key(), [{"question": question, "context": passage}]
+    key, items = new_key(), [item]
     job: Job | None = None
     try:
         with console.status("asking …") as status:

@@ -7,7 +7,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import httpx2
 
-from corelane.client import endpoints, forecasts, steering
+from corelane.client import asking, contexts, endpoints, forecasts, steering
 from corelane.client.endpoints import Call
 from corelane.client.protocol import Exchange, Give, Giving, Hear, HttpReply, IoStep, Listen, Pause, Send
 from corelane.client.protocol import ServiceProtocol as Protocol
@@ -60,7 +60,7 @@ class AsyncClient(BaseClient[httpx2.AsyncClient]):
         """Close the connections."""
         await self._http.aclose()
 
-    ask = _exchange(Protocol.ask)
+    ask = _exchange(asking.ask)
     submit = _exchange(Protocol.submit)
     forecast = _exchange(forecasts.forecast)
     forecast_lines = _call(forecasts.forecast_lines_async)
@@ -89,6 +89,12 @@ class AsyncClient(BaseClient[httpx2.AsyncClient]):
     download_file = _exchange(Protocol.download)
     delete_file = _call(endpoints.delete_file)
 
+    put_context = _call(contexts.put_context)
+    get_context = _call(contexts.get_context)
+    read_context = _call(contexts.read_context)
+    iter_contexts = _iterate(contexts.contexts)
+    delete_context = _call(contexts.delete_context)
+
     deliveries = _call(endpoints.list_deliveries)
     dead_deliveries = _call(endpoints.dead_deliveries)
     get_delivery = _call(endpoints.get_delivery)
@@ -98,6 +104,7 @@ class AsyncClient(BaseClient[httpx2.AsyncClient]):
     scaling = _call(endpoints.scaling)
     history = _call(endpoints.history)
     usage = _call(steering.usage)
+    clear_cache = _call(steering.clear_cache)
     cores = _call(endpoints.cores)
     models = _call(endpoints.models)
     load_model = _call(endpoints.load_model)

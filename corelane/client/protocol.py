@@ -205,19 +205,6 @@ class ServiceProtocol:
             if job.status.is_final or (deadline is not None and time.monotonic() >= deadline):
                 return job
 
-    def ask(self, /, question: str, context: str, *, model: str = "default", **options: Any) -> Exchange[Result]:
-        """Ask one question and wait for its answer without limit; ``options`` are those of a job."""
-        items = [{"question": question, "context": context}]
-        job = yield from self.submit(items, wait_s=LONGEST_POLL_S, model=model, options=options)
-        if not job.status.is_final:
-            job = yield from self.wait(job.id)
-        found = job.results
-        if not found:
-            found = (yield from self.call(endpoints.results(job.id, None))).data
-        if not found:
-            raise self._not_corelane(f"{job.id} has one item but no result")
-        return found[0]
-
     def results(self, job_id: str, *, drop: bool = False) -> Giving[Result]:
         """Iterate over results in item order, from the first that was not dropped; follow a running job to its end.
 
@@ -238,7 +225,7 @@ class ServiceProtocol:
                 return
             after = page.next
             if is_final and not page.data:
-                raise self._not_corelane(f"{job_id} is final but its results end at item {after}")
+                raise self.not_corelane(f"{job_id} is final but its results end at item {after}")
             if len(page.data) < PAGE_ITEMS:
                 is_final = (yield from self._poll(job_id, FOLLOW_S)).status.is_final
 
@@ -283,7 +270,7 @@ class ServiceProtocol:
         try:
             return JobEvent(heard.id, kind, DATA[kind].model_validate_json(heard.data, extra="ignore"))
         except ValueError:
-            raise self._not_corelane(f"its event {heard.event} carries something else") from None
+            raise self.not_corelane(f"its event {heard.event} carries something else") from None
 
     def jobs(self, *, limit: int | None = None, **filters: Unpack[JobFilters]) -> Giving[Job]:
         """Iterate over your own jobs that match all filters, newest first, ``limit`` at most, read page by page."""
@@ -374,9 +361,9 @@ class ServiceProtocol:
         try:
             return call.read(body)
         except (ValueError, KeyError, TypeError):
-            raise self._not_corelane(f"{call.method} {call.route} brought something else") from None
+            raise self.not_corelane(f"{call.method} {call.route} brought something else") from None
 
-    def _not_corelane(self, what: str) -> ServiceError:
+    def not_corelane(self, what: str) -> ServiceError:
         """Return the error for an answer that no Corelane would give."""
         detail = f"{self.base_url} does not answer as Corelane does: {what}"
         return ServiceError(detail, status=200, problem_code=FOREIGN)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from typing import Any, Unpack
 
-from corelane.client.endpoints import JSON, Call, JobFilters, filter_params, of
+from corelane.client.endpoints import JSON, Call, JobFilters, filter_params, of, read_nothing
 from corelane.client.protocol import PAGE_JOBS, Exchange, Give, Giving, ServiceProtocol
 from corelane.client.wire import dump_body
 from corelane.domain.audit import AuditEntry, AuditList
@@ -55,6 +55,11 @@ def usage(
     given = {"from": first and str(first), "to": last and str(last), "group_by": groups, "owner": owner}
     params = {name: value for name, value in given.items() if value}
     return Call("GET", "/v1/usage", of(UsageReport), params=params)
+
+
+def clear_cache(owner: str | None = None) -> Call[None]:
+    """Forget the answers that are kept for equal questions: your own, or another ``owner``'s, or all with `*`."""
+    return Call("DELETE", "/v1/cache", read_nothing, params={"owner": owner} if owner else {})
 
 
 def failed_items(

@@ -17,6 +17,7 @@ class AuditAction(StrEnum):
     BATCH_CANCEL = "batch.cancel"
     JOBS_CANCEL = "jobs.cancel"
     JOBS_RETRY = "jobs.retry"
+    CACHE_CLEAR = "cache.clear"
     MODEL_LOAD = "model.load"
     MODEL_RELOAD = "model.reload"
     MODEL_UNLOAD = "model.unload"
@@ -36,7 +37,9 @@ class AuditEntry(BaseModel):
     key: str = Field(description="The name of the API key; empty where keys are not checked.")
     owner: str = Field(description="The owner that acted.")
     action: str = Field(description="What was done, as `job.cancel` or `model.load`.")
-    subject: str = Field(description="To what: a job, a filter of jobs, a version, an alias, a key, a delivery.")
+    subject: str = Field(
+        description="To what: a job, a filter of jobs, an owner, a version, an alias, a key, a delivery."
+    )
     detail: str
 
 

@@ -4,10 +4,11 @@ A batch is a file of questions, one a line. It is answered by a file of results 
 """
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field, model_validator
 
+from corelane.domain.contexts import is_context_id
 from corelane.domain.jobs import Item, Options, Priority, Text
 from corelane.domain.usage import BatchUsage
 from corelane.domain.wire import Wire
@@ -52,20 +53,34 @@ class LineBody(Wire):
 
     id: str | None = Field(None, max_length=256, description="The caller's own id, returned with the result.")
     question: Text = Field(description="The question.")
-    context: Text = Field(description="The passage the answer is taken from, of any length.")
+    context: Text | None = Field(None, description="The passage the answer is taken from, of any length.")
+    context_id: str | None = Field(None, max_length=256, description="In place of it: a stored context, `ctx_…`.")
     model: str = Field("default", min_length=1, max_length=200, description="A model version, name or alias.")
     options: Options = Field(default_factory=Options, description="How the question is answered.")
+
+    @model_validator(mode="after")
+    def _one_context(self) -> Self:
+        if (self.context is None) == (self.context_id is None):
+            raise ValueError("give a `context`, or the `context_id` of a stored one")
+        if self.context_id is not None and not is_context_id(self.context_id):
+            raise ValueError("`context_id` must name a stored context: `ctx_` and 64 digits")
+        return self
 
     @property
     def item(self) -> Item:
         """The question and its passage, as a job holds them."""
-        return Item(id=self.id, question=self.question, context=self.context)
+        return Item(id=self.id, question=self.question, context=self.context, context_id=self.context_id)
 
 
 class AnswerRequest(LineBody):
     """The body of ``POST /v1/answers``: the same, with a priority."""
 
     priority: Priority = Field(Priority.NORMAL, description="Questions of higher priority are answered first.")
+    reuse: bool = Field(
+        True,
+        strict=True,
+        description="Whether an answer to an equal question of yours may be taken, and this one's be given to others.",
+    )
 
 
 class BatchLine(Wire):

@@ -1,4 +1,4 @@
-"""Stored contexts: passages that an owner keeps, named by what they say. Pure.
+"""Stored contexts: passages that an owner keeps, named by what they say; their wire format. Pure.
 
 The id of a stored context is ``ctx_`` and the SHA-256 of its text in UTF-8, in hexadecimal. So the same text is kept
 once however often it is sent, and anybody who has a text can tell its id without asking.
@@ -6,13 +6,28 @@ once however often it is sent, and anybody who has a text can tell its id withou
 
 import hashlib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field
+
+from corelane.domain.wire import Wire
 
 #: What an id begins with.
 PREFIX = "ctx_"
 
 #: The form of an id.
 ID = re.compile(rf"{PREFIX}[0-9a-f]{{64}}")
+
+
+#: The same anywhere in a text.
+NAMED_IN = re.compile(rb"ctx_[0-9a-f]{64}")
+
+
+def named_in(line: bytes) -> set[str]:
+    """Return what has the form of an id anywhere in a line: more than it names, and no less."""
+    return {found.decode() for found in NAMED_IN.findall(line)}
 
 
 def digest_of(text: str) -> str:
@@ -25,6 +40,11 @@ def context_id(text: str) -> str:
     return PREFIX + digest_of(text)
 
 
+def digest_in(name: str) -> str:
+    """Return the digest that an id holds."""
+    return name.removeprefix(PREFIX)
+
+
 def is_context_id(text: str) -> bool:
     """Return whether a text has the form of a stored context's id."""
     return ID.fullmatch(text) is not None
@@ -35,3 +55,59 @@ class Stored:
     """A stored context as an item's row names it, in place of its text; ``orjson`` writes it as an object."""
 
     digest: str
+
+    @classmethod
+    def parse(cls, found: Mapping[str, Any]) -> "Stored":
+        """Read what ``orjson`` wrote; raise ValueError for anything else."""
+        digest = found.get("digest")
+        if type(digest) is not str or len(found) != 1:
+            raise ValueError("an object in a row is not a stored context")
+        return cls(digest)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a submission needs to know of a stored context: its estimated tokens, and how its text begins."""
+
+    tokens: float
+    head: str
+
+
+class ContextBody(Wire):
+    """A context that is to be stored, as JSON; a body of plain text is the ``text`` alone."""
+
+    text: str = Field(min_length=1, description="The passage, of any length that a job may have.")
+    name: Annotated[str, Field(min_length=1, max_length=256)] | None = Field(
+        None, description="A name of your own, shown in lists."
+    )
+    expires_in_s: int | None = Field(
+        None,
+        ge=60,
+        strict=True,
+        description="Seconds to keep it after it was last used; at most, and by default, as long as the service "
+        "keeps stored contexts.",
+    )
+
+
+class ContextInfo(BaseModel):
+    """A stored context without its text."""
+
+    object: Literal["context"] = "context"
+    id: str = Field(description="`ctx_` and the SHA-256 of the text in UTF-8.")
+    name: str | None = None
+    bytes: int = Field(description="Size of the text in UTF-8.")
+    chars: int = Field(description="Unicode code points of the text, in which answers count.")
+    tokens: int = Field(description="Estimated tokens of the text.")
+    created_at: str
+    used_at: str = Field(description="When a job named it last, or when it was stored.")
+    expires_at: str = Field(description="When it is over if no further job names it.")
+
+
+class ContextList(BaseModel):
+    """One page of stored contexts, newest first."""
+
+    object: Literal["list"] = "list"
+    data: list[ContextInfo]
+    has_more: bool = Field(description="Whether older ones follow.")
+    next: str | None = Field(description="Cursor of the next page.")
+    bytes: int = Field(description="Bytes of all your contexts' texts, with those kept only for open jobs.")

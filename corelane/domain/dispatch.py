@@ -9,7 +9,7 @@ them. A context that many items share is stored, measured and tokenised once, bu
 question. The core that reads an item corrects the estimate (``Dispatch.exchange``).
 
 In a slice's payload an item is a row, ``[id, question, context]``. A context is stored once: a number refers to the
-job's own contexts, null to the row before.
+job's own contexts, an object to one that its owner stored before, null to the row before.
 """
 
 import math
@@ -21,6 +21,7 @@ from typing import Any
 
 import orjson
 
+from corelane.domain.contexts import Known, Stored, digest_in
 from corelane.domain.jobs import Item
 
 #: The Celery task that rings a core, by the name it is sent under.
@@ -198,11 +199,17 @@ def estimate_tokens(question: str, context: str, doc_stride: int) -> int:
 
 
 class Estimator:
-    """Estimates the items of one job; each context that they share is measured once."""
+    """Estimates the items of one job; each context that they share is measured once, a stored one not at all."""
 
-    def __init__(self, contexts: Mapping[str, str], doc_stride: int) -> None:
+    def __init__(self, contexts: Mapping[str, str], doc_stride: int, known: Mapping[str, Known] | None = None) -> None:
+        """``known`` are the stored contexts that items name, by their ids; more may come."""
         self._contexts = {context_id: measure(text) for context_id, text in contexts.items()}
+        self._known = known if known is not None else {}
         self._doc_stride = doc_stride
+
+    def share(self, context_id: str, text: str) -> None:
+        """Measure a further context of the job."""
+        self._contexts[context_id] = measure(text)
 
     def tokens(self, item: Item) -> int:
         """Estimate an item, whichever way its context is given."""
@@ -218,7 +225,10 @@ class Estimator:
         return count_windows(ratio * self._context(item), max_length - beside, self._doc_stride)
 
     def _context(self, item: Item) -> float:
-        return measure(item.context) if item.context is not None else self._contexts[item.context_id or ""]
+        if item.context is not None:
+            return measure(item.context)
+        name = item.context_id or ""
+        return self._known[name].tokens if name in self._known else self._contexts[name]
 
 
 #: Which items are read together: a question alone, a few, or enough to fill batches.
@@ -313,19 +323,21 @@ def spread_slices(tokens: Sequence[int], max_items: int, max_tokens: int, idle: 
     return [*slices, (first, len(tokens) - first, inside)]
 
 
-#: An item's id, question, and context: its text, or the number of one of the job's contexts.
-Row = tuple[str | None, str, str | int]
+#: An item's id, question, and context: its text, the number of one of the job's contexts, or a stored one.
+Row = tuple[str | None, str, str | int | Stored]
 
 
 def item_row(item: Item, numbers: Mapping[str, int]) -> Row:
-    """Return an item as a row; ``numbers`` are the numbers of the job's contexts by their ids."""
-    context = item.context if item.context_id is None else numbers[item.context_id]
-    return item.id, item.question, context if context is not None else ""
+    """Return an item as a row; ``numbers`` are the numbers of the job's contexts by their ids, others are stored."""
+    if item.context_id is None:
+        return item.id, item.question, item.context or ""
+    number = numbers.get(item.context_id)
+    return item.id, item.question, Stored(digest_in(item.context_id)) if number is None else number
 
 
 def encode_slice(rows: Iterable[Row]) -> bytes:
     """Return rows as they are stored."""
-    before: str | int | None = None
+    before: str | int | Stored | None = None
     stored = []
     for item_id, question, context in rows:
         stored.append((item_id, question, None if context == before else context))
@@ -340,8 +352,11 @@ def decode_slice(payload: bytes) -> list[Row]:
         item_id, question, context = row
         if context is None and rows:
             context = rows[-1][2]
+        elif type(context) is dict:
+            context = Stored.parse(context)
         # type(): True is an int to isinstance().
-        if type(item_id) not in (str, type(None)) or type(question) is not str or type(context) not in (str, int):
+        is_sound = type(item_id) in (str, type(None)) and type(question) is str
+        if not is_sound or type(context) not in (str, int, Stored):
             raise ValueError("a row is not [id, question, context]")
         rows.append((item_id, question, context))
     return rows

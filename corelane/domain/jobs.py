@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationInfo, field_validator, model_validator
 
+from corelane.domain.contexts import is_context_id
 from corelane.domain.job_references import InputField, JobEvent, JobInput, JobOutput, OutputField
 from corelane.domain.timing import JobTiming
 from corelane.domain.usage import Usage
@@ -98,6 +99,10 @@ def _is_none(value: object) -> bool:
     return value is None
 
 
+def _is_off(value: object) -> bool:
+    return not value
+
+
 def not_blank(text: str) -> str:
     """Return the text; raise ValueError if it is only white space."""
     if not text.strip():
@@ -115,7 +120,10 @@ class Item(Wire):
     question: str = Field(min_length=1, description="The question.")
     context: str | None = Field(None, min_length=1, description="The passage the answer is taken from, of any length.")
     context_id: str | None = Field(
-        None, min_length=1, max_length=256, description="In place of `context`: one of the job's `contexts`."
+        None,
+        min_length=1,
+        max_length=256,
+        description="In place of `context`: one of the job's `contexts`, or a stored one (`ctx_…`).",
     )
 
     @field_validator("question", "context")
@@ -126,7 +134,7 @@ class Item(Wire):
     @model_validator(mode="after")
     def _one_context(self) -> Self:
         if (self.context is None) == (self.context_id is None):
-            raise ValueError("give a `context`, or the `context_id` of one of the job's `contexts`")
+            raise ValueError("give a `context`, or the `context_id` of one of the job's `contexts` or of a stored one")
         return self
 
 
@@ -183,6 +191,11 @@ class JobHead(Wire, OutputField):
         "default, as long as the service keeps jobs.",
     )
     webhook: Webhook | None = Field(None, description="Where to post the job's final status.")
+    reuse: bool = Field(
+        True,
+        strict=True,
+        description="Whether an answer to an equal question of yours may be taken, and this one's be given to others.",
+    )
     dry_run: bool = Field(
         False, strict=True, description="Answer with a `job.forecast` in place of the job; nothing is kept or charged."
     )
@@ -212,10 +225,11 @@ class JobRequest(JobHead, InputField):
     id: str | None = Field(None, max_length=256, description="One item's own id, without `items`.")
     question: str | None = Field(None, description="One item's question, without `items`.")
     context: str | None = Field(None, description="One item's passage, without `items`.")
+    context_id: str | None = Field(None, description="In place of it: a stored context, or one of `contexts`.")
 
     @model_validator(mode="after")
     def _one_form(self) -> Self:
-        single = (self.question, self.context, self.id)
+        single = (self.question, self.context, self.context_id, self.id)
         if self.input_url is not None:
             if self.dry_run or self.refuse_if_late or self.items or any(part is not None for part in single):
                 raise ValueError("an `input_url` takes no items beside it, no `dry_run` and no `refuse_if_late`")
@@ -223,20 +237,25 @@ class JobRequest(JobHead, InputField):
         if self.items is not None:
             if any(part is not None for part in single):
                 raise ValueError("give either `items` or one `question` with its `context`, not both")
-        elif self.question is None or self.context is None:
+        elif self.question is None or (self.context is None and self.context_id is None):
             raise ValueError("give `items`, or one `question` with its `context`, or an `input_url`")
         else:
-            self.items = [Item(id=self.id, question=self.question, context=self.context)]
+            self.items = [Item(id=self.id, question=self.question, context=self.context, context_id=self.context_id)]
         if missing := next(unknown_contexts(self.items, self.contexts or {}), None):
             raise ValueError(missing)
         return self
 
 
 def unknown_contexts(items: Iterable[Item], contexts: Mapping[str, str]) -> Iterator[str]:
-    """Yield what is wrong with items whose context is not among the job's."""
+    """Yield what is wrong with items whose context is neither among the job's nor, by its form, a stored one."""
     for index, item in enumerate(items):
-        if item.context_id is not None and item.context_id not in contexts:
-            yield f"item {index}: there is no {item.context_id!r} in the job's `contexts`"
+        if item.context_id is not None and item.context_id not in contexts and not is_context_id(item.context_id):
+            yield f"item {index}: {no_context(item.context_id)}"
+
+
+def no_context(name: str) -> str:
+    """Say that items cannot name a context so."""
+    return f"there is no {name!r} in the job's `contexts`, and stored ones are named `ctx_` and 64 digits"
 
 
 class Offsets(BaseModel):
@@ -283,6 +302,11 @@ class Result(BaseModel):
     )
     windows: int = Field(0, ge=0, description="Windows of the context that the model read.")
     error: ItemError | None = None
+    reused: bool = Field(
+        False,
+        exclude_if=_is_off,
+        description="Only if true: this is the result of an equal item, nothing was computed.",
+    )
 
 
 class ResultList(BaseModel):

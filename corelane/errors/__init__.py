@@ -5,6 +5,7 @@
     │   ├── NotJson             the request says that its body is something else than JSON
     │   ├── TooLarge            a limit on size or count was passed
     │   ├── UnknownModel        no such model, version or alias
+    │   ├── UnknownContext      no stored context of this id, or no longer
     │   ├── WebhookRefused      the webhook address is not allowed
     │   ├── UrlRefused          the URL of a job's input or output is not allowed
     │   ├── VersionInUse        an alias or waiting work speaks against it; move that first
@@ -26,7 +27,8 @@
     ├── ResultsDropped          these results were read and dropped
     ├── Unavailable             try again later: nothing was kept
     │   ├── Overloaded          too much work waits already; carries when to come back
-    │   │   └── RateLimited     too many requests in a time
+    │   │   ├── RateLimited     too many requests in a time
+    │   │   └── ContextsFull    the owner has as many stored contexts as are allowed
     │   ├── NotReady            no worker has announced a model yet
     │   ├── StoreUnavailable    Redis does not answer
     │   │   └── NotReplicated   it was written, and too few replicas hold it: it may be lost yet
@@ -85,6 +87,10 @@ class TooLarge(InvalidInput):
 
 class UnknownModel(InvalidInput):
     code = "unknown_model"
+
+
+class UnknownContext(InvalidInput):
+    code = "unknown_context"
 
 
 class VersionInUse(InvalidInput):
@@ -186,6 +192,10 @@ class Overloaded(Unavailable):
 
 class RateLimited(Overloaded):
     code = "rate_limited"
+
+
+class ContextsFull(Overloaded):
+    code = "contexts_full"
 
 
 class NotReady(Unavailable):

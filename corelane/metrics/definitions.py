@@ -127,6 +127,12 @@ WASTED_TOKENS = _counter(
     "stopped), canceled, expired, over (a job that was over)",
     "reason",
 )
+REUSE = _counter(
+    "reuse",
+    Source.COUNTED,
+    "Items of small jobs by where their answer is from: computed, joined (an equal item at work), hit (it was kept)",
+    "outcome",
+)
 PROMISES = _counter(
     "promises",
     Source.COUNTED,
@@ -195,6 +201,7 @@ RETRY_AFTER_ERROR = _histogram(
 
 # Work that is not done.
 WAITING_TOKENS = _gauge("waiting_tokens", "Estimated tokens in the lanes", "version")
+CACHE_BYTES = _gauge("cache_bytes", "Memory that answers kept for equal questions count as")
 CLAIMED_TOKENS = _gauge("claimed_tokens", "Estimated tokens a core is at work on", "core")
 OLDEST_WAIT_S = _gauge("oldest_wait_seconds", "Age of the oldest job with work in the lanes", "version", "priority")
 BACKLOG_S = _gauge(
@@ -215,6 +222,8 @@ WAITING_S = _gauge("waiting_seconds", "Time that work which could go on has wait
 DELIVERIES_PENDING = _gauge("deliveries_pending", "Webhooks not delivered yet")
 DELIVERIES_DEAD = _gauge("deliveries_dead", "Webhooks given up and still kept")
 CIRCUITS_OPEN = _gauge("webhook_circuits_open", "Hosts whose webhooks wait")
+CONTEXTS = _gauge("stored_contexts", "Stored contexts, with those that are kept only for jobs")
+CONTEXT_BYTES = _gauge("stored_context_bytes", "Bytes of their texts, which are in Redis")
 EVENT_STREAMS = _gauge("event_streams", "Streams of events that are open, in all API processes")
 
 # Cores.
@@ -240,6 +249,8 @@ CORE_COUNTERS = {
     "windows": "Windows read",
     "tokens": "Tokens read, padding left out",
     "padding": "Padding tokens read",
+    "contexts_read": "Contexts tokenized",
+    "contexts_hit": "Contexts that were tokenized before, and kept",
 }
 CORE_WORK = {name: _counter(f"core_{name}", Source.READ, text, "core") for name, text in CORE_COUNTERS.items()}
 

@@ -1,12 +1,16 @@
 """The groups of settings that stand in modules of their own, in one class."""
 
 from corelane.settings.artifacts import ArtifactFields
+from corelane.settings.cache import CacheFields
 from corelane.settings.cells import CellFields
+from corelane.settings.contexts import ContextFields
 from corelane.settings.cores import CoreFields
 from corelane.settings.redis import RedisFields
 from corelane.settings.references import ReferenceFields
 from corelane.settings.scaling import ScalingFields
 
 
-class GroupedFields(CoreFields, RedisFields, ScalingFields, CellFields, ReferenceFields, ArtifactFields):
+class GroupedFields(
+    CoreFields, RedisFields, ScalingFields, CellFields, ReferenceFields, ArtifactFields, CacheFields, ContextFields
+):
     """Part of ``corelane.settings.Settings``: every field that is not in the package itself."""

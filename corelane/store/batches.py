@@ -5,7 +5,7 @@ nothing any more. Cancelling is the callers' own step.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, cast
 
 import orjson
@@ -49,6 +49,12 @@ class Group:
     items: int
     tokens: int
     refused: tuple[str, str] | None = None
+    #: Stored contexts that the lines name.
+    stored: list[str] = field(default_factory=list)
+
+    def fields(self) -> dict[str, Any]:
+        """Return it as it is stored; what is empty is left out, as keepers of earlier releases do not know it."""
+        return {name: value for name, value in asdict(self).items() if name != "stored" or value}
 
 
 @dataclass(frozen=True, slots=True)

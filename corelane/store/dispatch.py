@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from corelane.domain.contexts import Stored
 from corelane.domain.dispatch import Ref, Row, decode_slice
 from corelane.domain.jobs import Options
 from corelane.domain.prices import NOTHING
@@ -17,6 +18,7 @@ from corelane.domain.request_context import RequestContext
 from corelane.log import get_logger
 from corelane.settings import Settings
 from corelane.store import keys
+from corelane.store.contexts import ContextTexts
 from corelane.store.jobs.records import parse_options
 from corelane.store.link.blocking import Link
 from corelane.store.link.library import Command
@@ -109,9 +111,11 @@ class Dispatch:
     def __init__(self, settings: Settings, core: str, price: str = NOTHING) -> None:
         """``price`` is that of the core, as it is stored."""
         self._settings = settings
+        self._cache = settings.cache
         self._core = core
         self._price = price
         self._link = Link(settings.redis_url)
+        self._texts = ContextTexts(self._link, settings.context_text_bytes)
 
     def exchange(
         self,
@@ -192,6 +196,7 @@ class Dispatch:
             helps=helps,
             ttl=self._settings.results_ttl_s,
             versions=versions,
+            cache=self._cache,
         )
 
     def hand_back(self, lease: str, refs: Sequence[tuple[Ref, str]], bell: str, lost: Sequence[int] = ()) -> None:
@@ -206,7 +211,8 @@ class Dispatch:
     def fetch(self, claim: Claim) -> list[ClaimedSlice]:
         """Return the items of a claim; leave out refs whose payloads are gone or cannot be read.
 
-        Large payloads take one trip for all jobs, contexts that a job's items share take another.
+        Large payloads take one trip for all jobs, contexts that a job's items share take another, stored ones that this
+        core has not read lately a third.
         """
         payloads = {**claim.small, **self._payloads([ref for ref, _ in claim.refs if ref.key not in claim.small])}
         found = []
@@ -221,9 +227,11 @@ class Dispatch:
                 continue
             found.append((ref, version, rows, its_options))
         contexts = self._contexts([ref for ref, *_ in found], [rows for _, _, rows, _ in found])
+        stored = {(ref.owner, row[2]) for ref, _, rows, _ in found for row in rows if isinstance(row[2], Stored)}
+        texts = self._texts.read(stored) if stored else {}
         stretches = []
         for ref, version, rows, its_options in found:
-            items = [(i, q, c if isinstance(c, str) else contexts.get((ref.job, c))) for i, q, c in rows]
+            items = [(i, q, c if isinstance(c, str) else _text_of(ref, c, contexts, texts)) for i, q, c in rows]
             whole = [(i, q, c) for i, q, c in items if c is not None]
             if len(whole) == ref.count:
                 stretches.append(ClaimedSlice(ref, version, whole, its_options))
@@ -310,9 +318,19 @@ class Dispatch:
             if (sums := spent.pop(outcome.ref.job, None)) is not None:
                 its_spent[outcome.ref.job] = sums
         results = [orjson.dumps(outcome.results) for outcome in outcomes]
-        ttl = self._settings.results_ttl_s
-        ask = {"lease": lease, "core": self._core, "ttl": ttl, "spent": its_spent, "sent_us": sent_us}
+        ttl, cache = self._settings.results_ttl_s, self._cache
+        ask = {"lease": lease, "core": self._core, "ttl": ttl, "spent": its_spent, "sent_us": sent_us, "cache": cache}
         return call("commit", *results, stretches=stretches, price=self._price, lost=lost, **ask)
+
+
+def _text_of(
+    ref: Ref,
+    context: int | Stored,
+    shared: Mapping[tuple[str, int], str],
+    stored: Mapping[tuple[str, Stored], str],
+) -> str | None:
+    """Return the text that a row's context stands for, if it is there."""
+    return shared.get((ref.job, context)) if isinstance(context, int) else stored.get((ref.owner, context))
 
 
 def _tellings(previews: Sequence[LeasedPreview]) -> Iterator[Command]:

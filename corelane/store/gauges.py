@@ -92,7 +92,10 @@ async def read_all(link: CommonLink) -> tuple[Series, list[Sample]]:
         Sample(m.DELIVERIES_DEAD, dead),
         Sample(m.CIRCUITS_OPEN, circuits),
     ]
+    samples.append(Sample(m.CACHE_BYTES, int(await link("GET", keys.CACHE_BYTES) or 0)))
     waits = await read_waits(link)
+    contexts, sizes = await link.many([("ZCARD", keys.CONTEXTS_DUE), ("HVALS", keys.CONTEXT_BYTES)])
+    samples += [Sample(m.CONTEXTS, contexts), Sample(m.CONTEXT_BYTES, sum(map(int, sizes)))]
     samples += [Sample(m.WAITING_S, waits.get(name, 0.0), (name,)) for name in CARRIERS]
     if (scaling := await read_scaling(link)) is not None:
         samples += _scaling_samples(scaling)

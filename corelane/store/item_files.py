@@ -16,6 +16,8 @@ from typing import Any, BinaryIO
 
 import orjson
 
+from corelane.domain.contexts import Stored
+from corelane.domain.dispatch import Row
 from corelane.domain.ids import new_job_id
 from corelane.errors import NotFound, StorageFailed, StoreFull
 from corelane.settings import Settings
@@ -27,8 +29,6 @@ ELSEWHERE = f"{FOLDER}/"
 
 #: Items are read in pieces of this size, in bytes: one request to S3 each.
 READ_BYTES = 512 * 1024
-
-Row = tuple[str | None, str, str | int]
 
 #: The code and the sentence of a line that is no item.
 LineError = tuple[str, str]
@@ -59,6 +59,8 @@ def decode_line(text: bytes, end_bytes: int = 0) -> ItemLine:
     item_id, question, context, tokens = orjson.loads(text)
     if question is None:
         return ItemLine((item_id, "", ""), tokens, end_bytes, (context[0], context[1]))
+    if type(context) is dict:
+        context = Stored.parse(context)
     return ItemLine((item_id, question, context), tokens, end_bytes)
 
 

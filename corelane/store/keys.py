@@ -61,8 +61,17 @@ READING = RedisKey("cl:reading", "zset")  # job whose input is at a URL, not rea
 WRITING = RedisKey("cl:writing", "zset")  # final job whose results go to a URL, not written yet → time it is tried next
 ENDS = RedisKey("cl:events", "stream", stays=True)  # one entry per job that became final; the last 10,000
 LAST_END = RedisKey("cl:told", "string", stays=True)  # the last of them that was logged
-DONE = RedisKey("cl:done", "channel")  # the id of each job that became final
+DONE = RedisKey("cl:done", "channel")  # the id of each job that became final; of some, what their callers wait for
 CONFIRMED = RedisKey("cl:confirmed", "channel")  # a message before replicas are waited for; nobody listens
+
+# Stored contexts. The hash has the text, its size and estimated tokens, its first characters, name and times, and
+# `removed` once no new job may name it; see lua/contexts.lua.
+context = RedisKey("cl:context:{%s:%s}", "hash")  # owner, digest → it; until its time is over and no job needs it
+context_jobs = RedisKey("cl:context_jobs:{%s:%s}", "set")  # owner, digest → jobs that need it
+owner_contexts = RedisKey("cl:contexts_of:%s", "zset")  # owner → CREATED:DIGEST of those new jobs may name; score 0
+CONTEXTS_DUE = RedisKey("cl:contexts_due", "zset")  # OWNER:DIGEST → time at which the keeper looks whether it is over
+CONTEXT_BYTES = RedisKey("cl:context_bytes", "hash")  # owner → bytes of its contexts' texts
+READERS = RedisKey("cl:readers", "zset")  # core that reads them → time of its last heartbeat; 15 min after a loss
 
 # Waiting work. A ref is the text that stands for a slice, see corelane.domain.dispatch. Tokens are estimates.
 lane = RedisKey("cl:lane:%s:%s:%s", "list")  # version, P, owner → refs of small jobs, oldest first
@@ -90,6 +99,15 @@ parts = RedisKey("cl:parts:%s", "list")  # version → parts of items that cores
 offer = RedisKey("cl:offer:%s", "hash")  # LEASE|JOB:FIRST → its parts: see lua/parts.lua; 60 s
 HELPERS = RedisKey("cl:helpers", "zset")  # core that reads parts → time until which it surely does
 rate = RedisKey("cl:rate:%s", "hash")  # second → owner → tokens answered in it; 60 s
+
+# Reuse. A digest stands for an item with its owner, version and options, see corelane.domain.reuse.
+COMPUTING = RedisKey("cl:computing", "hash")  # digest → JOB:FIRST LEASE P of what is claimed; ` +`: others follow
+followers = RedisKey("cl:followers:%s", "list")  # digest → refs of items that wait for its answer
+FOLLOWED = RedisKey("cl:followed", "zset")  # digest with followers → time its claim was looked at
+cache = RedisKey("cl:cache:%s", "hash")  # owner → digest → its result without index and id; 5 s, or cache_ttl_s
+CACHED = RedisKey("cl:cached", "zset")  # DIGEST OWNER of each → time it was kept
+CACHE_BYTES = RedisKey("cl:cache_bytes", "string")  # bytes that they count as
+CACHE_SINCE = RedisKey("cl:cache_since", "string", stays=True)  # time before which none counts: a calibration changed
 
 # Usage. Each text has items, windows, tokens and core microseconds, the last by price: see lua/usage.lua.
 usage = RedisKey("cl:usage:%s", "hash", stays=True)  # day since 1970 → OWNER|VERSION|PRICE → sums; usage_days

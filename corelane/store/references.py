@@ -5,8 +5,10 @@ from typing import Any
 
 import orjson
 
+from corelane.domain.contexts import Known, digest_in
 from corelane.settings import Settings
 from corelane.store import keys
+from corelane.store.contexts import ContextStore
 from corelane.store.jobs.records import JobRecord
 from corelane.store.jobs.store import JobStore
 from corelane.store.link.blocking import Link
@@ -110,6 +112,17 @@ class ReferenceStore:
                 ("HSET", keys.job(record.id), "context_ids", orjson.dumps(list(contexts))),
             ]
         )
+
+    def are_contexts_read(self) -> bool:
+        """Return whether every core reads stored contexts."""
+        return self._link.read(lambda link: ContextStore(link, self._settings).are_read())
+
+    def pin_context(self, record: JobRecord, name: str) -> Known | None:
+        """Have an open job keep a stored context of its owner; return what is known of it, None if it is not there."""
+        if not self._link.run("pin_context", job=record.id, owner=record.owner, digest=digest_in(name)):
+            return None
+        found = self._link.read(lambda link: ContextStore(link, self._settings).known(record.owner, [name], held=True))
+        return found.get(name)
 
     def note_input(self, job: str, before: str, after: Progress, retry_s: float | None = None) -> bool:
         """Note how far an input was read; return False if the job is final, or another keeper has gone on."""

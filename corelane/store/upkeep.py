@@ -81,7 +81,9 @@ class Upkeep:
     def tend(self) -> list[str]:
         """End jobs whose time is over; return the names of cores that must be rung."""
         grace_ms, ttl = int(self._settings.bell_grace_s * 1000), self._settings.results_ttl_s
-        return [core.decode() for core in self._link.run("tend", grace_ms=grace_ms, ttl=ttl)]
+        return [
+            core.decode() for core in self._link.run("tend", grace_ms=grace_ms, ttl=ttl, cache=self._settings.cache)
+        ]
 
     def forget(self) -> int:
         """Forget jobs whose time to be kept is over, and return how many; every PRUNE_S, prune as well."""

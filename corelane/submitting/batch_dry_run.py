@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from corelane.domain.batches import BatchError, window_s
+from corelane.domain.contexts import PREFIX, Known, Stored, named_in
 from corelane.domain.forecast import Size
 from corelane.domain.ids import new_job_id
 from corelane.domain.job_forecast import BatchForecast, JobForecast, Refusal
@@ -32,6 +33,14 @@ BLOCK_LINES = 200
 
 #: Errors of lines that a forecast lists.
 MAX_ERRORS = 20
+
+
+def item_of(line: GoodLine) -> Item:
+    """Return the item of a line."""
+    _, question, context = line.row
+    if isinstance(context, Stored):
+        return Item.model_construct(question=question, context=None, context_id=PREFIX + context.digest)
+    return Item.model_construct(question=question, context=str(context), context_id=None)
 
 
 @dataclass(slots=True)
@@ -70,21 +79,31 @@ class BatchDryRun:
         self._owner = owner
         self._window_s = window_s(completion_window)
         self._batch = BatchSizing()
+        self._known: dict[str, Known] = {}
 
     async def run(self, file_id: str, content: Iterator[bytes]) -> BatchForecast:
         """Read the file to its end, and forecast the batch; raise NotReady like a job, and the errors of storage."""
         batch, most = self._batch, self._settings.max_file_lines
-        sorter = Sorter(LineChecker(self._settings))
+        sorter = Sorter(LineChecker(self._settings, self._known))
         lines = read_lines(content, self._settings.max_body_bytes)
-        while (block := await asyncio.to_thread(self._sort, sorter, lines)) and batch.lines <= most:
+        while (read := await asyncio.to_thread(self._read, lines)) and batch.lines <= most:
+            named = {each for line in read for each in named_in(line.text or b"")}
+            if wanted := named - self._known.keys():
+                contexts = self._dry_runs.submitter.contexts
+                self._known |= await contexts.find_some(self._owner, wanted)
+            block = await asyncio.to_thread(self._sort, sorter, read)
             for model, options in sorter.groups[len(batch.groups) :]:
                 batch.groups.append(await self._open(model, options))
             await asyncio.to_thread(self._measure, block)
         return self._describe(file_id, self._refusal(most))
 
     @staticmethod
+    def _read(lines: Iterable[InputLine]) -> list[InputLine]:
+        return list(islice(lines, BLOCK_LINES))
+
+    @staticmethod
     def _sort(sorter: Sorter, lines: Iterable[InputLine]) -> list[tuple[PlannedLine, GoodLine | None]]:
-        return [sorter.sort(line) for line in islice(lines, BLOCK_LINES)]
+        return [sorter.sort(line) for line in lines]
 
     async def _open(self, model: str, options: str) -> GroupSizing:
         """Check the job of a group as it would be checked when it is submitted."""
@@ -97,7 +116,7 @@ class BatchDryRun:
             self._batch.note_error(error.code, error.detail)
             return group
         group.costs = await self._dry_runs.rates.read(group.admission.version or "")
-        group.sizing = Sizing(self._settings, group.head, group.costs)
+        group.sizing = Sizing(self._settings, group.head, group.costs, self._known)
         return group
 
     def _measure(self, block: Sequence[tuple[PlannedLine, GoodLine | None]]) -> None:
@@ -114,7 +133,7 @@ class BatchDryRun:
             if group.sizing is None:
                 batch.bad += 1
             else:
-                group.sizing.add(Item.model_construct(question=good.row[1], context=good.row[2], context_id=None))
+                group.sizing.add(item_of(good))
 
     def _refusal(self, most: int) -> Refusal | None:
         """Return why the batch as a whole would fail."""

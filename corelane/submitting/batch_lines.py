@@ -5,7 +5,7 @@ line, whatever it holds, harms another.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +13,10 @@ import orjson
 from pydantic import ValidationError
 
 from corelane.domain.batches import MAX_CUSTOM_ID, BatchLine
-from corelane.domain.dispatch import estimate_tokens
+from corelane.domain.contexts import Known
+from corelane.domain.dispatch import Estimator, Row, estimate_tokens, item_row
 from corelane.domain.jobs import JobHead, Options, Priority
-from corelane.errors import TooLarge
+from corelane.errors import TooLarge, UnknownContext
 from corelane.errors.sentences import place_of, sentence
 from corelane.settings import Settings
 from corelane.submitting.submitter import check_item
@@ -46,7 +47,7 @@ class GoodLine:
     custom_id: str
     model: str
     options: str
-    row: tuple[str | None, str, str]
+    row: Row
     tokens: int
 
 
@@ -92,8 +93,10 @@ FOR_THE_COMMAND = (
 class LineChecker:
     """Checks the lines of one file, in their order."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, known: Mapping[str, Known] | None = None) -> None:
+        """``known`` are the stored contexts that lines may name, by their ids; more may come."""
         self._settings = settings
+        self._known = known if known is not None else {}
         self._seen: dict[bytes, int] = {}
 
     def check(self, line: InputLine) -> GoodLine | BadLine:
@@ -136,10 +139,19 @@ class LineChecker:
             return BadLine(number, custom_id, "invalid_input", f"{at + ': ' if at else ''}{sentence(first)}")
         except TooLarge as error:
             return BadLine(number, custom_id, error.code, error.detail)
-        body = parsed.body
-        tokens = estimate_tokens(body.question, body.context, body.options.doc_stride)
-        row = (body.id, body.question, body.context)
+        body, row = parsed.body, item_row(parsed.body.item, {})
+        if body.context_id is not None:
+            if body.context_id not in self._known:
+                return BadLine(number, custom_id, UnknownContext.code, no_such(body.context_id))
+            tokens = Estimator({}, body.options.doc_stride, self._known).tokens(body.item)
+        else:
+            tokens = estimate_tokens(body.question, body.context or "", body.options.doc_stride)
         return GoodLine(number, parsed.custom_id, body.model, body.options.model_dump_json(), row, tokens)
+
+
+def no_such(context: str) -> str:
+    """Say that a line names no stored context."""
+    return f"there is no stored context {context}; it was never stored, was deleted, or its time is over"
 
 
 @dataclass(frozen=True, slots=True)

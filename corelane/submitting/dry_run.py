@@ -6,7 +6,9 @@ its answer: too much work waits, or the job would be late. Nothing is written, a
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
+from corelane.domain.contexts import Known
 from corelane.domain.dispatch import Estimator, cost_class
 from corelane.domain.estimate import CostClass, Estimate, Lot
 from corelane.domain.forecast import Size
@@ -19,6 +21,7 @@ from corelane.errors import DeadlineInfeasible, Overloaded
 from corelane.settings import Settings
 from corelane.store.jobs.submission import Admission, Submission
 from corelane.store.rates import RateStore, VersionCosts
+from corelane.submitting.contexts import Named, stored_ids
 from corelane.submitting.ndjson import NdjsonBody
 from corelane.submitting.submitter import Submitter, make_promise, require_in_time
 
@@ -26,10 +29,14 @@ from corelane.submitting.submitter import Submitter, make_promise, require_in_ti
 class Sizing:
     """Measures a job item by item, in constant memory: its tokens, its slices, and its items by class."""
 
-    def __init__(self, settings: Settings, head: JobHead, costs: VersionCosts) -> None:
+    def __init__(
+        self, settings: Settings, head: JobHead, costs: VersionCosts, known: Mapping[str, Known] | None = None
+    ) -> None:
+        """``known`` are the stored contexts that items name, by their ids; more may come."""
         self._most = settings.slice_items, settings.slice_tokens
         self._contexts = head.contexts or {}
-        self._estimator = Estimator(self._contexts, head.options.doc_stride)
+        self._known = known if known is not None else {}
+        self._estimator = Estimator(self._contexts, head.options.doc_stride, self._known)
         self._costs = costs
         self._ratios: dict[str, float] = {}
         self._slice = _Slice()
@@ -69,7 +76,11 @@ class Sizing:
         self.slices += 1
 
     def _context(self, item: Item) -> str:
-        return item.context if item.context is not None else self._contexts.get(item.context_id or "", "")
+        """Return an item's passage, of a stored one its beginning, which tells as much."""
+        if item.context is not None:
+            return item.context
+        name = item.context_id or ""
+        return self._known[name].head if name in self._known else self._contexts.get(name, "")
 
 
 @dataclass(slots=True)
@@ -97,7 +108,9 @@ class DryRuns:
         head, owner = submission.head, submission.owner
         admission = await self.submitter.admit(head, owner, submission.id)
         costs = await self.rates.read(admission.version or "")
-        sizing = self.measure(head, costs, submission.items)
+        wanted = stored_ids(submission.items, head.contexts)
+        known = await self.submitter.contexts.find(owner, wanted, afresh=True) if wanted else {}
+        sizing = self.measure(head, costs, submission.items, known)
         refusal = None
         try:
             await self.submitter.require_room(admission, owner, sizing.tokens, asks_only=True)
@@ -110,15 +123,25 @@ class DryRuns:
         """Forecast a job that is sent as lines, whose head was read; nothing of it is kept, here or on a disk."""
         admission = await self.submitter.admit(body.head, owner, new_job_id(cell=self._settings.cell))
         costs = await self.rates.read(admission.version or "")
-        sizing = Sizing(self._settings, body.head, costs)
+        body.find = partial(self._find, owner)
+        sizing = Sizing(self._settings, body.head, costs, body.known)
         async for item in body.read_items():
             sizing.add(item)
         size = Size(sizing.tokens, sizing.items)
         return self.describe(body.head, owner, admission, costs, sizing.close(), size)
 
-    def measure(self, head: JobHead, costs: VersionCosts, items: Iterable[Item]) -> Sizing:
-        """Measure the items of a job."""
-        sizing = Sizing(self._settings, head, costs)
+    async def _find(self, owner: str, context: str) -> Named:
+        return Named(await self.submitter.contexts.find(owner, [context], afresh=True))
+
+    def measure(
+        self,
+        head: JobHead,
+        costs: VersionCosts,
+        items: Iterable[Item],
+        known: Mapping[str, Known] | None = None,
+    ) -> Sizing:
+        """Measure the items of a job; ``known`` are the stored contexts that they name."""
+        sizing = Sizing(self._settings, head, costs, known)
         for item in items:
             sizing.add(item)
         return sizing.close()

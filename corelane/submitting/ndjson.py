@@ -5,20 +5,22 @@ fails, the file is deleted; if the process dies, the keeper deletes it.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
 
 import orjson
 from pydantic import ValidationError
 
+from corelane.domain.contexts import Known, is_context_id
 from corelane.domain.dispatch import Estimator, item_row
-from corelane.domain.jobs import Item, LinesHead
-from corelane.errors import InvalidInput, JobExpired, NotReady, Overloaded, TooLarge
+from corelane.domain.jobs import Item, LinesHead, no_context
+from corelane.errors import InvalidInput, JobExpired, NotReady, Overloaded, TooLarge, UnknownContext
 from corelane.errors.sentences import place_of, sentence
 from corelane.settings import Settings
 from corelane.store.item_files import ItemFiles, NewItems, encode_line
 from corelane.store.jobs.idempotency import Digest
 from corelane.store.jobs.submission import Admission, ItemFile, Submission
+from corelane.submitting.contexts import Named
 from corelane.submitting.submitter import Submitted, Submitter, check_contexts, check_item
 
 #: Lines are buffered up to this size before they are written, in bytes.
@@ -33,14 +35,23 @@ Part = TypeVar("Part", Item, LinesHead)
 class NdjsonBody:
     """The lines of one request: the head first, if there is one, then items."""
 
-    def __init__(self, settings: Settings, body: AsyncIterator[bytes], digest: Digest | None = None) -> None:
-        """``digest``, if given, is updated with every byte of the body."""
+    def __init__(
+        self,
+        settings: Settings,
+        body: AsyncIterator[bytes],
+        digest: Digest | None = None,
+        find: Callable[[str], Awaitable[Named]] | None = None,
+    ) -> None:
+        """``digest``, if given, is updated with every byte of the body; ``find`` finds a stored context by its id."""
         self._settings = settings
+        #: The stored contexts that items named so far and the job does not carry.
+        self.known: dict[str, Known] = {}
         self._body = body
         self._digest = digest
         self._lines = self._split(body)
         self._first: tuple[int, Any] | None = None
         self.head = LinesHead()
+        self.find = find
 
     async def read_head(self) -> None:
         """Read up to the first item; raise InvalidInput or TooLarge."""
@@ -73,11 +84,15 @@ class NdjsonBody:
         """Write the items; return their number and their tokens."""
         contexts = self.head.contexts or {}
         numbers = {context_id: number for number, context_id in enumerate(contexts)}
-        estimator = Estimator(contexts, self.head.options.doc_stride)
+        estimator = Estimator(contexts, self.head.options.doc_stride, self.known)
         items = tokens = 0
         pending: list[bytes] = []
         pending_bytes = 0
         async for item in self.read_items():
+            if item.context_id is not None and item.context_id not in numbers and item.context_id not in self.known:
+                # A stored one that the job carries: it has just been found.
+                numbers[item.context_id] = len(numbers)
+                estimator.share(item.context_id, (self.head.contexts or {})[item.context_id])
             cost = estimator.tokens(item)
             pending.append(encode_line(item_row(item, numbers), cost))
             items, tokens, pending_bytes = items + 1, tokens + cost, pending_bytes + len(pending[-1])
@@ -89,12 +104,12 @@ class NdjsonBody:
 
     async def read_items(self) -> AsyncIterator[Item]:
         """Yield the items that follow the head, checked; raise InvalidInput or TooLarge, also if there is none."""
-        contexts, items, most = self.head.contexts or {}, 0, self._settings.max_upload_items
+        items, most = 0, self._settings.max_upload_items
         async for number, value in self._items():
             item = _validated(Item, number, value)
             check_item(self._settings, f"line {number}", item)
-            if item.context_id is not None and item.context_id not in contexts:
-                raise InvalidInput(f"line {number}: there is no {item.context_id!r} in the job's `contexts`")
+            if item.context_id is not None:
+                await self._find_context(number, item.context_id)
             items += 1
             if items > most:
                 raise TooLarge(
@@ -103,6 +118,21 @@ class NdjsonBody:
             yield item
         if items == 0:
             raise InvalidInput("the body has a head and no items; send one JSON object with `question` a line after it")
+
+    async def _find_context(self, number: int, name: str) -> None:
+        """See to it that an item's context is known; raise InvalidInput, or UnknownContext."""
+        contexts = self.head.contexts or {}
+        if name in contexts or name in self.known:
+            return
+        if self.find is None or not is_context_id(name):
+            raise InvalidInput(f"line {number}: {no_context(name)}")
+        try:
+            named = await self.find(name)
+        except UnknownContext as error:
+            raise UnknownContext(f"line {number}: {error.detail}") from None
+        self.known |= named.known
+        if named.texts:
+            self.head = self.head.model_copy(update={"contexts": contexts | named.texts})
 
     async def _items(self) -> AsyncIterator[tuple[int, Any]]:
         if self._first is not None:

@@ -5,6 +5,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from corelane.domain.contexts import PREFIX, Stored
 from corelane.domain.dispatch import Row
 from corelane.domain.ids import new_job_id
 from corelane.domain.jobs import Item, JobHead, Webhook
@@ -59,7 +60,9 @@ async def retry(
     if not record.file:
         return await submitter.submit(submission)
     job, file = await copy_file(settings, record, indexes)
-    return await submit_file(submitter, settings, replace(submission, id=job, file=file))
+    named = [PREFIX + digest for digest in record.stored.split()]
+    known = await submitter.contexts.find(record.owner, named, held=True) if named else {}
+    return await submit_file(submitter, settings, replace(submission, id=job, file=file, known=known))
 
 
 def head_of(record: JobRecord, model: str, contexts: Mapping[int, str], most_keep_s: int) -> JobHead:
@@ -74,14 +77,17 @@ def head_of(record: JobRecord, model: str, contexts: Mapping[int, str], most_kee
         labels=record.labels,
         keep_s=None if record.keep_s is None else min(record.keep_s, most_keep_s),
         webhook=webhook_of(record),
+        reuse=not record.no_reuse,
     )
 
 
 def item_of(row: Row) -> Item:
-    """Return an item as it was submitted; a shared context is named by its number."""
+    """Return an item as it was submitted; a shared context is named by its number, a stored one by its id."""
     item_id, question, context = row
     if isinstance(context, int):
         return Item(id=item_id, question=question, context_id=str(context))
+    if isinstance(context, Stored):
+        return Item(id=item_id, question=question, context_id=PREFIX + context.digest)
     return Item(id=item_id, question=question, context=context)
 
 

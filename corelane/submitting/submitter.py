@@ -24,6 +24,7 @@ from corelane.errors import (
     Overloaded,
     StoreUnavailable,
     TooLarge,
+    UnknownContext,
     UnknownModel,
     VersionNotReady,
     WebhookRefused,
@@ -35,6 +36,7 @@ from corelane.store.jobs.records import JobRecord, PromiseRecord
 from corelane.store.jobs.store import JobStore
 from corelane.store.jobs.submission import Admission, Submission
 from corelane.store.link.link import VersionClosed
+from corelane.submitting.contexts import StoredContexts
 from corelane.submitting.references import check_input, check_output
 from corelane.submitting.refusals import ALL_OWNERS, Refusals
 from corelane.tracing import Attributes, Tracer
@@ -65,15 +67,17 @@ class Submitter:
         self._fleet = fleet
         self._settings = settings
         self._tracer = tracer
+        self.contexts = StoredContexts(store.contexts_kept)
         #: Jobs that were refused because too much work waits.
         self.refusals = Refusals()
 
     async def submit(self, submission: Submission, admission: Admission | None = None) -> Submitted:
         """Make a job, once, or return the one that the same request made before; admit it first if it is not yet.
 
-        Raise the errors of ``admit``; TooLarge, Overloaded or DeadlineInfeasible if the job is too much work; the error
-        of its ``Once`` if another request made the holder; JobExpired if the holder's job is gone for good;
-        StoreUnavailable if this cannot be settled now. Nothing is written then.
+        Raise the errors of ``admit``; UnknownContext for a stored context that is not there; TooLarge, Overloaded or
+        DeadlineInfeasible if the job is too much work; the error of its ``Once`` if another request made the holder;
+        JobExpired if the holder's job is gone for good; StoreUnavailable if this cannot be settled now. Nothing is
+        written then.
         """
         if self._tracer is None:
             return await self._submit_once(submission, admission)
@@ -117,6 +121,8 @@ class Submitter:
         for _ in range(ATTEMPTS):
             if once is not None and holder is not None and (made := await self._replay(once, holder)) is not None:
                 return made
+            if not submission.known and any(item.context_id is not None for item in submission.items):
+                submission = await self.contexts.resolve(submission)
             if admission is None:
                 admit = self._admit if isinstance(failure, VersionClosed) else self.admit
                 admission = await admit(submission.head, submission.owner, submission.id)
@@ -126,6 +132,9 @@ class Submitter:
                 holder, failure = held.holder, None
             except VersionClosed as error:
                 admission, failure = None, error
+            except UnknownContext:
+                self.contexts.forget(submission.owner, submission.known)
+                raise
         raise failure or StoreUnavailable(
             "The job was created and deleted while this request was being handled. Send the request again."
         )
@@ -201,7 +210,7 @@ class Submitter:
     async def _submit(self, submission: Submission, admission: Admission) -> JobRecord:
         """Estimate the job, check that there is room for it, and hand it to the store."""
         head, owner, file = submission.head, submission.owner, submission.file
-        estimator = Estimator(head.contexts or {}, head.options.doc_stride)
+        estimator = Estimator(head.contexts or {}, head.options.doc_stride, submission.known)
         costs = [estimator.tokens(item) for item in submission.items]
         slices = spread_slices(costs, self._settings.slice_items, self._settings.slice_tokens, admission.idle)
         if file is None:

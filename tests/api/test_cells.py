@@ -21,6 +21,7 @@ from api.middleware import key_cache
 from corelane.cli.redis_server import find_server, server_argv
 from corelane.domain.api_keys import Scope, unchecked_owner
 from corelane.domain.cells import rendezvous
+from corelane.domain.contexts import context_id
 from corelane.domain.ids import age_key, cell_of, new_id, new_job_id, on_cell
 from corelane.domain.overview import Overview
 from corelane.errors import SetupError
@@ -233,6 +234,27 @@ def test_files_and_batches_stay_in_the_cell_of_their_file(world: World) -> None:
     world.call(
         "POST", "/v1/batches", status=413, json=asked | {"input_file_id": files[0], "metadata": {"a": "x" * 300_000}}
     )
+
+
+def test_contexts_are_where_the_jobs_that_name_them_are_made(world: World) -> None:
+    text = "Ada wrote it."
+    name = context_id(text)
+    one = {"question": "who", "context_id": name}
+    sent: dict[str, Any] = {"content": text, "headers": {"content-type": "text/plain"}}
+    # Jobs without a key are spread, so what they may name is in every cell.
+    world.call("PUT", f"/v1/contexts/{name}", "", 201, **sent)
+    world.call("PUT", f"/v1/contexts/{name}", "", 200, **sent)
+    assert {cell_of(world.call("POST", "/v1/jobs", "", 202, json=one)["id"]) for _ in range(12)} == {"0", "1"}
+    assert world.call("GET", f"/v1/contexts/{name}/text") == text
+    world.call("DELETE", f"/v1/contexts/{name}", status=204)
+    world.call("DELETE", f"/v1/contexts/{name}", status=404)
+    world.call("POST", "/v1/jobs", "", 422, json=one)
+    right = text_of("1")
+    world.call("POST", "/v1/contexts", right, 201, json={"text": text})
+    assert [each["id"] for each in world.call("GET", "/v1/contexts", right)["data"]] == [name]
+    assert cell_of(world.call("POST", "/v1/jobs", right, 202, json=one)["id"]) == "1"
+    assert not list(world.benches["0"].raw.scan_iter("cl:contexts_of:*"))
+    world.call("PUT", f"/v1/contexts/{name}", right, 422, content="other", headers={"content-type": "text/plain"})
 
 
 def test_the_fleet_is_shown_and_steered_as_one(world: World) -> None:

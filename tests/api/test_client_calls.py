@@ -9,7 +9,7 @@ from typing import Any, get_origin, get_type_hints
 import pytest
 
 from api.app import create_app
-from corelane.client import AsyncClient, Client, endpoints, forecasts, steering
+from corelane.client import AsyncClient, Client, contexts, endpoints, forecasts, steering
 from corelane.client.endpoints import Call
 from corelane.domain.bulk import BulkAction
 from corelane.settings import Settings
@@ -26,6 +26,7 @@ ARGUMENTS: dict[str, Any] = {
     "code": "worker_lost",
     "completion_window": "24h",
     "content": [b"{}"],
+    "context_id": "ctx_1",
     "core": "host/0",
     "count": 1,
     "delivery_id": "evt_1",
@@ -42,6 +43,7 @@ ARGUMENTS: dict[str, Any] = {
     "last": "2026-11-30",
     "group_by": ["day", "key"],
     "owner": "*",
+    "expires_in_s": 60,
     "force": True,
     "input_file_id": "file_1",
     "items": [],
@@ -58,6 +60,7 @@ ARGUMENTS: dict[str, Any] = {
     "name": "mine",
     "parts": {"model": "m"},
     "path": Path("questions.jsonl"),
+    "text": "Ada wrote it.",
     "version": "m@1",
     "wait_s": 5.0,
     "weights": {"m@1": 1.0},
@@ -76,7 +79,7 @@ def document() -> dict[str, Any]:
 
 
 def made_calls() -> Iterator[tuple[str, Call[Any]]]:
-    for module in (endpoints, forecasts, steering):
+    for module in (contexts, endpoints, forecasts, steering):
         for name, make in inspect.getmembers(module, inspect.isfunction):
             if make.__module__ == module.__name__ and get_origin(get_type_hints(make)["return"]) is Call:
                 yield name, make(**{argument: ARGUMENTS[argument] for argument in inspect.signature(make).parameters})

@@ -11,7 +11,8 @@ OK = {"question": "Who?", "context": "Ada."}
 
 SENTENCES: dict[str, tuple[str, Any, str, str]] = {
     "unknown field": ("jobs", {**OK, "contxt": "c"}, "contxt", "there is no such field"),
-    "missing field": ("answers", {"question": "Who?"}, "context", "this is required"),
+    "missing field": ("answers", {"context": "Ada"}, "question", "this is required"),
+    "no context": ("answers", {"question": "Who?"}, "body", "give a `context`, or the `context_id` of a stored one"),
     "empty text": ("answers", {**OK, "question": ""}, "question", "at least 1 character is wanted"),
     "no items": ("jobs", {"items": []}, "items", "it has 0 entries, and at least 1 entry must be there"),
     "too many": ("jobs", {**OK, "labels": ["l"] * 9}, "labels", "it has 9 entries, at most 8 entries may be there"),

@@ -2,8 +2,8 @@
 outside: every accepted item is answered once, every end is told once and delivered, nothing is left over, and `serve`
 itself never ended.
 
-In `make test-long-runs` each kind of fault strikes once; `make chaos` draws hundreds, seed after seed. Seeds of odd numbers run
-on the Redis that `serve` starts, the others on one of ours behind a proxy.
+In `make test-long-runs` each kind of fault strikes once; `make chaos` draws hundreds, seed after seed. Seeds of odd
+numbers run on the Redis that `serve` starts, the others on one of ours behind a proxy.
 """
 
 import random

@@ -1,6 +1,7 @@
 """Packed linear layers, loaded from a file, equal plain ones at any number of rows and are packed once."""
 
 import io
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -81,3 +82,31 @@ def test_attention_in_products_is_that_of_torch_for_any_mask() -> None:
         ours, _ = attend(None, query.clone(), key, value, mask)
         theirs = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
         torch.testing.assert_close(ours, theirs.transpose(1, 2))
+
+
+@pytest.mark.parametrize("largest", [3.0, 90.0, 400.0])
+def test_scores_of_any_size_are_weighed_as_a_softmax_does(largest: float) -> None:
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(2, 3, 8, 4) for _ in range(3))
+    scores = torch.matmul(query, key.transpose(2, 3)) / 2
+    query = query * (largest / scores.max())
+    padding = torch.zeros(2, 1, 8, 8)
+    padding[1, :, :, 5:] = torch.finfo(torch.float32).min
+    theirs = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=padding)
+    with torchscript_warnings_silenced(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=torch.jit.TracerWarning)
+        small = (query / largest, key, value, padding)
+        traced = torch.jit.trace(lambda *each: attend(None, *each)[0], small, check_trace=False)
+    ours, _ = attend(None, query, key, value, padding)
+    torch.testing.assert_close(ours, theirs.transpose(1, 2), atol=1e-4, rtol=1e-4)
+    # In bf16 a large score itself is only good to a whole number.
+    rounded, _ = attend(None, *(each.to(torch.bfloat16) for each in (query, key, value, padding)))
+    assert bool(torch.isfinite(rounded).all())
+    assert largest > 3 or torch.allclose(rounded.float(), ours, atol=0.05)
+    torch.testing.assert_close(traced(query, key, value, padding), theirs.transpose(1, 2), atol=1e-4, rtol=1e-4)
+
+
+def test_query_that_sees_no_key_yields_numbers() -> None:
+    query, key, value = (torch.ones(1, 1, 4, 2, dtype=torch.bfloat16) for _ in range(3))
+    hidden = torch.full((1, 1, 4, 4), torch.finfo(torch.bfloat16).min, dtype=torch.bfloat16)
+    assert bool(torch.isfinite(attend(None, query, key, value, hidden)[0]).all())

@@ -96,6 +96,7 @@ class Bench:
         file: ItemFile | None = None,
         refuse_if_late: bool = False,
         version: str = VERSION,
+        reuse: bool = False,
     ) -> str:
         job = job or new_job_id()
         head = JobHead(
@@ -106,6 +107,7 @@ class Bench:
             expires_in_s=expires_in_s,
             refuse_if_late=refuse_if_late,
             contexts=contexts,
+            reuse=reuse,
         )
         items = items or [Item(id=f"i{n}", question="who", context="ada") for n in range(count)]
 

@@ -1,7 +1,8 @@
 """Several hosts for real: one is cut off while it works, for longer than a lease, and comes back, under load.
 
 Nothing is lost, nothing is answered twice, and what the host answers late is refused, although the clocks of the hosts
-are an hour apart. `make test-long-runs` does it once, with the null engine; `make hosts` five times, with the built-in model.
+are an hour apart. `make test-long-runs` does it once, with the null engine; `make hosts` five times, with the built-in
+model.
 """
 
 from collections.abc import Iterator

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -55,12 +56,15 @@ def test_each_core_takes_its_artifact_and_both_answer_for_one_version(
         return core.versions == [version]
 
     for core in cores:
-        wait_for(lambda core=core: serves(core))
+        wait_for(partial(serves, core))
     with TestClient(create_app(settings)) as api:
 
         def kinds() -> dict[str, tuple[str, str]]:
             told = api.get("/v1/cores").json()["data"]
             return {each["core"]: (each["cpu_kind"], model["cpu_kind"]) for each in told for model in each["models"]}
+
+        def has_succeeded(job: str) -> bool:
+            return bool(api.get(f"/v1/jobs/{job}").json()["status"] == "succeeded")
 
         wait_for(lambda: kinds() == {"new/0": (AMX, AMX), "old/0": (AVX512, "avx2")})
         told = {core["core"]: core for core in api.get("/v1/cores").json()["data"]}
@@ -73,7 +77,7 @@ def test_each_core_takes_its_artifact_and_both_answer_for_one_version(
         for core in cores:
             job = api.post("/v1/jobs", json={"items": [question]}).json()["id"]
             drain(core, lambda: False)
-            wait_for(lambda job=job: api.get(f"/v1/jobs/{job}").json()["status"] == "succeeded")
+            wait_for(partial(has_succeeded, job))
             assert api.get(f"/v1/jobs/{job}").json()["model"] == version
             answers.append(api.get(f"/v1/jobs/{job}/results").json()["data"][0]["answers"])
         assert answers[0] == answers[1]

@@ -6,19 +6,21 @@ Submitting uses the ids chosen while reading, until the batch is in progress.
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
 from corelane.domain.batches import BatchError
+from corelane.domain.contexts import PREFIX, Known, Stored, named_in
 from corelane.domain.ids import new_job_id
-from corelane.errors import NotCalibrated, UnknownModel, VersionNotReady
+from corelane.errors import NotCalibrated, NotReady, UnknownContext, UnknownModel, VersionNotReady
 from corelane.settings.faults import reach
 from corelane.store.batches import BatchRecord, Group
 from corelane.store.item_files import encode_line
 from corelane.store.jobs.submission import ItemFile, Submission
 from corelane.store.link.link import VersionClosed
 from corelane.submitting.batch_lines import GoodLine, LineChecker, PlannedLine, Sorter, group_head, read_lines
+from corelane.submitting.contexts import Named
 from workers.batches.context import BatchContext, Writable
 
 #: Lines read between two renewals of the lease.
@@ -48,12 +50,15 @@ async def read_input(context: BatchContext, record: BatchRecord) -> dict[str, An
     bad = lines = 0
     with ExitStack() as stack:
         plan = stack.enter_context(context.writing(plan_name))
-        sorter, files = Sorter(LineChecker(settings)), GroupFiles(context, record, stack)
+        known: dict[str, Known] = {}
+        sorter, files = Sorter(LineChecker(settings, known)), GroupFiles(context, record, stack)
         for raw in read_lines(context.storage.read(record.input_file), settings.max_body_bytes):
             lines += 1
             if lines > settings.max_file_lines:
                 sentence = f"the file has more than {settings.max_file_lines:,} lines; send several batches"
                 raise InputRefused([BatchError(code="too_many_lines", message=sentence)])
+            if wanted := named_in(raw.text or b"") - known.keys():
+                known |= await context.jobs.contexts_kept.known(record.owner, wanted)
             line, good = sorter.sort(raw)
             plan.write(line.encode())
             if good is not None and line.group is not None:
@@ -69,7 +74,7 @@ async def read_input(context: BatchContext, record: BatchRecord) -> dict[str, An
         raise InputRefused([BatchError(code="empty_file", message="the file has no lines")])
     if bad == lines:
         raise InputRefused(listed, plan_name)
-    groups = [asdict(group) for group in files.groups]
+    groups = [group.fields() for group in files.groups]
     return {"plan": plan_name, "lines": str(lines), "bad": str(bad), "groups": groups}
 
 
@@ -93,6 +98,9 @@ class GroupFiles:
         group = self.groups[place]
         self._files[place].write(encode_line(line.row, line.tokens))
         self.groups[place] = replace(group, items=group.items + 1, tokens=group.tokens + line.tokens)
+        context = line.row[2]
+        if isinstance(context, Stored) and (named := PREFIX + context.digest) not in group.stored:
+            group.stored.append(named)
 
 
 def _error_of(line: PlannedLine) -> BatchError:
@@ -103,8 +111,8 @@ def _error_of(line: PlannedLine) -> BatchError:
 async def submit_groups(context: BatchContext, record: BatchRecord, now_ms: int) -> tuple[Group, ...]:
     """Submit each group as a job, once; return the groups, with the errors of those that were refused.
 
-    Raise NotReady before any worker has announced the default model, VersionClosed if a version stopped taking jobs
-    meanwhile. Then the call may be repeated.
+    Raise NotReady before any worker has announced the default model, or while a core lives that cannot read what lines
+    name; VersionClosed if a version stopped taking jobs meanwhile. Then the call may be repeated.
     """
     groups = []
     for place, group in enumerate(record.groups):
@@ -113,7 +121,7 @@ async def submit_groups(context: BatchContext, record: BatchRecord, now_ms: int)
                 await _submit(context, record, place, group, now_ms)
             except VersionClosed:
                 raise
-            except (UnknownModel, NotCalibrated, VersionNotReady) as error:
+            except (UnknownModel, UnknownContext, NotCalibrated, VersionNotReady) as error:
                 context.drop_items(record, group)
                 groups.append(replace(group, refused=(error.code, error.detail)))
                 continue
@@ -131,8 +139,11 @@ async def _submit(context: BatchContext, record: BatchRecord, place: int, group:
             "labels": [f"batch:{record.id}"],
         }
     )
+    named = await context.submitter.contexts.name(record.owner, group.stored) if group.stored else Named()
+    if named.texts:
+        raise NotReady("a core of an earlier release lives, which cannot read the stored contexts that lines name")
     admission = await context.submitter.admit(head, record.owner, group.job)
     file = ItemFile(context.place_items(record, group), group.items, group.tokens)
-    submission = Submission(head, record.owner, file=file, id=group.job, request=record.origin)
+    submission = Submission(head, record.owner, file=file, id=group.job, request=record.origin, known=named.known)
     await context.submitter.submit(submission, admission)
     reach("batch.submitted", context.settings.armed_faults)

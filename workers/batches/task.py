@@ -7,7 +7,7 @@ waits and harms no other. Expired files are deleted here, too.
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from uuid import uuid4
 
 from corelane.domain.batches import BatchError, BatchStatus, RequestCounts
@@ -197,7 +197,7 @@ async def _validate(context: BatchContext, record: BatchRecord) -> bool:
     if len(refused_all) == len(groups_now):
         errors = [BatchError(code=code, message=message) for code, message in refused_all]
         return await end(context, replace(record, groups=groups_now), "failed", errors)
-    fields = {"groups": [asdict(group) for group in groups_now]}
+    fields = {"groups": [group.fields() for group in groups_now]}
     return await context.batches.step(record, context.name, "in_progress", fields)
 
 

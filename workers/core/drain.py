@@ -164,7 +164,8 @@ class DrainLoop:
         linger = not was_idle or began - self._useful < core.settings.linger_s
         ahead = in_flight.overlaps and not was_idle and in_flight.can_run
         if not ahead:
-            waits, self._found_nothing = self._found_nothing and was_idle and linger, False
+            has_nothing = was_idle or not in_flight.can_run
+            waits, self._found_nothing = self._found_nothing and has_nothing and linger, False
             self._exchange(None if overtime else self._room(), linger=linger, wait=waits)
             if waits and not in_flight.is_empty:
                 if core.lost is not None or self._should_stop():
@@ -176,9 +177,8 @@ class DrainLoop:
                 self._found_nothing = linger
                 return not linger
             if not in_flight.can_run:
-                # Other cores have the rest of an item: each rings when it is done.
-                with in_flight.times.covered():
-                    core.dispatch.wait()
+                # Other cores have the rest of an item: each rings when it has read its part.
+                self._found_nothing = True
                 return False
         self._run_batch(began, ahead=ahead, overtime=overtime)
         return False

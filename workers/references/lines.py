@@ -4,20 +4,21 @@ A document (JSON) is read whole, so it is bounded as a request's body is. Lines 
 """
 
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 from pydantic import ValidationError
 
+from corelane.domain.contexts import Known, is_context_id
 from corelane.domain.dispatch import Estimator, item_row
-from corelane.domain.jobs import Item
-from corelane.errors import InputFailed, TooLarge
+from corelane.domain.jobs import Item, no_context
+from corelane.errors import InputFailed, TooLarge, UnknownContext
 from corelane.errors.sentences import place_of, sentence
 from corelane.settings import Settings
 from corelane.store.item_files import LineError, encode_error, encode_line
-from corelane.submitting.batch_lines import BYTE_ORDER_MARK
+from corelane.submitting.batch_lines import BYTE_ORDER_MARK, no_such
 from corelane.submitting.submitter import check_contexts, check_item
 
 #: zlib's name for gzip's format.
@@ -92,15 +93,24 @@ def cut(chunks: Iterable[bytes], start: int, number: int, most_bytes: int) -> It
 class ItemChecker:
     """Checks the items of one job, in their order; the contexts that they share may come with the first line."""
 
-    def __init__(self, settings: Settings, contexts: Mapping[str, str], doc_stride: int) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        contexts: Mapping[str, str],
+        doc_stride: int,
+        find: Callable[[str], Known | None] = lambda _: None,
+    ) -> None:
+        """``find`` finds a stored context by its id, and has the job keep it."""
         self._settings = settings
+        self._find = find
+        self._known: dict[str, Known] = {}
         self._doc_stride = doc_stride
         self._share(contexts)
 
     def _share(self, contexts: Mapping[str, str]) -> None:
         self.contexts = dict(contexts)
         self._numbers = {name: number for number, name in enumerate(contexts)}
-        self._estimator = Estimator(contexts, self._doc_stride)
+        self._estimator = Estimator(contexts, self._doc_stride, self._known)
 
     def take_head(self, value: Any) -> bool:
         """Take the contexts of a first line that is no item; return False if it is an item.
@@ -161,7 +171,18 @@ class ItemChecker:
         except TooLarge as error:
             return error.code, error.detail
         if item.context_id is not None and item.context_id not in self._numbers:
-            return "invalid_input", f"{where}: there is no {item.context_id!r} in the job's `contexts`"
+            return self._with_stored(where, item, item.context_id)
+        return item
+
+    def _with_stored(self, where: str, item: Item, name: str) -> Item | LineError:
+        """Return an item whose context must be a stored one, or its error."""
+        if not is_context_id(name):
+            return "invalid_input", f"{where}: {no_context(name)}"
+        if name not in self._known:
+            found = self._find(name)
+            if found is None:
+                return UnknownContext.code, f"{where}: {no_such(name)}"
+            self._known[name] = found
         return item
 
 

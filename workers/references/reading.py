@@ -7,9 +7,11 @@ are plain, else by passing over the lines that it has. The job begins with the l
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 import orjson
 
+from corelane.domain.contexts import Known
 from corelane.domain.references import format_of, is_packed, without_query
 from corelane.errors import InputFailed, SetupError, StorageFailed
 from corelane.log import get_logger
@@ -88,7 +90,8 @@ class InputReader:
             chunks = bounded(self._until_stopped(opened.chunks), settings.max_input_bytes)
             if is_packed(url):
                 chunks = bounded(unpacked(chunks), settings.max_input_bytes)
-            checker = ItemChecker(settings, self._store.contexts(record), record.options.doc_stride)
+            find = partial(self._find_context, record)
+            checker = ItemChecker(settings, self._store.contexts(record), record.options.doc_stride, find)
             if format_of(url) == "json":
                 self._keep_document(record, chunks, checker, part)
             else:
@@ -96,6 +99,12 @@ class InputReader:
         if part.done.items == 0:
             raise InputFailed("the input has no items")
         part.finish()
+
+    def _find_context(self, record: JobRecord, name: str) -> Known | None:
+        """Find a stored context that an item names, and have the job keep it; raise ReferenceFailed for now."""
+        if not self._store.are_contexts_read():
+            raise ReferenceFailed("a core of an earlier release lives, which cannot read stored contexts")
+        return self._store.pin_context(record, name)
 
     def _keep_lines(
         self, record: JobRecord, opened: Opened, chunks: Iterator[bytes], checker: ItemChecker, part: "_Parts"

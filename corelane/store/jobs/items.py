@@ -8,6 +8,7 @@ import asyncio
 from dataclasses import dataclass
 from itertools import islice
 
+from corelane.domain.contexts import Stored
 from corelane.domain.dispatch import MAX_SLICE_ITEMS, Row, decode_slice
 from corelane.errors import NotFound
 from corelane.settings import Settings
@@ -34,8 +35,11 @@ async def read_item(link: CommonLink, record: JobRecord, index: int, settings: S
     if row is None:
         return None
     item_id, question, context = row
-    if isinstance(context, int):
-        found = await link("HGET", keys.contexts(record.id), context)
+    if not isinstance(context, str):
+        if isinstance(context, Stored):
+            found = await link("HGET", keys.context(record.owner, context.digest), "text")
+        else:
+            found = await link("HGET", keys.contexts(record.id), context)
         if found is None:
             return None
         context = found.decode()

@@ -17,8 +17,10 @@ from corelane.domain.usage import Used
 from corelane.store.usage import parse_used
 
 #: Fields of a job's hash that may be missing, and need no conversion but to text or number.
-TEXTS = ("name", "retry_of", "asked", "webhook_url", "webhook_events", "file", "input_url", "output_url")
+TEXTS = ("name", "retry_of", "asked", "webhook_url", "webhook_events", "file", "input_url", "output_url", "stored")
 NUMBERS = ("started_ms", "finished_ms", "expires_ms", "dropped", "keep_s", "kept_until_ms", "fed", "results_window")
+#: Those of reuse.
+REUSE_NUMBERS = ("reused", "no_reuse")
 
 
 #: Microseconds in a second.
@@ -127,6 +129,9 @@ class JobRecord:
     asked: str = ""
     webhook_url: str | None = None
     webhook_events: str | None = None
+    #: Its items that took the answer of an equal one, and whether it lets them.
+    reused: int = 0
+    no_reuse: int = 0
     keep_s: int | None = None
     kept_until_ms: int | None = None
     #: The file of its items, if they were sent as lines, and how many of them were fed from it.
@@ -135,6 +140,8 @@ class JobRecord:
     results_window: int | None = None
     #: The sizes of the file's parts, in bytes; none if it is one file.
     parts: tuple[int, ...] = ()
+    #: The digests of its owner's stored contexts that its items name.
+    stored: str = ""
     #: The URL that its items are read from and how far they were, and the one its results go to and what became of it.
     input_url: str | None = None
     input: dict[str, Any] | None = None
@@ -154,7 +161,7 @@ class JobRecord:
         values = {key.decode(): value for key, value in raw.items()}
         known: dict[str, Any] = {name: values[name].decode() for name in TEXTS if name in values}
         deliver_ms = values["deliver_ms"].decode() if "deliver_ms" in values else None
-        known |= {name: int(values[name]) for name in NUMBERS if name in values}
+        known |= {name: int(values[name]) for name in (*NUMBERS, *REUSE_NUMBERS) if name in values}
         if "input_url" in known or "output_url" in known:
             known |= {name: orjson.loads(values[name]) for name in ("input", "output", "parts") if name in values}
         return cls(
@@ -249,8 +256,8 @@ class JobRecord:
 
     def _usage(self) -> dict[str, Any] | None:
         """Return what it took; of a job that older workers answered, the time alone."""
-        if (used := self.used) is not None:
-            return used.shown()
+        if (used := self.used) is not None or self.reused:
+            return (used or Used()).shown() | ({"reused": self.reused} if self.reused else {})
         if self.times is None or not self.times.spent.core_s:
             return None
         core_s = round(self.times.spent.core_s, 6)

@@ -5,20 +5,24 @@ that was not submitted expire within a minute.
 """
 
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import orjson
 
 from corelane.domain.aliases import choose
+from corelane.domain.contexts import PREFIX, digest_in
 from corelane.domain.dispatch import PUBLIC, Ref, Row, encode_slice, item_row
 from corelane.domain.forecast import NO_RESIDUALS, Own, Residuals, Speed, drain_rate
 from corelane.domain.job_filter import ALL_OWNERS, JobFilter
 from corelane.domain.jobs import JobStatus
+from corelane.domain.reuse import MOST_ITEMS, cut_out, item_digests, repeated
 from corelane.settings import Settings
 from corelane.settings.faults import reach
 from corelane.store import keys
+from corelane.store.contexts import ContextStore, unknown
 from corelane.store.jobs.failed_items import FailedCursor, FailedPage, find_failed_items
+from corelane.store.jobs.fields import job_fields
 from corelane.store.jobs.idempotency import Held, Holder, by_name, find_holder
 from corelane.store.jobs.items import AskedItem, read_item
 from corelane.store.jobs.records import JobRecord, PromiseRecord
@@ -33,6 +37,18 @@ from corelane.store.link.replicas import ReplicaGate
 
 #: Payloads written before their job is submitted live this long, in seconds.
 PAYLOAD_TTL_S = 60
+
+#: A slice: its first item, its items, their tokens.
+Cut = tuple[int, int, int]
+
+#: Kept answers removed in one step.
+CLEARED_AT_ONCE = 500
+
+#: The reply to a job of which some items are answered or computed already, before its indexes.
+KNOWN = -2
+
+#: The reply where a stored context is not there, before the digests of those.
+MISSING = -3
 
 #: The payload of a job of one slice comes with the call that submits it, up to this size in bytes: Lua copies it.
 INLINE_BYTES = 64 * 1024
@@ -54,7 +70,10 @@ class JobStore:
         self._gate = gate
         self._link = link
         self._settings = settings
+        self._cache = settings.cache
         self._bell = bell
+        #: The contexts that jobs may name.
+        self.contexts_kept = ContextStore(link, settings, gate)
         #: How far off forecasts were lately, by version; and when this is read again, by the model that is asked for.
         self._residuals: dict[str, Residuals] = {}
         self._residuals_due: dict[str, float] = {}
@@ -115,39 +134,50 @@ class JobStore:
         its ``once``.
 
         Raise VersionClosed, with nothing written, if the version stopped taking jobs since it was admitted; Held if
-        another job holds its ``once``; NotReplicated if it is written and replicas do not hold it.
+        another job holds its ``once``; UnknownContext if a stored context it names is gone; NotReplicated if it is
+        written and replicas do not hold it.
         """
         head, file, once = submission.head, submission.file, submission.once
+        stored = [digest_in(each) for each in submission.known]
         labels = list(dict.fromkeys(head.labels))
         total = len(submission.items) if file is None else file.items
-        payloads, refs = self._slices(submission, slices)
-        is_inline = len(payloads) == 1 and not head.contexts and len(next(iter(payloads.values()))) <= INLINE_BYTES
-        fields = {"total": total, "left": total} | self._fields(submission, labels, promise)
-        submit = call(
-            "submit",
-            *refs,
-            *(payloads.values() if is_inline else ()),
-            job=submission.id,
-            version=version,
-            envelope=self._bell,
-            submit_us=_submit_us(submission),
-            expires_in_ms=int(1000 * (head.expires_in_s or 0)),
-            file=file and file.name,
-            file_tokens=file and file.tokens,
-            once=once and once.key,
-            fingerprint=once and once.fingerprint,
-            once_ttl_s=once and once.ttl_s,
-            input=submission.input_url and True,
-            fields=flatten(fields),
-            firsts=list(payloads) if is_inline else None,
-        )
-        reply = await (self._link(*submit) if is_inline else self._write(submission, payloads, submit))
+        digests = self._digests(submission, version)
+        slices = list(cut_out(slices, alone)) if (alone := repeated(digests)) else slices
+        fields = {"total": total, "left": total} | job_fields(submission, labels, promise, digests)
+        named: dict[str, Any] = {
+            "job": submission.id,
+            "version": version,
+            "envelope": self._bell,
+            "submit_us": _submit_us(submission),
+            "expires_in_ms": int(1000 * (head.expires_in_s or 0)),
+            "file": file and file.name,
+            "file_tokens": file and file.tokens,
+            "once": once and once.key,
+            "fingerprint": once and once.fingerprint,
+            "once_ttl_s": once and once.ttl_s,
+            "input": submission.input_url and True,
+            "stored": stored or None,
+            "is_retry": submission.retry_of and True,
+            "owner": submission.owner if stored else None,
+            "fields": flatten(fields),
+        }
+        if digests:
+            rank, ttl = str(head.priority.rank), self._settings.results_ttl_s
+            shared = {"digests": "".join(digests), "owner": submission.owner, "priority": rank, "ttl": ttl}
+            named |= shared | {"is_cut": total == 1, "cache": self._cache}
+        reply = await self._write(submission, slices, named)
+        if reply[0] == KNOWN:
+            reply = await self._write(submission, list(cut_out(slices, reply[1])), named | {"is_cut": True})
+        if reply[0] == MISSING:
+            raise unknown(f"{PREFIX}{digest.decode()}" for digest in reply[1:])
         if reply[0] < 0:
             raise Held(Holder.decode(reply[1]))
         if self._gate is not None:
             await self.confirm(submission.id)
         if self._settings.armed_faults:
             reach("submit.accepted", self._settings.armed_faults)
+        if reply[0] > 0 and reply[3] and (ended := await self.get(submission.id, self._settings.inline_results)):
+            return ended
         return JobRecord(
             id=submission.id,
             status=JobStatus.QUEUED,
@@ -181,8 +211,22 @@ class JobStore:
         ]
         return payloads, refs
 
-    async def _write(self, submission: Submission, payloads: Mapping[int, bytes], submit: Command) -> Any:
-        """Write payloads and shared contexts, then submit, in one trip."""
+    def _digests(self, submission: Submission, version: str) -> list[str]:
+        """Return the digests by which a job's items are found to be equal to others; none if it takes no part."""
+        items, head = submission.items, submission.head
+        if not (head.reuse and self._settings.reuse and 0 < len(items) <= MOST_ITEMS):
+            return []
+        return item_digests(submission.owner, version, head.options, items, head.contexts or {})
+
+    async def _write(self, submission: Submission, slices: Sequence[Cut], named: dict[str, Any]) -> Any:
+        """Submit, with the payload if that is small and the only one; else write payloads and shared contexts first, in
+        the same trip.
+        """
+        payloads, refs = self._slices(submission, slices)
+        is_inline = len(payloads) == 1 and not submission.head.contexts and fits_inline(*payloads.values())
+        if is_inline:
+            return await self._link(*call("submit", *refs, *payloads.values(), firsts=list(payloads), **named))
+        submit = call("submit", *refs, **named)
         written: list[Command] = []
         texts = dict(enumerate((submission.head.contexts or {}).values()))
         for pattern, values in ((keys.payloads, payloads), (keys.contexts, texts)):
@@ -194,35 +238,6 @@ class JobStore:
             reach("submit.payloads_written", self._settings.armed_faults)
         replies = await self._link.many([*written, submit])
         return replies[-1]
-
-    @staticmethod
-    def _fields(submission: Submission, labels: list[str], promise: PromiseRecord | None) -> dict[str, Any]:
-        """Return the fields of the job's hash; those without a value are left out."""
-        head, file = submission.head, submission.file
-        fields = {
-            "owner": submission.owner,
-            "priority": head.priority.rank,
-            "options": orjson.dumps(vars(head.options)),
-            "metadata": orjson.dumps(head.metadata),
-        }
-        optional = {
-            "promise": promise and promise.encode(),
-            "reckoned": promise and promise.reckoned,
-            "input_url": submission.input_url,
-            "context_ids": submission.input_url and head.contexts and orjson.dumps(list(head.contexts)),
-            "output_url": head.output_url,
-            "request_id": submission.request.request_id,
-            "traceparent": submission.request.traceparent,
-            "webhook_url": head.webhook and head.webhook.url,
-            "webhook_events": head.webhook and ",".join(head.webhook.events),
-            "labels": labels and orjson.dumps(labels),
-            "asked": submission.asked or head.model,
-            "keep_s": head.keep_s,
-            "name": submission.name,
-            "retry_of": submission.retry_of,
-            "results_window": file and file.results_window,
-        }
-        return fields | {name: value for name, value in optional.items() if value}
 
     async def get(self, job: str, ahead: int = 0) -> JobRecord | None:
         """Return a job as it stands, or None if there is none.
@@ -237,6 +252,17 @@ class JobStore:
         if self._gate is not None and record is not None and record.finished_ms is not None:
             await self._gate.confirm(keys.job(job), "finished_ms")
         return record
+
+    async def read_told(self, job: str, told: str) -> JobRecord | None:
+        """Return a final job from what was published at its end; None if it has to be read."""
+        try:
+            fields, out = orjson.loads(told)
+            raw = {name.encode(): value.encode() for name, value in pairs(fields)}
+        except ValueError:  # A text that is not UTF-8 stands in it.
+            return None
+        if self._gate is not None:
+            await self._gate.confirm(keys.job(job), "finished_ms")
+        return JobRecord.parse(job, raw, [out.encode() if out else None])
 
     async def confirm(self, job: str) -> None:
         """Return once replicas hold a job, where that is asked for; raise NotReplicated if they do not in time."""
@@ -313,6 +339,15 @@ class JobStore:
         )
         return listed is not None or gone == owner.encode()
 
+    async def clear_cache(self, owner: str) -> None:
+        """Forget the answers that are kept for equal items of an owner, or of ALL_OWNERS."""
+        if owner == ALL_OWNERS:
+            # None counts any more; the keeper removes them.
+            await self._link("SET", keys.CACHE_SINCE, await self._link.now_ms())
+            return
+        while await self._link.run("clear_cache", owner=owner, most=CLEARED_AT_ONCE) == CLEARED_AT_ONCE:
+            pass
+
     async def delete(self, job: str) -> bool:
         """Delete a job, canceled first if it is open; return whether there was one."""
         return bool(await self._link.run("delete", job=job, ttl=self._settings.results_ttl_s))
@@ -336,6 +371,11 @@ class JobStore:
             + [("EXISTS", keys.job(job or "none")) for job in made]
         )
         return [(bool(retry), bool(items)) for items, retry in zip(found[: len(made)], found[len(made) :], strict=True)]
+
+
+def fits_inline(payload: bytes) -> bool:
+    """Return whether a payload comes with the call that submits its job."""
+    return len(payload) <= INLINE_BYTES
 
 
 def _submit_us(submission: Submission) -> int:

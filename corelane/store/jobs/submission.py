@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from corelane.domain.contexts import Known
 from corelane.domain.dispatch import PUBLIC
 from corelane.domain.forecast import NO_RESIDUALS, Own, Residuals, Speed
 from corelane.domain.ids import new_job_id
@@ -40,6 +41,10 @@ class Submission:
     once: Once | None = None
     #: Where its items are read from, in place of ``items`` and ``file``.
     input_url: str | None = None
+    #: Whether its caller waits for it: then its end is published with its result, if it has one item.
+    is_awaited: bool = False
+    #: The stored contexts that its items name and the job does not carry, by their ids.
+    known: Mapping[str, Known] = field(default_factory=dict)
     request: RequestContext = NO_CONTEXT
 
 

@@ -21,8 +21,8 @@ FOLDER = Path(__file__).parent.parent / "lua"
 
 #: The parts, each on top of those before it.
 PARTS = (
-    *("basics", "history", "counters", "timing", "usage", "lanes", "deliveries", "index", "jobs", "references"),
-    *("admission", "parts", "claims", "rates", "fleet", "batches", "upkeep", "gauges", "overview"),
+    *("basics", "history", "counters", "timing", "usage", "lanes", "deliveries", "index", "contexts", "reuse", "jobs"),
+    *("references", "admission", "parts", "claims", "rates", "fleet", "batches", "upkeep", "gauges", "overview"),
 )
 
 #: What the names of all versions of the library begin with.

@@ -48,7 +48,7 @@ local function part_of_little(core, versions, room)
   return takers > 1 and waiting / takers or nil
 end
 
--- claim{core, room, spare, met, refs, document, laden, lease_ms, linger, idle, helps, ttl, versions}
+-- claim{core, room, spare, met, refs, document, laden, lease_ms, linger, idle, helps, ttl, versions, cache}
 --   → {Redis' time in µs, then if anything was taken: lease, and per ref: ref, version, payload, options; or `part`, and
 --   what `take_part` returns}
 -- What was returned from a lost claim goes before all else, alone, to a core with nothing else in progress; others claim
@@ -66,13 +66,14 @@ end
 local SMALL_PAYLOAD_BYTES, LOOK_PAST, SMALL_WEIGHT = 2048, 32, 8
 define('claim', function(ask)
   local core, room, spare, met, laden, versions = ask.core, ask.room, ask.spare, ask.met, ask.laden, ask.versions
-  local now, tokens, taken, held, last = now_ms(), 0, {}, {}, 0
+  local now, tokens, taken, held, last, lease = now_ms(), 0, {}, {}, 0, nil
   local part = room > 0 and part_of_little(core, versions, room)
   call('HSET', keys.CLAIMED, core, now)
 
   -- Tokens taken; none for a ref whose job wants no answer any more.
   local function take(text, ref, version)
-    local status, expires, options = unpack(call('HMGET', keys.job(ref.job), 'status', 'expires_ms', 'options'))
+    local status, expires, options, digests =
+      unpack(call('HMGET', keys.job(ref.job), 'status', 'expires_ms', 'options', 'digests'))
     if is_open(status) and expires and tonumber(expires) <= now then
       cut_short(ref.job, 'expired', ask.ttl)
       status = 'expired'
@@ -81,13 +82,13 @@ define('claim', function(ask)
       charge(keys.WAITING, version, ref, -ref.tokens)
       return 0
     end
-    if status == 'queued' then
-      local created, times = unpack(call('HMGET', keys.job(ref.job), 'created_ms', 'times'))
-      local more = times and { 'times', claimed_times(times) } or {}
-      call('HSET', keys.job(ref.job), 'status', 'running', 'started_ms', now, 'told_ms', now, unpack(more))
-      announce_job(keys.job(ref.job), ref.job, now, ask.ttl, 'job.running')
-      observe_ms(WAIT_SERIES[ref.priority], now - tonumber(created or now))
+    begin_job(ref.job, status, ref.priority, ask.ttl)
+    if digests and spare_item(ref, text, digests, ask.ttl, ask.cache, lease) then
+      charge(keys.WAITING, version, ref, -ref.tokens)
+      return 0
     end
+    lease = lease or string.format('%s#%.0f', core, next_fence())
+    if digests then lead(ref, digests, lease) end
     add(keys.WAITING, version, -ref.tokens)
     add(keys.HELD, core, ref.tokens)
     tokens, last = tokens + ref.tokens, ref.tokens
@@ -240,7 +241,6 @@ define('claim', function(ask)
     end
     return { now_us() }
   end
-  local lease = string.format('%s#%.0f', core, next_fence())
   call('HSET', keys.claim(lease), unpack(held))
   call('ZADD', keys.LEASES, now + ask.lease_ms, lease)
   call('SET', keys.bell(core), 'r', 'EX', 30)
@@ -249,7 +249,7 @@ define('claim', function(ask)
   return taken
 end)
 
--- commit{lease, core, ttl, stretches: [[ref, succeeded, failed]…], spent: {job: sums}, sent_us, price, lost}, results of
+-- commit{lease, core, ttl, stretches: [[ref, succeeded, failed]…], spent: {job: sums}, sent_us, price, lost, cache}, results of
 --   each… → stretches refused
 -- The refs carry the tokens that were found when the stretches were read: that is what their owners are charged.
 -- The fence: a stretch counts only while the claim still holds it. A late commit finds it gone. The payload of a slice that
@@ -340,6 +340,7 @@ define('return_claim', function(ask)
         count_attempt(ref)
         waste('core_lost', charged)
       end
+      release_led(ref.job, ref.first, tonumber(ref.count))
       for _, lost in ipairs(stretch.lost) do answer(ref.job, lost[1], lost[2], 0, 1, ask.ttl) end
       if job_is_open(ref.job) then enqueue(stretch.version, stretch.refs, ask.envelope, true) end
     end

@@ -21,13 +21,14 @@ end
 -- beat{core, lease_ms, speed, full, out, fields, versions, leases, worked: [process, price, core µs], costs: [[version, class, sums]…]}
 --   → {the revision of the plan, versions unknown…}
 -- "I live, I am so fast (`full`: with enough to do), I am out of service or not, I hold these versions, I still work under
--- these leases, items cost me so much." A lease that was taken back is not revived. A version is unknown where Redis came
--- back empty: the core announces it again.
+-- these leases, items cost me so much." It reads stored contexts, which cores of earlier releases do not. A lease that was
+-- taken back is not revived. A version is unknown where Redis came back empty: the core announces it again.
 define('beat', function(ask)
   local core, now, reply = ask.core, now_ms(), { call('GET', keys.PLAN) or '' }
   call('HSET', keys.core(core), 'beat_ms', now, unpack(ask.fields))
   call('PEXPIRE', keys.core(core), ask.lease_ms)
   call('ZADD', keys.CORES, now, core)
+  call('ZADD', keys.READERS, now, core)
   if call(ask.out and 'SADD' or 'SREM', keys.OUT_OF_SERVICE, core) == 1 then
     mark('core', core .. (ask.out and ' is out of service' or ' is in service again'))
   end
@@ -60,6 +61,7 @@ end)
 local function forget_core(core)
   local queue = queue_of(core)
   call('ZREM', keys.CORES, core)
+  call('ZREM', keys.READERS, core)
   call('SREM', keys.OUT_OF_SERVICE, core)
   call('ZREM', keys.HELPERS, core)
   call('UNLINK', queue, '_kombu.binding.' .. queue, '_kombu.binding_permanent.' .. queue)
@@ -97,6 +99,8 @@ local function is_calibrated(summary) return cjson.decode(summary).calibrated ==
 define('announce', function(ask, args)
   local known = call('HGET', keys.MODELS, ask.version)
   if known and is_calibrated(args[2]) and not is_calibrated(known) then mark('calibration', ask.version .. ' is calibrated') end
+  -- A calibration changes answers, and may change while the version stays.
+  if known and (known ~= args[2] or is_calibrated(args[2])) then call('SET', keys.CACHE_SINCE, now_ms()) end
   call('HSET', keys.MODELS, ask.version, args[2])
   for _, alias in ipairs(ask.aliases) do
     call('HSET', keys.NAMED, alias, ask.version)

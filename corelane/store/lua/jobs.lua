@@ -36,7 +36,8 @@ end
 -- → the seconds it is kept for
 local function retain(job, status, ttl, now)
   local key = keys.job(job)
-  local keep_s, owner, once, file, failed = unpack(call('HMGET', key, 'keep_s', 'owner', 'once', 'file', 'failed'))
+  local keep_s, owner, once, file, failed, stored =
+    unpack(call('HMGET', key, 'keep_s', 'owner', 'once', 'file', 'failed', 'stored'))
   ttl = math.min(tonumber(keep_s) or ttl, ttl)
   call('HSET', key, 'kept_until_ms', now + ttl * 1000)
   call('EXPIRE', key, ttl)
@@ -46,6 +47,7 @@ local function retain(job, status, ttl, now)
   if once then call('EXPIRE', once, ttl) end
   local is_whole = status == 'succeeded' and tonumber(failed) == 0
   local is_cut = status == 'canceled' or status == 'expired'
+  if stored and is_whole then leave_contexts(job, owner, stored) end
   keep_or_remove(keys.contexts(job), not is_whole, ttl)
   keep_or_remove(keys.payloads(job), not is_whole and (is_cut or not file), ttl)
   if file then call('ZADD', keys.FEEDS, now, job) end
@@ -53,12 +55,22 @@ local function retain(job, status, ttl, now)
   return ttl
 end
 
+-- What is published when a job ends: its id, and for a job of one item whose caller waits (`tell`) all that the caller is
+-- answered from, as JSON: the job's fields and its result. That saves a trip.
+local MOST_TOLD_BYTES = 8192
+local function told(job, tell)
+  local results = keys.results(job)
+  if tell ~= '1' or call('HSTRLEN', results, 0) > MOST_TOLD_BYTES then return job end
+  return job .. ' ' .. cjson.encode({ call('HGETALL', keys.job(job)), call('HGET', results, 0) })
+end
+
 -- End a job, once: status, event, webhook, and the wake-up of all who wait. Callers check that it is open. `commit` is the
 -- call of the core whose results end it, if one's do.
 local function finish(job, status, ttl, commit)
   local key, now = keys.job(job), now_ms()
-  local priority, file, version, created, promise, times, owner, failed, usage, output, reckoned = unpack(call('HMGET', key,
-    'priority', 'file', 'version', 'created_ms', 'promise', 'times', 'owner', 'failed', 'usage', 'output_url', 'reckoned'))
+  local priority, file, version, created, promise, times, owner, failed, usage, output, tell, reckoned = unpack(call('HMGET',
+    key, 'priority', 'file', 'version', 'created_ms', 'promise', 'times', 'owner', 'failed', 'usage', 'output_url', 'tell',
+    'reckoned'))
   local ended = times and ended_times(job, times, commit)
   local used = commit and use(commit, job, owner, version, usage)
   if ended and used then
@@ -86,15 +98,15 @@ local function finish(job, status, ttl, commit)
     call('HSET', key, 'story_end', add_event(job, 'job.completed'))
     call('EXPIRE', keys.job_events(job), ttl)
   end
-  call('PUBLISH', keys.DONE, job)
+  call('PUBLISH', keys.DONE, told(job, tell))
 end
 
 -- Keep the results of one stretch of work, if its job still wants them (true). The last ones finish the job; others report
 -- its progress if that was not done lately (`told_ms`, set when the job began). `commit` is the call of the core that
 -- answered, if one did.
-local function answer(job, first, blob, succeeded, failed, ttl, commit)
+answer = function(job, first, blob, succeeded, failed, ttl, commit)
   local key = keys.job(job)
-  local status, told, version = unpack(call('HMGET', key, 'status', 'told_ms', 'version'))
+  local status, told, version, digests, owner = unpack(call('HMGET', key, 'status', 'told_ms', 'version', 'digests', 'owner'))
   if not is_open(status) then return false end
   if call('HSETNX', keys.results(job), first, blob) == 0 then return false end
   count_items(version, '|succeeded', succeeded)
@@ -109,6 +121,9 @@ local function answer(job, first, blob, succeeded, failed, ttl, commit)
     call('HSET', key, 'told_ms', now_ms())
     add_event(job, 'job.progress', 'succeeded', ok, 'failed', lost)
   end
+  if digests then
+    settle_digests(job, owner, digests, first, succeeded + failed, blob, ttl, commit and commit.cache)
+  end
   return true
 end
 
@@ -119,6 +134,7 @@ local function cut_short(job, status, ttl)
   count_items(version, '|' .. status, tonumber(left))
   call('HSET', key, status, left, 'left', 0)
   finish(job, status, ttl)
+  release_led(job, 0)
 end
 
 -- Note that a job's items stand in a file, from which the keeper feeds them. Files in the storage of files have a list of
@@ -127,6 +143,21 @@ local function add_file(job, file, tokens, now)
   call('HSET', keys.job(job), 'file', file, 'file_tokens', tokens, 'fed', 0, 'fed_bytes', 0, 'fed_tokens', 0)
   add(keys.UNFED, unfed(job))
   call('ZADD', string.sub(file, 1, 6) == 'items/' and keys.STORED_FEEDS or keys.FEEDS, now, job)
+end
+
+-- Of the refs of a job that is submitted, those that wait for a core: the others are answered, or follow an equal item.
+local function spare_refs(job, texts, ask)
+  local left, status = {}, 'queued'
+  for _, text in ipairs(texts) do
+    local ref = parse(text)
+    local known = ref.count == '1' and #find_known(ref.owner, ref.priority, digest_at(ask.digests, ref.first), ask.cache) > 0
+    if known then
+      begin_job(job, status, ref.priority, ask.ttl)
+      status = 'running'
+    end
+    if not (known and spare_item(ref, text, ask.digests, ask.ttl, ask.cache)) then left[#left + 1] = text end
+  end
+  return left
 end
 
 -- Take the payloads that stand behind the refs of a call out of its arguments, and keep them by their first items.
@@ -139,12 +170,16 @@ local function keep_payloads(job, firsts, args)
 end
 
 -- submit{job, version, envelope, submit_us, expires_in_ms, file, file_tokens, once, fingerprint, once_ttl_s, input, fields,
---   firsts}, ref…, payload…
---   → {1 if new, created_ms, expires_ms or nil} or {-1, `JOB FINGERPRINT` of the holder of `once`}
+--   digests, is_cut, owner, priority, cache, ttl, stored, is_retry, firsts}, ref…, payload…
+--   → {1 if new, created_ms, expires_ms or nil, 1 if it is final already}, {-1, `JOB FINGERPRINT` of the holder of `once`},
+--   {-2, indexes of items}, or {-3, digests of stored contexts that are not there…}
 -- The job, its refs in the lanes and the bells, in one step. The payloads come with it if they are few: `firsts` are their
--- first items. Or they were written just before, or stand in a file from which the keeper feeds them. A version that was closed since the job was admitted takes it no more. `once` is a key
--- that one job may hold: for `once_ttl_s`, or with 0 for as long as the job is kept. `fields`: names and values in turn.
--- With `input` its items are at a URL, and are read from there before anything else.
+-- first items. Or they were written just before, or stand in a file from which the keeper feeds them. A version that was
+-- closed since the job was admitted takes it no more. `once` is a key that one job may hold: for `once_ttl_s`, or with 0
+-- for as long as the job is kept. `fields`: names and values in turn. With `input` its items are at a URL, and are read
+-- from there before anything else. `digests` are those of its items. If some are answered or computed already (-2), nothing
+-- is written: the job is submitted again with a ref for each of these items alone, and `is_cut`. `stored` are the digests
+-- of its owner's stored contexts that its items name.
 define('submit', function(ask, args)
   local job, once, key, now = ask.job, ask.once, keys.job(ask.job), now_ms()
   if call('EXISTS', key) == 1 then return { 0, unpack(call('HMGET', key, 'created_ms', 'expires_ms')) } end
@@ -154,6 +189,14 @@ define('submit', function(ask, args)
   end
   if call('HEXISTS', keys.CLOSED, ask.version) == 1 then
     return redis.error_reply('VERSIONCLOSED ' .. ask.version .. ' takes no more jobs')
+  end
+  if ask.digests and not ask.is_cut then
+    local known = find_known(ask.owner, ask.priority, ask.digests, ask.cache)
+    if #known > 0 then return { -2, known } end
+  end
+  if ask.stored then
+    local missing = use_contexts(ask.owner, ask.stored, job, ask.is_retry)
+    if #missing > 0 then return { -3, unpack(missing) } end
   end
   if ask.firsts then
     keep_payloads(job, ask.firsts, args)
@@ -184,8 +227,10 @@ define('submit', function(ask, args)
   count('corelane_items_submitted_total|', ask.version, tonumber(total))
   call('SADD', keys.open_jobs(priority), job)
   table.remove(args, 1)
-  enqueue(ask.version, args, ask.envelope, false)
-  return { 1, now, expires_ms }
+  local refs = args
+  if ask.digests then refs = spare_refs(job, args, ask) end
+  enqueue(ask.version, refs, ask.envelope, false)
+  return { 1, now, expires_ms, #refs == 0 and not job_is_open(job) and 1 or 0 }
 end)
 
 -- feed{job, fed, fed_after, bytes_after, tokens_after, envelope, failed: [[first, results, count]…], ttl}, ref…
@@ -233,9 +278,10 @@ end, 'allow-oom')
 -- are passed over like those of any final job; its file, if it has one, is removed by the feeder.
 define('delete', function(ask)
   local job, key = ask.job, keys.job(ask.job)
-  local status, owner, once, file = unpack(call('HMGET', key, 'status', 'owner', 'once', 'file'))
+  local status, owner, once, file, stored = unpack(call('HMGET', key, 'status', 'owner', 'once', 'file', 'stored'))
   if not status then return 0 end
   if is_open(status) then cut_short(job, 'canceled', ask.ttl) end
+  if stored then leave_contexts(job, owner, stored) end
   if once and string.match(call('GET', once) or '', '^%S+') == job then call('DEL', once) end
   if file then call('ZADD', keys.FEEDS, now_ms(), job) end
   unlist(owner, job)

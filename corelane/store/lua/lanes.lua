@@ -6,11 +6,12 @@ local SMALL_JOBS, LINE_MARK = '-', '+'
 -- The Celery queue that only this core reads.
 local function queue_of(core) return 'core.' .. string.gsub(core, '/', '.') end
 
--- Wake a core: a push where its drain lingers, a Celery message where it sleeps, nothing where it is rung already.
+-- Wake a core: a push where its drain lingers, a Celery message where it sleeps, nothing where it is rung already. Without
+-- an envelope there is no message.
 local function ring(core, envelope)
   local bell = keys.bell(core)
   local state = call('GET', bell)
-  if state == 'r' then return end
+  if state == 'r' or not (state or envelope) then return end
   call('SET', bell, 'r', 'EX', 30)
   if state == 'l' then
     call('RPUSH', keys.wake(core), 1)

@@ -1,6 +1,6 @@
 -- Upkeep: what the keeper does now and then, so that nothing is lost and nothing stays for good.
 
--- tend{grace_ms, ttl} → cores that must be rung for
+-- tend{grace_ms, ttl, cache} → cores that must be rung for
 -- Ends jobs whose time is over. Finds cores that hold a version with waiting work and do nothing about it, judging by
 -- progress (asked for work lately, or holds a lease), never by the bell.
 define('tend', function(ask)
@@ -12,6 +12,8 @@ define('tend', function(ask)
       call('ZREM', keys.EXPIRING, job)
     end
   end
+  tend_followers()
+  trim_cache(ask.cache)
   for _, lease in ipairs(call('ZRANGEBYSCORE', keys.LEASES, now, '+inf')) do
     working[string.match(lease, '^(.*)#%d+$')] = true
   end
@@ -127,6 +129,7 @@ end
 
 local function owns_anything(owner)
   if call('EXISTS', keys.owner_jobs(owner), keys.files(owner), keys.batches(owner)) > 0 then return true end
+  if call('HEXISTS', keys.CONTEXT_BYTES, owner) == 1 then return true end
   for priority = 0, 2 do
     for _, key in ipairs({ keys.OWED, keys.UNFED }) do
       if call('HEXISTS', key, owner .. ':' .. priority) == 1 then return true end
@@ -180,13 +183,14 @@ end
 
 -- prune{silent_ms, dead_ms, idle_ms, usage_days, most} → refs dropped
 -- Removes what has no end of its own once work is done: the traces of cores that were silent for `silent_ms`, dead letters
--- older than `dead_ms`, hosts without deliveries, owners without data for `idle_ms`, the usage of days before the last
+-- older than `dead_ms`, contexts nobody needs, hosts without deliveries, owners without data for `idle_ms`, the usage of days before the last
 -- `usage_days`, and refs of ended jobs where no core is left to pass over them.
 define('prune', function(ask)
   local now, dropped = now_ms(), 0
   prune_cores(now - ask.silent_ms, ask.most)
   prune_hosts(now - ask.dead_ms, ask.most)
   prune_owners(now - ask.idle_ms, ask.most)
+  prune_contexts(now, ask.most)
   prune_usage(usage_day() - ask.usage_days, ask.most)
   for _, version in ipairs(call('HKEYS', keys.WAITING)) do
     if not is_held(version) then dropped = prune_lanes(version, dropped, ask.most) end

@@ -1,0 +1,30 @@
+"""Kept answers: an owner has all of theirs forgotten."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from api.deps import PartsDep, SubmitCaller
+from api.errors import documented
+from corelane.domain.audit import AuditAction
+
+router = APIRouter(prefix="/v1", tags=["jobs"], responses=documented(403, 422, 503))
+
+
+@router.delete("/cache", status_code=204)
+async def clear_cache(
+    parts: PartsDep,
+    caller: SubmitCaller,
+    owner: Annotated[
+        str | None,
+        Query(
+            min_length=1,
+            max_length=64,
+            description="Another owner's answers, or `*` for all: for keys of scope `admin`, where keys are checked.",
+        ),
+    ] = None,
+) -> None:
+    """Forget the answers that are kept for equal questions of yours. Jobs and their results stay. May be repeated."""
+    meant = parts.jobs.owner_meant(caller, owner)
+    await parts.store.clear_cache(meant)
+    await parts.audit.write(caller, AuditAction.CACHE_CLEAR, meant)

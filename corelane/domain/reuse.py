@@ -1,0 +1,77 @@
+"""Reuse: by which digest equal items are found, and what may share an answer. Pure.
+
+Two items are equal if they have the same owner, model version, options, question and passage; how the passage is given
+does not matter, nor do ids, priority or the job. A version is immutable and leaves nothing to chance, so equal items
+have equal answers. Jobs of few items are looked at as they are submitted; the bookkeeping is ``store/lua/reuse.lua``.
+"""
+
+import hashlib
+from base64 import urlsafe_b64encode
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import pairwise
+
+import orjson
+
+from corelane.domain.contexts import PREFIX
+from corelane.domain.jobs import Item, Options
+
+#: Jobs of at most this many items take part: one slice. In larger ones a digest for each item would cost more than the
+#: few that are equal save.
+MOST_ITEMS = 32
+
+#: Bytes of a digest; as text it has 22 characters, which ``store/lua/reuse.lua`` knows.
+DIGEST_BYTES = 16
+
+#: Words of ``Cache-Control`` in a request that leave reuse out.
+NOT_REUSED = frozenset({"no-store", "no-cache"})
+
+
+def refuses_reuse(cache_control: str | None) -> bool:
+    """Return whether a request's ``Cache-Control`` asks for answers of its own."""
+    if not cache_control:
+        return False
+    return not NOT_REUSED.isdisjoint(word.strip().lower() for word in cache_control.split(","))
+
+
+def item_digests(
+    owner: str, version: str, options: Options, items: Sequence[Item], contexts: Mapping[str, str]
+) -> list[str]:
+    """Return the digest of each item of a job; ``contexts`` are the passages that its items share, by id.
+
+    A passage that is in none of them is a stored one, whose id names its digest.
+    """
+    same = b"\n".join((owner.encode(), version.encode(), orjson.dumps(vars(options)), b""))
+    begun = hashlib.blake2b(same, digest_size=DIGEST_BYTES)
+    passages: dict[str, str] = {}
+    digests = []
+    for item in items:
+        if item.context is not None:
+            passage = hashlib.sha256(item.context.encode()).hexdigest()
+        else:
+            name = item.context_id or ""
+            if (known := passages.get(name)) is None:
+                text = contexts.get(name)
+                known = passages[name] = (
+                    name.removeprefix(PREFIX) if text is None else hashlib.sha256(text.encode()).hexdigest()
+                )
+            passage = known
+        digest = begun.copy()
+        # The passage's digest has a fixed length, so it cannot be taken for the beginning of a question.
+        digest.update((passage + item.question).encode())
+        digests.append(urlsafe_b64encode(digest.digest())[:22].decode())
+    return digests
+
+
+def repeated(digests: Sequence[str]) -> list[int]:
+    """Return the indexes of items that are equal to an earlier one of their job."""
+    if len(set(digests)) == len(digests):
+        return []
+    return [index for index, digest in enumerate(digests) if digest in digests[:index]]
+
+
+def cut_out(slices: Sequence[tuple[int, int, int]], alone: Collection[int]) -> Iterator[tuple[int, int, int]]:
+    """Cut slices, as (first, count, tokens), so that each of some items stands alone; tokens are shared evenly."""
+    for first, count, tokens in slices:
+        inside = [index for index in alone if first <= index < first + count]
+        for begin, end in pairwise(sorted({first, first + count, *inside, *(index + 1 for index in inside)})):
+            yield begin, end - begin, tokens * (end - begin) // count

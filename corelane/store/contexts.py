@@ -1,0 +1,209 @@
+"""Stored contexts: kept once for their owner, named by any of the owner's jobs, read once by each core.
+
+An owner sees only what the owner stored. A text is in Redis once, however many jobs name it; the owner's deletion hides
+it at once, and it is gone with the last job that needs it. See ``lua/contexts.lua``.
+"""
+
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from corelane.domain.contexts import PREFIX, ContextInfo, Known, Stored, digest_in, digest_of
+from corelane.domain.dispatch import SCRIPT_CHARS, measure
+from corelane.domain.ids import iso_time
+from corelane.errors import ContextsFull, UnknownContext
+from corelane.settings import Settings
+from corelane.store import keys
+from corelane.store.link.blocking import Link
+from corelane.store.link.link import CommonLink, flatten
+from corelane.store.link.replicas import ReplicaGate
+
+#: A core that was silent for longer does not count when it is asked whether all of them read stored contexts.
+SILENT_MS = 60_000
+
+#: An owner whose bound is reached is asked to come back after so many seconds: something may have ended by then.
+FULL_S = 60
+
+#: What a caller is shown.
+FIELDS = ("name", "bytes", "chars", "tokens", "created_ms", "used_ms", "expires_ms", "removed")
+
+#: Digests that one message names.
+NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ContextPage:
+    """Contexts of an owner, newest first; the cursor of those after them, if there are any; and the bytes of all."""
+
+    data: list[ContextInfo]
+    next: str | None
+    bytes: int
+
+
+class ContextStore:
+    """The stored contexts, for those who keep and name them."""
+
+    def __init__(self, link: CommonLink, settings: Settings, gate: ReplicaGate | None = None) -> None:
+        self._link = link
+        self._settings = settings
+        self._gate = gate
+
+    async def keep(self, owner: str, text: str, name: str | None, ttl_s: int) -> tuple[ContextInfo, bool]:
+        """Store a text; return it as it stands now, and whether it is new. One that is there is kept longer.
+
+        Raise ContextsFull if the owner has as many as are allowed.
+        """
+        settings, digest = self._settings, digest_of(text)
+        fields = {"chars": len(text), "tokens": round(measure(text), 2), "head": text[:SCRIPT_CHARS]}
+        reply = await self._link.run(
+            "keep_context",
+            text.encode(),
+            owner=owner,
+            digest=digest,
+            ttl_ms=ttl_s * 1000,
+            most=settings.max_contexts,
+            most_bytes=settings.max_contexts_bytes,
+            name=name,
+            fields=flatten(fields),
+        )
+        if reply < 0:
+            bound = (
+                f"{settings.max_contexts:,} stored contexts (CORELANE_MAX_CONTEXTS)"
+                if reply == -1
+                else f"{settings.max_contexts_bytes:,} bytes of stored contexts (CORELANE_MAX_CONTEXTS_BYTES)"
+            )
+            raise ContextsFull(
+                f"an owner may have {bound}: delete some that you need no longer, or wait until some are over; GET "
+                "/v1/contexts lists them. What open jobs name goes when they are answered",
+                FULL_S,
+            )
+        if self._gate is not None:
+            await self._gate.confirm(keys.context(owner, digest), "created_ms")
+        found = await self.get(owner, PREFIX + digest)
+        if found is None:
+            raise UnknownContext(f"{PREFIX}{digest} was deleted while it was being stored: send it again")
+        return found, reply == 1
+
+    async def get(self, owner: str, context: str) -> ContextInfo | None:
+        """Return a context of an owner, or None if new jobs cannot name it."""
+        values = await self._link("HMGET", keys.context(owner, digest_in(context)), *FIELDS)
+        return _info(context, values, await self._link.now_ms())
+
+    async def text(self, owner: str, context: str) -> str | None:
+        """Return its text; None as ``get``."""
+        if await self.get(owner, context) is None:
+            return None
+        found = await self._link("HGET", keys.context(owner, digest_in(context)), "text")
+        return None if found is None else found.decode()
+
+    async def page(self, owner: str, after: str | None, limit: int) -> ContextPage:
+        """Return a page of an owner's contexts, newest first, after a cursor."""
+        last = "+" if after is None else f"({after}"
+        key = keys.owner_contexts(owner)
+        listed, in_all = await self._link.many(
+            [("ZREVRANGEBYLEX", key, last, "-", "LIMIT", 0, limit + 1), ("HGET", keys.CONTEXT_BYTES, owner)]
+        )
+        members = [member.decode() for member in listed]
+        digests = [member.partition(":")[2] for member in members[:limit]]
+        hashes = await self._link.many([("HMGET", keys.context(owner, digest), *FIELDS) for digest in digests])
+        now = await self._link.now_ms()
+        found = [_info(PREFIX + digest, values, now) for digest, values in zip(digests, hashes, strict=True)]
+        more = members[limit - 1] if len(members) > limit else None
+        return ContextPage([each for each in found if each is not None], more, int(in_all or 0))
+
+    async def remove(self, owner: str, context: str) -> bool:
+        """Have no new job name a context; return whether there was one. Jobs that name it are still answered."""
+        return bool(await self._link.run("remove_context", owner=owner, digest=digest_in(context)))
+
+    async def known(self, owner: str, contexts: Collection[str], *, held: bool = False) -> dict[str, Known]:
+        """Return what submissions need to know of an owner's contexts, as far as they are there.
+
+        With ``held`` those that are kept only for jobs are there as well, as a retry needs.
+        """
+        fields = ("tokens", "head", "expires_ms", "removed")
+        hashes = await self._link.many([("HMGET", keys.context(owner, digest_in(each)), *fields) for each in contexts])
+        now = 0 if held else await self._link.now_ms()
+        return {
+            context: Known(float(tokens), head.decode())
+            for context, (tokens, head, expires, removed) in zip(contexts, hashes, strict=True)
+            if tokens is not None and (held or (removed is None and int(expires) > now))
+        }
+
+    async def texts(self, owner: str, contexts: Collection[str]) -> dict[str, str]:
+        """Return the texts of an owner's contexts, as far as they are there, also those kept only for jobs."""
+        found = await self._link.many([("HGET", keys.context(owner, digest_in(each)), "text") for each in contexts])
+        return {each: text.decode() for each, text in zip(contexts, found, strict=True) if text is not None}
+
+    async def are_read(self) -> bool:
+        """Return whether every core that lives, or lived lately, reads stored contexts."""
+        since = await self._link.now_ms() - SILENT_MS
+        cores, readers = await self._link.many(
+            [("ZCOUNT", key, since, "+inf") for key in (keys.CORES, keys.READERS)],
+        )
+        return bool(readers >= cores)
+
+
+def unknown(contexts: Iterable[str]) -> UnknownContext:
+    """Return the error for contexts that are not there, all of them in one."""
+    listed = sorted(contexts)
+    more = f" and {len(listed) - NAMED:,} more" if len(listed) > NAMED else ""
+    return UnknownContext(
+        f"there is no stored context {', '.join(listed[:NAMED])}{more}: it was never stored with this key, was "
+        "deleted, or its time is over. Store it (PUT /v1/contexts/ID) and send this again; nothing was kept"
+    )
+
+
+def _info(context: str, values: Sequence[bytes | None], now_ms: int) -> ContextInfo | None:
+    """Describe a context; None if it is not there, or no new job may name it."""
+    found: dict[str, Any] = {
+        name: value.decode() for name, value in zip(FIELDS, values, strict=True) if value is not None
+    }
+    if "created_ms" not in found or "removed" in found or int(found["expires_ms"]) <= now_ms:
+        return None
+    return ContextInfo(
+        id=context,
+        name=found.get("name"),
+        bytes=int(found["bytes"]),
+        chars=int(found["chars"]),
+        tokens=round(float(found["tokens"])),
+        created_at=iso_time(int(found["created_ms"])),
+        used_at=iso_time(int(found["used_ms"])),
+        expires_at=iso_time(int(found["expires_ms"])),
+    )
+
+
+class ContextTexts:
+    """The texts that a core read lately, by their digests; the least recently used goes first. Not thread-safe."""
+
+    def __init__(self, link: Link, most_bytes: int) -> None:
+        self._link = link
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._kept: OrderedDict[Stored, tuple[str, int]] = OrderedDict()
+
+    def read(self, wanted: Collection[tuple[str, Stored]]) -> Mapping[tuple[str, Stored], str]:
+        """Return the texts of contexts by owner and digest, as far as they are there: one trip for those not kept.
+
+        A text is the same for whoever stored it. That an owner has it was checked when the job was taken in.
+        """
+        found: dict[tuple[str, Stored], str] = {}
+        for owner, each in wanted:
+            if each in self._kept:
+                self._kept.move_to_end(each)
+                found[owner, each] = self._kept[each][0]
+        if missing := [each for each in wanted if each not in found]:
+            replies = self._link.many([("HGET", keys.context(owner, each.digest), "text") for owner, each in missing])
+            for (owner, each), reply in zip(missing, replies, strict=True):
+                if reply is not None:
+                    found[owner, each] = text = reply.decode(errors="replace")
+                    self._keep(each, text, len(reply))
+        return found
+
+    def _keep(self, context: Stored, text: str, size: int) -> None:
+        if context in self._kept or size > self._most_bytes:
+            return
+        self._kept[context] = text, size
+        self._bytes += size
+        while self._bytes > self._most_bytes:
+            self._bytes -= self._kept.popitem(last=False)[1][1]

@@ -1,0 +1,137 @@
+-- Stored contexts: passages that an owner keeps and jobs name. The hash of one is there until its time is over and no job
+-- needs it; every use moves the end of its time. `removed` is set once it is deleted or its time is over: no new job may
+-- name it then, and it stays for the jobs that do. cl:context_jobs has these: open ones, and final ones of which a retry
+-- could ask for items again. The keeper looks at a context when its time is over, and drops what nobody needs.
+
+-- A context that jobs still need is looked at so much later; a use is noted this often. In milliseconds.
+local LOOK_AGAIN_MS, NOTE_USE_MS, LOOKED_AT_JOBS = 60000, 1000, 100
+
+-- Whether a job needs its contexts yet: it is open, or items of it were not answered.
+local function needs_contexts(job)
+  local status, failed = unpack(call('HMGET', keys.job(job), 'status', 'failed'))
+  return status and not (status == 'succeeded' and tonumber(failed) == 0)
+end
+
+local function listed_as(created, digest) return string.format('%013.0f:%s', tonumber(created), digest) end
+
+-- No new job may name it from now on.
+local function remove_context(owner, digest, created)
+  call('HSET', keys.context(owner, digest), 'removed', 1)
+  call('ZREM', keys.owner_contexts(owner), listed_as(created, digest))
+end
+
+local function drop_context(owner, digest)
+  local bytes = call('HGET', keys.context(owner, digest), 'bytes')
+  if bytes then add(keys.CONTEXT_BYTES, owner, -tonumber(bytes)) end
+  call('UNLINK', keys.context(owner, digest), keys.context_jobs(owner, digest))
+  call('ZREM', keys.CONTEXTS_DUE, owner .. ':' .. digest)
+end
+
+-- Have a job keep contexts of its owner. Only what a retry asks for again may be removed already.
+-- → the digests of those that are not there
+local function use_contexts(owner, digests, job, is_retry)
+  local missing, now = {}, now_ms()
+  for _, digest in ipairs(digests) do
+    local expires, removed = unpack(call('HMGET', keys.context(owner, digest), 'expires_ms', 'removed'))
+    local is_over = removed or (expires and tonumber(expires) <= now)
+    if not expires or (is_over and not is_retry) then missing[#missing + 1] = digest end
+  end
+  if #missing > 0 then return missing end
+  for _, digest in ipairs(digests) do
+    local key = keys.context(owner, digest)
+    call('SADD', keys.context_jobs(owner, digest), job)
+    local used, ttl, expires, removed = unpack(call('HMGET', key, 'used_ms', 'ttl_ms', 'expires_ms', 'removed'))
+    if not removed and now - tonumber(used or 0) >= NOTE_USE_MS then
+      call('HSET', key, 'used_ms', now, 'expires_ms', math.max(tonumber(expires), now + ttl))
+    end
+  end
+  return missing
+end
+
+-- Have a job keep contexts no longer; `stored` are their digests, as its hash has them.
+local function leave_contexts(job, owner, stored)
+  for digest in string.gmatch(stored, '%x+') do
+    call('SREM', keys.context_jobs(owner, digest), job)
+    if call('HEXISTS', keys.context(owner, digest), 'removed') == 1
+      and call('EXISTS', keys.context_jobs(owner, digest)) == 0 then
+      drop_context(owner, digest)
+    end
+  end
+end
+
+-- keep_context{owner, digest, ttl_ms, most, most_bytes, name, fields}, text → 1 if it is new, 0 if it was there already;
+--   -1 if the owner has `most` already, -2 if it would have more than `most_bytes`
+-- `fields`: names and values in turn. One that is there is kept for at least `ttl_ms` from now on.
+define('keep_context', function(ask, args)
+  local owner, digest, now, text = ask.owner, ask.digest, now_ms(), args[2]
+  local key = keys.context(owner, digest)
+  local created, expires, removed = unpack(call('HMGET', key, 'created_ms', 'expires_ms', 'removed'))
+  local is_listed = created and not removed and tonumber(expires) > now
+  if not is_listed then
+    if created and not removed then remove_context(owner, digest, created) end
+    if call('ZCARD', keys.owner_contexts(owner)) >= ask.most then return -1 end
+    local bytes = created and 0 or #text
+    if tonumber(call('HGET', keys.CONTEXT_BYTES, owner) or 0) + bytes > ask.most_bytes then return -2 end
+    if bytes > 0 then add(keys.CONTEXT_BYTES, owner, bytes) end
+    call('HSET', key, 'text', text, 'bytes', #text, 'created_ms', now, 'used_ms', now, unpack(ask.fields))
+    call('HDEL', key, 'removed')
+    call('ZADD', keys.owner_contexts(owner), 0, listed_as(now, digest))
+    expires = 0
+  end
+  if ask.name then call('HSET', key, 'name', ask.name) end
+  expires = math.max(tonumber(expires), now + ask.ttl_ms)
+  call('HSET', key, 'ttl_ms', ask.ttl_ms, 'expires_ms', expires)
+  call('ZADD', keys.CONTEXTS_DUE, expires, owner .. ':' .. digest)
+  return is_listed and 0 or 1
+end)
+
+-- remove_context{owner, digest} → 1 if it is removed now, 0 if there is none
+-- It goes at once if no job needs it, else with the last one that does.
+define('remove_context', function(ask)
+  local owner, digest, now = ask.owner, ask.digest, now_ms()
+  local key = keys.context(owner, digest)
+  local created, expires, removed = unpack(call('HMGET', key, 'created_ms', 'expires_ms', 'removed'))
+  if not created or removed then return 0 end
+  remove_context(owner, digest, created)
+  if call('EXISTS', keys.context_jobs(owner, digest)) == 0 then
+    drop_context(owner, digest)
+  else
+    call('ZADD', keys.CONTEXTS_DUE, now, owner .. ':' .. digest)
+  end
+  return tonumber(expires) > now and 1 or 0
+end, 'allow-oom')
+
+-- pin_context{job, owner, digest} → 1 if the job keeps it from now on; 0 if it is not there, or the job is final
+-- For a job whose input is read after it was submitted; a keeper that goes on with it finds what it keeps already.
+define('pin_context', function(ask)
+  local key = keys.job(ask.job)
+  local status, stored = unpack(call('HMGET', key, 'status', 'stored'))
+  if not is_open(status) then return 0 end
+  if call('SISMEMBER', keys.context_jobs(ask.owner, ask.digest), ask.job) == 1 then return 1 end
+  if #use_contexts(ask.owner, { ask.digest }, ask.job, false) > 0 then return 0 end
+  call('HSET', key, 'stored', (stored and stored .. ' ' or '') .. ask.digest)
+  return 1
+end)
+
+-- Look at the contexts whose time may be over, `most` at a time, and drop those that no job needs.
+local function prune_contexts(now, most)
+  for _, name in ipairs(call('ZRANGEBYSCORE', keys.CONTEXTS_DUE, '-inf', now, 'LIMIT', 0, most)) do
+    local owner, digest = string.match(name, '^(.*):(%x+)$')
+    local key, users = keys.context(owner, digest), keys.context_jobs(owner, digest)
+    local created, expires, removed = unpack(call('HMGET', key, 'created_ms', 'expires_ms', 'removed'))
+    if created and not removed and tonumber(expires) > now then
+      call('ZADD', keys.CONTEXTS_DUE, expires, name)
+    else
+      if created and not removed then remove_context(owner, digest, created) end
+      local is_needed = false
+      for _, job in ipairs(call('SRANDMEMBER', users, LOOKED_AT_JOBS)) do
+        if needs_contexts(job) then is_needed = true else call('SREM', users, job) end
+      end
+      if call('EXISTS', users) == 0 then
+        drop_context(owner, digest)
+      else
+        call('ZADD', keys.CONTEXTS_DUE, is_needed and now + LOOK_AGAIN_MS or now, name)
+      end
+    end
+  end
+end

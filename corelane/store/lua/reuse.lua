@@ -1,0 +1,269 @@
+-- Reuse: one answer for equal items of one owner. A digest stands for an item with its owner, version and options; a job of
+-- few items has them in its hash (`digests`), one after the other. See corelane.domain.reuse.
+-- While an item is claimed, keys.COMPUTING names it by its digest: it leads. Equal items that are submitted or claimed
+-- meanwhile follow it: they have no ref and no claim, and end with its answer, in the step that keeps it. If it gets no answer
+-- that is theirs as well, or is claimed no more, they go back into the lanes. Followers are single items at their first
+-- attempt, and never of a higher priority than what they follow. So an item is computed alone from its second attempt on, and
+-- nothing waits for what is not at work. An entry whose claim is gone counts for nothing, whoever ended it.
+-- Answers that were followed are kept for a moment, so that a burst that lasts longer than one computation is one; where the
+-- cache is on, all answers of succeeded items are kept, up to a number of bytes, the oldest going first.
+local answer
+
+local DIGEST_CHARS, MOST_FOLLOWERS, FOLLOWED_CHECK_MS = 22, 1000, 10000
+
+-- What is kept without a cache, in bytes and seconds; and what Redis needs for an entry beside its text.
+local KEPT_BYTES, KEPT_S, ENTRY_BYTES = 1048576, 5, 400
+
+-- Entries removed in one step, so that a bound that was lowered does not stop Redis.
+local MOST_EVICTED = 1000
+
+-- Errors that are the item's own: equal items fail with them as well.
+local OWN_ERROR = '^,"status":"failed".*"error":{"code":"([a-z_]+)"'
+local OWN_ERRORS = { question_too_long = true, too_many_windows = true, not_calibrated = true }
+
+local function digest_at(digests, index)
+  return string.sub(digests, index * DIGEST_CHARS + 1, (index + 1) * DIGEST_CHARS)
+end
+
+local function digests_from(digests, first, count)
+  local found = {}
+  for i = 1, count do found[i] = digest_at(digests, first + i - 1) end
+  return found
+end
+
+-- A job's work begins: by its first claim, or because an answer for it is there or is being computed.
+local function begin_job(job, status, priority, ttl)
+  if status ~= 'queued' then return end
+  local key, now = keys.job(job), now_ms()
+  local created, times = unpack(call('HMGET', key, 'created_ms', 'times'))
+  local more = times and { 'times', claimed_times(times) } or {}
+  call('HSET', key, 'status', 'running', 'started_ms', now, 'told_ms', now, unpack(more))
+  announce_job(key, job, now, ttl, 'job.running')
+  observe_ms(WAIT_SERIES[priority], now - tonumber(created or now))
+end
+
+-- The cache. Its settings are {bytes, seconds} of the process that asks; none where it is off.
+
+local function entry_bytes(text) return #text + ENTRY_BYTES end
+
+local function drop_entry(entry)
+  local digest, owner = string.match(entry, '^(%S+) (.*)$')
+  call('ZREM', keys.CACHED, entry)
+  local text = call('HGET', keys.cache(owner), digest)
+  if not text then return end
+  call('HDEL', keys.cache(owner), digest)
+  if call('DECRBY', keys.CACHE_BYTES, entry_bytes(text)) <= 0 then call('DEL', keys.CACHE_BYTES) end
+end
+
+-- Remove what is too old, and the oldest while there are too many bytes.
+local function trim_cache(cache)
+  local bytes, seconds, left = KEPT_BYTES, KEPT_S, MOST_EVICTED
+  if cache then bytes, seconds = cache[1], cache[2] end
+  local over = math.max(now_ms() - 1000 * seconds, tonumber(call('GET', keys.CACHE_SINCE) or 0))
+  for _, entry in ipairs(call('ZRANGEBYSCORE', keys.CACHED, '-inf', over, 'LIMIT', 0, left)) do
+    drop_entry(entry)
+    left = left - 1
+  end
+  while left > 0 and tonumber(call('GET', keys.CACHE_BYTES) or 0) > bytes do
+    local oldest = call('ZRANGE', keys.CACHED, 0, 0)[1]
+    if not oldest then return call('DEL', keys.CACHE_BYTES) end
+    drop_entry(oldest)
+    left = left - 1
+  end
+end
+
+-- Keep the answer of an item: its result as JSON from `,"status":` on.
+local function keep_answer(owner, digest, text, cache)
+  if entry_bytes(text) > (cache and cache[1] or KEPT_BYTES) then return end
+  if call('HSETNX', keys.cache(owner), digest, text) == 0 then return end
+  call('ZADD', keys.CACHED, now_ms(), digest .. ' ' .. owner)
+  local bytes = call('INCRBY', keys.CACHE_BYTES, entry_bytes(text))
+  if bytes > (cache and cache[1] or KEPT_BYTES) then trim_cache(cache) end
+end
+
+-- The answer that is kept for an item, or nil.
+local function kept_answer(owner, digest, cache)
+  local text = call('HGET', keys.cache(owner), digest)
+  if not text then return nil end
+  local entry = digest .. ' ' .. owner
+  local kept = tonumber(call('ZSCORE', keys.CACHED, entry) or nil)
+  local since = tonumber(call('GET', keys.CACHE_SINCE) or 0)
+  if kept and kept > since and now_ms() - kept < 1000 * (cache and cache[2] or KEPT_S) then return text end
+  drop_entry(entry)
+end
+
+-- Answer an item of another's with a result of an equal one.
+local function reuse(ref, text, ttl, outcome)
+  local key, id = keys.job(ref.job), 'null'
+  local ids = call('HGET', key, 'item_ids')
+  if ids then id = cjson.encode(cjson.decode(ids)[ref.first + 1]) end
+  local blob = '[{"index":' .. ref.first .. ',"id":' .. id .. string.sub(text, 1, -2) .. ',"reused":true}]'
+  local ok = string.sub(text, 1, 21) == ',"status":"succeeded"' and 1 or 0
+  if not job_is_open(ref.job) or call('HEXISTS', keys.results(ref.job), ref.first) == 1 then return end
+  call('HINCRBY', key, 'reused', 1)
+  count('corelane_reuse_total|', outcome, 1)
+  answer(ref.job, ref.first, blob, ok, 1 - ok, ttl)
+end
+
+-- Followers and leaders.
+
+-- Whether what an entry of keys.COMPUTING names is claimed: JOB:FIRST LEASE PRIORITY, then ` +` once others follow it.
+-- `lease` is that of a claim that is being made.
+local function is_computed(entry, lease)
+  local stretch, its_lease = string.match(entry, '^(%S+) (%S+)')
+  return its_lease == lease or call('HEXISTS', keys.claim(its_lease), stretch) == 1
+end
+
+local function is_followed(entry) return string.sub(entry, -1) == '+' end
+
+-- Have a ref of one item follow an equal one that is computed now. → whether it does
+local function follow(ref, text, digest, lease)
+  local leader = call('HGET', keys.COMPUTING, digest)
+  if not leader or string.match(leader, '^%S+ %S+ (%d)') > ref.priority or not is_computed(leader, lease) then
+    return false
+  end
+  if call('LLEN', keys.followers(digest)) >= MOST_FOLLOWERS then return false end
+  if not is_followed(leader) then
+    call('HSET', keys.COMPUTING, digest, leader .. ' +')
+    call('ZADD', keys.FOLLOWED, now_ms(), digest)
+  end
+  call('RPUSH', keys.followers(digest), text)
+  return true
+end
+
+-- Spare a core an item of an open job: take its answer if that is kept, or have it follow an equal one. → whether it is spared
+local function spare_item(ref, text, digests, ttl, cache, lease)
+  if ref.count ~= '1' or ref.attempt ~= 1 then return false end
+  local digest = digest_at(digests, ref.first)
+  local kept = kept_answer(ref.owner, digest, cache)
+  if kept then
+    reuse(ref, kept, ttl, 'hit')
+    return true
+  end
+  return follow(ref, text, digest, lease)
+end
+
+-- Note that the items of a stretch are claimed, except for those that equal ones lead. One that takes the place of a leader
+-- whose claim is gone takes its followers over.
+local function lead(ref, digests, lease)
+  if ref.attempt ~= 1 then return end
+  local own, noted = digests_from(digests, ref.first, ref.count), {}
+  local name = ref.job .. ':' .. ref.first .. ' ' .. lease .. ' ' .. ref.priority
+  for i, leader in ipairs(call('HMGET', keys.COMPUTING, unpack(own))) do
+    if not leader or not is_computed(leader, lease) then
+      noted[#noted + 1] = own[i]
+      noted[#noted + 1] = leader and is_followed(leader) and name .. ' +' or name
+    end
+  end
+  if #noted > 0 then call('HSET', keys.COMPUTING, unpack(noted)) end
+  count('corelane_reuse_total|', 'computed', tonumber(ref.count))
+end
+
+-- The followers of a digest, which follow nothing from now on.
+local function take_followers(digest)
+  local texts = call('LRANGE', keys.followers(digest), 0, -1)
+  call('DEL', keys.followers(digest))
+  call('ZREM', keys.FOLLOWED, digest)
+  return texts
+end
+
+-- Put followers back to the front of their lanes. Nothing rings for them: the core that held their leader is awake, or what
+-- takes its work back rings.
+local function release_followers(digest)
+  local texts = take_followers(digest)
+  for i = #texts, 1, -1 do
+    local ref = parse(texts[i])
+    local status, version = unpack(call('HMGET', keys.job(ref.job), 'status', 'version'))
+    if is_open(status) then enqueue(version, { texts[i] }, nil, true) end
+  end
+end
+
+-- The digests among those of a job's items that it leads, with whether they are followed. They lead no more.
+local function stop_leading(job, digests, first, count)
+  local own, led, followed = digests_from(digests, first, count), {}, {}
+  for i, leader in ipairs(call('HMGET', keys.COMPUTING, unpack(own))) do
+    if leader and string.sub(leader, 1, #job + 1) == job .. ':' then
+      led[#led + 1] = own[i]
+      followed[own[i]] = is_followed(leader)
+    end
+  end
+  if #led > 0 then call('HDEL', keys.COMPUTING, unpack(led)) end
+  return own, followed
+end
+
+-- Items of a job get no answer of their own, or their claim is gone: release what follows them.
+local function release_led(job, first, count)
+  local digests = call('HGET', keys.job(job), 'digests')
+  if not digests then return end
+  local _, followed = stop_leading(job, digests, first, count or #digests / DIGEST_CHARS)
+  for digest, is in pairs(followed) do
+    if is then release_followers(digest) end
+  end
+end
+
+-- The result of an item among those of its stretch, from `,"status":` on. The texts looked for stand in no string, where
+-- quotes are escaped.
+local function result_of(blob, index)
+  local begin = string.find(blob, '{"index":' .. index .. ',"id":', 1, true)
+  local status = begin and string.find(blob, ',"status":', begin, true)
+  if not status then return nil end
+  local last = string.find(blob, '},{"index":' .. index + 1 .. ',"id":', status, true)
+  return string.sub(blob, status, last or -2)
+end
+
+-- A stretch with digests was answered: its followers are, too, and its answers are kept.
+local function settle_digests(job, owner, digests, first, count, blob, ttl, cache)
+  local own, followed = stop_leading(job, digests, first, count)
+  for i, digest in ipairs(own) do
+    local text = (followed[digest] or cache) and result_of(blob, first + i - 1)
+    if text then
+      local succeeded = string.sub(text, 1, 21) == ',"status":"succeeded"'
+      if succeeded then keep_answer(owner, digest, text, cache) end
+      if followed[digest] then
+        if succeeded or OWN_ERRORS[string.match(text, OWN_ERROR) or ''] then
+          for _, follower in ipairs(take_followers(digest)) do reuse(parse(follower), text, ttl, 'joined') end
+        else
+          release_followers(digest)
+        end
+        followed[digest] = false
+      end
+    end
+  end
+end
+
+-- The indexes of items with digests that are answered or computed already, of a job that is about to be submitted.
+local function find_known(owner, priority, digests, cache)
+  local own, known = digests_from(digests, 0, #digests / DIGEST_CHARS), {}
+  local leaders = call('HMGET', keys.COMPUTING, unpack(own))
+  local kept = call('HMGET', keys.cache(owner), unpack(own))
+  for i, digest in ipairs(own) do
+    local leader = leaders[i]
+    local follows = leader and string.match(leader, '^%S+ %S+ (%d)') <= priority and is_computed(leader)
+    if follows or (kept[i] and kept_answer(owner, digest, cache)) then known[#known + 1] = i - 1 end
+  end
+  return known
+end
+
+-- Release followers of leaders that an earlier version of the service has answered or taken back, which does not know them.
+local function tend_followers()
+  local now = now_ms()
+  for _, digest in ipairs(call('ZRANGEBYSCORE', keys.FOLLOWED, '-inf', now - FOLLOWED_CHECK_MS, 'LIMIT', 0, 100)) do
+    local leader = call('HGET', keys.COMPUTING, digest)
+    if leader and is_computed(leader) then
+      call('ZADD', keys.FOLLOWED, now, digest)
+    else
+      call('HDEL', keys.COMPUTING, digest)
+      release_followers(digest)
+    end
+  end
+end
+
+-- clear_cache{owner, most} → entries removed; with fewer than `most` no answer of the owner is kept
+define('clear_cache', function(ask)
+  local cleared = 0
+  for _, digest in ipairs(call('HRANDFIELD', keys.cache(ask.owner), ask.most)) do
+    drop_entry(digest .. ' ' .. ask.owner)
+    cleared = cleared + 1
+  end
+  return cleared
+end, 'allow-oom')

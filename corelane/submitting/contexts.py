@@ -1,0 +1,107 @@
+"""Stored contexts in submissions: which ones its items name, whether they are there, and how the job carries them.
+
+A job names a stored context by its digest, and each core fetches the text once. Where a core of an earlier release may
+take the job, it carries the text itself, as if the caller had sent it.
+
+What a context says never changes, so it is remembered here. That it is still there is checked as the job is taken in.
+"""
+
+import time
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from corelane.domain.contexts import Known, digest_in, is_context_id
+from corelane.domain.jobs import Item
+from corelane.store.contexts import ContextStore, unknown
+from corelane.store.jobs.submission import Submission
+
+#: Contexts that one process remembers.
+REMEMBERED = 4096
+
+#: How long it is believed that all cores read stored contexts, in seconds.
+BELIEVED_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The stored contexts that a job names, by their ids: what is known of them, or their texts if it carries those."""
+
+    known: dict[str, Known] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
+
+
+class StoredContexts:
+    """Finds the contexts that submissions name."""
+
+    def __init__(self, store: ContextStore) -> None:
+        self._store = store
+        self._known: OrderedDict[tuple[str, str], Known] = OrderedDict()
+        self._asked_at = float("-inf")
+        self._are_read = False
+
+    async def resolve(self, submission: Submission) -> Submission:
+        """Return a submission that knows the contexts its items name; raise UnknownContext naming all that are none."""
+        wanted = stored_ids(submission.items, submission.head.contexts)
+        if not wanted:
+            return submission
+        named = await self.name(submission.owner, wanted, held=submission.retry_of is not None)
+        if named.texts:
+            contexts = dict(submission.head.contexts or {}) | named.texts
+            submission = replace(submission, head=submission.head.model_copy(update={"contexts": contexts}))
+        return replace(submission, known=named.known)
+
+    async def name(self, owner: str, wanted: Collection[str], *, held: bool = False) -> Named:
+        """Find contexts for a job; raise UnknownContext. With ``held`` those kept only for jobs are found too."""
+        known = await self.find(owner, wanted, held=held)
+        if await self._read_by_all():
+            return Named(known)
+        texts = await self._store.texts(owner, wanted)
+        if missing := set(wanted) - texts.keys():
+            raise unknown(missing)
+        return Named(texts=texts)
+
+    async def find(
+        self, owner: str, wanted: Collection[str], *, held: bool = False, afresh: bool = False
+    ) -> dict[str, Known]:
+        """Return what is known of contexts, ``afresh`` if nobody checks later; raise UnknownContext."""
+        found: dict[str, Known] = {}
+        if not afresh:
+            found = {each: self._known[owner, each] for each in wanted if (owner, each) in self._known}
+        if asked := [each for each in wanted if each not in found]:
+            found |= await self._store.known(owner, asked, held=held)
+            if missing := [each for each in asked if each not in found]:
+                self.forget(owner, missing)
+                raise unknown(missing)
+            for each in asked:
+                self._known[owner, each] = found[each]
+            while len(self._known) > REMEMBERED:
+                self._known.popitem(last=False)
+        return found
+
+    async def find_some(self, owner: str, wanted: Collection[str]) -> dict[str, Known]:
+        """Return what is known of contexts as far as they are there."""
+        return await self._store.known(owner, wanted)
+
+    def forget(self, owner: str, contexts: Iterable[str]) -> None:
+        """Remember contexts no longer: they are gone."""
+        for each in contexts:
+            self._known.pop((owner, each), None)
+
+    async def _read_by_all(self) -> bool:
+        """Return whether every core reads stored contexts, as it was lately."""
+        now = time.monotonic()
+        if now - self._asked_at > BELIEVED_S:
+            self._are_read, self._asked_at = await self._store.are_read(), now
+        return self._are_read
+
+
+def stored_ids(items: Iterable[Item], contexts: Mapping[str, str] | None) -> list[str]:
+    """Return the ids of stored contexts that items name, each once; a job's own context of that id goes first."""
+    ids = {item.context_id: None for item in items if item.context_id is not None}
+    return [each for each in ids if is_context_id(each) and each not in (contexts or {})]
+
+
+def digests_of(known: Iterable[str]) -> list[str]:
+    """Return the digests in ids."""
+    return [digest_in(each) for each in known]

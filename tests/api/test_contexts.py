@@ -1,0 +1,215 @@
+"""Stored contexts over HTTP: put, posted, listed, read and deleted; and named by jobs of every form."""
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from typer.testing import CliRunner
+
+from corelane.cli.app import make_cli
+from corelane.client import Client
+from corelane.domain.contexts import context_id
+from corelane.settings import Settings
+from tests.api.conftest import Service
+from tests.api.test_jobs import LINES
+from tests.corelane.store_bench import answered, claimed
+
+TEXT = "Ada was the first to write a program. Zoë came later."
+NAME = context_id(TEXT)
+
+#: Lines of a batch: the custom id, and what is different in the body.
+BATCH: tuple[tuple[str, dict[str, str]], ...] = (("a", {}), ("b", {"context_id": context_id("unknown")}))
+
+PLAIN = {"Content-Type": "text/plain; charset=utf-8"}
+
+
+def code_of(response: Any) -> str:
+    return response.json()["code"]
+
+
+def put(service: Service, text: str = TEXT, **headers: str) -> Any:
+    return service.http.put(
+        f"/v1/contexts/{context_id(text)}", content=text.encode(), headers=PLAIN | {"X-API-Key": "ann"} | headers
+    )
+
+
+def as_ann(service: Service, method: str, path: str, **given: Any) -> Any:
+    given["headers"] = {"X-API-Key": "ann"} | given.get("headers", {})
+    return service.http.request(method, path, **given)
+
+
+def asked(service: Service) -> list[str]:
+    """Return the passages of what waits, as a core reads them, and answer it."""
+    core, texts = service.bench.core("a/0"), []
+    claim = claimed(core)
+    texts = [context for stretch in core.fetch(claim) for _, _, context in stretch.items]
+    core.commit(claim.lease, answered(claim))
+    return texts
+
+
+def test_context_is_put_once_and_shown(service: Service) -> None:
+    first = put(service)
+    assert (first.status_code, first.headers["Location"]) == (201, f"/v1/contexts/{NAME}")
+    found = first.json()
+    assert (found["object"], found["id"], found["bytes"], found["chars"]) == ("context", NAME, 54, 53)
+    assert put(service).status_code == 200
+    posted = as_ann(service, "POST", "/v1/contexts", json={"text": TEXT, "name": "ada", "expires_in_s": 60})
+    assert (posted.status_code, posted.json()["name"]) == (200, "ada")
+    assert posted.json()["expires_at"] >= found["expires_at"]
+    assert as_ann(service, "GET", f"/v1/contexts/{NAME}").json()["name"] == "ada"
+    text = as_ann(service, "GET", f"/v1/contexts/{NAME}/text")
+    assert (text.text, text.headers["Content-Type"]) == (TEXT, "text/plain; charset=utf-8")
+
+
+def test_list_is_newest_first_and_in_pages(service: Service) -> None:
+    texts = [f"passage {number}" for number in range(5)]
+    for text in texts:
+        put(service, text)
+    found, cursor = [], None
+    while True:
+        page = as_ann(
+            service, "GET", "/v1/contexts", params={"limit": 2} | ({"after": cursor} if cursor else {})
+        ).json()
+        assert page["bytes"] == 45
+        found += [each["id"] for each in page["data"]]
+        cursor = page["next"]
+        if not page["has_more"]:
+            break
+    assert sorted(found) == sorted(map(context_id, texts))
+    created = [as_ann(service, "GET", f"/v1/contexts/{each}").json()["created_at"] for each in found]
+    assert created == sorted(created, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "status", "code"),
+    [
+        (b"another text", "text/plain", 422, "invalid_input"),
+        (b" \n", "text/plain", 422, "invalid_input"),
+        (b"", "text/plain", 422, "invalid_input"),
+        (b"\xff", "text/plain", 422, "invalid_input"),
+        (b'{"txt": "a"}', "application/json", 422, "invalid_input"),
+        (b'{"text": "a", "expires_in_s": 1}', "application/json", 422, "invalid_input"),
+        (b'{"text": "a", "expires_in_s": 99999999}', "application/json", 422, "invalid_input"),
+        (b"%PDF", "application/pdf", 415, "bad_request"),
+    ],
+)
+def test_what_is_no_context_of_that_id_is_refused(
+    service: Service, content: bytes, kind: str, status: int, code: str
+) -> None:
+    refused = service.http.put(f"/v1/contexts/{NAME}", content=content, headers={"Content-Type": kind})
+    assert (refused.status_code, code_of(refused)) == (status, code)
+    if content == b"another text":
+        assert context_id("another text") in refused.json()["detail"]
+    assert not list(service.bench.raw.scan_iter("cl:context*"))
+
+
+def test_jobs_of_every_form_name_a_stored_context(service: Service) -> None:
+    put(service)
+    one = {"question": "who", "context_id": NAME}
+    lone = as_ann(service, "POST", "/v1/jobs", json=one)
+    assert lone.status_code == 202, lone.text
+    many = {"contexts": {"b": "Bob."}, "items": [one, {"question": "who", "context_id": "b"}, one]}
+    assert as_ann(service, "POST", "/v1/jobs", json=many).status_code == 202
+    assert as_ann(service, "PUT", "/v1/jobs/mine", json=one).status_code == 202
+    assert sorted(asked(service)) == sorted([TEXT, TEXT, "Bob.", TEXT, TEXT])
+
+
+def test_lines_name_stored_contexts_and_an_unknown_one_is_told_by_its_line(service: Service) -> None:
+    put(service)
+    line = orjson.dumps({"question": "who", "context_id": NAME}) + b"\n"
+    wrong = orjson.dumps({"question": "who", "context_id": context_id("b")}) + b"\n"
+    refused = as_ann(service, "POST", "/v1/jobs", content=line + wrong, headers=LINES)
+    assert (refused.status_code, code_of(refused)) == (422, "unknown_context")
+    assert refused.json()["detail"].startswith(f"line 2: there is no stored context {context_id('b')}")
+    assert not list(service.bench.settings.files_root.glob("*"))
+    taken = as_ann(service, "POST", "/v1/jobs", content=line * 40, headers=LINES)
+    assert taken.status_code == 202
+    assert service.bench.raw.hget(f"cl:job:{{{taken.json()['id']}}}", "stored") == NAME.removeprefix("ctx_")
+
+
+def test_unknown_context_is_told_and_others_contexts_are_unknown(service: Service) -> None:
+    put(service)
+    for body in ({"question": "who", "context_id": NAME}, {"items": [{"question": "who", "context_id": NAME}]}):
+        refused = service.http.post("/v1/jobs", json=body)
+        assert (refused.status_code, code_of(refused)) == (422, "unknown_context")
+    typed = as_ann(service, "POST", "/v1/jobs", json={"question": "who", "context_id": "tower"})
+    assert (typed.status_code, code_of(typed)) == (422, "invalid_input")
+    for method, path in (("GET", NAME), ("GET", f"{NAME}/text"), ("DELETE", NAME), ("GET", "ctx_1")):
+        assert service.http.request(method, f"/v1/contexts/{path}").status_code == 404
+    assert service.http.get("/v1/contexts").json()["data"] == []
+
+
+def test_deleted_context_is_unknown_at_once(service: Service) -> None:
+    put(service)
+    one = {"question": "who", "context_id": NAME}
+    assert as_ann(service, "POST", "/v1/jobs", json=one).status_code == 202
+    assert as_ann(service, "DELETE", f"/v1/contexts/{NAME}").status_code == 204
+    assert as_ann(service, "DELETE", f"/v1/contexts/{NAME}").status_code == 404
+    assert code_of(as_ann(service, "POST", "/v1/jobs", json=one)) == "unknown_context"
+    assert code_of(as_ann(service, "POST", "/v1/jobs", json=one | {"dry_run": True})) == "unknown_context"
+    assert asked(service) == [TEXT]
+
+
+def test_dry_run_forecasts_as_for_the_text_itself(service: Service) -> None:
+    text = TEXT * 200
+    put(service, text)
+    forecasts = [
+        as_ann(service, "POST", "/v1/jobs", json={"question": "who", "dry_run": True} | given).json()
+        for given in ({"context_id": context_id(text)}, {"context": text})
+    ]
+    shown = [{name: each[name] for name in ("items", "tokens", "windows", "core_s")} for each in forecasts]
+    assert shown[0] == shown[1]
+    line = orjson.dumps({"question": "who", "context_id": context_id(text)}) + b"\n"
+    sent = as_ann(service, "POST", "/v1/jobs", content=b'{"dry_run": true}\n' + line, headers=LINES)
+    assert (sent.status_code, sent.json()["tokens"]) == (200, forecasts[1]["tokens"])
+
+
+def test_batch_dry_run_measures_stored_contexts(service: Service) -> None:
+    put(service)
+    body = {"question": "who", "context_id": NAME}
+    asked = [{"custom_id": name, "method": "POST", "url": "/v1/answers", "body": body | more} for name, more in BATCH]
+    content = b"".join(orjson.dumps(each) + b"\n" for each in asked)
+    files = {"file": ("in.jsonl", content)}
+    file = as_ann(service, "POST", "/v1/files", files=files, data={"purpose": "batch"}).json()["id"]
+    given = {"input_file_id": file, "endpoint": "/v1/answers", "completion_window": "24h", "dry_run": True}
+    found = as_ann(service, "POST", "/v1/batches", json=given).json()
+    assert (found["lines"], found["bad_lines"], found["items"]) == (2, 1, 1)
+    assert found["errors"][0]["code"] == "unknown_context"
+
+
+def test_commands_and_client_store_name_show_and_delete(service: Service, tmp_path: Path) -> None:
+    def run(*arguments: str) -> str:
+        done = CliRunner(env={"COLUMNS": "200"}).invoke(make_cli(), [*arguments, "--url", service.url])
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    (tmp_path / "tower.txt").write_text(TEXT)
+    assert run("contexts", "put", str(tmp_path / "tower.txt"), "--name", "tower", "--quiet").strip() == NAME
+    assert NAME in run("contexts", "list")
+    assert run("contexts", "show", NAME, "--text") == TEXT
+    shown = orjson.loads(run("contexts", "show", NAME, "--json"))
+    assert (shown["name"], shown["chars"]) == ("tower", 53)
+    forecast = run("ask", "Who?", "--context-id", NAME, "--dry-run", "--json")
+    assert orjson.loads(forecast)["items"] == 1
+    with Client(service.url) as client:
+        assert [each.id for each in client.iter_contexts()] == [NAME]
+        job = client.submit([{"question": "who", "context_id": client.put_context(TEXT).id}])
+    assert asked(service) == [TEXT]
+    assert job.counts.total == 1
+    assert orjson.loads(run("contexts", "delete", NAME, "--json")) == {"id": NAME, "deleted": True}
+    assert service.http.get("/v1/contexts").json()["data"] == []
+
+
+class TestBounds:
+    @pytest.fixture
+    def settings(self, settings: Settings) -> Settings:
+        return settings.model_copy(update={"max_contexts": 1, "max_context_chars": 60})
+
+    def test_bounds_say_what_to_do(self, service: Service) -> None:
+        put(service)
+        full = put(service, "another")
+        assert (full.status_code, code_of(full), full.headers["Retry-After"]) == (429, "contexts_full", "60")
+        assert "CORELANE_MAX_CONTEXTS" in full.json()["detail"]
+        large = put(service, "a" * 61)
+        assert (large.status_code, code_of(large)) == (413, "too_large")

@@ -43,8 +43,8 @@ class Worker:
     @property
     def out(self) -> int:
         """Parts of its own item that are out."""
-        shared = self.loop._in_flight._parts._shared
-        return 0 if shared is None else len(shared.out)
+        parts = self.loop._in_flight._parts
+        return 0 if parts is None or parts._shared is None else len(parts._shared.out)
 
     @property
     def would_wait(self) -> bool:

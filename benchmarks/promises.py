@@ -3,9 +3,9 @@
     python benchmarks/promises.py [FILE.json.gz] [--jobs N] [--before CHECKOUT] [--quick]
 
 Lone questions, jobs of 2 to 150 questions and documents come at random, first at a third of the service's speed, then
-at eight tenths of it, then faster than it answers. Seeded, with the built-in model. An interval should hold nine in ten.
-Of each group of jobs: the share inside, before and after its interval, the median of the width (late end over early
-end, from the submission), and how far off the expected time was. Writes `results/promises.json`.
+at eight tenths of it, then faster than it answers. Seeded, with the built-in model. An interval should hold nine in
+ten. Of each group of jobs: the share inside, before and after its interval, the median of the width (late end over
+early end, from the submission), and how far off the expected time was. Writes `results/promises.json`.
 """
 
 import argparse

@@ -19,7 +19,7 @@ from tests.corelane.store_bench import Bench
 from tests.fakes import FixedBackend
 from workers.core.drain import DrainLoop, DrainReport
 
-DOCUMENT = " ".join(f"the river tower {n} was red ." for n in range(300))
+DOCUMENT = " ".join(f"the river tower {n} was red ." for n in range(160))
 QUESTION = "who wrote"
 
 

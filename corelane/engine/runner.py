@@ -282,7 +282,8 @@ class Runner(SharedItems):
         """Forget queries; keys that are not in progress are no error."""
         keys = set(keys)
         self._answered = [answered for answered in self._answered if answered[0] not in keys]
-        self.forget_whole(keys)
+        if self._whole:
+            self._whole = [key for key in self._whole if key not in keys]
         self._task.forget(keys)
         for key in keys & self._progress.keys():
             self._take_out(key)
@@ -330,7 +331,7 @@ class Runner(SharedItems):
         parts, whole, self._whole = 0, self._whole, []
         for key in dict.fromkeys([*(key for key, *_ in running.rows), *whole]):
             progress = self._progress.get(key)
-            if progress is not None and progress.is_over:
+            if progress is not None and (progress.error is not None or not (progress.waiting.left or progress.away)):
                 self._take_out(key)
                 parts += progress.is_part
                 answered.append((key, self._compose(progress)))

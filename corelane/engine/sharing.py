@@ -5,7 +5,7 @@ found in them, or unread. A part on the other core is an item like any other, bu
 """
 
 from collections import deque
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,11 +50,6 @@ class ItemInProgress:
     is_part: bool = False
     #: Windows that other cores read.
     away: int = 0
-
-    @property
-    def is_over(self) -> bool:
-        """Return whether nothing of it is to be read any more, as far as this core's batches are concerned."""
-        return self.error is not None or not (self.waiting.left or self.away)
 
 
 class SharedItems:
@@ -131,7 +126,3 @@ class SharedItems:
         """Return a part as an item; raise ValueError if it is none."""
         item: Tokenized = self._task.unpack(part, about)
         return item
-
-    def forget_whole(self, keys: Collection[Hashable]) -> None:
-        """Forget items that are dropped."""
-        self._whole = [key for key in self._whole if key not in keys]

@@ -101,4 +101,5 @@ class PartsDone:
         )
 
 
-NO_PARTS = PartsDone()
+#: What a core tells that has nothing to do with parts, and one that would take one.
+NO_PARTS, WOULD_HELP = PartsDone(), PartsDone(helps=True)

@@ -83,7 +83,7 @@ def answer_shared(own: Runner, other: Runner, query: Query, steps: "Iterator[int
 
 
 @given(
-    st.lists(st.sampled_from(WORDS), min_size=1, max_size=600),
+    st.lists(st.sampled_from(WORDS), min_size=1, max_size=300),
     st.lists(st.integers(0, 30), max_size=60),
     st.integers(1, 4),
     st.integers(1, 20),

@@ -19,7 +19,7 @@ from tests.corelane.store_bench import Bench
 from tests.fakes import FixedBackend
 from workers.core.drain import DrainLoop, DrainReport
 
-DOCUMENT = " ".join(f"the river tower {n} was red ." for n in range(300))
+DOCUMENT = " ".join(f"the river tower {n} was red ." for n in range(160))
 QUESTION = "who wrote"
 
 
@@ -43,8 +43,8 @@ class Worker:
     @property
     def out(self) -> int:
         """Parts of its own item that are out."""
-        shared = self.loop._in_flight._parts._shared
-        return 0 if shared is None else len(shared.out)
+        parts = self.loop._in_flight._parts
+        return 0 if parts is None or parts._shared is None else len(parts._shared.out)
 
     @property
     def would_wait(self) -> bool:
@@ -134,7 +134,9 @@ class Fleet:
         for worker in (*self.workers, *self.lost):
             worker.core.close()
             worker.core.dispatch.close()
+            worker.core._announcer._link.close()
             worker.runner.close()
+        self.bench.upkeep._link.close()
 
 
 @pytest.fixture
@@ -179,7 +181,7 @@ def test_part_of_a_core_that_is_gone_is_read_by_the_core_that_shared_it(fleet: F
     job = fleet.submit()
     _, other = fleet.share()
     assert other.parts == 1
-    other.core.return_claims()
+    fleet.bench.upkeep.return_own(str(other.core.core))
     fleet.lose(other)
     fleet.run_out(job)
     fleet.assert_answered(job)
@@ -191,7 +193,7 @@ def test_document_of_a_core_that_is_gone_is_begun_again_and_its_parts_are_refuse
     job = fleet.submit()
     own, other = fleet.share()
     assert other.parts == 1
-    own.core.return_claims()
+    fleet.bench.upkeep.return_own(str(own.core.core))
     fleet.lose(own)
     fleet.run_out(job)
     fleet.assert_answered(job)
@@ -245,7 +247,7 @@ def test_document_that_failed_before_is_read_by_one_core(fleet: Fleet) -> None:
     job = fleet.submit()
     [first] = fleet.workers
     first.round()
-    first.core.return_claims()
+    fleet.bench.upkeep.return_own(str(first.core.core))
     first.loop._in_flight.take_unfinished()
     other = fleet.add()
     fleet.run_out(job)

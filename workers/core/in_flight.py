@@ -8,6 +8,7 @@ from typing import Any
 from corelane.domain.dispatch import SMALL_TOKENS, Ref, cost_class
 from corelane.domain.jobs import failed_result
 from corelane.engine.runner import Runner, RunningBatch
+from corelane.engine.sharing import FOUND
 from corelane.engine.task import Query
 from corelane.errors import CorelaneError
 from corelane.metrics.definitions import (
@@ -23,7 +24,7 @@ from corelane.metrics.definitions import (
 )
 from corelane.metrics.recorder import Recorder
 from corelane.store.dispatch import Claim, ClaimedSlice, Exchange, LeasedPreview, SliceResults
-from corelane.store.parts import NO_PARTS, FoundPart, PartsDone, TakenPart
+from corelane.store.parts import NO_PARTS, WOULD_HELP, FoundPart, PartsDone, TakenPart
 from workers.core.parts import PartBook
 from workers.core.pending import Key, PendingSlice
 from workers.core.timing import COMPUTE, MERGE, TOKENIZE, CoreAccount, CostBook, ItemCosts, TimeBook
@@ -57,7 +58,9 @@ class InFlight:
         self._in_batch: dict[str, int] = {}
         self.times = TimeBook(account=account)
         self._costs = CostBook(costs)
-        self._parts = PartBook(runners)
+        #: Parts of other cores' items, to be told; and the book of this core's, once a long item has come.
+        self._found: list[FoundPart] = []
+        self._parts: PartBook | None = None
         #: The jobs of the last claim, which are held though they may not be pending yet.
         self._claimed: Sequence[str] = ()
         #: Outcomes to commit, by lease.
@@ -76,12 +79,14 @@ class InFlight:
     @property
     def is_unsent(self) -> bool:
         """Return whether outcomes wait to be committed, or parts to be answered."""
-        return bool(self.done or self._parts.found)
+        return bool(self.done or self._found)
 
     @property
     def can_run(self) -> bool:
         """Return whether there is something to run; without, other cores have the rest."""
-        return not self._parts.is_out or any(runner.has_rows() for runner in self._runners.values())
+        if self._parts is None or not self._parts.is_out:
+            return True
+        return any(runner.has_rows() for runner in self._runners.values())
 
     def is_at(self, version: str) -> bool:
         """Return whether items of a version are in progress."""
@@ -90,9 +95,8 @@ class InFlight:
     @property
     def leases(self) -> list[str]:
         """Return the leases that anything here depends on."""
-        return list(
-            dict.fromkeys([*(pending.lease for pending in self._pending.values()), *self.done, *self._parts.leases])
-        )
+        found = (each.part.lease for each in self._found)
+        return list(dict.fromkeys([*(pending.lease for pending in self._pending.values()), *self.done, *found]))
 
     @property
     def jobs(self) -> list[str]:
@@ -170,7 +174,7 @@ class InFlight:
         try:
             tokens = runner.admit_part((key, 0), part.payload, about)
         except ValueError:
-            self._parts.found.append(FoundPart(part))
+            self._found.append(FoundPart(part))
             return
         ref = replace(ref, count=1, tokens=tokens)
         self._pending[key] = PendingSlice(part.lease, ref, part.version, [None], 0, tokens, tokens, part=part)
@@ -178,7 +182,14 @@ class InFlight:
 
     def parts(self, bell: str, *, is_free: bool, is_leaving: bool) -> PartsDone:
         """Return what to tell and to ask about parts of long items."""
-        return self._parts.ask(self._pending, bell, is_free=is_free, is_leaving=is_leaving)
+        found = tuple(self._found)
+        if is_leaving:
+            return PartsDone(found, bell=bell)
+        if self._parts is None and any(runner.long_items for runner in self._runners.values()):
+            self._parts = PartBook(self._runners)
+        offer = None if self._parts is None else self._parts.offer(self._pending)
+        is_free = is_free and offer is None
+        return PartsDone(found, offer, is_free, bell) if found or offer else WOULD_HELP if is_free else NO_PARTS
 
     def start(self) -> RunningBatch:
         """Start one batch of one model, each model in its turn."""
@@ -212,7 +223,7 @@ class InFlight:
             tokens += max(0, ref.tokens // ref.count - pending.elsewhere)
             if pending.part is not None:
                 del self._pending[key]
-                self._parts.note(pending.part, result)
+                self._found.append(FoundPart(pending.part, result.get(FOUND, b"")))
                 continue
             results[i] = {"index": ref.first + i, "id": ids[i], **result}
             if len(results) == len(ids):
@@ -272,13 +283,15 @@ class InFlight:
         if spent:
             self.times.settle(spent, {*claimed, *(pending.ref.job for pending in self._pending.values())})
             self._costs.settle(spent, is_idle=not self._pending)
-        self._parts.settle(told, exchanged, self._pending)
+        del self._found[: len(told.found)]
+        if self._parts is not None:
+            self._parts.settle(exchanged, self._pending)
         return now
 
     def report(self) -> dict[str, list[int]]:
         """Return what was spent on the jobs with outcomes to commit."""
         jobs = [outcome.ref.job for outcomes in self.done.values() for outcome in outcomes]
-        return self.times.report(dict.fromkeys([*jobs, *self._parts.jobs]))
+        return self.times.report(dict.fromkeys([*jobs, *(each.part.ref.job for each in self._found)]))
 
     def _note_charges(self, runner: Runner) -> None:
         """Replace the estimates of items by their cost once they are tokenized."""
@@ -326,7 +339,7 @@ class InFlight:
         closing = [(key, pending) for key, pending in self._pending.items() if pending.ref.job in jobs]
         for _, pending in closing:
             if pending.part is not None:
-                self._parts.found.append(FoundPart(pending.part))
+                self._found.append(FoundPart(pending.part))
                 continue
             self.done.setdefault(pending.lease, []).append(SliceResults(pending.ref, []))
         self._drop([key for key, _ in closing])
@@ -347,7 +360,8 @@ class InFlight:
             self._runners[pending.version].drop([(key, i) for i in range(len(pending.ids))])
         if keys:
             answered = (outcome.ref.job for outcomes in self.done.values() for outcome in outcomes)
-            self.times.keep({*answered, *self._parts.jobs, *self._claimed, *self.jobs})
+            found = (each.part.ref.job for each in self._found)
+            self.times.keep({*answered, *found, *self._claimed, *self.jobs})
 
 
 def lost_payloads(ref: Ref) -> list[dict[str, Any]]:

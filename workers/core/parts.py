@@ -1,14 +1,13 @@
-"""Long items that several cores read: what this core hands out of its own, and what it has read for others."""
+"""Long items that several cores read: what this core hands out of its own."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from corelane.engine.runner import Runner
-from corelane.engine.sharing import FOUND, PARTS_EACH, part_size
-from corelane.engine.task import Result
+from corelane.engine.sharing import PARTS_EACH, part_size
 from corelane.engine.windows import Window
 from corelane.store.dispatch import Exchange
-from corelane.store.parts import FoundPart, Offer, PartsDone, TakenPart
+from corelane.store.parts import Offer
 from workers.core.pending import Key, PendingSlice
 
 
@@ -24,50 +23,25 @@ class SharedItem:
 
 
 class PartBook:
-    """What one core does for long items together with others. It shares one item at a time. Not thread-safe."""
+    """The parts that one core hands out. It shares one item at a time. Not thread-safe."""
 
     def __init__(self, runners: Mapping[str, Runner]) -> None:
         self._runners = runners
         self._shared: SharedItem | None = None
-        #: What was found in parts of others, and is to be told.
-        self.found: list[FoundPart] = []
-
-    @property
-    def leases(self) -> list[str]:
-        """Return the leases of the parts that are read and not told."""
-        return [each.part.lease for each in self.found]
-
-    @property
-    def jobs(self) -> list[str]:
-        """Return their jobs."""
-        return [each.part.ref.job for each in self.found]
 
     @property
     def is_out(self) -> bool:
         """Return whether parts of an item of this core are out."""
         return self._shared is not None and bool(self._shared.out)
 
-    def note(self, part: TakenPart, result: Result) -> None:
-        """Note the result of a part."""
-        self.found.append(FoundPart(part, result.get(FOUND, b"")))
-
-    def ask(
-        self, pending: Mapping[Key, PendingSlice], bell: str, *, is_free: bool, is_leaving: bool = False
-    ) -> PartsDone:
-        """Return what to tell and to ask about parts; ``is_free`` says that nothing here waits for a batch, and
-        ``is_leaving`` that this core is about to give back all it has.
-        """
-        if is_leaving:
-            return PartsDone(tuple(self.found), bell=bell)
+    def offer(self, pending: Mapping[Key, PendingSlice]) -> Offer | None:
+        """Return what to ask about the parts of a long item, if there is one."""
         if self._shared is None or self._shared.key not in pending:
             self._shared = self._choose(pending)
-        shared = self._shared
-        offer = None if shared is None else self._offer(shared, pending[shared.key])
-        return PartsDone(tuple(self.found), offer, is_free and shared is None, bell)
+        return None if self._shared is None else self._offer(self._shared, pending[self._shared.key])
 
-    def settle(self, told: PartsDone, exchanged: Exchange, pending: Mapping[Key, PendingSlice]) -> None:
+    def settle(self, exchanged: Exchange, pending: Mapping[Key, PendingSlice]) -> None:
         """Take note of the reply."""
-        del self.found[: len(told.found)]
         shared, offered = self._shared, exchanged.offered
         if shared is None or offered is None or shared.key not in pending:
             return

@@ -258,8 +258,7 @@ def test_contexts_are_where_the_jobs_that_name_them_are_made(world: World) -> No
 
 
 def test_the_fleet_is_shown_and_steered_as_one(world: World) -> None:
-    for _ in range(8):
-        world.submit()
+    jobs = [world.submit() for _ in range(8)]
     world.answer()
     world.beat()
     cores = world.call("GET", "/v1/cores")["data"]

@@ -50,12 +50,18 @@ async def answer(
 
 @router.post("/hf/question-answering", response_model=HfAnswer | list[HfAnswer | list[HfAnswer]], responses=NOT_YET)
 async def answer_as_pipeline(
-    request: Annotated[HfRequest, Body()], response: Response, parts: PartsDep, wait: WaitDep, caller: SubmitCaller
+    http: Request,
+    request: Annotated[HfRequest, Body()],
+    response: Response,
+    parts: PartsDep,
+    wait: WaitDep,
+    caller: SubmitCaller,
 ) -> Any:
     """Answer as transformers' question-answering pipeline did, for its former users."""
     items = [Item(question=each.question, context=each.context) for each in request.asked]
     parameters = request.parameters
-    head = JobHead(model=request.model, options=parameters.options, priority=parameters.priority)
+    reuse = may_reuse(http.headers)
+    head = JobHead(model=request.model, options=parameters.options, priority=parameters.priority, reuse=reuse)
     results = await ask(parts, caller.owner, head, items, response, wait)
     if isinstance(results, Response):
         return results

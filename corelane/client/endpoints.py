@@ -74,6 +74,7 @@ class JobParts(TypedDict, total=False):
     metadata: Mapping[str, str] | None
     labels: Sequence[str] | None
     keep_s: int | None
+    reuse: bool
     webhook: Webhook | Mapping[str, Any] | None
     input_url: str | None
     output_url: str | None

@@ -110,17 +110,21 @@ end
 -- Whether what an entry of keys.COMPUTING names is claimed: JOB:FIRST LEASE PRIORITY, then ` +` once others follow it.
 -- `lease` is that of a claim that is being made.
 local function is_computed(entry, lease)
-  local stretch, its_lease = string.match(entry, '^(%S+) (%S+)')
+  local stretch, its_lease = string.match(entry, '^(%S+) (%S+) [012]')
+  if not stretch then return false end
   return its_lease == lease or call('HEXISTS', keys.claim(its_lease), stretch) == 1
+end
+
+-- Whether an item of a priority may follow what an entry names, if there is one.
+local function may_follow(entry, priority, lease)
+  return entry and (string.match(entry, '^%S+ %S+ ([012])') or '9') <= priority and is_computed(entry, lease)
 end
 
 local function is_followed(entry) return string.sub(entry, -1) == '+' end
 
 -- Have a ref of one item follow an equal one that is computed now, as `leader` says. → whether it does
 local function follow(ref, text, digest, leader, lease)
-  if not leader or string.match(leader, '^%S+ %S+ (%d)') > ref.priority or not is_computed(leader, lease) then
-    return false
-  end
+  if not may_follow(leader, ref.priority, lease) then return false end
   if call('LLEN', keys.followers(digest)) >= MOST_FOLLOWERS then return false end
   if not is_followed(leader) then
     call('HSET', keys.COMPUTING, digest, leader .. ' +')
@@ -176,7 +180,7 @@ local function release_followers(digest)
   local texts = take_followers(digest)
   for i = #texts, 1, -1 do
     local ref = parse(texts[i])
-    local status, version = unpack(call('HMGET', keys.job(ref.job), 'status', 'version'))
+    local status, version = unpack(call('HMGET', keys.job(ref and ref.job or ''), 'status', 'version'))
     if is_open(status) then enqueue(version, { texts[i] }, nil, true) end
   end
 end
@@ -224,7 +228,10 @@ local function settle_digests(job, owner, digests, first, count, blob, ttl, cach
       if succeeded then keep_answer(owner, digest, text, cache) end
       if followed[digest] then
         if succeeded or OWN_ERRORS[string.match(text, OWN_ERROR) or ''] then
-          for _, follower in ipairs(take_followers(digest)) do reuse(parse(follower), text, ttl, 'joined') end
+          for _, follower in ipairs(take_followers(digest)) do
+            local ref = parse(follower)
+            if ref then reuse(ref, text, ttl, 'joined') end
+          end
         else
           release_followers(digest)
         end
@@ -232,10 +239,6 @@ local function settle_digests(job, owner, digests, first, count, blob, ttl, cach
       end
     end
   end
-end
-
-local function may_follow(leader, priority)
-  return leader and string.match(leader, '^%S+ %S+ (%d)') <= priority and is_computed(leader)
 end
 
 -- What is known of a single item that is about to be submitted: the answer that is kept, or what leads it.

@@ -25,7 +25,7 @@ class FixedBackend:
     """Points at the token with the largest id, and says null is worth nothing."""
 
     overlaps = False
-    lengths_share_kernels = True
+    rows_share_kernels = True
 
     def load(self, artifact: Artifact) -> FixedModel:
         if artifact.manifest.target != "cpu":

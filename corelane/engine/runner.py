@@ -31,7 +31,7 @@ from corelane.engine.question_answering.task import QuestionAnsweringTask
 from corelane.engine.sharing import ItemInProgress, SharedItems
 from corelane.engine.task import Query, Ready, Result, Task, Tokenized, failure
 from corelane.engine.text.tokenizer import open_tokenizer
-from corelane.engine.warming import WarmUp, warm_ups
+from corelane.engine.warming import PASSES, WarmUp, warm_ups
 from corelane.engine.windows import Window
 from corelane.errors import RunFailed
 
@@ -65,7 +65,7 @@ class ServedModel:
     """A runner's view of its model: ``summary`` is for the API, the ladder's buckets grow in length.
 
     Where rows are flexible a batch may have fewer than its bucket, where lengths are, shorter ones. ``warm_ups`` are
-    the passes that bring it to speed.
+    the batches that bring it to speed.
     """
 
     name: str
@@ -77,13 +77,12 @@ class ServedModel:
     warm_ups: Sequence[WarmUp] = ()
 
     @classmethod
-    def of(cls, artifact: Artifact, *, calibrated: bool, shares_kernels: bool = False) -> Self:
-        """Describe an artifact; ``shares_kernels`` as its backend says."""
+    def of(cls, artifact: Artifact, *, calibrated: bool, rows_share_kernels: bool = False) -> Self:
+        """Describe an artifact; ``rows_share_kernels`` as its backend says."""
         manifest = artifact.manifest
-        files = sorted((Bucket(length=bucket.length, rows=bucket.rows), bucket.file) for bucket in manifest.buckets)
+        ladder = sorted(Bucket(length=bucket.length, rows=bucket.rows) for bucket in manifest.buckets)
         summary, flexible = artifact.summary(calibrated=calibrated), manifest.flexible_rows
-        passes = warm_ups(files, flexible_rows=flexible, shares_kernels=shares_kernels)
-        ladder = [bucket for bucket, _ in files]
+        passes = warm_ups(ladder, flexible_rows=flexible, rows_share_kernels=rows_share_kernels)
         lengths = flexible and manifest.flexible_lengths
         return cls(manifest.name, manifest.version_id, summary, ladder, flexible, lengths, passes)
 
@@ -186,7 +185,7 @@ class Runner(SharedItems):
         )
         model = backend.load(artifact)
         served = ServedModel.of(
-            artifact, calibrated=calibration is not None, shares_kernels=backend.lengths_share_kernels
+            artifact, calibrated=calibration is not None, rows_share_kernels=backend.rows_share_kernels
         )
         run, unload = partial(backend.run, model), partial(backend.unload, model)
         return cls(task, served, run, overlaps=backend.overlaps, limits=limits, unload=unload)
@@ -195,7 +194,7 @@ class Runner(SharedItems):
         """Run what brings the model to speed; a bucket's last pass tells its pace."""
         for each in self._warm_ups:
             ones = np.ones((each.rows, each.bucket.length), dtype=np.int64)
-            for _ in range(each.passes):
+            for _ in range(PASSES):
                 began = time.perf_counter()
                 self._run(Batch(each.bucket, ones, ones, np.zeros_like(ones)))
             self._pace.note(each.bucket, each.rows, time.perf_counter() - began)

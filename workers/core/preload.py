@@ -1,6 +1,6 @@
 """The libraries of a core's process, imported once in its parent: each child is a fork that has them.
 
-Importing takes 1.5 s of CPU, five times as long as loading the built-in model, and a child that replaces a killed one
+Importing takes 1.5 s of CPU, more than loading the built-in model, and a child that replaces a killed one
 goes without. Nothing of torch runs in the parent, so it has no threads that a fork would lose. Libraries of an
 accelerator read their device as they are imported: each child imports those itself.
 """

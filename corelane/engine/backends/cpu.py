@@ -47,7 +47,7 @@ class CpuBackend:
     """Runs on the CPU cores this process is pinned to; models of both formats side by side."""
 
     overlaps = False
-    lengths_share_kernels = True
+    rows_share_kernels = True
 
     def load(self, artifact: Artifact) -> CpuModel:
         """Load every bucket, the largest first; a model that cannot fit into memory is refused before any is taken."""

@@ -115,7 +115,7 @@ class CudaBackend:
     """Runs TorchScript on one GPU."""
 
     overlaps = True
-    lengths_share_kernels = False
+    rows_share_kernels = False
 
     def __init__(self) -> None:
         """Take hold of the GPU; raises SetupError if there is none."""

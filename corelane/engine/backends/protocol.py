@@ -66,8 +66,8 @@ class Backend(Protocol):
     #: Whether a forward pass leaves the host's CPU free, so that it is worth claiming and tokenising meanwhile.
     overlaps: bool
 
-    #: Whether a length of a file costs a few milliseconds at its first pass once another one of that file is warm.
-    lengths_share_kernels: bool
+    #: Whether more rows of a length cost a few milliseconds at their first pass once one row of it is warm.
+    rows_share_kernels: bool
 
     def load(self, artifact: Artifact) -> Model:
         """Load every bucket after checking the files; raises ArtifactRefused or LoadFailed and keeps nothing.

@@ -73,7 +73,7 @@ class NeuronBackend:
     """Runs artifacts on the Neuron cores this process was given."""
 
     overlaps = True
-    lengths_share_kernels = False
+    rows_share_kernels = False
 
     def __init__(self, target: str, memory_bytes: int | None = None) -> None:
         """``memory_bytes`` is the most the models may take in all; by the table of chips if None. Raises SetupError."""

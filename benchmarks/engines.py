@@ -31,7 +31,7 @@ from corelane.engine.backends.cpu import torchscript_warnings_silenced
 from corelane.engine.backends.packing import settle
 from corelane.engine.backends.protocol import Batch, Logits, open_backend
 from corelane.engine.batching import smallest_fit
-from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket, parse_buckets
+from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket, cut_to, parse_buckets
 from corelane.engine.question_answering.spans import find_spans
 from corelane.engine.question_answering.task import QuestionAnsweringTask, TokenizedQuery
 from corelane.engine.task import Query
@@ -310,15 +310,15 @@ def free_batches(model: SourceModel, rows: list[Row]) -> list[tuple[Sequence[Row
 
 
 def ladder_batches(model: SourceModel, rows: list[Row]) -> list[tuple[Sequence[Row], Batch]]:
-    """Batches of the default ladder."""
+    """Batches of the default ladder, cut to their longest row as a worker does."""
     ladder = parse_buckets(DEFAULT_BUCKETS)
     by_bucket: dict[Bucket, list[Row]] = {}
     for row in rows:
         by_bucket.setdefault(smallest_fit(row[2].length, ladder), []).append(row)
     return [
-        fill(model, held[at : at + bucket.rows], bucket.length)
+        fill(model, part, min(bucket.length, cut_to(max(row[2].length for row in part))))
         for bucket, held in by_bucket.items()
-        for at in range(0, len(held), bucket.rows)
+        for part in (held[at : at + bucket.rows] for at in range(0, len(held), bucket.rows))
     ]
 
 

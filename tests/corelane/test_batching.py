@@ -54,7 +54,7 @@ def test_every_window_runs_once_in_the_shortest_bucket_that_holds_it(lengths: li
 def test_rows_alike_in_length_run_once_each_and_the_first_item_begins(lengths: list[tuple[list[int], str]]) -> None:
     items, shares = owned_items(lengths), dict[str, Share]()
     others, other_shares = owned_items(lengths), dict[str, Share]()
-    ran = []
+    ran: list[tuple[int, int]] = []
     while (chosen := next_batch(items, shares, lambda bucket: min(bucket.rows, 2), alike=True)) is not None:
         bucket, rows = chosen
         assert all(smallest_fit(window.length, LADDER) == bucket for _, window in rows)

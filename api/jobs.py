@@ -37,8 +37,8 @@ RESUBSCRIBE_S = 0.5
 #: A waiting request reads its job this often even if nothing wakes it, in seconds.
 POLL_S = 5.0
 
-#: What a stored result has: then it is what callers see, as in the stream of results.
-RESULT_FIELDS = Result.model_fields.keys()
+#: What every result has. One that is stored with all of it is what callers see, as in the stream of results.
+RESULT_FIELDS = {name for name, field in Result.model_fields.items() if field.exclude_if is None}
 
 #: Only a longer wait is worth a task that listens for the caller, in seconds: a lone question takes milliseconds.
 LISTEN_AFTER_S = 0.05
@@ -263,7 +263,7 @@ class Jobs:
             shown["waiting_for"] = None if outlook is None else outlook.reason
         if record.status.is_final and record.total <= self._settings.inline_results and not record.dropped:
             results = await self._store.results(record, 0, record.total)
-            shown["results"] = [each if each.keys() == RESULT_FIELDS else _filled(each) for each in results]
+            shown["results"] = [each if each.keys() >= RESULT_FIELDS else _filled(each) for each in results]
         return shown
 
 

@@ -34,9 +34,12 @@ OLDEST_TURN = 8
 #: to follow a core that gets hot. By the mean, neighbours that took a third of a CPU halved the batches (-10 %).
 RECENT_BATCHES = 8
 
-#: A job that is alone gets batches this many times as long, and so do questions where no larger job is. It is alone
-#: after this many seconds without another.
+#: A job that is alone gets batches this many times as long; it is alone after this many seconds without another job.
 ALONE, ALONE_AFTER_S = 1.5, 30.0
+
+#: Questions without a larger job get batches this many times as long. Few wait: then none is as long. Many wait: then
+#: they wait for each other for longer than that.
+AMONG_QUESTIONS = 2.0
 
 #: A larger job beside questions gets batches this many times as long: a question waits for the batch that runs.
 BESIDE = 0.75
@@ -255,7 +258,8 @@ class Pace:
     of 384. SQuAD ran in batches of 60 ms at the speed of full ones, of 40 ms at 96 % of it, of 30 ms at 89 %. So a job
     that is alone gets batches half as long again, but for rows that take long by themselves: those gain
     nothing by company, and are mostly a document's, beside which others may have questions. While questions come, a
-    larger job gets shorter ones. Questions among themselves get long ones: each waits for others like it.
+    larger job gets shorter ones. Questions among themselves get long ones, those of long rows too: sixteen callers were
+    answered 3.7 % faster (simulated, two cores), 64 callers 6 %.
     """
 
     def __init__(self, target_s: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -286,14 +290,14 @@ class Pace:
         row_s = min(self._row_s.get(bucket, ()), default=0.0)
         if row_s <= 0:
             return bucket.rows
-        in_time = self._target_s / row_s
-        if in_time >= 2:
-            in_time *= self._stretch()
+        in_time, stretch = self._target_s / row_s, self._stretch()
+        if in_time >= 2 or stretch == AMONG_QUESTIONS:
+            in_time *= stretch
         return max(1, int(min(bucket.rows, in_time)))
 
     def _stretch(self) -> float:
         """Return how many times as long as the target batches may take, by who asks lately."""
         since = self._clock() - ALONE_AFTER_S
-        if self._larger_at > since and self._little_at > since:
-            return BESIDE
+        if self._little_at > since:
+            return BESIDE if self._larger_at > since else AMONG_QUESTIONS
         return ALONE if self._turned_at < since else 1.0

@@ -48,7 +48,12 @@ def test_questions_among_themselves_get_long_batches() -> None:
     pace.note(BUCKET, rows=8, seconds=0.08)
     for asker in "abc":
         pace.heard(asker, is_little=True)
-        assert pace.rows(BUCKET) == 6
+        assert pace.rows(BUCKET) == 8
+    slow = Bucket(length=384, rows=8)
+    pace.note(slow, rows=1, seconds=0.036)
+    assert pace.rows(slow) == 2
+    pace.heard("d")
+    assert (pace.rows(BUCKET), pace.rows(slow)) == (3, 1)
 
 
 def test_rows_that_take_long_get_no_longer_batches() -> None:

@@ -136,6 +136,7 @@ def test_promise_follows_how_long_jobs_of_its_kind_took(bench: Bench) -> None:
     assert promised_s() > 3.9
     [(_, kept)] = bench.raw.hgetall(f"cl:residuals:{VERSION}").items()
     assert len(kept) == 4 * KEPT
+    assert bench.raw.ttl(f"cl:residuals:{VERSION}") > 0
 
 
 def test_only_jobs_that_cores_answered_tell_how_long_jobs_take(bench: Bench) -> None:

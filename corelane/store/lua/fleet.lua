@@ -8,10 +8,10 @@ end
 
 -- Keep a core's speed. What it was with enough to do outlasts its process: until the next one has had enough to do, the core
 -- is as fast as it was then.
-local FULL_SPEED_TTL_S = 2592000
 local function keep_speed(core, speed, is_full)
+  local TTL_S = 2592000
   if speed and is_full then
-    call('SET', keys.full_speed(core), speed, 'EX', FULL_SPEED_TTL_S)
+    call('SET', keys.full_speed(core), speed, 'EX', TTL_S)
   else
     speed = call('GET', keys.full_speed(core)) or speed
   end

@@ -121,6 +121,15 @@ $(VENV)/.installed-bench: $(VENV)/.installed
 bench-felt: install ## Measure what people feel; BEFORE=CHECKOUT measures another state in turn
 	$(BIN)/python benchmarks/felt.py $(if $(BEFORE),--before $(BEFORE))
 
+.PHONY: bench-spread
+bench-spread: install ## Measure small jobs and a document on idle cores; BEFORE=CHECKOUT measures another state in turn
+	$(BIN)/python benchmarks/spread.py $(if $(BEFORE),--before $(BEFORE))
+
+.PHONY: bench-beside
+bench-beside: install ## Measure questions beside batches, and promises; BEFORE=CHECKOUT measures another state in turn
+	@$(BIN)/python benchmarks/beside.py $(if $(BEFORE),--before $(BEFORE))
+	@$(BIN)/python benchmarks/promises.py $(if $(BEFORE),--before $(BEFORE))
+
 .PHONY: bench-queue
 bench-queue: $(VENV)/.installed-bench ## Measure the queue plane alone: over HTTP, a job of a million items, 64 cores
 	@$(BIN)/python benchmarks/queue_plane.py

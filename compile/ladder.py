@@ -6,8 +6,8 @@ version and target is replaced at the end, in one step; after a failure it stays
 """
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -88,28 +88,42 @@ def _make_buckets(
     made: list[BucketFile] = []
     comparisons: list[Comparison] = []
     compiled: Any = None
-    for position, bucket in enumerate(plan.ladder, FIRST_STEPS):
-        report(f"compiling {bucket} in {method.label}", position, FIRST_STEPS + len(plan.ladder))
-        probe = make_probe(plan.model, bucket, plan.run_eager)
-        if compiled is not None and method.holds(probe, compiled):
-            file = make_bucket(bucket, made[-1].file, made[-1].bytes, compile_s=0.0)
-        else:
-            started = time.monotonic()
-            compiled = method.make(probe.batches[0])
-            name = method.file(bucket)
-            size = method.write(compiled, aside / name)
-            file = make_bucket(bucket, name, size, time.monotonic() - started)
-        file, compared = _verify(make_manifest(plan, method.toolchain, aside, [file]), probe, aside, method.fixed_rows)
-        made.append(file)
-        comparisons.append(compared)
+    with ExitStack() as stack:
+        run: Run | None = None
+        for position, bucket in enumerate(plan.ladder, FIRST_STEPS):
+            report(f"compiling {bucket} in {method.label}", position, FIRST_STEPS + len(plan.ladder))
+            probe = make_probe(plan.model, bucket, plan.run_eager)
+            if compiled is not None and method.holds(probe, compiled):
+                file = make_bucket(bucket, made[-1].file, made[-1].bytes, compile_s=0.0)
+            else:
+                stack.close()
+                started = time.monotonic()
+                compiled, run = method.make(probe.batches[0]), None
+                name = method.file(bucket)
+                size = method.write(compiled, aside / name)
+                file = make_bucket(bucket, name, size, time.monotonic() - started)
+            if run is None or method.toolchain.target != "cpu":
+                stack.close()
+                run = stack.enter_context(_opened_file(plan, method, aside, file, plan.ladder[len(made) :]))
+            file, compared = _verify(file, probe, run, method)
+            made.append(file)
+            comparisons.append(compared)
     return made, comparisons
 
 
-def _verify(draft: Manifest, probe: Probe, aside: Path, fixed_rows: bool) -> tuple[BucketFile, Comparison]:
-    """Compare the one bucket of a draft with the eager network, and time it."""
-    [file] = draft.buckets
-    with opened(draft, aside) as run:
-        compared = compare(probe, run, draft.dtype, fewer_rows=not fixed_rows)
-        judge(compared, draft.dtype, f"bucket {file.rows}x{file.length}")
-        seconds = median_seconds({"batch": partial(run, probe.batches[0])})["batch"]
+def _opened_file(
+    plan: BuildPlan, method: Method, aside: Path, file: BucketFile, left: Sequence[Bucket]
+) -> AbstractContextManager[Run]:
+    """Load a bucket's file; on the CPU once, for every bucket ``left`` that it may come to serve."""
+    buckets = left if method.toolchain.target == "cpu" else left[:1]
+    files = [make_bucket(bucket, file.file, file.bytes, compile_s=0.0) for bucket in buckets]
+    return opened(make_manifest(plan, method.toolchain, aside, files), aside)
+
+
+def _verify(file: BucketFile, probe: Probe, run: Run, method: Method) -> tuple[BucketFile, Comparison]:
+    """Compare a bucket, loaded from its file, with the eager network, and time it."""
+    dtype = method.toolchain.dtype
+    compared = compare(probe, run, dtype, fewer_rows=not method.fixed_rows)
+    judge(compared, dtype, f"bucket {file.rows}x{file.length}")
+    seconds = median_seconds({"batch": partial(run, probe.batches[0])})["batch"]
     return with_measures(file, compared, seconds), compared

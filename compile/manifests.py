@@ -109,6 +109,7 @@ def make_manifest(
         created_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
         max_length=max(bucket.length for bucket in buckets),
         flexible_rows=bool(compared) and all(one.flexible_rows for one in compared),
+        flexible_lengths=bool(compared) and all(one.flexible_lengths for one in compared),
         tokenizer=plan.model.spec,
         no_answer_threshold=source.no_answer_threshold,
         tolerance=TOLERANCES[made_by.dtype].logit,

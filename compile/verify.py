@@ -15,6 +15,7 @@ from compile.model.probes import Probe, find_answers
 from compile.model.reference import Run
 from corelane.artifacts.manifest import NumberFormat
 from corelane.engine.backends.protocol import Batch, Logits
+from corelane.engine.buckets import cut_to
 from corelane.errors import CompileFailed, RunFailed
 
 
@@ -69,6 +70,7 @@ class Comparison:
     answers: int
     flexible_rows: bool
     repeat_error: float = 0.0
+    flexible_lengths: bool = False
 
 
 def compare(probe: Probe, run: Run, dtype: NumberFormat, *, fewer_rows: bool = True) -> Comparison:
@@ -89,6 +91,7 @@ def compare(probe: Probe, run: Run, dtype: NumberFormat, *, fewer_rows: bool = T
         answers=len(expected),
         flexible_rows=fewer_rows and _takes_fewer_rows(probe, run, TOLERANCES[dtype].logit),
         repeat_error=_repeat_error(probe, run, got[0]),
+        flexible_lengths=fewer_rows and _takes_shorter_rows(probe, run, TOLERANCES[dtype].logit),
     )
 
 
@@ -195,5 +198,22 @@ def _takes_fewer_rows(probe: Probe, run: Run, tolerance: float) -> bool:
         except (RunFailed, RuntimeError):
             return False
         if got.start.shape[0] != count or not _largest_difference(got, probe.expected[0], part, count) <= tolerance:
+            return False
+    return True
+
+
+def _takes_shorter_rows(probe: Probe, run: Run, tolerance: float) -> bool:
+    """Tell whether the first batch, cut to the tokens of its longest row and at lengths between, gives its logits."""
+    batch, expected = probe.batches[0], probe.expected[0]
+    longest = int(batch.attention_mask.sum(axis=1).max())
+    for length in {longest, min(batch.bucket.length, cut_to(longest))}:
+        try:
+            got = run(batch.cut(length))
+        except (RunFailed, RuntimeError):
+            return False
+        if got.start.shape != (batch.rows, length):
+            return False
+        whole = Logits(expected.start[:, :length], expected.end[:, :length])
+        if not _largest_difference(got, whole, batch.cut(length), batch.rows) <= tolerance:
             return False
     return True

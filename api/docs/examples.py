@@ -2,6 +2,8 @@
 
 from fastapi.openapi.models import Example
 
+from corelane.domain.contexts import context_id
+
 #: The other form of the body, which OpenAPI cannot describe further: one JSON value a line.
 LINES_SCHEMA = {
     "type": "string",
@@ -32,6 +34,10 @@ JOB_REQUEST_EXAMPLES: dict[str, Example] = {
     "dry_run": Example(
         summary="What a job would take, without asking it",
         value={"dry_run": True, "question": "When was the tower completed?", "context": PASSAGE},
+    ),
+    "stored": Example(
+        summary="A question about a passage that was stored before (`PUT /v1/contexts/{id}`)",
+        value={"question": "How tall is the tower?", "context_id": context_id(PASSAGE)},
     ),
     "shared": Example(
         summary="Questions about one passage, which is sent once",

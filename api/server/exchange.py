@@ -1,7 +1,7 @@
 """One HTTP/1 request and its response: what the application receives, and what it sends."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 from urllib.parse import unquote
 
@@ -30,6 +30,9 @@ class Wire(Protocol):
 
     def write(self, data: bytes) -> None:
         """Send bytes."""
+
+    def soon(self, act: Callable[[], None]) -> None:
+        """Do something once what runs now has come to a pause."""
 
     def ask_for_body(self) -> None:
         """Have the caller send the body."""
@@ -79,6 +82,8 @@ class Exchange:
         self._framing: Framing | None = None
         self._news: asyncio.Event | None = None
         self._body: list[bytes] = []
+        #: The head of the response, until it is sent: with the body if that comes at once.
+        self._unsent = b""
         self._has_left = self._is_cut = self._is_answered = self._is_told = False
         self._waits_for_word = head.expects and head.has_body
         #: Bytes of the body that the application has not taken, and whether all of it has come.
@@ -99,6 +104,7 @@ class Exchange:
         finally:
             if not self._is_answered:
                 self._is_answered = True
+                self._send_head()
                 self._wire.broke_off(refuses=self._framing is None)
             self._wire.ended(self)
 
@@ -118,6 +124,8 @@ class Exchange:
 
     def cut(self) -> None:
         """Note that nothing more can be sent."""
+        #: The head of the response, until it is sent: with the body if that comes at once.
+        self._unsent = b""
         self._has_left = self._is_cut = self._is_answered = True
         self._tell()
 
@@ -152,7 +160,7 @@ class Exchange:
             return
         kind, wire, framing = message["type"], self._wire, self._framing
         if kind == "http.response.start" and framing is None:
-            sent, self._framing = write_head(
+            self._unsent, self._framing = write_head(
                 message["status"],
                 message.get("headers", ()),
                 self._head.method,
@@ -160,10 +168,11 @@ class Exchange:
                 wire.date(),
                 keeps=self._head.keeps and wire.keeps(),
             )
-            wire.write(sent)
+            wire.soon(self._send_head)
         elif kind == "http.response.body" and framing is not None and not self._is_answered:
             is_last = not message.get("more_body", False)
-            if data := framing.frame(message.get("body", b""), is_last=is_last):
+            if data := self._unsent + framing.frame(message.get("body", b""), is_last=is_last):
+                self._unsent = b""
                 wire.write(data)
             if not wire.can_send:
                 await wire.drain()
@@ -176,3 +185,9 @@ class Exchange:
                     wire.answered(keeps=framing.keeps)
         else:
             raise RuntimeError(f"the application sent {kind} where none is due")
+
+    def _send_head(self) -> None:
+        """Send the head of the response if no body came along with it."""
+        if self._unsent and not self._is_cut:
+            self._wire.write(self._unsent)
+        self._unsent = b""

@@ -5,6 +5,7 @@ A connection that speaks HTTP/2, at once or by an upgrade, is handed over (``htt
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import cast
 
 from hypercorn.utils import parse_socket_addr
@@ -19,7 +20,7 @@ from corelane.log import get_logger
 log = get_logger(__name__)
 
 #: The longest head that is read, in bytes.
-HEAD_BYTES = 32 * 1024
+HEAD_BYTES = 80 * 1024
 
 #: Bytes of a body that the application has not taken, and bytes of pipelined requests that may come in while one is
 #: answered.
@@ -252,6 +253,10 @@ class Http1(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         """Send bytes."""
         self._transport.write(data)
+
+    def soon(self, act: Callable[[], None]) -> None:
+        """Do something once what runs now has come to a pause."""
+        self._loop.call_soon(act)
 
     def ask_for_body(self) -> None:
         """Have the caller send the body."""

@@ -13,6 +13,7 @@ softmax.
 import math
 from functools import cache
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -34,9 +35,12 @@ LEAST_SUM, MOST_SUM = 2.0**-100, 2.0**120
 #: Where the largest score of the traced text is moved to, as a power of two, if it is larger.
 MIDDLE = 48
 
+#: How far the scores of each layer are moved.
+EXCESSES: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+
 
 def attend(
-    _module: Any,
+    module: Any,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -54,7 +58,9 @@ def attend(
     if hides_keys_alone(attention_mask):
         query = query * (scale * LOG2E)
         ones = query.new_ones(1, 1, 1, 1).expand(*query.shape[:3], 1)
-        hidden = (attention_mask[:, :, :1, :] * LOG2E - excess(query, key)).clamp_min(torch.finfo(query.dtype).min)
+        hidden = (attention_mask[:, :, :1, :] * LOG2E - excess(module, query, key)).clamp_min(
+            torch.finfo(query.dtype).min
+        )
         column = hidden.transpose(2, 3).expand(*key.shape[:3], 1)
         query, key = torch.cat([query, ones], -1), torch.cat([key, column], -1)
         return compiled_weigh()(query, key.transpose(2, 3), value), None
@@ -85,10 +91,15 @@ def weigh(
     return weighed.transpose(1, 2).contiguous()
 
 
-def excess(query: Tensor, key: Tensor) -> int:
-    """Return how far the largest score is above the middle of the range; asked once, while tracing."""
-    largest = float(torch.matmul(query.float(), key.float().transpose(2, 3)).max())
-    return max(0, math.ceil(largest - MIDDLE))
+def excess(module: Any, query: Tensor, key: Tensor) -> int:
+    """Return how far a layer's largest score is above the middle of the range, by the text that it read first.
+
+    The traced network and the eager one that it is compared with then compute the same at every length.
+    """
+    if module not in EXCESSES:
+        largest = float(torch.matmul(query.float(), key.float().transpose(2, 3)).max())
+        EXCESSES[module] = max(0, math.ceil(largest - MIDDLE))
+    return EXCESSES[module]
 
 
 @cache

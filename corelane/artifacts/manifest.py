@@ -119,6 +119,7 @@ class Manifest(Record):
     created_at: str
     max_length: int = Field(description="Most tokens a window may have: the longest bucket.")
     flexible_rows: bool = Field(False, description="Whether a batch may have fewer rows than its bucket.")
+    flexible_lengths: bool = Field(False, description="Whether its rows may be shorter than its bucket's.")
     tokenizer: TokenizerSpec
     no_answer_threshold: float = 0.0
     tolerance: float = Field(0.0, ge=0, description="Largest |Δlogit| against eager fp32 that was allowed.")

@@ -20,6 +20,9 @@ log = get_logger(__name__)
 #: Errors that kombu raises where a message lacks a field, has one of another type, or is no JSON.
 UNREADABLE = (ValueError, TypeError, AttributeError, LookupError, RecursionError)
 
+#: A keeper that is asked to stop waits for a message first: for 2 s in Celery 5.7, which no signal ends.
+LOOK_UP_S = 0.25
+
 
 class GuardedChannel(redis.Channel):
     """A channel to the primary that discards any text that is not a message.
@@ -72,6 +75,10 @@ class GuardedChannel(redis.Channel):
 
 
 class GuardedTransport(redis.Transport):
-    """kombu's Redis transport, with such channels."""
+    """kombu's Redis transport, with such channels; one that waits for a message looks up often enough to stop soon."""
 
     Channel = GuardedChannel
+
+    def drain_events(self, connection: Any, timeout: float | None = None) -> None:
+        """Wait for a message, for ``LOOK_UP_S`` at most if a time is given."""
+        super().drain_events(connection, timeout=None if timeout is None else min(timeout, LOOK_UP_S))

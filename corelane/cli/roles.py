@@ -9,7 +9,7 @@ import secrets
 import signal
 import sys
 from contextlib import closing, suppress
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,6 +20,9 @@ from corelane.domain.prices import host_price
 from corelane.engine.cores import CoreSlot, core_slot, core_slots, cores_of_models, only_slot, pin
 from corelane.errors import SetupError
 from corelane.settings import Settings, read_settings
+
+if TYPE_CHECKING:
+    from hypercorn.config import Config
 
 #: Longest time that a stop waits for requests in flight, in seconds; clients send longer ones again.
 API_GRACE_S = 10
@@ -137,32 +140,74 @@ def api(
         int | None, typer.Option(min=3, help="A listening socket inherited from the parent process, instead.")
     ] = None,
 ) -> None:
-    """Run the HTTP API alone."""
+    """Run the HTTP API alone: in one process, or in several on one address."""
     require("api", "fastapi", "hypercorn", "redis", "celery")
-    run_api(read_settings(host=host, port=port), fd)
+    settings = read_settings(host=host, port=port)
+    from corelane.cli.api_processes import count_processes, usable_cpus
+
+    count = count_processes(settings.api_processes, usable_cpus())
+    if count == 1:
+        run_api(settings, fd)
+    elif not run_apis(settings, count, fd):
+        raise SetupError("an API process keeps failing; the reason is shown above")
 
 
-def run_api(settings: Settings, fd: int | None = None) -> None:
-    """Serve until a signal comes.
-
-    Callers who wait for a job are answered at once then, before Hypercorn waits for open connections.
-    """
+def run_apis(settings: Settings, count: int, fd: int | None = None) -> bool:
+    """Run several processes that serve until a signal comes; return False if one was given up."""
     import asyncio
-    import logging
 
-    import uvloop
+    from api.server.serve import BACKLOG
+    from corelane.cli.api_processes import ApiProcesses, listen_beside
+    from corelane.log import configure_logging
 
-    from api.app import create_app
-    from api.server.serve import make_config, serve
+    configure_logging(settings.log_level, settings.log_format)
+    _require_schemas(settings)
+    [first] = _api_config(settings, fd).create_sockets().insecure_sockets
+    sockets = listen_beside(first, count, BACKLOG)
+    env = settings.environment(api_processes=1, port=first.getsockname()[1])
+
+    async def run() -> bool:
+        return await ApiProcesses(sockets, env, API_GRACE_S).run()
+
+    return asyncio.run(run())
+
+
+def _require_schemas(settings: Settings) -> None:
+    """Raise SetupError if a Redis has data that this release does not know."""
     from corelane.store.link.blocking import Link
     from corelane.store.schema import require_schema
 
     for cell in settings.of_cells().values():
         with closing(Link(cell.redis_url, SCHEMA_TIMEOUT_S)) as link:
             require_schema(link, cell.cell)
+
+
+def _api_config(settings: Settings, fd: int | None) -> "Config":
+    """Return Hypercorn's configuration: the address of the settings, or a socket that was inherited."""
+    import logging
+
+    from api.server.serve import make_config
+
     place = f"[{settings.host}]:{settings.port}" if ":" in settings.host else f"{settings.host}:{settings.port}"
     config = make_config(settings, place if fd is None else f"fd://{fd}", API_GRACE_S)
     config.errorlog = logging.getLogger("hypercorn.error")
+    return config
+
+
+def run_api(settings: Settings, fd: int | None = None) -> None:
+    """Serve until a signal comes.
+
+    Callers who wait for a job are answered at once then, before the server waits for open connections.
+    """
+    import asyncio
+
+    import uvloop
+
+    from api.app import create_app
+    from api.server.serve import serve
+
+    _require_schemas(settings)
+    config = _api_config(settings, fd)
 
     async def serve_until_asked() -> None:
         app, asked, loop = create_app(settings), asyncio.Event(), asyncio.get_running_loop()

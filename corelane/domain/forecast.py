@@ -33,8 +33,8 @@ BUSY = 0.5
 #: The cores' own speeds count as much as this many seconds of busy cores.
 SPEEDS_WEIGH_S = 3.0
 
-#: Residuals kept of a kind. Of so many, and of 19 and 39, places are ends without interpolation.
-KEPT = 59
+#: Residuals kept of a kind. Of so many, and of 19, places are ends without interpolation.
+KEPT = 39
 
 #: Residuals are stored as whole hundredths, in so many characters, and are at most this large: e^7 is 1,100 times.
 HUNDREDTHS, RESIDUAL_CHARS, MOST = 100, 4, 700

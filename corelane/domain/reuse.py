@@ -15,9 +15,9 @@ import orjson
 from corelane.domain.contexts import PREFIX
 from corelane.domain.jobs import Item, Options
 
-#: Jobs of at most this many items take part: one slice. In larger ones a digest for each item would cost more than the
-#: few that are equal save.
-MOST_ITEMS = 32
+#: Jobs of at most this many items take part, and where a cache is on of this many. In larger ones the bookkeeping of
+#: each item would cost more than the few that are equal save.
+MOST_ITEMS, MOST_CACHED_ITEMS = 8, 32
 
 #: Bytes of a digest; as text it has 22 characters, which ``store/lua/reuse.lua`` knows.
 DIGEST_BYTES = 16

@@ -20,6 +20,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from corelane.domain.dispatch import PUBLIC
 from corelane.domain.jobs import Priority
@@ -132,9 +133,17 @@ class OwnerLine:
         self.items = [item for item in self.items if self.by_job[item.job] <= most_tokens]
         return bool(self.items)
 
-    def windows(self, bucket: Bucket) -> Iterator[tuple[WaitingItem, Window]]:
-        """Take the windows of one bucket, one by one."""
-        for item in self.items:
+    def windows(self, bucket: Bucket, like: int | None = None) -> Iterator[tuple[WaitingItem, Window]]:
+        """Take the windows of one bucket, one by one.
+
+        With ``like`` the items of a job with windows of about so many tokens go first: a batch is as long as its
+        longest row.
+        """
+        items: Iterable[WaitingItem] = self.items
+        if like is not None:
+            fitting = [item for item in self.items if bucket in item.by_bucket]
+            items = (item for _, job in groupby(fitting, _job) for item in sorted(job, key=_distance(bucket, like)))
+        for item in items:
             while bucket in item.by_bucket:
                 yield item, item.take(bucket)
 
@@ -149,12 +158,14 @@ def next_batch(
     shares: dict[str, Share],
     most_rows: Callable[[Bucket], int] = full,
     little_tokens: int = 0,
+    *,
+    alike: bool = False,
 ) -> tuple[Bucket, list[tuple[WaitingItem, Window]]] | None:
     """Take a batch from the items: a bucket and at most ``most_rows`` windows; None if nothing waits.
 
     ``shares`` is remembered between calls, empty at first. A job with at most ``little_tokens`` waiting shares a
     batch that it begins only with others like it: where few rows take less time than many, its question is answered at
-    once, and not with the rest of a flood.
+    once, and not with the rest of a flood. With ``alike`` a job's rows are those most like the first in length.
     """
     lines = _line_up(items, shares)
     if not lines:
@@ -165,7 +176,8 @@ def next_batch(
     bucket = next(iter(first.items[0].by_bucket))
     if first.by_job[first.items[0].job] <= little_tokens:
         lines = [line for line in lines if line.keep_little(little_tokens)]
-    return bucket, _alternate(first, lines, bucket, most_rows(bucket))
+    like = first.items[0].by_bucket[bucket][0].length if alike else None
+    return bucket, _alternate(first, lines, bucket, most_rows(bucket), like)
 
 
 def _line_up(items: Iterable[WaitingItem], shares: dict[str, Share]) -> list[OwnerLine]:
@@ -201,10 +213,12 @@ def _line_of(share: Share, items: list[WaitingItem]) -> OwnerLine:
     return OwnerLine(share, items, by_job)
 
 
-def _alternate(first: OwnerLine, lines: list[OwnerLine], bucket: Bucket, most: int) -> list[tuple[WaitingItem, Window]]:
+def _alternate(
+    first: OwnerLine, lines: list[OwnerLine], bucket: Bucket, most: int, like: int | None
+) -> list[tuple[WaitingItem, Window]]:
     """Take rows of one bucket, each from the owner that has had least, the very first from ``first``."""
     rows: list[tuple[WaitingItem, Window]] = []
-    sources = {line: line.windows(bucket) for line in lines}
+    sources = {line: line.windows(bucket, like) for line in lines}
     line = first
     while sources and len(rows) < most:
         row = next(sources[line], None)
@@ -219,6 +233,15 @@ def _alternate(first: OwnerLine, lines: list[OwnerLine], bucket: Bucket, most: i
 
 def _arrival(item: WaitingItem) -> int:
     return item.arrival
+
+
+def _job(item: WaitingItem) -> str:
+    return item.job
+
+
+def _distance(bucket: Bucket, like: int) -> Callable[[WaitingItem], int]:
+    """Return how far the length of an item's next window is from ``like``; equal ones keep their order."""
+    return lambda item: abs(item.by_bucket[bucket][0].length - like)
 
 
 class Pace:

@@ -25,7 +25,7 @@ from corelane.artifacts.manifest import Artifact
 from corelane.domain.dispatch import LEAST_TOKENS
 from corelane.engine.backends.protocol import Backend, Batch, Logits
 from corelane.engine.batching import Pace, Share, WaitingItem, next_batch
-from corelane.engine.buckets import Bucket
+from corelane.engine.buckets import Bucket, cut_to
 from corelane.engine.previews import LONG_WINDOWS, Preview, PreviewTimes
 from corelane.engine.question_answering.task import QuestionAnsweringTask
 from corelane.engine.sharing import ItemInProgress, SharedItems
@@ -64,7 +64,8 @@ UNLIMITED = RunnerLimits()
 class ServedModel:
     """A runner's view of its model: ``summary`` is for the API, the ladder's buckets grow in length.
 
-    Where rows are flexible a batch may have fewer than its bucket. ``warm_ups`` are the passes that bring it to speed.
+    Where rows are flexible a batch may have fewer than its bucket, where lengths are, shorter ones. ``warm_ups`` are
+    the passes that bring it to speed.
     """
 
     name: str
@@ -72,6 +73,7 @@ class ServedModel:
     summary: Mapping[str, object]
     ladder: Sequence[Bucket]
     flexible_rows: bool = False
+    flexible_lengths: bool = False
     warm_ups: Sequence[WarmUp] = ()
 
     @classmethod
@@ -81,7 +83,9 @@ class ServedModel:
         files = sorted((Bucket(length=bucket.length, rows=bucket.rows), bucket.file) for bucket in manifest.buckets)
         summary, flexible = artifact.summary(calibrated=calibrated), manifest.flexible_rows
         passes = warm_ups(files, flexible_rows=flexible, shares_kernels=shares_kernels)
-        return cls(manifest.name, manifest.version_id, summary, [bucket for bucket, _ in files], flexible, passes)
+        ladder = [bucket for bucket, _ in files]
+        lengths = flexible and manifest.flexible_lengths
+        return cls(manifest.name, manifest.version_id, summary, ladder, flexible, lengths, passes)
 
 
 #: A row of a batch: the key of its query, the query in tokens, and the window.
@@ -146,6 +150,7 @@ class Runner(SharedItems):
         self._run = run
         self._unload = unload
         self._flexible_rows = served.flexible_rows
+        self._flexible_lengths = served.flexible_lengths
         self._ladder = served.ladder
         self._warm_ups = served.warm_ups
         #: The buckets' names in metrics.
@@ -296,7 +301,7 @@ class Runner(SharedItems):
         read_for, read_s = self._task.read_for, time.perf_counter() - began
         waiting = [progress.waiting for progress in self._progress.values()]
         if self._flexible_rows:
-            chosen = next_batch(waiting, self._shares, self._pace.rows, LITTLE_TOKENS)
+            chosen = next_batch(waiting, self._shares, self._pace.rows, LITTLE_TOKENS, alike=self._flexible_lengths)
         else:
             chosen = next_batch(waiting, self._shares)
         if chosen is None:
@@ -312,6 +317,9 @@ class Runner(SharedItems):
         began = time.perf_counter()
         height = len(rows) if self._flexible_rows else bucket.rows
         batch = self._task.fill(bucket, [(item, window) for _, item, window in rows], height)
+        if self._flexible_lengths:
+            length = cut_to(max(window.length for _, _, window in rows))
+            batch = batch if length >= bucket.length else batch.cut(length)
         logits = None if self._device is None else self._device.submit(self._run, batch)
         return RunningBatch(self, rows, batch, logits, began)
 

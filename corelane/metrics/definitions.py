@@ -130,7 +130,7 @@ WASTED_TOKENS = _counter(
 REUSE = _counter(
     "reuse",
     Source.COUNTED,
-    "Items of small jobs by where their answer is from: computed, joined (an equal item at work), hit (it was kept)",
+    "Items that took the answer of an equal one, by where it was: joined (at work), hit (kept)",
     "outcome",
 )
 PROMISES = _counter(

@@ -181,7 +181,8 @@ class Settings(GroupedFields):
     latency_target_s: float = Field(
         0.04,
         gt=0,
-        description="Time one batch may take while several API keys ask, in seconds; half as much again for one alone.",
+        description="Time one batch may take while several jobs ask, in seconds; half as much again for one alone, "
+        "three quarters for a large job while questions come.",
     )
     context_cache_tokens: int = Field(
         2_000_000, ge=0, description="Tokens of contexts a core keeps for later questions on them; 25 bytes each."

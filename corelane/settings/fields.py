@@ -1,5 +1,6 @@
 """The groups of settings that stand in modules of their own, in one class."""
 
+from corelane.settings.api import ApiFields
 from corelane.settings.artifacts import ArtifactFields
 from corelane.settings.cache import CacheFields
 from corelane.settings.cells import CellFields
@@ -11,6 +12,14 @@ from corelane.settings.scaling import ScalingFields
 
 
 class GroupedFields(
-    CoreFields, RedisFields, ScalingFields, CellFields, ReferenceFields, ArtifactFields, CacheFields, ContextFields
+    CoreFields,
+    RedisFields,
+    ScalingFields,
+    CellFields,
+    ReferenceFields,
+    ArtifactFields,
+    CacheFields,
+    ContextFields,
+    ApiFields,
 ):
     """Part of ``corelane.settings.Settings``: every field that is not in the package itself."""

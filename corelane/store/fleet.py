@@ -46,21 +46,24 @@ class Announcer:
         leases: Sequence[str],
         speed: Speed | None = None,
         *,
+        is_full_speed: bool = True,
         is_out: bool = False,
         worked: tuple[str, str, int] | None = None,
         costs: Sequence[tuple[str, str, Sequence[int]]] = (),
     ) -> BeatReply:
         """Renew the core's state, speed and versions, and its leases.
 
-        ``is_out`` says that it is out of service: no version is to be placed on it. ``worked`` is the core's process,
-        its price as it is stored, and the microseconds for which that process has worked. ``costs`` are what items took
-        since the last heartbeat, by version and class: see ``lua/rates.lua``.
+        ``is_full_speed`` says that the core had enough to do when its speed was measured. ``is_out`` says that it is
+        out of service: no version is to be placed on it. ``worked`` is the core's process, its price as it is stored,
+        and the microseconds for which that process has worked. ``costs`` are what items took since the last heartbeat,
+        by version and class: see ``lua/rates.lua``.
         """
         revision, *unknown = self._link.run(
             "beat",
             core=self._core,
             lease_ms=self._lease_ms,
             speed=speed and speed.encode(),
+            full=is_full_speed,
             out=is_out,
             fields=[str(part) if isinstance(part, float) else part for part in flatten(fields)],
             versions=versions,

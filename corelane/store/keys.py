@@ -123,6 +123,7 @@ SCALED = RedisKey("cl:scaled", "hash")  # host with an autoscaler → its cores,
 SCALER = RedisKey("cl:scaler", "string")  # who works that out; 10 s
 OUT_OF_SERVICE = RedisKey("cl:out_of_service", "set")  # cores that are broken and take no versions
 SPEEDS = RedisKey("cl:speeds", "hash")  # core → its speed in tokens/s: mean, low, high
+full_speed = RedisKey("cl:full_speed:%s", "string")  # core → its speed when it had enough to do; 30 d
 costs = RedisKey("cl:costs:%s", "hash")  # version → class of items → sums of what they cost lately; 30 d
 residuals = RedisKey("cl:residuals:%s", "hash")  # version → kind of job → how far off its last forecasts were; 30 d
 holders = RedisKey("cl:holders:%s", "zset")  # version → cores, by the time until which they surely hold it

@@ -180,7 +180,7 @@ DIAGNOSTICS = Board(
                     [rate("corelane_reuse_total", "outcome")],
                     "ops",
                     stacked=True,
-                    help="Items of small jobs: computed, or answered with the result of an equal one.",
+                    help="Items that took the answer of an equal one, at work or kept.",
                 ),
                 Panel("Kept answers", [("corelane_cache_bytes", "bytes")], "bytes", help="For equal questions later."),
             ],

@@ -13,7 +13,7 @@ from corelane.domain.contexts import context_id
 from corelane.settings import Settings
 from tests.api.conftest import Service
 from tests.api.test_jobs import LINES
-from tests.corelane.store_bench import answered, claimed
+from tests.corelane.store_bench import VERSION, answered
 
 TEXT = "Ada was the first to write a program. Zoë came later."
 NAME = context_id(TEXT)
@@ -41,10 +41,11 @@ def as_ann(service: Service, method: str, path: str, **given: Any) -> Any:
 
 def asked(service: Service) -> list[str]:
     """Return the passages of what waits, as a core reads them, and answer it."""
-    core, texts = service.bench.core("a/0"), []
-    claim = claimed(core)
-    texts = [context for stretch in core.fetch(claim) for _, _, context in stretch.items]
-    core.commit(claim.lease, answered(claim))
+    core = service.bench.core("a/0")
+    texts: list[str] = []
+    while (claim := core.claim([VERSION], linger=False)) is not None:
+        texts += [context for stretch in core.fetch(claim) for _, _, context in stretch.items]
+        core.commit(claim.lease, answered(claim))
     return texts
 
 
@@ -106,12 +107,15 @@ def test_what_is_no_context_of_that_id_is_refused(
 
 def test_jobs_of_every_form_name_a_stored_context(service: Service) -> None:
     put(service)
-    one = {"question": "who", "context_id": NAME}
-    lone = as_ann(service, "POST", "/v1/jobs", json=one)
+
+    def item(question: str, name: str = NAME) -> dict[str, str]:
+        return {"question": question, "context_id": name}
+
+    lone = as_ann(service, "POST", "/v1/jobs", json=item("who"))
     assert lone.status_code == 202, lone.text
-    many = {"contexts": {"b": "Bob."}, "items": [one, {"question": "who", "context_id": "b"}, one]}
+    many = {"contexts": {"b": "Bob."}, "items": [item("what"), item("who", "b"), item("when")]}
     assert as_ann(service, "POST", "/v1/jobs", json=many).status_code == 202
-    assert as_ann(service, "PUT", "/v1/jobs/mine", json=one).status_code == 202
+    assert as_ann(service, "PUT", "/v1/jobs/mine", json=item("why")).status_code == 202
     assert sorted(asked(service)) == sorted([TEXT, TEXT, "Bob.", TEXT, TEXT])
 
 

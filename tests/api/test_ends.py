@@ -23,7 +23,17 @@ ONE = {"question": "Who wrote it?", "context": "Ada wrote it."}
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 #: Sorted sets of times: what they hold is due once these are over.
-TIMED = ("cl:keeping", "cl:retiring", "cl:cores", "cl:dead", "cl:owners", "cl:leases", "cl:expiring", "cl:circuits")
+TIMED = (
+    "cl:keeping",
+    "cl:retiring",
+    "cl:cores",
+    "cl:dead",
+    "cl:owners",
+    "cl:leases",
+    "cl:expiring",
+    "cl:circuits",
+    "cl:contexts_due",
+)
 
 #: Of Celery and kombu.
 NOT_OURS = re.compile(r"_kombu\.|unacked|core\.|keeper|deliveries|celery")
@@ -41,6 +51,8 @@ def let_time_pass(raw: Any) -> None:
             raw.delete(key)
         elif key.startswith((*TIMED, "cl:holders:")):
             raw.zadd(key, dict.fromkeys(raw.zrange(key, 0, -1), 1))
+        elif key.startswith("cl:context:"):
+            raw.hset(key, "expires_ms", 1)
 
 
 @pytest.fixture
@@ -98,6 +110,9 @@ def run_all_kinds(bench: BatchBench, api: TestClient) -> None:
     sent_as_lines = post("/v1/jobs", content=rows, headers={"Content-Type": "application/x-ndjson"})
     shared = {"items": [{"question": f"q{n}", "context_id": "c"} for n in range(80)], "contexts": {"c": "ada"}}
     failing = post("/v1/jobs", json=shared)["id"]
+    stored = api.post("/v1/contexts", json={"text": "Ada wrote it."}).json()["id"]
+    for question in ("who", "what"):
+        post("/v1/jobs", json={"question": question, "context_id": stored})
     batch = bench.begin(b"".join(line(f"l{n}") for n in range(50)))
     bench.steps()
     claim = claimed(core)

@@ -56,6 +56,7 @@ def test_artifact_matches_its_manifest(tiny_model: Path, data: Settings) -> None
     assert {path.name for path in artifact.path.iterdir()} == {*manifest.files, MANIFEST_NAME}
     assert manifest.max_length == 64
     assert manifest.flexible_rows
+    assert manifest.flexible_lengths
     assert manifest.answers_equal == 1
     assert manifest.trial == {}
     for bucket in manifest.buckets:
@@ -72,7 +73,7 @@ def test_manifest_has_the_agreed_fields(tiny_model: Path, data: Settings) -> Non
         *("schema_version", "name", "version", "source", "source_digest", "target", "format", "dtype", "compiler"),
         *("compiler_args", "tools", "created_at", "max_length", "flexible_rows", "tokenizer", "no_answer_threshold"),
         *("tolerance", "answers_equal", "f1_loss", "f1_questions", "f1_source", "verified", "cores", "coverage"),
-        *("trial", "buckets", "files"),
+        *("trial", "buckets", "files", "flexible_lengths"),
     }
     assert set(stored["buckets"][0]) == {
         *("rows", "length", "file", "bytes", "compile_s", "batch_ms", "max_logit_error", "neffs"),

@@ -11,7 +11,7 @@ import torch
 from compile.model.loading import load_model, quiet_transformers
 from compile.model.reference import runner_of, wrap
 from compile.model.source import find_source
-from compile.torch.attention import attend
+from compile.torch.attention import EXCESSES, attend
 from compile.torch.cpu import CpuDtype, cast, compile_trace, serialise, trace
 from compile.torch.packing import packs
 from corelane.engine.backends.cpu import torchscript_warnings_silenced
@@ -79,7 +79,7 @@ def test_attention_in_products_is_that_of_torch_for_any_mask() -> None:
     padding[1, :, :, 5:] = torch.finfo(torch.float32).min
     causal = torch.full((2, 1, 8, 8), torch.finfo(torch.float32).min).triu(1)
     for mask in (None, padding, causal):
-        ours, _ = attend(None, query.clone(), key, value, mask)
+        ours, _ = attend(torch.nn.Identity(), query.clone(), key, value, mask)
         theirs = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
         torch.testing.assert_close(ours, theirs.transpose(1, 2))
 
@@ -96,11 +96,11 @@ def test_scores_of_any_size_are_weighed_as_a_softmax_does(largest: float) -> Non
     with torchscript_warnings_silenced(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=torch.jit.TracerWarning)
         small = (query / largest, key, value, padding)
-        traced = torch.jit.trace(lambda *each: attend(None, *each)[0], small, check_trace=False)
-    ours, _ = attend(None, query, key, value, padding)
+        traced = torch.jit.trace(lambda *each: attend(torch.nn.Identity(), *each)[0], small, check_trace=False)
+    ours, _ = attend(torch.nn.Identity(), query, key, value, padding)
     torch.testing.assert_close(ours, theirs.transpose(1, 2), atol=1e-4, rtol=1e-4)
     # In bf16 a large score itself is only good to a whole number.
-    rounded, _ = attend(None, *(each.to(torch.bfloat16) for each in (query, key, value, padding)))
+    rounded, _ = attend(torch.nn.Identity(), *(each.to(torch.bfloat16) for each in (query, key, value, padding)))
     assert bool(torch.isfinite(rounded).all())
     assert largest > 3 or torch.allclose(rounded.float(), ours, atol=0.05)
     torch.testing.assert_close(traced(query, key, value, padding), theirs.transpose(1, 2), atol=1e-4, rtol=1e-4)
@@ -109,4 +109,16 @@ def test_scores_of_any_size_are_weighed_as_a_softmax_does(largest: float) -> Non
 def test_query_that_sees_no_key_yields_numbers() -> None:
     query, key, value = (torch.ones(1, 1, 4, 2, dtype=torch.bfloat16) for _ in range(3))
     hidden = torch.full((1, 1, 4, 4), torch.finfo(torch.bfloat16).min, dtype=torch.bfloat16)
-    assert bool(torch.isfinite(attend(None, query, key, value, hidden)[0]).all())
+    assert bool(torch.isfinite(attend(torch.nn.Identity(), query, key, value, hidden)[0]).all())
+
+
+def test_lengths_share_one_trace_where_scores_are_moved(tiny_model: Path) -> None:
+    with quiet_transformers():
+        reference = wrap(load_model(find_source(str(tiny_model), tiny_model)))
+    for layer in reference.network.bert.encoder.layer:
+        layer.attention.self.query.weight.data *= 4000
+    module = cast(reference, "bf16")
+    traced = runner_of(trace(module, make_batch(Bucket(length=16, rows=1), 1, 60, used=16)))
+    longer = make_batch(Bucket(length=32, rows=2), 2, 60, used=24)
+    np.testing.assert_array_equal(traced(longer).start, runner_of(module)(longer).start)
+    assert max(EXCESSES.values()) > 0

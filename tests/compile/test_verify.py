@@ -101,6 +101,19 @@ def test_logit_that_is_no_number_is_caught(probe: Probe, reference: QuestionAnsw
         judge(compare(probe, spoil, "fp32"), "fp32", "bucket")
 
 
+def test_network_that_takes_no_other_length_is_told(probe: Probe, reference: QuestionAnswering) -> None:
+    run = runner_of(reference)
+    whole = probe.batches[0].bucket.length
+
+    def fixed(batch: Batch) -> Logits:
+        if batch.input_ids.shape[1] != whole:
+            raise RuntimeError("another length was recorded as a constant")
+        return run(batch)
+
+    assert compare(probe, run, "fp32").flexible_lengths
+    assert not compare(probe, fixed, "fp32").flexible_lengths
+
+
 def test_wrong_weights_are_caught(probe: Probe, reference: QuestionAnswering) -> None:
     wrong = copy.deepcopy(reference)
     with torch.no_grad():

@@ -50,6 +50,30 @@ def test_every_window_runs_once_in_the_shortest_bucket_that_holds_it(lengths: li
     assert not shares
 
 
+@given(ITEMS)
+def test_rows_alike_in_length_run_once_each_and_the_first_item_begins(lengths: list[tuple[list[int], str]]) -> None:
+    items, shares = owned_items(lengths), dict[str, Share]()
+    others, other_shares = owned_items(lengths), dict[str, Share]()
+    ran = []
+    while (chosen := next_batch(items, shares, lambda bucket: min(bucket.rows, 2), alike=True)) is not None:
+        bucket, rows = chosen
+        assert all(smallest_fit(window.length, LADDER) == bucket for _, window in rows)
+        if not ran:
+            first = next_batch(others, other_shares, lambda bucket: min(bucket.rows, 2))
+            assert first is not None
+            assert (first[0], first[1][0][0].arrival) == (bucket, rows[0][0].arrival)
+        ran += [(item.arrival, window.start) for item, window in rows]
+    assert sorted(ran) == [(arrival, n) for arrival, (item, _) in enumerate(lengths) for n in range(len(item))]
+
+
+def test_rows_most_like_the_first_share_its_batch_within_a_job() -> None:
+    longest = LADDER[0].length
+    items = waiting_items([[longest - 9], [longest], [longest - 8], [longest - 1]], job="one")
+    chosen = next_batch(items, {}, lambda _: 2, alike=True)
+    assert chosen is not None
+    assert [item.arrival for item, _ in chosen[1]] == [0, 2]
+
+
 @given(ITEMS, st.integers(1, 16))
 def test_batch_is_full_unless_its_bucket_has_no_more(lengths: list[tuple[list[int], str]], most: int) -> None:
     items, shares = owned_items(lengths), dict[str, Share]()

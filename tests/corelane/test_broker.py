@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from kombu import Connection
+from kombu import Connection, Queue
 
 from corelane.broker.app import make_celery
 from corelane.settings import Settings
@@ -22,3 +22,9 @@ def test_pauses_between_attempts_to_connect_stay_short(monkeypatch: pytest.Monke
     assert connection.ensure_connection(print, None, callback=print) is connection
     assert given["interval_max"] <= 2
     assert given["interval_start"] <= 1
+
+
+def test_one_that_waits_for_a_message_soon_looks_whether_it_has_to_stop(settings: Settings) -> None:
+    connection = make_celery(settings).connection_for_read()
+    with connection, connection.Consumer([Queue("nothing")], callbacks=[print]), pytest.raises(TimeoutError):
+        connection.drain_events(timeout=3600)

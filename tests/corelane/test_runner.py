@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 
 from corelane.artifacts.manifest import TOKENIZER_NAME, Artifact
 from corelane.domain.jobs import Options
+from corelane.engine.backends.protocol import open_backend
 from corelane.engine.runner import Runner, RunnerLimits
 from corelane.engine.task import Query
 from corelane.engine.text import chunks
@@ -103,6 +104,25 @@ def test_queries_do_not_change_each_others_answers(runner: Runner) -> None:
     queries = [Query("who", "ada wrote the first program " * n, Options(no_answer=False)) for n in range(1, 12)]
     alone = [runner.answer([query])[0] for query in queries]
     assert runner.answer(queries) == alone
+
+
+def test_rows_are_cut_to_the_longest_where_lengths_are_flexible(tiny_artifact: Artifact) -> None:
+    exact = tiny_artifact.model_copy(
+        update={"manifest": tiny_artifact.manifest.model_copy(update={"flexible_lengths": False})}
+    )
+    query, results, padding = Query("Who wrote the first program?", "Ada Lovelace wrote the first program."), [], []
+    for artifact in (exact, tiny_artifact):
+        runner = Runner.open(open_backend("cpu"), artifact)
+        shapes = list[int]()
+        run = runner._run
+        runner._run = lambda batch, shapes=shapes, run=run: (shapes.append(batch.input_ids.shape[1]), run(batch))[1]
+        results.append(runner.answer([query]))
+        padding.append(runner.work.padding)
+        assert shapes == ([32] if artifact is exact else [24])
+        runner.close()
+    assert padding[0] == padding[1] + 8
+    [[before], [after]] = results
+    assert before["answers"][0]["text"] == after["answers"][0]["text"]
 
 
 def test_rows_of_a_batch_keep_to_the_time_they_may_take(tiny_artifact: Artifact) -> None:

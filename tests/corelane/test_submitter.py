@@ -99,6 +99,23 @@ def test_promise_tells_what_goes_first_and_when_the_job_is_done(bench: Bench) ->
     assert list(times) == sorted(str(time) for time in times)
 
 
+def test_core_that_starts_again_is_as_fast_as_it_was_with_enough_to_do(bench: Bench) -> None:
+    core, announcer = bench.core("a/0", Speed(640, 320, 1280)), Announcer(bench.settings, "a/0")
+    core.leave([VERSION], bench.bell)
+    for speed, is_full, known in (
+        (None, False, 640),
+        (Speed(64, 64, 64), False, 640),
+        (Speed(900, 900, 900), True, 900),
+    ):
+        announcer.beat({"state": "idle"}, [VERSION], [], speed, is_full_speed=is_full)
+        [found] = bench.with_store(lambda store: store.admit(VERSION)).speeds
+        assert found.mean == known
+    core.leave([VERSION], bench.bell, gone=True)
+    Announcer(bench.settings, "b/0").beat({"state": "idle"}, [VERSION], [], Speed(64, 64, 64), is_full_speed=False)
+    [found] = bench.with_store(lambda store: store.admit(VERSION)).speeds
+    assert found.mean == 64
+
+
 def test_promise_follows_how_long_jobs_of_its_kind_took(bench: Bench) -> None:
     core = bench.core("a/0", Speed(640, 320, 1280))
 

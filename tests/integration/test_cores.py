@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx2
+import pytest
+import redis
 
 from corelane.broker.app import make_celery
 from corelane.domain.jobs import Item
@@ -86,7 +88,7 @@ def test_overview_tells_how_cores_and_models_do(fleet: Fleet) -> None:
         assert found.forecast.sign in ("idle", "draining")
 
 
-def run_and_kill(fleet: Fleet, victim_of: str) -> None:
+def test_worker_killed_half_way_is_relaunched_and_loses_and_repeats_nothing(fleet: Fleet) -> None:
     items = [
         Item(id=f"k{n}", question="What is the number?", context=f"The number is {n}. " + "All else is noise. " * 20)
         for n in range(RUN_ITEMS)
@@ -96,8 +98,7 @@ def run_and_kill(fleet: Fleet, victim_of: str) -> None:
         job = client.submit(items)
         wait_for(lambda: client.get(job.id).counts.succeeded > 50)
         child = fleet.states()["testhost/0"]["pid"]
-        victim = child if victim_of == "child" else parent_of(child)
-        os.kill(victim, signal.SIGKILL)
+        os.kill(parent_of(child), signal.SIGKILL)
         killed_at = datetime.now(UTC)
         results = list(client.iter_results(job.id))
         final = client.get(job.id)
@@ -107,15 +108,45 @@ def run_and_kill(fleet: Fleet, victim_of: str) -> None:
     assert datetime.fromisoformat(final.finished_at) > killed_at
     wait_for(lambda: fleet.states()["testhost/0"]["pid"] not in (None, child))
     fleet.wait_whole()
-
-
-def test_child_killed_half_way_loses_and_repeats_nothing(fleet: Fleet) -> None:
-    run_and_kill(fleet, "child")
-
-
-def test_worker_killed_half_way_is_relaunched_and_loses_and_repeats_nothing(fleet: Fleet) -> None:
-    run_and_kill(fleet, "parent")
     assert b"it comes back in" in fleet.log.read_bytes()
+
+
+def cores_of_a_document(fleet: Fleet) -> tuple[str, str] | None:
+    """Return the core that has claimed a document, and one that reads a part of it, once there is one."""
+    with redis.Redis.from_url(fleet.redis_url()) as raw:
+        for offer in raw.scan_iter("cl:offer:*"):
+            taken = [lease.decode() for part, lease in raw.hgetall(offer).items() if part.endswith(b":by")]
+            if taken:
+                return offer.decode().removeprefix("cl:offer:").partition("#")[0], taken[0].partition("#")[0]
+    return None
+
+
+@pytest.mark.parametrize("victim_of", ["helper", "owner"])
+def test_core_killed_within_a_document_that_two_read_changes_nothing(fleet: Fleet, victim_of: str) -> None:
+    filler = "The committee met again in the spring and talked for hours about roads, bridges and the price of bread. "
+    document = filler * 250 + "The number is forty-two. " + filler * 250
+    fleet.wait_whole()
+    with fleet.client() as client:
+        job = client.submit([Item(id="d", question="What is the number?", context=document)])
+        seen: list[tuple[str, str] | None] = []
+
+        def is_shared() -> bool:
+            seen.append(cores_of_a_document(fleet))
+            return seen[-1] is not None or client.get(job.id).status.is_final
+
+        wait_for(is_shared)
+        assert seen[-1] is not None
+        victim = seen[-1][victim_of == "helper"]
+        child = fleet.states()[victim]["pid"]
+        os.kill(child, signal.SIGKILL)
+        [result] = client.iter_results(job.id)
+        assert (result.id, result.status) == ("d", "succeeded")
+        assert result.answer is not None
+        assert result.answer.text == "forty-two"
+        assert document[result.answer.start : result.answer.end] == "forty-two"
+        assert client.get(job.id).counts.succeeded == 1
+    wait_for(lambda: fleet.states()[victim]["pid"] not in (None, child))
+    fleet.wait_whole()
 
 
 def test_remote_shutdown_under_load_hands_everything_over_and_costs_no_attempt(fleet: Fleet) -> None:

@@ -245,3 +245,24 @@ def test_document_of_a_caller_who_leaves_is_not_read_to_its_end(fleet: Fleet) ->
     assert newest()["id"] == job
     # It has over 1,200; what a core took in one batch before it heard is read.
     assert windows() - before < 600
+
+
+def test_stored_passage_is_tokenized_once_by_a_core_however_many_jobs_ask(fleet: Fleet) -> None:
+    passage = " ".join(f"Bridge {number} was opened in {1700 + number}." for number in range(1, 60))
+
+    def count(what: str) -> float:
+        lines = fleet.api.get("/metrics").text.splitlines()
+        return sum(float(line.split()[1]) for line in lines if line.startswith(f"corelane_core_{what}_total"))
+
+    items, tokenized = count("items"), count("contexts_read")
+    with fleet.client() as client:
+        stored = client.put_context(passage, name="bridges")
+        asked = [{"question": f"When was bridge {number} opened?", "context_id": stored.id} for number in range(1, 20)]
+        jobs = [client.submit([item]).id for item in asked]
+        found = [next(client.iter_results(job)).answer for job in jobs]
+        assert client.ask("When was bridge 7 opened?", context_id=stored.id).answer == found[6]
+        client.delete_context(stored.id)
+    assert all(answer is not None and passage[answer.start : answer.end] == answer.text for answer in found)
+    wait_for(lambda: count("items") >= items + 20)
+    # Heartbeats may bring a few that earlier tests asked about.
+    assert 1 <= count("contexts_read") - tokenized <= fleet.cores + 4

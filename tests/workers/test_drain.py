@@ -1,6 +1,7 @@
 """One core's drain in this process, on a real Redis, with the null engine."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import redis
@@ -11,6 +12,7 @@ from corelane.engine.null import NullRunner
 from corelane.engine.task import Work
 from corelane.settings import Settings
 from tests.corelane.store_bench import VERSION, Bench, announce
+from tests.integration.conftest import wait_for
 from workers.core.drain import DrainLoop, DrainReport, drain
 
 
@@ -36,6 +38,47 @@ def test_report_tells_of_items_and_batches(core: SimulatedCore, bench: Bench) ->
     assert report["items"] == 41
     assert report["batches"] >= 1
     assert {str(bench.get(job).status) for job in jobs} == {"succeeded"}
+
+
+@pytest.fixture
+def lingering(core: SimulatedCore) -> SimulatedCore:
+    """Have the core linger."""
+    core.settings = core.settings.model_copy(update={"linger_s": 600.0, "batch_wait_s": 0.0})
+    return core
+
+
+@pytest.fixture
+def submitter(bench: Bench) -> Iterator[Callable[[], str]]:
+    """Submit a question once the core lingers, from a thread; return its job."""
+
+    def submit() -> str:
+        wait_for(lambda: bench.raw.get("cl:bell:test/0") == "l")
+        return bench.submit(1)
+
+    with ThreadPoolExecutor(1) as threads:
+        yield threads.submit(submit).result
+
+
+def test_lingering_core_claims_in_the_moment_it_is_rung(
+    lingering: SimulatedCore, bench: Bench, submitter: Callable[[], str]
+) -> None:
+    def is_done() -> bool:
+        return any(bench.raw.hget(job, "status") == "succeeded" for job in bench.raw.scan_iter("cl:job:*"))
+
+    assert drain(lingering, is_done)["items"] == 1
+    assert str(bench.get(submitter()).status) == "succeeded"
+
+
+def test_core_that_is_stopped_while_it_lingers_hands_back_what_it_claimed(
+    lingering: SimulatedCore, bench: Bench, submitter: Callable[[], str]
+) -> None:
+    def holds_a_claim() -> bool:
+        return any(bench.raw.scan_iter("cl:claim:*"))
+
+    assert drain(lingering, holds_a_claim)["items"] == 0
+    assert bench.waiting() == {VERSION: 64}
+    assert not holds_a_claim()
+    assert str(bench.get(submitter()).status) == "running"
 
 
 def test_report_counts_tokens_and_padding_of_this_drain_alone() -> None:

@@ -69,6 +69,7 @@ class Fleet:
         self.bench, self.artifact = bench, artifact
         self.settings = bench.settings.model_copy(update={"linger_s": 600.0, "lease_s": 60.0, "drain_s": 600.0})
         self.workers: list[Worker] = []
+        self.lost: list[Worker] = []
 
     def add(self, backend: FixedBackend | None = None) -> Worker:
         runner = Runner.open(backend or FixedBackend(), self.artifact)
@@ -124,9 +125,15 @@ class Fleet:
         assert self.bench.raw.zrange("cl:leases", 0, -1) == []
         assert self.bench.raw.keys("cl:claim:*") == []
 
+    def lose(self, worker: Worker) -> None:
+        """Let a core do nothing any more."""
+        self.workers.remove(worker)
+        self.lost.append(worker)
+
     def close(self) -> None:
-        for worker in self.workers:
+        for worker in (*self.workers, *self.lost):
             worker.core.close()
+            worker.core.dispatch.close()
             worker.runner.close()
 
 
@@ -173,10 +180,9 @@ def test_part_of_a_core_that_is_gone_is_read_by_the_core_that_shared_it(fleet: F
     _, other = fleet.share()
     assert other.parts == 1
     other.core.return_claims()
-    fleet.workers.remove(other)
+    fleet.lose(other)
     fleet.run_out(job)
     fleet.assert_answered(job)
-    other.core.close()
     fleet.assert_clean()
 
 
@@ -186,13 +192,12 @@ def test_document_of_a_core_that_is_gone_is_begun_again_and_its_parts_are_refuse
     own, other = fleet.share()
     assert other.parts == 1
     own.core.return_claims()
-    fleet.workers.remove(own)
+    fleet.lose(own)
     fleet.run_out(job)
     fleet.assert_answered(job)
     assert own.loop._in_flight.is_empty is False
     own.round()
     assert own.report.refused <= 1
-    own.core.close()
     fleet.assert_clean()
 
 
@@ -202,10 +207,9 @@ def test_core_that_stops_gives_its_part_back(fleet: Fleet) -> None:
     _, other = fleet.share()
     assert other.parts == 1
     other.stop()
-    fleet.workers.remove(other)
+    fleet.lose(other)
     fleet.run_out(job)
     fleet.assert_answered(job)
-    other.core.close()
     fleet.assert_clean()
 
 
@@ -214,10 +218,9 @@ def test_core_that_stops_hands_its_document_to_another(fleet: Fleet) -> None:
     job = fleet.submit()
     own, _ = fleet.share()
     own.stop()
-    fleet.workers.remove(own)
+    fleet.lose(own)
     fleet.run_out(job)
     fleet.assert_answered(job)
-    own.core.close()
     fleet.assert_clean()
 
 

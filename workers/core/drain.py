@@ -14,6 +14,7 @@ refuses. An error that the core's process cannot outlive, met in a batch or by t
 held returned.
 """
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,6 +36,10 @@ log = get_logger(__name__)
 
 #: Pause after a store error, in seconds; Redis restarts take longer, and retries this far apart cost nothing.
 STORE_PAUSE_S = 0.25
+
+#: A core takes parts of other cores' items once it had none of its own for so long, in seconds: while questions come,
+#: the cores that answer them stay free for the next one, which does not wait for a window of a document.
+QUIET_S = 1.0
 
 #: How often the lanes are asked for more while a batch fills.
 GATHER_CLAIMS = 4
@@ -101,6 +106,8 @@ class DrainLoop:
         self._is_full = False
         #: Whether the last claim of an idle core found nothing: the next one waits until something comes.
         self._found_nothing = False
+        #: When this core last claimed or answered something of its own.
+        self._served = -math.inf
 
     def serve(self) -> None:
         """Claim and answer until the drain is over."""
@@ -231,7 +238,8 @@ class DrainLoop:
         versions = core.versions if in_flight.is_empty else core.models.claimable()
         done, versions, times = in_flight.done, versions if room else [], in_flight.times
         turn, spent = self._report.batches % max(len(versions), 1), in_flight.report()
-        is_free = room is not None and not in_flight.waiting_tokens(1)
+        is_quiet = time.monotonic() - self._served > QUIET_S
+        is_free = is_quiet and room is not None and not in_flight.waiting_tokens(1)
         parts = in_flight.parts(core.bell, is_free=is_free, is_leaving=core.retired)
         lost = core.account.report_lost() if in_flight.is_unsent else []
         began = times.enter()
@@ -253,6 +261,8 @@ class DrainLoop:
                 wait=wait,
             )
             core.account.settle_lost(lost)
+            if done or exchanged.claim is not None:
+                self._served = time.monotonic()
             took_s = in_flight.note_exchange(spent, exchanged, parts) - began
             self._settle(done, exchanged, took_s)
             settled = times.clock()

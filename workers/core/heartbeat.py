@@ -86,6 +86,11 @@ class Vitals:
         mean = sum(sample.tokens for sample in samples) / sum(sample.seconds for sample in samples)
         return Speed(mean, min(mean, rates[len(rates) // 20]), max(mean, rates[-1 - len(rates) // 20]))
 
+    @property
+    def is_full_speed(self) -> bool:
+        """Return whether the speed was measured with enough to do."""
+        return bool(self._samples[True])
+
     def take_costs(self) -> list[tuple[str, str, list[int]]]:
         """Take what items cost since the last call, summed by version and class; what is taken and not sent is lost."""
         sums: dict[tuple[str, str], list[int]] = {}

@@ -308,6 +308,7 @@ class CoreProcess:
                 versions,
                 [] if stuck else self.leases,
                 self.vitals.speed(),
+                is_full_speed=self.vitals.is_full_speed,
                 is_out=self.state == "out_of_service",
                 worked=(self._process, self.price, int(US * self.account.core_s)),
                 costs=self.vitals.take_costs(),

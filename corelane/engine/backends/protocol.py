@@ -17,9 +17,10 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Windows that run in one forward pass; all arrays are rows × ``bucket.length``, padding masked with 0.
+    """Windows that run in one forward pass; all arrays are rows × tokens, padding masked with 0.
 
-    ``rows`` may be fewer than the bucket's where the artifact has flexible rows, never more.
+    Rows may be fewer than the bucket's where the artifact has flexible rows, and shorter where it has flexible
+    lengths, never more or longer.
     """
 
     bucket: Bucket
@@ -31,6 +32,11 @@ class Batch:
     def rows(self) -> int:
         """Return the rows of this batch."""
         return int(self.input_ids.shape[0])
+
+    def cut(self, length: int) -> "Batch":
+        """Return the batch without the tokens beyond a length; none of them may be visible."""
+        arrays = (self.input_ids, self.attention_mask, self.token_type_ids)
+        return Batch(self.bucket, *(np.ascontiguousarray(array[:, :length]) for array in arrays))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from corelane.domain.dispatch import PUBLIC, Ref, Row, encode_slice, item_row
 from corelane.domain.forecast import NO_RESIDUALS, Own, Residuals, Speed, drain_rate
 from corelane.domain.job_filter import ALL_OWNERS, JobFilter
 from corelane.domain.jobs import JobStatus
-from corelane.domain.reuse import MOST_ITEMS, cut_out, item_digests, repeated
+from corelane.domain.reuse import MOST_CACHED_ITEMS, MOST_ITEMS, cut_out, item_digests, repeated
 from corelane.settings import Settings
 from corelane.settings.faults import reach
 from corelane.store import keys
@@ -214,7 +214,8 @@ class JobStore:
     def _digests(self, submission: Submission, version: str) -> list[str]:
         """Return the digests by which a job's items are found to be equal to others; none if it takes no part."""
         items, head = submission.items, submission.head
-        if not (head.reuse and self._settings.reuse and 0 < len(items) <= MOST_ITEMS):
+        most = MOST_CACHED_ITEMS if self._cache else MOST_ITEMS
+        if not (head.reuse and self._settings.reuse and 0 < len(items) <= most):
             return []
         return item_digests(submission.owner, version, head.options, items, head.contexts or {})
 

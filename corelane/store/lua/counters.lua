@@ -72,7 +72,7 @@ end
 
 -- Note how long a job took against what was reckoned for it, `KIND MS`, for forecasts to come: the last residuals of its kind,
 -- in hundredths of a logarithm, four characters each. See corelane.domain.forecast.
-local KEPT_RESIDUALS, MOST_RESIDUAL = 59, 700
+local KEPT_RESIDUALS, MOST_RESIDUAL = 39, 700
 local function learn_residual(version, reckoned, took_ms)
   local kind, ms = string.match(reckoned, '^(%d+) (%d+%.?%d*)$')
   if not kind then return end

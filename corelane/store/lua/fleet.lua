@@ -6,11 +6,23 @@ local function let_go(core, version, envelope)
   if call('HEXISTS', keys.WAITING, version) == 1 then ring_some(version, 1, envelope) end
 end
 
--- beat{core, lease_ms, speed, out, fields, versions, leases, worked: [process, price, core µs], costs: [[version, class, sums]…]}
+-- Keep a core's speed. What it was with enough to do outlasts its process: until the next one has had enough to do, the core
+-- is as fast as it was then.
+local FULL_SPEED_TTL_S = 2592000
+local function keep_speed(core, speed, is_full)
+  if speed and is_full then
+    call('SET', keys.full_speed(core), speed, 'EX', FULL_SPEED_TTL_S)
+  else
+    speed = call('GET', keys.full_speed(core)) or speed
+  end
+  if speed then call('HSET', keys.SPEEDS, core, speed) end
+end
+
+-- beat{core, lease_ms, speed, full, out, fields, versions, leases, worked: [process, price, core µs], costs: [[version, class, sums]…]}
 --   → {the revision of the plan, versions unknown…}
--- "I live, I am so fast, I am out of service or not, I hold these versions, I still work under these leases, items cost me
--- so much." It reads stored contexts, which cores of earlier releases do not. A lease that was taken back is not revived. A version is unknown where Redis came back empty: the core
--- announces it again.
+-- "I live, I am so fast (`full`: with enough to do), I am out of service or not, I hold these versions, I still work under
+-- these leases, items cost me so much." It reads stored contexts, which cores of earlier releases do not. A lease that was
+-- taken back is not revived. A version is unknown where Redis came back empty: the core announces it again.
 define('beat', function(ask)
   local core, now, reply = ask.core, now_ms(), { call('GET', keys.PLAN) or '' }
   call('HSET', keys.core(core), 'beat_ms', now, unpack(ask.fields))
@@ -21,7 +33,7 @@ define('beat', function(ask)
     mark('core', core .. (ask.out and ' is out of service' or ' is in service again'))
   end
   if not ask.out then call('ZADD', keys.HELPERS, now + ask.lease_ms, core) end
-  if ask.speed then call('HSET', keys.SPEEDS, core, ask.speed) end
+  keep_speed(core, ask.speed, ask.full)
   for _, version in ipairs(ask.versions) do
     call('ZADD', keys.holders(version), now + ask.lease_ms, core)
     if call('HEXISTS', keys.MODELS, version) == 0 then reply[#reply + 1] = version end

@@ -150,12 +150,13 @@ local function spare_refs(job, texts, ask)
   local left, status = {}, 'queued'
   for _, text in ipairs(texts) do
     local ref = parse(text)
-    local known = ref.count == '1' and #find_known(ref.owner, ref.priority, digest_at(ask.digests, ref.first), ask.cache) > 0
-    if known then
+    local kept, leader
+    if ref.count == '1' then kept, leader = find_known(ref, digest_at(ask.digests, ref.first), ask.cache) end
+    if kept or leader then
       begin_job(job, status, ref.priority, ask.ttl)
       status = 'running'
     end
-    if not (known and spare_item(ref, text, ask.digests, ask.ttl, ask.cache)) then left[#left + 1] = text end
+    if not ((kept or leader) and spare_item(ref, text, ask.digests, ask.ttl, kept, leader)) then left[#left + 1] = text end
   end
   return left
 end
@@ -191,7 +192,7 @@ define('submit', function(ask, args)
     return redis.error_reply('VERSIONCLOSED ' .. ask.version .. ' takes no more jobs')
   end
   if ask.digests and not ask.is_cut then
-    local known = find_known(ask.owner, ask.priority, ask.digests, ask.cache)
+    local known = find_all_known(ask.owner, ask.priority, ask.digests, ask.cache)
     if #known > 0 then return { -2, known } end
   end
   if ask.stored then

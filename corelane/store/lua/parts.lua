@@ -47,10 +47,11 @@ end
 -- share{core, lease, item, version, envelope, out: [start…], fresh: [start…], back}, a part for each that is fresh…
 --   → {cores that could take parts, then for each part that is over: start, `found` or `back`, what was found or ''}
 -- Look after the parts of an item: those that are `out`, then fresh ones. Up to `back` that nobody took go back, the last
--- first; so do those whose core's lease is over, and those that Redis has lost.
+-- first; so do those whose core's lease is over, and those that Redis has lost. Cores are rung while any part waits: one that
+-- would not take it a moment ago may do so now.
 define('share', function(ask, args)
   local offer, now, back = ask.lease .. '|' .. ask.item, now_ms(), ask.back
-  local hash, list, reply = keys.offer(offer), keys.parts(ask.version), { 0 }
+  local hash, list, reply, waiting = keys.offer(offer), keys.parts(ask.version), { 0 }, #ask.fresh
   if not offered_ref(offer) then
     call('UNLINK', hash)
     for _, start in ipairs(ask.out) do
@@ -66,6 +67,8 @@ define('share', function(ask, args)
     if part and not by and back > 0 then
       call('LREM', list, -1, offer .. '|' .. start)
       back, is_lost = back - 1, true
+    elseif part and not by then
+      waiting = waiting + 1
     end
     if found or is_lost then
       call('HDEL', hash, start, start .. ':by', start .. ':found')
@@ -81,7 +84,7 @@ define('share', function(ask, args)
   call('EXPIRE', list, OFFER_TTL_S)
   local helpers, rung = helpers_for(ask.version, ask.core), 0
   for _, core in ipairs(helpers) do
-    if rung < #ask.fresh and call('GET', keys.bell(core)) ~= 'r' then
+    if rung < waiting and call('GET', keys.bell(core)) ~= 'r' then
       ring(core, ask.envelope)
       rung = rung + 1
     end

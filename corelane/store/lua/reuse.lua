@@ -116,9 +116,8 @@ end
 
 local function is_followed(entry) return string.sub(entry, -1) == '+' end
 
--- Have a ref of one item follow an equal one that is computed now. → whether it does
-local function follow(ref, text, digest, lease)
-  local leader = call('HGET', keys.COMPUTING, digest)
+-- Have a ref of one item follow an equal one that is computed now, as `leader` says. → whether it does
+local function follow(ref, text, digest, leader, lease)
   if not leader or string.match(leader, '^%S+ %S+ (%d)') > ref.priority or not is_computed(leader, lease) then
     return false
   end
@@ -131,32 +130,36 @@ local function follow(ref, text, digest, lease)
   return true
 end
 
--- Spare a core an item of an open job: take its answer if that is kept, or have it follow an equal one. → whether it is spared
-local function spare_item(ref, text, digests, ttl, cache, lease)
-  if ref.count ~= '1' or ref.attempt ~= 1 then return false end
-  local digest = digest_at(digests, ref.first)
-  local kept = kept_answer(ref.owner, digest, cache)
+-- Spare a core a single item of an open job: take its answer if that is kept, or have it follow an equal one. → whether it
+-- is spared
+local function spare_item(ref, text, digests, ttl, kept, leader, lease)
   if kept then
     reuse(ref, kept, ttl, 'hit')
     return true
   end
-  return follow(ref, text, digest, lease)
+  return follow(ref, text, digest_at(digests, ref.first), leader, lease)
 end
 
--- Note that the items of a stretch are claimed, except for those that equal ones lead. One that takes the place of a leader
--- whose claim is gone takes its followers over.
-local function lead(ref, digests, lease)
-  if ref.attempt ~= 1 then return end
-  local own, noted = digests_from(digests, ref.first, ref.count), {}
-  local name = ref.job .. ':' .. ref.first .. ' ' .. lease .. ' ' .. ref.priority
-  for i, leader in ipairs(call('HMGET', keys.COMPUTING, unpack(own))) do
+-- Note that the items of a stretch at its first attempt are claimed, except for those that equal ones lead; `leaders` are
+-- what keys.COMPUTING has for `own`, their digests. One that takes the place of a leader whose claim is gone takes its
+-- followers over.
+local function lead(ref, own, leaders, lease)
+  local noted, name = {}, ref.job .. ':' .. ref.first .. ' ' .. lease .. ' ' .. ref.priority
+  for i, leader in ipairs(leaders) do
     if not leader or not is_computed(leader, lease) then
       noted[#noted + 1] = own[i]
       noted[#noted + 1] = leader and is_followed(leader) and name .. ' +' or name
     end
   end
   if #noted > 0 then call('HSET', keys.COMPUTING, unpack(noted)) end
-  count('corelane_reuse_total|', 'computed', tonumber(ref.count))
+end
+
+-- What is known of the items of a ref before it is claimed: their digests, what leads them, and of a single item the answer
+-- that is kept, if a cache is on: without one answers are kept for a moment, for what is submitted in that.
+local function look_up(ref, digests, cache)
+  local own = digests_from(digests, ref.first, ref.count)
+  local kept = cache and ref.count == '1' and kept_answer(ref.owner, own[1], cache)
+  return own, call('HMGET', keys.COMPUTING, unpack(own)), kept
 end
 
 -- The followers of a digest, which follow nothing from now on.
@@ -231,15 +234,25 @@ local function settle_digests(job, owner, digests, first, count, blob, ttl, cach
   end
 end
 
+local function may_follow(leader, priority)
+  return leader and string.match(leader, '^%S+ %S+ (%d)') <= priority and is_computed(leader)
+end
+
+-- What is known of a single item that is about to be submitted: the answer that is kept, or what leads it.
+local function find_known(ref, digest, cache)
+  local kept = kept_answer(ref.owner, digest, cache)
+  if kept then return kept, nil end
+  local leader = call('HGET', keys.COMPUTING, digest)
+  return nil, may_follow(leader, ref.priority) and leader or nil
+end
+
 -- The indexes of items with digests that are answered or computed already, of a job that is about to be submitted.
-local function find_known(owner, priority, digests, cache)
+local function find_all_known(owner, priority, digests, cache)
   local own, known = digests_from(digests, 0, #digests / DIGEST_CHARS), {}
   local leaders = call('HMGET', keys.COMPUTING, unpack(own))
   local kept = call('HMGET', keys.cache(owner), unpack(own))
   for i, digest in ipairs(own) do
-    local leader = leaders[i]
-    local follows = leader and string.match(leader, '^%S+ %S+ (%d)') <= priority and is_computed(leader)
-    if follows or (kept[i] and kept_answer(owner, digest, cache)) then known[#known + 1] = i - 1 end
+    if may_follow(leaders[i], priority) or (kept[i] and kept_answer(owner, digest, cache)) then known[#known + 1] = i - 1 end
   end
   return known
 end

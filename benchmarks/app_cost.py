@@ -3,9 +3,9 @@
     python benchmarks/app_cost.py [--before CHECKOUT] [--rounds 10] [--requests 200] [--quick]
 
 The application runs in a process of its own and is called as a server would call it, beside a service with the null
-engine. The lone job is a `POST /v1/jobs` with `Prefer: wait`; among others, ten are under way. With a checkout of another
-state (with its `.venv`) both are measured in turn, round by round. CPU time is the process' own. At the end a sample for
-each millisecond of CPU time says where that of the lone job goes.
+engine. The lone job is a `POST /v1/jobs` with `Prefer: wait`; among others, ten are under way. With a checkout of
+another state (with its `.venv`) both are measured in turn, round by round. CPU time is the process' own. At the end a
+sample for each millisecond of CPU time says where that of the lone job goes.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from typing import Any
 
 CHECKOUT = Path(__file__).parent.parent
 
-#: The role of this file beside the measurement: `--driven REDIS_URL`, run by a checkout's own interpreter in its folder.
+#: The role of this file beside the measurement: `--driven REDIS_URL`, run by a checkout's own interpreter.
 DRIVEN = "--driven"
 
 #: A checkout's own packages come first where its interpreter runs this file.
@@ -157,7 +157,8 @@ class Driven:
 
     def run(self, kind: str, times: int, *, is_sampled: bool = False) -> tuple[float, dict[str, int]]:
         """Have it called; return the CPU µs of one request, and what was sampled."""
-        assert self._process.stdin is not None and self._process.stdout is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.write(json.dumps([kind, times, is_sampled]) + "\n")
         self._process.stdin.flush()
         taken, found = json.loads(self._process.stdout.readline())

@@ -30,7 +30,7 @@ class JobStatus(StrEnum):
     @property
     def is_final(self) -> bool:
         """Whether nothing can change any more."""
-        return self not in (JobStatus.QUEUED, JobStatus.RUNNING)
+        return str(self) not in ("queued", "running")
 
 
 class Priority(StrEnum):

@@ -212,7 +212,7 @@ class JobRecord:
             "object": "job",
             "id": self.id,
             "name": self.name,
-            "status": self.status.value,
+            "status": self.status,
             "model": self.version,
             "counts": {
                 "total": self.total,
@@ -221,7 +221,7 @@ class JobRecord:
                 "canceled": self.canceled,
                 "expired": self.expired,
             },
-            "priority": self.priority.value,
+            "priority": self.priority,
             "created_at": iso_time(self.created_ms),
             "started_at": _time(self.started_ms),
             "finished_at": _time(self.finished_ms),

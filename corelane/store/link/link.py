@@ -90,8 +90,9 @@ class AsyncLink(CommonLink):
             return []
         try:
             replies = await self._exchange(commands)
-            if any(isinstance(reply, Exception) for reply in replies):
-                return await self._go_on(commands, replies)
+            for reply in replies:
+                if isinstance(reply, Exception):
+                    return await self._go_on(commands, replies)
         except (redis.exceptions.RedisError, OSError) as error:
             if (known := translated(error)) is None:
                 raise

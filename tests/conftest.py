@@ -189,8 +189,8 @@ def raw(redis_url: str) -> Iterator[redis.Redis]:
 
 @pytest.fixture
 def settings(raw: redis.Redis, redis_url: str, tmp_path: Path) -> Settings:
-    """Return settings on an empty Redis: leases that no busy machine outlasts, claims of several slices, and no reuse, as
-    most tests ask the same again and mean it.
+    """Return settings on an empty Redis: leases that no busy machine outlasts, claims of several slices, and no
+    reuse, as most tests ask the same again and mean it.
     """
     return Settings(
         redis_url=redis_url,

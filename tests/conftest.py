@@ -189,9 +189,17 @@ def raw(redis_url: str) -> Iterator[redis.Redis]:
 
 @pytest.fixture
 def settings(raw: redis.Redis, redis_url: str, tmp_path: Path) -> Settings:
-    """Return settings on an empty Redis: leases that no busy machine outlasts, and claims of several slices."""
+    """Return settings on an empty Redis: leases that no busy machine outlasts, claims of several slices, and no
+    reuse, as most tests ask the same again and mean it.
+    """
     return Settings(
-        redis_url=redis_url, data_dir=tmp_path, core_host="test", lease_s=60, bell_grace_s=0.2, claim_tokens=16_384
+        redis_url=redis_url,
+        data_dir=tmp_path,
+        core_host="test",
+        lease_s=60,
+        bell_grace_s=0.2,
+        claim_tokens=16_384,
+        reuse=False,
     )
 
 

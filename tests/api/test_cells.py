@@ -277,8 +277,7 @@ def test_the_fleet_is_shown_and_steered_as_one(world: World) -> None:
     assert {cell for cell in "01" if f'corelane_open_jobs{{cell="{cell}",priority="normal"}}' in metrics} == {"0", "1"}
     assert world.call("GET", "/readyz")["cores"] == 2
     [total] = world.call("GET", "/v1/usage")["total"] or [{"items": 0}]
-    # They are equal, and computed once in each cell.
-    assert total["items"] in (0, 2)
+    assert total["items"] in (0, len(jobs))
     assert world.call("GET", "/v1/usage?format=csv").startswith("day,month,key,model,")
     # A change is made in every cell; a core is in one.
     world.call("PUT", "/v1/aliases/blue", json={"version": VERSION})

@@ -14,6 +14,11 @@ ONE = {"question": "Who wrote it?", "context": "Ada wrote it."}
 
 
 @pytest.fixture
+def settings(settings: Settings) -> Settings:
+    return settings.model_copy(update={"reuse": True})
+
+
+@pytest.fixture
 def service(settings: Settings, raw: redis.Redis, bell: str) -> Iterator[Service]:
     yield from run_service(settings.model_copy(update={"cache_bytes": 1_000_000}), raw, bell)
 

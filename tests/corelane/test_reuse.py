@@ -27,6 +27,11 @@ ADA = [Item(question="Who wrote the first program?", context="Ada wrote the firs
 REDIS_KEYS = ("cl:computing", "cl:followed")
 
 
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    return settings.model_copy(update={"reuse": True})
+
+
 def ask(bench: Bench, items: list[Item] = ADA, **given: Any) -> str:
     return bench.submit(len(items), items=items, reuse=True, **given)
 

@@ -58,6 +58,7 @@ def world(settings: Settings, raw: redis.Redis, tiny_artifact: Artifact) -> Sett
         "artifacts_dir": root,
         "model": tiny_artifact.manifest.name,
         "linger_s": 0.0,
+        "reuse": True,
         "batch_wait_s": 0.0,
         "lease_s": 60.0,
         "webhook_secret": SecretStr("whsec_" + base64.b64encode(b"0123456789abcdef01234567").decode()),

@@ -22,6 +22,10 @@ from corelane.engine.backends.protocol import Batch, Logits, Model
 from corelane.engine.memory import available_bytes, check_room, resident_bytes
 from corelane.errors import ArtifactRefused, CoreLost, LoadFailed, RunFailed
 
+# TorchScript's other executor profiles a graph, and what it calls, again at lengths that it has not met: 30 to 50 ms in
+# the first batches of each. It gains nothing here: no pass of torch 2.13 fuses for a CPU.
+torch._C._jit_set_profiling_executor(False)
+
 
 @contextmanager
 def torchscript_warnings_silenced() -> Iterator[None]:

@@ -33,6 +33,7 @@ TIMED = (
     "cl:expiring",
     "cl:circuits",
     "cl:contexts_due",
+    "cl:cached",
 )
 
 #: Of Celery and kombu.

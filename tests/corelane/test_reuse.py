@@ -465,8 +465,8 @@ def test_core_counts_one_item_of_many_equal_ones(bench: Bench) -> None:
     core.begin_life()
     jobs = ask_many(bench, 100)
     assert drain(core, lambda: False)["items"] == 1
-    core.dispatch.close()
     core.close()
+    core.dispatch.close()
     assert [bench.raw.hget(f"cl:job:{{{job}}}", "status") for job in jobs] == ["succeeded"] * 100
     items = sum(used["items"] for used in usages(bench, jobs))
     assert (items, sum(used.get("reused", 0) for used in usages(bench, jobs))) == (1, 99)

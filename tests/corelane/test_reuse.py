@@ -390,7 +390,7 @@ def sizes(bench: Bench) -> int:
 
 def test_cache_keeps_to_its_bytes(bench: Bench) -> None:
     rng, raw = random.Random(1), bench.raw
-    core = bench.core("a/0")
+    bench.core("a/0").close()
     bounds = [rng.randint(1_000, 8_000) for _ in range(3)]
     settings = bench.settings
     for step in range(30):
@@ -405,6 +405,7 @@ def test_cache_keeps_to_its_bytes(bench: Bench) -> None:
             answer(core, claim)
         assert bench.get(job).status is JobStatus.SUCCEEDED
         bench.upkeep.tend()
+        core.close()
         assert sizes(bench) == int(raw.get("cl:cache_bytes") or 0) <= most
     assert counted(bench)["hit"] > 0
     # What Redis really takes is within what is counted.
@@ -465,6 +466,7 @@ def test_core_counts_one_item_of_many_equal_ones(bench: Bench) -> None:
     jobs = ask_many(bench, 100)
     assert drain(core, lambda: False)["items"] == 1
     core.close()
+    core.dispatch.close()
     assert [bench.raw.hget(f"cl:job:{{{job}}}", "status") for job in jobs] == ["succeeded"] * 100
     items = sum(used["items"] for used in usages(bench, jobs))
     assert (items, sum(used.get("reused", 0) for used in usages(bench, jobs))) == (1, 99)

@@ -38,6 +38,11 @@ class Asked:
         self.receive = receive
         self._heard: list[Message] = []
 
+    @property
+    def is_json(self) -> bool:
+        """Return whether it sends JSON. The bytes of that are bounded; lines may be without end."""
+        return self.headers.get("content-type") == "application/json"
+
     async def read_body(self) -> bool:
         """Read the body; return False if the caller breaks off."""
         heard = self._heard
@@ -82,7 +87,7 @@ class ShortWays:
         asked = Asked(scope, receive)
         scope["route"] = way.route
         try:
-            is_read = scope["method"] not in CREATE_METHODS or await asked.read_body()
+            is_read = scope["method"] not in CREATE_METHODS or (asked.is_json and await asked.read_body())
             response = await way.answer(asked) if is_read else None
         except CorelaneError as error:
             await refuse(scope, receive, send, error)

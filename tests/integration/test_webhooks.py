@@ -13,7 +13,7 @@ from tests.receivers import receiver
 
 
 def submit(fleet: Fleet, url: str, *events: str) -> dict:
-    body = {"question": "Who?", "context": "Ada wrote it.", "webhook": {"url": url}}
+    body = {"question": "Who?", "context": "Ada wrote it.", "reuse": False, "webhook": {"url": url}}
     if events:
         body["webhook"]["events"] = events  # type: ignore[index]
     response = fleet.api.post("/v1/jobs", json=body)

@@ -13,7 +13,7 @@ from corelane.settings import Settings
 from corelane.store.contexts import ContextStore
 from corelane.store.references import ReferenceStore
 from tests.corelane.store_bench import Bench, answered, claimed
-from tests.s3 import S3Server
+from tests.s3 import S3Server, put
 from tests.workers.batch_bench import BatchBench, line
 from tests.workers.test_references import Fleet, fleet  # noqa: F401
 
@@ -75,7 +75,7 @@ def test_input_at_a_url_names_a_stored_context_which_its_job_keeps(
     keep(bench, "public")
     items = [{"question": "who", "context_id": each} for each in (NAME, UNKNOWN, NAME)]
     path = Path(s3_server.folder / s3.removeprefix("s3://") / "in.ndjson")
-    path.write_text("".join(f"{json.dumps(item)}\n" for item in items))
+    put(path, "".join(f"{json.dumps(item)}\n" for item in items).encode())
     job = fleet.submit(input_url=f"{s3}/in.ndjson")
     fleet.read(job)
     remove(bench, "public")

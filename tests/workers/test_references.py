@@ -28,7 +28,7 @@ from corelane.submitting.references import check_output
 from corelane.submitting.retries import retry
 from corelane.submitting.submitter import Submitter
 from tests.corelane.store_bench import VERSION, Bench, answer_all, submit_as_admitted
-from tests.s3 import S3Server
+from tests.s3 import S3Server, put
 from workers.references.carrier import Carrier
 from workers.references.reading import InputReader
 from workers.references.writing import OutputWriter
@@ -103,7 +103,7 @@ def lines(count: int, begin: int = 0) -> bytes:
 
 
 def test_lines_in_a_bucket_become_a_job_and_its_results_an_object(fleet: Fleet, s3: str, bucket: Path) -> None:
-    (bucket / "in.ndjson").write_bytes(lines(500))
+    put(bucket / "in.ndjson", lines(500))
     job = fleet.submit(input_url=f"{s3}/in.ndjson", output_url=f"{s3}/deep/out.ndjson")
     before = fleet.job(job)
     assert (before["status"], before["counts"]["total"], before["promise"]) == ("queued", 0, None)
@@ -128,7 +128,7 @@ def test_lines_in_a_bucket_become_a_job_and_its_results_an_object(fleet: Fleet, 
 @pytest.mark.parametrize("name", ["a.ndjson.gz", "a.json", "a.json.gz", "a"])
 def test_every_format_gives_the_same_items(fleet: Fleet, s3: str, bucket: Path, name: str) -> None:
     plain = lines(20) if "json" not in name or "ndjson" in name else b"[" + lines(20).replace(b"\n", b",")[:-1] + b"]"
-    (bucket / name).write_bytes(gzip.compress(plain[:100]) + gzip.compress(plain[100:]) if ".gz" in name else plain)
+    put(bucket / name, gzip.compress(plain[:100]) + gzip.compress(plain[100:]) if ".gz" in name else plain)
     job = fleet.submit(input_url=f"{s3}/{name}")
     fleet.read(job, part_bytes=200)
     assert len(fleet.items()) > 2
@@ -139,7 +139,7 @@ def test_every_format_gives_the_same_items(fleet: Fleet, s3: str, bucket: Path, 
 def test_line_that_is_no_item_fails_in_its_place_and_harms_no_other(fleet: Fleet, s3: str, bucket: Path) -> None:
     bad = [b"{", b"[]", b'{"question": "who"}', b'{"id": "x", "question": "who", "context_id": "none"}']
     good = lines(4).splitlines()
-    (bucket / "a").write_bytes(b"\n".join([bad[0], good[0], b"", bad[1], bad[2], good[1], good[2], bad[3], good[3]]))
+    put(bucket / "a", b"\n".join([bad[0], good[0], b"", bad[1], bad[2], good[1], good[2], bad[3], good[3]]))
     job = fleet.submit(input_url=f"{s3}/a")
     fleet.read(job)
     fleet.answer(job)
@@ -153,7 +153,7 @@ def test_line_that_is_no_item_fails_in_its_place_and_harms_no_other(fleet: Fleet
 
 
 def test_input_of_bad_lines_alone_fails(fleet: Fleet, s3: str, bucket: Path) -> None:
-    (bucket / "a").write_bytes(b"1\n" * 100)
+    put(bucket / "a", b"1\n" * 100)
     job = fleet.submit(input_url=f"{s3}/a")
     fleet.read(job)
     fleet.answer(job)
@@ -162,8 +162,8 @@ def test_input_of_bad_lines_alone_fails(fleet: Fleet, s3: str, bucket: Path) -> 
 
 def test_first_line_may_have_the_contexts_of_all(fleet: Fleet, s3: str, bucket: Path) -> None:
     head, items = {"contexts": {"a": "ada", "b": "bob"}}, [{"question": "who", "context_id": name} for name in "bab"]
-    (bucket / "a").write_bytes(b"".join(json.dumps(line).encode() + b"\n" for line in (head, *items)))
-    (bucket / "a.json").write_bytes(json.dumps(head | {"items": items}).encode())
+    put(bucket / "a", b"".join(json.dumps(line).encode() + b"\n" for line in (head, *items)))
+    put(bucket / "a.json", json.dumps(head | {"items": items}).encode())
     for name in ("a", "a.json"):
         job = fleet.submit(input_url=f"{s3}/{name}")
         fleet.read(job)
@@ -200,7 +200,7 @@ class DyingStore(ReferenceStore):
 @pytest.mark.parametrize("name", ["a.ndjson", "a.ndjson.gz"])
 def test_keeper_that_died_is_followed_by_one_that_reads_on(fleet: Fleet, s3: str, bucket: Path, name: str) -> None:
     content = lines(1000)
-    (bucket / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+    put(bucket / name, gzip.compress(content) if name.endswith("gz") else content)
     job = fleet.submit(input_url=f"{s3}/{name}")
     with pytest.raises(Dies):
         fleet.read(job, 2000, DyingStore)
@@ -212,11 +212,11 @@ def test_keeper_that_died_is_followed_by_one_that_reads_on(fleet: Fleet, s3: str
 
 
 def test_object_that_changes_between_two_keepers_fails_the_job(fleet: Fleet, s3: str, bucket: Path) -> None:
-    (bucket / "a").write_bytes(lines(1000))
+    put(bucket / "a", lines(1000))
     job = fleet.submit(input_url=f"{s3}/a")
     with pytest.raises(Dies):
         fleet.read(job, 2000, DyingStore)
-    (bucket / "a").write_bytes(lines(1000, begin=1))
+    put(bucket / "a", lines(1000, begin=1))
     fleet.read(job, 2000)
     found = fleet.job(job)
     assert (found["status"], found["error"]["code"], found["input"]["state"]) == ("failed", "input_failed", "failed")
@@ -225,7 +225,7 @@ def test_object_that_changes_between_two_keepers_fails_the_job(fleet: Fleet, s3:
 
 
 def test_two_keepers_at_once_begin_the_job_once(fleet: Fleet, s3: str, bucket: Path) -> None:
-    (bucket / "a").write_bytes(lines(300))
+    put(bucket / "a", lines(300))
     job = fleet.submit(input_url=f"{s3}/a")
 
     def other_goes_first() -> bool:
@@ -257,7 +257,7 @@ def test_input_that_cannot_be_read_fails_the_job_and_says_why(
     limits = {"max_input_items": 10, "max_input_bytes": 2_000_000, "input_urls": (f"{s3}/",)}
     fleet = Fleet(settings.model_copy(update=limits), raw, bell)
     if content is not None:
-        (bucket / name).write_bytes(content)
+        put(bucket / name, content)
     job = fleet.submit(input_url=f"{s3}/{name}")
     fleet.read(job)
     found = fleet.job(job)
@@ -268,7 +268,7 @@ def test_input_that_cannot_be_read_fails_the_job_and_says_why(
 
 
 def test_server_that_is_away_is_waited_for(fleet: Fleet, s3: str, bucket: Path, s3_server: S3Server) -> None:
-    (bucket / "a").write_bytes(lines(10))
+    put(bucket / "a", lines(10))
     job = fleet.submit(input_url=f"{s3}/a", output_url=f"{s3}/out")
     s3_server.kill()
     try:
@@ -392,7 +392,7 @@ def test_job_may_name_nothing_that_the_operator_has_not_allowed(fleet: Fleet, s3
 
 
 def test_canceled_job_is_read_no_more_and_leaves_nothing(fleet: Fleet, s3: str, bucket: Path) -> None:
-    (bucket / "a").write_bytes(lines(1000))
+    put(bucket / "a", lines(1000))
     job = fleet.submit(input_url=f"{s3}/a")
     with pytest.raises(Dies):
         fleet.read(job, 2000, DyingStore)
@@ -408,7 +408,7 @@ def test_failed_input_is_read_again_by_a_retry(fleet: Fleet, s3: str, bucket: Pa
     job = fleet.submit(input_url=f"{s3}/a")
     fleet.read(job)
     assert fleet.job(job)["status"] == "failed"
-    (bucket / "a").write_bytes(lines(5) + b"bad\n")
+    put(bucket / "a", lines(5) + b"bad\n")
 
     def retried(job: str) -> str:
         record = fleet.bench.get(job)

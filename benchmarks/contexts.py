@@ -34,6 +34,7 @@ from corelane.settings import Settings
 CALLERS = 16
 
 SIZES = {"10 kB": 10_000, "200 kB": 200_000}
+QUICK_SIZES = {"2 kB": 2_000}
 
 #: Roles whose CPU time is shown.
 ROLES = ("api", "redis", "worker")
@@ -113,7 +114,7 @@ def measure_all(questions: int, long: int, rounds: int) -> Iterator[dict[str, An
         with tempfile.TemporaryDirectory() as folder:
             model = "null" if target == "null" else Settings().model
             with service(Path(folder), target=target, model=model) as running:
-                for size, most in SIZES.items():
+                for size, most in (QUICK_SIZES if is_quick() else SIZES).items():
                     count = long if target == "cpu" and most > 100_000 else questions
                     measure(running, passage(most, "warm"), min(count, 16), stored=False)
                     found: dict[bool, list[dict[str, Any]]] = {True: [], False: []}

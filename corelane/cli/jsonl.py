@@ -15,7 +15,8 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
-from corelane.domain.jobs import Item, JobStatus, Result, failed_result
+from corelane.domain.jobs import Item, JobStatus, Result
+from corelane.domain.unanswered import failed_result
 from corelane.errors import InvalidInput
 
 #: The beginning of every line of an output.

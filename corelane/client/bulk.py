@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from corelane.client import OVERLOADED, Client, JobItem, JobParts, dump_body
-from corelane.domain.jobs import Item, Job, Options, Priority, Result, failed_result
+from corelane.domain.jobs import Item, Job, Options, Priority, Result
+from corelane.domain.unanswered import failed_result
 from corelane.errors import CorelaneError, ServiceError
 
 #: Most items and bytes in a job: a tenth and a half of the service's default limits.

@@ -111,3 +111,8 @@ class ContextList(BaseModel):
     has_more: bool = Field(description="Whether older ones follow.")
     next: str | None = Field(description="Cursor of the next page.")
     bytes: int = Field(description="Bytes of all your contexts' texts, with those kept only for open jobs.")
+
+
+def no_context(name: str) -> str:
+    """Say that items cannot name a context so."""
+    return f"there is no {name!r} in the job's `contexts`, and stored ones are named `ctx_` and 64 digits"

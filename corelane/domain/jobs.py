@@ -6,11 +6,11 @@ answers with these models, the client reads them, and the worker writes results 
 
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationInfo, field_validator, model_validator
 
-from corelane.domain.contexts import is_context_id
+from corelane.domain.contexts import is_context_id, no_context
 from corelane.domain.job_references import InputField, JobEvent, JobInput, JobOutput, OutputField
 from corelane.domain.timing import JobTiming
 from corelane.domain.usage import Usage
@@ -253,11 +253,6 @@ def unknown_contexts(items: Iterable[Item], contexts: Mapping[str, str]) -> Iter
             yield f"item {index}: {no_context(item.context_id)}"
 
 
-def no_context(name: str) -> str:
-    """Say that items cannot name a context so."""
-    return f"there is no {name!r} in the job's `contexts`, and stored ones are named `ctx_` and 64 digits"
-
-
 class Offsets(BaseModel):
     """The same stretch in other units, each as [start, end]; only those that were asked for are there."""
 
@@ -400,22 +395,3 @@ class JobList(BaseModel):
     next: str | None = Field(description="Cursor of the next page.")
     first_id: str | None = Field(description="Id of the first job of the page.")
     last_id: str | None = Field(description="Id of the last job of the page.")
-
-
-def failed_result(index: int, item_id: str | None, code: str, detail: str) -> dict[str, Any]:
-    """Return a failed item's result, as stored."""
-    return unanswered_result(index, item_id, JobStatus.FAILED) | {"error": {"code": code, "detail": detail}}
-
-
-def unanswered_result(index: int, item_id: str | None, status: JobStatus) -> dict[str, Any]:
-    """Return the result of an item that ended unanswered, as stored."""
-    return {
-        "index": index,
-        "id": item_id,
-        "status": str(status),
-        "answer": None,
-        "answers": [],
-        "no_answer_score": None,
-        "windows": 0,
-        "error": None,
-    }

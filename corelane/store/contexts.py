@@ -185,7 +185,7 @@ class ContextTexts:
     def read(self, wanted: Collection[tuple[str, Stored]]) -> Mapping[tuple[str, Stored], str]:
         """Return the texts of contexts by owner and digest, as far as they are there: one trip for those not kept.
 
-        A text is the same for whoever stored it. That an owner has it was checked when the job was taken in.
+        A text is the same for all who stored it. That an owner has it was checked when the job was taken in.
         """
         found: dict[tuple[str, Stored], str] = {}
         for owner, each in wanted:

@@ -164,7 +164,7 @@ class Dispatch:
         if versions:
             commands.append(self._claim(versions, room, linger, idle, laden, parts.helps))
         if parts.offer is not None:
-            # After the claim, which lowers the bell: whoever answers a part from now on rings.
+            # After the claim, which lowers the bell: a core that answers a part from now on rings.
             commands.append(parts.offer.command(self._core, parts.bell))
         replies = self._link.many(commands)[wait:]
         refused = dict(zip(commits, map(int, replies[: len(commits)]), strict=True))

@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from corelane.domain.dispatch import Ref, cut_slices, encode_slice
-from corelane.domain.jobs import failed_result
+from corelane.domain.unanswered import failed_result
 from corelane.errors import ItemsLost, NotFound, StorageFailed
 from corelane.log import get_logger
 from corelane.settings import Settings

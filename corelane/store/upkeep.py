@@ -10,7 +10,7 @@ import redis.exceptions
 
 from corelane.domain.dispatch import Ref, return_refs, slice_ids
 from corelane.domain.ids import id_time
-from corelane.domain.jobs import failed_result
+from corelane.domain.unanswered import failed_result
 from corelane.errors import WorkerLost
 from corelane.log import get_logger
 from corelane.settings import Settings

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 import orjson
 from pydantic import ValidationError
 
-from corelane.domain.contexts import Known, is_context_id
+from corelane.domain.contexts import Known, is_context_id, no_context
 from corelane.domain.dispatch import Estimator, item_row
-from corelane.domain.jobs import Item, LinesHead, no_context
+from corelane.domain.jobs import Item, LinesHead
 from corelane.errors import InvalidInput, JobExpired, NotReady, Overloaded, TooLarge, UnknownContext
 from corelane.errors.sentences import place_of, sentence
 from corelane.settings import Settings

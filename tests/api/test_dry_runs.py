@@ -14,8 +14,9 @@ from corelane.cli.commands import CommandGroup
 from corelane.cli.jsonl import write_line
 from corelane.client import Client
 from corelane.domain.forecast import Speed
-from corelane.domain.jobs import JobStatus, unanswered_result
+from corelane.domain.jobs import JobStatus
 from corelane.domain.prices import Price
+from corelane.domain.unanswered import unanswered_result
 from corelane.errors import ServiceError
 from corelane.store.fleet import Announcer
 from tests.api.conftest import Service

@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 from api.app import create_app
 from corelane.domain.api_keys import Caller
 from corelane.domain.audit import AuditAction
-from corelane.domain.jobs import failed_result
+from corelane.domain.unanswered import failed_result
 from corelane.errors import Overloaded
 from corelane.settings import Settings
 from corelane.store.audit import Audit

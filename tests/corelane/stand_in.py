@@ -13,7 +13,7 @@ from pytest_httpserver import HTTPServer
 from werkzeug import Request, Response
 
 from corelane.domain.ids import new_job_id
-from corelane.domain.jobs import failed_result, unanswered_result
+from corelane.domain.unanswered import failed_result, unanswered_result
 
 
 class StandIn:

@@ -33,7 +33,8 @@ from corelane.cli.jsonl import (
 )
 from corelane.cli.waiting import WaitNotice
 from corelane.client import Wait
-from corelane.domain.jobs import Item, Result, unanswered_result
+from corelane.domain.jobs import Item, Result
+from corelane.domain.unanswered import unanswered_result
 from corelane.errors import InvalidInput, ServiceError, ServiceUnreachable
 from tests.corelane.stand_in import StandIn, answer, problem
 

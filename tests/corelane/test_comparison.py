@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.domain.jobs import Answer, JobStatus, Result, failed_result
+from corelane.domain.jobs import Answer, JobStatus, Result
+from corelane.domain.unanswered import failed_result
 from corelane.errors import InvalidInput
 from corelane.quality.comparison import (
     Limits,

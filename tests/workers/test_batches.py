@@ -12,8 +12,9 @@ import redis
 
 from corelane.domain.batches import BatchRequest
 from corelane.domain.ids import new_id
-from corelane.domain.jobs import JobStatus, failed_result
+from corelane.domain.jobs import JobStatus
 from corelane.domain.request_context import RequestContext
+from corelane.domain.unanswered import failed_result
 from corelane.settings import Settings
 from corelane.store.batches import BatchStore
 from corelane.store.file_storage import open_storage

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from corelane.domain.dispatch import SMALL_TOKENS, Ref, cost_class
-from corelane.domain.jobs import failed_result
+from corelane.domain.unanswered import failed_result
 from corelane.engine.runner import Runner, RunningBatch
 from corelane.engine.sharing import FOUND
 from corelane.engine.task import Query

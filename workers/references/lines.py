@@ -11,9 +11,9 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
-from corelane.domain.contexts import Known, is_context_id
+from corelane.domain.contexts import Known, is_context_id, no_context
 from corelane.domain.dispatch import Estimator, item_row
-from corelane.domain.jobs import Item, no_context
+from corelane.domain.jobs import Item
 from corelane.errors import InputFailed, TooLarge, UnknownContext
 from corelane.errors.sentences import place_of, sentence
 from corelane.settings import Settings

@@ -10,7 +10,8 @@ from typing import Any
 import orjson
 
 from corelane.domain.dispatch import MAX_SLICE_ITEMS, slice_ids
-from corelane.domain.jobs import JobStatus, unanswered_result
+from corelane.domain.jobs import JobStatus
+from corelane.domain.unanswered import unanswered_result
 from corelane.errors import ResultsDropped
 from corelane.store import keys
 from corelane.store.jobs.records import JobRecord

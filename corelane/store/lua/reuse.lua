@@ -4,7 +4,7 @@
 -- meanwhile follow it: they have no ref and no claim, and end with its answer, in the step that keeps it. If it gets no answer
 -- that is theirs as well, or is claimed no more, they go back into the lanes. Followers are single items at their first
 -- attempt, and never of a higher priority than what they follow. So an item is computed alone from its second attempt on, and
--- nothing waits for what is not at work. An entry whose claim is gone counts for nothing, whoever ended it.
+-- nothing waits for what is not at work. An entry whose claim is gone counts for nothing, however it ended.
 -- Answers that were followed are kept for a moment, so that a burst that lasts longer than one computation is one; where the
 -- cache is on, all answers of succeeded items are kept, up to a number of bytes, the oldest going first.
 local answer

@@ -1,0 +1,24 @@
+"""The results of items that have no answer, as they are stored. Pure."""
+
+from typing import Any
+
+from corelane.domain.jobs import JobStatus
+
+
+def failed_result(index: int, item_id: str | None, code: str, detail: str) -> dict[str, Any]:
+    """Return a failed item's result, as stored."""
+    return unanswered_result(index, item_id, JobStatus.FAILED) | {"error": {"code": code, "detail": detail}}
+
+
+def unanswered_result(index: int, item_id: str | None, status: JobStatus) -> dict[str, Any]:
+    """Return the result of an item that ended unanswered, as stored."""
+    return {
+        "index": index,
+        "id": item_id,
+        "status": str(status),
+        "answer": None,
+        "answers": [],
+        "no_answer_score": None,
+        "windows": 0,
+        "error": None,
+    }

@@ -83,16 +83,11 @@ define('claim', function(ask)
       return 0
     end
     jobs.begin_job(ref.job, status, ref.priority, ask.ttl)
-    local own, leaders, kept
-    if digests and ref.attempt == 1 then
-      own, leaders, kept = reuse.look_up(ref, digests, ask.cache)
-      if ref.count == '1' and reuse.spare_item(ref, text, digests, ask.ttl, kept, leaders[1], lease) then
-        charge(keys.WAITING, version, ref, -ref.tokens)
-        return 0
-      end
-    end
     lease = lease or string.format('%s#%.0f', core, next_fence())
-    if own then reuse.lead(ref, own, leaders, lease) end
+    if digests and ref.attempt == 1 and reuse.claim(ref, text, digests, ask.ttl, ask.cache, lease) then
+      charge(keys.WAITING, version, ref, -ref.tokens)
+      return 0
+    end
     add(keys.WAITING, version, -ref.tokens)
     add(keys.HELD, core, ref.tokens)
     tokens, last = tokens + ref.tokens, ref.tokens

@@ -161,13 +161,16 @@ local function spare_refs(job, texts, ask)
   local left, status = {}, 'queued'
   for _, text in ipairs(texts) do
     local ref = parse(text)
-    local kept, leader
-    if ref.count == '1' then kept, leader = reuse.find_known(ref, reuse.digest_at(ask.digests, ref.first), ask.cache) end
+    local digest, kept, leader
+    if ref.count == '1' then
+      digest = reuse.digest_at(ask.digests, ref.first)
+      kept, leader = reuse.find_known(ref, digest, ask.cache)
+    end
     if kept or leader then
       jobs.begin_job(job, status, ref.priority, ask.ttl)
       status = 'running'
     end
-    if not ((kept or leader) and reuse.spare_item(ref, text, ask.digests, ask.ttl, kept, leader)) then left[#left + 1] = text end
+    if not ((kept or leader) and reuse.spare_item(ref, text, digest, ask.ttl, kept, leader)) then left[#left + 1] = text end
   end
   return left
 end

@@ -124,34 +124,41 @@ end
 
 -- Spare a core a single item of an open job: take its answer if that is kept, or have it follow an equal one. → whether it
 -- is spared
-function reuse.spare_item(ref, text, digests, ttl, kept, leader, lease)
+function reuse.spare_item(ref, text, digest, ttl, kept, leader)
   if kept then
     take_over(ref, kept, ttl, 'hit')
     return true
   end
-  return follow(ref, text, reuse.digest_at(digests, ref.first), leader, lease)
+  return follow(ref, text, digest, leader)
 end
 
--- Note that the items of a stretch at its first attempt are claimed, except for those that equal ones lead; `leaders` are
--- what keys.COMPUTING has for `own`, their digests. One that takes the place of a leader whose claim is gone takes its
--- followers over.
-function reuse.lead(ref, own, leaders, lease)
-  local noted, name = {}, ref.job .. ':' .. ref.first .. ' ' .. lease .. ' ' .. ref.priority
-  for i, leader in ipairs(leaders) do
-    if not leader or not is_computed(leader, lease) then
-      noted[#noted + 1] = own[i]
-      noted[#noted + 1] = leader and is_followed(leader) and name .. ' +' or name
+-- A ref at its first attempt is claimed: note that its items are computed, except for those that equal ones lead. One that
+-- takes the place of a leader whose claim is gone takes its followers over. Or spare the core a single item. → whether it
+-- is spared
+-- Only a cache is asked for answers: without one they are kept for a moment, for what is submitted in that.
+function reuse.claim(ref, text, digests, ttl, cache, lease)
+  local name = ref.job .. ':' .. ref.first .. ' ' .. lease .. ' ' .. ref.priority
+  if ref.count ~= '1' then
+    local own, noted = digests_from(digests, ref.first, ref.count), {}
+    for i, leader in ipairs(call('HMGET', keys.COMPUTING, unpack(own))) do
+      if not leader or not is_computed(leader, lease) then
+        noted[#noted + 1] = own[i]
+        noted[#noted + 1] = leader and is_followed(leader) and name .. ' +' or name
+      end
     end
+    if #noted > 0 then call('HSET', keys.COMPUTING, unpack(noted)) end
+    return false
   end
-  if #noted > 0 then call('HSET', keys.COMPUTING, unpack(noted)) end
-end
-
--- What is known of the items of a ref before it is claimed: their digests, what leads them, and of a single item the answer
--- that is kept, if a cache is on: without one answers are kept for a moment, for what is submitted in that.
-function reuse.look_up(ref, digests, cache)
-  local own = digests_from(digests, ref.first, ref.count)
-  local kept = cache and ref.count == '1' and kept_answer(ref.owner, own[1], cache)
-  return own, call('HMGET', keys.COMPUTING, unpack(own)), kept
+  local digest = reuse.digest_at(digests, ref.first)
+  local kept = cache and kept_answer(ref.owner, digest, cache)
+  if kept then return reuse.spare_item(ref, text, digest, ttl, kept) end
+  if call('HSETNX', keys.COMPUTING, digest, name) == 1 then return false end
+  local leader = call('HGET', keys.COMPUTING, digest)
+  if follow(ref, text, digest, leader, lease) then return true end
+  if not is_computed(leader, lease) then
+    call('HSET', keys.COMPUTING, digest, is_followed(leader) and name .. ' +' or name)
+  end
+  return false
 end
 
 -- The followers of a digest, which follow nothing from now on.

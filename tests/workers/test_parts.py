@@ -284,33 +284,6 @@ def test_exchange_that_got_lost_loses_no_windows(fleet: Fleet, monkeypatch: pyte
     fleet.assert_answered(job)
 
 
-def test_part_that_is_answered_twice_as_a_reply_got_lost_is_paid_once(
-    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fleet.add(), fleet.add()
-    job = fleet.submit()
-    own, other = fleet.share()
-    while not other.loop._in_flight._found:
-        other.round()
-    link = other.core.dispatch._link
-    many = link.many
-
-    def fail(commands: list) -> list:
-        many(commands)
-        monkeypatch.undo()
-        raise StoreUnavailable("the reply got lost")
-
-    monkeypatch.setattr(link, "many", fail)
-    with pytest.raises(StoreUnavailable):
-        other.loop._serve_once()
-    other.loop._serve_once()
-    fleet.run_out(job)
-    fleet.assert_answered(job)
-    usage = fleet.bench.get(job).describe().usage
-    assert usage is not None
-    assert usage.windows == own.runner.work.windows + other.runner.work.windows
-
-
 def test_short_question_is_not_held_up_by_a_part(fleet: Fleet) -> None:
     fleet.add(), fleet.add()
     document = fleet.submit()

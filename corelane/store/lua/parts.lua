@@ -95,8 +95,7 @@ end)
 
 -- answer_parts{core, envelope, parts: [[lease, offer, start, job, owner]…], spent, price, lost}, what was found in each, '' for
 --   nothing… → parts refused
--- What was spent on them counts for their jobs now, and not when their items are answered: those may be begun again. It
--- counts once if a core tells it again because the reply got lost.
+-- What was spent on them counts for their jobs now, and not when their items are answered: those may be begun again.
 define('answer_parts', function(ask, args)
   local refused, answered, late = 0, {}, {}
   ask.spent, ask.price, ask.items, ask.rows = ask.spent or {}, ask.price or '-', {}, {}
@@ -105,21 +104,18 @@ define('answer_parts', function(ask, args)
     local hash, found = keys.offer(offer), args[i + 1]
     local ref, at = offered_ref(offer)
     local is_ours = ref and call('HGET', hash, start .. ':by') == lease
-    local is_told_now = call('ZREM', keys.LEASES, lease) == 1
     if not job_is_open(job) then
-      if is_told_now then late[job] = owner end
+      late[job] = owner
     elseif is_ours and found ~= '' then
-      if call('HSETNX', hash, start .. ':found', found) == 1 then
-        answered[job] = true
-      else
-        ask.spent[job] = nil
-      end
+      call('HSET', hash, start .. ':found', found)
+      answered[job] = true
     end
     if is_ours then
       ring(string.match(at, '^(.*)#%d+$'), ask.envelope)
     else
       refused = refused + 1
     end
+    call('ZREM', keys.LEASES, lease)
   end
   usage.keep(ask, answered, late)
   return refused

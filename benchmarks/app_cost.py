@@ -1,5 +1,5 @@
-"""What one request costs the application without a server: CPU µs of a `/livez`, of a lone job and a lone answer, and of
-one among others.
+"""What one request costs the application without a server: CPU µs of a `/livez`, of a lone job and a lone answer, and
+of one among others.
 
     python benchmarks/app_cost.py [--before CHECKOUT] [--rounds 10] [--requests 200] [--quick]
 

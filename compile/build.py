@@ -19,7 +19,7 @@ from compile.ladder import Method, build_ladder
 from compile.manifests import Toolchain, host_tools
 from compile.model.evaluation import EvalSet, F1Loss, prepare, score
 from compile.model.loading import quiet_transformers
-from compile.model.probes import fill_probe, make_probe
+from compile.model.probes import Probe, fill_probe, make_probe
 from compile.model.reference import QuestionAnswering, Run, runner_of
 from compile.model.timing import one_thread
 from compile.neuron.build import build_for_neuron
@@ -198,14 +198,17 @@ def choose_ways(plan: BuildPlan, dtype: str, format: str, eval_set: EvalSet | No
         return CpuChoice([way for way in LEAST_GAIN if way == dtype], eval_set)
     report("trying dtypes", 1, steps)
     bucket, model = _trial_bucket(plan), plan.model
-    _, [example, *_] = fill_probe(model.tokenizer, model.spec, bucket)
+    unanswered = Probe(*fill_probe(model.tokenizer, model.spec, bucket), ())
+    _, [first, *_] = fill_probe(model.tokenizer, model.spec, plan.ladder[0])
     networks: dict[Way, TracedNetwork] = {}
 
     def compiled(dtype: CpuDtype) -> Run:
         began = time.monotonic()
         module = cast(plan.reference, dtype)
-        traced = trace(module, example)
+        traced = trace(module, first)
         networks[dtype] = TracedNetwork(module, traced, time.monotonic() - began)
+        if not holds(unanswered, runner_of(traced), runner_of(module)):
+            traced = trace(module, unanswered.batches[0])
         return runner_of(settle(compile_trace(traced, dtype)))
 
     candidates: dict[Way, Callable[[], Run]] = {each: partial(compiled, each) for each in get_args(CpuDtype)}

@@ -92,28 +92,40 @@ def _make_buckets(
     made: list[BucketFile] = []
     comparisons: list[Comparison] = []
     probes = [make_probe(plan.model, bucket, plan.expected) for bucket in plan.ladder]
-    compiled, seconds = method.made or (None, 0.0)
-    while len(made) < len(plan.ladder):
-        left = plan.ladder[len(made) :]
-        report(f"compiling {left[0]} in {method.label}", FIRST_STEPS + len(made), FIRST_STEPS + len(plan.ladder))
-        started = time.monotonic()
-        if compiled is None or not method.holds(probes[len(made)], compiled):
-            compiled, seconds = method.make(probes[len(made)].batches[0]), 0.0
-        name = method.file(left[0])
-        size = method.write(compiled, aside / name)
-        files = [make_bucket(left[0], name, size, time.monotonic() - started + seconds)]
-        for bucket, probe in zip(left[1:], probes[len(made) + 1 :], strict=True):
-            if not method.holds(probe, compiled):
+
+    def say(number: int) -> None:
+        what = f"compiling {plan.ladder[number]} in {method.label}"
+        report(what, FIRST_STEPS + number, FIRST_STEPS + len(plan.ladder))
+
+    while (first := len(made)) < len(plan.ladder):
+        say(first)
+        file, compiled = _write_file(method, plan.ladder[first], probes[first], aside, None if made else method.made)
+        files = [file]
+        for number in range(first + 1, len(plan.ladder)):
+            say(number)
+            if not method.holds(probes[number], compiled):
                 break
-            files.append(make_bucket(bucket, name, size, compile_s=0.0))
-        report(f"verifying {name} in {method.label}", FIRST_STEPS + len(made), FIRST_STEPS + len(plan.ladder))
-        compared = _compare_all(plan, method, aside, files, probes[len(made) :])
-        for file, one in zip(files, compared, strict=True):
-            judge(one, method.toolchain.dtype, f"bucket {file.rows}x{file.length}")
-            made.append(with_measures(file, one, one.batch_s))
+            files.append(make_bucket(plan.ladder[number], file.file, file.bytes, compile_s=0.0))
+        compared = _compare_all(plan, method, aside, files, probes[first:])
+        for each, one in zip(files, compared, strict=True):
+            judge(one, method.toolchain.dtype, f"bucket {each.rows}x{each.length}")
+            made.append(with_measures(each, one, one.batch_s))
         comparisons += compared
-        compiled = None
     return made, comparisons
+
+
+def _write_file(
+    method: Method, bucket: Bucket, probe: Probe, aside: Path, known: tuple[Any, float] | None
+) -> tuple[BucketFile, Any]:
+    """Compile for a bucket, unless what is ``known`` holds for it, and write the file; return both."""
+    started = time.monotonic()
+    if known is not None and method.holds(probe, known[0]):
+        compiled, started = known[0], time.monotonic() - known[1]
+    else:
+        compiled = method.make(probe.batches[0])
+    name = method.file(bucket)
+    size = method.write(compiled, aside / name)
+    return make_bucket(bucket, name, size, time.monotonic() - started), compiled
 
 
 def _compare_all(

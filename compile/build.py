@@ -257,7 +257,7 @@ def cpu_method(plan: BuildPlan, choice: CpuChoice, way: Way, kind: str = "") -> 
     module = cast(plan.reference, dtype) if known is None else known.module
     return method(
         made=None if known is None else (known.traced, known.seconds),
-        toolchain=made_by(COMPILER, compiler_args(plan.model.network, dtype), tools),
+        toolchain=made_by(COMPILER, compiler_args(module.network, dtype), tools),
         make=partial(trace, module),
         holds=lambda probe, traced: holds(probe, runner_of(traced), runner_of(module)),
         write=lambda traced, path: path.write_bytes(serialise(compile_trace(traced, dtype))),

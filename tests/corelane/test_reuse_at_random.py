@@ -33,7 +33,9 @@ class Game:
     ended: dict[str, str] = field(default_factory=dict)
 
     def submit(self) -> None:
-        questions = [f"question {self.chance.randrange(5)}" for _ in range(self.chance.choice([1, 1, 1, 2, 3, 6]))]
+        # Questions go out of use, so that not all are answered before they are asked again.
+        newest, count = len(self.asked) // 8, self.chance.choice([1, 1, 1, 2, 3, 6])
+        questions = [f"question {newest}.{self.chance.randrange(3)}" for _ in range(count)]
         items = [Item(id=question, question=question, context="c") for question in questions]
         job = self.bench.submit(
             len(items),
@@ -114,8 +116,13 @@ class Game:
                 self.ended[job] = status
 
     def finish(self) -> None:
-        """Lose what is held, and answer all that waits."""
+        """Cancel or lose what is held, ask the same meanwhile, and answer all that waits."""
         for _, claim in self.held:
+            self.submit()
+            self.submit()
+            if self.chance.random() < 0.5:
+                for ref, _ in claim.refs:
+                    self.bench.cancel(ref.job)
             self.bench.raw.zadd("cl:leases", {claim.lease: 1}, xx=True)
         self.bench.upkeep.return_lapsed()
         for core in self.cores:

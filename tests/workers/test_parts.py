@@ -1,5 +1,6 @@
 """A long item on several cores: their drains in this process, round by round, on a real Redis."""
 
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -305,3 +306,18 @@ def test_poison_in_a_part_fails_the_item_alone_and_as_on_one_core(fleet: Fleet) 
     [result] = fleet.bench.results(job)
     assert {name: result[name] for name in expected} == expected
     fleet.assert_clean()
+
+
+def test_core_that_answered_a_larger_job_reads_a_part_at_once_and_after_a_question_it_stays_free(fleet: Fleet) -> None:
+    _, other = fleet.add(), fleet.add()
+    larger = fleet.bench.submit(20, version=fleet.version)
+    fleet.run_out(larger)
+    assert other.loop._asked == -math.inf
+    job = fleet.submit()
+    fleet.share()
+    assert other.parts == 1
+    lone = fleet.submit("ada wrote the program")
+    fleet.run_out(lone)
+    assert max(worker.loop._asked for worker in fleet.workers) > -math.inf
+    fleet.run_out(job)
+    fleet.assert_answered(job)

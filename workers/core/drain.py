@@ -179,6 +179,9 @@ class DrainLoop:
                 if core.lost is not None or self._should_stop():
                     return False
                 began = time.monotonic()
+            if in_flight.may_offer:
+                # They do not wait for a batch of this core.
+                self._exchange(None, linger=linger)
             if was_idle and in_flight.has_items and core.settings.batch_wait_s:
                 self._gather()
             if in_flight.is_empty:

@@ -88,6 +88,11 @@ class InFlight:
             return True
         return any(runner.has_rows() for runner in self._runners.values())
 
+    @property
+    def may_offer(self) -> bool:
+        """Return whether other cores wait for parts that are still here."""
+        return self._parts is not None and self._parts.may_offer
+
     def is_at(self, version: str) -> bool:
         """Return whether items of a version are in progress."""
         return any(pending.version == version for pending in self._pending.values())

@@ -3,9 +3,9 @@
     python benchmarks/document_by_cores.py [--cores 1 2 4 8] [--megabytes 1] [--row-ms 33] [--rounds N] [--quick]
 
 The worker's own drain and the built-in tokenizer on a Redis of their own, with a model that only sleeps, ``--row-ms``
-for a row of 384 tokens. So more cores are measured than the machine has. The text is that of the repository's documents.
-Of each core: when it began its first batch, how long it stood between its first and its last, and how long the answer
-took after that. With ``--lone`` each core answers a question just before, as where questions come. Writes
+for a row of 384 tokens. So more cores are measured than the machine has. The text is that of the repository's docs. Of
+each core: when it began its first batch, how long it stood between its first and its last, and how long the answer took
+after that. With ``--after`` the cores have answered a job of other questions just before. Writes
 `results/document_by_cores.json`.
 """
 

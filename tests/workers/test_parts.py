@@ -126,6 +126,11 @@ class Fleet:
         assert self.bench.raw.zrange("cl:leases", 0, -1) == []
         assert self.bench.raw.keys("cl:claim:*") == []
 
+    def lost_windows(self) -> int:
+        """Windows that no job is charged for."""
+        days = [self.bench.raw.hgetall(day) for day in self.bench.raw.keys("cl:usage:*")]
+        return sum(int(row.split()[1]) for day in days for name, row in day.items() if name.startswith("#lost|"))
+
     def lose(self, worker: Worker) -> None:
         """Let a core do nothing any more."""
         self.workers.remove(worker)
@@ -202,6 +207,59 @@ def test_document_of_a_core_that_is_gone_is_begun_again_and_its_parts_are_refuse
     own.round()
     assert own.report.refused <= 1
     fleet.assert_clean()
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_document_that_is_begun_again_pays_for_one_reading(fleet: Fleet, stops: bool) -> None:
+    fleet.add(), fleet.add()
+    job = fleet.submit()
+    own, other = fleet.share()
+    while not other.runner.work.windows or other.parts or other.loop._in_flight.is_unsent:
+        other.round()
+    own.round()
+    wasted = other.runner.work.windows
+    assert wasted
+    if stops:
+        own.stop()
+        wasted += own.runner.work.windows
+    else:
+        fleet.bench.upkeep.return_own(str(own.core.core))
+    fleet.lose(own)
+    fleet.run_out(job)
+    fleet.assert_answered(job)
+    usage = fleet.bench.get(job).describe().usage
+    assert usage is not None
+    assert (usage.items, usage.windows) == (1, fleet.alone()["windows"])
+    assert fleet.lost_windows() == wasted
+    fleet.assert_clean()
+    assert fleet.bench.raw.keys("cl:offer:*") == []
+
+
+def test_part_that_is_answered_twice_is_paid_once(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet.add(), fleet.add()
+    job = fleet.submit()
+    _, other = fleet.share()
+    link, many = other.core.dispatch._link, other.core.dispatch._link.many
+
+    def fail_after_an_answer(commands: list) -> list:
+        replies: list = many(commands)
+        if other.loop._in_flight.is_unsent:
+            monkeypatch.undo()
+            raise StoreUnavailable("the reply got lost")
+        return replies
+
+    def go_on() -> None:
+        while True:
+            other.round()
+
+    monkeypatch.setattr(link, "many", fail_after_an_answer)
+    with pytest.raises(StoreUnavailable):
+        go_on()
+    fleet.run_out(job)
+    fleet.assert_answered(job)
+    usage = fleet.bench.get(job).describe().usage
+    assert usage is not None
+    assert (usage.windows, fleet.lost_windows()) == (fleet.alone()["windows"], 0)
 
 
 def test_core_that_stops_gives_its_part_back(fleet: Fleet) -> None:

@@ -235,7 +235,7 @@ class InFlight:
                 del self._pending[key]
                 if not running.rows:
                     in_batch[ref.job] = in_batch.get(ref.job, 0) + ref.tokens
-                outcome = SliceResults(ref, [results[n] for n in range(len(ids))])
+                outcome = SliceResults(ref, [results[n] for n in range(len(ids))], pending.is_shared)
                 self.done.setdefault(pending.lease, []).append(outcome)
                 self._note_costs(pending, outcome)
         self._count_batch(running, ran)
@@ -346,7 +346,7 @@ class InFlight:
             if pending.part is not None:
                 self._found.append(FoundPart(pending.part))
                 continue
-            self.done.setdefault(pending.lease, []).append(SliceResults(pending.ref, []))
+            self.done.setdefault(pending.lease, []).append(SliceResults(pending.ref, [], pending.is_shared))
         self._drop([key for key, _ in closing])
 
     def take_unfinished(self) -> dict[str, list[tuple[Ref, str]]]:

@@ -66,7 +66,7 @@ class PartBook:
             for key, _ in runner.long_items:
                 its = pending.get(key)
                 if its is not None and len(its.ids) == 1 and its.ref.attempt == 1 and its.part is None:
-                    its.cost_class = ""
+                    its.cost_class, its.is_shared = "", True
                     return SharedItem(key, runner)
         return None
 

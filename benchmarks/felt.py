@@ -118,8 +118,12 @@ def measure(running: Serving, asked: Questions, seconds: float) -> Round:
         for count in CALLERS[:1] if is_quick() else CALLERS:
             found.figures |= callers(running, asked, count, seconds)
         items = 4 if is_quick() else BULK_ITEMS
+        before = running.cpu_s()
         bulk = jobs(client, asked, items, 1 if is_quick() else BULK_JOBS)
-        found.figures["bulk_per_s"] = items * len(bulk) / sum(bulk)
+        done = items * len(bulk)
+        found.figures["bulk_per_s"] = done / sum(bulk)
+        for role, spent in running.cpu_s().items():
+            found.figures[f"bulk_{role}_us"] = 1e6 * (spent - before.get(role, 0.0)) / done
     for count in CALLERS:
         if (speed := found.figures.get(f"callers_{count}_per_s")) is not None:
             found.figures[f"callers_{count}_of_bulk"] = speed / found.figures["bulk_per_s"]

@@ -29,9 +29,9 @@ ALLOCATOR = {
 }
 
 #: oneDNN, and torch above it, keep the kernels of this many operations and shapes each. A model has six for a shape, so
-#: some 85 shapes are kept: as many as lone questions have, alone or two or three together. Making the kernels of a shape
-#: takes 1 to 3 ms. With 128 nearly every small batch made them again, and took 7 to 9 % more CPU time. By default they
-#: keep 1,024, and grow with every shape that ever ran (88 shapes took 37 MB more than with 384).
+#: some 85 shapes are kept: as many as lone questions have, alone or two or three together. Making those of one takes 1
+#: to 3 ms. With 128 nearly every small batch made them again, and took 7 to 9 % more CPU time. By default they keep
+#: 1,024, and grow with every shape that ever ran (88 shapes took 37 MB more than with 384).
 KERNEL_CACHES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "512", "LRU_CACHE_CAPACITY": "512"}
 
 #: The allocator's two for a process that runs already: their names in glibc's mallopt.

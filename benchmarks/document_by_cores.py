@@ -86,7 +86,7 @@ def read(cores: int, text: str, row_s: float, *, after: bool) -> dict[str, float
     """Return how long a document took on so many cores, and what they waited for, in seconds."""
     with own_redis() as url, tempfile.TemporaryDirectory() as folder, redis.Redis.from_url(url) as raw:
         versions = dict.fromkeys(range(cores), (VERSION,))
-        plan = DocumentPlan(url, versions, row_s=row_s, folder=Path(folder))
+        plan = DocumentPlan(url, versions, None, 1 if is_quick() else None, row_s=row_s, folder=Path(folder))
         settings = plan.settings
 
         def ask(*items: Item) -> None:

@@ -17,7 +17,7 @@
     if (size < 2) return "now";
     const [value, unit] = size < 60 ? [size, "s"] : size < 3600 ? [size / 60, "min"]
       : size < 48 * 3600 ? [size / 3600, "h"] : [size / 86400, "d"];
-    return past ? `${Math.floor(value)} ${unit} ago` : `in ${Math.floor(value)} ${unit}`;
+    return past ? `${Math.floor(value)} ${unit} ago` : `in ${Math.round(value)} ${unit}`;
   };
 
   const write = (root = document) => {

@@ -27,7 +27,7 @@ local function helpers_for(version, core)
 end
 
 -- Count what was spent on an item's parts: for its job, or for nobody if its claim `is_lost`.
-local function settle_offer(lease, ref, is_lost)
+function parts.settle_offer(lease, ref, is_lost)
   local hash = keys.offer(lease .. '|' .. ref.job .. ':' .. ref.first)
   local flat, job = call('HGETALL', hash), ref.job
   if #flat == 0 then return end
@@ -39,7 +39,7 @@ local function settle_offer(lease, ref, is_lost)
       if not is_lost then
         if job_is_open(job) then answered[job] = true else late[job] = ref.owner end
       end
-      keep_usage({ spent = { [job] = spent }, items = {}, rows = {}, price = price, core = core }, answered, late)
+      usage.keep({ spent = { [job] = spent }, items = {}, rows = {}, price = price, core = core }, answered, late)
     end
   end
   call('UNLINK', hash)
@@ -47,7 +47,7 @@ end
 
 -- Take a part for a core that found nothing else to do. → its lease, its offer, its start, its version, the item's ref, its
 -- bytes; nil if there is none
-local function take_part(core, versions, lease_ms)
+function parts.take(core, versions, lease_ms)
   for _, version in ipairs(versions) do
     local name = call('LPOP', keys.parts(version))
     while name do
@@ -145,6 +145,6 @@ define('answer_parts', function(ask, args)
     end
     call('ZREM', keys.LEASES, lease)
   end
-  keep_usage(ask, answered, late)
+  usage.keep(ask, answered, late)
   return refused
 end, 'allow-oom')

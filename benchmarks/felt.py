@@ -1,12 +1,11 @@
 """What people feel: lone questions of one, 16 and 64 callers, jobs of 20 on idle cores, and how near they come to bulk.
 
-    python benchmarks/felt.py [--before CHECKOUT] [--rounds 3] [--seconds 8] [--quick]
+    python benchmarks/felt.py [--before CHECKOUT] [--rounds 3 | --short] [--seconds 8] [--quick]
 
 The built-in model on all cores, questions of the public SQuAD test file. With ``--before`` the service of another
 checkout is measured in turn with this one, by the same callers. CPU is that of the service's processes.
 """
 
-import argparse
 import asyncio
 import statistics
 import sys
@@ -20,9 +19,10 @@ import orjson
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from benchmarks.checkouts import AFTER, Serving, add_before, checkouts, in_turn, serving
-from benchmarks.questions import ROOT, item, questions_of
-from benchmarks.runs import QUICK, is_quick, keep
+from benchmarks.checkouts import AFTER, Serving, checkouts, in_turn, serving
+from benchmarks.options import parser_of, rounds_of
+from benchmarks.questions import item, questions_of
+from benchmarks.runs import is_quick, keep
 from corelane.bench.figures import summarise
 from corelane.bench.generator import Plan, Target, run_load
 from corelane.bench.http import JSON_TYPE, Connections
@@ -177,19 +177,14 @@ def table(found: dict[str, dict[str, float]]) -> str:
 
 def main() -> int:
     """Measure, print and keep the figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", nargs="?", type=Path)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser = parser_of(__doc__, rounds=3)
     parser.add_argument("--seconds", type=float, default=8.0, help="measured part of each number of callers")
-    parser.add_argument("--data", type=Path, default=ROOT / ".corelane", help="data folder of both services")
-    parser.add_argument(QUICK, action="store_true", help="seconds, few questions, and no figures kept")
-    add_before(parser)
     options = parser.parse_args()
     asked = Questions(questions_of(options.file), "squad-test-public-v1.1")
     found = checkouts(options.before)
     rounds: list[Round] = []
     with tempfile.TemporaryDirectory(prefix="felt-") as folder:
-        for number, name in in_turn(list(found), 1 if is_quick() else options.rounds):
+        for number, name in in_turn(list(found), rounds_of(options)):
             data = options.data if name == AFTER else Path(folder) / name
             with serving(name, found[name], data) as running:
                 rounds.append(measure(running, asked, 0.3 if is_quick() else options.seconds))

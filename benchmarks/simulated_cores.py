@@ -201,11 +201,15 @@ class CoreReading:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A fleet: the versions of each core by its number, and what batches cost (None: the null engine)."""
+    """A fleet: the versions of each core by its number, and what batches cost (None: the null engine).
+
+    It has at most so many ``processes``, one for each CPU if unset.
+    """
 
     redis_url: str
     cores: Mapping[int, tuple[str, ...]]
     cost: Cost | None = None
+    processes: int | None = None
 
     @property
     def settings(self) -> Settings:
@@ -226,7 +230,7 @@ class Squad:
     """The processes of a fleet: announced when it is made, at work from ``go``."""
 
     def __init__(self, plan: Plan) -> None:
-        count = min(len(plan.cores), os.cpu_count() or 1)
+        count = min(len(plan.cores), plan.processes or os.cpu_count() or 1)
         context = multiprocessing.get_context("spawn")
         self._pipes: list[Connection] = []
         self._processes = []

@@ -240,6 +240,11 @@ class Runner(SharedItems):
         self._by_arrival[self._arrivals] = key
         return progress
 
+    @property
+    def long_items(self) -> Collection[Any]:
+        """Return the keys of long items in progress whose windows other cores may read."""
+        return self._previews.next.keys() if self._task.makes_parts else ()
+
     def batch_rows(self, key: Hashable) -> int:
         """Return how many windows of an item a batch takes."""
         bucket = self.bucket_of(key)
@@ -323,7 +328,9 @@ class Runner(SharedItems):
         parts, whole, self._whole = 0, self._whole, []
         for key in dict.fromkeys([*(key for key, *_ in running.rows), *whole]):
             progress = self._progress.get(key)
-            if progress is not None and (progress.error is not None or progress.is_read):
+            if progress is None:
+                continue
+            if progress.error is not None or not (progress.waiting.left or progress.away or progress.grows):
                 if progress.grows:
                     self._task.forget([key])
                 self._take_out(key)

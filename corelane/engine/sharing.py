@@ -7,7 +7,7 @@ A document is in progress while it is tokenized, with the windows that are known
 """
 
 from collections import deque
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,11 +60,6 @@ class ItemInProgress:
     #: Whether more of its windows are to come, as its context is being tokenized.
     grows: bool = False
 
-    @property
-    def is_read(self) -> bool:
-        """Return whether no window is to be read any more."""
-        return not (self.waiting.left or self.away or self.grows)
-
 
 class SharedItems:
     """The side of a runner that hands out windows, and takes in those of others. Not thread-safe."""
@@ -106,13 +101,8 @@ class SharedItems:
         progress.item, progress.grows = item, False
         tokens = sum(window.length for window in item.windows)
         self._charges.append((key, max(LEAST_TOKENS, tokens), tokens))
-        if progress.is_read:
+        if not (progress.waiting.left or progress.away):
             self._whole.append(key)
-
-    @property
-    def long_items(self) -> Collection[Any]:
-        """Return the keys of long items in progress whose windows other cores may read."""
-        return self._previews.next.keys() if self._task.makes_parts else ()
 
     def has_rows(self) -> bool:
         """Return whether a batch would do anything now; without, all that is in progress is read elsewhere."""

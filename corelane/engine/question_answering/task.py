@@ -165,10 +165,12 @@ class QuestionAnsweringTask:
 
     def forget(self, keys: Collection[Hashable] | None = None) -> None:
         """Stop reading for these queries, or for all."""
+        if not self._long.documents:
+            return
         if keys is None:
             self._long.clear()
             self._known.clear()
-        elif self._long.documents:
+        else:
             self._long.drop(keys)
             for key in self._known.keys() & keys:
                 del self._known[key]

@@ -125,9 +125,9 @@ def _compare_answers(probe: Probe, got: Sequence[Logits]) -> Comparison:
 
 def holds(probe: Probe, traced: Run, network: Run) -> bool:
     """Tell whether a trace made at another length is the same network at the probe's length."""
-    # A row of padding more, where there is one: transformers make no mask where nothing is hidden.
-    batch, rows = probe.batches[-1], len(probe.rows[-1]) + 1
-    part = batch.first(rows)
+    parts = [batch.first(len(rows) + 1) for batch, rows in zip(probe.batches, probe.rows, strict=True)]
+    # Transformers make no mask where nothing is hidden, and a trace has one.
+    part = next((part for part in reversed(parts) if not part.attention_mask.all()), parts[-1])
     try:
         return _largest_difference(traced(part), network(part), part, part.rows) <= SAME_LOGIT
     except (RuntimeError, IndexError, ValueError):

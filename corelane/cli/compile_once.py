@@ -1,6 +1,6 @@
 """Compile a model for the CPU, unless this user did so before: with the same code, libraries and kind of CPU.
 
-Compiling takes half a minute of CPU time, most of it to verify every bucket; copying an artifact takes none. What the
+Compiling takes 19 s of CPU time, most of it to verify every bucket; copying an artifact takes none. What the
 result depends on makes the key: the model's files, the options, the code that compiles and checks, the versions of its
 libraries, and the CPU, for whose kind the dtype was chosen.
 """

@@ -2,10 +2,10 @@
 
 Linear layers, norms and residuals treat each token alone. So the tokens of all rows go through them as one row, without
 padding. An attention spreads queries, keys and values out over rows of one length, and takes the tokens out again. In a
-batch of unequal rows that saves most of what padding costs.
+batch of unequal rows that saves most of what padding costs. A batch with little padding keeps it and is not copied.
 
 Each of queries, keys and values is spread out, head by head, right after the linear layer that gives it, while it is in
-the cache. One product for all three takes less time, but then they are not.
+the cache.
 """
 
 from collections.abc import Callable
@@ -32,6 +32,9 @@ PLACES = "corelane_places"
 
 #: Tokens of a batch are a multiple of this, so that they have few shapes: each needs kernels of its own.
 STEP = 16
+
+#: One token of this many has to be padding, or else leaving it out costs more than it saves.
+LEAST_PADDING = 32
 
 
 class Places:
@@ -64,15 +67,20 @@ class Places:
         return compiled(put_back)(result, self.numbers, self.mask)
 
 
-def find_places(mask: Tensor, heads: int, step: int = STEP) -> tuple[Tensor, Tensor, Tensor]:
+def find_places(
+    mask: Tensor, heads: int, step: int = STEP, least_padding: int = LEAST_PADDING
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return the place of each token of a batch, for each place the number of a token, and the pieces of ``spread``.
 
-    At a place of padding that is the token before it. The tokens are filled up to a multiple of ``step``, or to all
-    places, with the first place. It is compiled and not traced: a trace would keep the numbers of one batch.
+    At a place of padding that is the token before it. The tokens are filled up to a multiple of ``step`` with the first
+    place. All three are empty where padding stays. It is compiled and not traced: a trace would keep the numbers of one
+    batch.
     """
     seen = mask.reshape(-1) > 0
     tokens = seen.nonzero().squeeze(1)
-    wanted = min((max(1, tokens.size(0)) + step - 1) // step * step, seen.size(0))
+    wanted = (max(1, tokens.size(0)) + step - 1) // step * step
+    if (seen.size(0) - wanted) * least_padding < seen.size(0):
+        return tokens[:0], tokens[:0], tokens[:0]
     tokens = torch.cat([tokens, tokens.new_zeros(wanted - tokens.size(0))])
     numbers = (seen.cumsum(0) - 1).clamp_min(0)
     pieces = numbers.view(mask.size(0), 1, mask.size(1)) * heads + torch.arange(heads).view(1, heads, 1)
@@ -81,18 +89,23 @@ def find_places(mask: Tensor, heads: int, step: int = STEP) -> tuple[Tensor, Ten
 
 def take(rows: Tensor, tokens: Tensor) -> Tensor:
     """Return the tokens of rows × length × size as one row."""
-    return rows.flatten(0, 1).index_select(0, tokens).unsqueeze(0)
+    flat = rows.flatten(0, 1)
+    return (flat if tokens.numel() == 0 else flat.index_select(0, tokens)).unsqueeze(0)
 
 
 def put_back(ragged: Tensor, numbers: Tensor, mask: Tensor) -> Tensor:
     """Return rows × length × size of a row of tokens."""
-    return ragged.squeeze(0).index_select(0, numbers).view(mask.size(0), mask.size(1), ragged.size(2))
+    flat = ragged.squeeze(0)
+    flat = flat if numbers.numel() == 0 else flat.index_select(0, numbers)
+    return flat.view(mask.size(0), mask.size(1), ragged.size(2))
 
 
 def spread(ragged: Tensor, pieces: Tensor, mask: Tensor, heads: int) -> Tensor:
     """Return rows × heads × length × size of a row of tokens, whose pieces are one a head."""
-    size = ragged.size(2) // heads
-    return ragged.reshape(-1, size).index_select(0, pieces).view(mask.size(0), heads, mask.size(1), size)
+    rows, length, size = mask.size(0), mask.size(1), ragged.size(2) // heads
+    if pieces.numel() == 0:
+        return ragged.view(rows, length, heads, size).transpose(1, 2)
+    return ragged.reshape(-1, size).index_select(0, pieces).view(rows, heads, length, size)
 
 
 @cache

@@ -26,8 +26,9 @@ NOTED = "corelane_noted"
 #: The attribute of a network whose layers were changed.
 CHANGED = "corelane_changed"
 
-#: Rows and tokens of the batch by which a network is tried, and the tokens of its second row.
-ROWS, LENGTH, SHORT = 2, 16, 9
+#: Rows and places of the batch by which a network is tried, and the tokens of all rows but the first: padding enough to
+#: be left out.
+ROWS, LENGTH, SHORT = 4, 16, 5
 
 #: |Δlogit| of a changed network, in fp32.
 NEAR = 1e-3
@@ -124,7 +125,7 @@ def make_batch(network: Any) -> dict[str, Tensor]:
     """Return a batch of unequal rows."""
     ids = torch.arange(ROWS * LENGTH).view(ROWS, LENGTH) % network.config.vocab_size
     mask = torch.ones_like(ids)
-    mask[1, SHORT:] = 0
+    mask[1:, SHORT:] = 0
     return {"input_ids": ids, "attention_mask": mask}
 
 

@@ -31,7 +31,8 @@ from corelane.domain.jobs import Item, JobHead
 from corelane.engine.backends.protocol import Batch, Logits
 from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket, parse_buckets
 from corelane.engine.null import NO_LOGITS, NullRunner, NullTask
-from corelane.engine.runner import Charge, Runner, ServedModel
+from corelane.engine.runner import Runner, ServedModel
+from corelane.engine.sharing import Charge
 from corelane.engine.task import Query
 from corelane.engine.text.tokenize import cut_windows
 from corelane.engine.windows import Window

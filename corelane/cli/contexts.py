@@ -85,6 +85,7 @@ def describe(context: ContextInfo) -> dict[str, str | None]:
         "bytes": f"{context.bytes:,}",
         "characters": f"{context.chars:,}",
         "tokens, estimated": f"{context.tokens:,}",
+        "jobs": f"{context.jobs:,}",
         "created": context.created_at,
         "used": context.used_at,
         "expires": context.expires_at,

@@ -42,6 +42,18 @@ def test_same_question_can_be_asked_with_curl_and_python(page: Page, fleet: Flee
     assert answer.inner_text() in done.stdout.decode()
 
 
+def test_no_old_answer_stands_where_none_came(page: Page, fleet: Fleet, watched: Watched) -> None:
+    watched.expected += ["ERR_INTERNET_DISCONNECTED", "htmx:error"]
+    page.goto(f"{fleet.url}/console/ask?sample=english")
+    page.get_by_role("button", name="Ask").click()
+    expect(page.locator(".answer-text")).to_be_visible()
+    page.context.set_offline(True)
+    page.get_by_label("Question").fill("Which strait?")
+    page.get_by_role("button", name="Ask").click()
+    expect(page.get_by_role("alert")).to_have_text("This computer is not connected. Try again when it is.")
+    expect(page.locator(".answer-text")).to_have_count(0)
+
+
 def test_what_is_wrong_is_told_in_plain_words(page: Page, fleet: Fleet, watched: Watched) -> None:
     watched.expected.append("422")
     page.goto(f"{fleet.url}/console/ask")

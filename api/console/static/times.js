@@ -20,12 +20,19 @@
     return past ? `${Math.floor(value)} ${unit} ago` : `in ${Math.round(value)} ${unit}`;
   };
 
+  // A time of today without its date.
+  const brief = (date) => {
+    const words = exact(date);
+    return words.slice(0, 10) === exact(new Date()).slice(0, 10) ? words.slice(11) : words;
+  };
+
   const write = (root = document) => {
     for (const time of root.querySelectorAll("time[datetime]")) {
       const date = new Date(time.dateTime);
       if (isNaN(date)) continue;
       const words = exact(date) + (isLocal() ? "" : " UTC");
       const text = time.dataset.style === "exact" ? words
+        : time.dataset.style === "brief" ? brief(date) + (isLocal() ? "" : " UTC")
         : time.dataset.style === "both" ? `${words} (${relative(date)})` : relative(date);
       if (time.textContent !== text) time.textContent = text;
       if (time.title !== words) time.title = words;

@@ -1,6 +1,7 @@
 """What an interactive user feels beside a document, and beside a batch, own or another's; and what it costs the batch.
 
-    python benchmarks/beside.py [FILE.json.gz] [--rounds 3 | --short] [--jobs] [--before CHECKOUT] [--quick]
+    python benchmarks/beside.py [FILE.json.gz] [--rounds 3 | --short] [--jobs] [--batch 6000]
+        [--before CHECKOUT] [--quick]
 
 The built-in model on all cores. In each round questions come at random in each situation: first alone, then beside the
 work. Beside documents of 50,000 words they come at a third of the service's speed, beside a batch at a fifth. The speed
@@ -16,7 +17,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,17 +61,21 @@ OTHER_KEY = "clk_bench_other"
 
 PERCENTILES = (50, 95, 99)
 
-Make = Callable[[Client, Target, Questions], BatchWork]
 
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """What all services are asked: the questions, and how many of them make a batch."""
 
-def documents(client: Client, target: Target, asked: Questions) -> BatchWork:
-    """Return documents, the next when one is read."""
-    return Documents(client, target, asked, words=QUICK_WORDS if is_quick() else WORDS, count=1000)
+    asked: Questions
+    batch: int
 
+    def batch_work(self, client: Client, target: Target) -> BatchWork:
+        """Return a job of many questions."""
+        return LinesJob(client, target, self.asked, items=QUICK_BATCH if is_quick() else self.batch)
 
-def batch(client: Client, target: Target, asked: Questions) -> BatchWork:
-    """Return a job of many questions."""
-    return LinesJob(client, target, asked, items=QUICK_BATCH if is_quick() else BATCH)
+    def documents(self, client: Client, target: Target) -> BatchWork:
+        """Return documents, the next when one is read."""
+        return Documents(client, target, self.asked, words=QUICK_WORDS if is_quick() else WORDS, count=1000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +83,7 @@ class Situation:
     """What questions are beside, whose it is, their part of the speed, and the seconds alone and beside it."""
 
     name: str
-    work: Make
+    is_batch: bool
     is_foreign: bool
     part: float
     alone_s: float
@@ -87,13 +92,13 @@ class Situation:
 
 
 SITUATIONS = (
-    Situation("questions, own documents", documents, is_foreign=False, part=1 / 3, alone_s=10.0, beside_s=14.0),
-    Situation("questions, own batch", batch, is_foreign=False, part=0.2, alone_s=6.0, beside_s=10.0),
-    Situation("questions, another's batch", batch, is_foreign=True, part=0.2, alone_s=6.0, beside_s=10.0),
+    Situation("questions, own documents", is_batch=False, is_foreign=False, part=1 / 3, alone_s=10.0, beside_s=14.0),
+    Situation("questions, own batch", is_batch=True, is_foreign=False, part=0.2, alone_s=6.0, beside_s=10.0),
+    Situation("questions, another's batch", is_batch=True, is_foreign=True, part=0.2, alone_s=6.0, beside_s=10.0),
 )
 
 JOBS = Situation(
-    "jobs of 20, another's batch", batch, is_foreign=True, part=0.2, alone_s=15.0, beside_s=15.0, items=SMALL
+    "jobs of 20, another's batch", is_batch=True, is_foreign=True, part=0.2, alone_s=15.0, beside_s=15.0, items=SMALL
 )
 
 
@@ -128,10 +133,10 @@ class Felt:
         return found
 
 
-def alone(running: Serving, asked: Questions, target: Target) -> float:
+def alone(running: Serving, asking: Asking, target: Target) -> float:
     """Return how many questions of a batch are answered in a second while nobody asks."""
     with Client(running.url) as client:
-        work = batch(client, target, asked)
+        work = asking.batch_work(client, target)
         work.submit()
         while not work.poll().done:
             time.sleep(0.05)
@@ -143,7 +148,7 @@ def alone(running: Serving, asked: Questions, target: Target) -> float:
 
 
 def beside(
-    running: Serving, asked: Questions, target: Target, situation: Situation, speed: float, seed: int, felt: Felt
+    running: Serving, asking: Asking, target: Target, situation: Situation, speed: float, seed: int, felt: Felt
 ) -> None:
     """Ask alone and beside the work, and note what was felt."""
     items = min(situation.items, QUICK_SMALL) if is_quick() else situation.items
@@ -151,22 +156,23 @@ def beside(
     plan = BesidePlan(rate_per_s=rate, seed=seed, items_per_job=items).questions
     with (
         Client(running.url, OTHER_KEY if situation.is_foreign else None) as client,
-        Background(target, asked, plan) as background,
+        Background(target, asking.asked, plan) as background,
     ):
-        work = situation.work(client, target, asked)
+        work = (asking.batch_work if situation.is_batch else asking.documents)(client, target)
         background.start()
         warm_s = 0.2 if is_quick() else WARM_S
         time.sleep(max(0.0, warm_s + (QUICK_S if is_quick() else situation.alone_s) - background.at_s))
-        began_s = background.at_s
+        alone_s = background.at_s
         work.submit()
+        began_s, done = background.at_s, work.poll().done
         standing = run_for(work, QUICK_S if is_quick() else situation.beside_s)
         ended_s = background.at_s
         work.cancel()
         time.sleep(0.1 if is_quick() else SETTLE_S)
         background.stop()
-    note(felt, background.requests, warm_s, began_s, ended_s)
-    if situation.work is batch:
-        felt.of_bulk.append((standing.done / (ended_s - began_s) + rate * items) / speed)
+    note(felt, background.requests, (warm_s, alone_s), (began_s, ended_s))
+    if situation.is_batch:
+        felt.of_bulk.append(((standing.done - done) / (ended_s - began_s) + rate * items) / speed)
     if standing.is_final:
         felt.invalid.append("the work was done before the time was over")
 
@@ -180,10 +186,14 @@ def run_for(work: BatchWork, seconds: float) -> Standing:
     return standing
 
 
-def note(felt: Felt, requests: Sequence[Request], warm_s: float, began_s: float, ended_s: float) -> None:
-    """Note the latencies of questions by when they were due: before the work, and beside it."""
-    before = [each for each in requests if warm_s <= each.intended_s < began_s]
-    during = [each for each in requests if began_s <= each.intended_s < ended_s]
+def note(felt: Felt, requests: Sequence[Request], alone_s: tuple[float, float], beside_s: tuple[float, float]) -> None:
+    """Note the latencies of questions that were due in two spans of time: alone, and beside the work.
+
+    Between them the work is handed in: a large batch takes seconds.
+    """
+    before, during = (
+        [each for each in requests if begin <= each.intended_s < end] for begin, end in (alone_s, beside_s)
+    )
     if not (latencies(before) and latencies(during)):
         raise SystemExit("no question was answered in time: the service is too slow for this benchmark")
     felt.alone.append(latencies(before))
@@ -196,8 +206,9 @@ def main() -> int:
     """Measure and keep the figures."""
     parser = parser_of(__doc__, rounds=3)
     parser.add_argument("--jobs", action="store_true", help="jobs of 20 beside another's batch too")
+    parser.add_argument("--batch", type=int, default=BATCH, help="questions of the batch")
     options = parser.parse_args()
-    asked = Questions(questions_of(options.file), "squad-test-public-v1.1")
+    asking = Asking(Questions(questions_of(options.file), "squad-test-public-v1.1"), options.batch)
     roots = checkouts(options.before)
     situations = SITUATIONS[1:2] if is_quick() else (*SITUATIONS, JOBS) if options.jobs else SITUATIONS
     felt = {name: {situation.name: Felt() for situation in situations} for name in roots}
@@ -209,10 +220,10 @@ def main() -> int:
             services[name] = stack.enter_context(serving(name, root, data, log_level="warning"))
         for number, name in in_turn(list(roots), rounds_of(options)):
             target = Target(services[name].url, options={"no_answer": False})
-            speeds[name].append(alone(services[name], asked, target))
+            speeds[name].append(alone(services[name], asking, target))
             for situation in situations:
                 found = felt[name][situation.name]
-                beside(services[name], asked, target, situation, statistics.median(speeds[name]), number, found)
+                beside(services[name], asking, target, situation, statistics.median(speeds[name]), number, found)
                 last = Felt(found.alone[-1:], found.beside[-1:], found.of_bulk[-1:]).describe()
                 ratios = {key: value for key, value in last.items() if key.endswith("_ratio") or key == "of_bulk"}
                 print(

@@ -187,7 +187,7 @@ def test_model_that_does_not_load_says_why_and_others_go_on(world: World) -> Non
     world.until(lambda: world.states() == expected)
     assert world.reason("qa@broken") == "artifact_refused: its digest is not the manifest's"
     assert "ZeroDivisionError" in world.reason("qa@bug")
-    assert not world.link("EXISTS", f"cl:loading:{CORE}")
+    world.until(lambda: not world.link("EXISTS", f"cl:loading:{CORE}"))
 
 
 def test_model_whose_load_keeps_ending_the_process_is_given_up_until_asked_for_again(world: World) -> None:
@@ -211,7 +211,7 @@ def test_accelerator_lost_while_a_model_loads_is_passed_on_and_counts_against_th
 def test_core_that_another_process_holds_does_not_count_against_a_model(world: World) -> None:
     world.want("qa@busy")
     world.until(lambda: world.lost == [CoreBusy])
-    assert not world.link("EXISTS", f"cl:loading:{CORE}")
+    world.until(lambda: not world.link("EXISTS", f"cl:loading:{CORE}"))
 
 
 def test_memory_that_is_not_given_back_is_noticed(world: World) -> None:

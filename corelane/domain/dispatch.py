@@ -44,6 +44,10 @@ DELIVERY_QUEUE = "deliveries"
 #: A job of one slice with at most this many estimated tokens is small: one batch can hold it.
 SMALL_TOKENS = 1024
 
+#: A core that holds larger work takes this many tokens of small jobs at a time, about a batch of two short questions:
+#: another core may be free for the next one sooner. With 1,024 the slowest twentieth waited 20 % longer (simulated).
+BESIDE_TOKENS = 256
+
 
 @dataclass(frozen=True, slots=True)
 class Core:

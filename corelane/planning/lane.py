@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from corelane.domain.dispatch import LEAST_TOKENS, SMALL_TOKENS, cut_slices
+from corelane.domain.dispatch import BESIDE_TOKENS, LEAST_TOKENS, SMALL_TOKENS, cut_slices
 from corelane.planning.profile import Limits
 
 #: What small jobs are charged beside larger ones, as a share: `SMALL_WEIGHT` of claims.lua.
@@ -80,7 +80,7 @@ class Lane:
         tokens = small_tokens = 0
         while tokens < spare and len(taken) < self.limits.claim_refs:
             is_full = tokens >= room
-            may_small = not is_full or met_small + small_tokens < SMALL_TOKENS
+            may_small = not is_full or met_small + small_tokens < BESIDE_TOKENS
             chosen = self._take(may_small=may_small, may_larger=not is_full or not met_larger)
             if chosen is None:
                 break

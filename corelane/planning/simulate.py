@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from corelane.domain.dispatch import SMALL_TOKENS
+from corelane.domain.dispatch import BESIDE_TOKENS, SMALL_TOKENS
 from corelane.engine.batching import Pace, Share, WaitingItem, full, next_batch
 from corelane.engine.buckets import Bucket
 from corelane.engine.windows import Window
@@ -206,7 +206,7 @@ class Simulation:
         met_small = sum(each.tokens for each in core.held.values() if each.is_small)
         met_larger = any(not each.is_small for each in core.held.values())
         room, spare = max(0, budget - waiting), max(0, 2 * budget - waiting)
-        met_small = met_small if met_small >= SMALL_TOKENS else 0
+        met_small = met_small if met_small >= (BESIDE_TOKENS if met_larger else SMALL_TOKENS) else 0
         claimed = self._lane.claim(room, max(room, spare), met_small=met_small, met_larger=met_larger)
         for each in claimed:
             core.held[id(each)] = each

@@ -2,9 +2,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from corelane.domain.dispatch import PUBLIC
+from corelane.domain.dispatch import PUBLIC, SMALL_TOKENS
 from corelane.domain.jobs import Priority
-from corelane.engine.batching import OLDEST_TURN, Share, WaitingItem, next_batch, smallest_fit
+from corelane.engine.batching import OLDEST_TURN, SAVED_TOKENS, Share, WaitingItem, next_batch, smallest_fit
 from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket, parse_buckets
 from corelane.engine.windows import Window
 from corelane.errors import CompileFailed
@@ -29,9 +29,9 @@ def owned_items(items: list[tuple[list[int], str]]) -> list[WaitingItem]:
     return [waiting for arrival, (item, owner) in enumerate(items) for waiting in waiting_items([item], owner, arrival)]
 
 
-def run_batch(items: list[WaitingItem], shares: dict[str, Share]) -> list[WaitingItem]:
+def run_batch(items: list[WaitingItem], shares: dict[str, Share], most: int = 32) -> list[WaitingItem]:
     """Return the items of the next batch, a row each."""
-    chosen = next_batch(items, shares)
+    chosen = next_batch(items, shares, lambda bucket: min(bucket.rows, most))
     assert chosen is not None
     return [item for item, _ in chosen[1]]
 
@@ -146,13 +146,13 @@ def test_lone_item_beside_its_owners_own_batch_is_in_the_very_next_batch(
 
 
 def test_question_does_not_share_its_batch_with_its_owners_own_flood() -> None:
-    flood, shares = waiting_items([[64]] * 30, job="flood"), dict[str, Share]()
+    flood, shares = waiting_items([[64]] * 60, job="flood"), dict[str, Share]()
     run_batch(flood, shares)
     first, second = waiting_items([[60]], first=100, job="b")[0], waiting_items([[60]], first=101, job="c")[0]
     chosen = next_batch([*flood, first, second], shares, little_tokens=64)
     assert chosen is not None
     assert [item for item, _ in chosen[1]] == [first, second]
-    assert len(run_batch(flood, shares)) == 14
+    assert len(run_batch(flood, shares)) == 16
 
 
 def test_two_jobs_of_one_owner_share_by_tokens() -> None:
@@ -172,8 +172,29 @@ def test_batch_is_not_starved_by_its_owners_questions_and_they_leave_no_trace() 
         items += [waiting_items([[40]], first=100 + turn * 20 + n, job=f"{turn}.{n}")[0] for n in range(16)]
         next_batch(items, shares)
     assert batch[0].left == 0
-    assert next_batch([batch[0], *waiting_items([[40]], first=10_000, job="last")], shares) is not None
-    assert shares[PUBLIC].jobs.keys() == {"last"}
+    assert next_batch([batch[0], *waiting_items([[384] * 4], first=10_000, job="last")], shares) is not None
+    assert shares[PUBLIC].larger.had.keys() == {"last"}
+
+
+def test_questions_that_ask_for_little_go_before_their_owners_batch_each_time() -> None:
+    batch, shares = waiting_items([[250]] * 60, job="batch"), dict[str, Share]()
+    for turn in range(20):
+        run_batch(batch, shares, most=1)
+        questions = [waiting_items([[180]], first=100 + 3 * turn + n, job=f"{turn}.{n}")[0] for n in range(3)]
+        waiting = [*batch, *questions]
+        assert [run_batch(waiting, shares, most=1) for _ in questions] == [[question] for question in questions]
+
+
+def test_owner_saves_up_for_a_burst_but_not_for_a_flood() -> None:
+    flood, shares = waiting_items([[250]] * 400, "a"), dict[str, Share]()
+    for _ in range(40):
+        run_batch(flood, shares, most=1)
+    burst = waiting_items([[180]] * 60, "b", first=1000)
+    owners = [item.owner for _ in range(60) for item in run_batch([*flood, *burst], shares, most=1)]
+    first = SAVED_TOKENS // 180
+    assert set(owners[:first]) == {"b"}
+    had = {owner: tokens * owners[first:].count(owner) for owner, tokens in (("a", 250), ("b", 180))}
+    assert abs(had["a"] - had["b"]) <= 500
 
 
 def test_longer_question_is_not_passed_over_again_and_again() -> None:
@@ -244,13 +265,15 @@ def test_one_question_at_a_time_gets_no_more_than_a_fair_share() -> None:
     assert abs(had["a"] - had["b"]) <= 16 * 60
 
 
-def test_newcomer_is_level_with_the_owner_that_has_had_least() -> None:
+def test_newcomer_is_ahead_of_the_owner_that_has_had_least_by_what_it_saved_up() -> None:
     rich, shares = waiting_items([[384] * 100], "a"), dict[str, Share]()
     for _ in range(10):
         next_batch(rich, shares)
     late = waiting_items([[384] * 100], "b", first=1)
     owners = [item.owner for _ in range(10) for item in run_batch([*rich, *late], shares)]
-    assert abs(owners.count("a") - owners.count("b")) <= 4
+    saved = SAVED_TOKENS // 384
+    assert set(owners[:saved]) == {"b"}
+    assert abs(owners.count("a") + saved - owners.count("b")) <= 6
 
 
 def test_documents_of_two_owners_outlast_two_streams_of_questions() -> None:

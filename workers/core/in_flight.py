@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from corelane.domain.dispatch import SMALL_TOKENS, Ref, cost_class
+from corelane.domain.dispatch import BESIDE_TOKENS, SMALL_TOKENS, Ref, cost_class
 from corelane.domain.unanswered import failed_result
 from corelane.engine.runner import Runner, RunningBatch
 from corelane.engine.sharing import FOUND
@@ -110,7 +110,9 @@ class InFlight:
 
     @property
     def met(self) -> list[str]:
-        """Return the lanes and lines of the pending slices; a lane only if a batch's worth of it is here."""
+        """Return the lanes and lines of the pending slices; a lane only if a batch's worth of it is here, which is less
+        beside larger work.
+        """
         small: Counter[str] = Counter()
         met: dict[str, None] = {}
         for pending in self._pending.values():
@@ -121,7 +123,8 @@ class InFlight:
                 small[ref.lane] += ref.tokens
             else:
                 met[ref.line] = None
-        return [*met, *(lane for lane, tokens in small.items() if tokens >= SMALL_TOKENS)]
+        enough = BESIDE_TOKENS if met else SMALL_TOKENS
+        return [*met, *(lane for lane, tokens in small.items() if tokens >= enough)]
 
     def holds_document(self, most_tokens: int) -> bool:
         """Return whether an item in progress is larger than any slice of several items."""

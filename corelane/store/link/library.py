@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from corelane.domain.dispatch import SMALL_TOKENS
+from corelane.domain.dispatch import BESIDE_TOKENS, SMALL_TOKENS
 from corelane.domain.jobs import Priority
 from corelane.metrics.definitions import LATENCY_S
 from corelane.metrics.recorder import ABOVE, SEPARATOR, bucket_name
@@ -62,7 +62,7 @@ def read_code() -> str:
     buckets = ",".join(f"'{SEPARATOR}{name}'" for name in (*map(bucket_name, LATENCY_S), ABOVE))
     names = ",".join(f"['{priority.rank}']='{priority.value}'" for priority in Priority)
     return (
-        f"local SMALL_TOKENS, PRIORITIES = {SMALL_TOKENS}, {{{names}}}\nlocal LATENCY_MS = {{{bounds}}}\n"
+        f"local SMALL_TOKENS, BESIDE_TOKENS, PRIORITIES = {SMALL_TOKENS}, {BESIDE_TOKENS}, {{{names}}}\nlocal LATENCY_MS = {{{bounds}}}\n"
         f"local LATENCY = {{{buckets}}}\nlocal keys = {keys.as_lua()}\n{ground}{areas}"
     )
 

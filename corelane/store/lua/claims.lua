@@ -215,7 +215,7 @@ define('claim', function(ask)
         met = met .. name .. ','
       else
         small_tokens[owner] = (small_tokens[owner] or 0) + tokens - before
-        if small_tokens[owner] >= SMALL_TOKENS then met = met .. name .. ':small,' end
+        if small_tokens[owner] >= BESIDE_TOKENS then met = met .. name .. ':small,' end
       end
     end
   end

@@ -3,8 +3,8 @@
     python benchmarks/beside.py [FILE.json.gz] [--rounds 3 | --short] [--jobs] [--batch 6000]
         [--before CHECKOUT] [--quick]
 
-The built-in model on all cores. In each round questions come at random in each situation: first alone, then beside the
-work. Beside documents of 50,000 words they come at a third of the service's speed, beside a batch at a fifth. The speed
+The built-in model on all cores. In each round questions come at random in each situation: first alone, then the same
+questions at the same times beside the work. Beside documents of 50,000 words they come at a third of the service's speed, beside a batch at a fifth. The speed
 is that of a batch alone, measured in each round. Of each situation: percentiles of all rounds together, the work's part
 over the part before it, the same ratio of each round from least to most, and what the cores answered beside over the
 speed of a batch alone. With ``--jobs`` jobs of 20 come beside another's batch too. With ``--before`` the service of
@@ -61,6 +61,9 @@ OTHER_KEY = "clk_bench_other"
 
 PERCENTILES = (50, 95, 99)
 
+#: A span of time, in seconds since questions began to come.
+Span = tuple[float, float]
+
 
 @dataclass(frozen=True, slots=True)
 class Asking:
@@ -80,26 +83,23 @@ class Asking:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What questions are beside, whose it is, their part of the speed, and the seconds alone and beside it."""
+    """What questions are beside, whose it is, their part of the speed, and how long they come, in seconds."""
 
     name: str
     is_batch: bool
     is_foreign: bool
     part: float
-    alone_s: float
-    beside_s: float
+    seconds: float = 10.0
     items: int = 1
 
 
 SITUATIONS = (
-    Situation("questions, own documents", is_batch=False, is_foreign=False, part=1 / 3, alone_s=10.0, beside_s=14.0),
-    Situation("questions, own batch", is_batch=True, is_foreign=False, part=0.2, alone_s=6.0, beside_s=10.0),
-    Situation("questions, another's batch", is_batch=True, is_foreign=True, part=0.2, alone_s=6.0, beside_s=10.0),
+    Situation("questions, own documents", is_batch=False, is_foreign=False, part=1 / 3),
+    Situation("questions, own batch", is_batch=True, is_foreign=False, part=0.2),
+    Situation("questions, another's batch", is_batch=True, is_foreign=True, part=0.2),
 )
 
-JOBS = Situation(
-    "jobs of 20, another's batch", is_batch=True, is_foreign=True, part=0.2, alone_s=15.0, beside_s=15.0, items=SMALL
-)
+JOBS = Situation("jobs of 20, another's batch", is_batch=True, is_foreign=True, part=0.2, seconds=15.0, items=SMALL)
 
 
 @dataclass
@@ -154,52 +154,50 @@ def beside(
     items = min(situation.items, QUICK_SMALL) if is_quick() else situation.items
     rate = QUICK_RATE if is_quick() else situation.part * speed / items
     plan = BesidePlan(rate_per_s=rate, seed=seed, items_per_job=items).questions
-    with (
-        Client(running.url, OTHER_KEY if situation.is_foreign else None) as client,
-        Background(target, asking.asked, plan) as background,
-    ):
+    seconds = QUICK_S if is_quick() else situation.seconds
+    with Client(running.url, OTHER_KEY if situation.is_foreign else None) as client:
         work = (asking.batch_work if situation.is_batch else asking.documents)(client, target)
-        background.start()
-        warm_s = 0.2 if is_quick() else WARM_S
-        time.sleep(max(0.0, warm_s + (QUICK_S if is_quick() else situation.alone_s) - background.at_s))
-        alone_s = background.at_s
+        with Background(target, asking.asked, plan) as background:
+            alone_s, _ = ask_for(background, seconds)
+            background.stop()
+        # A large batch takes seconds to hand in.
         work.submit()
-        began_s, done = background.at_s, work.poll().done
-        standing = run_for(work, QUICK_S if is_quick() else situation.beside_s)
-        ended_s = background.at_s
-        work.cancel()
-        time.sleep(0.1 if is_quick() else SETTLE_S)
-        background.stop()
-    note(felt, background.requests, (warm_s, alone_s), (began_s, ended_s))
+        with Background(target, asking.asked, plan) as besides:
+            beside_s, standings = ask_for(besides, seconds, work)
+            work.cancel()
+            time.sleep(0.1 if is_quick() else SETTLE_S)
+            besides.stop()
+    note(felt, (background.requests, alone_s), (besides.requests, beside_s))
+    began, ended = standings[0], standings[-1]
     if situation.is_batch:
-        felt.of_bulk.append(((standing.done - done) / (ended_s - began_s) + rate * items) / speed)
-    if standing.is_final:
+        felt.of_bulk.append(((ended.done - began.done) / (beside_s[1] - beside_s[0]) + rate * items) / speed)
+    if ended.is_final:
         felt.invalid.append("the work was done before the time was over")
 
 
-def run_for(work: BatchWork, seconds: float) -> Standing:
-    """Let work go on for some time; return how far it is."""
-    until, standing = time.monotonic() + seconds, Standing(0, is_final=False)
+def ask_for(background: Background, seconds: float, work: BatchWork | None = None) -> tuple[Span, list[Standing]]:
+    """Let questions come for some time after the first moments; return that time, and how far the work was in it."""
+    background.start()
+    time.sleep(max(0.0, (0.2 if is_quick() else WARM_S) - background.at_s))
+    began_s, standings = background.at_s, [] if work is None else [work.poll()]
+    until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         time.sleep(min(POLL_S, left))
-        standing = work.poll()
-    return standing
+        standings += [] if work is None else [work.poll()]
+    return (began_s, background.at_s), standings
 
 
-def note(felt: Felt, requests: Sequence[Request], alone_s: tuple[float, float], beside_s: tuple[float, float]) -> None:
-    """Note the latencies of questions that were due in two spans of time: alone, and beside the work.
-
-    Between them the work is handed in: a large batch takes seconds.
-    """
-    before, during = (
-        [each for each in requests if begin <= each.intended_s < end] for begin, end in (alone_s, beside_s)
+def note(felt: Felt, *parts: tuple[Sequence[Request], Span]) -> None:
+    """Note the latencies of questions that were due in two spans of time: alone, and beside the work."""
+    alone, beside = (
+        [each for each in requests if begin <= each.intended_s < end] for requests, (begin, end) in parts
     )
-    if not (latencies(before) and latencies(during)):
+    if not (latencies(alone) and latencies(beside)):
         raise SystemExit("no question was answered in time: the service is too slow for this benchmark")
-    felt.alone.append(latencies(before))
-    felt.beside.append(latencies(during))
-    late = sorted(each.sent_s - each.intended_s for each in [*before, *during] if each.sent_s is not None)
-    felt.invalid += why_invalid(percentile(late, 95), [*before, *during])
+    felt.alone.append(latencies(alone))
+    felt.beside.append(latencies(beside))
+    late = sorted(each.sent_s - each.intended_s for each in [*alone, *beside] if each.sent_s is not None)
+    felt.invalid += why_invalid(percentile(late, 95), [*alone, *beside])
 
 
 def main() -> int:

@@ -53,9 +53,6 @@ ALONE, ALONE_AFTER_S = 1.5, 30.0
 #: they wait for each other for longer than that.
 AMONG_QUESTIONS = 2.0
 
-#: A larger job beside questions gets batches this many times as long: a question waits for the batch that runs.
-BESIDE = 0.75
-
 
 def smallest_fit(length: int, ladder: Sequence[Bucket]) -> Bucket:
     """Return the shortest bucket that holds ``length`` tokens; ValueError if none does. The ladder grows in length."""
@@ -316,10 +313,10 @@ class Pace:
     Short batches cost little: a core of an AMD EPYC with AVX-512 runs the built-in model in bf16, with 1, 2, 4, 8 rows,
     at 158, 209, 240, 250 rows/s of 64 tokens, at 92, 108, 113, 116 of 128, at 45, 47, 48, 47 of 256, at 27, 28, 28, 27
     of 384. SQuAD ran in batches of 60 ms at the speed of full ones, of 40 ms at 96 % of it, of 30 ms at 89 %. So a job
-    that is alone gets batches half as long again, but for rows that take long by themselves: those gain
-    nothing by company, and are mostly a document's, beside which others may have questions. While questions come, a
-    larger job gets shorter ones. Questions among themselves get long ones, those of long rows too: sixteen callers were
-    answered 3.7 % faster (simulated, two cores), 64 callers 6 %.
+    that is alone gets batches half as long again, but for rows that take long by themselves: those gain nothing by
+    company, and are mostly a document's, beside which others may have questions. While questions come it gets no longer
+    ones: a question waits for the batch that runs. Questions among themselves get long ones, those of long rows too:
+    sixteen callers were answered 3.7 % faster (simulated, two cores), 64 callers 6 %.
     """
 
     def __init__(self, target_s: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -359,5 +356,5 @@ class Pace:
         """Return how many times as long as the target batches may take, by who asks lately."""
         since = self._clock() - ALONE_AFTER_S
         if self._little_at > since:
-            return BESIDE if self._larger_at > since else AMONG_QUESTIONS
+            return 1.0 if self._larger_at > since else AMONG_QUESTIONS
         return ALONE if self._turned_at < since else 1.0

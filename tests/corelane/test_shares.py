@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from corelane.domain.dispatch import SMALL_TOKENS, Ref
+from corelane.domain.dispatch import BESIDE_TOKENS, Ref
 from corelane.domain.jobs import Item, Priority
 from corelane.store.dispatch import Room
 from corelane.store.jobs.submission import ItemFile
@@ -134,7 +134,7 @@ def test_core_full_of_an_owners_batch_claims_its_lone_questions(bench: Bench) ->
     assert claimed_now(met) == few
     more = [bench.submit(1) for _ in range(40)]
     assert claimed_now([*met, "public:1:small"]) == []
-    assert claimed_now(met) == more[: SMALL_TOKENS // 64]
+    assert claimed_now(met) == more[: BESIDE_TOKENS // 64]
 
 
 def test_jobs_of_one_owner_share_by_tokens(bench: Bench) -> None:

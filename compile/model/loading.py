@@ -20,6 +20,7 @@ from transformers.utils import logging
 
 from compile.model.reasons import first_line
 from compile.model.source import CONFIG_NAME, Source
+from compile.model.template import read_template
 from corelane.artifacts.manifest import TokenizerSpec
 from corelane.engine.buckets import Bucket, fitting_buckets
 from corelane.errors import CompileFailed, ModelRefused
@@ -32,9 +33,6 @@ HEAD = "ForQuestionAnswering"
 
 #: Files that hold a tokenizer's vocabulary. Without any of them transformers makes a tokenizer that knows no word.
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
-
-#: A pair of texts whose encoding shows the template. The words do not matter.
-PAIR = ("who", "someone")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +77,7 @@ def load_model(source: Source) -> SourceModel:
     tokenizer = Tokenizer.from_str(fast.backend_tokenizer.to_str())
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    return SourceModel(source, network, tokenizer, _read_template(source, fast), _count_positions(network))
+    return SourceModel(source, network, tokenizer, read_template(source.label, fast, config), _count_positions(network))
 
 
 def check_lengths(model: SourceModel, ladder: Sequence[Bucket]) -> None:
@@ -146,23 +144,6 @@ def _check_vocabulary(source: Source, fast: Any, network: Any) -> None:
         raise ModelRefused(
             f"the tokenizer of {source.label} is another model's: it makes {known} tokens, the weights know {embedded}"
         )
-
-
-def _read_template(source: Source, fast: Any) -> TokenizerSpec:
-    """Read off a pair of texts how the tokenizer joins them."""
-    question, context = (fast(text, add_special_tokens=False)["input_ids"] for text in PAIR)
-    ids = fast(*PAIR)["input_ids"]
-    sep_count = len(ids) - len(question) - len(context) - 2
-    cls_id, sep_id, pad_id = fast.cls_token_id, fast.sep_token_id, fast.pad_token_id
-    if ids != [cls_id, *question, *[sep_id] * sep_count, *context, sep_id] or sep_count not in (1, 2) or pad_id is None:
-        raise ModelRefused(f"{source.label} puts question and context together in a way Corelane does not know")
-    return TokenizerSpec(
-        cls_id=cls_id,
-        sep_id=sep_id,
-        pad_id=pad_id,
-        sep_count=sep_count,
-        uses_token_types="token_type_ids" in fast.model_input_names,
-    )
 
 
 def _count_positions(network: Any) -> int | None:

@@ -102,9 +102,10 @@ def find_answers(probe: Probe, logits: Sequence[Logits]) -> dict[int, Answer]:
                 part.start[row : row + 1],
                 part.end[row : row + 1],
                 np.array([reading.context_at]),
-                np.array([window.length - 1]),
+                np.array([reading.ends_at(window)]),
                 max_answer_tokens=reading.query.options.max_answer_tokens,
                 keep=1,
+                null_at=np.array([window.length - 1]) if reading.null_last else None,
             )[0]
             shift = window.start - reading.context_at
             for start, end, margin in zip(found.starts, found.ends, found.margins, strict=True):

@@ -96,15 +96,21 @@ def find_spans(
     max_answer_tokens: int,
     keep: int = LISTED,
     with_logits: bool = False,
+    null_at: Ints | None = None,
 ) -> list[WindowSpans]:
     """Return the ``keep`` best spans of each row, from token ``first`` to before ``last``, each at most
     ``max_answer_tokens`` long; ``with_logits`` adds the logits, in which the others are found.
 
-    Logits are rows × length, with [CLS] at 0; ``first`` and ``last`` hold one position a row. Ends are inclusive. Among
-    equals the earlier text wins, so that a row's answer never depends on the width of its batch.
+    Logits are rows × length; ``first``, ``last`` and ``null_at``, where [CLS] is (unless given, at 0), hold one
+    position a row. Ends are inclusive. Among equals the earlier text wins, so that a row's answer never depends on the
+    width of its batch.
     """
     rows, length = start_logits.shape
-    null = start_logits[:, 0] + end_logits[:, 0]
+    if null_at is None:
+        null = start_logits[:, 0] + end_logits[:, 0]
+    else:
+        every = np.arange(rows)
+        null = start_logits[every, null_at] + end_logits[every, null_at]
     position = np.arange(length)
     allowed = (position >= first[:, None]) & (position < last[:, None])
     starts = np.where(allowed, start_logits - null[:, None], FORBIDDEN)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from compile.model.loading import SourceModel, check_lengths, load_model
 from compile.model.probes import check_runs
-from compile.model.reference import QuestionAnswering, Run, runner_of, wrap
+from compile.model.reference import QuestionAnswering, Run, official_run, wrap
 from compile.model.source import find_source
 from corelane.artifacts.manifest import MODEL_NAME, artifact_path, model_name
 from corelane.engine.buckets import AUTO_BUCKETS, Bucket, fitting_buckets, parse_buckets
@@ -33,8 +33,8 @@ class BuildPlan:
 
     @property
     def run_eager(self) -> Run:
-        """The eager network, as a function."""
-        return runner_of(self.reference)
+        """The official eager network, as a function."""
+        return official_run(self.model, self.reference)
 
     def destination(self, root: Path, target: str, cpu_kind: str = "") -> Path:
         """Return the place of the artifact below the root."""

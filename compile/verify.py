@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from compile.model.loading import FAMILIES
+from compile.model.families import FAMILIES
 from compile.model.probes import Probe, find_answers
 from compile.model.reference import Run
 from corelane.artifacts.manifest import NumberFormat
@@ -189,8 +189,7 @@ def _repeat_error(probe: Probe, run: Run, before: Logits) -> float:
 
 def _takes_fewer_rows(probe: Probe, run: Run, tolerance: float) -> bool:
     """Tell whether batches of one row, and of one row less than full, give the logits of those rows in a full batch."""
-    batch = probe.batches[0]
-    rows = batch.rows
+    batch, rows = probe.batches[0], len(probe.rows[0])
     for count in {1, max(1, rows - 1)}:
         part = Batch(batch.bucket, batch.input_ids[:count], batch.attention_mask[:count], batch.token_type_ids[:count])
         try:
@@ -204,7 +203,7 @@ def _takes_fewer_rows(probe: Probe, run: Run, tolerance: float) -> bool:
 
 def _takes_shorter_rows(probe: Probe, run: Run, tolerance: float) -> bool:
     """Tell whether the first batch, cut to the tokens of its longest row and at lengths between, gives its logits."""
-    batch, expected = probe.batches[0], probe.expected[0]
+    batch, expected, rows = probe.batches[0], probe.expected[0], len(probe.rows[0])
     longest = int(batch.attention_mask.sum(axis=1).max())
     for length in {longest, min(batch.bucket.length, cut_to(longest))}:
         try:
@@ -214,6 +213,6 @@ def _takes_shorter_rows(probe: Probe, run: Run, tolerance: float) -> bool:
         if got.start.shape != (batch.rows, length):
             return False
         whole = Logits(expected.start[:, :length], expected.end[:, :length])
-        if not _largest_difference(got, whole, batch.cut(length), batch.rows) <= tolerance:
+        if not _largest_difference(got, whole, batch.cut(length), rows) <= tolerance:
             return False
     return True

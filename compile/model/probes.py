@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from tokenizers import Tokenizer
 
-from compile.model.loading import FAMILIES, SourceModel
+from compile.model.families import FAMILIES
+from compile.model.loading import SourceModel
 from compile.model.reasons import first_line
 from compile.model.reference import Run
 from compile.model.samples import sample_queries

@@ -253,8 +253,13 @@ class SpanSource:
         return free
 
     def _candidate(self, first: int, last: int, margin: float) -> Candidate | None:
-        """Return a span of tokens as characters; None if it has none."""
+        """Return a span of tokens as characters; None if it has none but white space."""
         start, end = int(self._places[first + self._shift, 0]), int(self._places[last + self._shift, 1])
+        # Tokens of byte-level BPE and of SentencePiece may begin with the space before their word.
+        while start < end and self._text[start].isspace():
+            start += 1
+        while start < end and self._text[end - 1].isspace():
+            end -= 1
         if end <= start:
             return None
         share = margin - self._spans.mass
@@ -298,6 +303,8 @@ def _bounds(text: str, at: int) -> tuple[int, int]:
     """Return the boundaries of characters next to ``at``, at or before it and at or after it."""
     if at <= 0 or at >= len(text) or text[at] < FIRST_JOINING:
         return at, at
+    if is_flag_letter(text[at]) and is_flag_letter(text[at - 1]):
+        return _flag_bounds(text, at)
     begin = least = max(0, at - LONGEST_CHARACTER)
     for place in range(at - 1, least, -1):
         if text[place] < FIRST_JOINING and text[place - 1] < FIRST_JOINING:
@@ -307,3 +314,18 @@ def _bounds(text: str, at: int) -> tuple[int, int]:
         if character.end() >= at:
             return (at, at) if character.end() == at else character.span()
     return at, at
+
+
+def is_flag_letter(character: str) -> bool:
+    """Tell whether a character is a regional indicator; two of them make a flag."""
+    return "\U0001f1e6" <= character <= "\U0001f1ff"
+
+
+def _flag_bounds(text: str, at: int) -> tuple[int, int]:
+    """Return the boundaries next to a place between two regional indicators: they pair from the first of their run."""
+    before = at
+    while before > 0 and is_flag_letter(text[before - 1]):
+        before -= 1
+    if (at - before) % 2 == 0:
+        return at, at
+    return at - 1, at + 1

@@ -101,6 +101,8 @@ class QuestionAnsweringTask:
         self._spec = spec
         self._template = template = spec.layout()
         self._before, self._between, self._after = map(np.array, (template.before, template.between, template.after))
+        #: The visible token of rows that hold nothing. It is no padding: some networks count the tokens that are none.
+        self._filler = (*template.before, *template.between, *template.after, spec.pad_id)[0]
         #: The types of a row's parts, with the parts' numbers; those of type 0 are left out.
         self._types = [(part, np.array(types)) for part, types in enumerate(template.part_types()) if np.any(types)]
         self._max_length = max_length
@@ -192,6 +194,7 @@ class QuestionAnsweringTask:
         attention_mask = np.zeros(shape, dtype=np.int64)
         token_type_ids = np.zeros(shape, dtype=np.int64)
         attention_mask[len(rows) :, 0] = 1
+        input_ids[len(rows) :, 0] = self._filler
         begin = len(self._before)
         for row, (item, window) in enumerate(rows):
             edges = (0, begin, begin + len(item.question), item.context_at, item.ends_at(window), window.length)

@@ -65,15 +65,15 @@ class Official:
         return windows
 
 
-def best_span(windows: Sequence[OfficialWindow], most_tokens: int) -> tuple[int, int]:
-    """Return the characters of the best span that is not empty, over all windows."""
+def best_span(context: str, windows: Sequence[OfficialWindow], most_tokens: int) -> tuple[int, int]:
+    """Return the characters of the best span that holds a word, over all windows."""
     found: list[tuple[float, int, int]] = []
     for window in windows:
         inside = [number for number, place in enumerate(window.places) if place is not None]
         for first in inside:
             for last in range(first, min(first + most_tokens, inside[-1] + 1)):
                 begin, end = window.places[first], window.places[last]
-                if begin is not None and end is not None and begin[0] < end[1]:
+                if begin is not None and end is not None and context[begin[0] : end[1]].strip():
                     null = window.start[window.null] + window.end[window.null]
                     found.append((float(window.start[first] + window.end[last] - null), begin[0], end[1]))
     _, start, stop = max(found, key=lambda each: each[0])

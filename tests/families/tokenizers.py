@@ -7,7 +7,10 @@ from typing import Any, Literal
 
 from tests.families.texts import CORPUS
 
-Kind = Literal["wordpiece", "bpe", "unigram"]
+Kind = Literal["wordpiece", "bpe", "pieces", "unigram"]
+
+#: Classes whose BPE is SentencePiece's: words begin with a mark and no bytes stand for letters.
+PIECES_BPE = ("LlamaTokenizer",)
 
 KINDS: dict[str, Kind] = {"WordPiece": "wordpiece", "BPE": "bpe", "Unigram": "unigram"}
 
@@ -32,6 +35,8 @@ def make_tokenizer(name: str, **options: Any) -> Any:
     unknown = special.get("unk", "<unk>")
     names = list(dict.fromkeys([*special.values(), unknown]))
     model = KINDS[getattr(getattr(kind, "model", None), "__name__", "Unigram")]
+    if name in PIECES_BPE:
+        model = "pieces"
     if model == "unigram":
         wanted = parameters["unk_id"].default if "unk_id" in parameters else 3
         names.remove(unknown)
@@ -56,6 +61,12 @@ def train(kind: Kind, special: tuple[str, ...], unknown: str) -> dict[str, Any]:
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         alphabet = pre_tokenizers.ByteLevel.alphabet()
         tokenizer.train_from_iterator(CORPUS, trainers.BpeTrainer(initial_alphabet=alphabet, **settings))
+        model = json.loads(tokenizer.to_str())["model"]
+        return {"vocab": model["vocab"], "merges": [tuple(merge) for merge in model["merges"]]}
+    if kind == "pieces":
+        tokenizer = Tokenizer(models.BPE(unk_token=unknown))
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+        tokenizer.train_from_iterator(CORPUS, trainers.BpeTrainer(**settings))
         model = json.loads(tokenizer.to_str())["model"]
         return {"vocab": model["vocab"], "merges": [tuple(merge) for merge in model["merges"]]}
     tokenizer = Tokenizer(models.Unigram())

@@ -132,8 +132,8 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
     add_error_handlers(app)
     describe_common_responses(app, requires_keys=settings.requires_keys)
     # The innermost layer comes first.
-    ways = ways_of(jobs.router, jobs.SHORT_WAYS) | ways_of(health.router, health.SHORT_WAYS)
-    app.add_middleware(ShortWays, ways=ways)
+    ways = [way for each in (jobs, answers, health) for way in ways_of(each.router, each.SHORT_WAYS).items()]
+    app.add_middleware(ShortWays, ways=dict(ways))
     refusing = refuse_page if settings.console else refuse
     if len(cells) == 1:
         app.add_middleware(partial(first.layer, sessions=sessions, refuse_page=refusing))

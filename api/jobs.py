@@ -263,13 +263,13 @@ class Jobs:
             shown["waiting_for"] = None if outlook is None else outlook.reason
         if record.status.is_final and record.total <= self._settings.inline_results and not record.dropped:
             results = await self._store.results(record, 0, record.total)
-            shown["results"] = [each if each.keys() >= RESULT_FIELDS else _filled(each) for each in results]
+            shown["results"] = [as_shown(each) for each in results]
         return shown
 
 
-def _filled(result: Any) -> dict[str, Any]:
-    """Return a result that another version stored, with the fields that it lacks."""
-    return Result.model_validate(result).model_dump()
+def as_shown(result: dict[str, Any]) -> dict[str, Any]:
+    """Return a stored result as callers see it; one that another version stored gets the fields that it lacks."""
+    return result if result.keys() >= RESULT_FIELDS else Result.model_validate(result).model_dump()
 
 
 def required(record: JobRecord | None, job_id: str) -> JobRecord:

@@ -1,11 +1,12 @@
-"""What one request costs the application without a server: CPU µs of a `/livez`, of a lone job, of a job among others.
+"""What one request costs the application without a server: CPU µs of a `/livez`, of a lone job and a lone answer, and
+of one among others.
 
     python benchmarks/app_cost.py [--before CHECKOUT] [--rounds 10] [--requests 200] [--quick]
 
 The application runs in a process of its own and is called as a server would call it, beside a service with the null
-engine. The lone job is a `POST /v1/jobs` with `Prefer: wait`; among others, ten are under way. With a checkout of
-another state (with its `.venv`) both are measured in turn, round by round. CPU time is the process' own. At the end a
-sample for each millisecond of CPU time says where that of the lone job goes.
+engine. The lone job is a `POST /v1/jobs` with `Prefer: wait`, the answer a `POST /v1/answers`; among others, ten are
+under way. With a checkout of another state (with its `.venv`) both are measured in turn, round by round. CPU time is
+the process' own. At the end a sample for each millisecond of CPU time says where that of the lone job goes.
 """
 
 import argparse
@@ -37,7 +38,13 @@ HEADERS = [(b"host", b"127.0.0.1"), (b"user-agent", b"app-cost"), (b"accept", b"
 OF_JOB = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(BODY)), (b"prefer", b"wait=30")]
 
 #: Requests: what they ask, and how many are under way at a time.
-KINDS = {"GET /livez": ("/livez", 1), "lone job": ("/v1/jobs", 1), "job among ten": ("/v1/jobs", 10)}
+KINDS = {
+    "GET /livez": ("/livez", 1),
+    "lone job": ("/v1/jobs", 1),
+    "job among ten": ("/v1/jobs", 10),
+    "lone answer": ("/v1/answers", 1),
+    "answer among ten": ("/v1/answers", 10),
+}
 
 #: Where CPU time goes: the innermost frame of a sample that is in one of these files counts.
 PLACES = (

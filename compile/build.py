@@ -4,13 +4,14 @@ Everything that can be refused is refused before the model is loaded. For the CP
 to compile: ``auto`` builds the best way of a trial, and the next one if that does not agree with the eager network.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import torch
 
@@ -18,8 +19,8 @@ from compile.ladder import Method, build_ladder
 from compile.manifests import Toolchain, host_tools
 from compile.model.evaluation import EvalSet, F1Loss, prepare, score
 from compile.model.loading import quiet_transformers
-from compile.model.probes import Probe, make_probe
-from compile.model.reference import Run, runner_of
+from compile.model.probes import Probe, fill_probe, make_probe
+from compile.model.reference import QuestionAnswering, Run, runner_of
 from compile.model.timing import one_thread
 from compile.neuron.build import build_for_neuron
 from compile.neuron.options import NeuronOptions, make_recipes
@@ -79,10 +80,27 @@ def build(
             return build_ladder(plan, gpu_method(plan, gpu_dtype), root, report)
         if kind:
             check_company(plan, root, target)
-        choice = choose_ways(plan, dtype, format, eval_set, report)
-        return first_in_agreement(
-            choice.ways, lambda way: build_ladder(plan, cpu_method(plan, choice, way, kind), root, report)
-        )
+        with computed_beside(plan):
+            choice = choose_ways(plan, dtype, format, eval_set, report)
+            return first_in_agreement(
+                choice.ways, lambda way: build_ladder(plan, cpu_method(plan, choice, way, kind), root, report)
+            )
+
+
+@contextmanager
+def computed_beside(plan: BuildPlan) -> Iterator[None]:
+    """Compute the eager logits of the samples beside the block."""
+    model = plan.model
+    buckets = [_trial_bucket(plan), *plan.ladder]
+    plan.expected.begin(batch for each in buckets for batch in fill_probe(model.tokenizer, model.spec, each)[1])
+    try:
+        yield
+    finally:
+        plan.expected.end()
+
+
+def _trial_bucket(plan: BuildPlan) -> Bucket:
+    return Bucket(length=min(TRIAL_LENGTH, plan.ladder[-1].length), rows=TRIAL_ROWS)
 
 
 def check_request(target: str, dtype: str, format: str, neuron: NeuronOptions) -> None:
@@ -136,16 +154,27 @@ def check_company(plan: BuildPlan, root: Path, target: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class TracedNetwork:
+    """A network in one dtype and its trace, and the seconds that both took."""
+
+    module: QuestionAnswering
+    traced: Any
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class CpuChoice:
     """The ways to compile for the CPU, best first, and the means to choose and to judge.
 
-    ``trial`` is None unless ``auto`` chose; ``graph`` is there if OpenVINO is among the ways.
+    ``trial`` is None unless ``auto`` chose; ``graph`` is there if OpenVINO is among the ways. ``traced`` are networks
+    that the trial has cast and traced, by way.
     """
 
     ways: Sequence[Way]
     eval_set: EvalSet | None
     graph: QuantisedGraph | None = None
     trial: Trial | None = None
+    traced: Mapping[Way, "TracedNetwork"] = field(default_factory=dict)
 
     @property
     def speeds(self) -> Mapping[str, float]:
@@ -168,18 +197,28 @@ def choose_ways(plan: BuildPlan, dtype: str, format: str, eval_set: EvalSet | No
     if dtype != AUTO:
         return CpuChoice([way for way in LEAST_GAIN if way == dtype], eval_set)
     report("trying dtypes", 1, steps)
-    probe = make_probe(plan.model, Bucket(length=min(TRIAL_LENGTH, longest), rows=TRIAL_ROWS), plan.run_eager)
-    candidates: dict[Way, Callable[[], Run]] = {
-        each: partial(_compile_for_trial, plan, each, probe) for each in get_args(CpuDtype)
-    }
+    bucket, model = _trial_bucket(plan), plan.model
+    unanswered = Probe(*fill_probe(model.tokenizer, model.spec, bucket), ())
+    _, [first, *_] = fill_probe(model.tokenizer, model.spec, plan.ladder[0])
+    networks: dict[Way, TracedNetwork] = {}
+
+    def compiled(dtype: CpuDtype) -> Run:
+        began = time.monotonic()
+        module = cast(plan.reference, dtype)
+        traced = trace(module, first)
+        networks[dtype] = TracedNetwork(module, traced, time.monotonic() - began)
+        if not holds(unanswered, runner_of(traced), runner_of(module)):
+            traced = trace(module, unanswered.batches[0])
+        return runner_of(settle(compile_trace(traced, dtype)))
+
+    candidates: dict[Way, Callable[[], Run]] = {each: partial(compiled, each) for each in get_args(CpuDtype)}
     if graph is not None:
         candidates["openvino int8"] = graph.run
-    trial = run_trial(probe, candidates, evaluated=eval_set is not None)
-    return CpuChoice(rank_ways(trial), eval_set, graph, trial)
-
-
-def _compile_for_trial(plan: BuildPlan, dtype: CpuDtype, probe: Probe) -> Run:
-    return runner_of(settle(compile_trace(trace(cast(plan.reference, dtype), probe.batches[0]), dtype)))
+    trial = run_trial(lambda: make_probe(model, bucket, plan.expected), candidates, evaluated=eval_set is not None)
+    ways = rank_ways(trial)
+    # The others would take the memory of one more copy each.
+    best = {way: network for way, network in networks.items() if way == ways[0]}
+    return CpuChoice(ways, eval_set, graph, trial, best)
 
 
 def cpu_method(plan: BuildPlan, choice: CpuChoice, way: Way, kind: str = "") -> Method:
@@ -212,10 +251,13 @@ def cpu_method(plan: BuildPlan, choice: CpuChoice, way: Way, kind: str = "") -> 
             holds=lambda *_: True,
             write=write,
             file=lambda _: GRAPH_FILE,
+            forks=False,
         )
-    module = cast(plan.reference, dtype)
+    known = choice.traced.get(way)
+    module = cast(plan.reference, dtype) if known is None else known.module
     return method(
-        toolchain=made_by(COMPILER, compiler_args(plan.model.network, dtype), tools),
+        made=None if known is None else (known.traced, known.seconds),
+        toolchain=made_by(COMPILER, compiler_args(module.network, dtype), tools),
         make=partial(trace, module),
         holds=lambda probe, traced: holds(probe, runner_of(traced), runner_of(module)),
         write=lambda traced, path: path.write_bytes(serialise(compile_trace(traced, dtype))),
@@ -224,7 +266,7 @@ def cpu_method(plan: BuildPlan, choice: CpuChoice, way: Way, kind: str = "") -> 
 
 def _evaluate(plan: BuildPlan, choice: CpuChoice, dtype: CpuDtype, run: Run) -> F1Loss:
     """Measure the loss of F1; raises Disagreement if int8, chosen by ``auto``, loses too much."""
-    loss = score(prepare(plan.model, plan.ladder, plan.run_eager, choice.eval_set), run)
+    loss = score(prepare(plan.model, plan.ladder, plan.expected, choice.eval_set), run)
     if choice.trial is not None and dtype == "int8":
         judge_f1(loss.points, MOST_LOST, dtype)
     return loss
@@ -243,4 +285,5 @@ def gpu_method(plan: BuildPlan, dtype: GpuDtype) -> Method:
         holds=lambda probe, traced: holds(probe, runner_of(traced, "cuda"), runner_of(module, "cuda")),
         write=lambda traced, path: path.write_bytes(serialise(traced)),
         fixed_rows=True,
+        forks=False,
     )

@@ -1,24 +1,24 @@
 """Build an artifact bucket by bucket in this process: compile, write, verify from the file, time, publish.
 
-Each bucket is verified through the engine's own backend before the next one is compiled. A trace mostly holds for any
-length, so buckets share a file as far as it does: a worker then holds the weights once. An artifact of the same
+A trace mostly holds for any length, so buckets share a file as far as it does: a worker then holds the weights once.
+Each bucket of a file is verified through the engine's own backend before the next file is made. An artifact of the same
 version and target is replaced at the end, in one step; after a failure it stays as it was.
 """
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from compile.manifests import NO_LOSS, Toolchain, bucket_name, make_bucket, make_manifest, with_measures
+from compile.model.beside import run_beside
 from compile.model.evaluation import F1Loss
 from compile.model.loading import save_tokenizer
 from compile.model.probes import Probe, make_probe
 from compile.model.reference import Run
-from compile.model.timing import median_seconds
 from compile.plan import FIRST_STEPS, BuildPlan, Report
 from compile.publish import building, publish_artifact
 from compile.verify import Comparison, compare, judge, judge_answers, share_equal
@@ -36,7 +36,8 @@ class Method:
     bucket's probe. ``write`` puts it into a file and returns the bytes; ``file`` names that file. ``least_equal`` is
     the share of sample answers that must be equal. ``evaluate`` measures the loss of F1 and may raise Disagreement.
     ``fixed_rows`` says that a batch must fill its bucket. ``cpu_kind`` names the folder of an artifact that lies beside
-    those for other CPU kinds.
+    those for other CPU kinds. ``made`` is what was compiled already, and the seconds that took. ``forks`` says whether
+    what was loaded may run in children of this process.
     """
 
     label: str
@@ -50,6 +51,8 @@ class Method:
     fixed_rows: bool = False
     cpu_kind: str = ""
     evaluate: Callable[[Run], F1Loss] | None = None
+    made: tuple[Any, float] | None = None
+    forks: bool = True
 
 
 def build_ladder(plan: BuildPlan, method: Method, root: Path, report: Report) -> Artifact:
@@ -85,45 +88,58 @@ def opened(manifest: Manifest, folder: Path) -> Iterator[Run]:
 def _make_buckets(
     plan: BuildPlan, method: Method, aside: Path, report: Report
 ) -> tuple[list[BucketFile], list[Comparison]]:
+    """Write a file for each stretch of buckets that one result holds for, and verify it for those."""
     made: list[BucketFile] = []
     comparisons: list[Comparison] = []
-    compiled: Any = None
-    with ExitStack() as stack:
-        run: Run | None = None
-        for position, bucket in enumerate(plan.ladder, FIRST_STEPS):
-            report(f"compiling {bucket} in {method.label}", position, FIRST_STEPS + len(plan.ladder))
-            probe = make_probe(plan.model, bucket, plan.run_eager)
-            if compiled is not None and method.holds(probe, compiled):
-                file = make_bucket(bucket, made[-1].file, made[-1].bytes, compile_s=0.0)
-            else:
-                stack.close()
-                started = time.monotonic()
-                compiled, run = method.make(probe.batches[0]), None
-                name = method.file(bucket)
-                size = method.write(compiled, aside / name)
-                file = make_bucket(bucket, name, size, time.monotonic() - started)
-            if run is None or method.toolchain.target != "cpu":
-                stack.close()
-                run = stack.enter_context(_opened_file(plan, method, aside, file, plan.ladder[len(made) :]))
-            file, compared = _verify(file, probe, run, method)
-            made.append(file)
-            comparisons.append(compared)
+    probes = [make_probe(plan.model, bucket, plan.expected) for bucket in plan.ladder]
+
+    def say(number: int) -> None:
+        what = f"compiling {plan.ladder[number]} in {method.label}"
+        report(what, FIRST_STEPS + number, FIRST_STEPS + len(plan.ladder))
+
+    while (first := len(made)) < len(plan.ladder):
+        say(first)
+        file, compiled = _write_file(method, plan.ladder[first], probes[first], aside, None if made else method.made)
+        files = [file]
+        for number in range(first + 1, len(plan.ladder)):
+            say(number)
+            if not method.holds(probes[number], compiled):
+                break
+            files.append(make_bucket(plan.ladder[number], file.file, file.bytes, compile_s=0.0))
+        compared = _compare_all(plan, method, aside, files, probes[first:])
+        for each, one in zip(files, compared, strict=True):
+            judge(one, method.toolchain.dtype, f"bucket {each.rows}x{each.length}")
+            made.append(with_measures(each, one, one.batch_s))
+        comparisons += compared
     return made, comparisons
 
 
-def _opened_file(
-    plan: BuildPlan, method: Method, aside: Path, file: BucketFile, left: Sequence[Bucket]
-) -> AbstractContextManager[Run]:
-    """Load a bucket's file; on the CPU once, for every bucket ``left`` that it may come to serve."""
-    buckets = left if method.toolchain.target == "cpu" else left[:1]
-    files = [make_bucket(bucket, file.file, file.bytes, compile_s=0.0) for bucket in buckets]
-    return opened(make_manifest(plan, method.toolchain, aside, files), aside)
+def _write_file(
+    method: Method, bucket: Bucket, probe: Probe, aside: Path, known: tuple[Any, float] | None
+) -> tuple[BucketFile, Any]:
+    """Compile for a bucket, unless what is ``known`` holds for it, and write the file; return both."""
+    started = time.monotonic()
+    if known is not None and method.holds(probe, known[0]):
+        compiled, started = known[0], time.monotonic() - known[1]
+    else:
+        compiled = method.make(probe.batches[0])
+    name = method.file(bucket)
+    size = method.write(compiled, aside / name)
+    return make_bucket(bucket, name, size, time.monotonic() - started), compiled
 
 
-def _verify(file: BucketFile, probe: Probe, run: Run, method: Method) -> tuple[BucketFile, Comparison]:
-    """Compare a bucket, loaded from its file, with the eager network, and time it."""
-    dtype = method.toolchain.dtype
-    compared = compare(probe, run, dtype, fewer_rows=not method.fixed_rows)
-    judge(compared, dtype, f"bucket {file.rows}x{file.length}")
-    seconds = median_seconds({"batch": partial(run, probe.batches[0])})["batch"]
-    return with_measures(file, compared, seconds), compared
+def _compare_all(
+    plan: BuildPlan, method: Method, aside: Path, files: Sequence[BucketFile], probes: Sequence[Probe]
+) -> list[Comparison]:
+    """Compare buckets of one file, loaded from it, with the eager network: on a CPU loaded once, and side by side."""
+    at_once = len(files) if method.toolchain.target == "cpu" else 1
+    compared: list[Comparison] = []
+    while len(compared) < len(files):
+        part = files[len(compared) :][:at_once]
+        with opened(make_manifest(plan, method.toolchain, aside, part), aside) as run:
+            calls = [
+                partial(compare, probe, run, method.toolchain.dtype, fewer_rows=not method.fixed_rows)
+                for probe in probes[len(compared) :][: len(part)]
+            ]
+            compared += run_beside(calls) if method.forks else [call() for call in calls]
+    return compared

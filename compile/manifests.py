@@ -4,6 +4,7 @@ import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 
 import tokenizers
@@ -123,5 +124,16 @@ def make_manifest(
         coverage=made_by.coverage,
         trial=dict(made_by.trial),
         buckets=list(buckets),
-        files={name: digest_file(folder / name) for name in (*files, *made_by.extra_files)},
+        files={name: _digest(folder / name) for name in (*files, *made_by.extra_files)},
     )
+
+
+def _digest(path: Path) -> str:
+    """Return the digest of a file that this process made; of one that did not change since, the same again."""
+    about = path.stat()
+    return _digest_once(path, about.st_mtime_ns, about.st_size)
+
+
+@lru_cache
+def _digest_once(path: Path, _changed_ns: int, _size: int) -> str:
+    return digest_file(path)

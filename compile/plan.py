@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from compile.model.loading import SourceModel, check_lengths, load_model
 from compile.model.probes import check_runs
 from compile.model.reference import QuestionAnswering, Run, official_run, wrap
+from compile.model.remembered import Remembered
 from compile.model.source import find_source
 from corelane.artifacts.manifest import MODEL_NAME, artifact_path, model_name
 from corelane.engine.buckets import AUTO_BUCKETS, Bucket, fitting_buckets, parse_buckets
@@ -22,7 +24,7 @@ Step = Callable[[str, int], None]
 FIRST_STEPS = 2
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class BuildPlan:
     """A loaded model, the name it is served under, and the buckets to compile."""
 
@@ -35,6 +37,11 @@ class BuildPlan:
     def run_eager(self) -> Run:
         """The official eager network, as a function."""
         return official_run(self.model, self.reference)
+
+    @cached_property
+    def expected(self) -> Remembered:
+        """The eager network, as a function that computes each row of tokens once."""
+        return Remembered(self.run_eager, self.model.spec.pad_id)
 
     def destination(self, root: Path, target: str, cpu_kind: str = "") -> Path:
         """Return the place of the artifact below the root."""

@@ -5,6 +5,7 @@ of a CPU does not tell how fast the libraries run on it. Speed decides, and answ
 """
 
 from collections.abc import Callable, Mapping, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -12,7 +13,7 @@ from typing import Literal
 from compile.model.probes import Probe
 from compile.model.reference import Run
 from compile.model.timing import median_seconds
-from compile.verify import TOLERANCES, compare, judge, judge_answers, share_equal
+from compile.verify import TOLERANCES, compare_logits, judge, judge_answers, share_equal
 from corelane.artifacts.manifest import NumberFormat
 from corelane.errors import CompileFailed
 
@@ -46,18 +47,22 @@ def answers_needed(dtype: NumberFormat, automatic: bool, evaluated: bool = False
     return 1.0 if automatic and dtype == "int8" and not evaluated else TOLERANCES[dtype].answers_equal
 
 
-def run_trial(probe: Probe, candidates: Mapping[Way, Callable[[], Run]], evaluated: bool) -> Trial:
+def run_trial(make_probe: Callable[[], Probe], candidates: Mapping[Way, Callable[[], Run]], evaluated: bool) -> Trial:
     """Compile, check and time each candidate; one that cannot be compiled or does not agree is not sound.
 
-    ``evaluated`` says that an eval set will judge the answers of the whole artifact.
+    The probe is made after them, as the eager network may run beside the compiler. ``evaluated`` says that an eval set
+    will judge the answers of the whole artifact.
     """
     runs: dict[Way, Run] = {}
-    sound: set[Way] = set()
     for way, compiled in candidates.items():
+        with suppress(CompileFailed, RuntimeError):
+            runs[way] = compiled()
+    sound: set[Way] = set()
+    probe = make_probe()
+    for way, run in runs.items():
         dtype = dtype_of(way)
         try:
-            runs[way] = compiled()
-            compared = compare(probe, runs[way], dtype)
+            compared = compare_logits(probe, run)
             judge(compared, dtype, "the trial")
             judge_answers(share_equal([compared]), answers_needed(dtype, automatic=True, evaluated=evaluated), dtype)
             sound.add(way)

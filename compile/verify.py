@@ -4,8 +4,10 @@
 mixes rows or returns NaN does not pass, whatever its speed.
 """
 
+import statistics
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -49,7 +51,8 @@ TOLERANCES: dict[NumberFormat, Tolerance] = {
     "fp8_e4m3": Tolerance(logit=1.5, isolation=0.1, answers_equal=0.8),
 }
 
-#: Passes that must repeat the logits of the first. Some files compiled for Neuron on another machine ran only once.
+#: Passes that must repeat the logits of the first, and tell its time. Some files compiled for Neuron on another machine
+#: ran only once.
 REPEATS = 3
 
 #: |Δlogit| between a trace and its own network at another length than the one it was made at. If the trace holds there
@@ -62,7 +65,10 @@ Built = TypeVar("Built")
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Measurements of one compiled bucket; errors are in logits, and NaN if a logit was NaN."""
+    """Measurements of one compiled bucket; errors are in logits, and NaN if a logit was NaN.
+
+    ``batch_s`` is the warm median time of the first batch.
+    """
 
     logit_error: float
     isolation_error: float
@@ -71,6 +77,7 @@ class Comparison:
     flexible_rows: bool
     repeat_error: float = 0.0
     flexible_lengths: bool = False
+    batch_s: float = 0.0
 
 
 def compare(probe: Probe, run: Run, dtype: NumberFormat, *, fewer_rows: bool = True) -> Comparison:
@@ -78,28 +85,46 @@ def compare(probe: Probe, run: Run, dtype: NumberFormat, *, fewer_rows: bool = T
 
     ``fewer_rows`` says whether to try batches that do not fill the bucket.
     """
+    compared, before = _compare_logits(probe, run)
+    tolerance = TOLERANCES[dtype].logit
+    isolation_error = _isolation_error(probe, run, before)
+    flexible_rows = fewer_rows and _takes_fewer_rows(probe, run, tolerance)
+    flexible_lengths = fewer_rows and _takes_shorter_rows(probe, run, tolerance)
+    repeat_error, batch_s = _repeat(probe, run, before)
+    return replace(
+        compared,
+        isolation_error=isolation_error,
+        flexible_rows=flexible_rows,
+        flexible_lengths=flexible_lengths,
+        repeat_error=repeat_error,
+        batch_s=batch_s,
+    )
+
+
+def compare_logits(probe: Probe, run: Run) -> Comparison:
+    """Run a candidate on the samples once, for its logits and answers alone; raises RunFailed if a run fails."""
+    return _compare_logits(probe, run)[0]
+
+
+def _compare_logits(probe: Probe, run: Run) -> tuple[Comparison, Logits]:
+    """Return what the samples tell, and the logits of the first batch."""
     got = [run(batch) for batch in probe.batches]
     errors = [
         _largest_difference(ours, theirs, batch, len(rows))
         for ours, theirs, batch, rows in zip(got, probe.expected, probe.batches, probe.rows, strict=True)
     ]
     expected, found = find_answers(probe, probe.expected), find_answers(probe, got)
-    return Comparison(
-        logit_error=float(np.max(errors)),
-        isolation_error=_isolation_error(probe, run, got[0]),
-        answers_equal=sum(found.get(item) == answer for item, answer in expected.items()),
-        answers=len(expected),
-        flexible_rows=fewer_rows and _takes_fewer_rows(probe, run, TOLERANCES[dtype].logit),
-        repeat_error=_repeat_error(probe, run, got[0]),
-        flexible_lengths=fewer_rows and _takes_shorter_rows(probe, run, TOLERANCES[dtype].logit),
-    )
+    equal = sum(found.get(item) == answer for item, answer in expected.items())
+    return Comparison(float(np.max(errors)), 0.0, equal, len(expected), flexible_rows=False), got[0]
 
 
 def holds(probe: Probe, traced: Run, network: Run) -> bool:
     """Tell whether a trace made at another length is the same network at the probe's length."""
-    batch = probe.batches[-1]
+    # A row of padding more, where there is one: transformers make no mask where nothing is hidden.
+    batch, rows = probe.batches[-1], len(probe.rows[-1]) + 1
+    part = Batch(batch.bucket, batch.input_ids[:rows], batch.attention_mask[:rows], batch.token_type_ids[:rows])
     try:
-        return _largest_difference(traced(batch), network(batch), batch, batch.rows) <= SAME_LOGIT
+        return _largest_difference(traced(part), network(part), part, part.rows) <= SAME_LOGIT
     except (RuntimeError, IndexError, ValueError):
         return False
 
@@ -181,10 +206,18 @@ def _isolation_error(probe: Probe, run: Run, before: Logits) -> float:
     return _largest_difference(after, before, batch, 1)
 
 
-def _repeat_error(probe: Probe, run: Run, before: Logits) -> float:
-    """Return how far the first batch's logits move when it is run again, several times, after all others."""
+def _repeat(probe: Probe, run: Run, before: Logits) -> tuple[float, float]:
+    """Run the first batch again, several times, after all others; return how far its logits move, and its median
+    seconds.
+    """
     batch = probe.batches[0]
-    return float(np.max([_largest_difference(run(batch), before, batch, batch.rows) for _ in range(REPEATS)]))
+    errors, seconds = [], []
+    for _ in range(REPEATS):
+        began = time.perf_counter()
+        after = run(batch)
+        seconds.append(time.perf_counter() - began)
+        errors.append(_largest_difference(after, before, batch, batch.rows))
+    return float(np.max(errors)), statistics.median(seconds)
 
 
 def _takes_fewer_rows(probe: Probe, run: Run, tolerance: float) -> bool:

@@ -17,7 +17,7 @@ LIBRARY = make_library(
     read_code()
     + """
 define('schedule', function(ask, args)
-  return schedule_delivery(ask.event, ask.subject, ask.owner, ask.url, now_ms(), ask.ttl, 'data', args[2], args[3])
+  return deliveries.schedule(ask.event, ask.subject, ask.owner, ask.url, now_ms(), ask.ttl, 'data', args[2], args[3])
 end)
 """
 )

@@ -1,7 +1,8 @@
-"""Check the Lua library as a real Lua 5.1 compiler sees it: that it compiles, and which globals it uses. `make check`.
+"""Check the Lua library as a real Lua 5.1 compiler sees it: that it compiles, and the names it uses. `make check`.
 
 The server compiles the library only when it loads it, and finds a misspelt name only when a call comes that far. Here
-every instruction that reads or writes a global is read from the bytecode, wherever it stands.
+every instruction that reads or writes a global is read from the bytecode, wherever it stands. So are the names of
+locals: at the top of the library there is room for 200, and none may hide the table of an area.
 """
 
 import struct
@@ -11,10 +12,13 @@ from typing import Any
 
 from lupa import lua51
 
-from corelane.store.link.library import read_library
+from corelane.store.link.library import AREAS, read_library
 
 #: What Redis and Valkey give a function: https://redis.io/docs/latest/develop/programmability/lua-api/
 GIVEN = frozenset(("redis", "cjson", "math", "string", "table", "ipairs", "pairs", "tonumber", "tostring", "unpack"))
+
+#: Names that Lua 5.1 has room for in one function (LUAI_MAXVARS), and how much of that stays free at the library's top.
+MOST_LOCALS, FREE_LOCALS = 200, 60
 
 #: Opcodes of Lua 5.1 (lopcodes.h).
 GET_GLOBAL, SET_GLOBAL = 5, 7
@@ -32,19 +36,21 @@ class Bytecode:
         self._at = 12
         if dump[:6] != b"\x1bLua\x51\x00" or dump[6:12] != bytes((1, 4, 8, 4, 8, 0)):
             raise ValueError("this is no bytecode of Lua 5.1 on a little-endian 64-bit machine")
+        #: The names of the locals of each function and where they live, by its first line; 0 is the library itself.
+        self.locals: dict[int, list[tuple[str, int, int]]] = {}
 
     def globals(self) -> Iterator[tuple[int, str, bool]]:
         """Yield each use of a global in a function and those inside it: line, name, whether it is written."""
         self._text()
-        self._at += 12  # First and last line; upvalues, parameters, varargs, registers.
+        first = self._int()
+        self._at += 8  # Last line; upvalues, parameters, varargs, registers.
         code = [self._int() for _ in range(self._int())]
         constants = [self._constant() for _ in range(self._int())]
         for _ in range(self._int()):
             yield from self.globals()
         lines = [self._int() for _ in range(self._int())]
-        for _ in range(self._int()):
-            self._text()
-            self._at += 8
+        found = [(self._text(), self._int(), self._int()) for _ in range(self._int())]
+        self.locals.setdefault(first, []).extend(found)
         for _ in range(self._int()):
             self._text()
         for line, instruction in zip(lines, code, strict=True):
@@ -71,17 +77,24 @@ class Bytecode:
 
 
 def problems(code: str) -> list[str]:
-    """List what is wrong with code: that it does not compile, or the globals it should not use."""
+    """List what is wrong with code: that it does not compile, and names that it should not use."""
     compile_ = b"function(code) local f, e = loadstring(code, '=library') return f and string.dump(f), e end"
     loaded, error = lua51.LuaRuntime(encoding=None).eval(compile_)(code.encode())
     if loaded is None:
         return [error.decode()]
-    found = sorted(Bytecode(loaded).globals())
-    return [
+    bytecode = Bytecode(loaded)
+    found = sorted(bytecode.globals())
+    told = [
         f"library:{line}: {'sets' if written else 'reads'} global {name!r}: {code.splitlines()[line - 1].strip()}"
         for line, name, written in found
         if written or name not in GIVEN
     ]
+    top = bytecode.locals.pop(0)
+    most = max(sum(begin <= at < end for _, begin, end in top) for _, at, _ in top) if top else 0
+    if most > MOST_LOCALS - FREE_LOCALS:
+        told.append(f"library: {most} names at its top, of which Lua has room for {MOST_LOCALS}: put some into areas")
+    inner = [(line, name) for line, its in bytecode.locals.items() for name, *_ in its if name in AREAS]
+    return [*told, *(f"library:{line}: a function has a {name!r}, which hides that area" for line, name in inner)]
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
 """One question, its answer: without a job to look after. And the payload of Hugging Face's removed pipeline."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
+import orjson
 from fastapi import APIRouter, Body, Request, Response
 from fastapi.responses import JSONResponse
 
@@ -10,8 +12,11 @@ from api.compat.huggingface import HfAnswer, HfRequest, answers_of, require_answ
 from api.context import REQUEST_CONTEXT
 from api.deps import Parts, PartsDep, SubmitCaller, WaitDep
 from api.errors import documented
-from api.jobs import CallerWait, headers_of, may_reuse
+from api.jobs import CallerWait, as_shown, headers_of, may_reuse
 from api.middleware.edge import JsonRoute
+from api.middleware.short_ways import Asked
+from api.routes.waits import wait_of
+from corelane.domain.api_keys import Caller, Scope
 from corelane.domain.batches import AnswerRequest
 from corelane.domain.ids import new_job_id
 from corelane.domain.jobs import Item, Job, JobHead, Result
@@ -34,18 +39,35 @@ MAX_WAIT_S = 60.0
 
 @router.post("/answers", response_model=Result, responses=NOT_YET)
 async def answer(
-    http: Request,
-    request: Annotated[AnswerRequest, Body()],
-    response: Response,
-    parts: PartsDep,
-    wait: WaitDep,
-    caller: SubmitCaller,
-) -> Result | Response:
+    http: Request, request: Annotated[AnswerRequest, Body()], parts: PartsDep, wait: WaitDep, caller: SubmitCaller
+) -> Response:
     """Answer one question, within a minute or as long as asked to wait; 202 with its job if that is not enough."""
-    reuse = request.reuse and may_reuse(http.headers)
-    head = JobHead(model=request.model, options=request.options, priority=request.priority, reuse=reuse)
-    found = await ask(parts, caller.owner, head, [request.item], response, wait)
-    return found if isinstance(found, Response) else found[0]
+    return await answer_one(parts, request, caller, wait, reuse=may_reuse(http.headers))
+
+
+async def answer_shortly(asked: Asked) -> Response | None:
+    """Do what ``answer`` does, for a body of JSON that is valid."""
+    wait = wait_of(asked)
+    if wait is None or Scope.SUBMIT not in asked.caller.scopes:
+        return None
+    try:
+        request = AnswerRequest.model_validate(orjson.loads(asked.body))
+    except ValueError:
+        return None
+    return await answer_one(asked.parts, request, asked.caller, wait, reuse=may_reuse(asked.headers))
+
+
+async def answer_one(
+    parts: Parts, request: AnswerRequest, caller: Caller, wait: CallerWait, *, reuse: bool
+) -> Response:
+    """Ask one question; return its result, or 202 with its job. Without ``reuse`` it is computed on its own."""
+    head = JobHead(
+        model=request.model, options=request.options, priority=request.priority, reuse=request.reuse and reuse
+    )
+    found = await ask(parts, caller.owner, head, [request.item], wait)
+    if isinstance(found, Response):
+        return found
+    return Response(orjson.dumps(as_shown(found.results[0])), 200, found.headers, "application/json")
 
 
 @router.post("/hf/question-answering", response_model=HfAnswer | list[HfAnswer | list[HfAnswer]], responses=NOT_YET)
@@ -62,17 +84,25 @@ async def answer_as_pipeline(
     parameters = request.parameters
     reuse = may_reuse(http.headers)
     head = JobHead(model=request.model, options=parameters.options, priority=parameters.priority, reuse=reuse)
-    results = await ask(parts, caller.owner, head, items, response, wait)
-    if isinstance(results, Response):
-        return results
+    answered = await ask(parts, caller.owner, head, items, wait)
+    if isinstance(answered, Response):
+        return answered
+    response.headers.update(answered.headers)
+    results = [Result.model_validate(each) for each in answered.results]
     require_answered(results)
     found = [answers_of(result, parameters) for result in results]
     return found if isinstance(request.inputs, list) else found[0]
 
 
-async def ask(
-    parts: Parts, owner: str, head: JobHead, items: Sequence[Item], response: Response, wait: CallerWait
-) -> list[Result] | Response:
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The results of a job that was waited for, as they are stored, and the response's headers."""
+
+    results: Sequence[dict[str, Any]]
+    headers: dict[str, str]
+
+
+async def ask(parts: Parts, owner: str, head: JobHead, items: Sequence[Item], wait: CallerWait) -> Answered | Response:
     """Submit a job and wait for it; return its results, or 202 with the job if it is not final by then.
 
     A caller who leaves cancels the job: no one else knows its id, and this route knows no ``Idempotency-Key``.
@@ -89,5 +119,8 @@ async def ask(
             await parts.store.cancel(record.id)
         job = await parts.jobs.describe(record, is_held=submitted.is_held)
         return JSONResponse(job.model_dump(mode="json"), 202, headers)
-    response.headers.update(headers)
-    return [Result.model_validate(each) for each in await parts.store.results(record, 0, len(items))]
+    return Answered(await parts.store.results(record, 0, len(items)), headers)
+
+
+#: The short ways of this router's endpoints.
+SHORT_WAYS = {answer: answer_shortly}

@@ -74,7 +74,7 @@ def fill_batches(
 
 def check_runs(model: SourceModel, run_eager: Run, bucket: Bucket) -> None:
     """Run the eager network once; raises ModelRefused if it cannot run on a question and a passage."""
-    _, batches = fill_probe(model.tokenizer, model.spec, bucket)
+    _, batches = fill_probe(model.tokenizer, model.spec, Bucket(length=bucket.length, rows=1))
     try:
         run_unpadded(run_eager, batches[0])
     except Exception as error:

@@ -14,7 +14,7 @@ import torch
 
 from corelane.engine.cores import keep_memory
 
-#: Passes before TorchScript runs at full speed, and timed passes after them.
+#: Passes before a network runs at full speed, and timed passes after them.
 WARM_UP_PASSES, TIMED_PASSES = 3, 5
 
 Key = TypeVar("Key", bound=Hashable)
@@ -33,14 +33,11 @@ def one_thread() -> Iterator[None]:
 
 
 def median_seconds(passes: Mapping[Key, Callable[[], object]]) -> dict[Key, float]:
-    """Return the warm median time of each pass.
+    """Return the median time of each pass, all of which have run before.
 
     The passes take turns, so that a busy moment of the machine slows them all.
     """
     times: dict[Key, list[float]] = {key: [] for key in passes}
-    for run in passes.values():
-        for _ in range(WARM_UP_PASSES):
-            run()
     for _ in range(TIMED_PASSES):
         for key, run in passes.items():
             started = time.perf_counter()

@@ -35,6 +35,9 @@ LEAST_SUM, MOST_SUM = 2.0**-100, 2.0**120
 #: Where the largest score of the traced text is moved to, as a power of two, if it is larger.
 MIDDLE = 48
 
+#: The attribute of a module whose queries come multiplied by its scale and ``LOG2E``.
+MULTIPLIED = "corelane_multiplied"
+
 #: How far the scores of each layer are moved.
 EXCESSES: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
@@ -52,11 +55,11 @@ def attend(
 
     All three are rows × heads × length × size; the result is rows × length × heads × size.
     """
-    scale = query.size(-1) ** -0.5 if scaling is None else scaling
+    factor = LOG2E * (query.size(-1) ** -0.5 if scaling is None else scaling)
+    query = query if hasattr(module, MULTIPLIED) else query * factor
     if attention_mask is None:
-        return compiled_weigh()(query * (scale * LOG2E), key.transpose(2, 3), value), None
+        return compiled_weigh()(query, key.transpose(2, 3), value), None
     if hides_keys_alone(attention_mask):
-        query = query * (scale * LOG2E)
         ones = query.new_ones(1, 1, 1, 1).expand(*query.shape[:3], 1)
         hidden = (attention_mask[:, :, :1, :] * LOG2E - excess(module, query, key)).clamp_min(
             torch.finfo(query.dtype).min
@@ -64,7 +67,7 @@ def attend(
         column = hidden.transpose(2, 3).expand(*key.shape[:3], 1)
         query, key = torch.cat([query, ones], -1), torch.cat([key, column], -1)
         return compiled_weigh()(query, key.transpose(2, 3), value), None
-    scores = torch.matmul(query * scale, key.transpose(2, 3)).add_(attention_mask)
+    scores = (torch.matmul(query, key.transpose(2, 3)) / LOG2E).add_(attention_mask)
     return torch.matmul(torch.softmax(scores, dim=-1), value).transpose(1, 2).contiguous(), None
 
 

@@ -5,7 +5,6 @@ warnings are silenced here, for these calls alone. A trace records one run; ``ve
 other inputs.
 """
 
-import copy
 import io
 import warnings
 from typing import Any, Literal
@@ -19,6 +18,7 @@ from compile.model.reference import QuestionAnswering, tensors
 from compile.torch.attention import PRODUCTS, offer_products
 from compile.torch.int8 import quantise
 from compile.torch.packing import PACKED, PLAIN, pack_linears, packs
+from compile.torch.reshaping import change_layers, rows_of
 from corelane.engine.backends.cpu import torchscript_warnings_silenced
 from corelane.engine.backends.protocol import Batch
 from corelane.errors import CompileFailed
@@ -43,17 +43,18 @@ def choose_attention(network: Any, dtype: CpuDtype) -> str:
 
 def compiler_args(network: Any, dtype: CpuDtype) -> list[str]:
     """Return how a network is compiled, as the manifest records it."""
-    arguments = [f"attention={choose_attention(network, dtype)}", PACKED if packs(dtype) else PLAIN]
+    arguments = [f"attention={choose_attention(network, dtype)}", PACKED if packs(dtype) else PLAIN, rows_of(network)]
     return [*arguments, "network=adapted"] if is_adapted(network) else arguments
 
 
 def cast(reference: QuestionAnswering, dtype: CpuDtype) -> QuestionAnswering:
     """Return a copy of the reference that computes in ``dtype``."""
-    network = quantise(reference.network) if dtype == "int8" else copy.deepcopy(reference.network)
+    offer_products()
+    network = change_layers(reference.network, choose_attention(reference.network, dtype))
+    if dtype == "int8":
+        network = quantise(network)
     if dtype == "bf16":
         network = network.to(torch.bfloat16)
-    offer_products()
-    network.set_attn_implementation(choose_attention(network, dtype))
     return QuestionAnswering(network, reference.passes_token_types).eval()
 
 

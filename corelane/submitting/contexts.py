@@ -53,8 +53,10 @@ class StoredContexts:
 
     async def name(self, owner: str, wanted: Collection[str], *, held: bool = False) -> Named:
         """Find contexts for a job; raise UnknownContext. With ``held`` those kept only for jobs are found too."""
-        known = await self.find(owner, wanted, held=held)
-        if await self._read_by_all():
+        are_read = await self._read_by_all()
+        # Where the job carries the texts, nobody checks later that they are there.
+        known = await self.find(owner, wanted, held=held, afresh=not are_read)
+        if are_read:
             return Named(known)
         texts = await self._store.texts(owner, wanted)
         if missing := set(wanted) - texts.keys():

@@ -62,6 +62,13 @@ CALLS = {
     "an unknown model": Call("POST", "/v1/jobs", 422, BODY[:-1] + b', "model": "nobody"}'),
     "a dry run": Call("POST", "/v1/jobs", 200, BODY[:-1] + b', "dry_run": true}'),
     "lines": Call("POST", "/v1/jobs", 202, BODY, {"content-type": "application/x-ndjson"}),
+    "an answer that takes longer": Call("POST", "/v1/answers?wait=0.001", 202, BODY),
+    "an answer that takes longer than preferred": Call("POST", "/v1/answers", 202, BODY, JSON | {"prefer": "wait=0"}),
+    "an answer and an unknown parameter": Call("POST", "/v1/answers?a=1", 422, BODY),
+    "an answer to broken JSON": Call("POST", "/v1/answers", 422, BODY[:-1]),
+    "an answer to an unknown field": Call("POST", "/v1/answers", 422, BODY[:-1] + b', "labels": []}'),
+    "an answer without a content type": Call("POST", "/v1/answers", 415, BODY, {}),
+    "an answer of an unknown model": Call("POST", "/v1/answers", 422, BODY[:-1] + b', "model": "nobody"}'),
     "a job that is not there": Call("GET", f"/v1/jobs/{NO_JOB}", 404),
     "a name that is not there": Call("GET", "/v1/jobs/none", 404),
     "no id": Call("GET", "/v1/jobs/", 200),
@@ -108,6 +115,19 @@ def test_a_request_is_answered_alike_with_and_without_its_short_way(both: list[T
         )
         assert (name, ours) == (name, theirs)
         assert (name, ours[0]) == (name, call.status)
+
+
+def test_a_question_is_answered_alike_with_and_without_its_short_way(both: list[TestClient], service: Service) -> None:
+    alone, answers = BODY[:-1] + b', "reuse": false}', []
+    with ThreadPoolExecutor(1) as pool:
+        for client in both:
+            waiting = pool.submit(client.post, "/v1/answers", content=alone, headers=JSON)
+            wait_for(lambda: bool(service.bench.waiting()))
+            answer_all(core_of(service))
+            answers.append(told(waiting.result()))
+    ours, theirs = answers
+    assert ours == theirs
+    assert (ours[0], ours[2]["status"]) == (200, "succeeded")
 
 
 def test_requests_are_counted_by_the_route_that_a_short_way_stands_for(service: Service) -> None:

@@ -22,6 +22,7 @@ from corelane.store.jobs.store import JobStore
 from corelane.store.link.blocking import Link
 from corelane.store.link.lease import Lease
 from corelane.store.link.link import WRITE_BUFFER_BYTES, AsyncLink, CommonLink
+from corelane.store.link.subscription import subscribe
 from corelane.store.overdue import read_waits
 from tests.chaos.proxy import Network, Proxy
 from tests.corelane.store_bench import Bench, answer_all
@@ -321,3 +322,21 @@ def test_a_lease_of_a_process_of_the_version_before_is_respected(settings: Setti
         assert raw.set(LEASE.key, "old", nx=True, px=60_000) is None
 
     run(settings, ask)
+
+
+def test_subscription_outlives_a_message_that_is_not_utf8(settings: Settings) -> None:
+    heard: list[str] = []
+
+    async def hear() -> None:
+        async with open_link(settings.redis_url) as link:
+            listening = asyncio.create_task(subscribe(settings.redis_url, "news", heard.append))
+            while not heard:
+                await asyncio.sleep(0.01)
+            await link.many([("PUBLISH", "news", b"\xff"), ("PUBLISH", "news", "next")])
+            async with asyncio.timeout(PATIENT_S):
+                while heard[-1] != "next" and not listening.done():
+                    await asyncio.sleep(0.01)
+            listening.cancel()
+
+    asyncio.run(hear())
+    assert heard == ["", "\udcff", "next"]

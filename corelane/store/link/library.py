@@ -19,10 +19,14 @@ from corelane.store import keys
 
 FOLDER = Path(__file__).parent.parent / "lua"
 
-#: The parts, each on top of those before it.
-PARTS = (
-    *("basics", "history", "counters", "timing", "usage", "lanes", "deliveries", "index", "contexts", "reuse", "jobs"),
-    *("references", "admission", "parts", "claims", "rates", "fleet", "batches", "upkeep", "gauges", "overview"),
+#: The ground of all areas: everything in these files is seen by all that follow.
+GROUND = ("basics", "history", "counters", "lanes")
+
+#: The areas. What a file has at its top is its own; what others may call is in the table that bears its name. Lua has
+#: room for 200 names at the top of a library, of which the ground and the areas take half.
+AREAS = (
+    *("timing", "usage", "deliveries", "index", "contexts", "reuse", "jobs", "references", "admission", "parts"),
+    *("claims", "rates", "fleet", "batches", "upkeep", "gauges", "overview"),
 )
 
 #: What the names of all versions of the library begin with.
@@ -52,14 +56,19 @@ def read_library() -> Library:
 
 def read_code() -> str:
     """Return the library's code, put together from its parts."""
-    parts = "".join((FOLDER / f"{part}.lua").read_text() for part in PARTS)
+    ground = "".join(_read(name) for name in GROUND)
+    areas = "".join(f"local {name} = {{}}\n" for name in AREAS) + "".join(f"do\n{_read(name)}end\n" for name in AREAS)
     bounds = ",".join(f"{1000 * bound:g}" for bound in LATENCY_S)
     buckets = ",".join(f"'{SEPARATOR}{name}'" for name in (*map(bucket_name, LATENCY_S), ABOVE))
     names = ",".join(f"['{priority.rank}']='{priority.value}'" for priority in Priority)
     return (
         f"local SMALL_TOKENS, PRIORITIES = {SMALL_TOKENS}, {{{names}}}\nlocal LATENCY_MS = {{{bounds}}}\n"
-        f"local LATENCY = {{{buckets}}}\nlocal keys = {keys.as_lua()}\n{parts}"
+        f"local LATENCY = {{{buckets}}}\nlocal keys = {keys.as_lua()}\n{ground}{areas}"
     )
+
+
+def _read(name: str) -> str:
+    return (FOLDER / f"{name}.lua").read_text()
 
 
 def make_library(code: str) -> Library:

@@ -65,7 +65,8 @@ class _Subscription(asyncio.Protocol):
                 elif message[0] == b"subscribe":
                     self._hear("")
                 elif message[0] == b"message":
-                    self._hear(message[2].decode())
+                    # What is not UTF-8 must not end the subscription; a reader of JSON refuses it.
+                    self._hear(message[2].decode(errors="surrogateescape"))
         except hiredis.ProtocolError:
             self._close()
 

@@ -17,7 +17,7 @@ end
 
 -- Tokens of the refs in a lane, from their mean over the first few.
 local SAMPLE = 8
-local function lane_tokens(lane, length)
+function admission.lane_tokens(lane, length)
   local sample, tokens = call('LRANGE', lane, 0, SAMPLE - 1), 0
   for _, text in ipairs(sample) do
     local ref = parse(text)
@@ -36,7 +36,7 @@ local function own_at(owner, priority)
     else
       local lane = keys.lane(name, priority, owner)
       local length = call('LLEN', lane)
-      if length > 0 then small, tokens = small + length, tokens + lane_tokens(lane, length) end
+      if length > 0 then small, tokens = small + length, tokens + admission.lane_tokens(lane, length) end
     end
   end
   return { small, tokens, larger }

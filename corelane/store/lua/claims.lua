@@ -75,24 +75,19 @@ define('claim', function(ask)
     local status, expires, options, digests =
       unpack(call('HMGET', keys.job(ref.job), 'status', 'expires_ms', 'options', 'digests'))
     if is_open(status) and expires and tonumber(expires) <= now then
-      cut_short(ref.job, 'expired', ask.ttl)
+      jobs.cut_short(ref.job, 'expired', ask.ttl)
       status = 'expired'
     end
     if not is_open(status) then
       charge(keys.WAITING, version, ref, -ref.tokens)
       return 0
     end
-    begin_job(ref.job, status, ref.priority, ask.ttl)
-    local own, leaders, kept
-    if digests and ref.attempt == 1 then
-      own, leaders, kept = look_up(ref, digests, ask.cache)
-      if ref.count == '1' and spare_item(ref, text, digests, ask.ttl, kept, leaders[1], lease) then
-        charge(keys.WAITING, version, ref, -ref.tokens)
-        return 0
-      end
-    end
+    jobs.begin_job(ref.job, status, ref.priority, ask.ttl)
     lease = lease or string.format('%s#%.0f', core, next_fence())
-    if own then lead(ref, own, leaders, lease) end
+    if digests and ref.attempt == 1 and reuse.claim(ref, text, digests, ask.ttl, ask.cache, lease) then
+      charge(keys.WAITING, version, ref, -ref.tokens)
+      return 0
+    end
     add(keys.WAITING, version, -ref.tokens)
     add(keys.HELD, core, ref.tokens)
     tokens, last = tokens + ref.tokens, ref.tokens
@@ -159,9 +154,9 @@ define('claim', function(ask)
 
   -- The next ref of the larger job that was served least. A laden core looks at `LOOK_PAST` refs of the jobs in line. One
   -- that is alone competes with nobody and is charged nothing.
-  local function take_larger(jobs, line, version, priority, owner, alone)
+  local function take_larger(names, line, version, priority, owner, alone)
     local left = LOOK_PAST
-    for _, job in ipairs(jobs) do
+    for _, job in ipairs(names) do
       local list = keys.refs(job)
       local text, ref, place = choose(list, left)
       if text then
@@ -182,10 +177,10 @@ define('claim', function(ask)
   local function take_one(owner, priority, small, larger)
     for _, version in ipairs(versions) do
       local lane, line = keys.lane(version, priority, owner), keys.line(version, priority, owner)
-      local scored, jobs, level = call('ZRANGE', line, 0, laden and LOOK_PAST or 1, 'WITHSCORES'), {}, nil
+      local scored, names, level = call('ZRANGE', line, 0, laden and LOOK_PAST or 1, 'WITHSCORES'), {}, nil
       for i = 1, #scored, 2 do
         if scored[i] ~= SMALL_JOBS then
-          jobs[#jobs + 1] = scored[i]
+          names[#names + 1] = scored[i]
           level = level or tonumber(scored[i + 1])
         end
       end
@@ -197,7 +192,7 @@ define('claim', function(ask)
         -- None waits: they save nothing up, but start level when some come.
         if had then call('ZREM', line, SMALL_JOBS) end
       end
-      if larger and take_larger(jobs, line, version, priority, owner, alone) then return 'larger' end
+      if larger and take_larger(names, line, version, priority, owner, alone) then return 'larger' end
       if small and not small_first and take_small(lane, line, version, priority, owner, had) then return 'small' end
     end
   end
@@ -233,7 +228,7 @@ define('claim', function(ask)
   end
   if #taken == 0 then
     if room == 0 then return { now_us() } end
-    local part = ask.helps and not is_held_up and take_part(core, versions, ask.lease_ms)
+    local part = ask.helps and not is_held_up and parts.take(core, versions, ask.lease_ms)
     if part then
       call('SET', keys.bell(core), 'r', 'EX', 30)
       return { now_us(), 'part', unpack(part) }
@@ -269,7 +264,7 @@ define('commit', function(ask, args)
       charge_share(ref, ref.tokens - charged)
       done[ref.owner] = (done[ref.owner] or 0) + ref.tokens
       count_attempt(ref)
-      local wanted = answer(ref.job, ref.first, args[i + 1], succeeded, failed, ask.ttl, ask)
+      local wanted = jobs.answer(ref.job, ref.first, args[i + 1], succeeded, failed, ask.ttl, ask)
       if not wanted then
         late[ref.job] = ref.owner
         if not ask.spent[ref.job] and succeeded + failed > 0 then waste(reason_of(ref.job), ref.tokens) end
@@ -287,7 +282,7 @@ define('commit', function(ask, args)
     call('HINCRBY', second, owner, tokens)
     call('EXPIRE', second, 60)
   end
-  keep_usage(ask, answered, late)
+  usage.keep(ask, answered, late)
   end_if_empty(ask.lease)
   return refused
 end, 'allow-oom')
@@ -319,7 +314,7 @@ define('add_partials', function(ask, args)
   local claim, added = keys.claim(ask.lease), 0
   for i, item in ipairs(ask.items) do
     if call('HEXISTS', claim, item[1] .. ':' .. item[2]) == 1 and job_is_open(item[1]) then
-      add_event(item[1], 'item.partial', 'data', args[i + 1])
+      jobs.add_event(item[1], 'item.partial', 'data', args[i + 1])
       added = added + 1
     end
   end
@@ -344,13 +339,13 @@ define('return_claim', function(ask)
         count_attempt(ref)
         waste('core_lost', charged)
       end
-      release_led(ref.job, ref.first, tonumber(ref.count))
-      for _, lost in ipairs(stretch.lost) do answer(ref.job, lost[1], lost[2], 0, 1, ask.ttl) end
+      reuse.release_led(ref.job, ref.first, tonumber(ref.count))
+      for _, lost in ipairs(stretch.lost) do jobs.answer(ref.job, lost[1], lost[2], 0, 1, ask.ttl) end
       if job_is_open(ref.job) then enqueue(stretch.version, stretch.refs, ask.envelope, true) end
     end
   end
   if ask.lost then
-    add_lost(ask.lost, ask.price)
+    usage.add_lost(ask.lost, ask.price)
     waste('handed_back', ask.lost[2] or 0)
   end
   count('corelane_leases_lapsed_total', '', lapsed)

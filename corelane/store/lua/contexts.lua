@@ -29,7 +29,7 @@ end
 
 -- Have a job keep contexts of its owner. Only what a retry asks for again may be removed already.
 -- → the digests of those that are not there
-local function use_contexts(owner, digests, job, is_retry)
+function contexts.use(owner, digests, job, is_retry)
   local missing, now = {}, now_ms()
   for _, digest in ipairs(digests) do
     local expires, removed = unpack(call('HMGET', keys.context(owner, digest), 'expires_ms', 'removed'))
@@ -49,7 +49,7 @@ local function use_contexts(owner, digests, job, is_retry)
 end
 
 -- Have a job keep contexts no longer; `stored` are their digests, as its hash has them.
-local function leave_contexts(job, owner, stored)
+function contexts.leave(job, owner, stored)
   for digest in string.gmatch(stored, '%x+') do
     call('SREM', keys.context_jobs(owner, digest), job)
     if call('HEXISTS', keys.context(owner, digest), 'removed') == 1
@@ -108,13 +108,13 @@ define('pin_context', function(ask)
   local status, stored = unpack(call('HMGET', key, 'status', 'stored'))
   if not is_open(status) then return 0 end
   if call('SISMEMBER', keys.context_jobs(ask.owner, ask.digest), ask.job) == 1 then return 1 end
-  if #use_contexts(ask.owner, { ask.digest }, ask.job, false) > 0 then return 0 end
+  if #contexts.use(ask.owner, { ask.digest }, ask.job, false) > 0 then return 0 end
   call('HSET', key, 'stored', (stored and stored .. ' ' or '') .. ask.digest)
   return 1
 end)
 
 -- Look at the contexts whose time may be over, `most` at a time, and drop those that no job needs.
-local function prune_contexts(now, most)
+function contexts.prune(now, most)
   for _, name in ipairs(call('ZRANGEBYSCORE', keys.CONTEXTS_DUE, '-inf', now, 'LIMIT', 0, most)) do
     local owner, digest = string.match(name, '^(.*):(%x+)$')
     local key, users = keys.context(owner, digest), keys.context_jobs(owner, digest)

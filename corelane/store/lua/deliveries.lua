@@ -17,7 +17,7 @@ local function wake_senders()
 end
 
 -- Note when a host is worth a look; `room` is how many more of its deliveries may be handed out now, if that is known.
-local function settle_host(host, room)
+function deliveries.settle_host(host, room)
   local flight = keys.flight(host)
   local first = call('ZRANGE', keys.due(host), 0, 0, 'WITHSCORES')
   if not first[1] then
@@ -43,7 +43,7 @@ end
 
 -- Announce an event to a URL: one delivery, due now. `kind` says what `facts` are: 'data', the event's data as JSON, or
 -- 'record', a job's hash as it stood, as JSON. `headers` are sent along, as a JSON object.
-local function schedule_delivery(event, subject, owner, url, now, ttl, kind, facts, headers)
+function deliveries.schedule(event, subject, owner, url, now, ttl, kind, facts, headers)
   local id = delivery_id(subject, event)
   local key, host = keys.delivery(id), string.lower(string.match(url, '^%a+://([^/?#]*)') or '')
   if call('EXISTS', key) == 1 then return id end
@@ -53,14 +53,14 @@ local function schedule_delivery(event, subject, owner, url, now, ttl, kind, fac
   call('ZADD', keys.deliveries(subject), now, id)
   call('EXPIRE', keys.deliveries(subject), math.max(ttl, KEEP_DELIVERY_S))
   call('ZADD', keys.due(host), now, id)
-  settle_host(host)
+  deliveries.settle_host(host)
   wake_senders()
   return id
 end
 
 -- Announce those of some events of a job that its webhook wants, with the job's facts as they stand now. A job without a
 -- webhook costs a single read.
-local function announce_job(key, job, now, ttl, ...)
+function deliveries.announce(key, job, now, ttl, ...)
   local url, events, owner, request_id, traceparent =
     unpack(call('HMGET', key, 'webhook_url', 'webhook_events', 'owner', 'request_id', 'traceparent'))
   if not url then return end
@@ -73,7 +73,7 @@ local function announce_job(key, job, now, ttl, ...)
         facts = cjson.encode(record)
         headers = cjson.encode({ ['x-request-id'] = request_id or nil, traceparent = traceparent or nil })
       end
-      schedule_delivery(event, job, owner, url, now, ttl, 'record', facts, headers)
+      deliveries.schedule(event, job, owner, url, now, ttl, 'record', facts, headers)
     end
   end
 end
@@ -88,7 +88,7 @@ local function end_delivery(id, host, state, now, ttl)
   call('HINCRBY', keys.POSTED, state, 1)
   if state == 'delivered' then
     observe_ms('corelane_delivery_seconds', now - tonumber(call('HGET', key, 'at_ms')))
-    note_delivered(key, now)
+    timing.note_delivered(key, now)
   end
   if state == 'dead' then
     call('ZADD', keys.DEAD, now, id)
@@ -99,7 +99,7 @@ local function end_delivery(id, host, state, now, ttl)
 end
 
 -- Remove every delivery of a deleted subject, with its log. The report of an attempt under way finds none.
-local function forget_deliveries(subject)
+function deliveries.forget(subject)
   for _, id in ipairs(call('ZRANGE', keys.deliveries(subject), 0, -1)) do
     local host = call('HGET', keys.delivery(id), 'host')
     call('UNLINK', keys.delivery(id), keys.attempts(id))
@@ -107,7 +107,7 @@ local function forget_deliveries(subject)
     if host then
       call('ZREM', keys.due(host), id)
       call('ZREM', keys.flight(host), id)
-      settle_host(host)
+      deliveries.settle_host(host)
     end
   end
   call('UNLINK', keys.deliveries(subject))
@@ -133,7 +133,7 @@ define('take_due', function(ask)
         end
       end
     end
-    settle_host(host, host_room(host, now, ask.most))
+    deliveries.settle_host(host, host_room(host, now, ask.most))
     if #taken >= ask.limit then break end
   end
   return taken
@@ -213,7 +213,7 @@ define('report', function(ask, args)
       end
     end
   end
-  settle_host(host, host_room(host, now, ask.most))
+  deliveries.settle_host(host, host_room(host, now, ask.most))
   wake_senders()
   return state
 end, 'allow-oom')
@@ -236,7 +236,7 @@ define('redeliver', function(ask)
     call('ZADD', keys.due(host), math.min(now, tonumber(first or now) - 1), id)
   end
   call('ZREM', keys.CIRCUITS, host)
-  settle_host(host)
+  deliveries.settle_host(host)
   wake_senders()
   return 1
 end)

@@ -38,11 +38,11 @@ define('beat', function(ask)
     call('ZADD', keys.holders(version), now + ask.lease_ms, core)
     if call('HEXISTS', keys.MODELS, version) == 0 then reply[#reply + 1] = version end
   end
-  if ask.worked then note_worked(core, unpack(ask.worked)) end
+  if ask.worked then usage.note_worked(core, unpack(ask.worked)) end
   for _, lease in ipairs(ask.leases) do call('ZADD', keys.LEASES, 'XX', now + ask.lease_ms, lease) end
   for _, cost in ipairs(ask.costs) do
-    learn(cost[1], cost[2], cost[3])
-    if ask.worked then learn_price(cost[1], ask.worked[2], cost[3][5]) end
+    rates.learn(cost[1], cost[2], cost[3])
+    if ask.worked then rates.learn_price(cost[1], ask.worked[2], cost[3][5]) end
   end
   return reply
 end, 'allow-oom')
@@ -58,7 +58,7 @@ end)
 
 -- Forget a core that nobody serves any more, with the bells in its queue, and kombu's two notes that there is one. The
 -- keeper removes the rest (`prune`).
-local function forget_core(core)
+function fleet.forget_core(core)
   local queue = queue_of(core)
   call('ZREM', keys.CORES, core)
   call('ZREM', keys.READERS, core)
@@ -78,7 +78,7 @@ define('leave', function(ask)
   call('HDEL', keys.CLAIMED, ask.core)
   call('HDEL', keys.SPEEDS, ask.core)
   call('ZREM', keys.HELPERS, ask.core)
-  if ask.gone then forget_core(ask.core) end
+  if ask.gone then fleet.forget_core(ask.core) end
 end, 'allow-oom')
 
 -- take_load_turn{core, host, places, lease_ms} → 1 if the core may load a model while it serves, or go on with it; else 0

@@ -2,9 +2,9 @@
 
 -- Items of open jobs that are not final; -1 where there are more than `most` jobs.
 local function sum_open_items(most)
-  local jobs, items = 0, 0
-  for priority = 0, 2 do jobs = jobs + call('SCARD', keys.open_jobs(priority)) end
-  if jobs > most then return -1 end
+  local open, items = 0, 0
+  for priority = 0, 2 do open = open + call('SCARD', keys.open_jobs(priority)) end
+  if open > most then return -1 end
   for priority = 0, 2 do
     for _, job in ipairs(call('SMEMBERS', keys.open_jobs(priority))) do
       items = items + tonumber(call('HGET', keys.job(job), 'left') or 0)
@@ -31,7 +31,7 @@ end
 --   open items or -1 with more than `jobs` jobs}
 -- The oldest are looked for among `owners` owners of a priority and `larger` larger jobs of each.
 define('outstanding', function(ask)
-  local versions, oldest, ages, open, unfed = {}, {}, {}, {}, {}
+  local versions, oldest, ages, open, left = {}, {}, {}, {}, {}
   local function note(version, priority, job)
     local name = version .. ' ' .. priority
     if job and (not oldest[name] or job < oldest[name][3]) then oldest[name] = { version, priority, job } end
@@ -45,15 +45,15 @@ define('outstanding', function(ask)
     end
     open[priority + 1] = call('SCARD', keys.open_jobs(priority))
   end
-  for _, job in ipairs(first_fed(ask.jobs)) do
+  for _, job in ipairs(jobs.first_fed(ask.jobs)) do
     local version, status, tokens, fed = unpack(call('HMGET', keys.job(job), 'version', 'status', 'file_tokens', 'fed_tokens'))
-    if is_open(status) and fed then unfed[version] = (unfed[version] or 0) + tonumber(tokens) - tonumber(fed) end
+    if is_open(status) and fed then left[version] = (left[version] or 0) + tonumber(tokens) - tonumber(fed) end
   end
   for _, version in ipairs(call('HKEYS', keys.MODELS)) do
     local ref = parse(call('LINDEX', keys.returned(version), 0) or '')
     if ref then note(version, ref.priority, ref.job) end
     versions[#versions + 1] =
-      { version, call('HGET', keys.WAITING, version) or 0, unfed[version] or 0, holders_of(version) }
+      { version, call('HGET', keys.WAITING, version) or 0, left[version] or 0, holders_of(version) }
   end
   for _, found in pairs(oldest) do
     local created = call('HGET', keys.job(found[3]), 'created_ms')

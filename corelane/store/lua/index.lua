@@ -25,13 +25,13 @@ local function label_terms(labels)
   return terms
 end
 
-local function index_open(owner, job, labels)
+function index.open(owner, job, labels)
   call('ZADD', keys.terms(owner), 0, OPEN .. ' ' .. job)
   add(keys.INDEXED, owner, 1)
   if labels then add_terms(owner, job, label_terms(labels)) end
 end
 
-local function index_end(owner, job, status, failed)
+function index.close(owner, job, status, failed)
   call('ZREM', keys.terms(owner), OPEN .. ' ' .. job)
   if status == 'succeeded' and tonumber(failed) == 0 then return end
   local terms = { ENDS_OF_NOTE[status] }
@@ -40,25 +40,25 @@ local function index_end(owner, job, status, failed)
 end
 
 -- Note how many items of a stretch failed, so that they are found without reading all results of the job.
-local function note_failures(job, first, failed, is_first)
+function index.note_failures(job, first, failed, is_first)
   call('HSET', keys.failures(job), first, failed)
   if is_first then add_terms(call('HGET', keys.job(job), 'owner'), job, { ITEMS_FAILED }) end
 end
 
 -- Forget an owner's job in the list of its jobs and in the index.
-local function unlist(owner, job)
-  local index, terms = keys.terms(owner), call('HGET', keys.job_terms(owner), job)
+function index.unlist(owner, job)
+  local all, terms = keys.terms(owner), call('HGET', keys.job_terms(owner), job)
   if call('ZREM', keys.owner_jobs(owner), job) == 1 then add(keys.INDEXED, owner, -1) end
-  call('ZREM', index, OPEN .. ' ' .. job)
+  call('ZREM', all, OPEN .. ' ' .. job)
   if not terms then return end
-  for term in string.gmatch(terms, '%S+') do call('ZREM', index, term .. ' ' .. job) end
+  for term in string.gmatch(terms, '%S+') do call('ZREM', all, term .. ' ' .. job) end
   call('HDEL', keys.job_terms(owner), job)
 end
 
 -- Put a job into the index that a core of an earlier version has ended.
-local function index_late(owner, job, status)
+function index.close_late(owner, job, status)
   if not owner or not call('ZSCORE', keys.terms(owner), OPEN .. ' ' .. job) then return end
-  index_end(owner, job, status, call('HGET', keys.job(job), 'failed'))
+  index.close(owner, job, status, call('HGET', keys.job(job), 'failed'))
 end
 
 -- index_jobs{owner, after, most, is_end} → the last job looked at, or nil at the end
@@ -74,14 +74,14 @@ define('index_jobs', function(ask)
       call('ZADD', keys.terms(ask.owner), 0, OPEN .. ' ' .. job)
       if tonumber(failed) > 0 then add_terms(ask.owner, job, { ITEMS_FAILED }) end
     elseif status then
-      index_end(ask.owner, job, status, failed)
+      index.close(ask.owner, job, status, failed)
     end
     if labels then add_terms(ask.owner, job, label_terms(labels)) end
   end
   if ask.is_end and #found < ask.most then
-    local jobs = call('ZCARD', keys.owner_jobs(ask.owner))
+    local listed = call('ZCARD', keys.owner_jobs(ask.owner))
     call('HDEL', keys.INDEXED, ask.owner)
-    if jobs > 0 then call('HSET', keys.INDEXED, ask.owner, jobs) end
+    if listed > 0 then call('HSET', keys.INDEXED, ask.owner, listed) end
   end
   return last
 end, 'allow-oom')
@@ -95,7 +95,7 @@ define('clear_index', function(ask)
     last = entry
     if not call('ZSCORE', keys.owner_jobs(ask.owner), job) then
       call('ZREM', keys.terms(ask.owner), entry)
-      unlist(ask.owner, job)
+      index.unlist(ask.owner, job)
     end
   end
   return last

@@ -5,7 +5,7 @@ local PROGRESS_MS, KEPT_EVENTS = 500, 1000
 
 -- Add an event to a job's events; its id is a time, but greater than those before it even if the clock was set back. The
 -- stream is begun by the first event between beginning and end, which the job's hash has: a stream takes 4 kB.
-local function add_event(job, event, ...)
+function jobs.add_event(job, event, ...)
   if call('EXISTS', keys.job_events(job)) == 0 then
     local started = call('HGET', keys.job(job), 'started_ms') or string.format('%.0f', now_ms())
     call('XADD', keys.job_events(job), started .. '-0', 'event', 'job.running')
@@ -13,18 +13,29 @@ local function add_event(job, event, ...)
   return call('XADD', keys.job_events(job), 'MAXLEN', '~', KEPT_EVENTS, '*', 'event', event, ...)
 end
 
+-- A job's work begins: by its first claim, or because an answer for it is there or is being computed.
+function jobs.begin_job(job, status, priority, ttl)
+  if status ~= 'queued' then return end
+  local key, now = keys.job(job), now_ms()
+  local created, times = unpack(call('HMGET', key, 'created_ms', 'times'))
+  local more = times and { 'times', timing.claimed_times(times) } or {}
+  call('HSET', key, 'status', 'running', 'started_ms', now, 'told_ms', now, unpack(more))
+  deliveries.announce(key, job, now, ttl, 'job.running')
+  observe_ms(WAIT_SERIES[priority], now - tonumber(created or now))
+end
+
 -- The account (OWNER:P) of a job, and its tokens that still stand in its file.
-local function unfed(job)
+function jobs.unfed(job)
   local key = keys.job(job)
   local owner, priority, tokens, fed = unpack(call('HMGET', key, 'owner', 'priority', 'file_tokens', 'fed_tokens'))
   return owner .. ':' .. priority, tonumber(tokens) - tonumber(fed)
 end
 
 -- The first jobs that are fed from files, wherever those are.
-local function first_fed(most)
-  local jobs = call('ZRANGE', keys.FEEDS, 0, most - 1)
-  for _, job in ipairs(call('ZRANGE', keys.STORED_FEEDS, 0, most - 1)) do jobs[#jobs + 1] = job end
-  return jobs
+function jobs.first_fed(most)
+  local found = call('ZRANGE', keys.FEEDS, 0, most - 1)
+  for _, job in ipairs(call('ZRANGE', keys.STORED_FEEDS, 0, most - 1)) do found[#found + 1] = job end
+  return found
 end
 
 local function keep_or_remove(key, is_kept, ttl)
@@ -47,7 +58,7 @@ local function retain(job, status, ttl, now)
   if once then call('EXPIRE', once, ttl) end
   local is_whole = status == 'succeeded' and tonumber(failed) == 0
   local is_cut = status == 'canceled' or status == 'expired'
-  if stored and is_whole then leave_contexts(job, owner, stored) end
+  if stored and is_whole then contexts.leave(job, owner, stored) end
   keep_or_remove(keys.contexts(job), not is_whole, ttl)
   keep_or_remove(keys.payloads(job), not is_whole and (is_cut or not file), ttl)
   if file then call('ZADD', keys.FEEDS, now, job) end
@@ -68,22 +79,22 @@ end
 -- call of the core whose results end it, if one's do.
 local function finish(job, status, ttl, commit)
   local key, now = keys.job(job), now_ms()
-  local priority, file, version, created, promise, times, owner, failed, usage, output, tell, reckoned = unpack(call('HMGET',
+  local priority, file, version, created, promise, times, owner, failed, so_far, output, tell, reckoned = unpack(call('HMGET',
     key, 'priority', 'file', 'version', 'created_ms', 'promise', 'times', 'owner', 'failed', 'usage', 'output_url', 'tell',
     'reckoned'))
-  local ended = times and ended_times(job, times, commit)
-  local used = commit and use(commit, job, owner, version, usage)
+  local ended = times and timing.ended_times(job, times, commit)
+  local used = commit and usage.use(commit, job, owner, version, so_far)
   if ended and used then
     call('HSET', key, 'status', status, 'finished_ms', now, 'times', ended, 'usage', used)
   else
     local name, value = ended and 'times' or used and 'usage', ended or used
     call('HSET', key, 'status', status, 'finished_ms', now, name or 'status', value or status)
   end
-  index_end(owner, job, status, failed)
+  index.close(owner, job, status, failed)
   drop_refs(job, version)
   ttl = retain(job, status, ttl, now)
   if file then
-    local account, tokens = unfed(job)
+    local account, tokens = jobs.unfed(job)
     if tokens ~= 0 then add(keys.UNFED, account, -tokens) end
   end
   if output then call('ZADD', keys.WRITING, now, job) end
@@ -93,9 +104,9 @@ local function finish(job, status, ttl, commit)
   count_end(status, priority or '1', promise, now - tonumber(created or now))
   if commit and reckoned then learn_residual(version, reckoned, now - tonumber(created or now)) end
   call('XADD', keys.ENDS, 'MAXLEN', '~', 10000, '*', 'job', job, 'status', status)
-  announce_job(key, job, now, ttl, 'job.completed', 'job.' .. status)
+  deliveries.announce(key, job, now, ttl, 'job.completed', 'job.' .. status)
   if call('EXISTS', keys.job_events(job)) == 1 then
-    call('HSET', key, 'story_end', add_event(job, 'job.completed'))
+    call('HSET', key, 'story_end', jobs.add_event(job, 'job.completed'))
     call('EXPIRE', keys.job_events(job), ttl)
   end
   call('PUBLISH', keys.DONE, told(job, tell))
@@ -104,44 +115,44 @@ end
 -- Keep the results of one stretch of work, if its job still wants them (true). The last ones finish the job; others report
 -- its progress if that was not done lately (`told_ms`, set when the job began). `commit` is the call of the core that
 -- answered, if one did.
-answer = function(job, first, blob, succeeded, failed, ttl, commit)
+function jobs.answer(job, first, blob, succeeded, failed, ttl, commit)
   local key = keys.job(job)
   local status, told, version, digests, owner = unpack(call('HMGET', key, 'status', 'told_ms', 'version', 'digests', 'owner'))
   if not is_open(status) then return false end
   if call('HSETNX', keys.results(job), first, blob) == 0 then return false end
   count_items(version, '|succeeded', succeeded)
   count_items(version, '|failed', failed)
-  if commit then note_items(commit, job, succeeded + failed) end
+  if commit then usage.note_items(commit, job, succeeded + failed) end
   local ok = call('HINCRBY', key, 'succeeded', succeeded)
   local lost = call('HINCRBY', key, 'failed', failed)
-  if failed > 0 then note_failures(job, first, failed, lost == failed) end
+  if failed > 0 then index.note_failures(job, first, failed, lost == failed) end
   if call('HINCRBY', key, 'left', -(succeeded + failed)) == 0 then
     finish(job, ok > 0 and 'succeeded' or 'failed', ttl, commit)
   elseif now_ms() - tonumber(told or 0) >= PROGRESS_MS then
     call('HSET', key, 'told_ms', now_ms())
-    add_event(job, 'job.progress', 'succeeded', ok, 'failed', lost)
+    jobs.add_event(job, 'job.progress', 'succeeded', ok, 'failed', lost)
   end
   if digests then
-    settle_digests(job, owner, digests, first, succeeded + failed, blob, ttl, commit and commit.cache)
+    reuse.settle_digests(job, owner, digests, first, succeeded + failed, blob, ttl, commit and commit.cache)
   end
   return true
 end
 
 -- End a job as canceled or expired: what is answered stays, the rest never reaches a model.
-local function cut_short(job, status, ttl)
+function jobs.cut_short(job, status, ttl)
   local key = keys.job(job)
   local left, version = unpack(call('HMGET', key, 'left', 'version'))
   count_items(version, '|' .. status, tonumber(left))
   call('HSET', key, status, left, 'left', 0)
   finish(job, status, ttl)
-  release_led(job, 0)
+  reuse.release_led(job, 0)
 end
 
 -- Note that a job's items stand in a file, from which the keeper feeds them. Files in the storage of files have a list of
 -- their own: a keeper of an earlier version would not find them.
-local function add_file(job, file, tokens, now)
+function jobs.add_file(job, file, tokens, now)
   call('HSET', keys.job(job), 'file', file, 'file_tokens', tokens, 'fed', 0, 'fed_bytes', 0, 'fed_tokens', 0)
-  add(keys.UNFED, unfed(job))
+  add(keys.UNFED, jobs.unfed(job))
   call('ZADD', string.sub(file, 1, 6) == 'items/' and keys.STORED_FEEDS or keys.FEEDS, now, job)
 end
 
@@ -150,13 +161,16 @@ local function spare_refs(job, texts, ask)
   local left, status = {}, 'queued'
   for _, text in ipairs(texts) do
     local ref = parse(text)
-    local kept, leader
-    if ref.count == '1' then kept, leader = find_known(ref, digest_at(ask.digests, ref.first), ask.cache) end
+    local digest, kept, leader
+    if ref.count == '1' then
+      digest = reuse.digest_at(ask.digests, ref.first)
+      kept, leader = reuse.find_known(ref, digest, ask.cache)
+    end
     if kept or leader then
-      begin_job(job, status, ref.priority, ask.ttl)
+      jobs.begin_job(job, status, ref.priority, ask.ttl)
       status = 'running'
     end
-    if not ((kept or leader) and spare_item(ref, text, ask.digests, ask.ttl, kept, leader)) then left[#left + 1] = text end
+    if not ((kept or leader) and reuse.spare_item(ref, text, digest, ask.ttl, kept, leader)) then left[#left + 1] = text end
   end
   return left
 end
@@ -192,11 +206,11 @@ define('submit', function(ask, args)
     return redis.error_reply('VERSIONCLOSED ' .. ask.version .. ' takes no more jobs')
   end
   if ask.digests and not ask.is_cut then
-    local known = find_all_known(ask.owner, ask.priority, ask.digests, ask.cache)
+    local known = reuse.find_all_known(ask.owner, ask.priority, ask.digests, ask.cache)
     if #known > 0 then return { -2, known } end
   end
   if ask.stored then
-    local missing = use_contexts(ask.owner, ask.stored, job, ask.is_retry)
+    local missing = contexts.use(ask.owner, ask.stored, job, ask.is_retry)
     if #missing > 0 then return { -3, unpack(missing) } end
   end
   if ask.firsts then
@@ -208,10 +222,10 @@ define('submit', function(ask, args)
     call('PERSIST', keys.contexts(job))
   end
   call('HSET', key, 'status', 'queued', 'version', ask.version, 'created_ms', now,
-    'succeeded', 0, 'failed', 0, 'canceled', 0, 'expired', 0, 'times', new_times(ask.submit_us), unpack(ask.fields))
+    'succeeded', 0, 'failed', 0, 'canceled', 0, 'expired', 0, 'times', timing.new_times(ask.submit_us), unpack(ask.fields))
   local owner, priority, total, labels = unpack(call('HMGET', key, 'owner', 'priority', 'total', 'labels'))
   call('ZADD', keys.owner_jobs(owner), 0, job)
-  index_open(owner, job, labels)
+  index.open(owner, job, labels)
   if once then
     call('SET', once, job .. ' ' .. ask.fingerprint)
     if ask.once_ttl_s > 0 then call('EXPIRE', once, ask.once_ttl_s) else call('HSET', key, 'once', once) end
@@ -221,7 +235,7 @@ define('submit', function(ask, args)
     call('HSET', key, 'expires_ms', expires_ms)
     call('ZADD', keys.EXPIRING, expires_ms, job)
   end
-  if ask.file then add_file(job, ask.file, ask.file_tokens, now) end
+  if ask.file then jobs.add_file(job, ask.file, ask.file_tokens, now) end
   if ask.input then call('ZADD', keys.READING, now, job) end
   call('HINCRBY', keys.JOB_COUNTS, ask.version, 1)
   count('corelane_jobs_submitted_total|', ask.version, 1)
@@ -243,13 +257,13 @@ define('feed', function(ask, args)
   local status, version, fed = unpack(call('HMGET', key, 'status', 'version', 'fed'))
   if not is_open(status) then return -1 end
   if tonumber(fed) ~= ask.fed then return 0 end
-  local account, before = unfed(job)
+  local account, before = jobs.unfed(job)
   call('HSET', key, 'fed', ask.fed_after, 'fed_bytes', ask.bytes_after, 'fed_tokens', ask.tokens_after)
-  local _, left = unfed(job)
+  local _, left = jobs.unfed(job)
   add(keys.UNFED, account, left - before)
   table.remove(args, 1)
   enqueue(version, args, ask.envelope, false)
-  for _, bad in ipairs(ask.failed or {}) do answer(job, bad[1], bad[2], 0, bad[3], ask.ttl) end
+  for _, bad in ipairs(ask.failed or {}) do jobs.answer(job, bad[1], bad[2], 0, bad[3], ask.ttl) end
   return 1
 end)
 
@@ -270,7 +284,7 @@ define('cancel', function(ask)
   local status = call('HGET', keys.job(ask.job), 'status')
   if not status then return -1 end
   if not is_open(status) then return 0 end
-  cut_short(ask.job, 'canceled', ask.ttl)
+  jobs.cut_short(ask.job, 'canceled', ask.ttl)
   return 1
 end, 'allow-oom')
 
@@ -281,13 +295,13 @@ define('delete', function(ask)
   local job, key = ask.job, keys.job(ask.job)
   local status, owner, once, file, stored = unpack(call('HMGET', key, 'status', 'owner', 'once', 'file', 'stored'))
   if not status then return 0 end
-  if is_open(status) then cut_short(job, 'canceled', ask.ttl) end
-  if stored then leave_contexts(job, owner, stored) end
+  if is_open(status) then jobs.cut_short(job, 'canceled', ask.ttl) end
+  if stored then contexts.leave(job, owner, stored) end
   if once and string.match(call('GET', once) or '', '^%S+') == job then call('DEL', once) end
   if file then call('ZADD', keys.FEEDS, now_ms(), job) end
-  unlist(owner, job)
+  index.unlist(owner, job)
   call('ZREM', keys.KEEPING, owner .. ':' .. job .. (file and ':file' or ''))
-  forget_deliveries(job)
+  deliveries.forget(job)
   call('UNLINK', key, keys.payloads(job), keys.contexts(job), keys.results(job), keys.dropped(job), keys.failures(job),
     keys.job_events(job))
   return 1
@@ -306,7 +320,7 @@ define('drop', function(ask)
   for i = 1, #firsts, 1000 do
     call('HDEL', keys.results(ask.job), unpack(firsts, i, math.min(i + 999, #firsts)))
   end
-  for _, index in ipairs(ask.failed) do call('SETBIT', marks, index, 1) end
+  for _, item in ipairs(ask.failed) do call('SETBIT', marks, item, 1) end
   local left_ms = call('PTTL', key)
   if left_ms > 0 then call('PEXPIRE', marks, left_ms) end
   call('HSET', key, 'dropped', ask.before)

@@ -19,7 +19,7 @@ define('lane_tokens_by_priority', function(ask)
     if left == 0 then return end
     left = left - 1
     local length = call('LLEN', list)
-    if length > 0 then note(version, priority, lane_tokens(list, length)) end
+    if length > 0 then note(version, priority, admission.lane_tokens(list, length)) end
   end
 
   for priority = 0, 2 do
@@ -44,10 +44,10 @@ define('lane_tokens_by_priority', function(ask)
       if ref then note(version, ref.priority, ref.tokens) end
     end
   end
-  for _, job in ipairs(first_fed(ask.lists)) do
+  for _, job in ipairs(jobs.first_fed(ask.lists)) do
     local status, version, priority = unpack(call('HMGET', keys.job(job), 'status', 'version', 'priority'))
     if is_open(status) then
-      local _, tokens = unfed(job)
+      local _, tokens = jobs.unfed(job)
       if tokens > 0 then note(version, priority, tokens) end
     end
   end

@@ -26,7 +26,7 @@ end
 
 -- Take a part for a core that found nothing else to do. → its lease, its offer, its start, its version, the item's ref, its
 -- bytes; nil if there is none
-local function take_part(core, versions, lease_ms)
+function parts.take(core, versions, lease_ms)
   for _, version in ipairs(versions) do
     local name = call('LPOP', keys.parts(version))
     while name do
@@ -117,6 +117,6 @@ define('answer_parts', function(ask, args)
     end
     call('ZREM', keys.LEASES, lease)
   end
-  keep_usage(ask, answered, late)
+  usage.keep(ask, answered, late)
   return refused
 end, 'allow-oom')

@@ -13,7 +13,7 @@ local LASTING_RECENT_US, LASTING_PRICE_US = 1000000, 20000000
 local COSTS_TTL_S = 2592000
 
 -- Add what a core learned: version, class, then the sums.
-local function learn(version, class, added)
+function rates.learn(version, class, added)
   local key, sums = keys.costs(version), {}
   local done = call('HINCRBY', key, 'done', added[5])
   for number in string.gmatch(call('HGET', key, class) or '', '%S+') do sums[#sums + 1] = tonumber(number) end
@@ -30,7 +30,7 @@ local function learn(version, class, added)
 end
 
 -- Add the price at which a core did so much work for a version: `prices` is `PRICE CORE_US`, for each that did some lately.
-local function learn_price(version, price, core_us)
+function rates.learn_price(version, price, core_us)
   local key, left, prices, found = keys.costs(version), math.exp(-core_us / LASTING_PRICE_US), {}, false
   for its_price, us in string.gmatch(call('HGET', key, 'prices') or '', '(%S+) (%S+)') do
     us = us * left + (its_price == price and core_us or 0)

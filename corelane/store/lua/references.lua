@@ -23,14 +23,14 @@ define('begin_items', function(ask)
   local key, now = keys.job(ask.job), now_ms()
   if not is_at(key, ask.before) then return 0 end
   call('HSET', key, 'input', ask.after, 'parts', ask.parts, 'total', ask.items, 'left', ask.items)
-  add_file(ask.job, ask.file, ask.tokens, now)
+  jobs.add_file(ask.job, ask.file, ask.tokens, now)
   call('ZREM', keys.READING, ask.job)
   count('corelane_items_submitted_total|', call('HGET', key, 'version'), ask.items)
   return 1
 end)
 
 -- Have a final job's results written if a core of an earlier version ended it, which does not know of outputs.
-local function write_late(job)
+function references.write_late(job)
   local output, done = unpack(call('HMGET', keys.job(job), 'output_url', 'output_done'))
   if output and not done then call('ZADD', keys.WRITING, 'NX', now_ms(), job) end
 end
@@ -46,7 +46,7 @@ define('note_output', function(ask)
   end
   call('HSET', key, 'output', ask.output)
   if ask.done then
-    if call('HSET', key, 'output_done', 1) == 1 then announce_job(key, job, now_ms(), call('TTL', key), 'job.output') end
+    if call('HSET', key, 'output_done', 1) == 1 then deliveries.announce(key, job, now_ms(), call('TTL', key), 'job.output') end
     call('ZREM', keys.WRITING, job)
     return 1
   end

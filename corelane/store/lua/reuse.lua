@@ -7,7 +7,6 @@
 -- nothing waits for what is not at work. An entry whose claim is gone counts for nothing, however it ended.
 -- Answers that were followed are kept for a moment, so that a burst that lasts longer than one computation is one; where the
 -- cache is on, all answers of succeeded items are kept, up to a number of bytes, the oldest going first.
-local answer
 
 local DIGEST_CHARS, MOST_FOLLOWERS, FOLLOWED_CHECK_MS = 22, 1000, 10000
 
@@ -21,25 +20,14 @@ local MOST_EVICTED = 1000
 local OWN_ERROR = '^,"status":"failed".*"error":{"code":"([a-z_]+)"'
 local OWN_ERRORS = { question_too_long = true, too_many_windows = true, not_calibrated = true }
 
-local function digest_at(digests, index)
-  return string.sub(digests, index * DIGEST_CHARS + 1, (index + 1) * DIGEST_CHARS)
+function reuse.digest_at(digests, place)
+  return string.sub(digests, place * DIGEST_CHARS + 1, (place + 1) * DIGEST_CHARS)
 end
 
 local function digests_from(digests, first, count)
   local found = {}
-  for i = 1, count do found[i] = digest_at(digests, first + i - 1) end
+  for i = 1, count do found[i] = reuse.digest_at(digests, first + i - 1) end
   return found
-end
-
--- A job's work begins: by its first claim, or because an answer for it is there or is being computed.
-local function begin_job(job, status, priority, ttl)
-  if status ~= 'queued' then return end
-  local key, now = keys.job(job), now_ms()
-  local created, times = unpack(call('HMGET', key, 'created_ms', 'times'))
-  local more = times and { 'times', claimed_times(times) } or {}
-  call('HSET', key, 'status', 'running', 'started_ms', now, 'told_ms', now, unpack(more))
-  announce_job(key, job, now, ttl, 'job.running')
-  observe_ms(WAIT_SERIES[priority], now - tonumber(created or now))
 end
 
 -- The cache. Its settings are {bytes, seconds} of the process that asks; none where it is off.
@@ -56,7 +44,7 @@ local function drop_entry(entry)
 end
 
 -- Remove what is too old, and the oldest while there are too many bytes.
-local function trim_cache(cache)
+function reuse.trim_cache(cache)
   local bytes, seconds, left = KEPT_BYTES, KEPT_S, MOST_EVICTED
   if cache then bytes, seconds = cache[1], cache[2] end
   local over = math.max(now_ms() - 1000 * seconds, tonumber(call('GET', keys.CACHE_SINCE) or 0))
@@ -78,7 +66,7 @@ local function keep_answer(owner, digest, text, cache)
   if call('HSETNX', keys.cache(owner), digest, text) == 0 then return end
   call('ZADD', keys.CACHED, now_ms(), digest .. ' ' .. owner)
   local bytes = call('INCRBY', keys.CACHE_BYTES, entry_bytes(text))
-  if bytes > (cache and cache[1] or KEPT_BYTES) then trim_cache(cache) end
+  if bytes > (cache and cache[1] or KEPT_BYTES) then reuse.trim_cache(cache) end
 end
 
 -- The answer that is kept for an item, or nil.
@@ -93,7 +81,7 @@ local function kept_answer(owner, digest, cache)
 end
 
 -- Answer an item of another's with a result of an equal one.
-local function reuse(ref, text, ttl, outcome)
+local function take_over(ref, text, ttl, outcome)
   local key, id = keys.job(ref.job), 'null'
   local ids = call('HGET', key, 'item_ids')
   if ids then id = cjson.encode(cjson.decode(ids)[ref.first + 1]) end
@@ -102,7 +90,7 @@ local function reuse(ref, text, ttl, outcome)
   if not job_is_open(ref.job) or call('HEXISTS', keys.results(ref.job), ref.first) == 1 then return end
   call('HINCRBY', key, 'reused', 1)
   count('corelane_reuse_total|', outcome, 1)
-  answer(ref.job, ref.first, blob, ok, 1 - ok, ttl)
+  jobs.answer(ref.job, ref.first, blob, ok, 1 - ok, ttl)
 end
 
 -- Followers and leaders.
@@ -136,34 +124,41 @@ end
 
 -- Spare a core a single item of an open job: take its answer if that is kept, or have it follow an equal one. → whether it
 -- is spared
-local function spare_item(ref, text, digests, ttl, kept, leader, lease)
+function reuse.spare_item(ref, text, digest, ttl, kept, leader)
   if kept then
-    reuse(ref, kept, ttl, 'hit')
+    take_over(ref, kept, ttl, 'hit')
     return true
   end
-  return follow(ref, text, digest_at(digests, ref.first), leader, lease)
+  return follow(ref, text, digest, leader)
 end
 
--- Note that the items of a stretch at its first attempt are claimed, except for those that equal ones lead; `leaders` are
--- what keys.COMPUTING has for `own`, their digests. One that takes the place of a leader whose claim is gone takes its
--- followers over.
-local function lead(ref, own, leaders, lease)
-  local noted, name = {}, ref.job .. ':' .. ref.first .. ' ' .. lease .. ' ' .. ref.priority
-  for i, leader in ipairs(leaders) do
-    if not leader or not is_computed(leader, lease) then
-      noted[#noted + 1] = own[i]
-      noted[#noted + 1] = leader and is_followed(leader) and name .. ' +' or name
+-- A ref at its first attempt is claimed: note that its items are computed, except for those that equal ones lead. One that
+-- takes the place of a leader whose claim is gone takes its followers over. Or spare the core a single item. → whether it
+-- is spared
+-- Only a cache is asked for answers: without one they are kept for a moment, for what is submitted in that.
+function reuse.claim(ref, text, digests, ttl, cache, lease)
+  local name = ref.job .. ':' .. ref.first .. ' ' .. lease .. ' ' .. ref.priority
+  if ref.count ~= '1' then
+    local own, noted = digests_from(digests, ref.first, ref.count), {}
+    for i, leader in ipairs(call('HMGET', keys.COMPUTING, unpack(own))) do
+      if not leader or not is_computed(leader, lease) then
+        noted[#noted + 1] = own[i]
+        noted[#noted + 1] = leader and is_followed(leader) and name .. ' +' or name
+      end
     end
+    if #noted > 0 then call('HSET', keys.COMPUTING, unpack(noted)) end
+    return false
   end
-  if #noted > 0 then call('HSET', keys.COMPUTING, unpack(noted)) end
-end
-
--- What is known of the items of a ref before it is claimed: their digests, what leads them, and of a single item the answer
--- that is kept, if a cache is on: without one answers are kept for a moment, for what is submitted in that.
-local function look_up(ref, digests, cache)
-  local own = digests_from(digests, ref.first, ref.count)
-  local kept = cache and ref.count == '1' and kept_answer(ref.owner, own[1], cache)
-  return own, call('HMGET', keys.COMPUTING, unpack(own)), kept
+  local digest = reuse.digest_at(digests, ref.first)
+  local kept = cache and kept_answer(ref.owner, digest, cache)
+  if kept then return reuse.spare_item(ref, text, digest, ttl, kept) end
+  if call('HSETNX', keys.COMPUTING, digest, name) == 1 then return false end
+  local leader = call('HGET', keys.COMPUTING, digest)
+  if follow(ref, text, digest, leader, lease) then return true end
+  if not is_computed(leader, lease) then
+    call('HSET', keys.COMPUTING, digest, is_followed(leader) and name .. ' +' or name)
+  end
+  return false
 end
 
 -- The followers of a digest, which follow nothing from now on.
@@ -199,7 +194,7 @@ local function stop_leading(job, digests, first, count)
 end
 
 -- Items of a job get no answer of their own, or their claim is gone: release what follows them.
-local function release_led(job, first, count)
+function reuse.release_led(job, first, count)
   local digests = call('HGET', keys.job(job), 'digests')
   if not digests then return end
   local _, followed = stop_leading(job, digests, first, count or #digests / DIGEST_CHARS)
@@ -210,16 +205,16 @@ end
 
 -- The result of an item among those of its stretch, from `,"status":` on. The texts looked for stand in no string, where
 -- quotes are escaped.
-local function result_of(blob, index)
-  local begin = string.find(blob, '{"index":' .. index .. ',"id":', 1, true)
+local function result_of(blob, place)
+  local begin = string.find(blob, '{"index":' .. place .. ',"id":', 1, true)
   local status = begin and string.find(blob, ',"status":', begin, true)
   if not status then return nil end
-  local last = string.find(blob, '},{"index":' .. index + 1 .. ',"id":', status, true)
+  local last = string.find(blob, '},{"index":' .. place + 1 .. ',"id":', status, true)
   return string.sub(blob, status, last or -2)
 end
 
 -- A stretch with digests was answered: its followers are, too, and its answers are kept.
-local function settle_digests(job, owner, digests, first, count, blob, ttl, cache)
+function reuse.settle_digests(job, owner, digests, first, count, blob, ttl, cache)
   local own, followed = stop_leading(job, digests, first, count)
   for i, digest in ipairs(own) do
     local text = (followed[digest] or cache) and result_of(blob, first + i - 1)
@@ -230,7 +225,7 @@ local function settle_digests(job, owner, digests, first, count, blob, ttl, cach
         if succeeded or OWN_ERRORS[string.match(text, OWN_ERROR) or ''] then
           for _, follower in ipairs(take_followers(digest)) do
             local ref = parse(follower)
-            if ref then reuse(ref, text, ttl, 'joined') end
+            if ref then take_over(ref, text, ttl, 'joined') end
           end
         else
           release_followers(digest)
@@ -242,7 +237,7 @@ local function settle_digests(job, owner, digests, first, count, blob, ttl, cach
 end
 
 -- What is known of a single item that is about to be submitted: the answer that is kept, or what leads it.
-local function find_known(ref, digest, cache)
+function reuse.find_known(ref, digest, cache)
   local kept = kept_answer(ref.owner, digest, cache)
   if kept then return kept, nil end
   local leader = call('HGET', keys.COMPUTING, digest)
@@ -250,7 +245,7 @@ local function find_known(ref, digest, cache)
 end
 
 -- The indexes of items with digests that are answered or computed already, of a job that is about to be submitted.
-local function find_all_known(owner, priority, digests, cache)
+function reuse.find_all_known(owner, priority, digests, cache)
   local own, known = digests_from(digests, 0, #digests / DIGEST_CHARS), {}
   local leaders = call('HMGET', keys.COMPUTING, unpack(own))
   local kept = call('HMGET', keys.cache(owner), unpack(own))
@@ -261,7 +256,7 @@ local function find_all_known(owner, priority, digests, cache)
 end
 
 -- Release followers of leaders that an earlier version of the service has answered or taken back, which does not know them.
-local function tend_followers()
+function reuse.tend_followers()
   local now = now_ms()
   for _, digest in ipairs(call('ZRANGEBYSCORE', keys.FOLLOWED, '-inf', now - FOLLOWED_CHECK_MS, 'LIMIT', 0, 100)) do
     local leader = call('HGET', keys.COMPUTING, digest)

@@ -6,16 +6,16 @@
 -- A job that thousands of cores worked on names the first of them.
 local MOST_CORES_BYTES = 4000
 
-local function new_times(submit_us) return string.format('%.0f %.0f', submit_us, now_us()) end
+function timing.new_times(submit_us) return string.format('%.0f %.0f', submit_us, now_us()) end
 
 local function after_created(times) return now_us() - string.match(times, '^%d+ (%d+)') end
 
 -- Note a job's first claim.
-local function claimed_times(times) return string.format('%s %.0f', times, math.max(0, after_created(times))) end
+function timing.claimed_times(times) return string.format('%s %.0f', times, math.max(0, after_created(times))) end
 
 -- Add what a core spent on a job: the first seven of its sums. Numbers below 10^14 are written whole.
 local SUMS = '^([^;]*);(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+);(.*)$'
-local function add_spent(times, spent, core)
+function timing.add_spent(times, spent, core)
   local head, a, b, c, d, e, f, g, cores = string.match(times, SUMS)
   if not head then return times .. ';' .. table.concat(spent, ' ', 1, 7) .. ';' .. core end
   if not string.find(' ' .. cores .. ' ', ' ' .. core .. ' ', 1, true) and #cores < MOST_CORES_BYTES then
@@ -27,9 +27,9 @@ end
 
 -- Note a job's end. If a core's `commit` ended it, add what that core spent; what is left of the time since the core sent
 -- its results is the trip.
-local function ended_times(job, times, commit)
+function timing.ended_times(job, times, commit)
   local spent, sent_us = commit and commit.spent[job], commit and commit.sent_us
-  if spent then times = add_spent(times, spent, commit.core) end
+  if spent then times = timing.add_spent(times, spent, commit.core) end
   local head, sums = string.match(times, '^([^;]*)(.*)$')
   local claimed = string.match(head, '^%d+ %d+ (%d+)')
   local ended = math.max(claimed or 0, after_created(times))
@@ -38,7 +38,7 @@ local function ended_times(job, times, commit)
 end
 
 -- Note when the webhook of a job's end was delivered, if the job is still there.
-local function note_delivered(delivery, now)
+function timing.note_delivered(delivery, now)
   local event, subject, at = unpack(call('HMGET', delivery, 'event', 'subject', 'at_ms'))
   local key = keys.job(subject)
   if event == 'job.completed' and call('HEXISTS', key, 'times') == 1 then

@@ -7,13 +7,13 @@ define('tend', function(ask)
   local now, working, silent, seen = now_ms(), {}, {}, {}
   for _, job in ipairs(call('ZRANGEBYSCORE', keys.EXPIRING, '-inf', now, 'LIMIT', 0, 1000)) do
     if job_is_open(job) then
-      cut_short(job, 'expired', ask.ttl)
+      jobs.cut_short(job, 'expired', ask.ttl)
     else
       call('ZREM', keys.EXPIRING, job)
     end
   end
-  tend_followers()
-  trim_cache(ask.cache)
+  reuse.tend_followers()
+  reuse.trim_cache(ask.cache)
   for _, lease in ipairs(call('ZRANGEBYSCORE', keys.LEASES, now, '+inf')) do
     working[string.match(lease, '^(.*)#%d+$')] = true
   end
@@ -40,7 +40,7 @@ define('forget', function(ask)
     local owner, job, file = string.match(kept, '^([^:]+):([^:]+):?(%a*)$')
     local left_ms = call('PTTL', keys.job(job))
     if left_ms == -2 then
-      unlist(owner, job)
+      index.unlist(owner, job)
       call('SET', keys.gone(job), owner, 'EX', ask.gone_ttl_s)
       if file ~= '' then call('ZADD', keys.FEEDS, now_ms(), job) end
       call('ZREM', keys.KEEPING, kept)
@@ -65,8 +65,8 @@ define('take_ended', function(ask)
   for _, entry in ipairs(call('XRANGE', keys.ENDS, '(' .. last, '+', 'COUNT', ask.most)) do
     local job, status = entry[2][2], entry[2][4]
     local values = call('HMGET', keys.job(job), unpack(ask.fields))
-    index_late(values[1], job, status)
-    write_late(job)
+    index.close_late(values[1], job, status)
+    references.write_late(job)
     ended[#ended + 1] = { job, status, unpack(values) }
     last = entry[1]
   end
@@ -102,7 +102,7 @@ end, 'no-writes')
 -- The parts of prune; each looks at `most` of a kind, the rest follow a round later.
 local function prune_cores(before, most)
   for _, core in ipairs(call('ZRANGEBYSCORE', keys.CORES, '-inf', before, 'LIMIT', 0, most)) do
-    forget_core(core)
+    fleet.forget_core(core)
   end
   for _, key in ipairs({ keys.TURNS, keys.CLAIMED, keys.SPEEDS, keys.WORKED }) do
     for _, core in ipairs(call('HKEYS', key)) do
@@ -123,7 +123,7 @@ local function prune_hosts(before, most)
     for _, id in ipairs(call('ZRANGE', keys.due(host), 0, 9)) do
       if call('EXISTS', keys.delivery(id)) == 0 then call('ZREM', keys.due(host), id) end
     end
-    if call('EXISTS', keys.due(host)) == 0 then settle_host(host) end
+    if call('EXISTS', keys.due(host)) == 0 then deliveries.settle_host(host) end
   end
 end
 
@@ -190,8 +190,8 @@ define('prune', function(ask)
   prune_cores(now - ask.silent_ms, ask.most)
   prune_hosts(now - ask.dead_ms, ask.most)
   prune_owners(now - ask.idle_ms, ask.most)
-  prune_contexts(now, ask.most)
-  prune_usage(usage_day() - ask.usage_days, ask.most)
+  contexts.prune(now, ask.most)
+  usage.prune(usage.day() - ask.usage_days, ask.most)
   for _, version in ipairs(call('HKEYS', keys.WAITING)) do
     if not is_held(version) then dropped = prune_lanes(version, dropped, ask.most) end
   end

@@ -6,7 +6,7 @@
 -- A job of a version that kept no usage has what was added since.
 
 local DAY_MS = 86400000
-local function usage_day() return math.floor(now_ms() / DAY_MS) end
+function usage.day() return math.floor(now_ms() / DAY_MS) end
 
 -- Add to a job's usage, which may be nil.
 local ONE_PRICE, SEVERAL = '^(%d+) (%d+) (%d+);(%d+) ([^; ]+)$', '^(%d+) (%d+) (%d+)(.*)$'
@@ -29,7 +29,7 @@ end
 
 -- Add to a row of today.
 local function add_row(name, used)
-  local day = keys.usage(usage_day())
+  local day = keys.usage(usage.day())
   local text = call('HGET', day, name) or '0 0 0 0'
   local items, windows, tokens, us = string.match(text, '^(%d+) (%d+) (%d+) (%d+)$')
   items, windows, tokens, us = items + used[1], windows + used[2], tokens + used[3], us + used[4]
@@ -37,7 +37,7 @@ local function add_row(name, used)
 end
 
 -- Add work that was thrown away: windows, tokens and core microseconds, or nothing.
-local function add_lost(lost, price)
+function usage.add_lost(lost, price)
   if lost[1] then add_row('#lost|' .. price, { 0, lost[1], lost[2], lost[3] }) end
 end
 
@@ -57,7 +57,7 @@ end
 
 -- What a commit adds to a job: the items of it that were answered here, and what the core spent. Both count once. → the
 -- job's usage from now on, or nil if nothing is added
-local function use(commit, job, owner, version, text)
+function usage.use(commit, job, owner, version, text)
   local spent, items = commit.spent[job], commit.items[job]
   if not spent and not items then return nil end
   commit.spent[job], commit.items[job] = nil, nil
@@ -69,19 +69,19 @@ local function use(commit, job, owner, version, text)
 end
 
 -- Count items that a commit answered, for `use`.
-local function note_items(commit, job, items) commit.items[job] = (commit.items[job] or 0) + items end
+function usage.note_items(commit, job, items) commit.items[job] = (commit.items[job] or 0) + items end
 
 -- Keep what a commit's core spent on jobs that go on; on jobs that were over before, by their owners in `late`, who pay for
 -- it; and what nobody pays for. Then write the rows of the day.
-local function keep_usage(commit, answered, late)
+function usage.keep(commit, answered, late)
   for job, wanted in pairs(answered) do
     local spent = commit.spent[job]
     if wanted and (spent or commit.items[job]) then
       local key = keys.job(job)
       local times, text, owner, version = unpack(call('HMGET', key, 'times', 'usage', 'owner', 'version'))
-      local used = use(commit, job, owner, version, text)
+      local used = usage.use(commit, job, owner, version, text)
       if times and spent then
-        call('HSET', key, 'usage', used, 'times', add_spent(times, spent, commit.core))
+        call('HSET', key, 'usage', used, 'times', timing.add_spent(times, spent, commit.core))
       else
         call('HSET', key, 'usage', used)
       end
@@ -91,20 +91,20 @@ local function keep_usage(commit, answered, late)
     if late[job] then
       waste(reason_of(job), spent[9] or 0)
       local text, version = unpack(call('HMGET', keys.job(job), 'usage', 'version'))
-      local used = use(commit, job, late[job], version or '-', text)
+      local used = usage.use(commit, job, late[job], version or '-', text)
       if version then call('HSET', keys.job(job), 'usage', used) end
     else
-      add_lost({ spent[8] or 0, spent[9] or 0, spent[7] }, commit.price)
+      usage.add_lost({ spent[8] or 0, spent[9] or 0, spent[7] }, commit.price)
     end
   end
   for name, used in pairs(commit.rows) do add_row(name, used) end
-  if commit.lost then add_lost(commit.lost, commit.price) end
+  if commit.lost then usage.add_lost(commit.lost, commit.price) end
 end
 
 -- Note with a heartbeat how long a core has lived and worked since the last one. `worked_us` grows while its process lives; of
 -- a new process all of it is new, and the time before its first heartbeat is not counted.
-local function note_worked(core, process, price, worked_us)
-  local now, day = now_ms(), usage_day()
+function usage.note_worked(core, process, price, worked_us)
+  local now, day = now_ms(), usage.day()
   local before, at, us = string.match(call('HGET', keys.WORKED, core) or '', '^(%S+) (%d+) (%d+)$')
   call('HSET', keys.WORKED, core, string.format('%s %.0f %.0f', process, now, worked_us))
   call('ZADD', keys.USAGE_DAYS, day, day)
@@ -115,7 +115,7 @@ local function note_worked(core, process, price, worked_us)
 end
 
 -- Forget the days before one.
-local function prune_usage(first_day, most)
+function usage.prune(first_day, most)
   for _, day in ipairs(call('ZRANGEBYSCORE', keys.USAGE_DAYS, '-inf', '(' .. first_day, 'LIMIT', 0, most)) do
     call('UNLINK', keys.usage(day))
     call('ZREM', keys.USAGE_DAYS, day)

@@ -1,0 +1,93 @@
+"""Logits of the eager network, computed once for each row of tokens, and beside the compiler where there is a CPU."""
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from functools import partial
+
+import numpy as np
+
+from compile.model.beside import Child, places
+from compile.model.reference import Run
+from corelane.engine.backends.protocol import Batch, Ints, Logits
+
+#: Tokens of a pass of rows that are computed together: as many as a batch has.
+PASS_TOKENS = 1024
+
+
+class Remembered:
+    """A network as a function that computes each row of tokens once, whatever batches it comes in.
+
+    The samples cut for one length are mostly the rows that they are at the next. Logits of hidden tokens are zeros.
+    """
+
+    def __init__(self, run: Run, pad_id: int = 0) -> None:
+        """Run rows of unequal length together, with this token as padding."""
+        self._run = run
+        self._pad_id = pad_id
+        self._known: dict[bytes, Logits] = {}
+        self._ahead: Child[dict[bytes, Logits]] | None = None
+
+    def __call__(self, batch: Batch) -> Logits:
+        """Return a batch's logits; rows in which no token is visible are not computed."""
+        rows = _rows_of(batch)
+        if self._ahead is not None and any(key not in self._known for key, _ in rows):
+            child, self._ahead = self._ahead, None
+            self._known |= child.result()
+        missing = {key: row for key, row in rows if key not in self._known}
+        self._known |= _compute(self._run, missing, self._pad_id)
+        start, end = np.zeros((2, *batch.input_ids.shape), dtype=np.float32)
+        for number, (key, _) in enumerate(rows):
+            found = self._known[key]
+            start[number, : found.start.shape[1]], end[number, : found.end.shape[1]] = found.start[0], found.end[0]
+        return Logits(start, end)
+
+    def begin(self, batches: Iterable[Batch]) -> None:
+        """Begin to compute these batches in a child, if there is a CPU for it."""
+        rows = {key: row for batch in batches for key, row in _rows_of(batch)}
+        if places() > 1:
+            with suppress(OSError):
+                self._ahead = Child(partial(_compute, self._run, rows, self._pad_id))
+
+    def end(self) -> None:
+        """End the child, if its rows were never asked for."""
+        if self._ahead is not None:
+            self._ahead.close()
+            self._ahead = None
+
+
+def _rows_of(batch: Batch) -> list[tuple[bytes, Batch]]:
+    """Return each row up to its last visible token, with what tells it from others."""
+    rows = []
+    for number, mask in enumerate(batch.attention_mask):
+        length = int(mask.nonzero()[0][-1]) + 1 if mask.any() else 0
+        arrays = (batch.input_ids, batch.attention_mask, batch.token_type_ids)
+        row = Batch(batch.bucket, *(array[number : number + 1, :length] for array in arrays))
+        rows.append((b"".join(array[number, :length].tobytes() for array in arrays), row))
+    return rows
+
+
+def _compute(run: Run, rows: Mapping[bytes, Batch], pad_id: int) -> dict[bytes, Logits]:
+    """Return the logits of rows, computed together with others that are about as long."""
+    found: dict[bytes, Logits] = {}
+    ordered = sorted(rows.items(), key=lambda item: item[1].input_ids.shape[1])
+    while ordered:
+        width = ordered[-1][1].input_ids.shape[1]
+        count = max(1, PASS_TOKENS // max(1, width))
+        part, ordered = ordered[-count:], ordered[:-count]
+        if width == 0:
+            found |= {key: Logits(*np.zeros((2, 1, 0), dtype=np.float32)) for key, _ in part}
+            continue
+        columns = zip(*((row.input_ids, row.attention_mask, row.token_type_ids) for _, row in part), strict=True)
+        together = (
+            np.concatenate([_widened(array, width, filler) for array in arrays])
+            for arrays, filler in zip(columns, (pad_id, 0, 0), strict=True)
+        )
+        logits = run(Batch(part[0][1].bucket, *together))
+        for number, (key, row) in enumerate(part):
+            length = row.input_ids.shape[1]
+            found[key] = Logits(logits.start[number : number + 1, :length], logits.end[number : number + 1, :length])
+    return found
+
+
+def _widened(array: Ints, width: int, filler: int) -> Ints:
+    return np.pad(array, ((0, 0), (0, width - array.shape[1])), constant_values=filler)

@@ -76,7 +76,9 @@ def load_model(source: Source) -> SourceModel:
     tokenizer = Tokenizer.from_str(fast.backend_tokenizer.to_str())
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    return SourceModel(source, network, tokenizer, read_template(source.label, fast, config), _count_positions(network, longest))
+    return SourceModel(
+        source, network, tokenizer, read_template(source.label, fast, config), _count_positions(network, longest)
+    )
 
 
 def check_lengths(model: SourceModel, ladder: Sequence[Bucket]) -> None:

@@ -7,7 +7,6 @@ from tests.families.rows import SIZES, Row
 from tests.families.tokenizers import make_tokenizer
 
 
-
 def save_tiny(row: Row, folder: Path) -> Path:
     """Save a tiny model of an architecture in Hugging Face layout; of one that is refused, the config alone."""
     import torch

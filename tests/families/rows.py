@@ -26,7 +26,8 @@ class Row:
 
     ``tokenizer`` is a class of transformers, by default the one that its mapping names. ``refused`` is a part of the
     reason; empty if it works. ``config`` are settings other than sizes. Random weights are ``larger`` than transformers
-    makes them, so that attention has something to choose. A row that takes seconds is ``slow``.
+    makes them, so that attention has something to choose. ``rare`` rows are tried by ``make families`` alone: decoders
+    above all, which few people ask questions of passages.
     """
 
     kind: str
@@ -34,7 +35,7 @@ class Row:
     config: Mapping[str, Any] = field(default_factory=dict)
     refused: str = ""
     larger: float = 6.0
-    slow: bool = False
+    rare: bool = False
 
 
 #: RoBERTa and its kin count positions from behind the padding id on, which is 1 here.
@@ -45,11 +46,11 @@ WINDOW = {"sliding_window": 16}
 
 ROWS = (
     Row("albert"),
-    Row("arcee", "GPT2Tokenizer"),
+    Row("arcee", "GPT2Tokenizer", rare=True),
     Row("bart"),
     Row("bert"),
     Row("big_bird"),
-    Row("bigbird_pegasus", "AlbertTokenizer"),
+    Row("bigbird_pegasus", "AlbertTokenizer", rare=True),
     Row("bloom", "GPT2Tokenizer"),
     Row("camembert", config=SHIFTED),
     Row("canine", refused="reads characters"),
@@ -68,19 +69,19 @@ ROWS = (
             "conv_kernel_size": 3,
         },
     ),
-    Row("diffllama", "GPT2Tokenizer"),
+    Row("diffllama", "GPT2Tokenizer", rare=True),
     Row("distilbert"),
     Row("electra", config={"embedding_size": 16}),
     Row("ernie"),
-    Row("exaone4", "GPT2Tokenizer", config=WINDOW),
-    Row("falcon", "GPT2Tokenizer"),
+    Row("exaone4", "GPT2Tokenizer", config=WINDOW, rare=True),
+    Row("falcon", "GPT2Tokenizer", rare=True),
     Row("flaubert", refused="fast one"),
     Row("fnet", refused="Fourier"),
     Row("funnel", refused="pools"),
     Row("gpt2"),
-    Row("gpt_neo", config={"attention_types": [[["global", "local"], 1]], "window_size": 16}),
+    Row("gpt_neo", config={"attention_types": [[["global", "local"], 1]], "window_size": 16}, rare=True),
     Row("gpt_neox"),
-    Row("gptj", config={"rotary_dim": 8}),
+    Row("gptj", config={"rotary_dim": 8}, rare=True),
     Row("ibert", config=SHIFTED),
     Row("jina_embeddings_v3"),
     Row("layoutlmv2", refused="places of words"),
@@ -94,39 +95,39 @@ ROWS = (
     Row("markuplm", refused="HTML"),
     Row("mbart"),
     Row("megatron-bert"),
-    Row("minimax", "GPT2Tokenizer"),
-    Row("ministral", "GPT2Tokenizer", config=WINDOW),
-    Row("ministral3", "GPT2Tokenizer", config=WINDOW),
+    Row("minimax", "GPT2Tokenizer", rare=True),
+    Row("ministral", "GPT2Tokenizer", config=WINDOW, rare=True),
+    Row("ministral3", "GPT2Tokenizer", config=WINDOW, rare=True),
     Row("mistral", "LlamaTokenizer", config=WINDOW),
-    Row("mixtral", "GPT2Tokenizer", config=WINDOW),
+    Row("mixtral", "GPT2Tokenizer", config=WINDOW, rare=True),
     Row("mobilebert", config={"intra_bottleneck_size": 16, "embedding_size": 16}),
     Row("modernbert", "BertTokenizer", config={"local_attention": 16, "global_attn_every_n_layers": 2}),
     Row("mpnet", config=SHIFTED),
-    Row("mpt", config={"max_seq_len": 96}),
+    Row("mpt", config={"max_seq_len": 96}, rare=True),
     Row("mra", refused="CUDA"),
-    Row("mt5", config={"decoder_start_token_id": 0}, larger=1.5),
-    Row("mvp"),
-    Row("nemotron", "GPT2Tokenizer"),
+    Row("mt5", config={"decoder_start_token_id": 0}, larger=1.5, rare=True),
+    Row("mvp", rare=True),
+    Row("nemotron", "GPT2Tokenizer", rare=True),
     Row("nystromformer", "AlbertTokenizer", config={"num_landmarks": 64, "segment_means_seq_len": 64}),
-    Row("opt"),
-    Row("qwen2"),
-    Row("qwen2_moe"),
+    Row("opt", rare=True),
+    Row("qwen2", rare=True),
+    Row("qwen2_moe", rare=True),
     Row("qwen3"),
-    Row("qwen3_moe"),
-    Row("qwen3_next", config={"num_hidden_layers": 4}, slow=True),
+    Row("qwen3_moe", rare=True),
+    Row("qwen3_next", config={"num_hidden_layers": 4}, rare=True),
     Row("reformer", refused="at random"),
     Row("rembert"),
     Row("roberta", config=SHIFTED),
     Row("roberta-prelayernorm", config=SHIFTED),
     Row("roc_bert", refused="fast one"),
     Row("roformer", "BertTokenizer"),
-    Row("seed_oss", "GPT2Tokenizer"),
-    Row("smollm3", "GPT2Tokenizer"),
+    Row("seed_oss", "GPT2Tokenizer", rare=True),
+    Row("smollm3", "GPT2Tokenizer", rare=True),
     Row("splinter"),
     Row("squeezebert"),
     Row("t5", config={"decoder_start_token_id": 0}, larger=1.5),
-    Row("ultrabert", "GPT2Tokenizer"),
-    Row("umt5", "T5Tokenizer", config={"decoder_start_token_id": 0}, larger=1.5),
+    Row("ultrabert", "GPT2Tokenizer", rare=True),
+    Row("umt5", "T5Tokenizer", config={"decoder_start_token_id": 0}, larger=1.5, rare=True),
     Row("xlm", refused="fast one"),
     Row("xlm-roberta", config=SHIFTED),
     Row("xlm-roberta-xl", "XLMRobertaTokenizer", config=SHIFTED),

@@ -62,8 +62,8 @@ def test_architecture_that_cannot_be_served_is_refused_with_the_reason(row: Row,
 
 @pytest.mark.parametrize("row", [row for row in ROWS if not row.refused], ids=lambda row: row.kind)
 def test_compiled_answers_are_those_of_transformers(row: Row, tmp_path: Path, pytestconfig: pytest.Config) -> None:
-    if row.slow and not pytestconfig.getoption("--families"):
-        pytest.skip("takes seconds; tried by `make families`")
+    if row.rare and not pytestconfig.getoption("--families"):
+        pytest.skip("tried by `make families`")
     folder = save_tiny(row, tmp_path / row.kind)
     artifact = build(str(folder), settings=Settings(data_dir=tmp_path / "data"), buckets="2x96", dtype="fp32")
     official = Official(folder, with_types=has_types(artifact))

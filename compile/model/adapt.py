@@ -76,10 +76,10 @@ class WindowedAttention(nn.Module):
     def forward(
         self,
         hidden_states: Tensor,
-        attention_mask: Tensor,
+        *_: Any,
         is_index_masked: Tensor,
         is_index_global_attn: Tensor,
-        **_: Any,
+        **__: Any,
     ) -> tuple[Tensor]:
         """Attend; the masks are rows × length. Every token sees itself, so that padding holds numbers."""
         position = torch.arange(hidden_states.size(1), device=hidden_states.device)

@@ -5,6 +5,7 @@ The token of no answer is the one that training scripts take (transformers' ``ru
 beginning.
 """
 
+from itertools import pairwise
 from typing import Any
 
 from corelane.artifacts.manifest import Template, TokenizerSpec
@@ -61,7 +62,7 @@ def _split(sequences: list[int | None], ids: list[int], types: list[int]) -> tup
     start, end = sequences.index(1), len(sequences) - sequences[::-1].index(1)
     edges = (0, first, last, start, end, len(ids))
     before, question, between, context, after = (
-        (tuple(ids[here:there]), tuple(types[here:there])) for here, there in zip(edges, edges[1:], strict=False)
+        (tuple(ids[here:there]), tuple(types[here:there])) for here, there in pairwise(edges)
     )
     return before, question, between, context, after
 

@@ -12,6 +12,8 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from compile.model.source import find_source
+from compile.publish import building, publish_artifact
 from corelane.artifacts.instructions import instruction_sets
 from corelane.artifacts.kept import KeptArtifacts, copy_files, cpu_name, key_of
 from corelane.artifacts.manifest import Artifact, artifact_path, digest_file
@@ -34,9 +36,6 @@ def compile_once(
     """
     if (root := settings.artifact_cache_root) is None:
         return build()
-    from compile.model.source import find_source
-    from compile.publish import building, publish_artifact
-
     found = find_source(source, settings.models_dir)
     facts = {"source": found.digest, "label": found.label, "name": name, "options": options}
     key, kept = key_of(facts | _toolchain()), KeptArtifacts(root)
@@ -64,7 +63,7 @@ def _toolchain() -> dict[str, object]:
 
 @cache
 def _digest_code() -> str:
-    top = Path(__file__).parents[2]
+    top = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for path in sorted(path for maker in MAKERS for path in (top / maker).rglob("*.py")):
         digest.update(f"{path.relative_to(top)}\0{digest_file(path)}\n".encode())

@@ -1,6 +1,6 @@
 """Each architecture is compiled and answers as transformers' eager network does, or is refused with the reason."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +22,7 @@ from corelane.engine.text.tokenizer import open_tokenizer
 from corelane.errors import ModelRefused
 from corelane.settings import Settings
 from tests.families.networks import save_tiny
-from tests.families.official import Official, best_span
+from tests.families.official import Official, OfficialWindow, best_span
 from tests.families.rows import ROWS, Row
 from tests.families.texts import MULTI_SCRIPT
 
@@ -83,7 +83,7 @@ def has_types(artifact: Artifact) -> bool:
     return any(np.any(types) for types in artifact.manifest.tokenizer.layout().part_types())
 
 
-def check_logits(artifact, windows) -> None:
+def check_logits(artifact: Artifact, windows: Mapping[str, Sequence[OfficialWindow]]) -> None:
     """Compare the logits of every window, each in a row with padding and beside another row."""
     task = QuestionAnsweringTask(open_tokenizer(artifact), artifact.manifest.tokenizer, LENGTH)
     backend = open_backend("cpu")

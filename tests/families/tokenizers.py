@@ -49,7 +49,7 @@ def train(kind: Kind, special: tuple[str, ...], unknown: str) -> dict[str, Any]:
     """Return a vocabulary as the classes of one kind take it."""
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-    settings = {"vocab_size": PIECES, "special_tokens": list(special), "show_progress": False}
+    settings: dict[str, Any] = {"vocab_size": PIECES, "special_tokens": list(special), "show_progress": False}
     if kind == "wordpiece":
         tokenizer = Tokenizer(models.WordPiece(unk_token=unknown))
         tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)

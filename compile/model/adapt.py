@@ -5,7 +5,9 @@ logits. Changes are modules that take the place of others, and hooks; a copy of 
 """
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -100,57 +102,58 @@ class WindowedAttention(nn.Module):
         return attended.transpose(1, 2).reshape(rows, length, size)
 
 
-def _blank(network: Any, places: Callable[[str], tuple[int, bool] | None]) -> None:
-    """Blank padding at the modules that ``places`` names by an axis and whether their output is blanked."""
+def _blank(network: Any, places: Mapping[str, tuple[int, bool]]) -> None:
+    """Blank padding at the modules of these names; each has an axis, and whether its output is blanked."""
     padding = Padding()
     network.register_forward_pre_hook(padding, with_kwargs=True)
     for name, module in network.named_modules():
-        if (place := places(name.rpartition(".")[2])) is not None:
+        if (place := places.get(name.rpartition(".")[2])) is not None:
             axis, after = place
             register = module.register_forward_hook if after else module.register_forward_pre_hook
             register(Blank(padding, axis))
 
 
-def _adapt_convbert(network: Any) -> None:
-    """ConvBERT's convolutions run over the end of a text."""
-    _blank(network, {"key_conv_attn_layer": (2, False), "conv_out_layer": (1, True)}.get)
-
-
-def _adapt_mobilebert(network: Any) -> None:
-    """MobileBERT's tokens are read with their neighbours, the last one with the padding behind it."""
-    _blank(network, {"word_embeddings": (1, True)}.get)
-
-
-def _adapt_nystromformer(network: Any) -> None:
-    """Nyströmformer's convolution runs over the end of a text."""
-    _blank(network, {"conv": (2, False)}.get)
-
-
 def _adapt_longformer(network: Any) -> None:
-    """Longformer's attention in chunks needs rows of whole windows, and three separators in each."""
     for module in list(network.modules()):
         for name, child in list(module.named_children()):
             if hasattr(child, "one_sided_attn_window_size"):
                 setattr(module, name, WindowedAttention(child))
-    # Whole windows are no longer needed: the network would pad to them.
+    # The network would pad to whole windows.
     network.config.attention_window = 2
     if hasattr(network, "longformer"):
         network.register_forward_pre_hook(GlobalQuestion(int(network.config.sep_token_id)), with_kwargs=True)
 
 
 def _adapt_bloom(network: Any) -> None:
-    """BLOOM's GELU is a function of Python, for its gradient's sake."""
     for layer in network.transformer.h:
         layer.mlp.gelu_impl = nn.GELU(approximate="tanh")
 
 
-ADAPTED: dict[str, Callable[[Any], None]] = {
-    "bloom": _adapt_bloom,
-    "convbert": _adapt_convbert,
-    "led": _adapt_longformer,
-    "longformer": _adapt_longformer,
-    "mobilebert": _adapt_mobilebert,
-    "nystromformer": _adapt_nystromformer,
+@dataclass(frozen=True, slots=True)
+class Adaptation:
+    """A change of a network in place, and why it is made."""
+
+    why: str
+    change: Callable[[Any], None]
+
+
+WINDOWS = Adaptation("attention in chunks needs rows of whole windows", _adapt_longformer)
+
+#: The changes, by ``model_type``.
+ADAPTED = {
+    "bloom": Adaptation("its GELU is a function of Python", _adapt_bloom),
+    "convbert": Adaptation(
+        "its convolutions read the padding behind a text",
+        partial(_blank, places={"key_conv_attn_layer": (2, False), "conv_out_layer": (1, True)}),
+    ),
+    "led": WINDOWS,
+    "longformer": WINDOWS,
+    "mobilebert": Adaptation(
+        "the last token is read with the padding behind it", partial(_blank, places={"word_embeddings": (1, True)})
+    ),
+    "nystromformer": Adaptation(
+        "its convolution reads the padding behind a text", partial(_blank, places={"conv": (2, False)})
+    ),
 }
 
 
@@ -164,5 +167,10 @@ def adapt(network: Any) -> Any:
     if not is_adapted(network):
         return network
     changed = copy.deepcopy(network)
-    ADAPTED[network.config.model_type](changed)
+    ADAPTED[network.config.model_type].change(changed)
     return changed
+
+
+def describe(network: Any) -> list[str]:
+    """Return what a manifest says of a change."""
+    return [f"network=adapted: {ADAPTED[network.config.model_type].why}"] if is_adapted(network) else []

@@ -38,9 +38,8 @@ def build_for_neuron(
 ) -> Artifact:
     """Compile, verify and publish; raises CompileFailed, or SetupError if this machine lacks something."""
     if is_adapted(plan.model.network):
-        raise CompileFailed(
-            f"{plan.model.network.config.model_type} is compiled in a changed form, which only targets cpu and cuda have"
-        )
+        kind = plan.model.network.config.model_type
+        raise CompileFailed(f"{kind} is compiled in a changed form, which only targets cpu and cuda have")
     recipes = make_recipes(chip, dtype, options, plan.model.weights)
     with closing(Children(options.python, settings.environment())) as children:
         versions = children.probe(chip)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from compile.model.adapt import is_adapted
+from compile.model.adapt import describe
 from compile.model.reasons import first_line, last_line
 from compile.model.reference import QuestionAnswering, tensors
 from compile.torch.attention import PRODUCTS, offer_products
@@ -44,7 +44,7 @@ def choose_attention(network: Any, dtype: CpuDtype) -> str:
 def compiler_args(network: Any, dtype: CpuDtype) -> list[str]:
     """Return how a network is compiled, as the manifest records it."""
     arguments = [f"attention={choose_attention(network, dtype)}", PACKED if packs(dtype) else PLAIN, rows_of(network)]
-    return [*arguments, "network=adapted"] if is_adapted(network) else arguments
+    return arguments + describe(network)
 
 
 def cast(reference: QuestionAnswering, dtype: CpuDtype) -> QuestionAnswering:

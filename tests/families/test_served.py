@@ -27,7 +27,7 @@ def test_every_architecture_is_served_beside_the_built_in_model(tmp_path: Path, 
     if not pytestconfig.getoption("--families"):
         pytest.skip("tried by `make families`")
     settings = Settings(data_dir=tmp_path / "data")
-    with running_service(tmp_path / "data", cores=1, flower=False) as url, Client(url) as client:
+    with running_service(tmp_path / "data", cores=1) as url, Client(url) as client:
         for row in ROWS:
             if row.refused:
                 continue
@@ -40,10 +40,9 @@ def test_every_architecture_is_served_beside_the_built_in_model(tmp_path: Path, 
             client.load_model(version)
             wait_for(lambda version=version: version in {model["id"] for model in client.models()})
             items = [{"question": QUESTION, "context": context} for context in CONTEXTS]
-            job = client.submit(items, model=version, options=OPTIONS, wait_s=60)
-            found = {result.index: result.answer for result in client.results(job.id)}
-            for number, one in enumerate(expected):
-                answer = found[number]
+            job = client.submit(items, model=version, options=OPTIONS.model_dump(exclude_defaults=True), wait_s=60)
+            found = [result.answer for result in client.iter_results(job.id)]
+            for answer, one in zip(found, expected, strict=True):
                 assert answer is not None
                 assert (answer.start, answer.end) == (one["answer"]["start"], one["answer"]["end"]), row.kind
             other = client.ask("When was the tower built?", TOWER)

@@ -74,7 +74,7 @@ def test_other_templates_are_refused_by_workers_that_know_none(tmp_path: Path) -
 @pytest.mark.parametrize("kind", sorted(ADAPTED))
 def test_adapted_network_reads_no_padding_in_int8(tmp_path: Path, kind: str) -> None:
     manifest = compiled(BY_KIND[kind], tmp_path, dtype="int8").manifest
-    assert "network=adapted" in manifest.compiler_args
+    assert f"network=adapted: {ADAPTED[kind].why}" in manifest.compiler_args
     assert manifest.dtype == "int8"
 
 

@@ -64,6 +64,9 @@ def read_inputs(arguments: Sequence[Any], named: Mapping[str, Any]) -> list[Exam
         return given
     if isinstance(given, Mapping | Example):
         return [read_example(given)]
+    if hasattr(given, "__getitem__") and not isinstance(given, Iterable):
+        # A data set of torch.
+        return iter(given)
     if isinstance(given, Iterable) and not isinstance(given, str):
         return [read_example(each) for each in given]
     raise ValueError(f"{given!r} is neither a question with its context nor a list of them")

@@ -27,6 +27,9 @@ DEFAULT_MODEL = "qa-minilm"
 #: What may be called a device here.
 CPU = (None, "cpu", -1)
 
+#: Parameters of transformers' ``pipeline`` that have but one meaning here.
+IGNORED = ("framework", "use_fast")
+
 #: Questions of a list that are in progress at a time, unless ``batch_size`` says otherwise.
 AT_A_TIME = 64
 
@@ -124,8 +127,8 @@ def pipeline(
     if str(device) not in map(str, CPU):
         raise ValueError(f"corelane's pipeline runs on the CPU, not on {device!r}; a service runs on other devices")
     usual = take_parameters(Parameters(), parameters)
-    if parameters:
-        raise ValueError(f"unknown parameters {sorted(parameters)}")
+    if unknown := parameters.keys() - {*IGNORED}:
+        raise ValueError(f"unknown parameters {sorted(unknown)}")
     with ExitStack() as stack:
         source = _find_source(model, tokenizer, stack)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="corelane-pipeline-")))
@@ -142,6 +145,8 @@ def pipeline(
 def _find_source(model: Any, tokenizer: Any, stack: ExitStack) -> str:
     """Return the name or folder of a model; a network in memory is saved first."""
     if model is None or isinstance(model, str | Path):
+        if tokenizer is not None and str(tokenizer) != str(model):
+            raise ValueError("the tokenizer is the model's own: leave it out, or give the network as an object too")
         return DEFAULT_MODEL if model is None else str(model)
     if tokenizer is None or isinstance(tokenizer, str):
         raise ValueError("give the tokenizer of the network too, as an object")

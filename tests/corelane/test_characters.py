@@ -55,3 +55,4 @@ def test_flags_pair_from_the_first_of_a_long_run() -> None:
         text, first = before + flags, len(before)
         assert whole_characters(text, first + 301, first + 302) == (first + 300, first + 302)
         assert whole_characters(text, first + 300, first + 301) == (first + 300, first + 302)
+    assert whole_characters("\U0001f1e9\U0001f1ea\ufe0f!", 0, 1) == (0, 3)

@@ -1,5 +1,6 @@
 """The forms of a call that transformers' pipeline took, and those that it refused."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -31,6 +32,16 @@ def test_forms_of_a_call(arguments: tuple[Any, ...], named: dict[str, Any], expe
 def test_iterator_is_not_read_ahead() -> None:
     given = (each for each in [ONE])
     assert read_inputs((given,), {}) is given
+
+
+def test_data_set_is_read_like_an_iterator() -> None:
+    class DataSet:
+        def __getitem__(self, number: int) -> dict[str, str]:
+            return [ONE, OTHER][number]
+
+    read = read_inputs((DataSet(),), {})
+    assert isinstance(read, Iterator)
+    assert list(read) == [ONE, OTHER]
 
 
 @pytest.mark.parametrize(

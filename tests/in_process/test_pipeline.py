@@ -140,6 +140,8 @@ def test_only_question_answering_is_done_here(model: Path) -> None:
         pipeline("text-classification", model=str(model))
     with pytest.raises(ValueError, match="cuda"):
         pipeline(model=str(model), device="cuda")
+    with pytest.raises(ValueError, match="the model's own"):
+        pipeline(model=str(model), tokenizer="another")
     with pytest.raises(ValueError, match="temperature"):
         pipeline(model=str(model), temperature=1)
 

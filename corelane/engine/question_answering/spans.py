@@ -328,4 +328,6 @@ def _flag_bounds(text: str, at: int) -> tuple[int, int]:
         before -= 1
     if (at - before) % 2 == 0:
         return at, at
-    return at - 1, at + 1
+    begin = _bounds(text, at - 1)[0]
+    found = GRAPHEME.match(text, begin)
+    return (at, at) if found is None else found.span()

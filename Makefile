@@ -138,9 +138,13 @@ bench-spread: install ## Measure small jobs and a document on idle cores; BEFORE
 	$(BIN)/python benchmarks/spread.py $(if $(BEFORE),--before $(BEFORE))
 
 .PHONY: bench-beside
-bench-beside: install ## Measure questions beside batches, and promises; BEFORE=CHECKOUT measures another state in turn
+bench-beside: install ## Measure questions beside documents and batches; BEFORE=CHECKOUT measures another state in turn
 	@$(BIN)/python benchmarks/beside.py $(if $(BEFORE),--before $(BEFORE))
+
+.PHONY: bench-promises
+bench-promises: install ## Measure promises and Retry-After; BEFORE=CHECKOUT measures another state's promises in turn
 	@$(BIN)/python benchmarks/promises.py $(if $(BEFORE),--before $(BEFORE))
+	@$(BIN)/python benchmarks/retry_after.py
 
 .PHONY: bench-queue
 bench-queue: $(VENV)/.installed-bench ## Measure the queue plane alone: over HTTP, a job of a million items, 64 cores

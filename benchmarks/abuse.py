@@ -32,6 +32,7 @@ import httpx2
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from benchmarks.processes import children, cpu_seconds
 from benchmarks.runs import is_quick, keep, service
 
 HERE = Path(__file__).parent
@@ -57,8 +58,6 @@ REST_FDS, REST_CPU = 2, 0.15
 #: After an abuse that never rests, the next begins anyway, in seconds.
 GIVE_UP_S = 75.0
 
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-
 CLOSE_WAIT = "08"
 
 QUESTION = b'{"question": "What is the number?", "context": "The number is 7."}'
@@ -67,17 +66,18 @@ QUESTION = b'{"question": "What is the number?", "context": "The number is 7."}'
 AHEAD, RESETS = 900, 400
 
 
-class Process:
-    """The process that listens on a port, as /proc shows it."""
+class Processes:
+    """The processes that answer on a port, as /proc shows them: those that hold its sockets for them do not count."""
 
     def __init__(self, port: int) -> None:
         self._port = f":{port:04X}"
-        [inode] = [row[9] for row in self._sockets() if row[3] == "0A"][:1]
-        self.pid = next(pid for pid in self._pids() if f"socket:[{inode}]" in self._links(pid))
+        sockets = {f"socket:[{row[9]}]" for row in self._sockets() if row[3] == "0A"}
+        holders = {pid for pid in self._pids() if sockets & self._links(pid)}
+        self.pids = [pid for pid in holders if not holders.intersection(children(pid))]
 
     def fds(self) -> int:
         """How many file descriptors are open."""
-        return len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
+        return sum(len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in self.pids)
 
     def half_closed(self) -> int:
         """Count connections whose caller has left and that are still held."""
@@ -85,13 +85,12 @@ class Process:
 
     def resident_mb(self) -> float:
         """Memory held."""
-        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        pages = sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in self.pids)
         return round(pages * os.sysconf("SC_PAGE_SIZE") / 1e6, 1)
 
     def cpu_s(self) -> float:
         """CPU time used so far."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+        return sum(cpu_seconds(self.pids).values())
 
     def _sockets(self) -> list[list[str]]:
         rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
@@ -270,8 +269,8 @@ def probing(url: str) -> Iterator[list[float]]:
     process.join(10)
 
 
-async def rest(process: Process, fds: int, cpu: float) -> float | None:
-    """Seconds until the process is at rest; None if it does not come to rest."""
+async def rest(process: Processes, fds: int, cpu: float) -> float | None:
+    """Return the seconds until the processes are at rest; None if they do not come to rest."""
     began = time.monotonic()
     while (passed := time.monotonic() - began) < GIVE_UP_S:
         used, at = process.cpu_s(), time.monotonic()
@@ -282,7 +281,7 @@ async def rest(process: Process, fds: int, cpu: float) -> float | None:
     return None
 
 
-async def measure(target: Target, process: Process, abuse: Abuse, connections: int) -> dict[str, Any]:
+async def measure(target: Target, process: Processes, abuse: Abuse, connections: int) -> dict[str, Any]:
     """Run one kind of abuse, and see what it costs."""
     fds, used, began = process.fds(), process.cpu_s(), time.monotonic()
     await asyncio.sleep(1)
@@ -333,7 +332,7 @@ async def open_job(url: str) -> str:
 async def run(url: str, only: list[str], share: float) -> dict[str, Any]:
     """Every kind, one after the other."""
     target = Target(url)
-    process, figures = Process(target.port), {}
+    process, figures = Processes(target.port), {}
     target.job = await open_job(url)
     for name in only:
         abuse, connections = KINDS[name]

@@ -1,71 +1,142 @@
-"""What an interactive user feels beside a batch of 100,000 questions, own or another's, and what it costs the batch.
+"""What an interactive user feels beside a document, and beside a batch, own or another's; and what it costs the batch.
 
-    python benchmarks/beside.py [FILE.json.gz] [--rounds N] [--before CHECKOUT] [--quick]
+    python benchmarks/beside.py [FILE.json.gz] [--rounds 3 | --short] [--jobs] [--batch 6000]
+        [--before CHECKOUT] [--quick]
 
-The built-in model on all cores. In each round questions come at random, at a fifth of the service's speed: first alone,
-then beside the batch. So do jobs of 20 beside another's batch. Of each: the p95 beside the batch over that alone, the
-median of the rounds, and what the cores answered meanwhile over what they answer of a batch alone. With `--before` the
-service of another checkout is measured in the same turns. Writes `results/beside.json`.
+The built-in model on all cores. In each round questions come at random in each situation: first alone, then beside the
+work. Beside documents of 50,000 words they come at a third of the service's speed, beside a batch at a fifth. The speed
+is that of a batch alone, measured in each round. Of each situation: percentiles of all rounds together, the work's part
+over the part before it, the same ratio of each round from least to most, and what the cores answered beside over the
+speed of a batch alone. With ``--jobs`` jobs of 20 come beside another's batch too. With ``--before`` the service of
+another checkout is measured in the same turns. Four minutes a service, 80 s in a short run. Writes
+`results/beside.json`.
 """
 
-import argparse
 import json
 import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from benchmarks.checkouts import AFTER, Serving, add_before, checkouts, in_turn, serving
-from benchmarks.questions import ROOT, questions_of
-from benchmarks.runs import QUICK, is_quick, keep
-from corelane.bench.batch_work import LinesJob
-from corelane.bench.beside import BesidePlan, run_beside
+from benchmarks.checkouts import AFTER, Serving, checkouts, in_turn, serving
+from benchmarks.options import parser_of, rounds_of
+from benchmarks.questions import questions_of
+from benchmarks.runs import is_quick, keep
+from corelane.bench.background import Background
+from corelane.bench.batch_work import BatchWork, Documents, LinesJob, Standing
+from corelane.bench.beside import BesidePlan, latencies, why_invalid
+from corelane.bench.schema import Request
 from corelane.bench.senders import Target
+from corelane.bench.spreads import percentile
 from corelane.bench.workload import Questions
 from corelane.client import Client
 
-#: Questions of the batch: more than are answered meanwhile.
-BATCH, QUICK_BATCH = 100_000, 60
+#: Questions of the batch: more than are answered meanwhile, and soon handed in.
+BATCH, QUICK_BATCH = 6_000, 60
 
-#: Seconds of questions before the batch and beside it; of small jobs, which come more seldom; of a batch alone.
-BEFORE_S, BESIDE_S, JOBS_S, ALONE_S, QUICK_S = 20.0, 30.0, 40.0, 15.0, 1.0
+#: Words of a document.
+WORDS, QUICK_WORDS = 50_000, 500
 
-#: The part of the batch's speed at which questions come, and that of a quick run, a second.
-PART, QUICK_RATE = 0.2, 8.0
+#: Seconds until questions count, and after work until the cores are done with it; of a batch alone; of a quick run.
+WARM_S, SETTLE_S, ALONE_S, QUICK_S = 2.0, 1.5, 6.0, 0.7
+
+#: Questions, or jobs, a second of a quick run.
+QUICK_RATE = 10.0
 
 #: Questions of a small job.
 SMALL, QUICK_SMALL = 20, 2
 
-#: Whose batch it is, where it is another's.
+#: Work is asked how far it is this often, in seconds.
+POLL_S = 0.25
+
+#: Whose work it is, where it is another's.
 OTHER_KEY = "clk_bench_other"
+
+PERCENTILES = (50, 95, 99)
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """What all services are asked: the questions, and how many of them make a batch."""
+
+    asked: Questions
+    batch: int
+
+    def batch_work(self, client: Client, target: Target) -> BatchWork:
+        """Return a job of many questions."""
+        return LinesJob(client, target, self.asked, items=QUICK_BATCH if is_quick() else self.batch)
+
+    def documents(self, client: Client, target: Target) -> BatchWork:
+        """Return documents, the next when one is read."""
+        return Documents(client, target, self.asked, words=QUICK_WORDS if is_quick() else WORDS, count=1000)
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """Who asks beside whose batch."""
+    """What questions are beside, whose it is, their part of the speed, and the seconds alone and beside it."""
 
     name: str
+    is_batch: bool
     is_foreign: bool
+    part: float
+    alone_s: float
+    beside_s: float
     items: int = 1
 
 
 SITUATIONS = (
-    Situation("questions, own batch", is_foreign=False),
-    Situation("questions, another's batch", is_foreign=True),
-    Situation("jobs of 20, another's batch", is_foreign=True, items=SMALL),
+    Situation("questions, own documents", is_batch=False, is_foreign=False, part=1 / 3, alone_s=10.0, beside_s=14.0),
+    Situation("questions, own batch", is_batch=True, is_foreign=False, part=0.2, alone_s=6.0, beside_s=10.0),
+    Situation("questions, another's batch", is_batch=True, is_foreign=True, part=0.2, alone_s=6.0, beside_s=10.0),
+)
+
+JOBS = Situation(
+    "jobs of 20, another's batch", is_batch=True, is_foreign=True, part=0.2, alone_s=15.0, beside_s=15.0, items=SMALL
 )
 
 
-def alone(running: Serving, asked: Questions, target: Target) -> float:
+@dataclass
+class Felt:
+    """What questions felt in a situation: latencies alone and beside by round, in seconds; the part of bulk's speed."""
+
+    alone: list[list[float]] = field(default_factory=list)
+    beside: list[list[float]] = field(default_factory=list)
+    of_bulk: list[float] = field(default_factory=list)
+    invalid: list[str] = field(default_factory=list)
+
+    def describe(self) -> dict[str, Any]:
+        """Return percentiles of all rounds, their ratios, and how these are spread over the rounds."""
+        found: dict[str, Any] = {}
+        alone, beside = (sorted(second for each in part for second in each) for part in (self.alone, self.beside))
+        for percent in PERCENTILES:
+            before, during = percentile(alone, percent), percentile(beside, percent)
+            by_round = [
+                percentile(sorted(late), percent) / percentile(sorted(early), percent)
+                for early, late in zip(self.alone, self.beside, strict=True)
+            ]
+            found |= {
+                f"alone_p{percent}_ms": round(1000 * before, 1),
+                f"beside_p{percent}_ms": round(1000 * during, 1),
+                f"p{percent}_ratio": round(during / before, 3),
+                f"p{percent}_ratios": [round(ratio, 3) for ratio in sorted(by_round)],
+            }
+        found |= {"questions": [len(alone), len(beside)], "invalid": self.invalid}
+        if self.of_bulk:
+            found["of_bulk"] = round(statistics.median(self.of_bulk), 3)
+        return found
+
+
+def alone(running: Serving, asking: Asking, target: Target) -> float:
     """Return how many questions of a batch are answered in a second while nobody asks."""
     with Client(running.url) as client:
-        work = LinesJob(client, target, asked, QUICK_BATCH if is_quick() else BATCH)
+        work = asking.batch_work(client, target)
         work.submit()
         while not work.poll().done:
             time.sleep(0.05)
@@ -77,77 +148,92 @@ def alone(running: Serving, asked: Questions, target: Target) -> float:
 
 
 def beside(
-    running: Serving, asked: Questions, target: Target, situation: Situation, speed: float, seed: int
-) -> dict[str, float]:
-    """Return what questions felt alone and beside a batch, and what the cores answered then."""
+    running: Serving, asking: Asking, target: Target, situation: Situation, speed: float, seed: int, felt: Felt
+) -> None:
+    """Ask alone and beside the work, and note what was felt."""
     items = min(situation.items, QUICK_SMALL) if is_quick() else situation.items
-    plan = BesidePlan(
-        rate_per_s=QUICK_RATE if is_quick() else PART * speed,
-        warmup_s=0.5 if is_quick() else 3.0,
-        before_s=QUICK_S if is_quick() else BEFORE_S,
-        after_s=QUICK_S,
-        cut_s=QUICK_S if is_quick() else BESIDE_S,
-        seed=seed,
-        owner="foreign" if situation.is_foreign else "own",
+    rate = QUICK_RATE if is_quick() else situation.part * speed / items
+    plan = BesidePlan(rate_per_s=rate, seed=seed, items_per_job=items).questions
+    with (
+        Client(running.url, OTHER_KEY if situation.is_foreign else None) as client,
+        Background(target, asking.asked, plan) as background,
+    ):
+        work = (asking.batch_work if situation.is_batch else asking.documents)(client, target)
+        background.start()
+        warm_s = 0.2 if is_quick() else WARM_S
+        time.sleep(max(0.0, warm_s + (QUICK_S if is_quick() else situation.alone_s) - background.at_s))
+        alone_s = background.at_s
+        work.submit()
+        began_s, done = background.at_s, work.poll().done
+        standing = run_for(work, QUICK_S if is_quick() else situation.beside_s)
+        ended_s = background.at_s
+        work.cancel()
+        time.sleep(0.1 if is_quick() else SETTLE_S)
+        background.stop()
+    note(felt, background.requests, (warm_s, alone_s), (began_s, ended_s))
+    if situation.is_batch:
+        felt.of_bulk.append(((standing.done - done) / (ended_s - began_s) + rate * items) / speed)
+    if standing.is_final:
+        felt.invalid.append("the work was done before the time was over")
+
+
+def run_for(work: BatchWork, seconds: float) -> Standing:
+    """Let work go on for some time; return how far it is."""
+    until, standing = time.monotonic() + seconds, Standing(0, is_final=False)
+    while (left := until - time.monotonic()) > 0:
+        time.sleep(min(POLL_S, left))
+        standing = work.poll()
+    return standing
+
+
+def note(felt: Felt, requests: Sequence[Request], alone_s: tuple[float, float], beside_s: tuple[float, float]) -> None:
+    """Note the latencies of questions that were due in two spans of time: alone, and beside the work.
+
+    Between them the work is handed in: a large batch takes seconds.
+    """
+    before, during = (
+        [each for each in requests if begin <= each.intended_s < end] for begin, end in (alone_s, beside_s)
     )
-    if items > 1:
-        long_s = QUICK_S if is_quick() else JOBS_S
-        plan = replace(plan, items_per_job=items, rate_per_s=plan.rate_per_s / items, before_s=long_s, cut_s=long_s)
-    with Client(running.url, OTHER_KEY if situation.is_foreign else None) as client:
-        work = LinesJob(client, target, asked, QUICK_BATCH if is_quick() else BATCH)
-        found = run_beside(target, asked, work, plan)
-    answered = found.items_per_s + plan.rate_per_s * items
-    return {
-        "alone_p50_ms": 1000 * found.before.p50,
-        "alone_p95_ms": 1000 * found.before.p95,
-        "beside_p50_ms": 1000 * found.during.p50,
-        "beside_p95_ms": 1000 * found.during.p95,
-        "p95_ratio": found.ratio_p95,
-        "batch_per_s": found.items_per_s,
-        "all_of_bulk": answered / speed,
-    }
+    if not (latencies(before) and latencies(during)):
+        raise SystemExit("no question was answered in time: the service is too slow for this benchmark")
+    felt.alone.append(latencies(before))
+    felt.beside.append(latencies(during))
+    late = sorted(each.sent_s - each.intended_s for each in [*before, *during] if each.sent_s is not None)
+    felt.invalid += why_invalid(percentile(late, 95), [*before, *during])
 
 
 def main() -> int:
     """Measure and keep the figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", nargs="?", type=Path)
-    parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--data", type=Path, default=ROOT / ".corelane", help="data folder of this checkout's service")
-    parser.add_argument(QUICK, action="store_true", help="seconds, one situation, and no figures kept")
-    add_before(parser)
+    parser = parser_of(__doc__, rounds=3)
+    parser.add_argument("--jobs", action="store_true", help="jobs of 20 beside another's batch too")
+    parser.add_argument("--batch", type=int, default=BATCH, help="questions of the batch")
     options = parser.parse_args()
-    asked = Questions(questions_of(options.file), "squad-test-public-v1.1")
+    asking = Asking(Questions(questions_of(options.file), "squad-test-public-v1.1"), options.batch)
     roots = checkouts(options.before)
-    rounds: dict[str, dict[str, list[dict[str, float]]]] = {name: {} for name in roots}
+    situations = SITUATIONS[1:2] if is_quick() else (*SITUATIONS, JOBS) if options.jobs else SITUATIONS
+    felt = {name: {situation.name: Felt() for situation in situations} for name in roots}
     speeds: dict[str, list[float]] = {name: [] for name in roots}
     with tempfile.TemporaryDirectory(prefix="beside-") as folder, ExitStack() as stack:
         services = {}
         for name, root in roots.items():
             data = options.data if name == AFTER else Path(folder) / name
             services[name] = stack.enter_context(serving(name, root, data, log_level="warning"))
-        for number, name in in_turn(list(roots), 1 if is_quick() else options.rounds):
+        for number, name in in_turn(list(roots), rounds_of(options)):
             target = Target(services[name].url, options={"no_answer": False})
-            speeds[name].append(alone(services[name], asked, target))
-            for situation in SITUATIONS[:1] if is_quick() else SITUATIONS:
-                speed = statistics.median(speeds[name])
-                found = beside(services[name], asked, target, situation, speed, number)
-                rounds[name].setdefault(situation.name, []).append(found)
-                shown = {key: round(value, 3) for key, value in found.items()}
+            speeds[name].append(alone(services[name], asking, target))
+            for situation in situations:
+                found = felt[name][situation.name]
+                beside(services[name], asking, target, situation, statistics.median(speeds[name]), number, found)
+                last = Felt(found.alone[-1:], found.beside[-1:], found.of_bulk[-1:]).describe()
+                ratios = {key: value for key, value in last.items() if key.endswith("_ratio") or key == "of_bulk"}
                 print(
-                    json.dumps({"round": number + 1, "service": name, "situation": situation.name} | shown), flush=True
+                    json.dumps({"round": number + 1, "service": name, "situation": situation.name} | ratios), flush=True
                 )
-    medians = {
-        name: {
-            situation: {key: round(statistics.median(each[key] for each in found), 3) for key in found[0]}
-            for situation, found in situations.items()
-        }
-        for name, situations in rounds.items()
-    }
-    bulk = {name: round(statistics.median(found), 1) for name, found in speeds.items()}
-    figures: dict[str, Any] = {"batch_alone_per_s": bulk, "medians": medians, "rounds": rounds}
+    described = {name: {key: each.describe() for key, each in its.items()} for name, its in felt.items()}
+    bulk = {name: [round(speed, 1) for speed in found] for name, found in speeds.items()}
+    figures: dict[str, Any] = {"batch_alone_per_s": bulk, "felt": described}
     keep("beside", figures)
-    print(json.dumps({"batch_alone_per_s": bulk, "medians": medians}, indent=2))
+    print(json.dumps(figures, indent=2))
     return 0
 
 

@@ -29,8 +29,9 @@ import redis
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from benchmarks.connections import Connection
 from benchmarks.processes import children, cpu_seconds, descendants
-from benchmarks.queue_plane import Connection, job_body
+from benchmarks.queue_plane import job_body
 from benchmarks.runs import QUICK, is_quick, keep
 from benchmarks.simulated_cores import own_redis
 from corelane.cli.ports import free_port

@@ -1,12 +1,12 @@
 """What people feel: lone questions of one, 16 and 64 callers, jobs of 20 on idle cores, and how near they come to bulk.
 
-    python benchmarks/felt.py [--before CHECKOUT] [--rounds 3] [--seconds 8] [--quick]
+    python benchmarks/felt.py [--before CHECKOUT] [--rounds 3 | --short] [--seconds 8] [--quick]
 
 The built-in model on all cores, questions of the public SQuAD test file. With ``--before`` the service of another
 checkout is measured in turn with this one, by the same callers. CPU is that of the service's processes.
 """
 
-import argparse
+import asyncio
 import statistics
 import sys
 import tempfile
@@ -15,13 +15,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from benchmarks.checkouts import AFTER, Serving, add_before, checkouts, in_turn, serving
-from benchmarks.questions import ROOT, item, questions_of
-from benchmarks.runs import QUICK, is_quick, keep
+from benchmarks.checkouts import AFTER, Serving, checkouts, in_turn, serving
+from benchmarks.options import parser_of, rounds_of
+from benchmarks.questions import item, questions_of
+from benchmarks.runs import is_quick, keep
 from corelane.bench.figures import summarise
 from corelane.bench.generator import Plan, Target, run_load
+from corelane.bench.http import JSON_TYPE, Connections
 from corelane.bench.machine import read_machine
 from corelane.bench.plan import CORELANE_SENDER
 from corelane.bench.schema import Load
@@ -86,11 +90,32 @@ def parts(client: Client, asked: Questions) -> dict[str, float]:
         wall.append(time.perf_counter() - began)
         assert job.timing is not None
         model.append(job.timing.compute_s)
-    beside = statistics.median(all_ - ran for all_, ran in zip(wall, model, strict=True))
+    return medians_of_parts("lone", wall, model)
+
+
+async def parts_on_the_wire(url: str, asked: Questions) -> dict[str, float]:
+    """Return the same for a caller that spends next to nothing itself: requests are bytes before they are timed."""
+    connections = Connections(url)
+    headers = JSON_TYPE | {"Prefer": "wait=10"}
+    wall, model = [], []
+    await connections.open(1)
+    for question in asked.asked[: 2 if is_quick() else PARTED]:
+        body = orjson.dumps(item(question) | {"options": OPTIONS})
+        began = time.perf_counter()
+        response = await connections.exchange("POST", "/v1/jobs", body, headers)
+        wall.append(time.perf_counter() - began)
+        model.append(response.json()["timing"]["compute_s"])
+    await connections.close()
+    return medians_of_parts("lone_wire", wall, model)
+
+
+def medians_of_parts(name: str, wall: list[float], model: list[float]) -> dict[str, float]:
+    """Return the medians in ms of whole times, of the model's, and of what is beside the model."""
+    beside = [all_ - ran for all_, ran in zip(wall, model, strict=True)]
     return {
-        "lone_p50_ms": 1000 * statistics.median(wall),
-        "lone_model_ms": 1000 * statistics.median(model),
-        "lone_beside_model_ms": 1000 * beside,
+        f"{name}_p50_ms": 1000 * statistics.median(wall),
+        f"{name}_model_ms": 1000 * statistics.median(model),
+        f"{name}_beside_model_ms": 1000 * statistics.median(beside),
     }
 
 
@@ -113,13 +138,18 @@ def measure(running: Serving, asked: Questions, seconds: float) -> Round:
     with Client(running.url) as client:
         jobs(client, asked, 2 if is_quick() else 64, 1)
         found.figures |= parts(client, asked)
+        found.figures |= asyncio.run(parts_on_the_wire(running.url, asked))
         small = jobs(client, asked, 2 if is_quick() else SMALL_ITEMS, 2 if is_quick() else SMALL_JOBS)
         found.figures["job_of_20_s"] = statistics.median(small)
         for count in CALLERS[:1] if is_quick() else CALLERS:
             found.figures |= callers(running, asked, count, seconds)
         items = 4 if is_quick() else BULK_ITEMS
+        before = running.cpu_s()
         bulk = jobs(client, asked, items, 1 if is_quick() else BULK_JOBS)
-        found.figures["bulk_per_s"] = items * len(bulk) / sum(bulk)
+        done = items * len(bulk)
+        found.figures["bulk_per_s"] = done / sum(bulk)
+        for role, spent in running.cpu_s().items():
+            found.figures[f"bulk_{role}_us"] = 1e6 * (spent - before.get(role, 0.0)) / done
     for count in CALLERS:
         if (speed := found.figures.get(f"callers_{count}_per_s")) is not None:
             found.figures[f"callers_{count}_of_bulk"] = speed / found.figures["bulk_per_s"]
@@ -147,19 +177,14 @@ def table(found: dict[str, dict[str, float]]) -> str:
 
 def main() -> int:
     """Measure, print and keep the figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", nargs="?", type=Path)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser = parser_of(__doc__, rounds=3)
     parser.add_argument("--seconds", type=float, default=8.0, help="measured part of each number of callers")
-    parser.add_argument("--data", type=Path, default=ROOT / ".corelane", help="data folder of both services")
-    parser.add_argument(QUICK, action="store_true", help="seconds, few questions, and no figures kept")
-    add_before(parser)
     options = parser.parse_args()
     asked = Questions(questions_of(options.file), "squad-test-public-v1.1")
     found = checkouts(options.before)
     rounds: list[Round] = []
     with tempfile.TemporaryDirectory(prefix="felt-") as folder:
-        for number, name in in_turn(list(found), 1 if is_quick() else options.rounds):
+        for number, name in in_turn(list(found), rounds_of(options)):
             data = options.data if name == AFTER else Path(folder) / name
             with serving(name, found[name], data) as running:
                 rounds.append(measure(running, asked, 0.3 if is_quick() else options.seconds))

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import orjson
 
-from benchmarks.queue_plane import Connection
+from benchmarks.connections import Connection
 from benchmarks.runs import is_quick, keep, service
 from corelane.domain.ids import new_job_id
 from corelane.store import keys

@@ -8,7 +8,6 @@ ten. Of each group of jobs: the share inside, before and after its interval, the
 early end, from the submission), and how far off the expected time was. Writes `results/promises.json`.
 """
 
-import argparse
 import json
 import random
 import statistics
@@ -25,10 +24,11 @@ import orjson
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from benchmarks.checkouts import AFTER, Serving, add_before, checkouts, serving
-from benchmarks.questions import ROOT, item, questions_of
-from benchmarks.queue_plane import Connection
-from benchmarks.runs import QUICK, is_quick, keep
+from benchmarks.checkouts import AFTER, Serving, checkouts, serving
+from benchmarks.connections import Connection
+from benchmarks.options import parser_of
+from benchmarks.questions import item, questions_of
+from benchmarks.runs import is_quick, keep
 from corelane.quality.squad import Question
 
 JOBS, QUICK_JOBS = 1000, 6
@@ -153,13 +153,9 @@ def groups(jobs: Sequence[Told]) -> dict[str, dict[str, float]]:
 
 def main() -> int:
     """Measure and keep the figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", nargs="?", type=Path)
+    parser = parser_of(__doc__)
     parser.add_argument("--jobs", type=int, default=JOBS)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--data", type=Path, default=ROOT / ".corelane", help="data folder of this checkout's service")
-    parser.add_argument(QUICK, action="store_true", help="a few jobs, and no figures kept")
-    add_before(parser)
     options = parser.parse_args()
     questions = questions_of(options.file)
     figures: dict[str, Any] = {}

@@ -7,23 +7,21 @@ For a lone item: time of `POST … Prefer: wait` on a warm, idle service. And pl
 """
 
 import argparse
-import http.client
 import itertools
 import json
 import statistics
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import orjson
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks import plain_celery
+from benchmarks.connections import Connection, at_once
 from benchmarks.processes import cpu_seconds, descendants
 from benchmarks.runs import Service, is_quick, keep, service
 from corelane.engine.cores import cpu_slots
@@ -57,51 +55,19 @@ def numbered(body: bytes) -> bytes:
     return body.replace(NUMBER, b"%d" % next(NUMBERS))
 
 
-class Connection:
-    """One keep-alive connection."""
-
-    def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        self._connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=120)
-
-    def call(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Any:
-        """Return the answer's JSON; raise RuntimeError for a problem."""
-        sent = {
-            "Content-Type": "application/json",
-            **{name.replace("_", "-"): value for name, value in headers.items()},
-        }
-        self._connection.request(method, path, body, sent)
-        response = self._connection.getresponse()
-        content = response.read()
-        if response.status >= 400:
-            raise RuntimeError(content.decode())
-        return orjson.loads(content)
-
-
 def flood(url: str, items: int, per_job: int, payload_bytes: int) -> float:
     """Seconds from the first submit until every job is final."""
     body = job_body(per_job, payload_bytes)
     jobs = items // per_job
-    failures: list[BaseException] = []
 
-    def submit(count: int) -> None:
-        try:
-            connection = Connection(url)
-            ids = [connection.call("POST", "/v1/jobs", numbered(body))["id"] for _ in range(count)]
-            for job in ids:
-                while connection.call("GET", f"/v1/jobs/{job}?wait=30")["status"] != "succeeded":
-                    pass
-        except BaseException as error:
-            failures.append(error)
+    def submit(connection: Connection) -> None:
+        ids = [connection.call("POST", "/v1/jobs", numbered(body))["id"] for _ in range(jobs // SUBMITTERS)]
+        for job in ids:
+            while connection.call("GET", f"/v1/jobs/{job}?wait=30")["status"] != "succeeded":
+                pass
 
-    threads = [threading.Thread(target=submit, args=(jobs // SUBMITTERS,)) for _ in range(SUBMITTERS)]
     began = time.perf_counter()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
+    at_once(submit, url, SUBMITTERS)
     return time.perf_counter() - began
 
 

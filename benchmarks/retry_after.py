@@ -2,7 +2,7 @@
 
     python benchmarks/retry_after.py [--quick] [--situations FILE.json]
 
-The whole service with the null engine, whose batches take half a second. In each of twenty situations one to three
+The whole service with the null engine, whose batches take half a second. In each of fourteen situations one to three
 callers, after idle seconds or beside lone questions or at once, fill the service up to its bounds; then ten submissions
 of different sizes are refused, and it is watched when so much has been answered that each would fit. Seeded. Writes
 `results/retry_after.json`; with `--quick` there is one situation, and nothing is written. What the service knew
@@ -50,7 +50,7 @@ BOUNDS: dict[str, Any] = {"max_outstanding_tokens": MOST, "max_owner_tokens": OW
 #: The cost of the shortest item.
 ITEM_TOKENS = 64
 
-SITUATIONS, QUICK_SITUATIONS, REFUSALS = 20, 1, 10
+SITUATIONS, QUICK_SITUATIONS, REFUSALS = 14, 1, 10
 
 CALLERS = ("one", "two", "three")
 

@@ -30,7 +30,7 @@ import orjson
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.checkouts import AFTER, ROOT, Serving, in_turn, serving
-from benchmarks.queue_plane import Connection
+from benchmarks.connections import Connection, at_once
 from benchmarks.runs import QUICK, is_quick, keep
 from corelane.bench.machine import read_machine
 
@@ -62,31 +62,20 @@ def question(number: int) -> dict[str, str]:
 
 def ask_all(url: str, bodies: Sequence[bytes], connections: int, **headers: str) -> list[dict[str, Any]]:
     """Post every body once, by so many connections at once; return the jobs, which are final."""
-    left, jobs, failures = iter(bodies), list[dict[str, Any]](), list[BaseException]()
-    lock = threading.Lock()
+    left, jobs, lock = iter(bodies), list[dict[str, Any]](), threading.Lock()
 
-    def work() -> None:
-        connection = Connection(url)
-        try:
-            while True:
-                with lock:
-                    body = next(left, None)
-                if body is None:
-                    return
-                job = connection.call("POST", "/v1/jobs", body, Prefer="wait=60", **headers)
-                while job["status"] in ("queued", "running"):
-                    job = connection.call("GET", f"/v1/jobs/{job['id']}?wait=60")
-                jobs.append(job)
-        except BaseException as error:
-            failures.append(error)
+    def work(connection: Connection) -> None:
+        while True:
+            with lock:
+                body = next(left, None)
+            if body is None:
+                return
+            job = connection.call("POST", "/v1/jobs", body, Prefer="wait=60", **headers)
+            while job["status"] in ("queued", "running"):
+                job = connection.call("GET", f"/v1/jobs/{job['id']}?wait=60")
+            jobs.append(job)
 
-    threads = [threading.Thread(target=work) for _ in range(connections)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
+    at_once(work, url, connections)
     return jobs
 
 

@@ -31,7 +31,8 @@ from corelane.domain.jobs import Item, JobHead
 from corelane.engine.backends.protocol import Batch, Logits
 from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket, parse_buckets
 from corelane.engine.null import NO_LOGITS, NullRunner, NullTask
-from corelane.engine.runner import Charge, Runner, ServedModel
+from corelane.engine.runner import Runner, ServedModel
+from corelane.engine.sharing import Charge
 from corelane.engine.task import Query
 from corelane.engine.text.tokenize import cut_windows
 from corelane.engine.windows import Window
@@ -200,11 +201,15 @@ class CoreReading:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A fleet: the versions of each core by its number, and what batches cost (None: the null engine)."""
+    """A fleet: the versions of each core by its number, and what batches cost (None: the null engine).
+
+    It has at most so many ``processes``, one for each CPU if unset.
+    """
 
     redis_url: str
     cores: Mapping[int, tuple[str, ...]]
     cost: Cost | None = None
+    processes: int | None = None
 
     @property
     def settings(self) -> Settings:
@@ -225,7 +230,7 @@ class Squad:
     """The processes of a fleet: announced when it is made, at work from ``go``."""
 
     def __init__(self, plan: Plan) -> None:
-        count = min(len(plan.cores), os.cpu_count() or 1)
+        count = min(len(plan.cores), plan.processes or os.cpu_count() or 1)
         context = multiprocessing.get_context("spawn")
         self._pipes: list[Connection] = []
         self._processes = []

@@ -1,6 +1,6 @@
 """Small jobs and a document on idle cores: how long they take, and whether the document's answers are one core's.
 
-    python benchmarks/spread.py [--before CHECKOUT] [--rounds 3] [--megabytes 1] [--quick]
+    python benchmarks/spread.py [--before CHECKOUT] [--rounds 3 | --short] [--megabytes 1] [--quick]
 
 The built-in model; questions of the public SQuAD test file; a document made of its passages. The jobs run on all
 cores, one after the other; the document on one core, then on all. With ``--before`` the service of another checkout is
@@ -10,7 +10,6 @@ In bf16 a score depends on the batch that a window runs in, and so on the time. 
 compared with batches of one row, on a tenth of the document.
 """
 
-import argparse
 import statistics
 import sys
 import tempfile
@@ -21,9 +20,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from benchmarks.checkouts import AFTER, BEFORE, Serving, add_before, checkouts, in_turn, serving
-from benchmarks.questions import ROOT, item, questions_of
-from benchmarks.runs import QUICK, is_quick, keep
+from benchmarks.checkouts import AFTER, BEFORE, ROOT, Serving, checkouts, in_turn, serving
+from benchmarks.options import parser_of, rounds_of
+from benchmarks.questions import item, questions_of
+from benchmarks.runs import is_quick, keep
 from corelane.bench.machine import read_machine
 from corelane.client import Client
 from corelane.domain.jobs import Item, Result
@@ -105,20 +105,15 @@ def measure(running: Serving, asked: Sequence[Question], text: str) -> tuple[dic
 
 def main() -> int:
     """Measure, print and keep the figures; return 1 where answers differ."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", nargs="?", type=Path)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser = parser_of(__doc__, rounds=3)
     parser.add_argument("--megabytes", type=float, default=1.0)
-    parser.add_argument("--data", type=Path, default=ROOT / ".corelane", help="data folder of this state")
-    parser.add_argument(QUICK, action="store_true", help="seconds, a short document, and no figures kept")
-    add_before(parser)
     options = parser.parse_args()
     asked = questions_of(options.file)
     text = document_of(asked, int(1e6 * (0.01 if is_quick() else options.megabytes)))
     found, cores = checkouts(options.before), len(cpu_slots())
     rounds: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="spread-") as folder:
-        for number, name in in_turn(list(found), 1 if is_quick() else options.rounds):
+        for number, name in in_turn(list(found), rounds_of(options)):
             data = options.data if name == AFTER else Path(folder) / name
             with serving(name, found[name], data) as running:
                 figures, several = measure(running, asked, text)

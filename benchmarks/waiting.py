@@ -22,7 +22,8 @@ import redis
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from benchmarks.queue_plane import Connection, job_body
+from benchmarks.connections import Connection
+from benchmarks.queue_plane import job_body
 from benchmarks.runs import QUICK, is_quick, keep
 from corelane.cli.ports import free_port
 from corelane.cli.redis_server import find_server, server_argv

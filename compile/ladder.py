@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from compile.manifests import NO_LOSS, Toolchain, bucket_name, make_bucket, make_manifest, with_measures
 from compile.model.beside import run_beside
@@ -26,6 +26,8 @@ from corelane.artifacts.manifest import TOKENIZER_NAME, Artifact, BucketFile, Ma
 from corelane.engine.backends.protocol import Batch, open_backend
 from corelane.engine.buckets import Bucket
 from corelane.errors import CompileFailed, EngineError
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +103,8 @@ def _make_buckets(
         say(first)
         file, compiled = _write_file(method, plan.ladder[first], probes[first], aside, None if made else method.made)
         files = [file]
-        for number in range(first + 1, len(plan.ladder)):
+        for number in range(first + 1, first + 1 + _count_held(method, compiled, probes[first + 1 :])):
             say(number)
-            if not method.holds(probes[number], compiled):
-                break
             files.append(make_bucket(plan.ladder[number], file.file, file.bytes, compile_s=0.0))
         compared = _compare_all(plan, method, aside, files, probes[first:])
         for each, one in zip(files, compared, strict=True):
@@ -128,6 +128,19 @@ def _write_file(
     return make_bucket(bucket, name, size, time.monotonic() - started), compiled
 
 
+def _count_held(method: Method, compiled: Any, probes: Sequence[Probe]) -> int:
+    """Return for how many buckets on end a result holds; if it does for the next one, the others are tried at once."""
+    calls = [partial(method.holds, probe, compiled) for probe in probes]
+    held = _all(method, calls[:1])
+    if held == [True]:
+        held += _all(method, calls[1:])
+    return [*held, False].index(False)
+
+
+def _all(method: Method, calls: Sequence[Callable[[], Found]]) -> list[Found]:
+    return run_beside(calls) if method.forks else [call() for call in calls]
+
+
 def _compare_all(
     plan: BuildPlan, method: Method, aside: Path, files: Sequence[BucketFile], probes: Sequence[Probe]
 ) -> list[Comparison]:
@@ -141,5 +154,5 @@ def _compare_all(
                 partial(compare, probe, run, method.toolchain.dtype, fewer_rows=not method.fixed_rows)
                 for probe in probes[len(compared) :][: len(part)]
             ]
-            compared += run_beside(calls) if method.forks else [call() for call in calls]
+            compared += _all(method, calls)
     return compared

@@ -13,11 +13,11 @@ from typing import TypeVar
 import numpy as np
 
 from compile.model.families import FAMILIES
-from compile.model.probes import Probe, find_answers
+from compile.model.probes import Probe, find_answers, run_unpadded
 from compile.model.reference import Run
 from corelane.artifacts.manifest import NumberFormat
 from corelane.engine.backends.protocol import Batch, Logits
-from corelane.engine.buckets import cut_to
+from corelane.engine.buckets import LENGTH_STEP, cut_to
 from corelane.errors import CompileFailed, RunFailed
 
 
@@ -83,14 +83,21 @@ class Comparison:
 def compare(probe: Probe, run: Run, dtype: NumberFormat, *, fewer_rows: bool = True) -> Comparison:
     """Run a compiled bucket on the samples; raises RunFailed if a run fails.
 
-    ``fewer_rows`` says whether to try batches that do not fill the bucket.
+    ``fewer_rows`` says whether to try batches that do not fill the bucket. The first batch fills it. The others are cut
+    as the service cuts them, as far as rows and lengths are flexible.
     """
-    compared, before = _compare_logits(probe, run)
-    tolerance = TOLERANCES[dtype].logit
-    isolation_error = _isolation_error(probe, run, before)
+    first, tolerance = run(probe.batches[0]), TOLERANCES[dtype].logit
     flexible_rows = fewer_rows and _takes_fewer_rows(probe, run, tolerance)
     flexible_lengths = fewer_rows and _takes_shorter_rows(probe, run, tolerance)
-    repeat_error, batch_s = _repeat(probe, run, before)
+
+    def run_cut(batch: Batch, rows: int) -> Logits:
+        cut = batch.first(rows) if flexible_rows else batch
+        return run_unpadded(run, cut, step=LENGTH_STEP) if flexible_rows and flexible_lengths else run(cut)
+
+    others = zip(probe.batches[1:], probe.rows[1:], strict=True)
+    compared = _compare_answers(probe, [first, *(run_cut(batch, len(rows)) for batch, rows in others)])
+    isolation_error = _isolation_error(probe, run, first)
+    repeat_error, batch_s = _repeat(probe, run, first)
     return replace(
         compared,
         isolation_error=isolation_error,
@@ -103,26 +110,24 @@ def compare(probe: Probe, run: Run, dtype: NumberFormat, *, fewer_rows: bool = T
 
 def compare_logits(probe: Probe, run: Run) -> Comparison:
     """Run a candidate on the samples once, for its logits and answers alone; raises RunFailed if a run fails."""
-    return _compare_logits(probe, run)[0]
+    return _compare_answers(probe, [run(batch) for batch in probe.batches])
 
 
-def _compare_logits(probe: Probe, run: Run) -> tuple[Comparison, Logits]:
-    """Return what the samples tell, and the logits of the first batch."""
-    got = [run(batch) for batch in probe.batches]
+def _compare_answers(probe: Probe, got: Sequence[Logits]) -> Comparison:
     errors = [
         _largest_difference(ours, theirs, batch, len(rows))
         for ours, theirs, batch, rows in zip(got, probe.expected, probe.batches, probe.rows, strict=True)
     ]
     expected, found = find_answers(probe, probe.expected), find_answers(probe, got)
     equal = sum(found.get(item) == answer for item, answer in expected.items())
-    return Comparison(float(np.max(errors)), 0.0, equal, len(expected), flexible_rows=False), got[0]
+    return Comparison(float(np.max(errors)), 0.0, equal, len(expected), flexible_rows=False)
 
 
 def holds(probe: Probe, traced: Run, network: Run) -> bool:
     """Tell whether a trace made at another length is the same network at the probe's length."""
-    # A row of padding more, where there is one: transformers make no mask where nothing is hidden.
-    batch, rows = probe.batches[-1], len(probe.rows[-1]) + 1
-    part = Batch(batch.bucket, batch.input_ids[:rows], batch.attention_mask[:rows], batch.token_type_ids[:rows])
+    parts = [batch.first(len(rows) + 1) for batch, rows in zip(probe.batches, probe.rows, strict=True)]
+    # Transformers make no mask where nothing is hidden, and a trace has one.
+    part = next((part for part in reversed(parts) if not part.attention_mask.all()), parts[-1])
     try:
         return _largest_difference(traced(part), network(part), part, part.rows) <= SAME_LOGIT
     except (RuntimeError, IndexError, ValueError):
@@ -224,7 +229,7 @@ def _takes_fewer_rows(probe: Probe, run: Run, tolerance: float) -> bool:
     """Tell whether batches of one row, and of one row less than full, give the logits of those rows in a full batch."""
     batch, rows = probe.batches[0], len(probe.rows[0])
     for count in {1, max(1, rows - 1)}:
-        part = Batch(batch.bucket, batch.input_ids[:count], batch.attention_mask[:count], batch.token_type_ids[:count])
+        part = batch.first(count)
         try:
             got = run(part)
         except (RunFailed, RuntimeError):

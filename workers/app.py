@@ -11,6 +11,7 @@ from typing import Any
 
 from celery import Celery, signals
 
+from corelane.artifacts.compiling import wait_for_compiler
 from corelane.broker.app import bell_envelope, make_celery
 from corelane.broker.bootsteps import add_steps
 from corelane.domain.dispatch import DRAIN_TASK, FORMER_TASKS, Core
@@ -49,12 +50,13 @@ def create_app(settings: Settings) -> Celery:
 
 
 def _begin(settings: Settings) -> None:
-    """Check that this process may start, and import what its children run."""
+    """Check that this process may start, import what its children run, and wait for their model to be compiled."""
     _check(settings)
     if settings.core is not None:
         from workers.core.preload import preload
 
         preload(settings.target)
+        wait_for_compiler(settings.data_dir)
 
 
 def _check(settings: Settings) -> None:

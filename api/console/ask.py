@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from pydantic import ValidationError
 
 from api.console.forms import faults_of, read_form, service_of
@@ -15,21 +15,24 @@ from api.console.samples import SAMPLES, sample_named
 from api.console.snippets import Snippets, ask_snippets
 from api.console.waterfall import Bar, lay_out
 from api.context import REQUEST_CONTEXT
-from api.deps import AS_READER, Parts, PartsDep, SubmitCaller
+from api.deps import Parts, PartsDep, ReadCaller, SubmitCaller
 from api.errors import status_of
 from api.jobs import CallerWait
 from api.middleware.console_door import CONSOLE
 from api.routes.fleet import list_models
 from corelane.domain.batches import AnswerRequest
 from corelane.domain.ids import new_job_id
-from corelane.domain.jobs import Answer, Item, Job, JobHead, Options, Result
-from corelane.errors import CorelaneError
+from corelane.domain.jobs import Answer, Job, JobHead, Options, Result
+from corelane.errors import CorelaneError, InvalidInput
 from corelane.store.jobs.submission import Submission
 
 router = APIRouter(prefix=CONSOLE, route_class=PageRoute)
 
 #: The longest time that the page waits for an answer, in seconds: less than htmx does. The job's own page goes on.
 WAIT_S = 25.0
+
+#: Stored contexts that the form offers; others can be named by their ids.
+MOST_STORED = 100
 
 #: A candidate that scores less is in the list, but not marked.
 LEAST_SCORE = 0.01
@@ -45,6 +48,7 @@ OPTION_FIELDS: Mapping[str, type[int] | type[float]] = {
 EMPTY: dict[str, str] = {
     "question": "",
     "context": "",
+    "context_id": "",
     "model": "default",
     "top_k": "3",
     "max_answer_tokens": "",
@@ -55,6 +59,7 @@ EMPTY: dict[str, str] = {
 #: What the form calls them.
 FIELD_NAMES: Mapping[str, str] = {
     "context": "passage",
+    "context_id": "stored context",
     "top_k": "answers",
     "max_answer_tokens": "longest answer",
     "min_precision": "least precision",
@@ -73,13 +78,19 @@ class Outcome:
     snippets: Snippets
 
 
-@router.get("/ask", dependencies=[AS_READER])
-async def show_ask(request: Request, parts: PartsDep, sample: str = "") -> Response:
-    """Show the form, filled in with a sample if one is named."""
+@router.get("/ask")
+async def show_ask(
+    request: Request,
+    parts: PartsDep,
+    caller: ReadCaller,
+    sample: str = "",
+    context_id: Annotated[str, Query(max_length=200)] = "",
+) -> Response:
+    """Show the form, filled in with a sample or a stored context if one is named."""
     chosen = sample_named(sample)
-    form = {"question": chosen.question, "context": chosen.context} if chosen else {}
+    form = {"question": chosen.question, "context": chosen.context} if chosen else {"context_id": context_id}
     shown: dict[str, Any] = {"form": EMPTY | form, "is_open": False, "sample": sample, "outcome": None, "faults": []}
-    return render(request, "ask.html", **shown, **await about_models(parts))
+    return render(request, "ask.html", **shown, **await about_form(parts, caller.owner))
 
 
 @router.post("/ask")
@@ -88,7 +99,7 @@ async def ask(request: Request, parts: PartsDep, caller: SubmitCaller) -> Respon
     form = {name: texts[0] for name, texts in (await read_form(request)).items()}
     shown: dict[str, Any] = {"form": EMPTY | form, "is_open": True, "sample": "", "outcome": None, "faults": []}
     if not is_htmx(request):
-        shown |= await about_models(parts)
+        shown |= await about_form(parts, caller.owner)
     status = 200
     try:
         asked, body = read_question(form)
@@ -100,12 +111,14 @@ async def ask(request: Request, parts: PartsDep, caller: SubmitCaller) -> Respon
     return render(request, "parts/answer.html" if is_htmx(request) else "ask.html", status, **shown)
 
 
-async def about_models(parts: Parts) -> dict[str, Any]:
-    """Return what the form must know about models: those that take questions, and whether any is calibrated."""
+async def about_form(parts: Parts, owner: str) -> dict[str, Any]:
+    """Return what the form offers: samples, stored contexts, models that take questions, and if any is calibrated."""
+    stored = await parts.store.contexts_kept.page(owner, None, MOST_STORED)
     models = [model for model in (await list_models(parts)).data if model.state == "open"]
     names = sorted({name for model in models for name in (model.name, *model.aliases)} - {"default"})
     return {
         "samples": SAMPLES,
+        "stored": stored.data,
         "models": models,
         "names": ["default", *names],
         "is_any_calibrated": any(model.calibrated for model in models),
@@ -115,12 +128,16 @@ async def about_models(parts: Parts) -> dict[str, Any]:
 def read_question(form: Mapping[str, str]) -> tuple[AnswerRequest, dict[str, Any]]:
     """Return the question of a form, and the JSON body that asks the same; fields left empty are left out.
 
-    Raise ValidationError for a value that the API would refuse.
+    Raise ValidationError for a value that the API would refuse, InvalidInput for two passages.
     """
     options = {name: number(form[name], kind) for name, kind in OPTION_FIELDS.items() if form.get(name, "").strip()}
     if form.get("answers_always"):
         options["no_answer"] = False
-    body: dict[str, Any] = {"question": form.get("question", ""), "context": form.get("context", "")}
+    passage, stored = form.get("context", ""), form.get("context_id", "").strip()
+    if passage.strip() and stored:
+        raise InvalidInput("give a passage or a stored context, not both")
+    body: dict[str, Any] = {"question": form.get("question", "")}
+    body |= {"context_id": stored} if stored else {"context": passage}
     if (model := form.get("model", "").strip()) and model != "default":
         body["model"] = model
     defaults = Options()
@@ -143,10 +160,17 @@ def likely(result: Result | None) -> list[Answer]:
     return [answer for place, answer in enumerate(answers) if not place or answer.score >= LEAST_SCORE]
 
 
+async def passage_of(parts: Parts, owner: str, asked: AnswerRequest) -> str:
+    """Return what a question was asked about; empty if a stored context was deleted meanwhile."""
+    if asked.context_id is None:
+        return asked.context or ""
+    return (await parts.store.contexts_kept.texts(owner, [asked.context_id])).get(asked.context_id, "")
+
+
 async def answer(request: Request, parts: Parts, owner: str, asked: AnswerRequest, body: Mapping[str, Any]) -> Outcome:
     """Submit the question as the JSON API does, and wait for its answer."""
     head = JobHead(model=asked.model, options=asked.options, priority=asked.priority)
-    items = [Item(question=asked.question, context=asked.context)]
+    items = [asked.item]
     wait = CallerWait(min(WAIT_S, parts.settings.max_wait_s), request.receive)
     job_id = new_job_id(cell=parts.settings.cell)
     submission = Submission(head, owner, items, id=job_id, request=REQUEST_CONTEXT.get())
@@ -162,7 +186,7 @@ async def answer(request: Request, parts: Parts, owner: str, asked: AnswerReques
     return Outcome(
         job,
         result,
-        cut(asked.context or "", likely(result)),
+        cut(await passage_of(parts, owner, asked) if result else "", likely(result)),
         [] if timing is None else lay_out(timing.model_dump(), timing.wall_s),
         model is not None and model.calibrated,
         ask_snippets(service_of(request), body),

@@ -8,7 +8,21 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from starlette.responses import RedirectResponse
 from starlette.staticfiles import StaticFiles
 
-from api.console import ask, audit, bulk, failed_items, files, job, jobs, models, overview, session, stream, webhooks
+from api.console import (
+    ask,
+    audit,
+    bulk,
+    contexts,
+    failed_items,
+    files,
+    job,
+    jobs,
+    models,
+    overview,
+    session,
+    stream,
+    webhooks,
+)
 from api.console.pages import PageRoute
 from api.deps import AS_READER
 from api.middleware.console_door import CONSOLE
@@ -19,7 +33,7 @@ from corelane.store.sessions import SessionStore
 FILES = Path(__file__).parent / "static"
 
 #: Modules with the routes of pages.
-PAGES = (overview, models, ask, jobs, bulk, job, failed_items, files, webhooks, audit)
+PAGES = (overview, models, ask, jobs, bulk, job, failed_items, contexts, files, webhooks, audit)
 
 #: What the streams of pages send, by the pages' names.
 FEEDS: Mapping[str, stream.Feed] = {

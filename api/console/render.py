@@ -58,6 +58,7 @@ NAV = (
     NavEntry("Ask", "ask", "a", Scope.SUBMIT),
     NavEntry("Jobs", "jobs", "j"),
     NavEntry("Failed items", "failed-items", "i"),
+    NavEntry("Contexts", "contexts", "c"),
     NavEntry("Files", "files", "f"),
     NavEntry("Batches", "batches", "b"),
     NavEntry("Webhooks", "webhooks", "w"),

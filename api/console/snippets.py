@@ -73,7 +73,9 @@ def literal(value: Any) -> str:
 def ask_snippets(service: Service, body: Mapping[str, Any]) -> Snippets:
     """Return how one question is asked; ``body`` is that of ``POST /v1/answers``."""
     options = body.get("options", {})
-    arguments = {name: body[name] for name in ("question", "context", "model") if name in body} | dict(options)
+    arguments = {name: body[name] for name in ("question", "context", "context_id", "model") if name in body} | dict(
+        options
+    )
     written = "".join(f"    {name}={literal(value)},\n" for name, value in arguments.items())
     python = service.python(f"result = client.ask(\n{written})", "print(result.answer)")
     return Snippets(service.curl("/v1/answers", "POST", body=body), python)

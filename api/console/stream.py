@@ -2,8 +2,8 @@
 
 A page has a *feed*: a function that returns the parts of the page by the ids of their elements, as HTML, and
 further values under names that its own script knows. The stream calls it, and sends what differs from what it sent
-before. It ends when the server stops, when the caller's session ends, and after ten minutes; browsers come back by
-themselves.
+before. While the store does not answer, the value ``away`` says why. The stream ends when the server stops, when the
+caller's session ends, and after ten minutes; browsers come back by themselves.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import orjson
@@ -132,11 +132,14 @@ async def updates(
                     if not await is_signed_in():
                         return
                     checked_at = clock()
-                update = await ask()
+                update, away = await ask(), ""
             except NotFound:
                 return
             except Unavailable as error:
                 log.info("page_waits_for_store", detail=error.detail)
+                update, away = Update({}), error.detail
+            if away or sent.get("away"):
+                update = replace(update, values={**(update.values or {}), "away": away})
     yield format_sse_event(retry=random.randint(*RETRY_SPREAD_MS))
 
 

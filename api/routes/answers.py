@@ -15,7 +15,7 @@ from api.errors import documented
 from api.jobs import CallerWait, as_shown, headers_of, may_reuse
 from api.middleware.edge import JsonRoute
 from api.middleware.short_ways import Asked
-from api.routes.waits import wait_of
+from api.routes.jobs import wait_of
 from corelane.domain.api_keys import Caller, Scope
 from corelane.domain.batches import AnswerRequest
 from corelane.domain.ids import new_job_id

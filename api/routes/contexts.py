@@ -15,6 +15,7 @@ from corelane.domain.contexts import ContextBody, ContextInfo, ContextList, cont
 from corelane.domain.jobs import not_blank
 from corelane.errors import InvalidInput, NotFound, NotJson, TooLarge
 from corelane.errors.sentences import place_of, sentence
+from corelane.settings import Settings
 
 router = APIRouter(prefix="/v1/contexts", tags=["contexts"], responses=documented(403, 404, 422, 503))
 
@@ -49,16 +50,23 @@ async def read_body(request: Request, parts: Parts) -> ContextBody:
         raise NotJson(f"the body is said to be `{kind[:100]}`: send text/plain, or JSON with a `text`")
     try:
         given = ContextBody.model_validate_json(body) if is_json(kind) else ContextBody(text=body.decode())
-        not_blank(given.text)
     except UnicodeDecodeError as error:
         raise InvalidInput(f"the text is not UTF-8: byte {error.start:,} is wrong") from None
     except ValidationError as error:
         first = error.errors()[0]
         at = place_of(first)
         raise InvalidInput(f"{at + ': ' if at else ''}{sentence(first)}") from None
+    require_allowed(given, parts.settings)
+    return given
+
+
+def require_allowed(given: ContextBody, settings: Settings) -> None:
+    """Raise InvalidInput or TooLarge for a context that this service does not keep."""
+    try:
+        not_blank(given.text)
     except ValueError as error:
         raise InvalidInput(f"the text {error}") from None
-    most, longest_s = parts.settings.max_context_chars, parts.settings.context_ttl_s
+    most, longest_s = settings.max_context_chars, settings.context_ttl_s
     if len(given.text) > most:
         raise TooLarge(
             f"the text is longer than {most:,} characters: cut it into several contexts, or have the operator raise "
@@ -66,7 +74,6 @@ async def read_body(request: Request, parts: Parts) -> ContextBody:
         )
     if given.expires_in_s is not None and given.expires_in_s > longest_s:
         raise InvalidInput(f"`expires_in_s` is at most {longest_s} here (CORELANE_CONTEXT_TTL_S)")
-    return given
 
 
 async def keep(parts: Parts, caller: Caller, given: ContextBody, response: Response) -> ContextInfo:
@@ -128,10 +135,15 @@ async def get_context(context_id: ContextId, parts: PartsDep, caller: ReadCaller
 )
 async def get_context_text(context_id: ContextId, parts: PartsDep, caller: ReadCaller) -> Response:
     """Return a stored context's text."""
+    return PlainTextResponse(await read_text(context_id, parts, caller))
+
+
+async def read_text(context_id: str, parts: Parts, caller: Caller) -> str:
+    """Return the text of a caller's stored context; raise NotFound."""
     text = await parts.store.contexts_kept.text(caller.owner, context_id) if is_context_id(context_id) else None
     if text is None:
         raise no_such_context(context_id)
-    return PlainTextResponse(text)
+    return text
 
 
 @router.delete("/{context_id}", status_code=204)

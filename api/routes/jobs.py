@@ -21,13 +21,13 @@ from api.deps import (
     ReadCaller,
     SubmitCaller,
     WaitDep,
+    preferred_wait,
 )
 from api.docs.examples import JOB_REQUEST_EXAMPLES, LINES_SCHEMA
 from api.errors import documented
 from api.jobs import CallerWait, headers_of, may_reuse, no_such_job
 from api.middleware.edge import JsonRoute, NdjsonRoute
 from api.middleware.short_ways import Asked
-from api.routes.waits import wait_of
 from corelane.domain.api_keys import Caller, Scope
 from corelane.domain.audit import AuditAction
 from corelane.domain.ids import is_job_id, new_job_id
@@ -58,6 +58,9 @@ SUBMITTED = {
 RETRIED = SUBMITTED | {200: {"model": Job, "description": "Final already."}}
 
 LINES_BODY = {"requestBody": {"content": {NDJSON: {"schema": LINES_SCHEMA}}}}
+
+#: A query that asks to wait and nothing else, for less than the longest wait that may be asked for.
+WAIT_ALONE = re.compile(rb"wait=(\d{1,4}(?:\.\d{1,3})?)")
 
 #: The form of an ``Idempotency-Key``.
 KEY = re.compile(r"[\x20-\x7e]{1,255}")
@@ -259,6 +262,19 @@ async def get_shortly(asked: Asked) -> Response | None:
     if wait is None or Scope.READ not in asked.caller.scopes or not is_job_id(job_id):
         return None
     return await show_job(asked.parts, job_id, asked.caller, wait, asked.headers.get("if-none-match", ""))
+
+
+def wait_of(asked: Asked) -> CallerWait | None:
+    """Return how long a caller on a short way waits; None if the query says anything else."""
+    prefer, seconds = asked.headers.get("prefer"), None
+    if asked.query:
+        match = WAIT_ALONE.fullmatch(asked.query)
+        if match is None:
+            return None
+        seconds = float(match[1])
+    elif prefer is not None:
+        seconds = preferred_wait(prefer)
+    return CallerWait(None if seconds is None else min(seconds, asked.parts.settings.max_wait_s), asked.receive)
 
 
 async def show_job(parts: Parts, job_id: str, caller: Caller, wait: CallerWait, known: str) -> Response:

@@ -124,7 +124,6 @@ class Exchange:
 
     def cut(self) -> None:
         """Note that nothing more can be sent."""
-        #: The head of the response, until it is sent: with the body if that comes at once.
         self._unsent = b""
         self._has_left = self._is_cut = self._is_answered = True
         self._tell()

@@ -131,10 +131,12 @@ class Http1(asyncio.Protocol):
 
     def _read(self) -> None:
         """Read as far as bytes have come and a request is due."""
+        if not self._buffer:
+            return
         try:
             if self._body is not None:
                 self._read_body(self._body)
-            elif self._exchange is None and self._buffer and not self._is_over:
+            elif self._exchange is None and not self._is_over:
                 self._read_request()
         except Malformed as wrong:
             self._refuse(wrong.status)

@@ -65,7 +65,7 @@ def run_beside(calls: Sequence[Callable[[], Found]]) -> list[Found]:
 
     This process makes its share. Raises what the first call raised that failed.
     """
-    count = min(places(), len(calls))
+    count = max(1, min(places(), len(calls)))
     children: dict[int, Child[list[Found | Exception]]] = {}
     try:
         for place in range(1, count):

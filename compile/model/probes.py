@@ -85,11 +85,13 @@ def check_runs(model: SourceModel, run_eager: Run, bucket: Bucket) -> None:
         ) from error
 
 
-def run_unpadded(run: Run, batch: Batch) -> Logits:
-    """Run a batch without the columns that are padding in every row; their logits are zeros."""
-    width = int(batch.attention_mask.sum(axis=1).max())
-    arrays = (batch.input_ids, batch.attention_mask, batch.token_type_ids)
-    logits = run(Batch(batch.bucket, *(array[:, :width] for array in arrays)))
+def run_unpadded(run: Run, batch: Batch, step: int = 1) -> Logits:
+    """Run a batch without the columns that are padding in every row; their logits are zeros.
+
+    Columns are left out by the ``step``.
+    """
+    width = min(batch.bucket.length, -(-int(batch.attention_mask.sum(axis=1).max()) // step) * step)
+    logits = run(batch.cut(width))
     padding = ((0, 0), (0, batch.bucket.length - width))
     return Logits(np.pad(logits.start, padding), np.pad(logits.end, padding))
 

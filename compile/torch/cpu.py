@@ -50,9 +50,8 @@ def compiler_args(network: Any, dtype: CpuDtype) -> list[str]:
 def cast(reference: QuestionAnswering, dtype: CpuDtype) -> QuestionAnswering:
     """Return a copy of the reference that computes in ``dtype``."""
     offer_products()
-    network = change_layers(reference.network, choose_attention(reference.network, dtype))
-    if dtype == "int8":
-        network = quantise(network)
+    network = quantise(reference.network) if dtype == "int8" else reference.network
+    network = change_layers(network, choose_attention(network, dtype))
     if dtype == "bf16":
         network = network.to(torch.bfloat16)
     return QuestionAnswering(network, reference.passes_token_types).eval()

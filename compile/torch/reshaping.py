@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface
 
 from compile.torch.attention import LOG2E, MULTIPLIED, PRODUCTS
-from compile.torch.ragged import RAGGED_ATTENTIONS, leave_padding_out
+from compile.torch.ragged import RAGGED_ATTENTIONS, find_parts, leave_padding_out
 
 #: The two values in a manifest.
 RAGGED, PADDED = "rows=ragged", "rows=padded"
@@ -26,8 +26,9 @@ NOTED = "corelane_noted"
 #: The attribute of a network whose layers were changed.
 CHANGED = "corelane_changed"
 
-#: Rows and tokens of the batch by which a network is tried, and the tokens of its second row.
-ROWS, LENGTH, SHORT = 2, 16, 9
+#: Rows and places of the batch by which a network is tried, and the tokens of all rows but the first: padding enough to
+#: be left out.
+ROWS, LENGTH, SHORT = 4, 16, 5
 
 #: |Δlogit| of a changed network, in fp32.
 NEAR = 1e-3
@@ -35,9 +36,10 @@ NEAR = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """A module that attends, and what it multiplies its queries by."""
+    """A module that attends, its heads, and what it multiplies its queries by."""
 
     module: Any
+    heads: int
     scale: float
 
 
@@ -53,19 +55,27 @@ def change_layers(network: Any, attention: str) -> Any:
 def _change_layers(changed: Any, attention: str, network: Any) -> Any:
     found, name = find_attentions(changed), RAGGED_ATTENTIONS[attention]
     modules = [each.module for each in found]
-    joined = leave_padding_out(changed, find_layers(changed, modules), modules)
+    leave_padding_out(changed, find_layers(changed, modules), modules, found[0].heads)
     batch = make_batch(network)
     with attending_by(changed, RAGGED_ATTENTIONS["sdpa"]):
         difference = (logits(changed, batch) - logits(network, batch)).abs()
     if not bool(difference[:, batch["attention_mask"] > 0].max() <= NEAR):
         raise LookupError("the network is another without padding")
     if attention == PRODUCTS:
-        for each, linears in zip(found, joined, strict=True):
-            linears.multiply_queries(each.scale * LOG2E)
-            setattr(each.module, MULTIPLIED, True)
+        for each in found:
+            multiply_queries(each.module, each.scale * LOG2E)
     changed.set_attn_implementation(name)
     setattr(changed, CHANGED, True)
     return changed
+
+
+def multiply_queries(attention: Any, factor: float) -> None:
+    """Multiply what an attention's layer for queries gives."""
+    query = find_parts(attention)[0]
+    query.weight.data *= factor
+    if query.bias is not None:
+        query.bias.data *= factor
+    setattr(attention, MULTIPLIED, True)
 
 
 def rows_of(network: Any) -> str:
@@ -79,7 +89,7 @@ def find_attentions(network: Any) -> list[Attention]:
 
     def note(module: Any, query: Tensor, _: Tensor, value: Tensor, *__: Any, **named: Any) -> tuple[Tensor, None]:
         scale = named.get("scaling")
-        found.append(Attention(module, query.size(-1) ** -0.5 if scale is None else scale))
+        found.append(Attention(module, query.size(1), query.size(-1) ** -0.5 if scale is None else scale))
         return value.transpose(1, 2).contiguous(), None
 
     AttentionInterface.register(NOTED, note)
@@ -115,7 +125,7 @@ def make_batch(network: Any) -> dict[str, Tensor]:
     """Return a batch of unequal rows."""
     ids = torch.arange(ROWS * LENGTH).view(ROWS, LENGTH) % network.config.vocab_size
     mask = torch.ones_like(ids)
-    mask[1, SHORT:] = 0
+    mask[1:, SHORT:] = 0
     return {"input_ids": ids, "attention_mask": mask}
 
 

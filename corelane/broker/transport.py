@@ -69,6 +69,17 @@ class GuardedChannel(redis.Channel):
                 self.basic_ack(tag)
             return True
 
+    def close(self) -> None:
+        """Close without the wait for a message, up to a second, that kombu ends first.
+
+        A bell that is lost with it is rung again; what the other queues bring, the loops do anyway.
+        """
+        waiting: Any = self._in_poll
+        if waiting:
+            waiting.disconnect()
+            self._in_poll: Any = None
+        super().close()
+
     def _in_hand(self) -> set[str]:
         """Return the tags of messages that were delivered and are not acknowledged."""
         return set(self.qos._delivered) - self.qos._dirty

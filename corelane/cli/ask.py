@@ -166,7 +166,9 @@ def read_context(given: str) -> str:
     except OSError as error:
         raise InvalidInput(f"{given} cannot be read: {error.strerror}") from None
     if FILE_NAME.fullmatch(given):
-        raise InvalidInput(f"there is no file {given}; give one that exists, or the passage itself (a word by `-c -`)")
+        raise InvalidInput(
+            f"there is no file {given}; give one that exists, or the passage itself (a single word on stdin, by `-`)"
+        )
     return given
 
 

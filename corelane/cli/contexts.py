@@ -48,9 +48,9 @@ def list_contexts(
 
     def row(context: ContextInfo) -> tuple[str, ...]:
         times = short_time(context.used_at), short_time(context.expires_at)
-        return context.id, f"{context.bytes:,}", *times, context.name or ""
+        return context.id, f"{context.bytes:,}", f"{context.jobs:,}", *times, context.name or ""
 
-    columns = ("context", "bytes", "used", "expires", "name")
+    columns = ("context", "bytes", "jobs", "used", "expires", "name")
     found = islice(client.iter_contexts(), limit)
     print_list(found, columns, row, whole=("context",), as_json=as_json, ids=ids)
 
@@ -85,6 +85,7 @@ def describe(context: ContextInfo) -> dict[str, str | None]:
         "bytes": f"{context.bytes:,}",
         "characters": f"{context.chars:,}",
         "tokens, estimated": f"{context.tokens:,}",
+        "jobs": f"{context.jobs:,}",
         "created": context.created_at,
         "used": context.used_at,
         "expires": context.expires_at,

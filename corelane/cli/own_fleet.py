@@ -1,4 +1,4 @@
-"""The parts that `corelane serve` starts: Redis, then keeper, workers, deliveries, API and Flower, in this order.
+"""The parts that `corelane serve` starts: Redis, then workers and API, then keeper, deliveries and Flower.
 
 A host runs those that its roles ask for. The worker of one core is started by ``start_worker``, and stopped by
 ``Supervisor.end``.
@@ -10,10 +10,6 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
-from corelane.artifacts.instructions import THIS_CPU, host_kind
-from corelane.artifacts.manifest import model_name
-from corelane.artifacts.remote import RemoteRoot
-from corelane.cli.compile import is_compiled
 from corelane.cli.parts import FleetPart
 from corelane.cli.ports import PortClaim
 from corelane.cli.probes import Probe, core_probe, http_probe, redis_probe
@@ -28,17 +24,15 @@ from corelane.cli.roles import (
     worker_argv,
     worker_env,
 )
-from corelane.cli.serve_output import PrettyOutput
 from corelane.cli.serve_ports import ServicePorts
-from corelane.cli.supervisor import LINE_LIMIT, Supervisor
+from corelane.cli.supervisor import Supervisor
 from corelane.domain.addresses import local_url, reachable
 from corelane.domain.dispatch import Core
 from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.cores import CoreSlot, core_slots
-from corelane.errors import LoadFailed, SetupError, Unavailable
+from corelane.errors import SetupError, Unavailable
 from corelane.settings import Settings
 from corelane.settings.rules import without_password
-from corelane.store.file_storage import options_for
 
 #: A started Redis answers well within this, even with a large append-only file, in seconds.
 REDIS_S = 60
@@ -125,84 +119,33 @@ async def _until_redis(url: str, supervisor: Supervisor, seconds: int, cell: str
     raise SetupError(f"no Redis at {without_password(url)}: {reason}")
 
 
-async def compile_default(settings: Settings, supervisor: Supervisor) -> None:
-    """Compile the default model unless its artifact is there, here or at the remote root."""
-    name = model_name(settings.model)
-    if settings.target == "null":
+async def start_first(settings: Settings, supervisor: Supervisor, ports: ServicePorts, roles: frozenset[str]) -> None:
+    """Start what the first answer takes, of these roles: the workers and the API."""
+    if "worker" in roles and not await _start_workers(settings, supervisor):
         return
-    # One for this CPU beside it is an improvement alone: without it the service starts too.
-    serves = is_compiled(settings, name, settings.target)
-    if serves and not lacks_its_own(settings, name):
+    if ports.api is None:
         return
-    if settings.artifacts_url is not None and await asyncio.to_thread(_is_remote, settings, name):
-        return
-    supervisor.say(f"compiling {name}, once")
-    argv = [sys.executable, "-m", "compile", settings.model, "--target", settings.target]
-    argv += ["--cpu-kind", THIS_CPU] if serves else []
-    # On a terminal it shows a progress bar of its own.
-    piped = None if isinstance(supervisor.output, PrettyOutput) else asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(
-        *argv, env=settings.environment(), stdout=piped, stderr=piped and asyncio.subprocess.STDOUT, limit=LINE_LIMIT
+    api = FleetPart(
+        "api",
+        [*CORELANE, "api", "--fd", str(ports.api.fileno())],
+        settings.environment(core=None),
+        grace_s=15,
+        first_tries=NEEDED_TRIES,
+        is_up=http_probe(reachable(settings.host), settings.port),
+        fds=(ports.api.fileno(),),
     )
-    stop = asyncio.create_task(supervisor.wait())
-    done = asyncio.create_task(_show_until_end(process, supervisor))
-    await asyncio.wait((stop, done), return_when=asyncio.FIRST_COMPLETED)
-    stop.cancel()
-    if process.returncode is None:
-        process.terminate()
-        await done
-    elif process.returncode != 0 and serves:
-        supervisor.say(f"{name} could not be compiled for this CPU, see above; the artifact for another kind serves")
-    elif process.returncode != 0:
-        raise SetupError(f"the default model {settings.model} could not be compiled; see above")
+    await supervisor.start(api)
 
 
-def lacks_its_own(settings: Settings, name: str) -> bool:
-    """Return whether the settings want an artifact for this kind of CPU, and there is none."""
-    if settings.target != "cpu" or not settings.compile_per_cpu or not host_kind():
-        return False
-    return not is_compiled(settings, name, settings.target, THIS_CPU)
-
-
-def _is_remote(settings: Settings, name: str) -> bool:
-    """Return whether workers find the model at the remote root, or can tell why they do not reach it."""
-    try:
-        url = str(settings.artifacts_url)
-        return RemoteRoot(url, settings.fetched_root, options_for(url)).newest(name, settings.target) is not None
-    except LoadFailed:
-        return True
-
-
-async def _show_until_end(process: asyncio.subprocess.Process, supervisor: Supervisor) -> None:
-    if process.stdout is not None:
-        while line := await process.stdout.readline():
-            if text := line.decode(errors="replace").rstrip():
-                supervisor.output.show("compile", text)
-    await process.wait()
-
-
-async def start_fleet(settings: Settings, supervisor: Supervisor, ports: ServicePorts, roles: frozenset[str]) -> None:
-    """Start all parts that these roles ask for but Redis."""
+async def start_others(settings: Settings, supervisor: Supervisor, ports: ServicePorts, roles: frozenset[str]) -> None:
+    """Start the keeper, the deliveries and Flower, those of them that are among these roles."""
     env = settings.environment(core=None)
     if "keeper" in roles:
         await supervisor.start(FleetPart("keeper", keeper_argv(settings.core_host), env, needed=False))
-    if "worker" in roles and not await _start_workers(settings, supervisor):
-        return
     if "deliveries" in roles:
         grace_s = settings.webhook_timeout_s + DELIVERIES_GRACE_S
         argv = deliveries_argv(settings.core_host)
         await supervisor.start(FleetPart("deliveries", argv, env, needed=False, grace_s=grace_s))
-    if ports.api is not None:
-        api = FleetPart(
-            "api",
-            [*CORELANE, "api", "--fd", str(ports.api.fileno())],
-            env,
-            grace_s=15,
-            first_tries=NEEDED_TRIES,
-            is_up=http_probe(reachable(settings.host), settings.port),
-            fds=(ports.api.fileno(),),
-        )
-        await supervisor.start(api)
     if ports.flower is not None:
         argv_now = partial(_flower_argv, settings, supervisor, ports.flower)
         up = flower_probe(settings.flower_host, ports.flower)

@@ -67,6 +67,8 @@ class PartHistory:
 
     launches: int = 0
     launched_at: datetime = datetime.min
+    #: Since when nothing that it needs has been missing.
+    began_at: datetime = datetime.min
     was_ever_up: bool = False
     is_up: bool = False
     #: Exit statuses of the lives in a row that ended in trouble.
@@ -78,9 +80,13 @@ class PartHistory:
     def launched(self) -> None:
         """Record a launch."""
         self.launches += 1
-        self.launched_at = datetime.now(UTC)
+        self.launched_at = self.began_at = datetime.now(UTC)
         self.recent.append(self.launched_at)
         self.is_up = False
+
+    def begins(self) -> None:
+        """Record that the part has what it waited for."""
+        self.began_at = datetime.now(UTC)
 
     def came_up(self) -> None:
         """Record that the part does its work."""
@@ -102,8 +108,9 @@ class PartHistory:
             return f"it does not come up, and was launched {self.launches} times{ended}"
         if recent > MOST_LAUNCHES:
             return f"it does not stay up, and was launched {self.launches} times{ended}"
-        if not self.is_up and lives_s > SLOW_S:
-            return f"it is not up {lives_s:.0f} s after its launch"
+        coming_s = (now - self.began_at).total_seconds()
+        if not self.is_up and coming_s > SLOW_S:
+            return f"it is not up {coming_s:.0f} s after its launch"
         return None
 
     @property

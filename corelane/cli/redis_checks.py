@@ -58,6 +58,9 @@ def judge_no_redis(where: str, error: StoreUnavailable, *, is_given: bool) -> Ch
     if is_given:
         advice = "start it, or unset CORELANE_REDIS_URL: `corelane serve` then starts one of its own"
         return Check("Redis", "fail", f"none to use at {where}: {error.detail}", advice)
+    if "Authentication" in error.detail:
+        advice = "name the folder of the service that runs here by --data, or give the URL as CORELANE_REDIS_URL"
+        return Check("Redis", "warn", f"the one at {where} asks for a password that this folder does not have", advice)
     try:
         return Check("Redis", "ok", f"none at {where}; `corelane serve` starts {find_server()}")
     except SetupError as missing:

@@ -1,8 +1,9 @@
 """``corelane serve``: a whole fleet on one machine, or the roles that this host has in a larger one.
 
-Finds or starts Redis, compiles the default model if needed, starts the parts (``own_fleet.py``), waits until they are
-ready, and shows where everything is. Stops in order too: first the API, so that nothing new is accepted; then the
-workers, which finish their batch; then the keeper, the deliveries and Flower; Redis last, with all data on disk.
+Finds or starts Redis, compiles the default model if needed (``default_model.py``), starts the parts (``own_fleet.py``),
+waits until they are ready, and shows where everything is. Stops in order too: first the API, so that nothing new is
+accepted; then the workers, which finish their batch; then the keeper, the deliveries and Flower; Redis last, with all
+data on disk.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ import fcntl
 import signal
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +20,8 @@ from pydantic import SecretStr
 from rich.console import Console
 
 from corelane.cli.autoscaler import Autoscaler
-from corelane.cli.own_fleet import STOP_ORDER, compile_default, find_redis, start_fleet, start_redis
+from corelane.cli.default_model import with_default_model
+from corelane.cli.own_fleet import STOP_ORDER, find_redis, start_first, start_others, start_redis
 from corelane.cli.redis_users import told_of_password
 from corelane.cli.roles import core_range, is_scaled, sharing_cores
 from corelane.cli.serve_output import JsonOutput, PrettyOutput, ServeOutput, as_json, entry, ready_page
@@ -33,6 +36,9 @@ from corelane.engine.cores import core_slots
 from corelane.errors import CorelaneError, SetupError
 from corelane.settings import Settings, read_settings
 from corelane.settings.rules import without_password
+
+#: Longest time that workers and API come up alone, before the other parts start, in seconds.
+FIRST_S = 10
 
 
 def serve(
@@ -130,13 +136,15 @@ async def _run(settings: Settings, supervisor: Supervisor, ports: ServicePorts, 
         settings = await start_redis(settings, supervisor, ports.redis)
     else:
         await find_redis(settings, supervisor)
+    start = partial(start_first, settings, supervisor, ports, roles)
     if "worker" in roles and not supervisor.is_over:
-        await compile_default(settings, supervisor)
+        await with_default_model(settings, supervisor, start)
+    elif not supervisor.is_over:
+        await start()
     if supervisor.is_over:
         return
     beside = [asyncio.create_task(tell_troubles(settings, supervisor), name="tell_troubles")]
     try:
-        await start_fleet(settings, supervisor, ports, roles)
         if "worker" in roles and is_scaled(settings) and not supervisor.is_over:
             beside.append(asyncio.create_task(Autoscaler(settings, supervisor).run(), name="autoscaler"))
         await _run_fleet(settings, supervisor, ports, roles)
@@ -146,8 +154,19 @@ async def _run(settings: Settings, supervisor: Supervisor, ports: ServicePorts, 
 
 
 async def _run_fleet(settings: Settings, supervisor: Supervisor, ports: ServicePorts, roles: frozenset[str]) -> None:
-    """Wait until the parts are ready, announce what this host offers, and wait for the end."""
-    await until_ready(settings, supervisor, roles)
+    """Wait until the parts are ready, announce what this host offers, and wait for the end.
+
+    What the first answer does not take starts after it could be given, or after a while.
+    """
+    ready = asyncio.create_task(until_ready(settings, supervisor, roles), name="until_ready")
+    try:
+        if "worker" in roles:
+            await asyncio.wait((ready,), timeout=FIRST_S)
+        if not supervisor.is_over:
+            await start_others(settings, supervisor, ports, roles)
+        await ready
+    finally:
+        ready.cancel()
     if supervisor.is_over:
         return
     if ports.flower is not None:

@@ -97,6 +97,12 @@ class Supervisor:
         """Return whether these parts do their work; all parts if none is named."""
         return all(part.history.is_up for part in self._parts if not names or part.name in names)
 
+    def allow_time(self, prefix: str) -> None:
+        """Count the time that parts take to come up from now on, by the prefix of their names: they had to wait."""
+        for part in self._parts:
+            if part.name.startswith(prefix):
+                part.history.begins()
+
     def names(self) -> set[str]:
         """Return the parts that there are, those that are being stopped included."""
         return {part.name for part in self._parts}

@@ -78,10 +78,12 @@ class Arrivals:
         counts = _unit_arrivals(self.burstiness, random.Random(self.seed))
         count, began_s, passed = next(counts), 0.0, 0.0
         for segment in self.segments:
+            ended_s = began_s + segment.seconds
             while count - passed < segment.count:
-                yield began_s + segment.time_of(count - passed)
+                # A sum may round up to the end, which is the next segment's.
+                yield min(began_s + segment.time_of(count - passed), math.nextafter(ended_s, began_s))
                 count = next(counts)
-            began_s += segment.seconds
+            began_s = ended_s
             passed += segment.count
 
     @property

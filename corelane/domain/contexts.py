@@ -101,6 +101,7 @@ class ContextInfo(BaseModel):
     created_at: str
     used_at: str = Field(description="When a job named it last, or when it was stored.")
     expires_at: str = Field(description="When it is over if no further job names it.")
+    jobs: int = Field(0, description="Jobs that have named it.")
 
 
 class ContextList(BaseModel):

@@ -238,7 +238,7 @@ class JobRequest(JobHead, InputField):
             if any(part is not None for part in single):
                 raise ValueError("give either `items` or one `question` with its `context`, not both")
         elif self.question is None or (self.context is None and self.context_id is None):
-            raise ValueError("give `items`, or one `question` with its `context`, or an `input_url`")
+            raise ValueError("give `items`, or one `question` with its `context` or `context_id`, or an `input_url`")
         else:
             self.items = [Item(id=self.id, question=self.question, context=self.context, context_id=self.context_id)]
         if missing := next(unknown_contexts(self.items, self.contexts or {}), None):

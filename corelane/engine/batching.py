@@ -77,11 +77,15 @@ class WaitingItem:
     ) -> "WaitingItem":
         """Sort an item's windows by the buckets they will run in; ValueError if one fits none."""
         waiting = cls(arrival, owner, priority, job=job)
-        for window in windows:
-            waiting.by_bucket.setdefault(smallest_fit(window.length, ladder), deque()).append(window)
-            waiting.left += 1
-            waiting.tokens += window.length
+        waiting.add(windows, ladder)
         return waiting
+
+    def add(self, windows: Iterable[Window], ladder: Sequence[Bucket]) -> None:
+        """Add windows behind those that wait; ValueError if one fits no bucket."""
+        for window in windows:
+            self.by_bucket.setdefault(smallest_fit(window.length, ladder), deque()).append(window)
+            self.left += 1
+            self.tokens += window.length
 
     def take(self, bucket: Bucket) -> Window:
         """Take out the first window of a bucket; KeyError if there is none."""

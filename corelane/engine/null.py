@@ -16,7 +16,7 @@ from corelane.domain.jobs import JobStatus
 from corelane.engine.backends.protocol import Batch, Logits
 from corelane.engine.buckets import Bucket
 from corelane.engine.runner import Runner, ServedModel
-from corelane.engine.task import Query, Ready, Result, Work
+from corelane.engine.task import Grown, Query, Ready, Result, Work
 from corelane.engine.windows import Window
 
 #: The result of every item; shared, never changed.
@@ -84,6 +84,10 @@ class NullTask:
             (key, NullItem(query, [Window(0, length, length)]))
             for (key, query), length in zip(queries, lengths, strict=True)
         ]
+
+    def read_so_far(self) -> list[Grown[NullItem]]:
+        """Return nothing: no context is read in chunks."""
+        return []
 
     def read_on(self) -> list[Ready[NullItem]]:
         """Return nothing: no context is long here."""

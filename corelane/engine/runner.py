@@ -28,7 +28,7 @@ from corelane.engine.batching import Pace, Share, WaitingItem, next_batch
 from corelane.engine.buckets import Bucket, cut_to
 from corelane.engine.previews import LONG_WINDOWS, Preview, PreviewTimes
 from corelane.engine.question_answering.task import QuestionAnsweringTask
-from corelane.engine.sharing import ItemInProgress, SharedItems
+from corelane.engine.sharing import Charge, ItemInProgress, SharedItems
 from corelane.engine.task import Query, Ready, Result, Task, Tokenized, failure
 from corelane.engine.text.tokenizer import open_tokenizer
 from corelane.engine.warming import PASSES, WarmUp, warm_ups
@@ -43,9 +43,6 @@ LITTLE_ITEMS = 3
 
 #: A query's key and its result.
 Answered = tuple[Any, Result]
-
-#: The key of a query that was tokenized, the tokens that it is charged, and those of its windows.
-Charge = tuple[Any, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +218,9 @@ class Runner(SharedItems):
     def _take_in(self, ready: Sequence[Ready[Any]]) -> None:
         jobs = Counter(item.query.job for _, item in ready if not isinstance(item, dict))
         for key, item in ready:
+            if (grown := self._progress.get(key)) is not None:
+                self._end_growth(key, grown, item)
+                continue
             if isinstance(item, dict):
                 self._answered.append((key, item))
                 continue
@@ -240,12 +240,6 @@ class Runner(SharedItems):
         self._by_arrival[self._arrivals] = key
         return progress
 
-    def admit_part(self, key: Hashable, part: bytes, about: Query) -> int:
-        """Take a part of another core's item in; return its tokens. Raise ValueError if it is none."""
-        progress = self._put(key, self.unpack_part(part, about))
-        progress.is_part = True
-        return progress.waiting.tokens
-
     @property
     def long_items(self) -> Collection[Any]:
         """Return the keys of long items in progress whose windows other cores may read."""
@@ -264,14 +258,16 @@ class Runner(SharedItems):
     def waiting_tokens(self, most_per_item: int) -> int:
         """Return the tokens admitted and not yet run, counting at most ``most_per_item`` for an item."""
         unread = self._task.unread_tokens(most_per_item)
-        return unread + sum(min(progress.waiting.tokens, most_per_item) for progress in self._progress.values())
+        return unread + sum(
+            min(progress.waiting.tokens, most_per_item) for progress in self._progress.values() if not progress.grows
+        )
 
     def previews(self) -> list[Preview]:
         """Return the results so far of queries that take long, each about once a second."""
         found = []
         for key in self._previews.due() if self._previews.next else ():
             began, progress = time.perf_counter(), self._progress[key]
-            if progress.error is None and progress.decoded:
+            if progress.error is None and progress.decoded and not progress.grows:
                 result = self._task.compose(progress.item, progress.decoded)
                 found.append(Preview(key, len(progress.decoded), len(progress.item.windows), result))
             self._previews.note(key, time.perf_counter() - began)
@@ -304,6 +300,8 @@ class Runner(SharedItems):
             chosen = next_batch(waiting, self._shares, self._pace.rows, LITTLE_TOKENS, alike=self._flexible_lengths)
         else:
             chosen = next_batch(waiting, self._shares)
+        for grown in self._task.read_so_far() if read_for else ():
+            self._grow(*grown)
         if chosen is None:
             return RunningBatch(self, read_for=read_for, read_s=read_s)
         bucket, windows = chosen
@@ -330,7 +328,11 @@ class Runner(SharedItems):
         parts, whole, self._whole = 0, self._whole, []
         for key in dict.fromkeys([*(key for key, *_ in running.rows), *whole]):
             progress = self._progress.get(key)
-            if progress is not None and (progress.error is not None or not (progress.waiting.left or progress.away)):
+            if progress is None:
+                continue
+            if progress.error is not None or not (progress.waiting.left or progress.away or progress.grows):
+                if progress.grows:
+                    self._task.forget([key])
                 self._take_out(key)
                 parts += progress.is_part
                 answered.append((key, self._compose(progress)))

@@ -2,6 +2,8 @@
 
 A long item may be handed out part by part: neighbouring windows go to another core as bytes, and come back as what was
 found in them, or unread. A part on the other core is an item like any other, but for its result: what was found.
+
+A document is in progress while it is tokenized, with the windows that are known so far: so other cores read along.
 """
 
 from collections import deque
@@ -9,8 +11,10 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from corelane.domain.dispatch import LEAST_TOKENS
 from corelane.engine.batching import WaitingItem, smallest_fit
 from corelane.engine.buckets import Bucket
+from corelane.engine.previews import LONG_WINDOWS, PreviewTimes
 from corelane.engine.task import Query, Result, Task, Tokenized
 from corelane.engine.windows import Window
 from corelane.errors import RunFailed
@@ -20,6 +24,9 @@ PART_BATCHES = 8
 
 #: Parts that are out for each core that could take one: it reads one while the next one waits.
 PARTS_EACH = 2
+
+#: The key of a query that was tokenized, the tokens that it is charged, and those of its windows.
+Charge = tuple[Any, int, int]
 
 #: What the result of a part holds in place of an answer.
 FOUND = "found"
@@ -50,6 +57,8 @@ class ItemInProgress:
     is_part: bool = False
     #: Windows that other cores read.
     away: int = 0
+    #: Whether more of its windows are to come, as its context is being tokenized.
+    grows: bool = False
 
 
 class SharedItems:
@@ -59,8 +68,41 @@ class SharedItems:
     _ladder: Sequence[Bucket]
     _progress: dict[Hashable, ItemInProgress]
     _answered: list[tuple[Any, Result]]
+    _charges: list[Charge]
+    _previews: PreviewTimes
     #: Items whose last windows came back from elsewhere; the next batch answers them.
     _whole: list[Hashable]
+
+    def _put(self, key: Hashable, item: Tokenized, *, is_one_of_few: bool = False) -> ItemInProgress:
+        """Put an item in progress."""
+        raise NotImplementedError
+
+    def _take_out(self, key: Hashable) -> None:
+        """Take a query out of progress, with all of it that still waited."""
+        raise NotImplementedError
+
+    def _grow(self, key: Hashable, item: Tokenized, fresh: Sequence[Window]) -> None:
+        """Take in windows of a document that is being tokenized; it is in progress once they are many."""
+        progress = self._progress.get(key)
+        if progress is not None:
+            progress.item = item
+            progress.waiting.add(fresh, self._ladder)
+        elif len(item.windows) >= LONG_WINDOWS:
+            self._put(key, item).grows = True
+            self._previews.add(key)
+
+    def _end_growth(self, key: Hashable, progress: ItemInProgress, item: Tokenized | Result) -> None:
+        """Take in the rest of a document, or why it cannot be answered."""
+        if isinstance(item, dict):
+            self._take_out(key)
+            self._answered.append((key, item))
+            return
+        progress.waiting.add(item.windows[len(progress.item.windows) :], self._ladder)
+        progress.item, progress.grows = item, False
+        tokens = sum(window.length for window in item.windows)
+        self._charges.append((key, max(LEAST_TOKENS, tokens), tokens))
+        if not (progress.waiting.left or progress.away):
+            self._whole.append(key)
 
     def has_rows(self) -> bool:
         """Return whether a batch would do anything now; without, all that is in progress is read elsewhere."""
@@ -71,6 +113,11 @@ class SharedItems:
         """Return the windows of a query that wait here."""
         progress = self._progress.get(key)
         return 0 if progress is None else progress.waiting.left
+
+    def grows(self, key: Hashable) -> bool:
+        """Return whether more windows of a query are to come."""
+        progress = self._progress.get(key)
+        return progress is not None and progress.grows
 
     def bucket_of(self, key: Hashable) -> Bucket:
         """Return the bucket that most of its waiting windows run in."""
@@ -114,7 +161,7 @@ class SharedItems:
             return 0
         progress.decoded += decoded
         progress.away -= len(windows)
-        if len(progress.decoded) == len(progress.item.windows):
+        if not progress.grows and len(progress.decoded) == len(progress.item.windows):
             self._whole.append(key)
         return sum(window.length for window in windows)
 
@@ -122,7 +169,8 @@ class SharedItems:
         """Return what was found in a part, in place of an answer; nothing if one of its windows failed."""
         return {FOUND: b"" if progress.error is not None else self._task.pack_found(progress.decoded)}
 
-    def unpack_part(self, part: bytes, about: Query) -> Tokenized:
-        """Return a part as an item; raise ValueError if it is none."""
-        item: Tokenized = self._task.unpack(part, about)
-        return item
+    def admit_part(self, key: Hashable, part: bytes, about: Query) -> int:
+        """Take a part of another core's item in; return its tokens. Raise ValueError if it is none."""
+        progress = self._put(key, self._task.unpack(part, about))
+        progress.is_part = True
+        return progress.waiting.tokens

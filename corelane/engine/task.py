@@ -67,6 +67,10 @@ Item = TypeVar("Item", bound=Tokenized)
 Ready = tuple[Any, Item | Result]
 
 
+#: A query's key, the query with those of its tokens and windows that are known, and the windows that are new.
+Grown = tuple[Any, Item, Sequence[Window]]
+
+
 class Task(Protocol[Item]):
     """The way from queries to results around the forward pass. Not thread-safe.
 
@@ -88,6 +92,12 @@ class Task(Protocol[Item]):
 
     def read_on(self) -> list[Ready[Item]]:
         """Tokenize one chunk of one long context; return the queries that are ready with it."""
+        ...
+
+    def read_so_far(self) -> list[Grown[Item]]:
+        """Return the items whose context the last ``read_on`` read on in and that are not ready, as far as they are
+        known, each with the windows that are new.
+        """
         ...
 
     def unread_tokens(self, most_per_item: int) -> int:

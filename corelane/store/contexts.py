@@ -26,7 +26,7 @@ SILENT_MS = 60_000
 FULL_S = 60
 
 #: What a caller is shown.
-FIELDS = ("name", "bytes", "chars", "tokens", "created_ms", "used_ms", "expires_ms", "removed")
+FIELDS = ("name", "bytes", "chars", "tokens", "created_ms", "used_ms", "expires_ms", "removed", "jobs")
 
 #: Digests that one message names.
 NAMED = 5
@@ -170,6 +170,7 @@ def _info(context: str, values: Sequence[bytes | None], now_ms: int) -> ContextI
         created_at=iso_time(int(found["created_ms"])),
         used_at=iso_time(int(found["used_ms"])),
         expires_at=iso_time(int(found["expires_ms"])),
+        jobs=int(found.get("jobs", 0)),
     )
 
 

@@ -67,10 +67,11 @@ class ClaimedSlice:
 
 @dataclass(frozen=True, slots=True)
 class SliceResults:
-    """The results of one claimed ref, in stored form."""
+    """The results of one claimed ref, in stored form; ``is_shared`` says that parts of it were offered."""
 
     ref: Ref
     results: list[dict[str, Any]]
+    is_shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,6 +321,8 @@ class Dispatch:
         results = [orjson.dumps(outcome.results) for outcome in outcomes]
         ttl, cache = self._settings.results_ttl_s, self._cache
         ask = {"lease": lease, "core": self._core, "ttl": ttl, "spent": its_spent, "sent_us": sent_us, "cache": cache}
+        if shared := [outcome.ref.key for outcome in outcomes if outcome.is_shared]:
+            ask["shared"] = shared
         return call("commit", *results, stretches=stretches, price=self._price, lost=lost, **ask)
 
 

@@ -7,8 +7,11 @@ import sys
 import pytest
 from playwright.sync_api import Page, expect
 
+from corelane.domain.contexts import context_id
 from tests.browser.conftest import Watched
 from tests.integration.conftest import Fleet
+
+TEXT = "The lighthouse of Port Ellery was built in 1871.\nIts last keeper was Maud Carrow."
 
 
 @pytest.mark.parametrize("sample", ["English", "Emoji 🛰️", "中文"])
@@ -39,6 +42,18 @@ def test_same_question_can_be_asked_with_curl_and_python(page: Page, fleet: Flee
     assert answer.inner_text() in done.stdout.decode()
 
 
+def test_no_old_answer_stands_where_none_came(page: Page, fleet: Fleet, watched: Watched) -> None:
+    watched.expected += ["ERR_INTERNET_DISCONNECTED", "htmx:error"]
+    page.goto(f"{fleet.url}/console/ask?sample=english")
+    page.get_by_role("button", name="Ask").click()
+    expect(page.locator(".answer-text")).to_be_visible()
+    page.context.set_offline(True)
+    page.get_by_label("Question").fill("Which strait?")
+    page.get_by_role("button", name="Ask").click()
+    expect(page.get_by_role("alert")).to_have_text("This computer is not connected. Try again when it is.")
+    expect(page.locator(".answer-text")).to_have_count(0)
+
+
 def test_what_is_wrong_is_told_in_plain_words(page: Page, fleet: Fleet, watched: Watched) -> None:
     watched.expected.append("422")
     page.goto(f"{fleet.url}/console/ask")
@@ -47,3 +62,30 @@ def test_what_is_wrong_is_told_in_plain_words(page: Page, fleet: Fleet, watched:
     page.get_by_role("button", name="Ask").click()
     expect(page.get_by_role("alert")).to_have_text("Passage: must hold more than white space.")
     expect(page.get_by_label("Question")).to_have_value("Who wrote it?")
+
+
+def test_stored_passage_is_asked_about_and_deleted(page: Page, fleet: Fleet) -> None:
+    page.goto(f"{fleet.url}/console/contexts")
+    page.get_by_label("Passage").fill(TEXT)
+    page.get_by_label("Name").fill("lighthouse")
+    page.get_by_role("button", name="Store").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("lighthouse")
+    expect(page.get_by_text("Maud Carrow")).to_have_count(0)
+    page.get_by_text("Show text").click()
+    expect(page.locator(".passage")).to_have_text(TEXT)
+    page.get_by_role("link", name="Ask about it").click()
+    expect(page.get_by_label("stored context")).to_have_value(context_id(TEXT))
+    expect(page.get_by_label("Passage", exact=True)).to_be_disabled()
+    page.get_by_label("Question").fill("Who was the last keeper?")
+    page.get_by_role("button", name="Ask").click()
+    expect(page.locator("mark.rank-best")).to_have_text("Maud Carrow")
+    assert page.locator(".passage").text_content() == TEXT
+    page.get_by_label("stored context").clear()
+    expect(page.get_by_label("Passage", exact=True)).to_be_enabled()
+    page.get_by_role("link", name="Contexts", exact=True).click()
+    page.get_by_role("link", name="lighthouse").click()
+    expect(page.get_by_text("1 named it")).to_be_visible()
+    page.get_by_role("button", name="Delete").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(page.get_by_role("status").first).to_contain_text("Deleted.")
+    expect(page.get_by_role("link", name="lighthouse")).to_have_count(0)

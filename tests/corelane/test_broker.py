@@ -28,3 +28,14 @@ def test_one_that_waits_for_a_message_soon_looks_whether_it_has_to_stop(settings
     connection = make_celery(settings).connection_for_read()
     with connection, connection.Consumer([Queue("nothing")], callbacks=[print]), pytest.raises(TimeoutError):
         connection.drain_events(timeout=3600)
+
+
+def test_channel_closes_without_its_wait_for_a_message(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    connection = make_celery(settings).connection_for_read()
+    with connection, connection.Consumer([Queue("nothing")], callbacks=[print]) as consumer:
+        with pytest.raises(TimeoutError):
+            connection.drain_events(timeout=0.01)
+        assert consumer.channel._in_poll
+        monkeypatch.setattr(type(consumer.channel), "_brpop_read", lambda *_, **__: pytest.fail("it waits"))
+        consumer.channel.close()
+        assert consumer.channel.closed

@@ -127,6 +127,8 @@ def test_no_redis_is_fine_where_one_can_be_started_unless_one_was_named(busy_por
     assert (check.state, check.found.split(": ")[0]) == ("fail", f"none to use at redis://127.0.0.1:{busy_port}/0")
     unset = judge_no_redis("redis://x", StoreUnavailable("gone"), is_given=False)
     assert (unset.state in ("ok", "fail"), unset.found.startswith("none at redis://x")) == (True, True)
+    locked = judge_no_redis("redis://x", StoreUnavailable("Authentication required."), is_given=False)
+    assert (locked.state, "asks for a password" in locked.found) == ("warn", True)
 
 
 def test_mistyped_settings_are_listed_and_one_that_protects_is_a_failure() -> None:

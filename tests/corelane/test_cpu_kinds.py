@@ -9,7 +9,7 @@ from corelane.artifacts.instructions import INSTRUCTION_SETS, choose_folder, hos
 from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, find_artifact, list_artifacts, outgrown
 from corelane.artifacts.remote import RemoteRoot
 from corelane.cli.compile import compiled, is_compiled
-from corelane.cli.own_fleet import lacks_its_own
+from corelane.cli.default_model import lacks_its_own
 from corelane.errors import ArtifactRefused
 from corelane.settings import Settings
 from tests.artifacts_for_tests import add_for_kind

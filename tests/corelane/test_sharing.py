@@ -12,12 +12,16 @@ from corelane.domain.jobs import Options
 from corelane.engine.backends.protocol import Batch, Logits, Model
 from corelane.engine.question_answering.parts import pack_spans, pack_windows, unpack_spans, unpack_windows
 from corelane.engine.question_answering.spans import find_spans
-from corelane.engine.runner import Runner
+from corelane.engine.runner import UNLIMITED, Runner, RunnerLimits
 from corelane.engine.sharing import FOUND, PART_BATCHES, part_size
 from corelane.engine.task import Query, Result
+from corelane.engine.text import chunks
 from corelane.engine.windows import Window
 from corelane.errors import RunFailed
 from tests.fakes import FixedBackend
+
+#: A document of many windows.
+LONG = Query("who wrote it", "the river was red . " * 120)
 
 WORDS = ["tower", "river", "ada", "東京", "é", "👩‍🚀", "ﬁ", "berlin", ".", "the"]
 
@@ -47,6 +51,16 @@ def runners(tiny_artifact: Artifact) -> Iterator[tuple[Runner, Runner]]:
         runner.close()
 
 
+@pytest.fixture(scope="module")
+def chunked(tiny_artifact: Artifact) -> Iterator[Runner]:
+    """Return a runner that tokenizes a document in many chunks, and hands out windows meanwhile."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chunks, "CHUNK_CHARS", 60)
+        runner = Runner.open(NoisyBackend(), tiny_artifact)
+        yield runner
+        runner.close()
+
+
 def read_part(runner: Runner, part: bytes, query: Query) -> bytes:
     runner.admit_part("part", part, query)
     answered: list[tuple[object, Result]] = []
@@ -59,6 +73,7 @@ def read_part(runner: Runner, part: bytes, query: Query) -> bytes:
 
 def answer_shared(own: Runner, other: Runner, query: Query, steps: "Iterator[int]") -> Result:
     """Answer a query while another runner reads parts of it; ``steps`` decide who does what next."""
+    own.charges()
     own.admit([("item", query)])
     out: list[tuple[list[Window], bytes]] = []
     answered: list[tuple[object, Result]] = []
@@ -79,6 +94,7 @@ def answer_shared(own: Runner, other: Runner, query: Query, steps: "Iterator[int
             own.add_found("item", windows, read_part(other, part, query))
     assert not own.has_rows()
     [(_, result)] = answered
+    assert len(own.charges()) == 1
     return result
 
 
@@ -88,15 +104,76 @@ def answer_shared(own: Runner, other: Runner, query: Query, steps: "Iterator[int
     st.integers(1, 4),
     st.integers(1, 20),
     st.integers(0, 40),
+    st.booleans(),
 )
 def test_item_read_on_two_cores_is_answered_as_on_one(
-    runners: tuple[Runner, Runner], words: list[str], steps: list[int], top_k: int, longest: int, stride: int
+    runners: tuple[Runner, Runner],
+    chunked: Runner,
+    words: list[str],
+    steps: list[int],
+    top_k: int,
+    longest: int,
+    stride: int,
+    in_chunks: bool,
 ) -> None:
     own, other = runners
     options = Options(top_k=top_k, max_answer_tokens=longest, doc_stride=stride, offsets=("utf16",))
     query = Query("who wrote it", " ".join(words), options)
     [alone] = own.answer([query])
-    assert answer_shared(own, other, query, iter(steps)) == alone
+    assert answer_shared(chunked if in_chunks else own, other, query, iter(steps)) == alone
+
+
+def open_growing(backend: FixedBackend, artifact: Artifact, limits: RunnerLimits = UNLIMITED) -> Runner:
+    """Return a runner that has windows of a document whose end it has not tokenized."""
+    runner = Runner.open(backend, artifact, limits)
+    runner.admit([("item", LONG)])
+    while not runner.windows_left("item"):
+        assert runner.start().finish() == []
+    assert runner.grows("item")
+    assert list(runner.long_items) == ["item"]
+    return runner
+
+
+def finish(runner: Runner) -> list[tuple[object, Result]]:
+    """Run batches until nothing is left, and return what was answered."""
+    answered = []
+    while runner.has_rows():
+        answered += runner.start().finish()
+    return answered
+
+
+def test_windows_are_handed_out_while_the_rest_is_tokenized(chunked: Runner, tiny_artifact: Artifact) -> None:
+    runner = open_growing(NoisyBackend(), tiny_artifact)
+    [alone] = chunked.answer([LONG])
+    windows, part = runner.hand_out("item", 3)
+    found = read_part(chunked, part, LONG)
+    assert finish(runner) == []
+    assert runner.windows_left("item") == 0
+    runner.add_found("item", windows, found)
+    assert finish(runner) == [("item", alone)]
+    runner.close()
+
+
+def test_document_that_proves_too_long_fails_though_windows_were_read(chunked: Runner, tiny_artifact: Artifact) -> None:
+    runner = open_growing(NoisyBackend(), tiny_artifact, RunnerLimits(max_windows=12))
+    windows, part = runner.hand_out("item", 3)
+    [(key, result)] = finish(runner)
+    assert (key, result["error"]["code"]) == ("item", "too_many_windows")
+    assert runner.add_found("item", windows, read_part(chunked, part, LONG)) == 0
+    assert not runner.has_rows()
+    runner.close()
+
+
+def test_window_that_fails_ends_the_tokenizing_too(chunked: Runner, tiny_artifact: Artifact) -> None:
+    del chunked
+    runner = open_growing(FailingBackend(), tiny_artifact)
+    [(_, result)] = finish(runner)
+    assert result["status"] == "failed"
+    assert not runner.has_rows()
+    runner.admit([("item", LONG)])
+    runner.drop(["item"])
+    assert not runner.has_rows()
+    runner.close()
 
 
 def test_part_that_fails_elsewhere_is_read_here(runners: tuple[Runner, Runner], tiny_artifact: Artifact) -> None:

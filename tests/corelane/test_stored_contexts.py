@@ -101,6 +101,9 @@ def test_jobs_name_a_text_that_is_in_redis_once_and_read_by_a_core_once(bench: B
     core.commit(claim.lease, answered(claim))
     assert {bench.get(job).succeeded for job in jobs} == {2}
     assert not list(bench.raw.scan_iter("cl:context_jobs:*"))
+    found = bench.with_link(lambda link: ContextStore(link, bench.settings).get(OWNER, name))
+    assert found is not None
+    assert found.jobs == 3
 
 
 def test_core_keeps_no_more_texts_than_its_bound(bench: Bench) -> None:

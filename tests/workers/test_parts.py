@@ -1,5 +1,6 @@
 """A long item on several cores: their drains in this process, round by round, on a real Redis."""
 
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -125,6 +126,11 @@ class Fleet:
         assert self.bench.raw.zrange("cl:leases", 0, -1) == []
         assert self.bench.raw.keys("cl:claim:*") == []
 
+    def lost_windows(self) -> int:
+        """Windows that no job is charged for."""
+        days = [self.bench.raw.hgetall(day) for day in self.bench.raw.keys("cl:usage:*")]
+        return sum(int(row.split()[1]) for day in days for name, row in day.items() if name.startswith("#lost|"))
+
     def lose(self, worker: Worker) -> None:
         """Let a core do nothing any more."""
         self.workers.remove(worker)
@@ -201,6 +207,59 @@ def test_document_of_a_core_that_is_gone_is_begun_again_and_its_parts_are_refuse
     own.round()
     assert own.report.refused <= 1
     fleet.assert_clean()
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_document_that_is_begun_again_pays_for_one_reading(fleet: Fleet, stops: bool) -> None:
+    fleet.add(), fleet.add()
+    job = fleet.submit()
+    own, other = fleet.share()
+    while not other.runner.work.windows or other.parts or other.loop._in_flight.is_unsent:
+        other.round()
+    own.round()
+    wasted = other.runner.work.windows
+    assert wasted
+    if stops:
+        own.stop()
+        wasted += own.runner.work.windows
+    else:
+        fleet.bench.upkeep.return_own(str(own.core.core))
+    fleet.lose(own)
+    fleet.run_out(job)
+    fleet.assert_answered(job)
+    usage = fleet.bench.get(job).describe().usage
+    assert usage is not None
+    assert (usage.items, usage.windows) == (1, fleet.alone()["windows"])
+    assert fleet.lost_windows() == wasted
+    fleet.assert_clean()
+    assert fleet.bench.raw.keys("cl:offer:*") == []
+
+
+def test_part_that_is_answered_twice_is_paid_once(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet.add(), fleet.add()
+    job = fleet.submit()
+    _, other = fleet.share()
+    link, many = other.core.dispatch._link, other.core.dispatch._link.many
+
+    def fail_after_an_answer(commands: list) -> list:
+        replies: list = many(commands)
+        if other.loop._in_flight.is_unsent:
+            monkeypatch.undo()
+            raise StoreUnavailable("the reply got lost")
+        return replies
+
+    def go_on() -> None:
+        while True:
+            other.round()
+
+    monkeypatch.setattr(link, "many", fail_after_an_answer)
+    with pytest.raises(StoreUnavailable):
+        go_on()
+    fleet.run_out(job)
+    fleet.assert_answered(job)
+    usage = fleet.bench.get(job).describe().usage
+    assert usage is not None
+    assert (usage.windows, fleet.lost_windows()) == (fleet.alone()["windows"], 0)
 
 
 def test_core_that_stops_gives_its_part_back(fleet: Fleet) -> None:
@@ -305,3 +364,18 @@ def test_poison_in_a_part_fails_the_item_alone_and_as_on_one_core(fleet: Fleet) 
     [result] = fleet.bench.results(job)
     assert {name: result[name] for name in expected} == expected
     fleet.assert_clean()
+
+
+def test_core_that_answered_a_larger_job_reads_a_part_at_once_and_after_a_question_it_stays_free(fleet: Fleet) -> None:
+    _, other = fleet.add(), fleet.add()
+    larger = fleet.bench.submit(20, version=fleet.version)
+    fleet.run_out(larger)
+    assert other.loop._asked == -math.inf
+    job = fleet.submit()
+    fleet.share()
+    assert other.parts == 1
+    lone = fleet.submit("ada wrote the program")
+    fleet.run_out(lone)
+    assert max(worker.loop._asked for worker in fleet.workers) > -math.inf
+    fleet.run_out(job)
+    fleet.assert_answered(job)

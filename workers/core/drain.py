@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from corelane.domain.request_context import trace_id
-from corelane.engine.runner import Runner
+from corelane.engine.runner import LITTLE_ITEMS, Runner
 from corelane.engine.task import Work
 from corelane.errors import CoreLost, RuntimeLost, Unavailable
 from corelane.log import get_logger
@@ -37,8 +37,9 @@ log = get_logger(__name__)
 #: Pause after a store error, in seconds; Redis restarts take longer, and retries this far apart cost nothing.
 STORE_PAUSE_S = 0.25
 
-#: A core takes parts of other cores' items once it had none of its own for so long, in seconds: while questions come,
-#: the cores that answer them stay free for the next one, which does not wait for a window of a document.
+#: A core takes parts of other cores' items once it had no question of its own for so long, in seconds: while questions
+#: come, the cores that answer them stay free for the next one, which does not wait for a window of a document. After
+#: slices of larger jobs it takes parts at once.
 QUIET_S = 1.0
 
 #: How often the lanes are asked for more while a batch fills.
@@ -106,8 +107,8 @@ class DrainLoop:
         self._is_full = False
         #: Whether the last claim of an idle core found nothing: the next one waits until something comes.
         self._found_nothing = False
-        #: When this core last claimed or answered something of its own.
-        self._served = -math.inf
+        #: When this core last claimed or answered a question.
+        self._asked = -math.inf
 
     def serve(self) -> None:
         """Claim and answer until the drain is over."""
@@ -178,6 +179,9 @@ class DrainLoop:
                 if core.lost is not None or self._should_stop():
                     return False
                 began = time.monotonic()
+            if in_flight.may_offer:
+                # They do not wait for a batch of this core.
+                self._exchange(None, linger=linger)
             if was_idle and in_flight.has_items and core.settings.batch_wait_s:
                 self._gather()
             if in_flight.is_empty:
@@ -238,7 +242,7 @@ class DrainLoop:
         versions = core.versions if in_flight.is_empty else core.models.claimable()
         done, versions, times = in_flight.done, versions if room else [], in_flight.times
         turn, spent = self._report.batches % max(len(versions), 1), in_flight.report()
-        is_quiet = time.monotonic() - self._served > QUIET_S
+        is_quiet = time.monotonic() - self._asked > QUIET_S
         is_free = is_quiet and room is not None and not in_flight.waiting_tokens(1)
         parts = in_flight.parts(core.bell, is_free=is_free, is_leaving=core.retired)
         lost = core.account.report_lost() if in_flight.is_unsent else []
@@ -261,8 +265,8 @@ class DrainLoop:
                 wait=wait,
             )
             core.account.settle_lost(lost)
-            if done or exchanged.claim is not None:
-                self._served = time.monotonic()
+            if self._has_question(done, exchanged.claim):
+                self._asked = time.monotonic()
             took_s = in_flight.note_exchange(spent, exchanged, parts) - began
             self._settle(done, exchanged, took_s)
             settled = times.clock()
@@ -277,6 +281,12 @@ class DrainLoop:
         finally:
             times.leave()
         core.leases = in_flight.leases
+
+    def _has_question(self, done: Mapping[str, Sequence[SliceResults]], claim: Claim | None) -> bool:
+        """Return whether there are questions among what was answered or claimed."""
+        refs = [outcome.ref for outcomes in done.values() for outcome in outcomes]
+        refs += [ref for ref, _ in claim.refs] if claim is not None else []
+        return any(ref.count <= LITTLE_ITEMS and ref.tokens <= self._core.settings.slice_tokens for ref in refs)
 
     def _settle(self, done: Mapping[str, Sequence[SliceResults]], exchanged: Exchange, took_s: float) -> None:
         """Take note of what became of committed outcomes and of jobs in progress."""

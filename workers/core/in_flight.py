@@ -88,6 +88,11 @@ class InFlight:
             return True
         return any(runner.has_rows() for runner in self._runners.values())
 
+    @property
+    def may_offer(self) -> bool:
+        """Return whether other cores wait for parts that are still here."""
+        return self._parts is not None and self._parts.may_offer
+
     def is_at(self, version: str) -> bool:
         """Return whether items of a version are in progress."""
         return any(pending.version == version for pending in self._pending.values())
@@ -230,7 +235,7 @@ class InFlight:
                 del self._pending[key]
                 if not running.rows:
                     in_batch[ref.job] = in_batch.get(ref.job, 0) + ref.tokens
-                outcome = SliceResults(ref, [results[n] for n in range(len(ids))])
+                outcome = SliceResults(ref, [results[n] for n in range(len(ids))], pending.is_shared)
                 self.done.setdefault(pending.lease, []).append(outcome)
                 self._note_costs(pending, outcome)
         self._count_batch(running, ran)
@@ -341,7 +346,7 @@ class InFlight:
             if pending.part is not None:
                 self._found.append(FoundPart(pending.part))
                 continue
-            self.done.setdefault(pending.lease, []).append(SliceResults(pending.ref, []))
+            self.done.setdefault(pending.lease, []).append(SliceResults(pending.ref, [], pending.is_shared))
         self._drop([key for key, _ in closing])
 
     def take_unfinished(self) -> dict[str, list[tuple[Ref, str]]]:

@@ -34,6 +34,12 @@ class PartBook:
         """Return whether parts of an item of this core are out."""
         return self._shared is not None and bool(self._shared.out)
 
+    @property
+    def may_offer(self) -> bool:
+        """Return whether cores that could take parts are known, and all that there is for them is here."""
+        shared = self._shared
+        return shared is not None and not shared.out and self._next_size(shared) > 0
+
     def offer(self, pending: Mapping[Key, PendingSlice]) -> Offer | None:
         """Return what to ask about the parts of a long item, if there is one."""
         if self._shared is None or self._shared.key not in pending:
@@ -60,7 +66,7 @@ class PartBook:
             for key, _ in runner.long_items:
                 its = pending.get(key)
                 if its is not None and len(its.ids) == 1 and its.ref.attempt == 1 and its.part is None:
-                    its.cost_class = ""
+                    its.cost_class, its.is_shared = "", True
                     return SharedItem(key, runner)
         return None
 
@@ -68,11 +74,14 @@ class PartBook:
         """Ask about the parts that are out, and add to them; without windows to run, ask for one back."""
         runner, item, out = shared.runner, (shared.key, 0), list(shared.out)
         fresh: dict[int, bytes] = {}
-        while len(shared.out) < PARTS_EACH * shared.helpers and (left := runner.windows_left(item)):
-            size = part_size(left, shared.helpers, runner.batch_rows(item))
-            if not size:
-                break
+        while len(shared.out) < PARTS_EACH * shared.helpers and (size := self._next_size(shared)):
             windows, part = runner.hand_out(item, size)
             shared.out[windows[0].start], fresh[windows[0].start] = windows, part
-        back = 0 if runner.windows_left(item) else 1
+        back = 0 if runner.windows_left(item) or runner.grows(item) else 1
         return Offer(pending.lease, pending.ref, pending.version, out, fresh, back)
+
+    def _next_size(self, shared: SharedItem) -> int:
+        """Return the windows of the next part; 0 if there is none."""
+        item = shared.key, 0
+        left = shared.runner.windows_left(item)
+        return part_size(left, shared.helpers, shared.runner.batch_rows(item)) if left else 0

@@ -33,5 +33,7 @@ class PendingSlice:
     cost_class: str = ""
     #: Tokens of windows that other cores read.
     elsewhere: int = 0
+    #: Whether parts of it were offered to other cores.
+    is_shared: bool = False
     #: The part of another core's item that this is, if it is one.
     part: TakenPart | None = None

@@ -22,6 +22,9 @@
   const count = (value) => value == null ? "–" : value.toLocaleString("en", { maximumFractionDigits: value < 10 ? 1 : 0 });
   const share = (value) => value == null ? "–" : `${Math.round(value * 100)} %`;
 
+  // Without any value an axis has its ends: rounded steps of nearly nothing would all read 0.
+  const LEAST = { throughput: 1, latency: 1e-3, backlog: 1, share: 1 };
+
   // Steps of an axis of times: no 25 s, and no 1.7 min.
   const STEPS = [...[0.001, 0.01, 0.1, 1].flatMap((step) => [step, 2 * step, 5 * step]),
     10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400];
@@ -54,6 +57,10 @@
     ctx.restore();
   };
 
+  // A point between two gaps is on no line: it is drawn as a dot.
+  const alone = (plot, index) => plot.data[index].flatMap((value, at, all) =>
+    value != null && all[at - 1] == null && all[at + 1] == null ? [at] : []);
+
   const make = (place) => {
     const kind = KINDS[place.dataset.chart], line = color("line"), quiet = color("quiet");
     const font = "11px system-ui, sans-serif", axis = { stroke: quiet, font, grid: { stroke: line, width: 1 }, ticks: { show: false } };
@@ -63,7 +70,7 @@
       cursor: { y: false, sync: { key: "history" }, points: { size: 6 } },
       scales: {
         x: { range: () => [history.now - minutes * 60, history.now] },
-        y: { range: (_, __, most) => [0, kind.top || Math.max(most * 1.08, 1e-3) || 1] },
+        y: { range: (_, __, most) => [0, kind.top || Math.max(most * 1.08, LEAST[place.dataset.chart]) || 1] },
       },
       axes: [
         { ...axis, size: 26, grid: { show: false }, values: (_, times) => times.map((time) => corelane.exact(new Date(time * 1000)).slice(11, 16)) },
@@ -72,7 +79,7 @@
       series: [
         { label: "", value: (_, time) => time == null ? "" : corelane.exact(new Date(time * 1000)).slice(11) },
         ...kind.series.map(([label, , name, isFilled]) => ({
-          label, stroke: color(name), width: 1.6, points: { show: false }, spanGaps: false,
+          label, stroke: color(name), width: 1.6, points: { show: false, size: 4, filter: alone }, spanGaps: false,
           fill: isFilled ? color(name).replace(/^rgb\((.*)\)$/, "rgba($1, 0.12)") : undefined, value: (_, value) => kind.write(value),
         })),
       ],

@@ -5,10 +5,13 @@
   if (!address) return;
   let source = null, waiting = new Map();
 
-  const show = (state, words) => {
+  // What the page shows may be old while the service is away, and looks so.
+  const show = (state, words, why = "") => {
     sign.hidden = false;
     sign.className = `live is-${state}`;
     sign.textContent = words;
+    sign.title = why;
+    document.body.classList.toggle("is-old", state === "off");
   };
 
   // A part in which somebody types, selects, or has opened something stays as it is until they are done.
@@ -34,7 +37,9 @@
     source = new EventSource(address);
     source.addEventListener("open", () => show("on", "live"));
     source.addEventListener("update", (event) => {
-      const update = JSON.parse(event.data);
+      const update = JSON.parse(event.data), away = update.values?.away;
+      if (away) show("off", "not up to date", away);
+      else if (away === "") show("on", "live");
       for (const [name, html] of Object.entries(update.parts || {})) swap(name, html);
       document.dispatchEvent(new CustomEvent("parts"));
       if (update.values) document.dispatchEvent(new CustomEvent("values", { detail: update.values }));

@@ -39,6 +39,16 @@
     setTimeout(() => { for (const field of empty) field.disabled = false; });
   });
 
+  // A field that another one stands in for is not sent.
+  const giveWay = (field) => {
+    const other = document.getElementById(field.dataset.insteadOf);
+    other.disabled = field.value.trim() !== "";
+  };
+  for (const field of document.querySelectorAll("[data-instead-of]")) {
+    field.addEventListener("input", () => giveWay(field));
+    giveWay(field);
+  }
+
   document.addEventListener("keydown", (event) => {
     const form = event.target.closest?.("[data-quick-send]");
     if (form && event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();

@@ -17,7 +17,13 @@
     if (size < 2) return "now";
     const [value, unit] = size < 60 ? [size, "s"] : size < 3600 ? [size / 60, "min"]
       : size < 48 * 3600 ? [size / 3600, "h"] : [size / 86400, "d"];
-    return past ? `${Math.floor(value)} ${unit} ago` : `in ${Math.floor(value)} ${unit}`;
+    return past ? `${Math.floor(value)} ${unit} ago` : `in ${Math.round(value)} ${unit}`;
+  };
+
+  // A time of today without its date.
+  const brief = (date) => {
+    const words = exact(date);
+    return words.slice(0, 10) === exact(new Date()).slice(0, 10) ? words.slice(11) : words;
   };
 
   const write = (root = document) => {
@@ -26,6 +32,7 @@
       if (isNaN(date)) continue;
       const words = exact(date) + (isLocal() ? "" : " UTC");
       const text = time.dataset.style === "exact" ? words
+        : time.dataset.style === "brief" ? brief(date) + (isLocal() ? "" : " UTC")
         : time.dataset.style === "both" ? `${words} (${relative(date)})` : relative(date);
       if (time.textContent !== text) time.textContent = text;
       if (time.title !== words) time.title = words;

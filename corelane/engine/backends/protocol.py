@@ -33,6 +33,10 @@ class Batch:
         """Return the rows of this batch."""
         return int(self.input_ids.shape[0])
 
+    def first(self, rows: int) -> "Batch":
+        """Return the batch of its first rows."""
+        return Batch(self.bucket, self.input_ids[:rows], self.attention_mask[:rows], self.token_type_ids[:rows])
+
     def cut(self, length: int) -> "Batch":
         """Return the batch without the tokens beyond a length; none of them may be visible."""
         arrays = (self.input_ids, self.attention_mask, self.token_type_ids)

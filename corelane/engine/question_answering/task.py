@@ -7,7 +7,7 @@ calibrated or not: the best answer of a document is the best of the answers of i
 
 import math
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,9 +28,9 @@ from corelane.engine.question_answering.spans import (
     find_spans,
     scores,
 )
-from corelane.engine.task import Query, Ready, Result, Work, failure
+from corelane.engine.task import Grown, Query, Ready, Result, Work, failure
 from corelane.engine.text.chunks import ChunkReader
-from corelane.engine.text.tokenize import Context, ContextCache, cut_windows, tokenize
+from corelane.engine.text.tokenize import Context, ContextCache, cut_windows, known_windows, tokenize
 from corelane.engine.windows import Window
 from corelane.errors import NotCalibrated, QuestionTooLong, TooManyWindows
 
@@ -67,6 +67,9 @@ Row = tuple[TokenizedQuery, Window]
 
 #: Where the tokens of a part are in a text that its core does not have.
 NO_PLACES = np.zeros((0, 2), dtype=np.int32)
+
+#: A context of which nothing is read yet.
+NO_CONTEXT = Context(np.zeros(0, dtype=np.int32), NO_PLACES)
 
 
 #: The reason for refusing ``min_precision`` where scores are no probabilities.
@@ -111,6 +114,8 @@ class QuestionAnsweringTask:
         self._calibration = calibration
         self._cache = ContextCache(cache_tokens)
         self._long = ChunkReader(tokenizer)
+        #: Queries whose context is being read, as far as they are known.
+        self._known: dict[Hashable, TokenizedQuery] = {}
 
     def tokenize(self, queries: Sequence[tuple[Hashable, Query]]) -> list[Ready[TokenizedQuery]]:
         """Tokenize queries; those with long contexts that are not kept are read in chunks by ``read_on``."""
@@ -131,7 +136,36 @@ class QuestionAnsweringTask:
         if not self.read_for or (read := self._long.read_on()) is None:
             return []
         text, context, queries = read
+        for key, _ in queries:
+            self._known.pop(key, None)
         return self._tokenize(queries, {text: context})
+
+    def read_so_far(self) -> list[Grown[TokenizedQuery]]:
+        """Return the query on the document that was read on last, if it is the only one, with the windows that are
+        known now. It has no text yet: its answer is composed when all is read.
+        """
+        document = self._long.unfinished
+        if document is None or len(document.queries) != 1:
+            return []
+        [(key, query)] = document.queries.items()
+        if (known := self._known.get(key)) is None:
+            [question] = tokenize(self._tokenizer, [query.question])
+            at, null_last = self._context_at(question.ids), self._template.null_last
+            known = TokenizedQuery(query, question.ids, NO_CONTEXT, [], at, null_last)
+        try:
+            fresh = known_windows(
+                len(known.question),
+                len(document.ids),
+                len(known.windows),
+                max_length=self._max_length,
+                specials=self._template.specials,
+                doc_stride=query.options.doc_stride,
+            )
+        except QuestionTooLong:
+            return []
+        context = Context(document.ids.all, NO_PLACES)
+        self._known[key] = item = replace(known, context=context, windows=[*known.windows, *fresh])
+        return [(key, item, fresh)]
 
     def tokenize_all(self, queries: Sequence[Query]) -> list[TokenizedQuery | Result]:
         """Tokenize queries, in order, their long contexts too."""
@@ -146,10 +180,15 @@ class QuestionAnsweringTask:
 
     def forget(self, keys: Collection[Hashable] | None = None) -> None:
         """Stop reading for these queries, or for all."""
+        if not self._long.documents:
+            return
         if keys is None:
-            self._long.documents.clear()
-        elif self._long.documents:
+            self._long.clear()
+            self._known.clear()
+        else:
             self._long.drop(keys)
+            for key in self._known.keys() & keys:
+                del self._known[key]
 
     def _tokenize(
         self, queries: Sequence[tuple[Hashable, Query]], known: Mapping[str, Context] | None = None
@@ -182,8 +221,12 @@ class QuestionAnsweringTask:
             )
         except (QuestionTooLong, TooManyWindows) as error:
             return failure(error)
-        context_at = len(self._before) + len(question) + len(self._between)
+        context_at = self._context_at(question)
         return TokenizedQuery(query, question, context, windows, context_at, self._template.null_last)
+
+    def _context_at(self, question: NDArray[np.int32]) -> int:
+        """Return where the context starts in a row."""
+        return len(self._before) + len(question) + len(self._between)
 
     def fill(self, bucket: Bucket, rows: Sequence[Row], height: int) -> Batch:
         """Return the arrays of a batch; rows beyond ``rows`` hold padding with one visible token, so that none is

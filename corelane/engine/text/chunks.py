@@ -1,7 +1,8 @@
 """Long contexts, tokenized in chunks between batches, so that taking a document in holds up no question.
 
 A text is cut before a space or line end between words. Where that makes a difference to a tokenizer, which a sample
-finds out, its texts are read whole. Documents take turns, and questions on the same one share it.
+finds out, its texts are read whole. Documents take turns, and questions on the same one share it. The ids that are read
+so far are at hand before the rest is.
 """
 
 import re
@@ -10,6 +11,7 @@ from collections.abc import Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from corelane.domain.dispatch import CHARS_PER_TOKEN
@@ -53,26 +55,52 @@ def reads_in_chunks(tokenizer: Tokenizer) -> bool:
     return np.array_equal(chunks.ids, whole.ids) and np.array_equal(chunks.places, whole.places)
 
 
+class GrowingIds:
+    """Ids of tokens that become more; what was read of them stays as it was."""
+
+    def __init__(self) -> None:
+        self._room, self._count = np.empty(0, dtype=np.int32), 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, ids: NDArray[np.int32]) -> None:
+        """Add ids at the end, and make room for twice as many where there is none."""
+        count = self._count + len(ids)
+        if count > len(self._room):
+            wider = np.empty(2 * count, dtype=np.int32)
+            wider[: self._count] = self.all
+            self._room = wider
+        self._room[self._count : count] = ids
+        self._count = count
+
+    @property
+    def all(self) -> NDArray[np.int32]:
+        """Return the ids so far; those that are added later lie elsewhere."""
+        return self._room[: self._count]
+
+
 @dataclass(slots=True)
 class Document:
     """A long text that is being tokenized, and the queries about it."""
 
     chunks: deque[str]
     start: int = 0
-    parts: list[Context] = field(default_factory=list)
+    ids: GrowingIds = field(default_factory=GrowingIds)
+    places: list[NDArray[np.int32]] = field(default_factory=list)
     queries: dict[Hashable, Query] = field(default_factory=dict)
 
     def read_on(self, tokenizer: Tokenizer) -> None:
         """Tokenize one chunk."""
         chunk = self.chunks.popleft()
         part = Context.of(tokenizer.encode(chunk, add_special_tokens=False))
-        self.parts.append(Context(part.ids, part.places + np.int32(self.start)))
+        self.ids.add(part.ids)
+        self.places.append(part.places + np.int32(self.start))
         self.start += len(chunk)
 
     def context(self) -> Context:
         """Return the tokens read so far."""
-        ids, places = [part.ids for part in self.parts], [part.places for part in self.parts]
-        return Context(np.concatenate(ids), np.concatenate(places))
+        return Context(self.ids.all.copy(), np.concatenate(self.places))
 
 
 class ChunkReader:
@@ -84,6 +112,8 @@ class ChunkReader:
         self.short_chars = CHUNK_CHARS if reads_in_chunks(tokenizer) else None
         #: Documents by their text, the one whose turn it is first.
         self.documents: OrderedDict[str, Document] = OrderedDict()
+        #: The document that was read on last, if more of it is to come.
+        self.unfinished: Document | None = None
 
     def add(self, key: Hashable, query: Query) -> None:
         """Add a query on a long context."""
@@ -100,10 +130,16 @@ class ChunkReader:
         """Tokenize one chunk of the next document; return its text, context and queries if that was the last."""
         text, document = self.documents.popitem(last=False)
         document.read_on(self._tokenizer)
+        self.unfinished = document if document.chunks else None
         if not document.chunks:
             return text, document.context(), list(document.queries.items())
         self.documents[text] = document
         return None
+
+    def clear(self) -> None:
+        """Forget all documents."""
+        self.documents.clear()
+        self.unfinished = None
 
     def drop(self, keys: Collection[Hashable]) -> None:
         """Forget queries, and documents that no query is about any more."""

@@ -93,13 +93,7 @@ def cut_windows(
     in one of them. A context without tokens (control characters only) has one, empty window. Raises QuestionTooLong, or
     TooManyWindows beyond ``most``.
     """
-    room = max_length - specials - question_tokens
-    if room < max_length * MIN_CONTEXT_SHARE:
-        limit = int(max_length * (1 - MIN_CONTEXT_SHARE)) - specials
-        raise QuestionTooLong(
-            f"the question has {question_tokens} tokens; this model's windows of {max_length} leave room for {limit}: "
-            "shorten the question"
-        )
+    room = _room(question_tokens, max_length, specials)
     if context_tokens <= room:
         return [Window(0, context_tokens, specials + question_tokens + context_tokens)]
     count = count_windows(context_tokens, room, doc_stride)
@@ -112,3 +106,28 @@ def cut_windows(
     step = room - overlap(room, doc_stride)
     stretches = [(start, min(start + room, context_tokens)) for start in range(0, count * step, step)]
     return [Window(start, end, specials + question_tokens + end - start) for start, end in stretches]
+
+
+def known_windows(
+    question_tokens: int, context_tokens: int, since: int, *, max_length: int, specials: int, doc_stride: int
+) -> list[Window]:
+    """Return the windows that ``cut_windows`` will cut, whatever comes after the first tokens of a context, but for the
+    first ``since`` of them. Raises QuestionTooLong.
+    """
+    room = _room(question_tokens, max_length, specials)
+    step = room - overlap(room, doc_stride)
+    count = max(0, 1 + (context_tokens - room) // step)
+    starts = range(since * step, count * step, step)
+    return [Window(start, start + room, specials + question_tokens + room) for start in starts]
+
+
+def _room(question_tokens: int, max_length: int, specials: int) -> int:
+    """Return the tokens of a context that a window holds beside a question; raise QuestionTooLong for too few."""
+    room = max_length - specials - question_tokens
+    if room < max_length * MIN_CONTEXT_SHARE:
+        limit = int(max_length * (1 - MIN_CONTEXT_SHARE)) - specials
+        raise QuestionTooLong(
+            f"the question has {question_tokens} tokens; this model's windows of {max_length} leave room for {limit}: "
+            "shorten the question"
+        )
+    return room

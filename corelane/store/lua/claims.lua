@@ -248,8 +248,8 @@ define('claim', function(ask)
   return taken
 end)
 
--- commit{lease, core, ttl, stretches: [[ref, succeeded, failed]…], spent: {job: sums}, sent_us, price, lost, cache}, results of
---   each… → stretches refused
+-- commit{lease, core, ttl, stretches: [[ref, succeeded, failed]…], spent: {job: sums}, sent_us, price, lost, cache, shared: [key
+--   of an item that was offered…]}, results of each… → stretches refused
 -- The refs carry the tokens that were found when the stretches were read: that is what their owners are charged.
 -- The fence: a stretch counts only while the claim still holds it. A late commit finds it gone. The payload of a slice that
 -- was answered whole goes at once; what was cut from one stays with it until the job is final. One in which an item failed
@@ -257,6 +257,8 @@ end)
 define('commit', function(ask, args)
   local claim, refused, done, answered, late = keys.claim(ask.lease), 0, {}, {}, {}
   ask.spent, ask.price, ask.items, ask.rows = ask.spent or {}, ask.price or '-', {}, {}
+  local shared = {}
+  for _, key in ipairs(ask.shared or {}) do shared[key] = true end
   for i, stretch in ipairs(ask.stretches) do
     local ref, succeeded, failed = parse(stretch[1]), stretch[2], stretch[3]
     local charged = release_stretch(claim, ask.core, ref)
@@ -264,6 +266,7 @@ define('commit', function(ask, args)
       charge_share(ref, ref.tokens - charged)
       done[ref.owner] = (done[ref.owner] or 0) + ref.tokens
       count_attempt(ref)
+      if shared[ref.job .. ':' .. ref.first] then parts.settle_offer(ask.lease, ref, false) end
       local wanted = jobs.answer(ref.job, ref.first, args[i + 1], succeeded, failed, ask.ttl, ask)
       if not wanted then
         late[ref.job] = ref.owner
@@ -340,6 +343,7 @@ define('return_claim', function(ask)
         waste('core_lost', charged)
       end
       reuse.release_led(ref.job, ref.first, tonumber(ref.count))
+      parts.settle_offer(ask.lease, ref, true)
       for _, lost in ipairs(stretch.lost) do jobs.answer(ref.job, lost[1], lost[2], 0, 1, ask.ttl) end
       if job_is_open(ref.job) then enqueue(stretch.version, stretch.refs, ask.envelope, true) end
     end

@@ -40,6 +40,7 @@ function contexts.use(owner, digests, job, is_retry)
   for _, digest in ipairs(digests) do
     local key = keys.context(owner, digest)
     call('SADD', keys.context_jobs(owner, digest), job)
+    add(key, 'jobs', 1)
     local used, ttl, expires, removed = unpack(call('HMGET', key, 'used_ms', 'ttl_ms', 'expires_ms', 'removed'))
     if not removed and now - tonumber(used or 0) >= NOTE_USE_MS then
       call('HSET', key, 'used_ms', now, 'expires_ms', math.max(tonumber(expires), now + ttl))

@@ -3,7 +3,9 @@
 -- part that comes to nothing, because its core died, or nobody took it, goes back to the core that offered it. The claim on
 -- the item is the fence: while it holds the item its parts may be taken and answered, and no longer.
 -- An offer is named `LEASE|JOB:FIRST`. Its hash has for each part, by the number of its first window's first token: the part
--- (START), the lease of the core that has it (`START:by`), and what was found (`START:found`).
+-- (START), the lease of the core that has it (`START:by`), what was found (`START:found`), and what that cost
+-- (`START:spent`: `LEASE PRICE SUMS`). Costs are kept there until the item is answered under this claim. If the claim is lost,
+-- nobody pays for them, as for what the core of the item spent. Without `keeps` the offer is of a version that did not.
 
 -- A core that offers parts looks after them with each batch.
 local OFFER_TTL_S = 60
@@ -22,6 +24,25 @@ local function helpers_for(version, core)
     if alive_ms and tonumber(alive_ms) >= now_ms() then found[#found + 1] = other end
   end
   return found
+end
+
+-- Count what was spent on an item's parts: for its job, or for nobody if its claim `is_lost`.
+function parts.settle_offer(lease, ref, is_lost)
+  local hash = keys.offer(lease .. '|' .. ref.job .. ':' .. ref.first)
+  local flat, job = call('HGETALL', hash), ref.job
+  if #flat == 0 then return end
+  for i = 1, #flat, 2 do
+    local by, price, sums = string.match(flat[i + 1], '^(%S+) (%S+) (.+)$')
+    if by and string.match(flat[i], ':spent$') then
+      local core, answered, late, spent = string.match(by, '^(.*)#%d+$'), {}, {}, {}
+      for sum in string.gmatch(sums, '%d+') do spent[#spent + 1] = tonumber(sum) end
+      if not is_lost then
+        if job_is_open(job) then answered[job] = true else late[job] = ref.owner end
+      end
+      usage.keep({ spent = { [job] = spent }, items = {}, rows = {}, price = price, core = core }, answered, late)
+    end
+  end
+  call('UNLINK', hash)
 end
 
 -- Take a part for a core that found nothing else to do. → its lease, its offer, its start, its version, the item's ref, its
@@ -77,7 +98,7 @@ define('share', function(ask, args)
   end
   for i, start in ipairs(ask.fresh) do
     start = string.format('%.0f', start)
-    call('HSET', hash, start, args[i + 1])
+    call('HSET', hash, start, args[i + 1], 'keeps', 1)
     call('RPUSH', list, offer .. '|' .. start)
   end
   call('EXPIRE', hash, OFFER_TTL_S)
@@ -95,7 +116,7 @@ end)
 
 -- answer_parts{core, envelope, parts: [[lease, offer, start, job, owner]…], spent, price, lost}, what was found in each, '' for
 --   nothing… → parts refused
--- What was spent on them counts for their jobs now, and not when their items are answered: those may be begun again.
+-- What was spent on a part is kept with it. An answer that is repeated counts once.
 define('answer_parts', function(ask, args)
   local refused, answered, late = 0, {}, {}
   ask.spent, ask.price, ask.items, ask.rows = ask.spent or {}, ask.price or '-', {}, {}
@@ -109,6 +130,13 @@ define('answer_parts', function(ask, args)
     elseif is_ours and found ~= '' then
       call('HSET', hash, start .. ':found', found)
       answered[job] = true
+    end
+    local spent, before = ask.spent[job], call('HGET', hash, start .. ':spent')
+    if answered[job] and is_ours and spent and call('HEXISTS', hash, 'keeps') == 1 then
+      call('HSET', hash, start .. ':spent', table.concat({ lease, ask.price, unpack(spent) }, ' '))
+      ask.spent[job] = nil
+    elseif before and string.match(before, '^%S+') == lease then
+      ask.spent[job] = nil
     end
     if is_ours then
       ring(string.match(at, '^(.*)#%d+$'), ask.envelope)

@@ -3,13 +3,16 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import cast
 
 import pytest
 import redis
 
 from api.console import stream
+from api.console.mount import FEEDS
 from api.middleware.console_door import COOKIE
 from corelane.domain.api_keys import Scope
+from corelane.errors import StoreUnavailable
 from corelane.settings import Settings
 from corelane.store.api_keys import ApiKeyStore
 from corelane.store.link.blocking import Link
@@ -35,6 +38,24 @@ def test_only_what_changed_is_sent_again(service: Service) -> None:
         while "lanes" not in changed:
             changed = set(next(updates).get("parts", ()))
         assert "troubles" not in changed
+
+
+def test_page_is_told_that_the_store_is_away_and_that_it_is_back(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+
+    async def feed(*_: object) -> stream.Update:
+        told.append("")
+        if len(told) in (2, 3):
+            raise StoreUnavailable("Redis does not answer")
+        return stream.Update({"main": f"<p>{min(len(told), 4)}</p>"})
+
+    monkeypatch.setitem(cast(dict[str, stream.Feed], FEEDS), "flickering", feed)
+    with following(service, "flickering") as updates:
+        assert next(updates) == {"parts": {"main": "<p>1</p>"}}
+        assert next(updates) == {"values": {"away": "Redis does not answer"}}
+        assert next(updates) == {"parts": {"main": "<p>4</p>"}, "values": {"away": ""}}
 
 
 def test_unknown_page_has_no_stream(service: Service) -> None:

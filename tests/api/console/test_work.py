@@ -1,12 +1,9 @@
 """The pages about work, over HTTP: what they show, what they change, and for whom."""
 
 import re
-from collections.abc import Iterator
 from html import unescape
 
-import orjson
 import pytest
-import redis
 from fastapi.testclient import TestClient
 
 from api.app import create_app
@@ -16,56 +13,14 @@ from corelane.domain.jobs import JobStatus, Webhook
 from corelane.settings import Settings
 from corelane.store import keys
 from corelane.store.jobs.records import JobRecord, PromiseRecord
-from tests.api.office import ANN, OPS, READER, Office, open_office
-from tests.corelane.store_bench import VERSION, Bench, LoneCore, answer_all, answered, claimed
-
-OWN = {"Sec-Fetch-Site": "same-origin"}
-
-#: What the core's model says of itself.
-SUMMARY = {
-    "name": "tiny",
-    "target": "cpu",
-    "dtype": "fp32",
-    "buckets": ["4x32"],
-    "max_length": 64,
-    "no_answer_threshold": 0.0,
-    "created_at": "2026-11-20T08:00:00.000Z",
-}
+from tests.api.console.conftest import OWN, text_of
+from tests.api.office import ANN, OPS, READER, Office
+from tests.corelane.store_bench import Bench, LoneCore, answer_all, answered, claimed
 
 LINE = b'{"custom_id":"1","method":"POST","url":"/v1/answers","body":{"question":"q","context":"c"}}\n'
 
 
-@pytest.fixture
-def bench(settings: Settings, raw: redis.Redis, bell: str) -> Bench:
-    return Bench(settings, raw, bell)
-
-
-@pytest.fixture
-def core(bench: Bench) -> LoneCore:
-    core = bench.core("a/0")
-    bench.raw.hset(keys.MODELS, VERSION, orjson.dumps(SUMMARY))
-    return core
-
-
-@pytest.fixture
-def console(settings: Settings, core: LoneCore) -> Iterator[TestClient]:
-    """Yield a client of a console that needs no keys."""
-    with TestClient(create_app(settings), headers=OWN, follow_redirects=False) as client:
-        yield client
-
-
-@pytest.fixture
-def office(settings: Settings, raw: redis.Redis, bell: str) -> Iterator[Office]:
-    with open_office(settings, raw, bell) as office:
-        yield office
-
-
-def text_of(page: str) -> str:
-    """Return a page's text, white space in one piece."""
-    return " ".join(unescape(re.sub(r"<[^>]*>", " ", page)).split())
-
-
-@pytest.mark.parametrize("page", ["ask", "jobs", "failed-items", "files", "batches", "webhooks", "audit"])
+@pytest.mark.parametrize("page", ["ask", "jobs", "failed-items", "contexts", "files", "batches", "webhooks", "audit"])
 def test_every_page_has_a_friendly_empty_state(console: TestClient, page: str) -> None:
     found = console.get(f"/console/{page}")
     assert found.status_code == 200
@@ -187,7 +142,16 @@ def test_change_from_another_site_is_refused(console: TestClient, bench: Bench) 
 def test_scopes_are_those_of_the_api(office: Office) -> None:
     job = office.submit(ANN)
     assert office.call(READER, "GET", "/console/jobs").status_code == 200
-    changes = (f"jobs/{job}/cancel", f"jobs/{job}/retry", f"jobs/{job}/delete", "jobs/bulk", "files", "batches", "ask")
+    changes = (
+        f"jobs/{job}/cancel",
+        f"jobs/{job}/retry",
+        f"jobs/{job}/delete",
+        "jobs/bulk",
+        "contexts",
+        "files",
+        "batches",
+        "ask",
+    )
     for place in (*changes, "webhooks/evt_0abc_completed/redeliver"):
         assert office.call(READER, "POST", f"/console/{place}", data={"x": "y"}).status_code == 403, place
     assert office.call(READER, "GET", f"/console/jobs/{job}").status_code == 404

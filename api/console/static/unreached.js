@@ -1,0 +1,16 @@
+// A request that got no answer: it is said where the answer would stand, so that nothing old passes for it.
+"use strict";
+(() => {
+  document.addEventListener("htmx:error", (event) => {
+    const place = event.detail.ctx?.target;
+    if (!(place instanceof Element)) return;
+    const box = document.createElement("div"), words = document.createElement("p");
+    box.className = "problem";
+    box.setAttribute("role", "alert");
+    words.textContent = navigator.onLine
+      ? "No answer came: the service could not be reached, or took too long. What was asked may have been done; look before you try again."
+      : "This computer is not connected. Try again when it is.";
+    box.append(words);
+    place.replaceChildren(box);
+  });
+})();

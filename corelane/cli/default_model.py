@@ -1,0 +1,114 @@
+"""The default model of `corelane serve`: copied from what this user compiled before, or compiled once.
+
+A CPU's workers and API start beside the compiler: they import their libraries where it leaves a core idle, and the
+workers wait for its end before they look for the model.
+"""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext, suppress
+from pathlib import Path
+
+from compile.once import PLAIN, take_kept
+from corelane.artifacts.compiling import compiling
+from corelane.artifacts.instructions import THIS_CPU, host_kind
+from corelane.artifacts.manifest import model_name
+from corelane.artifacts.remote import RemoteRoot
+from corelane.cli.compile import is_compiled
+from corelane.cli.serve_output import PrettyOutput
+from corelane.cli.supervisor import LINE_LIMIT, Supervisor
+from corelane.errors import CorelaneError, LoadFailed, SetupError
+from corelane.settings import Settings
+from corelane.store.file_storage import options_for
+
+
+async def with_default_model(settings: Settings, supervisor: Supervisor, start: Callable[[], Awaitable[None]]) -> None:
+    """Call ``start`` once the workers may start: with the default model there, or beside its compiler.
+
+    Returns when the model is there. Raises SetupError if it cannot be compiled.
+    """
+    name = model_name(settings.model)
+    # One for this CPU beside it is an improvement alone: without it the service starts too.
+    serves = settings.target == "null" or is_compiled(settings, name, settings.target)
+    if (serves and not lacks_its_own(settings, name)) or await asyncio.to_thread(_is_at_hand, settings, name, serves):
+        await start()
+        return
+    supervisor.say(f"compiling {name}, once")
+    with compiling(settings.data_dir) if settings.target == "cpu" else nullcontext(False) as waits:
+        compiler = asyncio.create_task(_compile(settings, supervisor, serves=serves))
+        try:
+            if waits:
+                await start()
+            await compiler
+        finally:
+            compiler.cancel()
+    if supervisor.is_over:
+        return
+    if waits:
+        supervisor.allow_time("core")
+    else:
+        await start()
+
+
+def _is_at_hand(settings: Settings, name: str, serves: bool) -> bool:
+    """Return whether workers find the model at the remote root, or this user compiled it before: then it is copied."""
+    if settings.artifacts_url is not None and _is_remote(settings, name):
+        return True
+    is_local = (settings.models_dir / settings.model).is_dir() or Path(settings.model).is_dir()
+    if serves or settings.target != "cpu" or not is_local:
+        return False
+    # The compiler tells what is wrong with a model that is not found.
+    with suppress(CorelaneError, OSError):
+        return take_kept(settings.model, name, settings, PLAIN) is not None
+    return False
+
+
+async def _compile(settings: Settings, supervisor: Supervisor, *, serves: bool) -> None:
+    """Compile the default model in a process of its own, which a stop of the service ends."""
+    argv = [sys.executable, "-m", "compile", settings.model, "--target", settings.target]
+    argv += ["--cpu-kind", THIS_CPU] if serves else []
+    # On a terminal it shows a progress bar of its own.
+    piped = None if isinstance(supervisor.output, PrettyOutput) else asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        *argv, env=settings.environment(), stdout=piped, stderr=piped and asyncio.subprocess.STDOUT, limit=LINE_LIMIT
+    )
+    stop = asyncio.create_task(supervisor.wait())
+    done = asyncio.create_task(_show_until_end(process, supervisor))
+    try:
+        await asyncio.wait((stop, done), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stop.cancel()
+        ended = process.returncode is not None
+        if not ended:
+            process.terminate()
+            await done
+    name = model_name(settings.model)
+    if ended and process.returncode != 0 and serves:
+        supervisor.say(f"{name} could not be compiled for this CPU, see above; the artifact for another kind serves")
+    elif ended and process.returncode != 0:
+        raise SetupError(f"the default model {settings.model} could not be compiled; see above")
+
+
+def lacks_its_own(settings: Settings, name: str) -> bool:
+    """Return whether the settings want an artifact for this kind of CPU, and there is none."""
+    if settings.target != "cpu" or not settings.compile_per_cpu or not host_kind():
+        return False
+    return not is_compiled(settings, name, settings.target, THIS_CPU)
+
+
+def _is_remote(settings: Settings, name: str) -> bool:
+    """Return whether workers find the model at the remote root, or can tell why they do not reach it."""
+    try:
+        url = str(settings.artifacts_url)
+        return RemoteRoot(url, settings.fetched_root, options_for(url)).newest(name, settings.target) is not None
+    except LoadFailed:
+        return True
+
+
+async def _show_until_end(process: asyncio.subprocess.Process, supervisor: Supervisor) -> None:
+    if process.stdout is not None:
+        while line := await process.stdout.readline():
+            if text := line.decode(errors="replace").rstrip():
+                supervisor.output.show("compile", text)
+    await process.wait()

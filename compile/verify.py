@@ -204,7 +204,9 @@ def _isolation_error(probe: Probe, run: Run, before: Logits) -> float:
     mask[1:] = np.roll(mask[1:], 1, axis=0)
     longest = probe.batches[-1].input_ids[0]
     ids = np.where(mask == 1, np.roll(batch.input_ids, 1, axis=1), longest)
-    types = 1 - batch.token_type_ids if batch.token_type_ids.any() else batch.token_type_ids.copy()
+    types = batch.token_type_ids.copy()
+    if types.any():
+        types = (types == 0).astype(types.dtype)
     real = mask[0] == 1
     ids[0, real], types[0, real] = batch.input_ids[0, real], batch.token_type_ids[0, real]
     after = run(Batch(batch.bucket, ids, mask, types))

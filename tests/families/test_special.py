@@ -20,7 +20,9 @@ from corelane.engine.task import Query
 from corelane.errors import CompileFailed, ModelRefused
 from corelane.settings import Settings
 from tests.families.networks import save_tiny
+from tests.families.official import Official
 from tests.families.rows import ROWS, Row
+from tests.families.test_architectures import CONTEXTS, LENGTH, QUESTION, STRIDE, check_logits, has_types
 
 BY_KIND = {row.kind: row for row in ROWS}
 
@@ -36,14 +38,27 @@ def compiled(row: Row, folder: Path, buckets: str = "2x48", **options: str) -> A
     return build(str(source), settings=settings, buckets=buckets, **{"dtype": "fp32", **options})
 
 
-@pytest.mark.parametrize(("version", "types"), [("4.57.6", True), ("5.0.0", False), (None, True)])
-def test_albert_gets_the_token_types_that_it_was_trained_with(tmp_path: Path, version: str | None, types: bool) -> None:
-    folder = save_tiny(BY_KIND["albert"], tmp_path / "albert")
+def made_by(folder: Path, version: str | None) -> Path:
+    """Note in a model's config which transformers made it."""
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"transformers_version": version}))
-    spec = load(folder).spec
+    return folder
+
+
+@pytest.mark.parametrize(("version", "types"), [("4.57.6", True), ("5.0.0", False), (None, True)])
+def test_albert_gets_the_token_types_that_it_was_trained_with(tmp_path: Path, version: str | None, types: bool) -> None:
+    spec = load(made_by(save_tiny(BY_KIND["albert"], tmp_path / "albert"), version)).spec
     assert spec.uses_token_types == types
     assert spec.template is None
+
+
+@pytest.mark.parametrize("kind", ["rembert", "splinter", "xlnet"])
+def test_token_types_are_those_of_the_tokenizer(tmp_path: Path, kind: str) -> None:
+    source = made_by(save_tiny(BY_KIND[kind], tmp_path / kind), "4.57.6")
+    artifact = build(str(source), settings=Settings(data_dir=tmp_path / "data"), buckets="2x96", dtype="fp32")
+    assert has_types(artifact)
+    official = Official(source, with_types=True)
+    check_logits(artifact, {context: official.read(QUESTION, context, LENGTH, STRIDE) for context in CONTEXTS[:4]})
 
 
 def test_token_of_no_answer_may_be_the_last(tmp_path: Path) -> None:

@@ -22,9 +22,9 @@ from benchmarks.runs import is_quick, keep
 from compile.model.adapt import adapt
 from compile.model.families import attend_in_full
 from compile.model.loading import quiet_transformers
-from compile.model.reference import QuestionAnswering
+from compile.model.reference import QuestionAnswering, tensors
 from compile.model.timing import one_thread
-from compile.torch.cpu import cast, compile_trace, compiler_args, tensors, trace
+from compile.torch.cpu import cast, compile_trace, compiler_args, trace
 from compile.torch.packing import packs
 from corelane.engine.backends.packing import settle
 from corelane.engine.backends.protocol import Batch
@@ -199,7 +199,7 @@ def main() -> None:
                 "compiler_args": arguments,
             }
             print(f"{name:20} {weights / 1e6:6.1f} M  cost {cost:5.1f}  {tokens:8,.0f} tokens/s  {' '.join(arguments)}")
-    keep("models", {"rows": ROWS, "length": LENGTH, "packed": packs("bf16"), "shapes": figures})
+            keep("models", {"rows": ROWS, "length": LENGTH, "packed": packs("bf16"), "shapes": figures})
 
 
 if __name__ == "__main__":

@@ -66,7 +66,8 @@ def read_inputs(arguments: Sequence[Any], named: Mapping[str, Any]) -> list[Exam
         return [read_example(given)]
     if hasattr(given, "__getitem__") and not isinstance(given, Iterable):
         # A data set of torch.
-        return iter(given)
+        each: Iterator[Any] = iter(given)
+        return each
     if isinstance(given, Iterable) and not isinstance(given, str):
         return [read_example(each) for each in given]
     raise ValueError(f"{given!r} is neither a question with its context nor a list of them")

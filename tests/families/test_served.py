@@ -1,5 +1,6 @@
 """Every architecture in a running service, beside the built-in model, one core: ``make families``."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,10 @@ from tests.integration.conftest import wait_for
 OPTIONS = Options(doc_stride=16, max_answer_tokens=12, no_answer=False)
 
 
+def is_served(client: Client, version: str) -> bool:
+    return version in {model["id"] for model in client.models()}
+
+
 @pytest.mark.timeout(3600)
 def test_every_architecture_is_served_beside_the_built_in_model(tmp_path: Path, pytestconfig: pytest.Config) -> None:
     if not pytestconfig.getoption("--families"):
@@ -38,7 +43,7 @@ def test_every_architecture_is_served_beside_the_built_in_model(tmp_path: Path, 
             expected = runner.answer([Query(QUESTION, context, OPTIONS) for context in CONTEXTS])
             version = artifact.manifest.version_id
             client.load_model(version)
-            wait_for(lambda version=version: version in {model["id"] for model in client.models()})
+            wait_for(partial(is_served, client, version))
             items = [{"question": QUESTION, "context": context} for context in CONTEXTS]
             job = client.submit(items, model=version, options=OPTIONS.model_dump(exclude_defaults=True), wait_s=60)
             found = [result.answer for result in client.iter_results(job.id)]

@@ -32,10 +32,10 @@ def load(folder: Path) -> SourceModel:
         return load_model(find_source(str(folder), folder.parent))
 
 
-def compiled(row: Row, folder: Path, buckets: str = "2x48", **options: str) -> Artifact:
+def compiled(row: Row, folder: Path, buckets: str = "2x48", dtype: str = "fp32", target: str = "cpu") -> Artifact:
     source = save_tiny(row, folder / row.kind)
     settings = Settings(data_dir=folder / "data")
-    return build(str(source), settings=settings, buckets=buckets, **{"dtype": "fp32", **options})
+    return build(str(source), settings=settings, buckets=buckets, dtype=dtype, target=target)
 
 
 def made_by(folder: Path, version: str | None) -> Path:

@@ -5,6 +5,7 @@ the figures that ``benchmarks/models.py`` kept.
 """
 
 import json
+import math
 import re
 import sys
 import tempfile
@@ -83,16 +84,14 @@ def refusal_lines() -> Iterator[str]:
 
 
 def model_lines(shapes: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the table of models to load, the cheapest first."""
+    """Yield the table of models to load, the cheapest first; a shape that was not measured has no cost."""
     yield "| model | million weights | cost of a token | F1 v1.1 | F1 v2.0 | licence | reads |"
     yield "|---|---:|---:|---:|---:|---|---|"
-    for each in sorted(CHECKPOINTS, key=lambda each: (shapes[each.shape]["cost"], each.name)):
-        shape = shapes[each.shape]
+    for each in sorted(CHECKPOINTS, key=lambda each: (shapes.get(each.shape, {}).get("cost", math.inf), each.name)):
+        shape = shapes.get(each.shape)
+        measured = " | " if shape is None else f"{shape['weights'] / 1e6:.0f} | {shape['cost']:.1f}"
         scores = " | ".join(f"{score:.1f}" if score else "" for score in (each.v1, each.v2))
-        yield (
-            f"| `{each.name}` | {shape['weights'] / 1e6:.0f} | {shape['cost']:.1f} | {scores} | {each.licence} | "
-            f"{each.language} |"
-        )
+        yield f"| `{each.name}` | {measured} | {scores} | {each.licence} | {each.language} |"
 
 
 def speed_lines(shapes: Mapping[str, Any]) -> Iterator[str]:

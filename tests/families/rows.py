@@ -101,7 +101,7 @@ ROWS = (
     Row("mistral", "LlamaTokenizer", config=WINDOW),
     Row("mixtral", "GPT2Tokenizer", config=WINDOW, rare=True),
     Row("mobilebert", config={"intra_bottleneck_size": 16, "embedding_size": 16}),
-    Row("modernbert", "BertTokenizer", config={"local_attention": 16, "global_attn_every_n_layers": 2}),
+    Row("modernbert", "DebertaTokenizer", config={"local_attention": 16, "global_attn_every_n_layers": 2}),
     Row("mpnet", config=SHIFTED),
     Row("mpt", config={"max_seq_len": 96}, rare=True),
     Row("mra", refused="CUDA"),

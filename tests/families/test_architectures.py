@@ -70,6 +70,7 @@ def test_compiled_answers_are_those_of_transformers(row: Row, tmp_path: Path, py
     windows = {context: official.read(QUESTION, context, LENGTH, STRIDE) for context in CONTEXTS}
     check_logits(artifact, windows)
     runner = Runner.open(open_backend("cpu"), artifact)
+    runner.warm_up()
     results = runner.answer([Query(QUESTION, context, OPTIONS) for context in CONTEXTS])
     for context, result in zip(CONTEXTS, results, strict=True):
         answer = result["answer"]

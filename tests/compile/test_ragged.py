@@ -45,8 +45,10 @@ def batch_of(rows: list[range]) -> Batch:
     return Batch(full.bucket, full.input_ids, mask, full.token_type_ids)
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "bf16", "int8"])
-@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert"])
+@pytest.mark.parametrize(
+    ("family", "dtype"),
+    [("bert", "fp32"), ("bert", "bf16"), ("bert", "int8"), ("roberta", "bf16"), ("distilbert", "fp32")],
+)
 def test_tokens_alone_give_the_logits_of_padded_rows(
     tiny_model: Path, tmp_path: Path, family: str, dtype: CpuDtype
 ) -> None:

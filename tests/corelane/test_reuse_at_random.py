@@ -17,7 +17,7 @@ OPEN = ("queued", "running")
 #: What a core answers: mostly an answer, else an error of the item itself, or one of the core.
 ANSWERED, CODES = None, (None, None, None, "question_too_long", "run_failed")
 
-STEPS = 150
+STEPS = 90
 
 
 @dataclass

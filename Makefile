@@ -46,6 +46,18 @@ test: $(VENV)/.installed-dev ## Run the test suite
 test-long-runs: $(VENV)/.installed-dev ## Run the short form of each long run: benchmarks, chaos, failovers, hosts, scaling
 	$(BIN)/python -m pytest -n 4 --no-loadscope-reorder $(LONG_RUNS)
 
+.PHONY: families
+families: $(VENV)/.installed-dev ## Try every architecture that answers questions, rare ones too
+	$(BIN)/python -m pytest -n 2 tests/families --families
+
+.PHONY: models-table
+models-table: $(VENV)/.installed-dev ## Write the tables of docs/28-models.md; bench-models measures what is in them
+	$(BIN)/python -m tests.families.table
+
+.PHONY: bench-models
+bench-models: install ## Measure what a token costs by architecture, for docs/28-models.md
+	@$(BIN)/python benchmarks/models.py
+
 .PHONY: chromium
 chromium: ## Install Debian's chromium for the tests of the console, if it is missing and this user may
 	@command -v chromium >/dev/null || deploy/chromium.sh

@@ -17,6 +17,7 @@ import torch
 
 from compile.ladder import Method, build_ladder
 from compile.manifests import Toolchain, host_tools
+from compile.model.adapt import describe
 from compile.model.evaluation import EvalSet, F1Loss, prepare, score
 from compile.model.loading import quiet_transformers
 from compile.model.probes import Probe, fill_probe, make_probe
@@ -275,7 +276,7 @@ def _evaluate(plan: BuildPlan, choice: CpuChoice, dtype: CpuDtype, run: Run) -> 
 def gpu_method(plan: BuildPlan, dtype: GpuDtype) -> Method:
     """Return how to compile for the GPU."""
     module = cast_to_gpu(plan.reference, dtype)
-    arguments = [f"attention={fused_or_eager(plan.model.network)}"]
+    arguments = [f"attention={fused_or_eager(plan.model.network)}", *describe(plan.model.network)]
     return Method(
         label=f"{dtype} for cuda",
         toolchain=Toolchain("cuda", dtype, COMPILER, arguments, host_tools() | cuda_tools()),

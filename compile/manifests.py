@@ -97,6 +97,7 @@ def make_manifest(
     source = plan.model.source
     files = [TOKENIZER_NAME, *(name for bucket in buckets for name in (bucket.file, *bucket.neffs))]
     return Manifest(
+        schema_version=1 if plan.model.spec.template is None else 2,
         name=plan.name,
         version=source.version,
         source=source.label,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from compile.model.loading import SourceModel, check_lengths, load_model
 from compile.model.probes import check_runs
-from compile.model.reference import QuestionAnswering, Run, runner_of, wrap
+from compile.model.reference import QuestionAnswering, Run, official_run, wrap
 from compile.model.remembered import Remembered
 from compile.model.source import find_source
 from corelane.artifacts.manifest import MODEL_NAME, artifact_path, model_name
@@ -35,13 +35,13 @@ class BuildPlan:
 
     @property
     def run_eager(self) -> Run:
-        """The eager network, as a function."""
-        return runner_of(self.reference)
+        """The official eager network, as a function."""
+        return official_run(self.model, self.reference)
 
     @cached_property
     def expected(self) -> Remembered:
         """The eager network, as a function that computes each row of tokens once."""
-        return Remembered(self.run_eager)
+        return Remembered(self.run_eager, self.model.spec.pad_id)
 
     def destination(self, root: Path, target: str, cpu_kind: str = "") -> Path:
         """Return the place of the artifact below the root."""

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from compile.model.loading import FAMILIES
+from compile.model.families import FAMILIES
 from compile.model.probes import Probe, find_answers, run_unpadded
 from compile.model.reference import Run
 from corelane.artifacts.manifest import NumberFormat
@@ -204,7 +204,9 @@ def _isolation_error(probe: Probe, run: Run, before: Logits) -> float:
     mask[1:] = np.roll(mask[1:], 1, axis=0)
     longest = probe.batches[-1].input_ids[0]
     ids = np.where(mask == 1, np.roll(batch.input_ids, 1, axis=1), longest)
-    types = 1 - batch.token_type_ids if batch.token_type_ids.any() else batch.token_type_ids.copy()
+    types = batch.token_type_ids.copy()
+    if types.any():
+        types = (types == 0).astype(types.dtype)
     real = mask[0] == 1
     ids[0, real], types[0, real] = batch.input_ids[0, real], batch.token_type_ids[0, real]
     after = run(Batch(batch.bucket, ids, mask, types))
@@ -227,8 +229,7 @@ def _repeat(probe: Probe, run: Run, before: Logits) -> tuple[float, float]:
 
 def _takes_fewer_rows(probe: Probe, run: Run, tolerance: float) -> bool:
     """Tell whether batches of one row, and of one row less than full, give the logits of those rows in a full batch."""
-    batch = probe.batches[0]
-    rows = batch.rows
+    batch, rows = probe.batches[0], len(probe.rows[0])
     for count in {1, max(1, rows - 1)}:
         part = batch.first(count)
         try:
@@ -242,7 +243,7 @@ def _takes_fewer_rows(probe: Probe, run: Run, tolerance: float) -> bool:
 
 def _takes_shorter_rows(probe: Probe, run: Run, tolerance: float) -> bool:
     """Tell whether the first batch, cut to the tokens of its longest row and at lengths between, gives its logits."""
-    batch, expected = probe.batches[0], probe.expected[0]
+    batch, expected, rows = probe.batches[0], probe.expected[0], len(probe.rows[0])
     longest = int(batch.attention_mask.sum(axis=1).max())
     for length in {longest, min(batch.bucket.length, cut_to(longest))}:
         try:
@@ -252,6 +253,6 @@ def _takes_shorter_rows(probe: Probe, run: Run, tolerance: float) -> bool:
         if got.start.shape != (batch.rows, length):
             return False
         whole = Logits(expected.start[:, :length], expected.end[:, :length])
-        if not _largest_difference(got, whole, batch.cut(length), batch.rows) <= tolerance:
+        if not _largest_difference(got, whole, batch.cut(length), rows) <= tolerance:
             return False
     return True

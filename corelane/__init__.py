@@ -3,6 +3,18 @@
 This package holds what the API, the workers and the compiler share. Floors, from the ground up: errors,
 settings, log, metrics; then jobs, lanes, artifacts; then store, broker, webhooks, client; then engine; the roof
 is cli. Imports point down only.
+
+``pipeline`` answers questions in this process; it is imported when it is asked for, with torch.
 """
 
+from importlib import import_module
+from typing import Any
+
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """Return ``pipeline``."""
+    if name == "pipeline":
+        return import_module("corelane.in_process.pipeline").pipeline
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -67,6 +67,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rounds", type=int, default=1, help="chaos rounds, each with the next seed and a new fleet")
     parser.addoption("--chaos-model", action="store_true", help="chaos with the built-in model, not the null engine")
     parser.addoption("--fuzz", type=int, default=4, help="examples a route of the fuzzed API")
+    parser.addoption("--families", action="store_true", help="each architecture, rare ones too")
     parser.addoption("--chaos-report", metavar="FILE", help="write the chaos report there, as JSON")
 
 

@@ -18,23 +18,19 @@ from tokenizers import Tokenizer
 from transformers import AutoConfig, AutoModelForQuestionAnswering, AutoTokenizer
 from transformers.utils import logging
 
+from compile.model.families import attend_in_full, check_family
 from compile.model.reasons import first_line
 from compile.model.source import CONFIG_NAME, Source
+from compile.model.template import read_template
 from corelane.artifacts.manifest import TokenizerSpec
 from corelane.engine.buckets import Bucket, fitting_buckets
 from corelane.errors import CompileFailed, ModelRefused
 
-#: The page that tells an operator what to do about a model that does not pass.
-FAMILIES = "docs/04-targets.md lists the families that work, and what to do about others"
-
-#: One of the config's ``architectures`` must end with this.
-HEAD = "ForQuestionAnswering"
+#: One of the config's ``architectures`` must end with the first, or with both: XLNet has a head of beams too.
+HEAD, SIMPLE = "ForQuestionAnswering", "Simple"
 
 #: Files that hold a tokenizer's vocabulary. Without any of them transformers makes a tokenizer that knows no word.
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
-
-#: A pair of texts whose encoding shows the template. The words do not matter.
-PAIR = ("who", "someone")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +69,16 @@ def quiet_transformers() -> Iterator[None]:
 def load_model(source: Source) -> SourceModel:
     """Load and check a model; raises ModelRefused with the reason."""
     config = _read_config(source)
+    longest = attend_in_full(config)
     fast = _load_tokenizer(source)
     network = _load_network(source, config)
     _check_vocabulary(source, fast, network)
     tokenizer = Tokenizer.from_str(fast.backend_tokenizer.to_str())
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    return SourceModel(source, network, tokenizer, _read_template(source, fast), _count_positions(network))
+    return SourceModel(
+        source, network, tokenizer, read_template(source.label, fast, config), _count_positions(network, longest)
+    )
 
 
 def check_lengths(model: SourceModel, ladder: Sequence[Bucket]) -> None:
@@ -102,7 +101,8 @@ def _read_config(source: Source) -> Any:
         kind = "" if isinstance(error, json.JSONDecodeError) else ": unknown architecture"
         raise ModelRefused(f"{path} cannot be used{kind}: {first_line(error)}") from error
     architectures = raw.get("architectures") or []
-    if not any(str(name).endswith(HEAD) for name in architectures):
+    check_family(source.label, config)
+    if not any(str(name).removesuffix(SIMPLE).endswith(HEAD) for name in architectures):
         made_for = ", ".join(map(str, architectures)) or "nothing in particular"
         raise ModelRefused(
             f"{source.label} has no question-answering head: it is made for {made_for}, and …{HEAD} is needed"
@@ -141,35 +141,24 @@ def _load_network(source: Source, config: Any) -> Any:
 
 
 def _check_vocabulary(source: Source, fast: Any, network: Any) -> None:
-    known, embedded = max(fast.get_vocab().values()) + 1, int(network.get_input_embeddings().num_embeddings)
+    known, embedded = max(fast.get_vocab().values()) + 1, int(network.get_input_embeddings().weight.shape[0])
     if known > embedded:
         raise ModelRefused(
             f"the tokenizer of {source.label} is another model's: it makes {known} tokens, the weights know {embedded}"
         )
 
 
-def _read_template(source: Source, fast: Any) -> TokenizerSpec:
-    """Read off a pair of texts how the tokenizer joins them."""
-    question, context = (fast(text, add_special_tokens=False)["input_ids"] for text in PAIR)
-    ids = fast(*PAIR)["input_ids"]
-    sep_count = len(ids) - len(question) - len(context) - 2
-    cls_id, sep_id, pad_id = fast.cls_token_id, fast.sep_token_id, fast.pad_token_id
-    if ids != [cls_id, *question, *[sep_id] * sep_count, *context, sep_id] or sep_count not in (1, 2) or pad_id is None:
-        raise ModelRefused(f"{source.label} puts question and context together in a way Corelane does not know")
-    return TokenizerSpec(
-        cls_id=cls_id,
-        sep_id=sep_id,
-        pad_id=pad_id,
-        sep_count=sep_count,
-        uses_token_types="token_type_ids" in fast.model_input_names,
-    )
-
-
-def _count_positions(network: Any) -> int | None:
-    """Return how many tokens a row may have, None if there is no limit.
+def _count_positions(network: Any, longest: int | None) -> int | None:
+    """Return how many tokens a row may have, at most ``longest`` if that is given; None if there is no limit.
 
     RoBERTa and its kin count positions from the padding id on, so they have fewer than the config says.
     """
+    positions = _embedded_positions(network)
+    limits = [limit for limit in (positions, longest) if limit is not None]
+    return min(limits, default=None)
+
+
+def _embedded_positions(network: Any) -> int | None:
     limit = getattr(network.config, "max_position_embeddings", None)
     if not isinstance(limit, int) or limit <= 0:
         return None

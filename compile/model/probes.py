@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from tokenizers import Tokenizer
 
-from compile.model.loading import FAMILIES, SourceModel
+from compile.model.families import FAMILIES
+from compile.model.loading import SourceModel
 from compile.model.reasons import first_line
 from compile.model.reference import Run
 from compile.model.samples import sample_queries
@@ -104,9 +105,10 @@ def find_answers(probe: Probe, logits: Sequence[Logits]) -> dict[int, Answer]:
                 part.start[row : row + 1],
                 part.end[row : row + 1],
                 np.array([reading.context_at]),
-                np.array([window.length - 1]),
+                np.array([reading.ends_at(window)]),
                 max_answer_tokens=reading.query.options.max_answer_tokens,
                 keep=1,
+                null_at=np.array([window.length - 1]) if reading.null_last else None,
             )[0]
             shift = window.start - reading.context_at
             for start, end, margin in zip(found.starts, found.ends, found.margins, strict=True):

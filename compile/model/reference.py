@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from compile.model.adapt import adapt, is_adapted
 from compile.model.loading import SourceModel
 from corelane.engine.backends.protocol import Batch, Logits
 
@@ -33,9 +34,36 @@ class QuestionAnswering(nn.Module):
 
 
 def wrap(model: SourceModel) -> QuestionAnswering:
-    """Wrap a model's eager network."""
+    """Wrap a model's eager network, in the form that is compiled."""
+    return _wrapped(model, adapt(model.network))
+
+
+def official_run(model: SourceModel, reference: QuestionAnswering) -> Run:
+    """Return the run whose logits a compiled model must give: the reference's, or the official network's.
+
+    The official form of a network that is compiled in another one reads each row alone and without padding.
+    """
+    if not is_adapted(model.network):
+        return runner_of(reference)
+    run = runner_of(_wrapped(model, model.network))
+
+    def run_alone(batch: Batch) -> Logits:
+        shape = batch.input_ids.shape
+        start, end = np.zeros(shape, dtype=np.float32), np.zeros(shape, dtype=np.float32)
+        for row, visible in enumerate(batch.attention_mask.sum(axis=1).tolist()):
+            if visible > 1:
+                arrays = (batch.input_ids, batch.attention_mask, batch.token_type_ids)
+                logits = run(Batch(batch.bucket, *(array[row : row + 1, :visible] for array in arrays)))
+                start[row, :visible], end[row, :visible] = logits.start[0], logits.end[0]
+        return Logits(start, end)
+
+    return run_alone
+
+
+def _wrapped(model: SourceModel, network: Any) -> QuestionAnswering:
     accepts = "token_type_ids" in inspect.signature(model.network.forward).parameters
-    return QuestionAnswering(model.network, model.spec.uses_token_types and accepts).eval()
+    types = model.spec.uses_token_types and accepts
+    return QuestionAnswering(network, types).eval()
 
 
 def runner_of(module: Any, device: str = "cpu") -> Run:

@@ -20,8 +20,10 @@ class Remembered:
     The samples cut for one length are mostly the rows that they are at the next. Logits of hidden tokens are zeros.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, pad_id: int = 0) -> None:
+        """Run rows of unequal length together, with this token as padding."""
         self._run = run
+        self._pad_id = pad_id
         self._known: dict[bytes, Logits] = {}
         self._ahead: Child[dict[bytes, Logits]] | None = None
 
@@ -32,7 +34,7 @@ class Remembered:
             child, self._ahead = self._ahead, None
             self._known |= child.result()
         missing = {key: row for key, row in rows if key not in self._known}
-        self._known |= _compute(self._run, missing)
+        self._known |= _compute(self._run, missing, self._pad_id)
         start, end = np.zeros((2, *batch.input_ids.shape), dtype=np.float32)
         for number, (key, _) in enumerate(rows):
             found = self._known[key]
@@ -44,7 +46,7 @@ class Remembered:
         rows = {key: row for batch in batches for key, row in _rows_of(batch)}
         if places() > 1:
             with suppress(OSError):
-                self._ahead = Child(partial(_compute, self._run, rows))
+                self._ahead = Child(partial(_compute, self._run, rows, self._pad_id))
 
     def end(self) -> None:
         """End the child, if its rows were never asked for."""
@@ -64,7 +66,7 @@ def _rows_of(batch: Batch) -> list[tuple[bytes, Batch]]:
     return rows
 
 
-def _compute(run: Run, rows: Mapping[bytes, Batch]) -> dict[bytes, Logits]:
+def _compute(run: Run, rows: Mapping[bytes, Batch], pad_id: int) -> dict[bytes, Logits]:
     """Return the logits of rows, computed together with others that are about as long."""
     found: dict[bytes, Logits] = {}
     ordered = sorted(rows.items(), key=lambda item: item[1].input_ids.shape[1])
@@ -76,7 +78,10 @@ def _compute(run: Run, rows: Mapping[bytes, Batch]) -> dict[bytes, Logits]:
             found |= {key: Logits(*np.zeros((2, 1, 0), dtype=np.float32)) for key, _ in part}
             continue
         columns = zip(*((row.input_ids, row.attention_mask, row.token_type_ids) for _, row in part), strict=True)
-        together = (np.concatenate([_widened(array, width) for array in arrays]) for arrays in columns)
+        together = (
+            np.concatenate([_widened(array, width, filler) for array in arrays])
+            for arrays, filler in zip(columns, (pad_id, 0, 0), strict=True)
+        )
         logits = run(Batch(part[0][1].bucket, *together))
         for number, (key, row) in enumerate(part):
             length = row.input_ids.shape[1]
@@ -84,5 +89,5 @@ def _compute(run: Run, rows: Mapping[bytes, Batch]) -> dict[bytes, Logits]:
     return found
 
 
-def _widened(array: Ints, width: int) -> Ints:
-    return np.pad(array, ((0, 0), (0, width - array.shape[1])))
+def _widened(array: Ints, width: int, filler: int) -> Ints:
+    return np.pad(array, ((0, 0), (0, width - array.shape[1])), constant_values=filler)

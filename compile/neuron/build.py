@@ -10,6 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 from compile.manifests import Toolchain, make_manifest
+from compile.model.adapt import is_adapted
 from compile.model.loading import save_tokenizer
 from compile.model.probes import Probe, make_probe
 from compile.neuron.buckets import BucketJob, compile_buckets
@@ -36,6 +37,9 @@ def build_for_neuron(
     plan: BuildPlan, chip: Chip, dtype: str, options: NeuronOptions, settings: Settings, report: Report
 ) -> Artifact:
     """Compile, verify and publish; raises CompileFailed, or SetupError if this machine lacks something."""
+    if is_adapted(plan.model.network):
+        kind = plan.model.network.config.model_type
+        raise CompileFailed(f"{kind} is compiled in a changed form, which only targets cpu and cuda have")
     recipes = make_recipes(chip, dtype, options, plan.model.weights)
     with closing(Children(options.python, settings.environment())) as children:
         versions = children.probe(chip)

@@ -12,7 +12,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from compile.model.reasons import last_line
+from compile.model.adapt import describe
+from compile.model.reasons import first_line, last_line
 from compile.model.reference import QuestionAnswering, tensors
 from compile.torch.attention import PRODUCTS, offer_products
 from compile.torch.int8 import quantise
@@ -42,7 +43,8 @@ def choose_attention(network: Any, dtype: CpuDtype) -> str:
 
 def compiler_args(network: Any, dtype: CpuDtype) -> list[str]:
     """Return how a network is compiled, as the manifest records it."""
-    return [f"attention={choose_attention(network, dtype)}", PACKED if packs(dtype) else PLAIN, rows_of(network)]
+    arguments = [f"attention={choose_attention(network, dtype)}", PACKED if packs(dtype) else PLAIN, rows_of(network)]
+    return arguments + describe(network)
 
 
 def cast(reference: QuestionAnswering, dtype: CpuDtype) -> QuestionAnswering:
@@ -79,8 +81,11 @@ def compile_trace(traced: Any, dtype: CpuDtype) -> Any:
 
 
 def serialise(scripted: Any) -> bytes:
-    """Return the bytes of a TorchScript file."""
+    """Return the bytes of a TorchScript file; raises CompileFailed if the network calls what a file cannot hold."""
     stream = io.BytesIO()
-    with torchscript_warnings_silenced():
-        torch.jit.save(scripted, stream)
+    try:
+        with torchscript_warnings_silenced():
+            torch.jit.save(scripted, stream)
+    except RuntimeError as error:
+        raise CompileFailed(f"the network cannot be written as TorchScript: {first_line(error)}") from error
     return stream.getvalue()

@@ -56,5 +56,8 @@ def quantise(network: Any) -> Any:
     for module in list(quantised.modules()):
         for name, child in list(module.named_children()):
             if isinstance(child, nn.Linear) and name != HEAD_NAME:
-                setattr(module, name, Int8Linear(child))
+                layer = Int8Linear(child)
+                layer._forward_pre_hooks.update(child._forward_pre_hooks)
+                layer._forward_hooks.update(child._forward_hooks)
+                setattr(module, name, layer)
     return quantised

@@ -11,9 +11,9 @@ import hashlib
 import re
 from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from corelane.artifacts.instructions import (
     AUTO_KIND,
@@ -80,14 +80,63 @@ class BucketFile(Record):
     neffs: list[str] = Field(default=[], description="The Neuron executables inside the file, as files of their own.")
 
 
+class Template(Record):
+    """The special tokens around a question and a stretch of context, and the token type of each part."""
+
+    before: tuple[int, ...] = Field((), description="Tokens before the question.")
+    between: tuple[int, ...] = Field((), description="Tokens between question and context.")
+    after: tuple[int, ...] = Field((), description="Tokens after the context.")
+    before_types: tuple[int, ...] = ()
+    question_type: int = 0
+    between_types: tuple[int, ...] = ()
+    context_type: int = 0
+    after_types: tuple[int, ...] = ()
+    null_last: bool = Field(False, description="Whether the last token stands for no answer (XLNet), not the first.")
+
+    @model_validator(mode="after")
+    def _types_fit(self) -> Self:
+        parts = ((self.before, self.before_types), (self.between, self.between_types), (self.after, self.after_types))
+        if any(len(tokens) != len(types) for tokens, types in parts):
+            raise ValueError("each special token needs a type")
+        return self
+
+    @property
+    def specials(self) -> int:
+        """Return how many special tokens a row has."""
+        return len(self.before) + len(self.between) + len(self.after)
+
+    def part_types(self) -> tuple[tuple[int, ...] | int, ...]:
+        """Return the types of the five parts of a row, in order."""
+        return self.before_types, self.question_type, self.between_types, self.context_type, self.after_types
+
+
 class TokenizerSpec(Record):
-    """How a question and a stretch of context are put together for this model."""
+    """How a question and a stretch of context are put together for this model.
+
+    Most do it as BERT or RoBERTa: ``[CLS] question [SEP] context [SEP]``. Any other way is a template.
+    """
 
     cls_id: int
     sep_id: int
     pad_id: int
     sep_count: int = Field(1, ge=1, le=2, description="Separators between question and context (RoBERTa: 2).")
     uses_token_types: bool = True
+    template: Template | None = Field(None, description="The way, if it is not BERT's or RoBERTa's.")
+
+    def layout(self) -> Template:
+        """Return the way as a template."""
+        if self.template is not None:
+            return self.template
+        context = int(self.uses_token_types)
+        return Template(
+            before=(self.cls_id,),
+            between=(self.sep_id,) * self.sep_count,
+            after=(self.sep_id,),
+            before_types=(0,),
+            between_types=(0,) * self.sep_count,
+            context_type=context,
+            after_types=(context,),
+        )
 
 
 class Coverage(Record):
@@ -105,7 +154,7 @@ class Coverage(Record):
 class Manifest(Record):
     """What an artifact is, where it came from, and how well it agrees with the model it was made from."""
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[1, 2] = Field(1, description="2 if `tokenizer` has a template: older workers know none.")
     name: str
     version: str
     source: str = Field(description="Hugging Face id or folder name the model came from.")

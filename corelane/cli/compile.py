@@ -24,7 +24,6 @@ from corelane.artifacts.manifest import (
     find_artifact,
     model_name,
 )
-from corelane.cli.compile_once import compile_once
 from corelane.cli.errors import exit_on_error, require
 from corelane.cli.evaluate import read_document
 from corelane.cli.folders import DataOption, writable_folder
@@ -170,6 +169,8 @@ def compile_model(
                 )
 
             if cache and target == "cpu" and eval_set is None and not options.named and cpu_kind is None:
+                from compile.once import compile_once
+
                 given = {"buckets": buckets, "dtype": dtype, "format": format}
                 artifact = compile_once(model, served_as, settings, given, make)
             else:

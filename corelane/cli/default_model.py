@@ -10,12 +10,12 @@ from collections.abc import Awaitable, Callable
 from contextlib import nullcontext, suppress
 from pathlib import Path
 
+from compile.once import PLAIN, take_kept
 from corelane.artifacts.compiling import compiling
 from corelane.artifacts.instructions import THIS_CPU, host_kind
 from corelane.artifacts.manifest import model_name
 from corelane.artifacts.remote import RemoteRoot
 from corelane.cli.compile import is_compiled
-from corelane.cli.compile_once import PLAIN, take_kept
 from corelane.cli.serve_output import PrettyOutput
 from corelane.cli.supervisor import LINE_LIMIT, Supervisor
 from corelane.errors import CorelaneError, LoadFailed, SetupError

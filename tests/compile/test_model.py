@@ -118,12 +118,12 @@ def test_tokenizer_of_another_model_is_refused(edited: Edit, tmp_path: Path) -> 
         load(folder)
 
 
-def test_unknown_way_of_joining_texts_is_refused(tmp_path: Path) -> None:
+def test_tokenizer_that_adds_no_special_tokens_is_refused(tmp_path: Path) -> None:
     folder = save_tiny_roberta(tmp_path / "tiny-roberta")
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
     tokenizer["post_processor"] = None
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-    with pytest.raises(ModelRefused, match="in a way Corelane does not know"):
+    with pytest.raises(ModelRefused, match="adds no <s>: save it with its post-processor"):
         load(folder)
 
 

@@ -47,3 +47,12 @@ def test_text_without_an_end_of_marks_is_no_trap() -> None:
     text = "a" + "\u0301" * 100_000
     first, last = whole_characters(text, 50_000, 50_001)
     assert first <= 50_000 < last <= len(text)
+
+
+def test_flags_pair_from_the_first_of_a_long_run() -> None:
+    flags = "\U0001f1e9\U0001f1ea" * 200
+    for before in ("", "a", "ab"):
+        text, first = before + flags, len(before)
+        assert whole_characters(text, first + 301, first + 302) == (first + 300, first + 302)
+        assert whole_characters(text, first + 300, first + 301) == (first + 300, first + 302)
+    assert whole_characters("\U0001f1e9\U0001f1ea\ufe0f!", 0, 1) == (0, 3)

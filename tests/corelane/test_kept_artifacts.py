@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from compile import once as module
+from compile.once import compile_once
 from corelane.artifacts.calibration import CALIBRATION_NAME
 from corelane.artifacts.kept import KeptArtifacts, cpu_name, key_of
 from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, check_files, read_artifact
-from corelane.cli import compile_once as module
-from corelane.cli.compile_once import compile_once
 from corelane.settings import Settings
 from corelane.settings.artifacts import user_cache
 

@@ -96,15 +96,21 @@ def find_spans(
     max_answer_tokens: int,
     keep: int = LISTED,
     with_logits: bool = False,
+    null_at: Ints | None = None,
 ) -> list[WindowSpans]:
     """Return the ``keep`` best spans of each row, from token ``first`` to before ``last``, each at most
     ``max_answer_tokens`` long; ``with_logits`` adds the logits, in which the others are found.
 
-    Logits are rows × length, with [CLS] at 0; ``first`` and ``last`` hold one position a row. Ends are inclusive. Among
-    equals the earlier text wins, so that a row's answer never depends on the width of its batch.
+    Logits are rows × length; ``first``, ``last`` and ``null_at``, where [CLS] is (unless given, at 0), hold one
+    position a row. Ends are inclusive. Among equals the earlier text wins, so that a row's answer never depends on the
+    width of its batch.
     """
     rows, length = start_logits.shape
-    null = start_logits[:, 0] + end_logits[:, 0]
+    if null_at is None:
+        null = start_logits[:, 0] + end_logits[:, 0]
+    else:
+        every = np.arange(rows)
+        null = start_logits[every, null_at] + end_logits[every, null_at]
     position = np.arange(length)
     allowed = (position >= first[:, None]) & (position < last[:, None])
     starts = np.where(allowed, start_logits - null[:, None], FORBIDDEN)
@@ -247,8 +253,13 @@ class SpanSource:
         return free
 
     def _candidate(self, first: int, last: int, margin: float) -> Candidate | None:
-        """Return a span of tokens as characters; None if it has none."""
+        """Return a span of tokens as characters; None if it has none but white space."""
         start, end = int(self._places[first + self._shift, 0]), int(self._places[last + self._shift, 1])
+        # Tokens of byte-level BPE and of SentencePiece may begin with the space before their word.
+        while start < end and self._text[start].isspace():
+            start += 1
+        while start < end and self._text[end - 1].isspace():
+            end -= 1
         if end <= start:
             return None
         share = margin - self._spans.mass
@@ -292,6 +303,8 @@ def _bounds(text: str, at: int) -> tuple[int, int]:
     """Return the boundaries of characters next to ``at``, at or before it and at or after it."""
     if at <= 0 or at >= len(text) or text[at] < FIRST_JOINING:
         return at, at
+    if is_flag_letter(text[at]) and is_flag_letter(text[at - 1]):
+        return _flag_bounds(text, at)
     begin = least = max(0, at - LONGEST_CHARACTER)
     for place in range(at - 1, least, -1):
         if text[place] < FIRST_JOINING and text[place - 1] < FIRST_JOINING:
@@ -301,3 +314,20 @@ def _bounds(text: str, at: int) -> tuple[int, int]:
         if character.end() >= at:
             return (at, at) if character.end() == at else character.span()
     return at, at
+
+
+def is_flag_letter(character: str) -> bool:
+    """Tell whether a character is a regional indicator; two of them make a flag."""
+    return "\U0001f1e6" <= character <= "\U0001f1ff"
+
+
+def _flag_bounds(text: str, at: int) -> tuple[int, int]:
+    """Return the boundaries next to a place between two regional indicators: they pair from the first of their run."""
+    before = at
+    while before > 0 and is_flag_letter(text[before - 1]):
+        before -= 1
+    if (at - before) % 2 == 0:
+        return at, at
+    begin = _bounds(text, at - 1)[0]
+    found = GRAPHEME.match(text, begin)
+    return (at, at) if found is None else found.span()

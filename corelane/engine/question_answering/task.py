@@ -37,13 +37,21 @@ from corelane.errors import NotCalibrated, QuestionTooLong, TooManyWindows
 
 @dataclass(frozen=True, slots=True)
 class TokenizedQuery:
-    """A query in tokens, cut into windows; ``context_at`` is where the context starts in each of its rows."""
+    """A query in tokens, cut into windows; ``context_at`` is where the context starts in each of its rows.
+
+    The logits of no answer are those of a row's first token, or with ``null_last`` of its last.
+    """
 
     query: Query
     question: NDArray[np.int32]
     context: Context
     windows: list[Window]
     context_at: int
+    null_last: bool = False
+
+    def ends_at(self, window: Window) -> int:
+        """Return where a window's stretch of the context ends in its row."""
+        return self.context_at + window.end - window.start
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +102,12 @@ class QuestionAnsweringTask:
         self.read_for: Collection[Hashable] = ()
         self._tokenizer = tokenizer
         self._spec = spec
+        self._template = template = spec.layout()
+        self._before, self._between, self._after = map(np.array, (template.before, template.between, template.after))
+        #: The visible token of rows that hold nothing. It is no padding: some networks count the tokens that are none.
+        self._filler = (*template.before, *template.between, *template.after, spec.pad_id)[0]
+        #: The types of a row's parts, with the parts' numbers; those of type 0 are left out.
+        self._types = [(part, np.array(types)) for part, types in enumerate(template.part_types()) if np.any(types)]
         self._max_length = max_length
         self._max_windows = max_windows
         self._threshold = threshold
@@ -136,14 +150,15 @@ class QuestionAnsweringTask:
         [(key, query)] = document.queries.items()
         if (known := self._known.get(key)) is None:
             [question] = tokenize(self._tokenizer, [query.question])
-            known = TokenizedQuery(query, question.ids, NO_CONTEXT, [], self._context_at(question.ids))
+            at, null_last = self._context_at(question.ids), self._template.null_last
+            known = TokenizedQuery(query, question.ids, NO_CONTEXT, [], at, null_last)
         try:
             fresh = known_windows(
                 len(known.question),
                 len(document.ids),
                 len(known.windows),
                 max_length=self._max_length,
-                specials=2 + self._spec.sep_count,
+                specials=self._template.specials,
                 doc_stride=query.options.doc_stride,
             )
         except QuestionTooLong:
@@ -200,17 +215,18 @@ class QuestionAnsweringTask:
                 len(question),
                 len(context.ids),
                 max_length=self._max_length,
-                specials=2 + self._spec.sep_count,
+                specials=self._template.specials,
                 doc_stride=query.options.doc_stride,
                 most=self._max_windows,
             )
         except (QuestionTooLong, TooManyWindows) as error:
             return failure(error)
-        return TokenizedQuery(query, question, context, windows, self._context_at(question))
+        context_at = self._context_at(question)
+        return TokenizedQuery(query, question, context, windows, context_at, self._template.null_last)
 
     def _context_at(self, question: NDArray[np.int32]) -> int:
         """Return where the context starts in a row."""
-        return 1 + len(question) + self._spec.sep_count
+        return len(self._before) + len(question) + len(self._between)
 
     def fill(self, bucket: Bucket, rows: Sequence[Row], height: int) -> Batch:
         """Return the arrays of a batch; rows beyond ``rows`` hold padding with one visible token, so that none is
@@ -221,16 +237,18 @@ class QuestionAnsweringTask:
         attention_mask = np.zeros(shape, dtype=np.int64)
         token_type_ids = np.zeros(shape, dtype=np.int64)
         attention_mask[len(rows) :, 0] = 1
+        input_ids[len(rows) :, 0] = self._filler
+        begin = len(self._before)
         for row, (item, window) in enumerate(rows):
-            question_end = 1 + len(item.question)
-            input_ids[row, 0] = self._spec.cls_id
-            input_ids[row, 1:question_end] = item.question
-            input_ids[row, question_end : item.context_at] = self._spec.sep_id
-            input_ids[row, item.context_at : window.length - 1] = item.context.ids[window.start : window.end]
-            input_ids[row, window.length - 1] = self._spec.sep_id
+            edges = (0, begin, begin + len(item.question), item.context_at, item.ends_at(window), window.length)
+            input_ids[row, :begin] = self._before
+            input_ids[row, begin : edges[2]] = item.question
+            input_ids[row, edges[2] : edges[3]] = self._between
+            input_ids[row, edges[3] : edges[4]] = item.context.ids[window.start : window.end]
+            input_ids[row, edges[4] : edges[5]] = self._after
             attention_mask[row, : window.length] = 1
-            if self._spec.uses_token_types:
-                token_type_ids[row, item.context_at : window.length] = 1
+            for part, types in self._types:
+                token_type_ids[row, edges[part] : edges[part + 1]] = types
         return Batch(bucket, input_ids, attention_mask, token_type_ids)
 
     def decode(self, logits: Logits, rows: Sequence[Row]) -> list[ReadWindow]:
@@ -252,7 +270,8 @@ class QuestionAnsweringTask:
         query, question, ids, context_at, windows = unpack_windows(part, about)
         if any(window.length > self._max_length for window in windows):
             raise ValueError("a part has windows that no row holds")
-        return TokenizedQuery(query, question, Context(ids, NO_PLACES), windows, context_at)
+        null_last = self._template.null_last
+        return TokenizedQuery(query, question, Context(ids, NO_PLACES), windows, context_at, null_last)
 
     def pack_found(self, decoded: Sequence[ReadWindow]) -> bytes:
         """Return the spans of an item's windows, in their order."""
@@ -273,8 +292,11 @@ def search_rows(logits: Logits, rows: Sequence[Row]) -> list[ReadWindow]:
     found: dict[int, ReadWindow] = {}
     for (max_answer_tokens, several), numbers in groups.items():
         picked = slice(len(numbers)) if len(numbers) == len(rows) else numbers
-        last = [rows[row][1].length - 1 for row in numbers]
-        width = max(last)
+        last = [item.ends_at(window) for item, window in (rows[row] for row in numbers)]
+        null_at, width = None, max(last)
+        if rows[numbers[0]][0].null_last:
+            null_at = np.array([rows[row][1].length - 1 for row in numbers])
+            width = int(null_at.max()) + 1
         spans = find_spans(
             logits.start[picked, :width],
             logits.end[picked, :width],
@@ -282,6 +304,7 @@ def search_rows(logits: Logits, rows: Sequence[Row]) -> list[ReadWindow]:
             np.array(last),
             max_answer_tokens=max_answer_tokens,
             with_logits=several,
+            null_at=null_at,
         )
         for row, best in zip(numbers, spans, strict=True):
             item, window = rows[row]

@@ -12,6 +12,8 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from compile.model.source import find_source
+from compile.publish import building, publish_artifact
 from corelane.artifacts.instructions import instruction_sets
 from corelane.artifacts.kept import KeptArtifacts, copy_files, cpu_name, key_of
 from corelane.artifacts.manifest import Artifact, artifact_path, digest_file
@@ -51,9 +53,6 @@ def take_kept(source: str, name: str, settings: Settings, options: dict[str, str
     """Copy the artifact of a source from the user's cache; None if it has none. Raises CompileFailed."""
     if (root := settings.artifact_cache_root) is None:
         return None
-    from compile.model.source import find_source
-    from compile.publish import building, publish_artifact
-
     found = find_source(source, settings.models_dir)
     kept = KeptArtifacts(root).fetch(_key(source, name, settings, options), f"{name}@{found.version}", "cpu")
     if kept is None:
@@ -64,8 +63,6 @@ def take_kept(source: str, name: str, settings: Settings, options: dict[str, str
 
 
 def _key(source: str, name: str, settings: Settings, options: dict[str, str]) -> str:
-    from compile.model.source import find_source
-
     found = find_source(source, settings.models_dir)
     return key_of({"source": found.digest, "label": found.label, "name": name, "options": options} | _toolchain())
 
@@ -82,7 +79,7 @@ def _toolchain() -> dict[str, object]:
 
 @cache
 def _digest_code() -> str:
-    top = Path(__file__).parents[2]
+    top = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for path in sorted(path for maker in MAKERS for path in (top / maker).rglob("*.py")):
         digest.update(f"{path.relative_to(top)}\0{digest_file(path)}\n".encode())

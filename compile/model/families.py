@@ -1,0 +1,59 @@
+"""What is known of single architectures: which cannot be served and why, and which texts they read whole.
+
+Everything else is tried: a model is served if its compiled answers are the eager model's. ``tests/families`` has a row
+for each architecture that transformers can ask questions.
+"""
+
+from typing import Any
+
+from corelane.errors import ModelRefused
+
+#: The page that tells an operator what to do about a model that does not pass.
+FAMILIES = "docs/28-models.md lists the architectures that work, and what to do about others"
+
+LAYOUT = "it reads the places of words on a page, and a passage has none"
+
+NO_FAST_TOKENIZER = "its tokenizer exists in Python alone, and the fast one that gives character offsets does not"
+
+#: Architectures that are refused, by ``model_type``, with the reason.
+REFUSED = {
+    "canine": "it reads characters without a tokenizer, and Corelane needs one that gives offsets",
+    "flaubert": NO_FAST_TOKENIZER,
+    "fnet": "it mixes all tokens of a row by a Fourier transform, padding included, so its answers depend on the batch",
+    "funnel": "it pools neighbouring tokens, padding included, so its answers depend on the batch",
+    "layoutlmv2": LAYOUT,
+    "layoutlmv3": LAYOUT,
+    "lilt": LAYOUT,
+    "lxmert": "it reads pictures",
+    "markuplm": "it reads the paths of HTML elements, and a passage has none",
+    "mra": "its attention is written for CUDA alone; elsewhere transformers returns zeros in its place",
+    "reformer": "it hashes tokens at random, so the same question gets other answers from time to time",
+    "roc_bert": NO_FAST_TOKENIZER,
+    "xlm": NO_FAST_TOKENIZER,
+    "yoso": "its attention is a function of Python that TorchScript cannot hold",
+}
+
+#: Architectures whose sparse attention is full attention for rows of up to so many of its blocks.
+SPARSE = ("big_bird", "bigbird_pegasus")
+
+
+def check_family(label: str, config: Any) -> None:
+    """Raise ModelRefused with the reason if an architecture is known not to work."""
+    kind = str(getattr(config, "model_type", ""))
+    reason = REFUSED.get(kind)
+    if kind == "nystromformer" and config.num_landmarks != config.segment_means_seq_len:
+        reason = "it means groups of tokens by their places in a row of one length, padding included"
+    if reason is not None:
+        raise ModelRefused(f"{label} is a {kind}, which Corelane does not serve: {reason} ({FAMILIES})")
+
+
+def attend_in_full(config: Any) -> int | None:
+    """Set sparse attention that is full attention for short rows to that; return how long such rows may be.
+
+    BigBird does so itself in rows of up to these many tokens. None if the architecture has no such attention.
+    """
+    if config.model_type not in SPARSE or config.attention_type != "block_sparse":
+        return None
+    longest = (5 + 2 * int(config.num_random_blocks)) * int(config.block_size)
+    config.attention_type = "original_full"
+    return longest

@@ -1,0 +1,86 @@
+"""Read off a tokenizer how it puts a question and a passage together.
+
+The tokenizer joins a pair of texts, and every token says which text it is from: what is from neither is the template.
+The token of no answer is the one that training scripts take (transformers' ``run_qa``): [CLS], else the token at the
+beginning.
+"""
+
+from itertools import pairwise
+from typing import Any
+
+from corelane.artifacts.manifest import Template, TokenizerSpec
+from corelane.errors import ModelRefused
+
+#: A pair of texts whose encoding shows the template. The words do not matter.
+PAIR = ("who", "someone")
+
+#: Tokenizers that gave token types under transformers 4, where the models in use were trained, and give none under 5:
+#: the library's default for ``model_input_names`` changed, and these classes have none of their own.
+LOST_TYPES = ("Albert", "RemBert", "XLNet", "Funnel", "Splinter")
+
+#: Tokens and types of one part of a row.
+Part = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+def read_template(label: str, fast: Any, config: Any) -> TokenizerSpec:
+    """Return how a tokenizer joins question and passage; raises ModelRefused with the reason if that is not known."""
+    encoded = fast(*PAIR, return_token_type_ids=True)
+    typed = uses_types(fast, config)
+    types = encoded["token_type_ids"] if typed else [0] * len(encoded["input_ids"])
+    before, question, between, context, after = _split(encoded.sequence_ids(0), encoded["input_ids"], types)
+    alone = tuple(tuple(fast(text, add_special_tokens=False)["input_ids"]) for text in PAIR)
+    if (question[0], context[0]) != alone or len({*question[1]}) != 1 or len({*context[1]}) != 1:
+        raise ModelRefused(f"{label} puts question and context together in a way Corelane does not know")
+    specials = before[0] + between[0] + after[0]
+    if not specials and fast.cls_token_id is not None:
+        raise ModelRefused(f"the tokenizer of {label} adds no {fast.cls_token}: save it with its post-processor")
+    template = Template(
+        before=before[0],
+        between=between[0],
+        after=after[0],
+        before_types=before[1],
+        question_type=question[1][0],
+        between_types=between[1],
+        context_type=context[1][0],
+        after_types=after[1],
+        null_last=_null_is_last(label, fast, encoded["input_ids"]),
+    )
+    return _shorten(template, 0 if fast.pad_token_id is None else int(fast.pad_token_id), typed)
+
+
+def uses_types(fast: Any, config: Any) -> bool:
+    """Tell whether the model was trained with its tokenizer's token types."""
+    if "token_type_ids" in fast.model_input_names:
+        return True
+    made_by = str(getattr(config, "transformers_version", None) or "4")
+    return made_by.partition(".")[0] < "5" and type(fast).__name__.startswith(LOST_TYPES)
+
+
+def _split(sequences: list[int | None], ids: list[int], types: list[int]) -> tuple[Part, Part, Part, Part, Part]:
+    """Cut a joined pair into its five parts: before, question, between, context, after."""
+    first, last = sequences.index(0), len(sequences) - sequences[::-1].index(0)
+    start, end = sequences.index(1), len(sequences) - sequences[::-1].index(1)
+    edges = (0, first, last, start, end, len(ids))
+    before, question, between, context, after = (
+        (tuple(ids[here:there]), tuple(types[here:there])) for here, there in pairwise(edges)
+    )
+    return before, question, between, context, after
+
+
+def _null_is_last(label: str, fast: Any, ids: list[int]) -> bool:
+    """Tell whether the token of no answer is a row's last; raises ModelRefused if it is neither first nor last."""
+    at = ids.index(fast.cls_token_id) if fast.cls_token_id in ids else 0
+    if at not in (0, len(ids) - 1):
+        raise ModelRefused(f"{label} has its {fast.cls_token} in the middle of a row, and Corelane does not know that")
+    return at != 0
+
+
+def _shorten(template: Template, pad_id: int, typed: bool) -> TokenizerSpec:
+    """Return the template as BERT's or RoBERTa's where it is one of those."""
+    cls_id, sep_id = (template.before or (pad_id,))[0], (template.after or (pad_id,))[0]
+    count = min(max(len(template.between), 1), 2)
+    short = TokenizerSpec(cls_id=cls_id, sep_id=sep_id, pad_id=pad_id, sep_count=count, uses_token_types=typed)
+    for spec in (short, short.model_copy(update={"uses_token_types": False})):
+        if spec.layout() == template:
+            return spec
+    return short.model_copy(update={"template": template})

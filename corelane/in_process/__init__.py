@@ -1,0 +1,1 @@
+"""Questions answered in this process, without a service: the call of transformers' question-answering pipeline."""

@@ -1,0 +1,22 @@
+"""The tables of docs/28-models.md are those that the command writes."""
+
+import json
+
+from tests.families.rows import ROWS
+from tests.families.table import FIGURES, PAGE, model_lines, put_in, refusal_lines, speed_lines
+
+
+def test_page_has_the_tables_of_today() -> None:
+    page, shapes = PAGE.read_text(), json.loads(FIGURES.read_text())["shapes"]
+    for name, lines in {
+        "refusals": refusal_lines(),
+        "models": model_lines(shapes),
+        "shapes": speed_lines(shapes),
+    }.items():
+        assert put_in(page, name, lines) == page, f"run `make models-table`: {name}"
+
+
+def test_page_names_every_architecture() -> None:
+    lines = PAGE.read_text().splitlines()
+    for row in ROWS:
+        assert any(line.startswith(f"| {row.kind} |") for line in lines), row.kind

@@ -1,3 +1,4 @@
 """Fine-tuning: questions with known answers in, a model's folder out. A run can be killed at any time.
 
-Beside ``compile`` no other room loads a network as `transformers` has it. A killed run goes on to the same weights.
+A killed run goes on to the same weights. Nothing above this room but the commands imports it.
+"""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForQuestionAnswering, set_seed
 
@@ -46,7 +47,7 @@ def save_start(model: str, models_dir: Path, folder: Path, seed: int) -> None:
             network, loading = AutoModelForQuestionAnswering.from_pretrained(
                 source.folder, config=config, dtype=torch.float32, output_loading_info=True
             )
-        except (OSError, KeyError, ValueError, RuntimeError, TypeError) as error:
+        except (OSError, KeyError, ValueError, RuntimeError, TypeError, SafetensorError) as error:
             raise ModelRefused(f"{source.label} cannot be loaded to answer questions: {error}") from error
         absent = {*loading["missing_keys"], *(str(key) for key in loading["mismatched_keys"])}
         if odd := sorted(key for key in absent if not key.startswith(HEAD)):

@@ -83,7 +83,7 @@ class Masters:
 
     def averaged(self) -> dict[str, Tensor]:
         """Return the moving average of each weight, by name."""
-        found = {}
+        found: dict[str, Tensor] = {}
         for names, weights in zip(self._names, self.average, strict=True):
             pieces = weights.split([self._weights[name].numel() for name in names])
             found |= {name: piece.view_as(self._weights[name]).cpu() for name, piece in zip(names, pieces, strict=True)}
@@ -91,7 +91,7 @@ class Masters:
 
     def state(self) -> dict[str, Tensor]:
         """Return all that a run needs to go on, by name."""
-        kept = {}
+        kept: dict[str, Tensor] = {}
         for number, (weights, average) in enumerate(zip(self.flat, self.average, strict=True)):
             kept |= {f"weights.{number}": weights.detach(), f"average.{number}": average}
             kept |= {f"adam.{number}.{name}": value for name, value in self._optimizer.state[weights].items()}

@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModelForQuestionAnswering, set_seed
 
 from compile.model.loading import SourceModel, load_model, quiet_transformers
 from compile.model.reference import wrap
-from compile.model.source import SMALL_FILES, find_source
+from compile.model.source import CONFIG_NAME, SERVING_NAME, SMALL_FILES, find_source
 from corelane.artifacts.instructions import FAST_BY, instruction_sets
 from corelane.errors import ModelRefused
 
@@ -55,20 +55,24 @@ def save_start(model: str, models_dir: Path, folder: Path, seed: int) -> None:
         save(network, source.folder, folder, torch.float32)
 
 
-def save(network: Any, files: Path, folder: Path, dtype: torch.dtype) -> None:
-    """Write a network in Hugging Face's layout, with the tokenizer's files of another folder. Atomic."""
+def save(network: Any, files: Path, folder: Path, dtype: torch.dtype, threshold: float = 0.0) -> None:
+    """Write a network in Hugging Face's layout, with the tokenizer's files of another folder. Atomic.
+
+    ``threshold`` is the one for giving no answer that its answers are served with.
+    """
     new = folder.with_name(f".{folder.name}.new")
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
     for pattern in SMALL_FILES:
         for path in files.glob(pattern):
-            if path.name not in ("config.json", "corelane.json"):
+            if path.name not in (CONFIG_NAME, SERVING_NAME):
                 shutil.copyfile(path, new / path.name)
     state = {name: tensor.to(dtype).contiguous() for name, tensor in network.state_dict().items()}
     network.save_pretrained(new, state_dict=state)
-    config = json.loads((new / "config.json").read_bytes())
+    (new / SERVING_NAME).write_text(json.dumps({"no_answer_threshold": threshold}) + "\n", encoding="utf-8")
+    config = json.loads((new / CONFIG_NAME).read_bytes())
     config |= {"architectures": [type(network).__name__], "dtype": str(dtype).removeprefix("torch.")}
-    (new / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    (new / CONFIG_NAME).write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     shutil.rmtree(folder, ignore_errors=True)
     new.rename(folder)
 

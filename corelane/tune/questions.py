@@ -224,3 +224,25 @@ def split_examples(
     if not train[0]:
         raise InvalidInput("nothing is left to train on: every question shares its article with the development part")
     return Split(train, chosen, dropped)
+
+
+def squad_layout(examples: Iterable[Example]) -> dict[str, Any]:
+    """Return examples as a document in SQuAD's v2.0 layout."""
+    articles: dict[str, dict[str, list[Example]]] = {}
+    for each in examples:
+        articles.setdefault(each.title, {}).setdefault(each.context, []).append(each)
+    data = [
+        {
+            "title": title,
+            "paragraphs": [
+                {"context": context, "qas": [_question(each) for each in asked]} for context, asked in passages.items()
+            ],
+        }
+        for title, passages in articles.items()
+    ]
+    return {"version": "v2.0", "data": data}
+
+
+def _question(example: Example) -> dict[str, Any]:
+    answers = [{"text": example.context[start:end], "answer_start": start} for start, end in example.answers]
+    return {"id": example.id, "question": example.question, "answers": answers, "is_impossible": not answers}

@@ -224,7 +224,7 @@ def token_span(context: Context, start: int, end: int) -> Span:
 
 def passages_by_group(items: Sequence[Item]) -> dict[str, list[int]]:
     """Return for each article one item of each of its passages."""
-    first = {}
+    first: dict[tuple[str, str], int] = {}
     for number, item in enumerate(items):
         first.setdefault((item.example.title, item.example.context), number)
     found = defaultdict(list)

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -22,11 +22,12 @@ from corelane.tune.loop import BEST, Course, train
 from corelane.tune.masters import Recipe
 from corelane.tune.network import Precision, Trainee, load_trainee, save, save_start
 from corelane.tune.progress import Say, duration
-from corelane.tune.questions import Split, read_examples, split_examples
+from corelane.tune.questions import Example, Split, read_examples, split_examples, squad_layout
 from corelane.tune.rows import Material, Reading, bounded
+from corelane.tune.teachers import Lesson, consult, follow
 
 #: Files and folders of a run beside those of its loop.
-RUN, START, MODEL = "run.json", "start", "model"
+RUN, START, MODEL, DEV = "run.json", "start", "model", "dev.json"
 
 #: Dtypes that a model can be saved in.
 SAVED = {"fp32": torch.float32, "fp16": torch.float16}
@@ -59,7 +60,8 @@ class Plan:
     seed: int = 0
     precision: Precision = "auto"
     threads: int = 0
-    saved_as: str = "fp32"
+    saved_as: Literal["fp32", "fp16"] = "fp32"
+    lesson: Lesson | None = None
 
     def as_data(self) -> dict[str, Any]:
         """Return the plan as plain data, with the digests of its files: a changed file is another run."""
@@ -96,7 +98,14 @@ def tune(
     )
     judge = Judge(split.dev, trainee.model, material.reading.max_length)
     say(introduce(split, material, judge, trainee))
-    record = train(trainee, material, judge, course_of(plan, checkpoint_s), folder, say, stopped)
+    write_dev(split.dev, folder / DEV)
+    objective = None
+    if plan.lesson is not None:
+        table = consult(plan.lesson, trainee, material, plan.epochs, folder, models_dir, say, stopped)
+        if table is None:
+            return None
+        objective = follow(table, plan.lesson)
+    record = train(trainee, material, judge, course_of(plan, checkpoint_s), folder, say, stopped, objective)
     if record is None:
         return None
     save_best(folder, plan)
@@ -140,7 +149,8 @@ def open_run(plan: Plan, folder: Path, models_dir: Path) -> Plan:
 
 def reading_of(plan: Plan, trainee: Trainee) -> Reading:
     """Return how the plan's examples become rows of this network."""
-    reading = Reading(plan.max_length, plan.batch_tokens, plan.negatives, plan.seed)
+    fixed = plan.lesson is not None
+    reading = Reading(plan.max_length, plan.batch_tokens, plan.negatives, plan.seed, fixed)
     return bounded(reading, trainee.model.max_positions)
 
 
@@ -164,16 +174,21 @@ def introduce(split: Split, material: Material, judge: Judge, trainee: Trainee) 
     )
 
 
+def write_dev(examples: Sequence[Example], path: Path) -> None:
+    """Write the development part in SQuAD's layout, to calibrate and compare versions with."""
+    path.write_text(json.dumps(squad_layout(examples), ensure_ascii=False) + "\n", encoding="utf-8")
+
+
 def save_best(folder: Path, plan: Plan) -> None:
     """Write the best average of a run as a model. What did not learn is as it was at the start."""
-    weights, _ = read_tensors(folder / BEST)
+    weights, figures = read_tensors(folder / BEST)
     with quiet_transformers():
         network = load_model(find_source(str(folder / START), folder)).network
         with torch.no_grad():
             for name, weight in network.named_parameters():
                 if name in weights:
                     weight.copy_(weights[name])
-        save(network, folder / START, folder / MODEL, SAVED[plan.saved_as])
+        save(network, folder / START, folder / MODEL, SAVED[plan.saved_as], figures["threshold"])
 
 
 def shares_of(files: Sequence[str]) -> tuple[tuple[Path, ...], tuple[float, ...]]:

@@ -13,7 +13,7 @@ def make_document(articles: int = 8, seed: int = 3) -> dict[str, Any]:
     rng = random.Random(seed)
     data = []
     for number in range(articles):
-        paragraphs = []
+        paragraphs: list[dict[str, Any]] = []
         for _ in range(4):
             place, color = rng.sample(PLACES, 2)
             context = f"the tower is in {place} . the night is {color} , and it {'was tall ' * rng.randint(0, 6)}."

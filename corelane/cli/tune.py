@@ -94,12 +94,29 @@ def plan_options(
     ] = "fp32",
 ) -> dict[str, Any]:
     """Return the fields of a plan that options of both commands give."""
-    given = {"dev": tuple(dev or ()), "set_aside": tuple(set_aside or ()), "frozen": freeze_words}
-    own = {"dev_share": dev_share, "judged": judged, "patience": patience, "epochs": epochs, "warm_up": warm_up}
-    own |= {"learning_rate": learning_rate, "weight_decay": weight_decay, "clip": clip, "average": average}
-    own |= {"dropout": dropout, "batch_tokens": batch_tokens, "max_length": max_length, "negatives": negatives}
-    own |= {"limit": limit, "seed": seed, "precision": precision, "threads": threads, "saved_as": saved_as}
-    return given | own
+    return {
+        "dev": tuple(dev or ()),
+        "set_aside": tuple(set_aside or ()),
+        "dev_share": dev_share,
+        "judged": judged,
+        "patience": patience,
+        "epochs": epochs,
+        "learning_rate": learning_rate,
+        "warm_up": warm_up,
+        "weight_decay": weight_decay,
+        "clip": clip,
+        "average": average,
+        "dropout": dropout,
+        "frozen": freeze_words,
+        "batch_tokens": batch_tokens,
+        "max_length": max_length,
+        "negatives": negatives,
+        "limit": limit,
+        "seed": seed,
+        "precision": precision,
+        "threads": threads,
+        "saved_as": saved_as,
+    }
 
 
 def after_options(

@@ -28,6 +28,7 @@ ELSEWHERE = {
     "scaling": 1,  # serves until Ctrl-C: tests/scaling/test_autoscaler.py
     "cells": 2,  # several Redis servers: tests/api/test_cells.py, tests/corelane/test_cells.py
     "S3": 1,  # settings of a bucket: tests/workers/test_references.py
+    "tune": 2,  # minutes of training: tests/tune
     "guide": 1,  # tests/docs/test_webhook_guide.py runs it in two engines
 }
 

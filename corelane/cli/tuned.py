@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from corelane.artifacts.manifest import Artifact, artifact_folders, find_artifact
+from corelane.artifacts.manifest import Artifact, artifact_folders, find_artifact, model_name
 from corelane.cli.calibrate import calibrate_on, observe
 from corelane.cli.calibrate import judge as cross_validated
 from corelane.cli.compile import show_progress
@@ -31,17 +31,16 @@ AT_ONCE = 64
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """What came of a trained model: its version, whether it is calibrated, and its figures on the development part.
+    """What came of a trained model: its version, and its figures on the development part.
 
-    ``comparison`` is that with the version before as plain data, ``failing`` the limits that it passed; both are empty
-    if there is no such version. ``commands`` roll the version out.
+    ``ece`` is None if it is not calibrated. ``comparison`` is that with the version before as plain data, ``failing``
+    names the limits that were passed; both are empty if there is no such version. ``commands`` roll the version out.
     """
 
     id: str
-    calibrated: bool
     exact: float
     f1: float
-    ece: float
+    ece: float | None
     against: str | None
     comparison: Mapping[str, Any]
     failing: Sequence[str]
@@ -62,30 +61,33 @@ def finish(
     artifact = build(str(model), name, settings)
     ece = calibrate(artifact, dev, questions)
     results = ask_here(artifact, questions)
-    total, version = (
-        summarise(judge(*pair) for pair in zip(questions, results, strict=True)),
-        artifact.manifest.version_id,
-    )
+    total = summarise(judge(*pair) for pair in zip(questions, results, strict=True))
+    version = artifact.manifest.version_id
     said = "not calibrated" if ece is None else f"calibrated, ECE {ece:.3f} (cross-validated)"
     console.print(f"{version}: EM {total.exact:.2f}, F1 {total.f1:.2f} on {dev}; {said}")
+    old = None if before is None else before.manifest.version_id
     comparison: Mapping[str, Any] = {}
     failing: Sequence[str] = ()
-    old = None if before is None else before.manifest.version_id
     if before is not None and old != version:
-        sides = [
-            [read(*pair) for pair in zip(questions, each, strict=True)]
-            for each in (results, ask_here(before, questions))
-        ]
-        found = compare(*sides)
-        checks = check(found, DEFAULTS)
-        failing = [f"{each.name} {each.figure:.3g}, limit {each.limit:.3g}" for each in checks if not each.holds]
-        comparison = report(version, str(old), found, checks, sides)
-        if not quiet:
-            show(version, str(old), found, checks, sides)
+        both = (version, results), (str(old), ask_here(before, questions))
+        comparison, failing = side_by_side(questions, *both, quiet=quiet)
     commands = roll_out(version, old, dev)
     if not quiet and not failing:
         console.print("\nto roll it out:", *(f"  {line}" for line in commands), sep="\n")
-    return Compiled(version, ece is not None, total.exact, total.f1, ece or 0.0, old, comparison, failing, commands)
+    return Compiled(version, total.exact, total.f1, ece, old, comparison, failing, commands)
+
+
+def side_by_side(
+    questions: Sequence[Question], new: tuple[str, Sequence[Result]], old: tuple[str, Sequence[Result]], *, quiet: bool
+) -> tuple[Mapping[str, Any], Sequence[str]]:
+    """Compare two named versions, print that unless ``quiet``, and return it with the limits that were passed."""
+    sides = [[read(*pair) for pair in zip(questions, results, strict=True)] for _, results in (new, old)]
+    found = compare(*sides)
+    checks = check(found, DEFAULTS)
+    if not quiet:
+        show(new[0], old[0], found, checks, sides)
+    failing = [f"{each.name} {each.figure:.3g}, limit {each.limit:.3g}" for each in checks if not each.holds]
+    return report(new[0], old[0], found, checks, sides), failing
 
 
 def roll_out(version: str, old: str | None, dev: Path) -> list[str]:
@@ -112,7 +114,7 @@ def version_before(name: str, settings: Settings, began_with: str, against: str 
     with suppress(ArtifactRefused):
         return find_artifact(settings.artifact_root, name, settings.target)
     with suppress(ModelRefused):
-        return build(began_with, name, settings)
+        return build(began_with, model_name(began_with), settings)
     return None
 
 

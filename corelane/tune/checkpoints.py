@@ -15,6 +15,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from corelane.errors import SetupError
+
 #: Checkpoints that are kept.
 KEPT = 2
 
@@ -30,12 +32,15 @@ def write_checkpoint(folder: Path, step: int, state: Mapping[str, Tensor], recor
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], record: Mapping[str, Any]) -> None:
-    """Write tensors and a record of plain data as one file, atomically."""
+    """Write tensors and a record of plain data as one file, atomically; raise SetupError if that fails."""
     new = path.with_name(f".{path.name}.new")
-    save_file({name: each.contiguous() for name, each in tensors.items()}, new, {"record": json.dumps(record)})
-    with new.open("rb") as file:
-        os.fsync(file.fileno())
-    new.rename(path)
+    try:
+        save_file({name: each.contiguous() for name, each in tensors.items()}, new, {"record": json.dumps(record)})
+        with new.open("rb") as file:
+            os.fsync(file.fileno())
+        new.rename(path)
+    except (OSError, SafetensorError) as error:
+        raise SetupError(f"{path} cannot be written: {error}; make room, then give the same command again") from None
     entry = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(entry)

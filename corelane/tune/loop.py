@@ -88,7 +88,7 @@ def train(
         write_checkpoint(folder / CHECKPOINTS, record.step, masters.state(), vars(record))
 
     for epoch, rows in batches(material, sizes, record.step):
-        if record.since_best > course.patience:
+        if record.since_best >= course.patience:
             break
         # A step's random numbers follow from its number: a resumed run draws the same.
         torch.manual_seed((course.seed << 32) + record.step)
@@ -96,7 +96,8 @@ def train(
         loss = run_step(trainee, rows, filled, objective)
         norm = masters.step(record.step, steps)
         record.step += 1
-        progress.step(record.step, steps, epoch, filled.batch.input_ids.size, {"loss": loss, "norm": norm})
+        tokens = sum(row.length for row in rows)
+        progress.step(record.step, steps, epoch, tokens, {"loss": loss, "norm": norm})
         if record.step in marks:
             _judge(trainee, masters, judge, record, folder, progress)
         if record.step in marks or stopped() or time.monotonic() - saved >= course.checkpoint_s:

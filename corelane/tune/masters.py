@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from corelane.errors import SetupError
+
 #: Adam's two averages; 0.98 forgets a gradient in 50 steps, as is usual for transformers.
 BETAS = (0.9, 0.98)
 
@@ -53,11 +55,16 @@ class Masters:
         self._optimizer = torch.optim.AdamW(groups, lr=recipe.learning_rate, betas=BETAS, fused=True)
 
     def step(self, step: int, steps: int) -> float:
-        """Move the weights by the network's gradients and clear these; return the gradient's norm."""
+        """Move the weights by the network's gradients and clear these; return the gradient's norm.
+
+        Raises SetupError for a gradient that is not finite, and leaves the weights as they are.
+        """
         gradients = [
             torch.cat([_gradient(self._weights[name]).reshape(-1) for name in names]).float() for names in self._names
         ]
         norm = torch.stack([each.norm() for each in gradients]).norm()
+        if not torch.isfinite(norm):
+            raise SetupError(f"the gradient of step {step + 1:,} is not finite: take a lower --learning-rate")
         scale = (self._recipe.clip / (norm + 1e-6)).clamp(max=1.0)
         for master, gradient in zip(self.flat, gradients, strict=True):
             master.grad = gradient.mul_(scale)

@@ -3,8 +3,10 @@
 The same command goes on with a run that was ended. A folder that holds another run is refused, with what differs.
 """
 
+import fcntl
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -27,7 +29,7 @@ from corelane.tune.rows import Material, Reading, bounded
 from corelane.tune.teachers import Lesson, consult, follow
 
 #: Files and folders of a run beside those of its loop.
-RUN, START, MODEL, DEV = "run.json", "start", "model", "dev.json"
+RUN, LOCK, START, MODEL, DEV = "run.json", "lock", "start", "model", "dev.json"
 
 #: Dtypes that a model can be saved in.
 SAVED = {"fp32": torch.float32, "fp16": torch.float16}
@@ -65,9 +67,9 @@ class Plan:
 
     def as_data(self) -> dict[str, Any]:
         """Return the plan as plain data, with the digests of its files: a changed file is another run."""
-        data = json.loads(json.dumps(asdict(self), default=str))
-        digests = {path.name: digest_file(path) for path in (*self.files, *self.dev)}
-        return data | {"files": [path.name for path in self.files], "digests": digests}
+        files, dev = ([[path.name, digest_file(path)] for path in each] for each in (self.files, self.dev))
+        data: dict[str, Any] = json.loads(json.dumps(asdict(self), default=str))
+        return data | {"files": files, "dev": dev}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,20 @@ def tune(
 ) -> Finished | None:
     """Run a plan to its end, or go on with it; None if ``stopped`` ended it before, after a checkpoint."""
     split = read_split(plan)
-    plan = open_run(plan, folder, models_dir)
+    with alone(folder):
+        plan = open_run(plan, folder, models_dir)
+        return _follow(plan, split, folder, models_dir, say, stopped, checkpoint_s)
+
+
+def _follow(
+    plan: Plan,
+    split: Split,
+    folder: Path,
+    models_dir: Path,
+    say: Say,
+    stopped: Callable[[], bool],
+    checkpoint_s: float,
+) -> Finished | None:
     keep_memory()
     torch.set_num_threads(plan.threads)
     trainee = load_trainee(folder / START, plan.precision, plan.dropout, plan.frozen)
@@ -113,6 +128,24 @@ def tune(
     return Finished(folder / MODEL, record.best_figures, record.elapsed_s)
 
 
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Hold the folder of a run; raise SetupError if another process does, or if it cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / LOCK).open("w")
+    except OSError as error:
+        raise SetupError(f"{folder} cannot be written: {error.strerror or error}") from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise SetupError(
+                f"another process trains in {folder}: wait for it, or name another folder with --run"
+            ) from None
+        yield
+
+
 def read_split(plan: Plan) -> Split:
     """Read and check every file of a plan, and set the development part aside."""
     files = [read_examples(path)[: plan.limit] for path in plan.files]
@@ -130,7 +163,6 @@ def open_run(plan: Plan, folder: Path, models_dir: Path) -> Plan:
     if not path.exists():
         threads = plan.threads or torch.get_num_threads()
         try:
-            folder.mkdir(parents=True, exist_ok=True)
             save_start(plan.model, models_dir, folder / START, plan.seed)
             new = path.with_suffix(".new")
             new.write_text(json.dumps(asked | {"threads": threads}, indent=2) + "\n", encoding="utf-8")

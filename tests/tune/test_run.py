@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from corelane.errors import ModelRefused, SetupError
 from corelane.tune.checkpoints import PATTERN, last_checkpoint
 from corelane.tune.loop import BEST, CHECKPOINTS, LOG
-from corelane.tune.run import Plan, shares_of, tune
+from corelane.tune.run import Plan, alone, shares_of, tune
 from tests.integration.conftest import wait_for
 from tests.tune.made import make_document, write_document
 
@@ -142,15 +142,25 @@ def test_a_folder_of_another_run_is_refused_with_what_differs(plan: Plan, whole_
     with pytest.raises(SetupError, match=r"another run, with epochs 4 and not 5"):
         tune(replace(plan, epochs=5), whole_run, whole_run, lambda _: None)
     changed = write_document(tmp_path / "q.json", make_document(articles=12, seed=4))
-    with pytest.raises(SetupError, match="digests"):
+    with pytest.raises(SetupError, match="files"):
         tune(replace(plan, files=(changed,)), whole_run, whole_run, lambda _: None)
+
+
+def test_two_processes_never_train_in_one_folder(plan: Plan, tmp_path: Path) -> None:
+    with alone(tmp_path), pytest.raises(SetupError, match="another process trains"):
+        tune(plan, tmp_path, tmp_path, lambda _: None)
+
+
+def test_a_gradient_that_is_not_finite_ends_the_run_with_advice(plan: Plan, tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match="lower --learning-rate"):
+        tune(replace(plan, learning_rate=1e30, clip=1e30, warm_up=0.0), tmp_path, tmp_path, lambda _: None)
 
 
 def test_a_run_ends_early_where_nothing_improves(plan: Plan, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     idle = replace(plan, learning_rate=1e-12, patience=1)
     assert tune(idle, folder, folder, lambda _: None) is not None
-    assert len([each for each in entries(folder) if "judged" in each]) == 3
+    assert len([each for each in entries(folder) if "judged" in each]) == 2
 
 
 def test_words_can_be_kept_as_they_are(plan: Plan, tmp_path: Path, tiny_model: Path) -> None:

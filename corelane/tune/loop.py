@@ -6,6 +6,7 @@ batches follow from the seed, a step's random numbers from its number, and all e
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -57,57 +58,79 @@ class Record:
     elapsed_s: float = 0.0
 
 
-def train(
-    trainee: Trainee,
-    material: Material,
-    judge: Judge,
-    course: Course,
-    folder: Path,
-    say: Say,
-    stopped: Callable[[], bool] = lambda: False,
-    objective: Objective | None = None,
-) -> Record | None:
-    """Train, or go on where the folder's last checkpoint is; None if ``stopped`` says so, after a checkpoint.
+class Training:
+    """One run at work: the network, what it reads, what judges it, and its folder."""
 
-    The best average of the weights is kept in the folder.
-    """
-    sizes = [len(material.epoch(epoch)) for epoch in range(course.epochs)]
-    steps = sum(sizes)
-    masters = Masters(trainee.weights, course.recipe, trainee.start)
-    record = Record()
-    if (kept := last_checkpoint(folder / CHECKPOINTS)) is not None:
-        masters.restore(kept[0])
-        record = Record(**kept[1])
-        say(f"going on after step {record.step:,} of {steps:,}")
-    progress = Progress(folder / LOG, say, record.step, record.elapsed_s)
-    marks = judged_after(sizes, course.judged)
-    saved = time.monotonic()
+    def __init__(
+        self,
+        trainee: Trainee,
+        material: Material,
+        judge: Judge,
+        course: Course,
+        folder: Path,
+        objective: Objective | None = None,
+    ) -> None:
+        """``objective`` is the loss; the marginal loss if not given."""
+        self._trainee = trainee
+        self._material = material
+        self._judge = judge
+        self._course = course
+        self._folder = folder
+        self._objective = objective
+        self._masters = Masters(trainee.weights, course.recipe, trainee.start)
+        self._record = Record()
 
-    def keep() -> None:
-        record.elapsed_s = progress.elapsed_s
-        write_checkpoint(folder / CHECKPOINTS, record.step, masters.state(), vars(record))
+    def follow(self, say: Say, stopped: Callable[[], bool] = lambda: False) -> Record | None:
+        """Train, or go on where the folder's last checkpoint is; None if ``stopped`` says so, after a checkpoint.
 
-    for epoch, rows in batches(material, sizes, record.step):
-        if record.since_best >= course.patience:
-            break
+        The best average of the weights is kept in the folder.
+        """
+        sizes = [len(self._material.epoch(epoch)) for epoch in range(self._course.epochs)]
+        record = self._record
+        if (kept := last_checkpoint(self._folder / CHECKPOINTS)) is not None:
+            self._masters.restore(kept[0])
+            record = self._record = Record(**kept[1])
+            say(f"going on after step {record.step:,} of {sum(sizes):,}")
+        marks, saved = judged_after(sizes, self._course.judged), time.monotonic()
+        with closing(Progress(self._folder / LOG, say, record.step, record.elapsed_s)) as progress:
+            for epoch, rows in batches(self._material, sizes, record.step):
+                if record.since_best >= self._course.patience:
+                    break
+                self._step(epoch, rows, sum(sizes), progress)
+                if record.step in marks:
+                    self._look_up(progress)
+                ends = stopped()
+                if record.step in marks or ends or time.monotonic() - saved >= self._course.checkpoint_s:
+                    record.elapsed_s = progress.elapsed_s
+                    write_checkpoint(self._folder / CHECKPOINTS, record.step, self._masters.state(), vars(record))
+                    saved = time.monotonic()
+                if ends:
+                    return None
+        return record
+
+    def _step(self, epoch: int, rows: list[Row], steps: int, progress: Progress) -> None:
+        record = self._record
         # A step's random numbers follow from its number: a resumed run draws the same.
-        torch.manual_seed((course.seed << 32) + record.step)
-        filled = material.fill(rows)
-        loss = run_step(trainee, rows, filled, objective)
-        norm = masters.step(record.step, steps)
+        torch.manual_seed((self._course.seed << 32) + record.step)
+        loss = run_step(self._trainee, rows, self._material.fill(rows), self._objective)
+        norm = self._masters.step(record.step, steps)
         record.step += 1
-        tokens = sum(row.length for row in rows)
-        progress.step(record.step, steps, epoch, tokens, {"loss": loss, "norm": norm})
-        if record.step in marks:
-            _judge(trainee, masters, judge, record, folder, progress)
-        if record.step in marks or stopped() or time.monotonic() - saved >= course.checkpoint_s:
-            keep()
-            saved = time.monotonic()
-        if stopped():
-            progress.close()
-            return None
-    progress.close()
-    return record
+        progress.step(record.step, steps, epoch, sum(row.length for row in rows), {"loss": loss, "norm": norm})
+
+    def _look_up(self, progress: Progress) -> None:
+        """Judge the average of the weights, and keep it if it is the best."""
+        record, masters, module = self._record, self._masters, self._trainee.module
+        masters.show(masters.average)
+        module.eval()
+        verdict = self._judge.judge(runner_of(module, self._trainee.device))
+        module.train()
+        masters.show(masters.flat)
+        is_best = record.best is None or verdict.f1 > record.best
+        record.since_best = 0 if is_best else record.since_best + 1
+        if is_best:
+            record.best, record.best_figures = verdict.f1, verdict.as_data() | {"step": record.step}
+            write_tensors(self._folder / BEST, masters.averaged(), record.best_figures)
+        progress.judged(record.step, verdict.as_data(), is_best)
 
 
 def run_step(trainee: Trainee, rows: list[Row], filled: Filled, objective: Objective | None) -> float:
@@ -138,18 +161,3 @@ def judged_after(sizes: list[int], times: int) -> set[int]:
         found |= {before + max(1, size * number // times) for number in range(1, times + 1)}
         before += size
     return found
-
-
-def _judge(trainee: Trainee, masters: Masters, judge: Judge, record: Record, folder: Path, progress: Progress) -> None:
-    """Judge the average of the weights, and keep it if it is the best."""
-    masters.show(masters.average)
-    trainee.module.eval()
-    verdict = judge.judge(runner_of(trainee.module, trainee.device))
-    trainee.module.train()
-    masters.show(masters.flat)
-    is_best = record.best is None or verdict.f1 > record.best
-    record.since_best = 0 if is_best else record.since_best + 1
-    if is_best:
-        record.best, record.best_figures = verdict.f1, verdict.as_data() | {"step": record.step}
-        write_tensors(folder / BEST, masters.averaged(), record.best_figures)
-    progress.judged(record.step, verdict.as_data(), is_best)

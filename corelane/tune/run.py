@@ -20,7 +20,7 @@ from corelane.engine.cores import keep_memory
 from corelane.errors import SetupError
 from corelane.tune.checkpoints import read_tensors
 from corelane.tune.judge import Judge
-from corelane.tune.loop import BEST, Course, train
+from corelane.tune.loop import BEST, Course, Training
 from corelane.tune.masters import Recipe
 from corelane.tune.network import Precision, Trainee, load_trainee, save, save_start
 from corelane.tune.progress import Say, duration
@@ -120,7 +120,7 @@ def _follow(
         if table is None:
             return None
         objective = follow(table, plan.lesson)
-    record = train(trainee, material, judge, course_of(plan, checkpoint_s), folder, say, stopped, objective)
+    record = Training(trainee, material, judge, course_of(plan, checkpoint_s), folder, objective).follow(say, stopped)
     if record is None:
         return None
     save_best(folder, plan)

@@ -3,8 +3,7 @@
 import json
 import os
 import signal
-import subprocess
-import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from corelane.artifacts.calibration import CALIBRATION_NAME
 from corelane.cli.app import make_cli
 from corelane.tune.checkpoints import PATTERN
 from corelane.tune.loop import CHECKPOINTS
+from tests.compile.tiny_models import save_tiny_roberta
 from tests.integration.conftest import wait_for
 from tests.tune.made import make_document, write_document
 
@@ -49,7 +49,7 @@ def files(home: Path) -> tuple[str, str]:
 
 
 def run(*arguments: str) -> Result:
-    return CliRunner().invoke(make_cli(), list(arguments))
+    return CliRunner().invoke(make_cli(), list(arguments), catch_exceptions=False)
 
 
 def test_a_tuned_model_is_compiled_and_compared_with_the_one_it_began_with(
@@ -93,16 +93,7 @@ def test_a_student_learns_from_teachers_that_are_asked_once(
 
 def test_a_teacher_of_other_tokens_is_refused(home: Path, files: tuple[str, str], tiny_model: Path) -> None:
     learn, dev = files
-    other = home / "other"
-    other.mkdir()
-    for path in tiny_model.iterdir():
-        (other / path.name).write_bytes(path.read_bytes())
-    tokenizer = other / "tokenizer.json"
-    tokenizer.write_text(
-        tokenizer.read_text()
-        .replace('"lowercase":true', '"lowercase":false')
-        .replace('"lowercase": true', '"lowercase": false')
-    )
+    other = save_tiny_roberta(home / "other")
     result = run("distil", str(other), "--into", str(tiny_model), "--questions", learn, "--dev", dev, *LEARN)
     assert result.exit_code == 1
     assert "reads other tokens than the student" in result.stderr
@@ -124,15 +115,17 @@ def test_a_file_with_wrong_offsets_is_refused_before_anything_is_kept(
 def test_a_signal_ends_a_run_after_a_checkpoint(home: Path, files: tuple[str, str], tiny_model: Path) -> None:
     learn, dev = files
     folder = home / "run"
-    argv = [sys.executable, "-m", "corelane", "tune", str(tiny_model), learn, "--dev", dev, "--no-compile"]
-    argv += ["--run", str(folder), *LEARN, "--epochs", "500", "--checkpoint-every", "0"]
-    process = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
-    try:
-        wait_for(lambda: any((folder / CHECKPOINTS).glob(PATTERN)) or process.poll() is not None)
-        process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=60)
-    finally:
-        process.kill()
-        process.wait()
-    assert process.returncode == 130, said
-    assert "the same command goes on" in said
+    ended = threading.Thread(target=end_when_begun, args=(folder / "log.jsonl",))
+    ended.start()
+    argv = ["tune", str(tiny_model), learn, "--dev", dev, "--no-compile", "--run", str(folder), *LEARN]
+    result = run(*argv, "--epochs", "2000")
+    ended.join()
+    assert result.exit_code == 130, result.output
+    assert "the same command goes on" in result.stderr
+    assert len(list((folder / CHECKPOINTS).glob(PATTERN))) >= 1
+
+
+def end_when_begun(log: Path) -> None:
+    """Send this process SIGTERM once a step stands in the log: from then on the command waits for it."""
+    wait_for(lambda: log.exists() and log.stat().st_size > 0)
+    os.kill(os.getpid(), signal.SIGTERM)

@@ -16,11 +16,13 @@ import typer
 from corelane.artifacts.manifest import model_name
 from corelane.cli.commands import Made
 from corelane.cli.errors import INTERRUPTED, require
+from corelane.cli.evaluate_against import gate_limits
 from corelane.cli.folders import DataOption
 from corelane.cli.output import error_console, print_line
 from corelane.cli.service import JsonOption
 from corelane.cli.tuned import finish
 from corelane.errors import CorelaneError
+from corelane.quality.comparison import Limits
 from corelane.settings import read_settings
 
 if TYPE_CHECKING:
@@ -144,6 +146,7 @@ def after_options(
 def tune(
     given: Annotated[dict[str, Any], Made(plan_options)],
     after: Annotated[dict[str, Any], Made(after_options)],
+    limits: Annotated[Limits, Made(gate_limits)],
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Built-in name, local folder or Hugging Face id.")],
     files: Annotated[
         list[str],
@@ -159,12 +162,13 @@ def tune(
     from corelane.tune.run import Plan, shares_of
 
     paths, shares = shares_of(files)
-    follow_plan(Plan(model=model, files=paths, shares=shares, **given), after, as_json)
+    follow_plan(Plan(model=model, files=paths, shares=shares, **given), after, limits, as_json)
 
 
 def distil(
     given: Annotated[dict[str, Any], Made(plan_options)],
     after: Annotated[dict[str, Any], Made(after_options)],
+    limits: Annotated[Limits, Made(gate_limits)],
     teachers: Annotated[
         list[str], typer.Argument(metavar="TEACHER[=WEIGHT]...", help="Models with the student's tokenizer.")
     ],
@@ -186,10 +190,10 @@ def distil(
     paths, shares = shares_of(questions)
     names, weights = shares_of(teachers)
     lesson = Lesson(tuple(map(str, names)), weights, temperature, teachers_part)
-    follow_plan(Plan(model=into, files=paths, shares=shares, lesson=lesson, **given), after, as_json)
+    follow_plan(Plan(model=into, files=paths, shares=shares, lesson=lesson, **given), after, limits, as_json)
 
 
-def follow_plan(plan: "Plan", after: dict[str, Any], as_json: bool) -> None:
+def follow_plan(plan: "Plan", after: dict[str, Any], limits: Limits, as_json: bool) -> None:
     """Train, then compile and judge what came out; exit code 130 if a signal ended the training."""
     from corelane.tune.run import tune as train
 
@@ -209,7 +213,7 @@ def follow_plan(plan: "Plan", after: dict[str, Any], as_json: bool) -> None:
         if as_json:
             print_line(told)
         return
-    found = finish(finished.model, folder, name, settings, plan.model, after["against"], quiet=as_json)
+    found = finish(finished.model, folder, name, settings, plan.model, after["against"], limits, quiet=as_json)
     if as_json:
         print_line(told | asdict(found))
     if found.failing:

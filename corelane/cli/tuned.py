@@ -14,11 +14,11 @@ from corelane.cli.calibrate import calibrate_on, observe
 from corelane.cli.calibrate import judge as cross_validated
 from corelane.cli.compile import show_progress
 from corelane.cli.evaluate import read_document
-from corelane.cli.evaluate_against import DEFAULTS, report, show
+from corelane.cli.evaluate_against import report, show
 from corelane.cli.output import error_console
 from corelane.domain.jobs import Result
 from corelane.errors import ArtifactRefused, InvalidInput, ModelRefused
-from corelane.quality.comparison import check, compare, read
+from corelane.quality.comparison import Limits, check, compare, read
 from corelane.quality.squad import Question, judge, read_questions, summarise
 from corelane.settings import Settings
 
@@ -48,7 +48,15 @@ class Compiled:
 
 
 def finish(
-    model: Path, run: Path, name: str, settings: Settings, began_with: str, against: str | None, *, quiet: bool
+    model: Path,
+    run: Path,
+    name: str,
+    settings: Settings,
+    began_with: str,
+    against: str | None,
+    limits: Limits,
+    *,
+    quiet: bool,
 ) -> Compiled:
     """Compile a trained model under a name, calibrate it on the development part, compare it there, and say all that.
 
@@ -70,7 +78,7 @@ def finish(
     failing: Sequence[str] = ()
     if before is not None and old != version:
         both = (version, results), (str(old), ask_here(before, questions))
-        comparison, failing = side_by_side(questions, *both, quiet=quiet)
+        comparison, failing = side_by_side(questions, *both, limits, quiet=quiet)
     commands = roll_out(version, old, dev)
     if not quiet and not failing:
         console.print("\nto roll it out:", *(f"  {line}" for line in commands), sep="\n")
@@ -78,12 +86,17 @@ def finish(
 
 
 def side_by_side(
-    questions: Sequence[Question], new: tuple[str, Sequence[Result]], old: tuple[str, Sequence[Result]], *, quiet: bool
+    questions: Sequence[Question],
+    new: tuple[str, Sequence[Result]],
+    old: tuple[str, Sequence[Result]],
+    limits: Limits,
+    *,
+    quiet: bool,
 ) -> tuple[Mapping[str, Any], Sequence[str]]:
     """Compare two named versions, print that unless ``quiet``, and return it with the limits that were passed."""
     sides = [[read(*pair) for pair in zip(questions, results, strict=True)] for _, results in (new, old)]
     found = compare(*sides)
-    checks = check(found, DEFAULTS)
+    checks = check(found, limits)
     if not quiet:
         show(new[0], old[0], found, checks, sides)
     failing = [f"{each.name} {each.figure:.3g}, limit {each.limit:.3g}" for each in checks if not each.holds]

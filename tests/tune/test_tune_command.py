@@ -56,7 +56,9 @@ def test_a_tuned_model_is_compiled_and_compared_with_the_one_it_began_with(
     home: Path, files: tuple[str, str], tiny_model: Path
 ) -> None:
     learn, dev = files
-    result = run("tune", str(tiny_model), learn, "--dev", dev, *LEARN, "--name", "mine", "--json")
+    result = run(
+        "tune", str(tiny_model), learn, "--dev", dev, *LEARN, "--name", "mine", "--max-ece-rise", "1", "--json"
+    )
     assert result.exit_code == 0, result.stderr
     told = json.loads(result.stdout)
     assert told["id"].startswith("mine@")

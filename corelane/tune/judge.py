@@ -38,9 +38,18 @@ class Verdict:
     no_answer_accuracy: float | None
     threshold: float
 
+    @property
+    def score(self) -> float:
+        """By which one judgement is better than another: the mean of both F1.
+
+        F1 at the best threshold alone would prefer an early network that answers little: on few questions it hardly
+        differs, whichever way it is reached.
+        """
+        return (self.f1 + self.answerable_f1) / 2
+
     def as_data(self) -> dict[str, Any]:
         """Return the figures as plain data."""
-        return asdict(self)
+        return asdict(self) | {"score": self.score}
 
 
 class Judge:

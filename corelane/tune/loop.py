@@ -125,10 +125,10 @@ class Training:
         verdict = self._judge.judge(runner_of(module, self._trainee.device))
         module.train()
         masters.show(masters.flat)
-        is_best = record.best is None or verdict.f1 > record.best
+        is_best = record.best is None or verdict.score > record.best
         record.since_best = 0 if is_best else record.since_best + 1
         if is_best:
-            record.best, record.best_figures = verdict.f1, verdict.as_data() | {"step": record.step}
+            record.best, record.best_figures = verdict.score, verdict.as_data() | {"step": record.step}
             write_tensors(self._folder / BEST, masters.averaged(), record.best_figures)
         progress.judged(record.step, verdict.as_data(), is_best)
 

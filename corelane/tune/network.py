@@ -73,6 +73,9 @@ def save(network: Any, files: Path, folder: Path, dtype: torch.dtype, threshold:
     config = json.loads((new / CONFIG_NAME).read_bytes())
     config |= {"architectures": [type(network).__name__], "dtype": str(dtype).removeprefix("torch.")}
     (new / CONFIG_NAME).write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    for path in new.iterdir():
+        # Weights are written for their owner's eyes alone; the others of a model are not.
+        path.chmod(0o644)
     shutil.rmtree(folder, ignore_errors=True)
     new.rename(folder)
 

@@ -124,8 +124,9 @@ def _follow(
     if record is None:
         return None
     save_best(folder, plan)
-    say(f"done in {duration(record.elapsed_s)}: F1 {record.best:.2f} after step {record.best_figures['step']:,}")
-    return Finished(folder / MODEL, record.best_figures, record.elapsed_s)
+    best = record.best_figures
+    say(f"done in {duration(record.elapsed_s)}: F1 {best['f1']:.2f} after step {best['step']:,}")
+    return Finished(folder / MODEL, best, record.elapsed_s)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from graphlib import CycleError, TopologicalSorter
 from grimp import ImportGraph, build_graph
 
 #: Most arrows of each package; raise one only with a reason in docs/decisions.
-LIMITS = {"corelane": 66, "api": 36, "workers": 10, "compile": 31}
+LIMITS = {"corelane": 71, "api": 36, "workers": 10, "compile": 31}
 
 
 def count_arrows(graph: ImportGraph, package: str) -> dict[str, set[str]]:

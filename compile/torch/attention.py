@@ -117,12 +117,15 @@ def hides_keys_alone(mask: Tensor) -> bool:
     return bool((mask == mask[:, :, :1, :]).all())
 
 
-def narrow_mask(**arguments: Any) -> Tensor:
+def narrow_mask(**arguments: Any) -> Tensor | None:
     """Return transformers' mask for the first query alone if it is the same for every query; else all of it.
 
-    While tracing the whole mask is made too, to find that out; the trace keeps only what is used.
+    While tracing the whole mask is made too, to find that out; the trace keeps only what is used. A batch without
+    padding that is not traced has none.
     """
-    mask: Tensor = eager_mask(**arguments)
+    mask: Tensor | None = eager_mask(**arguments)
+    if mask is None:
+        return None
     return eager_mask(**arguments | {"q_length": 1}) if hides_keys_alone(mask) else mask
 
 

@@ -28,6 +28,7 @@ from corelane.cli.serve import serve
 from corelane.cli.start import begin
 from corelane.cli.steering import list_audit
 from corelane.cli.top import top
+from corelane.cli.tune import distil, tune
 from corelane.cli.usage import show_usage
 from corelane.cli.webhooks import webhooks
 
@@ -50,7 +51,7 @@ def make_cli() -> typer.Typer:
     cli.command("audit")(list_audit)
     cli.command("usage")(show_usage)
     cli.command("redis-acl")(redis_acl)
-    for command in (verify, calibrate, doctor, cores, cells, top):
+    for command in (verify, calibrate, tune, distil, doctor, cores, cells, top):
         cli.command()(command)
     groups = {"jobs": jobs, "batches": batches, "files": files, "models": models, "webhooks": webhooks, "keys": keys}
     groups |= {"contexts": contexts, "cache": cache, "bench": bench, "plan": plan}

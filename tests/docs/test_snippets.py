@@ -30,6 +30,7 @@ ELSEWHERE = {
     "S3": 1,  # settings of a bucket: tests/workers/test_references.py
     "hub": 1,  # a download: tests/compile/test_source.py plays the hub
     "pipeline": 1,  # compiles a model: tests/in_process/test_pipeline.py
+    "tune": 2,  # minutes of training: tests/tune
     "guide": 1,  # tests/docs/test_webhook_guide.py runs it in two engines
 }
 

@@ -1,0 +1,177 @@
+"""What follows training: the model is compiled, calibrated and compared with the version before, here, on one thread.
+
+Nothing of the service changes: the commands that roll the version out are printed.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from corelane.artifacts.manifest import Artifact, artifact_folders, find_artifact, model_name
+from corelane.cli.calibrate import calibrate_on, observe
+from corelane.cli.calibrate import judge as cross_validated
+from corelane.cli.compile import show_progress
+from corelane.cli.evaluate import read_document
+from corelane.cli.evaluate_against import report, show
+from corelane.cli.output import error_console
+from corelane.domain.jobs import Result
+from corelane.errors import ArtifactRefused, InvalidInput, ModelRefused
+from corelane.quality.comparison import Limits, check, compare, read
+from corelane.quality.squad import Question, judge, read_questions, summarise
+from corelane.settings import Settings
+
+#: The development part of a run, in its folder.
+DEV_NAME = "dev.json"
+
+#: Questions answered at a time.
+AT_ONCE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """What came of a trained model: its version, and its figures on the development part.
+
+    ``ece`` is None if it is not calibrated. ``comparison`` is that with the version before as plain data, ``failing``
+    names the limits that were passed; both are empty if there is no such version. ``commands`` roll the version out.
+    """
+
+    id: str
+    exact: float
+    f1: float
+    ece: float | None
+    against: str | None
+    comparison: Mapping[str, Any]
+    failing: Sequence[str]
+    commands: Sequence[str]
+
+
+def finish(
+    model: Path,
+    run: Path,
+    name: str,
+    settings: Settings,
+    began_with: str,
+    against: str | None,
+    limits: Limits,
+    *,
+    quiet: bool,
+) -> Compiled:
+    """Compile a trained model under a name, calibrate it on the development part, compare it there, and say all that.
+
+    With ``quiet`` nothing is printed on standard output.
+    """
+    console = error_console()
+    dev = run / DEV_NAME
+    questions = read_questions(read_document(dev)).questions
+    before = version_before(name, settings, began_with, against)
+    artifact = build(str(model), name, settings)
+    ece = calibrate(artifact, dev, questions)
+    results = ask_here(artifact, questions)
+    total = summarise(judge(*pair) for pair in zip(questions, results, strict=True))
+    version = artifact.manifest.version_id
+    said = "not calibrated" if ece is None else f"calibrated, ECE {ece:.3f} (cross-validated)"
+    console.print(f"{version}: EM {total.exact:.2f}, F1 {total.f1:.2f} on {dev}; {said}")
+    old = None if before is None else before.manifest.version_id
+    comparison: Mapping[str, Any] = {}
+    failing: Sequence[str] = ()
+    if before is not None and old != version:
+        both = (version, results), (str(old), ask_here(before, questions))
+        comparison, failing = side_by_side(questions, *both, limits, quiet=quiet)
+    commands = roll_out(version, old, dev)
+    if not quiet and not failing:
+        console.print("\nto roll it out:", *(f"  {line}" for line in commands), sep="\n")
+    return Compiled(version, total.exact, total.f1, ece, old, comparison, failing, commands)
+
+
+def side_by_side(
+    questions: Sequence[Question],
+    new: tuple[str, Sequence[Result]],
+    old: tuple[str, Sequence[Result]],
+    limits: Limits,
+    *,
+    quiet: bool,
+) -> tuple[Mapping[str, Any], Sequence[str]]:
+    """Compare two named versions, print that unless ``quiet``, and return it with the limits that were passed."""
+    sides = [[read(*pair) for pair in zip(questions, results, strict=True)] for _, results in (new, old)]
+    found = compare(*sides)
+    checks = check(found, limits)
+    if not quiet:
+        show(new[0], old[0], found, checks, sides)
+    failing = [f"{each.name} {each.figure:.3g}, limit {each.limit:.3g}" for each in checks if not each.holds]
+    return report(new[0], old[0], found, checks, sides), failing
+
+
+def roll_out(version: str, old: str | None, dev: Path) -> list[str]:
+    """Return the commands by which a running service takes the version, first for a tenth of the questions."""
+    name = version.partition("@")[0]
+    if old is None or old == version:
+        return [f"corelane models load {version}", f"corelane models alias {name} {version}"]
+    return [
+        f"corelane models load {version}",
+        f"corelane eval {dev} --model {version} --against {old}",
+        f"corelane models alias default {old}=90 {version}=10",
+        f"corelane models alias default {version}",
+        f"corelane models unload {old}",
+    ]
+
+
+def version_before(name: str, settings: Settings, began_with: str, against: str | None) -> Artifact | None:
+    """Return the compiled version to compare with: the one named, the name's newest, or what training began with.
+
+    None if that is a model without a trained head.
+    """
+    if against is not None:
+        return find_artifact(settings.artifact_root, against, settings.target)
+    with suppress(ArtifactRefused):
+        return find_artifact(settings.artifact_root, name, settings.target)
+    with suppress(ModelRefused):
+        return build(began_with, model_name(began_with), settings)
+    return None
+
+
+def build(model: str, name: str, settings: Settings) -> Artifact:
+    """Compile a model for this machine's CPU, with a progress bar."""
+    from compile.build import build
+
+    with show_progress() as step:
+        return build(model, settings=settings, name=name, report=step)
+
+
+def calibrate(artifact: Artifact, file: Path, questions: Sequence[Question]) -> float | None:
+    """Calibrate a version on the development part, and return its cross-validated ECE.
+
+    If the part is too small or one-sided, say so and return None.
+    """
+    from corelane.artifacts.calibration import write_calibration
+    from corelane.engine.calibrating.fitting import check_kinds
+
+    seen = observe(artifact, questions)
+    observations = [each for _, each in seen]
+    try:
+        check_kinds(observations)
+        calibration = calibrate_on(artifact, file, observations)
+        ece = cross_validated(seen).ece
+    except InvalidInput as error:
+        error_console().print(f"not calibrated: {error.detail}")
+        return None
+    for folder in artifact_folders(artifact.path.parent, artifact.manifest.target):
+        write_calibration(folder, calibration)
+    return ece
+
+
+def ask_here(artifact: Artifact, questions: Sequence[Question]) -> list[Result]:
+    """Ask a version every question, in this process."""
+    from compile.model.timing import one_thread
+    from corelane.engine.backends.protocol import open_backend
+    from corelane.engine.runner import Runner
+    from corelane.engine.task import Query
+
+    results: list[dict[str, Any]] = []
+    with one_thread():
+        runner = Runner.open(open_backend(artifact.manifest.target), artifact)
+        for at in range(0, len(questions), AT_ONCE):
+            results += runner.answer([Query(each.question, each.context) for each in questions[at : at + AT_ONCE]])
+        runner.close()
+    return [Result.model_validate(each | {"index": number}) for number, each in enumerate(results)]

@@ -4,12 +4,12 @@
         [--before CHECKOUT] [--quick]
 
 The built-in model on all cores. In each round questions come at random in each situation: first alone, then the same
-questions at the same times beside the work. Beside documents of 50,000 words they come at a third of the service's speed, beside a batch at a fifth. The speed
-is that of a batch alone, measured in each round. Of each situation: percentiles of all rounds together, the work's part
-over the part before it, the same ratio of each round from least to most, and what the cores answered beside over the
-speed of a batch alone. With ``--jobs`` jobs of 20 come beside another's batch too. With ``--before`` the service of
-another checkout is measured in the same turns. Four minutes a service, 80 s in a short run. Writes
-`results/beside.json`.
+questions at the same times beside the work. Beside documents of 50,000 words they come at a third of the service's
+speed, beside a batch at a fifth. The speed is that of a batch alone, measured in each round. Of each situation:
+percentiles of all rounds together, the work's part over the part before it, the same ratio of each round from least to
+most, and what the cores answered beside over the speed of a batch alone. With ``--jobs`` jobs of 20 come beside
+another's batch too. With ``--before`` the service of another checkout is measured in the same turns. Four minutes a
+service, 80 s in a short run. Writes `results/beside.json`.
 """
 
 import json
@@ -189,9 +189,7 @@ def ask_for(background: Background, seconds: float, work: BatchWork | None = Non
 
 def note(felt: Felt, *parts: tuple[Sequence[Request], Span]) -> None:
     """Note the latencies of questions that were due in two spans of time: alone, and beside the work."""
-    alone, beside = (
-        [each for each in requests if begin <= each.intended_s < end] for requests, (begin, end) in parts
-    )
+    alone, beside = ([each for each in requests if begin <= each.intended_s < end] for requests, (begin, end) in parts)
     if not (latencies(alone) and latencies(beside)):
         raise SystemExit("no question was answered in time: the service is too slow for this benchmark")
     felt.alone.append(latencies(alone))

@@ -5,13 +5,13 @@ by row the one that has had least comes next, so that a question waits for no ot
 saves up a little of what others have meanwhile: questions come in bursts, and one that asks for less than its share
 does not wait at each of them.
 
-Within an owner the higher priority goes first. The jobs of one priority share by tokens in the same way. Small jobs
-go before larger ones until they have had more than eight tokens for each one of those. Among small ones, and among
-larger ones, the job that has had least goes first, among equals the one with the fewest tokens waiting. A new one is
-level with the one that was served last (self-clocked fair queueing, Golestani, 1994). Were it level with those that still
+Within an owner the higher priority goes first. The jobs of one priority share by tokens in the same way. Small jobs go
+before larger ones until they have had more than eight tokens for each one of those. Among small ones, and among larger
+ones, the job that has had least goes first, among equals the one with the fewest tokens waiting. A new one is level
+with the one that was served last (self-clocked fair queueing, Golestani, 1994). Were it level with those that still
 wait, new jobs would pass over a longer one again and again. Within a job the item with the fewest windows left goes
-first, so that a one-line question does not wait for a document. An owner that has passed over its oldest item seven times
-begins with it, so that neither a document nor a low priority starves.
+first, so that a one-line question does not wait for a document. An owner that has passed over its oldest item seven
+times begins with it, so that neither a document nor a low priority starves.
 
 A batch holds windows of one bucket, the shortest that fits each: rows of a shorter one would cost more padding than the
 batch they save (2.5 ms on a CPU, the time of 35 tokens).

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from corelane.domain.dispatch import PUBLIC, SMALL_TOKENS
+from corelane.domain.dispatch import PUBLIC
 from corelane.domain.jobs import Priority
 from corelane.engine.batching import OLDEST_TURN, SAVED_TOKENS, Share, WaitingItem, next_batch, smallest_fit
 from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket, parse_buckets

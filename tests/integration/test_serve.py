@@ -104,13 +104,13 @@ def test_work_that_waits_is_done_after_a_restart(tmp_path: Path) -> None:
     slow = {"CORELANE_TARGET": "null", "CORELANE_NULL_BATCH_S": "0.5", "CORELANE_CLAIM_TOKENS": "4000"}
     first = start_fleet(tmp_path, tmp_path, "--cores", "1", "--no-flower", **slow)
     with first.client() as client:
-        items = [Item(id=f"r{n}", question="What is the number?", context=f"The number is {n}.") for n in range(240)]
+        items = [Item(id=f"r{n}", question="What is the number?", context=f"The number is {n}.") for n in range(400)]
         job, lines = client.submit(items), client.submit_lines(items)
         wait_for(lambda: client.get(job.id).counts.succeeded > 0)
     back_up(first, tmp_path / "backup")
     assert stop_fleet(first) == 0
     assert jobs_in(tmp_path / "backup") >= {job.id, lines.id}
-    assert (tmp_path / "backup" / "files" / f"{lines.id}.jsonl").read_bytes().count(b"\n") == 240
+    assert (tmp_path / "backup" / "files" / f"{lines.id}.jsonl").read_bytes().count(b"\n") == 400
     restarted = datetime.now(UTC)
     second = start_fleet(tmp_path, tmp_path, "--cores", "1", "--no-flower", **slow)
     try:
@@ -118,7 +118,7 @@ def test_work_that_waits_is_done_after_a_restart(tmp_path: Path) -> None:
             for each in (job.id, lines.id):
                 assert [result.id for result in client.iter_results(each)] == [item.id for item in items]
                 final = client.get(each)
-                assert final.counts.succeeded == 240
+                assert final.counts.succeeded == 400
                 assert final.finished_at is not None
                 assert datetime.fromisoformat(final.finished_at) > restarted
     finally:

@@ -62,8 +62,9 @@ def read_code() -> str:
     buckets = ",".join(f"'{SEPARATOR}{name}'" for name in (*map(bucket_name, LATENCY_S), ABOVE))
     names = ",".join(f"['{priority.rank}']='{priority.value}'" for priority in Priority)
     return (
-        f"local SMALL_TOKENS, BESIDE_TOKENS, PRIORITIES = {SMALL_TOKENS}, {BESIDE_TOKENS}, {{{names}}}\nlocal LATENCY_MS = {{{bounds}}}\n"
-        f"local LATENCY = {{{buckets}}}\nlocal keys = {keys.as_lua()}\n{ground}{areas}"
+        f"local SMALL_TOKENS, BESIDE_TOKENS = {SMALL_TOKENS}, {BESIDE_TOKENS}\n"
+        f"local PRIORITIES, LATENCY_MS = {{{names}}}, {{{bounds}}}\nlocal LATENCY = {{{buckets}}}\n"
+        f"local keys = {keys.as_lua()}\n{ground}{areas}"
     )
 
 

@@ -35,16 +35,17 @@ serve: install ## Run the whole service on this machine until Ctrl-C
 STORE_TESTS := tests/redis_servers $(patsubst %,tests/corelane/test_%.py,accounts acl endings events feeding forged_refs \
 	history idempotency keys library links listing metrics overdue rollout search shares store submitter timing)
 
-# Long runs (benchmarks, chaos, failovers, hosts, cores that come and go): their short forms.
-LONG_RUNS := tests/benchmarks tests/chaos tests/failover tests/hosts tests/scaling
+# Long runs (benchmarks, the console in a browser, chaos, failovers, architectures, hosts, cores that come and go): their
+# short forms.
+LONG_RUNS := tests/benchmarks tests/browser tests/chaos tests/failover tests/families tests/hosts tests/scaling
 
 .PHONY: test
 test: $(VENV)/.installed-dev ## Run the test suite
 	$(BIN)/python -m pytest -n 4 --no-loadscope-reorder $(addprefix --ignore=,$(LONG_RUNS))
 
 .PHONY: test-long-runs
-test-long-runs: $(VENV)/.installed-dev ## Run the short form of each long run: benchmarks, chaos, failovers, hosts, scaling
-	$(BIN)/python -m pytest -n 4 --no-loadscope-reorder $(LONG_RUNS)
+test-long-runs: $(VENV)/.installed-dev ## Run the short form of each long run: benchmarks, browser, chaos, failovers, families, hosts, scaling
+	$(BIN)/python -m pytest -n 4 --no-loadscope-reorder --families $(LONG_RUNS)
 
 .PHONY: families
 families: $(VENV)/.installed-dev ## Try every architecture that answers questions, rare ones too

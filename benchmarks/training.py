@@ -45,7 +45,7 @@ class Side:
     def step(self, material: Material, rows: list[Row], number: int) -> None:
         """Take one step, and add its times."""
         wall, cpu = time.perf_counter(), time.process_time()
-        run_step(self.trainee, rows, material.fill(rows), None)
+        run_step(self.trainee, material, rows, None)
         self.masters.step(number, 1000)
         self.wall_s += time.perf_counter() - wall
         self.cpu_s += time.process_time() - cpu

@@ -1,9 +1,11 @@
-"""``corelane eval``: a SQuAD or XQuAD file through the running service, scored as the official evaluation does.
+"""``corelane eval``: SQuAD or XQuAD files through the running service, scored as the official evaluation does.
 
 Files without ``is_impossible`` (v1.1) are asked with ``no_answer`` off, so that every question gets an answer. ECE, the
 expected calibration error, compares the confidence in each response (the answer's score, or the no-answer score of a
 null) with how often it was exactly right. Exit code 1 if any answer differs from the text at its offsets:
 ``context[start:end] == text`` holds for all, or the service is broken.
+
+Several files are scored each by itself, and make one table: see ``evaluate_files``.
 
 With ``--against`` a second version answers the same questions, and limits decide the exit code: see
 ``evaluate_against``.
@@ -25,6 +27,7 @@ from rich.table import Table
 
 from corelane.cli.commands import Made
 from corelane.cli.evaluate_against import gate, gate_limits, warn_if_same
+from corelane.cli.evaluate_files import show_files
 from corelane.cli.options import PrecisionOption, StrideOption, ThresholdOption, answer_options
 from corelane.cli.output import error_console, print_line
 from corelane.cli.service import JsonOption, ModelOption, connect
@@ -51,9 +54,11 @@ GZIP_MAGIC = b"\x1f\x8b"
 def evaluate(
     client: Annotated["Client", Made(partial(connect, max_retries=4))],
     limits: Annotated[Limits, Made(gate_limits)],
-    file: Annotated[Path, typer.Argument(metavar="FILE.json[.gz]", help="Questions in SQuAD's or XQuAD's layout.")],
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE.json[.gz]…", help="Questions in SQuAD's or XQuAD's layout.")
+    ],
     model: ModelOption = "default",
-    limit: Annotated[int | None, typer.Option(min=1, help="Ask only the first N questions.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Ask only the first N questions of a file.")] = None,
     doc_stride: StrideOption = None,
     threshold: ThresholdOption = None,
     min_precision: PrecisionOption = None,
@@ -64,19 +69,23 @@ def evaluate(
     save: Annotated[Path | None, typer.Option(help="Keep every answer in this file, to compare with later.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure exact match and F1 of the running service on a file of questions with known answers."""
-    asked = read_questions(read_document(file))
-    asked = QuestionSet(asked.questions[:limit], asked.may_be_unanswerable)
+    """Measure exact match and F1 of the running service on files of questions with known answers."""
+    sets = [_read(file, limit) for file in files]
     options = answer_options(doc_stride=doc_stride, threshold=threshold, min_precision=min_precision)
+    if len(files) > 1:
+        if against is not None or save is not None:
+            raise InvalidInput("--against and --save take the answers of one file: give one")
+        scored = [_score(client, asked, model, options)[:2] for asked in sets]
+        show_files([(file.name, *each) for file, each in zip(files, scored, strict=True)], as_json=as_json)
+        for report, outcomes in scored:
+            _complain(report, outcomes)
+        return
+    [asked], [file] = sets, files
     options = {"no_answer": asked.may_be_unanswerable} | options
     kept = None
     if against is not None and Path(against).is_file():
         kept = read_answers(Path(against), asked.questions, options)
-    started = time.monotonic()
-    results = list(_ask(client, asked, model, options))
-    elapsed_s = time.monotonic() - started
-    outcomes = [judge(*pair) for pair in zip(asked.questions, results, strict=True)]
-    report = make_report(asked, outcomes, elapsed_s)
+    report, outcomes, results = _score(client, asked, model, options)
     version = version_of(client, model)
     if save is not None:
         save_answers(save, asked.questions, results, version, options)
@@ -94,6 +103,26 @@ def evaluate(
         old = (f"{kept[0]} ({Path(against).name})", kept[1])
     warn_if_same(version, old[0])
     gate(asked.questions, (version, results), old, limits, as_json=as_json)
+
+
+def _read(path: Path, limit: int | None) -> QuestionSet:
+    document = read_document(path)
+    try:
+        asked = read_questions(document)
+    except InvalidInput as error:
+        raise InvalidInput(f"{path.name}: {error.detail}") from None
+    return QuestionSet(asked.questions[:limit], asked.may_be_unanswerable)
+
+
+def _score(
+    client: "Client", asked: QuestionSet, model: str, options: dict[str, Any]
+) -> tuple[dict[str, Any], list[ScoredResult], list[Result]]:
+    """Ask, and return the report, the scores and the results."""
+    started = time.monotonic()
+    results = list(_ask(client, asked, model, {"no_answer": asked.may_be_unanswerable} | options))
+    elapsed_s = time.monotonic() - started
+    outcomes = [judge(*pair) for pair in zip(asked.questions, results, strict=True)]
+    return make_report(asked, outcomes, elapsed_s), outcomes, results
 
 
 def version_of(client: "Client", model: str) -> str:

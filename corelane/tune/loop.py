@@ -21,7 +21,7 @@ from corelane.tune.loss import log_shares, marginal_loss, readable
 from corelane.tune.masters import Masters, Recipe
 from corelane.tune.network import Trainee, arguments
 from corelane.tune.progress import Progress, Say
-from corelane.tune.rows import Filled, Material, Row
+from corelane.tune.rows import Filled, Material, Row, passes
 
 #: Files and folders of a run.
 CHECKPOINTS, BEST, LOG = "checkpoints", "best.safetensors", "log.jsonl"
@@ -112,7 +112,7 @@ class Training:
         record = self._record
         # A step's random numbers follow from its number: a resumed run draws the same.
         torch.manual_seed((self._course.seed << 32) + record.step)
-        loss = run_step(self._trainee, rows, self._material.fill(rows), self._objective)
+        loss = run_step(self._trainee, self._material, rows, self._objective)
         norm = self._masters.step(record.step, steps)
         record.step += 1
         progress.step(record.step, steps, epoch, sum(row.length for row in rows), {"loss": loss, "norm": norm})
@@ -133,8 +133,14 @@ class Training:
         progress.judged(record.step, verdict.as_data(), is_best)
 
 
-def run_step(trainee: Trainee, rows: list[Row], filled: Filled, objective: Objective | None) -> float:
-    """Add the gradients of a batch to the network, and return its loss."""
+def run_step(trainee: Trainee, material: Material, rows: list[Row], objective: Objective | None) -> float:
+    """Add the gradients of a batch to the network, and return its loss. A CPU takes it in several passes."""
+    parts = [rows] if trainee.device == "cuda" else passes(rows)
+    return sum(run_pass(trainee, part, material.fill(part), objective, len(part) / len(rows)) for part in parts)
+
+
+def run_pass(trainee: Trainee, rows: list[Row], filled: Filled, objective: Objective | None, share: float) -> float:
+    """Add the gradients of a part of a batch, ``share`` of its rows, and return its part of the loss."""
     batch = filled.batch
     starts, ends = trainee.module(*arguments(trainee, batch.input_ids, batch.attention_mask, batch.token_type_ids))
     allowed = readable(starts.shape[1], *arguments(trainee, filled.context_at, filled.last))
@@ -142,6 +148,7 @@ def run_step(trainee: Trainee, rows: list[Row], filled: Filled, objective: Objec
         loss = marginal_loss(log_shares(starts, allowed), log_shares(ends, allowed), filled.spans)
     else:
         loss = objective(rows, filled, starts, ends, allowed)
+    loss = loss * share
     loss.backward()
     return float(loss.detach())
 

@@ -1,7 +1,8 @@
 """What an epoch reads, and in which order. Every choice follows from the seed, the epoch and the example. No torch.
 
 So a run that was killed goes on with the same rows: no state of a generator is kept. Rows of about the same length
-share a batch, which costs little padding.
+share a batch, which costs little padding. Batches are of few shapes: the matrix library keeps something for each shape
+that it has seen.
 """
 
 import math
@@ -28,6 +29,13 @@ TOKENIZED_AT_ONCE = 2048
 
 #: Batches whose rows are sorted by length together: more cost less padding and mix lengths less.
 SORTED_TOGETHER = 64
+
+#: A batch is as wide as its longest row, up to the next multiple of this.
+WIDTHS = 16
+
+#: Tokens that go through the network at once on a CPU, with their padding; a step adds up several passes. More would
+#: take more memory and no less time.
+PASS_TOKENS = 2048
 
 #: Other passages of the article that are looked at for one like the question.
 LOOKED_AT = 8
@@ -119,8 +127,8 @@ class Material:
         return list(make_batches(rows, self.reading.batch_tokens, rng))
 
     def fill(self, rows: Sequence[Row]) -> Filled:
-        """Return the arrays of a batch, as wide as its longest row, and where its answers are."""
-        bucket = Bucket(length=max(8, *(row.length for row in rows)), rows=len(rows))
+        """Return the arrays of some rows, and where their answers are."""
+        bucket = Bucket(length=width_of(rows, self.reading.max_length), rows=len(rows))
         shown = [self._shown(row) for row in rows]
         batch = self._task.fill(bucket, shown, len(rows))
         spans = [
@@ -242,21 +250,38 @@ def make_batches(rows: Sequence[Row], batch_tokens: int, rng: np.random.Generato
     together = max(1, round(SORTED_TOGETHER * batch_tokens / mean))
     batches: list[list[Row]] = []
     for at in range(0, len(rows), together):
-        batches += split_sorted(sorted(rows[at : at + together], key=lambda row: row.length), batch_tokens)
+        batches += split_sorted(sorted(rows[at : at + together], key=lambda row: -row.length), batch_tokens)
     order = rng.permutation(len(batches))
     yield from (batches[int(at)] for at in order)
 
 
 def split_sorted(rows: Sequence[Row], batch_tokens: int) -> Iterator[list[Row]]:
-    """Yield rows, sorted by length, in batches of about as many tokens each, ``batch_tokens`` or a little less."""
-    total = sum(row.length for row in rows)
-    count = math.ceil(total / batch_tokens)
-    batches: list[list[Row]] = [[] for _ in range(count)]
-    before = 0
-    for row in rows:
-        batches[before * count // total].append(row)
-        before += row.length
-    yield from (batch for batch in batches if batch)
+    """Yield rows, the longest first, in batches of at most ``batch_tokens`` with padding; several passes are whole."""
+    at = 0
+    while at < len(rows):
+        width = width_of(rows[at : at + 1])
+        most, in_pass = rows_of(width, batch_tokens), rows_of(width, PASS_TOKENS)
+        more = most - most % in_pass if most > in_pass else most
+        yield list(rows[at : at + more])
+        at += more
+
+
+def passes(rows: Sequence[Row]) -> Iterator[list[Row]]:
+    """Yield the rows of a batch as they go through the network on a CPU."""
+    most = rows_of(width_of(rows), PASS_TOKENS)
+    for at in range(0, len(rows), most):
+        yield list(rows[at : at + most])
+
+
+def rows_of(width: int, tokens: int) -> int:
+    """Return how many rows of a width have so many tokens, one at least."""
+    return max(1, tokens // width)
+
+
+def width_of(rows: Sequence[Row], most: int | None = None) -> int:
+    """Return how wide some rows are with their padding, at most ``most``."""
+    width = math.ceil(max(row.length for row in rows) / WIDTHS) * WIDTHS
+    return width if most is None else min(width, most)
 
 
 def bounded(reading: Reading, max_positions: int | None) -> Reading:

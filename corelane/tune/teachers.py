@@ -21,7 +21,7 @@ from corelane.tune.loop import Objective
 from corelane.tune.loss import distance, log_shares, marginal_loss
 from corelane.tune.network import Trainee
 from corelane.tune.progress import Say
-from corelane.tune.rows import Filled, Material, Row, split_sorted
+from corelane.tune.rows import PASS_TOKENS, Filled, Material, Row, split_sorted
 
 #: Rows read between two looks at whether the run was stopped.
 ROWS_AT_ONCE = 4096
@@ -85,7 +85,7 @@ def consult(
     Raises ModelRefused for a teacher that reads other tokens than the student.
     """
     distinct = {row for epoch in range(epochs) for rows in material.epoch(epoch) for row in rows}
-    rows = sorted(distinct, key=lambda row: (row.length, row.item, row.passage))
+    rows = sorted(distinct, key=lambda row: (-row.length, row.item, row.passage))
     size = sum(row.length for row in rows)
     means = torch.zeros(2, size)
     for number, (name, weight) in enumerate(zip(lesson.teachers, lesson.weights, strict=True)):
@@ -115,7 +115,7 @@ def _kept(path: Path, source: Source, size: int) -> Tensor | None:
 def _ask(
     source: Source, trainee: Trainee, material: Material, rows: Sequence[Row], stopped: Callable[[], bool]
 ) -> Tensor | None:
-    """Return a teacher's logits for rows sorted by length, start and end, one row after the other in fp16."""
+    """Return a teacher's logits for rows, the longest first, start and end, one row after the other in fp16."""
     with quiet_transformers():
         teacher = load_model(source)
     if teacher.tokenizer.to_str() != trainee.model.tokenizer.to_str() or teacher.spec != trainee.model.spec:
@@ -126,7 +126,7 @@ def _ask(
     for at in range(0, len(rows), ROWS_AT_ONCE):
         if stopped():
             return None
-        for batch in split_sorted(rows[at : at + ROWS_AT_ONCE], material.reading.batch_tokens):
+        for batch in split_sorted(rows[at : at + ROWS_AT_ONCE], PASS_TOKENS):
             logits = run(material.fill(batch).batch)
             for number, row in enumerate(batch):
                 pair = torch.from_numpy(logits.start[number]), torch.from_numpy(logits.end[number])

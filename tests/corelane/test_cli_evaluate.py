@@ -168,3 +168,41 @@ def test_limits_that_are_no_shares_are_refused(service: StandIn, tmp_path: Path)
     done = run(path, "--url", service.url, "--against", "old", "--min-agreement", "95")
     assert done.exit_code == 1
     assert "shares between 0 and 1" in done.stderr
+
+
+def test_several_files_make_one_table_with_their_sum(service: StandIn, tmp_path: Path) -> None:
+    one = write(tmp_path / "v1.json", squad(("Who?", ["Ada"]), ("What?", ["it"])))
+    two = write(tmp_path / "v2.json.gz", squad(("Who?", ["Ada"]), ("Nothing?", []), ("What?", ["it"]), marked=True))
+    done = run(one, two, "--json", "--url", service.url)
+    report = orjson.loads(done.stdout)
+    assert done.exit_code == 0
+    assert [each["file"] for each in report["files"]] == ["v1.json", "v2.json.gz"]
+    assert [each["questions"] for each in report["files"]] == [2, 3]
+    assert [each["unanswerable_accuracy"] for each in report["files"]] == [None, 100]
+    assert report["all"]["questions"] == 5
+    assert report["all"]["exact"] == pytest.approx(100 * 3 / 5)
+    assert [point["min_precision"] for point in report["all"]["coverage"]] == [0.8, 0.9]
+    assert [body["options"]["no_answer"] for body in service.bodies] == [False, True]
+
+    shown = run(one, two, "--limit", "1", "--url", service.url).stdout
+    assert [line.split()[0] for line in shown.splitlines() if line.strip()][2:5] == ["v1", "v2", "all"]
+    assert "≥ 0.9" in shown
+
+
+@pytest.mark.parametrize("option", ["--against", "--save"])
+def test_a_comparison_takes_one_file(service: StandIn, tmp_path: Path, option: str) -> None:
+    path = write(tmp_path / "v1.json", squad(("Who?", ["Ada"])))
+    done = run(path, path, "--url", service.url, option, "other")
+    assert done.exit_code == 1
+    assert "give one" in done.stderr
+    assert not service.bodies
+
+
+def test_a_bad_file_is_named_before_anything_is_asked(service: StandIn, tmp_path: Path) -> None:
+    good = write(tmp_path / "good.json", squad(("Who?", ["Ada"])))
+    bad = tmp_path / "bad.json"
+    bad.write_text('{"data": [{"paragraphs": [{}]}]}')
+    done = run(good, str(bad), "--url", service.url)
+    assert done.exit_code == 1
+    assert "bad.json" in done.stderr
+    assert not service.bodies

@@ -20,7 +20,7 @@ ELSEWHERE = {
     "neuron": 2,  # AWS hardware: tests/compile/test_neuron_targets.py with the stand-in
     "browser": 2,  # EventSource and fetch
     "containers": 7,  # Docker: read by tests/test_compose.py, run by `make compose-lab`
-    "eval": 1,  # a second version: tests/integration/test_quality_gate.py
+    "eval": 2,  # a second version: tests/integration/test_quality_gate.py
     "load": 11,  # minutes of load: tests/integration/test_bench.py and test_benchmarks.py run shorter ones
     "cluster": 7,  # Kubernetes: tests/deploy renders and checks every manifest
     "hosts": 4,  # several hosts: tests/hosts; root on Debian: tests/deploy/test_systemd.py

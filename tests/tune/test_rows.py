@@ -7,7 +7,17 @@ from tokenizers import Tokenizer
 
 from corelane.artifacts.manifest import TokenizerSpec
 from corelane.tune.questions import Example, read_examples
-from corelane.tune.rows import Material, Reading, Row, make_batches, token_span, tokenize_examples
+from corelane.tune.rows import (
+    PASS_TOKENS,
+    Material,
+    Reading,
+    Row,
+    make_batches,
+    passes,
+    token_span,
+    tokenize_examples,
+    width_of,
+)
 from tests.tune.made import make_document, write_document
 
 READING = Reading(max_length=48, batch_tokens=200, negatives=0.0, seed=5)
@@ -115,9 +125,13 @@ def test_batches_hold_each_row_once_and_little_padding() -> None:
     rows = [Row(n, n, 0, 9, int(length)) for n, length in enumerate(rng.integers(30, 384, size=5000))]
     batches = list(make_batches(rows, 4096, rng))
     assert sorted(row.item for batch in batches for row in batch) == list(range(5000))
-    sizes = [len(batch) * max(row.length for row in batch) for batch in batches]
-    assert max(sizes) < 4096 * 1.4
-    assert sum(sizes) < 1.06 * sum(row.length for row in rows)
+    sizes = [len(batch) * width_of(batch) for batch in batches]
+    assert max(sizes) <= 4096
+    assert sum(sizes) < 1.08 * sum(row.length for row in rows)
+    parts = [part for batch in batches for part in passes(batch)]
+    assert sorted(row.item for part in parts for row in part) == list(range(5000))
+    assert max(len(part) * width_of(part) for part in parts) <= PASS_TOKENS
+    assert len({(len(part), width_of(part)) for part in parts}) < 80
 
 
 def test_an_answer_within_a_word_takes_the_whole_word(tokenizer: Tokenizer) -> None:

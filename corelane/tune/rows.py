@@ -21,7 +21,7 @@ from corelane.engine.question_answering.task import QuestionAnsweringTask, Token
 from corelane.engine.task import Query
 from corelane.engine.text.tokenize import Context, tokenize
 from corelane.engine.windows import Window
-from corelane.errors import InvalidInput
+from corelane.errors import InvalidInput, ModelRefused
 from corelane.tune.questions import Example
 
 #: Texts tokenized at a time.
@@ -106,9 +106,14 @@ class Material:
         self.reading = reading
         self.items: list[Item] = []
         self._shares = shares
-        self._specials = 2 + spec.sep_count
+        template = spec.layout()
+        if template.null_last or not template.before:
+            raise ModelRefused(
+                "the model's rows have no first token to stand for no answer, as XLNet's and T5's: training needs one"
+            )
+        self._specials = template.specials
+        self._around_question = len(template.before) + len(template.between)
         self._task = QuestionAnsweringTask(tokenizer, spec, reading.max_length)
-        self._sep_count = spec.sep_count
         self._bounds: list[tuple[int, int]] = []
         contexts: dict[str, Context] = {}
         for file in files:
@@ -136,7 +141,8 @@ class Material:
             for row, (read, _) in zip(rows, shown, strict=True)
         ]
         context_at = np.array([read.context_at for read, _ in shown], dtype=np.int64)
-        return Filled(batch, spans, context_at, np.array([row.length - 1 for row in rows], dtype=np.int64))
+        last = np.array([read.context_at + row.end - row.start for row, (read, _) in zip(rows, shown, strict=True)])
+        return Filled(batch, spans, context_at, last.astype(np.int64))
 
     def _shown(self, row: Row) -> tuple[TokenizedQuery, Window]:
         item, context = self.items[row.item], self.items[row.passage].context
@@ -145,7 +151,7 @@ class Material:
         return TokenizedQuery(query, item.question, context, [window], self._context_at(item)), window
 
     def _context_at(self, item: Item) -> int:
-        return 1 + len(item.question) + self._sep_count
+        return self._around_question + len(item.question)
 
     def _spans_of(self, row: Row, context_at: int) -> list[Span]:
         shift = context_at - row.start

@@ -101,7 +101,7 @@ def jobs_in(backup: Path) -> set[str]:
 
 
 def test_work_that_waits_is_done_after_a_restart(tmp_path: Path) -> None:
-    slow = {"CORELANE_TARGET": "null", "CORELANE_NULL_BATCH_S": "0.5", "CORELANE_CLAIM_TOKENS": "4000"}
+    slow = {"CORELANE_TARGET": "null", "CORELANE_NULL_BATCH_S": "1", "CORELANE_CLAIM_TOKENS": "4000"}
     first = start_fleet(tmp_path, tmp_path, "--cores", "1", "--no-flower", **slow)
     with first.client() as client:
         items = [Item(id=f"r{n}", question="What is the number?", context=f"The number is {n}.") for n in range(400)]

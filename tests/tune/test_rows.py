@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from corelane.artifacts.manifest import TokenizerSpec
+from corelane.artifacts.manifest import Template, TokenizerSpec
+from corelane.errors import ModelRefused
 from corelane.tune.questions import Example, read_examples
 from corelane.tune.rows import (
     PASS_TOKENS,
@@ -149,3 +150,11 @@ def test_examples_that_do_not_fit_a_row_are_left_out(tokenizer: Tokenizer) -> No
     kept = Example("k", "what ?", "red", ((0, 3),))
     found = list(tokenize_examples([long_question, long_answer, kept], tokenizer, {}, 40))
     assert [item.example.id for item in found] == ["k"]
+
+
+@pytest.mark.parametrize("template", [Template(after=(2, 1), after_types=(0, 0), null_last=True), Template()])
+def test_a_model_whose_rows_begin_with_no_token_of_their_own_is_refused(
+    tokenizer: Tokenizer, spec: TokenizerSpec, examples: list[Example], template: Template
+) -> None:
+    with pytest.raises(ModelRefused, match="no first token"):
+        Material([examples], [1.0], tokenizer, spec.model_copy(update={"template": template}), READING)

@@ -103,6 +103,7 @@ class QuestionAnsweringTask:
         self._tokenizer = tokenizer
         self._spec = spec
         self._template = template = spec.layout()
+        self._specials = template.specials
         self._before, self._between, self._after = map(np.array, (template.before, template.between, template.after))
         #: The visible token of rows that hold nothing. It is no padding: some networks count the tokens that are none.
         self._filler = (*template.before, *template.between, *template.after, spec.pad_id)[0]
@@ -158,7 +159,7 @@ class QuestionAnsweringTask:
                 len(document.ids),
                 len(known.windows),
                 max_length=self._max_length,
-                specials=self._template.specials,
+                specials=self._specials,
                 doc_stride=query.options.doc_stride,
             )
         except QuestionTooLong:
@@ -215,7 +216,7 @@ class QuestionAnsweringTask:
                 len(question),
                 len(context.ids),
                 max_length=self._max_length,
-                specials=self._template.specials,
+                specials=self._specials,
                 doc_stride=query.options.doc_stride,
                 most=self._max_windows,
             )

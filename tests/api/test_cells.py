@@ -2,6 +2,7 @@
 
 import importlib
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -68,6 +69,7 @@ class Server:
             except (redis.ConnectionError, redis.exceptions.BusyLoadingError):
                 if self._process.poll() is not None:
                     raise
+                time.sleep(0.05)
         raise RuntimeError("Redis did not start")
 
     def kill(self) -> None:
@@ -81,6 +83,7 @@ def second(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     argv = server_argv(find_server(), tmp_path_factory.mktemp("cell-1"), port)
     server = Server(argv, f"redis://127.0.0.1:{port}/0")
     yield server
+    server.raw.close()
     server.kill()
 
 

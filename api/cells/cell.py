@@ -12,6 +12,7 @@ from api.middleware.key_cache import KeyCache
 from api.middleware.rate_limit import RateLimiter
 from api.overview import Overviews
 from corelane.broker.app import bell_envelope, make_celery
+from corelane.log import get_logger
 from corelane.settings import Settings
 from corelane.store.api_keys import ApiKeyFinder
 from corelane.store.audit import Audit
@@ -33,6 +34,11 @@ from corelane.store.sessions import SessionStore
 from corelane.submitting.bulk import Bulk
 from corelane.submitting.dry_run import DryRuns
 from corelane.tracing import Tracer
+
+log = get_logger(__name__)
+
+#: Time for a cell to close, in seconds: its last flush may wait for a Redis that is silent.
+CLOSE_S = 20.0
 
 
 class Cell:
@@ -96,5 +102,21 @@ class Cell:
 
 
 async def close_all(cells: list[Cell]) -> None:
-    """Close every cell; one that is away holds up no other."""
-    await asyncio.gather(*(cell.close() for cell in cells))
+    """Close every cell; one that is away, or does not come to an end, holds up no other and not the stop."""
+    closing = {asyncio.create_task(cell.close(), name=f"close-{number}") for number, cell in enumerate(cells)}
+    done, late = await asyncio.wait(closing, timeout=CLOSE_S)
+    for each in late:
+        log.error("cell_close_late", task=each.get_name(), waits_for=awaited(each))
+        each.cancel()
+    for each in done:
+        each.result()
+
+
+def awaited(task: "asyncio.Task[None]") -> list[str]:
+    """Return the coroutines that a task is in, the innermost last."""
+    names = list[str]()
+    coroutine: object = task.get_coro()
+    while (code := getattr(coroutine, "cr_code", None)) is not None:
+        names.append(code.co_qualname)
+        coroutine = getattr(coroutine, "cr_await", None)
+    return names

@@ -1,5 +1,6 @@
 """One API over two cells, each with a Redis of its own: every route, a cell that is away, and owners that moved."""
 
+import asyncio
 import importlib
 import subprocess
 import time
@@ -17,6 +18,7 @@ from pydantic import SecretStr
 
 from api import routes
 from api.app import create_app
+from api.cells import cell as cell_module
 from api.cells.ways import Kind, Way, way_of
 from api.middleware import key_cache
 from corelane.cli.redis_server import find_server, server_argv
@@ -409,3 +411,25 @@ def test_every_route_is_given_to_cells_on_purpose() -> None:
     assert way_of("POST", f"/v1/deliveries/evt_{job[4:]}_completed/redeliver") == Way(Kind.ONE, "3")
     assert way_of("GET", f"/console/jobs/{job}") == Way(Kind.CONSOLE, "3")
     assert way_of("GET", "/docs") == Way(Kind.ANY)
+
+
+def test_a_cell_that_does_not_close_holds_up_no_stop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Stuck:
+        def __init__(self, wait_s: float) -> None:
+            self.wait_s, self.is_closed = wait_s, False
+
+        async def close(self) -> None:
+            await asyncio.sleep(self.wait_s)
+            self.is_closed = True
+
+    told: list[Any] = []
+    monkeypatch.setattr(cell_module, "CLOSE_S", 0.2)
+    monkeypatch.setattr(cell_module.log, "error", lambda event, **more: told.append((event, more["waits_for"])))
+    stuck, other = Stuck(60.0), Stuck(0.0)
+    asyncio.run(cell_module.close_all([stuck, other]))  # type: ignore[list-item]
+    assert (stuck.is_closed, other.is_closed) == (False, True)
+    [(event, waits_for)] = told
+    assert event == "cell_close_late"
+    assert waits_for[0].endswith("Stuck.close")

@@ -8,7 +8,8 @@ beginning.
 from itertools import pairwise
 from typing import Any
 
-from corelane.artifacts.manifest import Template, TokenizerSpec
+from corelane.artifacts.manifest import TokenizerSpec
+from corelane.artifacts.template import Template
 from corelane.errors import ModelRefused
 
 #: A pair of texts whose encoding shows the template. The words do not matter.

@@ -16,7 +16,7 @@ from typing import Literal, Self
 
 from pydantic import Field, ValidationError
 
-from corelane.artifacts.manifest import Record
+from corelane.artifacts.template import Record
 from corelane.errors import ArtifactRefused, SetupError
 
 CALIBRATION_NAME = "calibration.json"

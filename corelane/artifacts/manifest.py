@@ -11,9 +11,9 @@ import hashlib
 import re
 from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError
 
 from corelane.artifacts.instructions import (
     AUTO_KIND,
@@ -24,6 +24,7 @@ from corelane.artifacts.instructions import (
     lacking,
     rank_of,
 )
+from corelane.artifacts.template import Record, Template
 from corelane.errors import ArtifactRefused
 
 #: Characters of the fingerprint that name a version: 48 bits, ample to tell the versions of one model apart.
@@ -59,12 +60,6 @@ COMPILE_HERE = (
 )
 
 
-class Record(BaseModel):
-    """A frozen part of a manifest or a calibration."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", protected_namespaces=())
-
-
 class BucketFile(Record):
     """One compiled shape and what was measured of it."""
 
@@ -78,36 +73,6 @@ class BucketFile(Record):
     )
     max_logit_error: float = Field(description="Largest |Δlogit| against eager fp32 on the sample texts.")
     neffs: list[str] = Field(default=[], description="The Neuron executables inside the file, as files of their own.")
-
-
-class Template(Record):
-    """The special tokens around a question and a stretch of context, and the token type of each part."""
-
-    before: tuple[int, ...] = Field((), description="Tokens before the question.")
-    between: tuple[int, ...] = Field((), description="Tokens between question and context.")
-    after: tuple[int, ...] = Field((), description="Tokens after the context.")
-    before_types: tuple[int, ...] = ()
-    question_type: int = 0
-    between_types: tuple[int, ...] = ()
-    context_type: int = 0
-    after_types: tuple[int, ...] = ()
-    null_last: bool = Field(False, description="Whether the last token stands for no answer (XLNet), not the first.")
-
-    @model_validator(mode="after")
-    def _types_fit(self) -> Self:
-        parts = ((self.before, self.before_types), (self.between, self.between_types), (self.after, self.after_types))
-        if any(len(tokens) != len(types) for tokens, types in parts):
-            raise ValueError("each special token needs a type")
-        return self
-
-    @property
-    def specials(self) -> int:
-        """Return how many special tokens a row has."""
-        return len(self.before) + len(self.between) + len(self.after)
-
-    def part_types(self) -> tuple[tuple[int, ...] | int, ...]:
-        """Return the types of the five parts of a row, in order."""
-        return self.before_types, self.question_type, self.between_types, self.context_type, self.after_types
 
 
 class TokenizerSpec(Record):
@@ -163,7 +128,7 @@ class Manifest(Record):
     format: Format = "torchscript"
     dtype: NumberFormat
     compiler: str
-    compiler_args: list[str] = []
+    compiler_args: list[str] = Field(default_factory=list)
     tools: dict[str, str] = Field(description="Versions of the tools that made it.")
     created_at: str
     max_length: int = Field(description="Most tokens a window may have: the longest bucket.")

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from corelane.artifacts.manifest import Template, TokenizerSpec
+from corelane.artifacts.manifest import TokenizerSpec
+from corelane.artifacts.template import Template
 from corelane.errors import ModelRefused
 from corelane.tune.questions import Example, read_examples
 from corelane.tune.rows import (

@@ -33,7 +33,7 @@ REFUSED = {
     "yoso": "its attention is a function of Python that TorchScript cannot hold",
 }
 
-#: Architectures whose sparse attention is full attention for rows of up to so many of its blocks.
+#: Architectures with sparse attention. On short rows, of a few of its blocks, it equals full attention.
 SPARSE = ("big_bird", "bigbird_pegasus")
 
 

@@ -262,7 +262,10 @@ def make_batches(rows: Sequence[Row], batch_tokens: int, rng: np.random.Generato
 
 
 def split_sorted(rows: Sequence[Row], batch_tokens: int) -> Iterator[list[Row]]:
-    """Yield rows, the longest first, in batches of at most ``batch_tokens`` with padding; several passes are whole."""
+    """Yield rows, the longest first, in batches of at most ``batch_tokens`` with padding.
+
+    A batch of several passes has only full ones, so that few shapes occur.
+    """
     at = 0
     while at < len(rows):
         width = width_of(rows[at : at + 1])

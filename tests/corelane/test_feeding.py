@@ -90,6 +90,21 @@ def test_feeder_that_died_between_payloads_and_lanes_costs_nothing(bench: Bench)
     assert bench.get(job).succeeded == 500
 
 
+def test_results_of_an_ended_job_stay_the_same_when_payloads_come_late(bench: Bench) -> None:
+    bench.core("a/0")
+    job, _ = submit_upload(bench, 500)
+    feeder = feeder_of(bench, 64 * 200)
+    assert feeder.feed(job)
+    feed = feeder._read(job)
+    assert feed is not None
+    bench.cancel(job)
+    before = bench.results(job)
+    assert [result["id"] for result in before] == [f"i{n}" if n < feed.fed else None for n in range(500)]
+    assert feeder._feed_lines(feed, feeder._next_lines(feed, 64 * 100)) is False
+    assert bench.raw.hexists(f"cl:in:{{{job}}}", str(feed.fed))
+    assert bench.results(job) == before
+
+
 def test_slow_reader_holds_the_feeding_back_until_it_drops(bench: Bench) -> None:
     core = bench.core("a/0")
     job = new_job_id()

@@ -111,12 +111,16 @@ async def _read_page(link: CommonLink, record: JobRecord, at: int, count: int) -
 
 
 async def _item_ids(link: CommonLink, record: JobRecord, at: int, count: int) -> list[str | None]:
-    """Read the callers' own ids of items whose payloads are still there."""
+    """Read the callers' own ids of items whose payloads are still there.
+
+    Of a file's items those that were fed have one: payloads beyond them come and go beside a job that has ended.
+    """
     begin, payloads = await _read_slices(link, keys.payloads, record, at, count)
     ids: list[str | None] = [None] * (len(payloads) + MAX_SLICE_ITEMS)
     for first, payload in enumerate(payloads):
-        for offset, item_id in enumerate(slice_ids(payload)):
-            ids[first + offset] = item_id
+        if record.file is None or begin + first < record.fed:
+            for offset, item_id in enumerate(slice_ids(payload)):
+                ids[first + offset] = item_id
     return ids[at - begin :]
 
 

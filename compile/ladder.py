@@ -70,7 +70,8 @@ def build_ladder(plan: BuildPlan, method: Method, root: Path, report: Report) ->
             with opened(make_manifest(plan, made_by, aside, made), aside) as run:
                 loss = method.evaluate(run)
         manifest = make_manifest(plan, made_by, aside, made, compared, loss)
-        artifact = publish_artifact(aside, plan.destination(root, made_by.target, method.cpu_kind), manifest)
+        place = plan.destination(root, made_by.target, method.cpu_kind)
+        artifact = publish_artifact(aside, place, manifest, plan.model.source.folder)
     report("done", steps, steps)
     return artifact
 

@@ -59,7 +59,8 @@ def take_kept(source: str, name: str, settings: Settings, options: dict[str, str
         return None
     with building(settings.artifact_root, kept.manifest.bytes) as aside:
         copy_files(kept, aside)
-        return publish_artifact(aside, artifact_path(settings.artifact_root, name, found.version, "cpu"), kept.manifest)
+        place = artifact_path(settings.artifact_root, name, found.version, "cpu")
+        return publish_artifact(aside, place, kept.manifest, found.folder)
 
 
 def _key(source: str, name: str, settings: Settings, options: dict[str, str]) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from corelane.artifacts.calibration import carry_calibration
+from corelane.artifacts.calibration import CALIBRATION_NAME, SHIPPED_NAME, carry_calibration
 from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, Manifest, artifact_folders, read_artifact
 from corelane.errors import CompileFailed
 
@@ -44,15 +44,17 @@ def building(root: Path, needs_bytes: int) -> Iterator[Path]:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def publish_artifact(aside: Path, destination: Path, manifest: Manifest) -> Artifact:
+def publish_artifact(aside: Path, destination: Path, manifest: Manifest, model: Path) -> Artifact:
     """Write the manifest, carry over the version's calibration, and publish the folder.
 
     The calibration is that of the artifact that is replaced, else that of one for another CPU kind: it is the model's.
+    A version that was not here takes the one that comes with the model, in the folder ``model``. If the calibration of
+    a version was removed, it stays so.
     """
     (aside / MANIFEST_NAME).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
     beside = artifact_folders(destination.parent, manifest.target)
-    for folder in [destination] if destination in beside else beside[:1]:
-        carry_calibration(folder, aside)
+    known = [destination] if destination in beside else beside[:1]
+    carry_calibration(known[0] / CALIBRATION_NAME if known else model / SHIPPED_NAME, aside / CALIBRATION_NAME)
     publish(aside, destination)
     return read_artifact(destination)
 

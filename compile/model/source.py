@@ -10,8 +10,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from corelane.artifacts.calibration import SHIPPED_NAME, parse_calibration
 from corelane.artifacts.manifest import FINGERPRINT_CHARS, digest_file
-from corelane.errors import CompileFailed, ModelRefused
+from corelane.errors import ArtifactRefused, CompileFailed, ModelRefused
 
 CONFIG_NAME = "config.json"
 
@@ -64,7 +65,9 @@ def find_source(model: str, models_dir: Path, endpoint: str | None = None) -> So
     label, folder = _find_folder(model, models_dir, endpoint)
     if not (folder / CONFIG_NAME).is_file():
         raise ModelRefused(f"{folder} holds no {CONFIG_NAME}: it is not a model in Hugging Face layout")
-    return Source(label, folder, digest_source(folder), _read_threshold(folder / SERVING_NAME))
+    source = Source(label, folder, digest_source(folder), _read_threshold(folder / SERVING_NAME))
+    _check_calibration(folder / SHIPPED_NAME, source.version)
+    return source
 
 
 def _find_folder(model: str, models_dir: Path, endpoint: str | None) -> tuple[str, Path]:
@@ -91,7 +94,7 @@ def _download(model: str, endpoint: str | None) -> Path:
 
     try:
         for weights in WEIGHTS:
-            patterns = [*SMALL_FILES, *weights]
+            patterns = [*SMALL_FILES, SHIPPED_NAME, *weights]
             folder = Path(snapshot_download(model, allow_patterns=patterns, endpoint=endpoint))
             if _match(folder, weights):
                 break
@@ -122,6 +125,17 @@ def digest_source(folder: Path) -> str:
 
 def _match(folder: Path, patterns: tuple[str, ...]) -> list[Path]:
     return [path for pattern in patterns for path in folder.glob(pattern) if path.is_file()]
+
+
+def _check_calibration(path: Path, version: str) -> None:
+    """Raise ModelRefused if the calibration that comes with a model is damaged or of other weights."""
+    if path.is_file():
+        try:
+            parse_calibration(path.read_bytes(), version, path)
+        except ArtifactRefused as error:
+            raise ModelRefused(error.detail) from None
+        except OSError as error:
+            raise ModelRefused(f"{path} cannot be read: {error.strerror or error}") from None
 
 
 def _read_threshold(path: Path) -> float:

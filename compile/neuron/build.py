@@ -92,7 +92,7 @@ def _build(
             extra_files=(EXPECTED_NAME,) if options.cpu_backend else (),
         )
         manifest = make_manifest(plan, toolchain, aside, buckets, compared)
-        artifact = publish_artifact(aside, plan.destination(root, chip.target), manifest)
+        artifact = publish_artifact(aside, plan.destination(root, chip.target), manifest, plan.model.source.folder)
     report("done", steps, steps)
     return artifact
 

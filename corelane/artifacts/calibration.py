@@ -21,6 +21,9 @@ from corelane.errors import ArtifactRefused, SetupError
 
 CALIBRATION_NAME = "calibration.json"
 
+#: The calibration that comes with a model, in its folder beside the weights. The version does not depend on it.
+SHIPPED_NAME = "corelane-calibration.json"
+
 #: What to do about a file that cannot be used.
 ADVICE = "make it again with `corelane calibrate`, or remove it"
 
@@ -115,7 +118,6 @@ def write_calibration(folder: Path, calibration: Calibration) -> Path:
 
 
 def carry_calibration(before: Path, after: Path) -> None:
-    """Take the calibration of an artifact that is being replaced along; the version, and so the model, is the same."""
-    path = before / CALIBRATION_NAME
-    if path.is_file():
-        (after / CALIBRATION_NAME).write_bytes(path.read_bytes())
+    """Copy a calibration file, if there is one, to an artifact or a model's folder of the same version."""
+    if before.is_file():
+        after.write_bytes(before.read_bytes())

@@ -67,7 +67,7 @@ def finish(
     questions = read_questions(read_document(dev)).questions
     before = version_before(name, settings, began_with, against)
     artifact = build(str(model), name, settings)
-    ece = calibrate(artifact, dev, questions)
+    ece = calibrate(artifact, dev, questions, model)
     results = ask_here(artifact, questions)
     total = summarise(judge(*pair) for pair in zip(questions, results, strict=True))
     version = artifact.manifest.version_id
@@ -139,12 +139,13 @@ def build(model: str, name: str, settings: Settings) -> Artifact:
         return build(model, settings=settings, name=name, report=step)
 
 
-def calibrate(artifact: Artifact, file: Path, questions: Sequence[Question]) -> float | None:
+def calibrate(artifact: Artifact, file: Path, questions: Sequence[Question], model: Path) -> float | None:
     """Calibrate a version on the development part, and return its cross-validated ECE.
 
-    If the part is too small or one-sided, say so and return None.
+    The model's folder keeps the calibration too: where it is compiled again, it is calibrated. If the part is too small
+    or one-sided, say so and return None.
     """
-    from corelane.artifacts.calibration import write_calibration
+    from corelane.artifacts.calibration import CALIBRATION_NAME, SHIPPED_NAME, carry_calibration, write_calibration
     from corelane.engine.calibrating.fitting import check_kinds
 
     seen = observe(artifact, questions)
@@ -158,6 +159,7 @@ def calibrate(artifact: Artifact, file: Path, questions: Sequence[Question]) -> 
         return None
     for folder in artifact_folders(artifact.path.parent, artifact.manifest.target):
         write_calibration(folder, calibration)
+    carry_calibration(artifact.path / CALIBRATION_NAME, model / SHIPPED_NAME)
     return ece
 
 

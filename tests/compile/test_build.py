@@ -1,4 +1,6 @@
 import json
+import shutil
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +16,18 @@ from transformers import (
 
 from compile.build import build
 from compile.model.samples import TEXTS
+from compile.model.source import find_source
+from compile.once import compile_once
 from compile.trial import Trial
 from compile.verify import TOLERANCES, Tolerance
-from corelane.artifacts.calibration import read_calibration, write_calibration
+from corelane.artifacts.calibration import (
+    CALIBRATION_NAME,
+    SHIPPED_NAME,
+    Calibration,
+    parse_calibration,
+    read_calibration,
+    write_calibration,
+)
 from corelane.artifacts.instructions import instruction_sets
 from corelane.artifacts.manifest import (
     MANIFEST_NAME,
@@ -148,6 +159,40 @@ def test_artifact_for_a_cpu_kind_lies_beside_the_others(tiny_model: Path, data: 
     assert old.manifest.version == before.manifest.version
     assert read_artifact(before.path) == before
     assert read_calibration(old.path, old.manifest.version) == read_calibration(before.path, old.manifest.version)
+
+
+def test_a_model_brings_its_calibration_which_can_be_removed_for_good(
+    tiny_model: Path, data: Settings, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(tiny_model, tmp_path / "calibrated-qa"))
+    shipped = ship(CALIBRATION, copy, find_source(str(copy), tmp_path).version)
+    first = build(str(copy), settings=data, buckets="2x32", dtype="fp32")
+    assert first.manifest.version == shipped.version
+    assert read_calibration(first.path, shipped.version) == shipped
+    (first.path / CALIBRATION_NAME).unlink()
+    again = build(str(copy), settings=data, buckets="2x32", dtype="fp32")
+    assert again.path == first.path
+    assert read_calibration(again.path, shipped.version) is None
+
+
+def test_an_artifact_from_the_users_cache_gets_the_models_calibration(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    copy = Path(shutil.copytree(tiny_model, tmp_path / "calibrated-qa"))
+    shipped = ship(CALIBRATION, copy, find_source(str(copy), tmp_path).version)
+    for number in (1, 2):
+        data = Settings(data_dir=tmp_path / f"data-{number}")
+        compiled = partial(build, str(copy), settings=data, buckets="2x32", dtype="fp32")
+        artifact = compile_once(str(copy), "calibrated-qa", data, {}, compiled)
+        assert read_calibration(artifact.path, shipped.version) == shipped
+
+
+def ship(calibration: Calibration, model: Path, version: str) -> Calibration:
+    """Put a calibration of this version into a model's folder, and return it as it is read there."""
+    write_calibration(model, calibration.model_copy(update={"version": version}))
+    (model / CALIBRATION_NAME).rename(model / SHIPPED_NAME)
+    return parse_calibration((model / SHIPPED_NAME).read_bytes(), version, model)
 
 
 def test_ladder_ends_where_the_models_positions_do(tiny_model: Path, data: Settings) -> None:

@@ -4,8 +4,10 @@ from pathlib import Path
 import pytest
 
 from compile.model.source import SERVING_NAME, digest_source, find_source
+from corelane.artifacts.calibration import SHIPPED_NAME
 from corelane.artifacts.manifest import FINGERPRINT_CHARS
 from corelane.errors import CompileFailed, ModelRefused
+from tests.artifacts_for_tests import CALIBRATION
 
 NOWHERE = "http://127.0.0.1:9"
 
@@ -77,6 +79,19 @@ def test_threshold_that_makes_no_sense_is_refused(tiny_model: Path, tmp_path: Pa
     (copy / SERVING_NAME).write_text(text)
     with pytest.raises(ModelRefused, match="makes no sense"):
         find_source(str(copy), tmp_path)
+
+
+@pytest.mark.parametrize("fault", ["damaged", "of other weights"])
+def test_a_calibration_that_is_not_these_weights_is_refused(tiny_model: Path, tmp_path: Path, fault: str) -> None:
+    copy = Path(shutil.copytree(tiny_model, tmp_path / "calibrated-qa"))
+    version = find_source(str(copy), tmp_path).version
+    given = CALIBRATION.model_copy(update={"version": version if fault == "damaged" else "f" * 12}).signed()
+    text = given.model_dump_json()
+    (copy / SHIPPED_NAME).write_text(text.replace(CALIBRATION.file, "other.json") if fault == "damaged" else text)
+    with pytest.raises(ModelRefused, match=r"is damaged.*make it again|was fitted for version f+: make it again"):
+        find_source(str(copy), tmp_path)
+    (copy / SHIPPED_NAME).write_text(CALIBRATION.model_copy(update={"version": version}).signed().model_dump_json())
+    assert find_source(str(copy), tmp_path).version == version
 
 
 def test_hub_id_is_downloaded_and_digested_like_a_folder(hub: str, hub_cache: Path, tiny_model: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from corelane.artifacts.calibration import CALIBRATION_NAME
+from corelane.artifacts.calibration import CALIBRATION_NAME, SHIPPED_NAME
 from corelane.artifacts.manifest import Artifact
 from corelane.cli.app import make_cli
 from corelane.tune.checkpoints import PATTERN
@@ -73,7 +73,8 @@ def test_a_tuned_model_is_compiled_and_compared_with_the_version_before(
     assert "tokens/s" in result.stderr
     artifact = home / "data" / "artifacts" / "tiny-qa" / told["id"].partition("@")[2] / "cpu"
     assert artifact.is_dir()
-    assert (artifact / CALIBRATION_NAME).is_file() == (told["ece"] is not None)
+    shipped = Path(told["model"]) / SHIPPED_NAME
+    assert (artifact / CALIBRATION_NAME).is_file() == shipped.is_file() == (told["ece"] is not None)
 
 
 def test_a_student_learns_from_teachers_that_are_asked_once(

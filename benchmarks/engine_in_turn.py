@@ -74,12 +74,12 @@ def be_a_checkout(root: Path, cpu: int, limit: int, *, others: bool) -> None:
 
     torch.set_num_threads(1)
     from benchmarks import engines
-    from benchmarks.questions import questions_of
+    from benchmarks.questions import examples, questions_of
     from compile.model.loading import load_model, quiet_transformers
     from compile.model.reference import wrap
     from compile.model.source import find_source
 
-    known = questions_of(engines.DEFAULT_FILE if engines.DEFAULT_FILE.is_file() else None)
+    known = examples() if limit == QUICK_QUESTIONS else questions_of(engines.DEFAULT_FILE)
     questions = known[:: max(1, len(known) // limit)][:limit]
     with quiet_transformers():
         model = load_model(find_source("qa-minilm", root / "models"))

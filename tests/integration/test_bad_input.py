@@ -37,11 +37,6 @@ CASES = {
         422,
         "no_answer_threshold",
     ),
-    "precision of a model that is not calibrated": (
-        json.dumps({**OK, "options": {"min_precision": 0.9}}).encode(),
-        422,
-        "corelane calibrate",
-    ),
     "unknown unit of offsets": (json.dumps({**OK, "options": {"offsets": ["utf32"]}}).encode(), 422, "utf16"),
     "misspelt option": (json.dumps({**OK, "options": {"topk": 2}}).encode(), 422, "topk"),
     "webhook to loopback port": (

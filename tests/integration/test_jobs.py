@@ -11,7 +11,7 @@ import pytest
 from tests.integration.conftest import Fleet, wait_for
 from tests.receivers import receiver
 
-ITEM = {"question": "What is the number?", "context": "The number is 7, and it was always 7."}
+ITEM = {"question": "What is the number?", "context": "The number is 7."}
 
 #: The parts of a job's time, without `deliver_s`, which comes after its end.
 PARTS = {"submit_s", "wait_s", "tokenize_s", "compute_s", "merge_s", "commit_s", "other_s"}

@@ -84,9 +84,9 @@ def lines(fleet: Fleet) -> list[dict]:
 
 
 def test_serve_says_how_to_make_the_first_key(guarded: Fleet) -> None:
-    log = guarded.log.read_text(errors="replace")
-    assert "the API requires a key (CORELANE_AUTH)" in log
-    assert f"corelane keys create --name NAME --data {guarded.data}" in log
+    wait_for(lambda: "the API requires a key (CORELANE_AUTH)" in guarded.log.read_text(errors="replace"), 30)
+    command = f"corelane keys create --name NAME --data {guarded.data}"
+    wait_for(lambda: command in guarded.log.read_text(errors="replace"), 30)
 
 
 def test_only_those_with_a_key_are_answered_and_others_jobs_are_hidden(guarded: Fleet, secret: str) -> None:

@@ -102,13 +102,16 @@ def poison_id(neuron_artifacts: dict[str, Artifact]) -> int:
     return number
 
 
-def items(count: int, poisoned: int | None = None) -> list[Item]:
+def items(count: int, poisoned: int | None = None, longer: int = 0) -> list[Item]:
+    """Return questions, the same at each call; with ``longer`` others, which no answer of seconds ago is reused for."""
     where = ["berlin"] * count
     if poisoned is not None:
         where[poisoned] = POISON
     return [
         Item(
-            id=f"n{n}", question="where was ada ?", context=f"ada was in {place} . " + "the tower is tall . " * (n % 3)
+            id=f"n{n}",
+            question="where was ada ?",
+            context=f"ada was in {place} . " + "the tower is tall . " * (n % 3 + longer),
         )
         for n, place in enumerate(where)
     ]
@@ -294,7 +297,7 @@ def test_core_out_of_service_stays_so_takes_nothing_and_lets_go_of_the_device(
     wait_for(lambda: core(neuron_fleet, 0)["pid"] not in (None, broke))
     wait_for(lambda: core(neuron_fleet, 0)["state"] == "out_of_service")
     settled, before = core(neuron_fleet, 0), core(neuron_fleet, 1)["items"]
-    assert all(result.status == "succeeded" for result in answer(neuron_fleet, items(60)))
+    assert all(result.status == "succeeded" for result in answer(neuron_fleet, items(60, longer=3)))
     wait_for(lambda: core(neuron_fleet, 1)["items"] == before + 60)
     now = core(neuron_fleet, 0)
     passing = {"last_beat_at": "", "memory_bytes": 0, "device": {}}

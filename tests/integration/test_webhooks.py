@@ -55,7 +55,14 @@ def test_final_status_is_posted_and_signed_with_its_small_results(fleet: Fleet) 
 
 
 def test_failed_delivery_is_tried_again_shown_and_redelivered_with_the_same_id_and_bytes(fleet: Fleet) -> None:
-    with receiver(lambda n: (500 if n == 0 else 204, {}, b"later, please" if n == 0 else b"")) as found:
+    seen = threading.Event()
+
+    def answer(number: int) -> tuple[int, dict[str, str], bytes]:
+        if number == 2:
+            assert seen.wait(60)
+        return (500, {}, b"later, please") if number == 0 else (204, {}, b"")
+
+    with receiver(answer) as found:
         job = submit(fleet, found.url)
         wait_for(lambda: len(found.posts) == 2)
         wait_for(lambda: deliveries(fleet, job)[0]["state"] == "delivered")
@@ -65,6 +72,7 @@ def test_failed_delivery_is_tried_again_shown_and_redelivered_with_the_same_id_a
         assert fleet.api.get(delivery["urls"]["self"]).json() == delivery
         again = fleet.api.post(delivery["urls"]["redeliver"])
         assert (again.status_code, again.json()["state"]) == (202, "pending")
+        seen.set()
         wait_for(lambda: len(found.posts) == 3)
     assert found.ids == [delivery["id"]] * 3
     assert len({post.body for post in found.posts}) == 1

@@ -315,6 +315,8 @@ def test_core_where_a_version_does_not_load_is_replaced_by_another(world: World,
     def wish(since_ms: int) -> None:
         placement = place(UNPLACED, ALL_CORES, since_ms, count=1, manifest="first")
         world.link("HSET", "cl:placements", "qa@2", placement.model_dump_json())
+        for core in cores.values():
+            core.now = since_ms
 
     def until(condition: Callable[[], bool]) -> None:
         def live() -> bool:

@@ -63,6 +63,15 @@ class Fleet:
         """Until every core is up and waiting."""
         wait_for(lambda: sum(core["state"] in ("idle", "busy") for core in self.states().values()) == self.cores)
 
+    def wait_counted(self) -> None:
+        """Until every core is idle and its counters tell all its work: a heartbeat may have been made before it."""
+        wait_for(lambda: all(core["state"] == "idle" for core in self.states().values()))
+        for _ in range(2):
+            self._wait_beat({core["last_beat_at"] for core in self.states().values()})
+
+    def _wait_beat(self, before: set[str]) -> None:
+        wait_for(lambda: not before & {core["last_beat_at"] for core in self.states().values()})
+
 
 def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds

@@ -237,6 +237,7 @@ def test_document_of_a_caller_who_leaves_is_not_read_to_its_end(fleet: Fleet) ->
         lines = fleet.api.get("/metrics").text.splitlines()
         return sum(float(line.split()[1]) for line in lines if line.startswith("corelane_core_windows_total"))
 
+    fleet.wait_counted()
     before, last = windows(), newest().get("id")
     address = urlsplit(fleet.url)
     with socket.create_connection((address.hostname, address.port), 60) as caller:
@@ -244,7 +245,7 @@ def test_document_of_a_caller_who_leaves_is_not_read_to_its_end(fleet: Fleet) ->
         wait_for(lambda: newest().get("id") != last)
     job = newest()["id"]
     wait_for(lambda: newest()["status"] == "canceled")
-    wait_for(lambda: all(core["state"] == "idle" for core in fleet.states().values()))
+    fleet.wait_counted()
     assert newest()["id"] == job
     # It has over 1,200; what a core took in one batch before it heard is read.
     assert windows() - before < 600
@@ -257,6 +258,7 @@ def test_stored_passage_is_tokenized_once_by_a_core_however_many_jobs_ask(fleet:
         lines = fleet.api.get("/metrics").text.splitlines()
         return sum(float(line.split()[1]) for line in lines if line.startswith(f"corelane_core_{what}_total"))
 
+    fleet.wait_counted()
     items, tokenized = count("items"), count("contexts_read")
     with fleet.client() as client:
         stored = client.put_context(passage, name="bridges")
@@ -266,6 +268,6 @@ def test_stored_passage_is_tokenized_once_by_a_core_however_many_jobs_ask(fleet:
         assert client.ask("When was bridge 7 opened?", context_id=stored.id, no_answer=False).answer == found[6]
         client.delete_context(stored.id)
     assert all(answer is not None and passage[answer.start : answer.end] == answer.text for answer in found)
-    wait_for(lambda: count("items") >= items + 20)
-    # Heartbeats may bring a few that earlier tests asked about.
-    assert 1 <= count("contexts_read") - tokenized <= fleet.cores + 4
+    fleet.wait_counted()
+    assert count("items") - items == 20
+    assert 1 <= count("contexts_read") - tokenized <= fleet.cores

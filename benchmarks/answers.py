@@ -19,18 +19,10 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
 from benchmarks.runs import QUICK, is_quick, keep, service  # noqa: E402
-from corelane.cli.evaluate import read_document  # noqa: E402
+from corelane.cli.evaluate import read_document, score  # noqa: E402
 from corelane.cli.evaluate_files import figures, show_files  # noqa: E402
 from corelane.client import Client  # noqa: E402
-from corelane.client.bulk import answer_all  # noqa: E402
-from corelane.quality.squad import (  # noqa: E402
-    Question,
-    QuestionSet,
-    ScoredResult,
-    judge,
-    read_questions,
-    summarise,
-)
+from corelane.quality.squad import Question, QuestionSet, read_questions, summarise  # noqa: E402
 
 DATA = HERE.parent.parent / "shared" / "data"
 EXAMPLES = HERE.parent / "examples" / "squad.json"
@@ -53,13 +45,14 @@ def main() -> None:
     names = [EXAMPLES] if is_quick() else [options.folder / name for name in (*TEST, *OTHERS)]
     sets = {path.name: read_set(path) for path in names}
     sets[PAIRS] = QuestionSet(pairs(next(iter(sets.values())).questions), may_be_unanswerable=True)
+    sets = {name: QuestionSet(asked.questions[:limit], asked.may_be_unanswerable) for name, asked in sets.items()}
     with (
         tempfile.TemporaryDirectory() as folder,
         service(Path(folder), log_level="warning") as running,
         Client(running.url, timeout_s=600) as client,
     ):
-        scored = {name: ask(client, asked, limit) for name, asked in sets.items()}
-        always = ask(client, sets[names[-1 if is_quick() else 1].name], limit, no_answer=False)
+        scored = {name: score(client, asked, "default", {})[1] for name, asked in sets.items()}
+        always = score(client, sets[names[-1 if is_quick() else 1].name], "default", {"no_answer": False})[1]
     show_files([(name, {}, outcomes) for name, outcomes in scored.items()], as_json=False)
     answerable = summarise([each for each in always if each.question.references])
     print(f"the answerable ones of v2.0, always answering: EM {answerable.exact:.1f}, F1 {answerable.f1:.1f}")
@@ -87,15 +80,6 @@ def pairs(questions: Sequence[Question]) -> list[Question]:
         if not any(answer.casefold() in other.casefold() for answer in each.references):
             found.append(Question(f"{each.id}-next", each.question, other, ()))
     return found
-
-
-def ask(client: Client, asked: QuestionSet, limit: int | None, *, no_answer: bool | None = None) -> list[ScoredResult]:
-    """Ask a set through the service, and judge the answers."""
-    questions = asked.questions[:limit]
-    items = ({"id": each.id[:256], "question": each.question, "context": each.context} for each in questions)
-    options = {"no_answer": asked.may_be_unanswerable if no_answer is None else no_answer}
-    results = list(answer_all(client, items, model="default", options=options))
-    return [judge(*pair) for pair in zip(questions, results, strict=True)]
 
 
 if __name__ == "__main__":

@@ -75,7 +75,7 @@ def evaluate(
     if len(files) > 1:
         if against is not None or save is not None:
             raise InvalidInput("--against and --save take the answers of one file: give one")
-        scored = [_score(client, asked, model, options)[:2] for asked in sets]
+        scored = [score(client, asked, model, options)[:2] for asked in sets]
         show_files([(file.name, *each) for file, each in zip(files, scored, strict=True)], as_json=as_json)
         for report, outcomes in scored:
             _complain(report, outcomes)
@@ -85,7 +85,7 @@ def evaluate(
     kept = None
     if against is not None and Path(against).is_file():
         kept = read_answers(Path(against), asked.questions, options)
-    report, outcomes, results = _score(client, asked, model, options)
+    report, outcomes, results = score(client, asked, model, options)
     version = version_of(client, model)
     if save is not None:
         save_answers(save, asked.questions, results, version, options)
@@ -114,10 +114,10 @@ def _read(path: Path, limit: int | None) -> QuestionSet:
     return QuestionSet(asked.questions[:limit], asked.may_be_unanswerable)
 
 
-def _score(
+def score(
     client: "Client", asked: QuestionSet, model: str, options: dict[str, Any]
 ) -> tuple[dict[str, Any], list[ScoredResult], list[Result]]:
-    """Ask, and return the report, the scores and the results."""
+    """Ask, with ``no_answer`` as the set says unless the options do; return the report, scores and results in order."""
     started = time.monotonic()
     results = list(_ask(client, asked, model, {"no_answer": asked.may_be_unanswerable} | options))
     elapsed_s = time.monotonic() - started

@@ -19,10 +19,10 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
 from benchmarks.runs import QUICK, is_quick, keep, service  # noqa: E402
-from corelane.cli.evaluate import read_document, score  # noqa: E402
+from corelane.cli.evaluate import read_set, score  # noqa: E402
 from corelane.cli.evaluate_files import figures, show_files  # noqa: E402
 from corelane.client import Client  # noqa: E402
-from corelane.quality.squad import Question, QuestionSet, read_questions, summarise  # noqa: E402
+from corelane.quality.squad import Question, QuestionSet, summarise  # noqa: E402
 
 DATA = HERE.parent.parent / "shared" / "data"
 EXAMPLES = HERE.parent / "examples" / "squad.json"
@@ -43,9 +43,11 @@ def main() -> None:
     options = parser.parse_args()
     limit = 6 if is_quick() else options.limit
     names = [EXAMPLES] if is_quick() else [options.folder / name for name in (*TEST, *OTHERS)]
-    sets = {path.name: read_set(path) for path in names}
-    sets[PAIRS] = QuestionSet(pairs(next(iter(sets.values())).questions), may_be_unanswerable=True)
-    sets = {name: QuestionSet(asked.questions[:limit], asked.may_be_unanswerable) for name, asked in sets.items()}
+    if absent := [path for path in names if not path.exists()]:
+        parser.error(f"{absent[0]} is absent: name the folder that holds the data")
+    sets = {path.name: read_set(path, limit) for path in names}
+    asked = read_set(names[0]).questions
+    sets[PAIRS] = QuestionSet(pairs(asked)[:limit], may_be_unanswerable=True)
     with (
         tempfile.TemporaryDirectory() as folder,
         service(Path(folder), log_level="warning") as running,
@@ -59,13 +61,6 @@ def main() -> None:
     found: dict[str, Any] = {name: figures(outcomes) for name, outcomes in scored.items()}
     found["always answering v2.0"] = {"exact": answerable.exact, "f1": answerable.f1}
     keep("answers", found)
-
-
-def read_set(path: Path) -> QuestionSet:
-    """Read a file; raise SystemExit if it is absent."""
-    if not path.exists():
-        raise SystemExit(f"{path} is absent: name the folder that holds the data")
-    return read_questions(read_document(path))
 
 
 def pairs(questions: Sequence[Question]) -> list[Question]:

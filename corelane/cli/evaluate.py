@@ -70,7 +70,7 @@ def evaluate(
     as_json: JsonOption = False,
 ) -> None:
     """Measure exact match and F1 of the running service on files of questions with known answers."""
-    sets = [_read(file, limit) for file in files]
+    sets = [read_set(file, limit) for file in files]
     options = answer_options(doc_stride=doc_stride, threshold=threshold, min_precision=min_precision)
     if len(files) > 1:
         if against is not None or save is not None:
@@ -105,7 +105,8 @@ def evaluate(
     gate(asked.questions, (version, results), old, limits, as_json=as_json)
 
 
-def _read(path: Path, limit: int | None) -> QuestionSet:
+def read_set(path: Path, limit: int | None = None) -> QuestionSet:
+    """Return a file's questions, the first ``limit`` if given; raise InvalidInput that names the file."""
     document = read_document(path)
     try:
         asked = read_questions(document)

@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -29,7 +30,8 @@ LOG_NAME = "service.log"
 def running_service(data: Path, **changes: object) -> Iterator[str]:
     """Run `corelane serve` on all cores and yield its URL; its log is in ``data``. Raises SetupError if it fails.
 
-    ``changes`` are settings that differ from this process's. The service requires no keys.
+    ``changes`` are settings that differ from this process's. The service requires no keys. It is stopped too where
+    SIGTERM ends this process.
     """
     changes = {"auth": "off"} | changes
     data.mkdir(parents=True, exist_ok=True)
@@ -44,10 +46,24 @@ def running_service(data: Path, **changes: object) -> Iterator[str]:
         env = settings.environment(**dict.fromkeys(set(type(settings).model_fields) - set(given)) | given)
         service = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT, env=env)  # noqa: S603  # our own command
     try:
-        yield _wait_until_ready(data / PARTS_FILE, service, log, cores)
+        with _unwound_by_sigterm():
+            yield _wait_until_ready(data / PARTS_FILE, service, log, cores)
     finally:
         service.send_signal(signal.SIGINT)
         service.wait(STOP_S)
+
+
+@contextmanager
+def _unwound_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM leave this block as an exception, unless it has a handler. Works in the main thread alone."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _wait_until_ready(parts: Path, service: "subprocess.Popen[bytes]", log: Path, cores: int) -> str:

@@ -17,7 +17,7 @@ from corelane.cli.evaluate import read_document
 from corelane.cli.evaluate_against import report, show
 from corelane.cli.output import error_console
 from corelane.domain.jobs import Result
-from corelane.errors import ArtifactRefused, InvalidInput, ModelRefused
+from corelane.errors import ArtifactRefused, InvalidInput, ModelRefused, SetupError
 from corelane.quality.comparison import Limits, check, compare, read
 from corelane.quality.squad import Question, judge, read_questions, summarise
 from corelane.settings import Settings
@@ -143,7 +143,7 @@ def calibrate(artifact: Artifact, file: Path, questions: Sequence[Question], mod
     """Calibrate a version on the development part, and return its cross-validated ECE.
 
     The model's folder keeps the calibration too: where it is compiled again, it is calibrated. If the part is too small
-    or one-sided, say so and return None.
+    or one-sided, say so and return None. Raises SetupError for a folder that cannot be written.
     """
     from corelane.artifacts.calibration import CALIBRATION_NAME, SHIPPED_NAME, carry_calibration, write_calibration
     from corelane.engine.calibrating.fitting import check_kinds
@@ -159,7 +159,10 @@ def calibrate(artifact: Artifact, file: Path, questions: Sequence[Question], mod
         return None
     for folder in artifact_folders(artifact.path.parent, artifact.manifest.target):
         write_calibration(folder, calibration)
-    carry_calibration(artifact.path / CALIBRATION_NAME, model / SHIPPED_NAME)
+    try:
+        carry_calibration(artifact.path / CALIBRATION_NAME, model / SHIPPED_NAME)
+    except OSError as error:
+        raise SetupError(f"{model / SHIPPED_NAME} cannot be written: {error.strerror or error}") from None
     return ece
 
 

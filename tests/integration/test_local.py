@@ -26,9 +26,11 @@ with running_service(data, target="null", model="null", cores=1) as url:
 def test_sigterm_ends_the_service_of_a_block_too(tmp_path: Path) -> None:
     written = tmp_path / "url"
     process = subprocess.Popen([sys.executable, "-c", RUN, str(tmp_path)])
-    wait_for(lambda: written.is_file() and written.read_text() != "", 120)
-    assert httpx2.get(f"{written.read_text()}/livez").is_success
-    process.send_signal(signal.SIGTERM)
+    try:
+        wait_for(lambda: written.is_file() and written.read_text() != "", 120)
+        assert httpx2.get(f"{written.read_text()}/livez").is_success
+    finally:
+        process.send_signal(signal.SIGTERM)
     assert process.wait(90) == 128 + signal.SIGTERM
     with pytest.raises(httpx2.ConnectError):
         httpx2.get(f"{written.read_text()}/livez")

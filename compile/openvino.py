@@ -21,7 +21,8 @@ from compile.model.reasons import last_line
 from compile.model.reference import QuestionAnswering, Run, runner_of, tensors
 from compile.model.samples import sample_queries
 from compile.torch.cpu import trace
-from compile.torch.int8 import HEAD_NAME, INT8_MAX, SMALLEST
+from compile.torch.head import HEADS
+from compile.torch.int8 import INT8_MAX, SMALLEST
 from corelane.engine.backends.cpu import torchscript_warnings_silenced
 from corelane.engine.backends.openvino import forward_of, options_for, require_openvino, weights_of
 from corelane.engine.backends.protocol import Batch, Logits
@@ -147,7 +148,7 @@ def write(model: Any, path: Path) -> int:
 def linears(model: Any) -> Iterator[Any]:
     """Yield the linear layers, except the head, whose two outputs save nothing."""
     for operation in model.get_ops():
-        if operation.get_type_name() == "MatMul" and HEAD_NAME not in operation.get_friendly_name():
+        if operation.get_type_name() == "MatMul" and not any(name in operation.get_friendly_name() for name in HEADS):
             weight = operation.input_value(1).get_node()
             if weight.get_type_name() == "Constant" and len(weight.shape) == 2 and _outputs_first(operation):
                 yield operation

@@ -16,6 +16,7 @@ from compile.model.adapt import describe
 from compile.model.reasons import first_line, last_line
 from compile.model.reference import QuestionAnswering, tensors
 from compile.torch.attention import PRODUCTS, offer_products
+from compile.torch.head import cast_body
 from compile.torch.int8 import quantise
 from compile.torch.packing import PACKED, PLAIN, pack_linears, packs
 from compile.torch.reshaping import change_layers, rows_of
@@ -53,7 +54,7 @@ def cast(reference: QuestionAnswering, dtype: CpuDtype) -> QuestionAnswering:
     network = quantise(reference.network) if dtype == "int8" else reference.network
     network = change_layers(network, choose_attention(network, dtype))
     if dtype == "bf16":
-        network = network.to(torch.bfloat16)
+        cast_body(network, torch.bfloat16)
     return QuestionAnswering(network, reference.passes_token_types).eval()
 
 

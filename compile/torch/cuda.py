@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 
 from compile.model.reference import QuestionAnswering
+from compile.torch.head import cast_body
 from corelane.engine.backends.cuda import require_gpu
 from corelane.errors import CompileFailed, SetupError
 
@@ -44,7 +45,8 @@ def cuda_tools() -> dict[str, str]:
 
 def cast_to_gpu(reference: QuestionAnswering, dtype: GpuDtype) -> QuestionAnswering:
     """Return a copy of the reference on the GPU that computes in ``dtype``, with fused attention if there is one."""
-    network = copy.deepcopy(reference.network).to(device="cuda", dtype=GPU_DTYPES[dtype])
+    network = copy.deepcopy(reference.network).to("cuda")
+    cast_body(network, GPU_DTYPES[dtype])
     network.set_attn_implementation(fused_or_eager(network))
     return QuestionAnswering(network, reference.passes_token_types).eval()
 

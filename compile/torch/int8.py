@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from compile.torch.head import HEADS
+
 #: Largest magnitude of a symmetric int8.
 INT8_MAX = 127
 
@@ -20,9 +22,6 @@ ROUNDING = 1.5 * 2**23
 
 #: Keeps the scale of a row of zeros above zero.
 SMALLEST = 1e-8
-
-#: The head stays in fp32: two outputs save nothing, and every error in them is an error in a logit.
-HEAD_NAME = "qa_outputs"
 
 
 class Int8Linear(nn.Module):
@@ -55,7 +54,7 @@ def quantise(network: Any) -> Any:
     quantised = copy.deepcopy(network)
     for module in list(quantised.modules()):
         for name, child in list(module.named_children()):
-            if isinstance(child, nn.Linear) and name != HEAD_NAME:
+            if isinstance(child, nn.Linear) and name not in HEADS:
                 layer = Int8Linear(child)
                 layer._forward_pre_hooks.update(child._forward_pre_hooks)
                 layer._forward_hooks.update(child._forward_hooks)

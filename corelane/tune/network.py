@@ -14,13 +14,14 @@ from transformers import AutoConfig, AutoModelForQuestionAnswering, set_seed
 from compile.model.loading import SourceModel, load_model, quiet_transformers
 from compile.model.reference import wrap
 from compile.model.source import CONFIG_NAME, SERVING_NAME, SMALL_FILES, find_source
+from compile.torch.head import HEADS
 from corelane.artifacts.instructions import FAST_BY, instruction_sets
 from corelane.errors import ModelRefused
 
 Precision = Literal["auto", "bf16", "fp32"]
 
 #: Weights of the answering head: a model that was not trained to answer questions starts with random ones.
-HEAD = ("qa_outputs.", "classifier.")
+HEAD = tuple(f"{name}." for name in HEADS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from corelane.cli.evaluate_against import gate_limits
 from corelane.cli.folders import DataOption
 from corelane.cli.output import error_console, print_line
 from corelane.cli.service import JsonOption
-from corelane.cli.tuned import finish
+from corelane.cli.tuned import finish, refusal
 from corelane.errors import CorelaneError
 from corelane.quality.comparison import Limits
 from corelane.settings import read_settings
@@ -217,7 +217,7 @@ def follow_plan(plan: "Plan", after: dict[str, Any], limits: Limits, as_json: bo
     if as_json:
         print_line(told | asdict(found))
     if found.failing:
-        raise CorelaneError(f"{found.id} does not pass against {found.against}: {'; '.join(found.failing)}")
+        raise CorelaneError(refusal(found))
 
 
 @contextmanager

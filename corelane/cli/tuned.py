@@ -85,6 +85,17 @@ def finish(
     return Compiled(version, total.exact, total.f1, ece, old, comparison, failing, commands)
 
 
+def refusal(found: Compiled) -> str:
+    """Return why a version does not pass, and what to do about scores that are no probabilities."""
+    said = f"{found.id} does not pass against {found.against}: {'; '.join(found.failing)}"
+    if found.ece is None and any(each.startswith("ECE") for each in found.failing):
+        said += (
+            ". It is not calibrated, so its scores are no probabilities: give it more questions to judge by (--dev, "
+            "--set-aside), or allow the rise (--max-ece-rise 1)"
+        )
+    return said
+
+
 def side_by_side(
     questions: Sequence[Question],
     new: tuple[str, Sequence[Result]],

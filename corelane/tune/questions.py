@@ -85,6 +85,8 @@ def complaint(name: str, faults: Sequence[tuple[str, str]], entries: int) -> str
 
 def make_example(entry: Mapping[str, Any], id: str) -> Example:
     """Return an entry as an example; raise Faulty with the reason. ``id`` is taken if the entry has none."""
+    if not entry:
+        raise Faulty("it is no JSON object with question, context and answers")
     question, context = _text(entry, "question"), _text(entry, "context")
     answers = tuple(dict.fromkeys(_span(context, *answer) for answer in _answers(entry)))
     if entry.get("is_impossible") is True and answers:
@@ -164,7 +166,7 @@ def _lines(content: bytes) -> Iterator[Entry]:
             entry = orjson.loads(line)
         except orjson.JSONDecodeError:
             entry = None
-        # A line that is no object has no fields: it is refused as one without a question.
+        # A line that is no object has no fields, and is refused for that.
         yield f"line {number}", entry if isinstance(entry, dict) else {}
 
 

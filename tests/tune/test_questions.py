@@ -77,6 +77,14 @@ def test_an_entry_that_cannot_be_learnt_from_says_why(tmp_path: Path, changes: d
     assert fault in refused.value.detail
 
 
+@pytest.mark.parametrize("line", ["not json", '["a"]', "{}", '{"question": "Who'])
+def test_a_line_that_is_no_object_is_named(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "q.jsonl"
+    path.write_text(f"{json.dumps(entry())}\n{line}\n", encoding="utf-8")
+    with pytest.raises(InvalidInput, match="line 2: it is no JSON object with question, context and answers"):
+        read_examples(path)
+
+
 def test_wrong_offsets_are_listed_with_their_lines_up_to_a_limit(tmp_path: Path) -> None:
     document = make_document(articles=8)
     for article in document["data"]:

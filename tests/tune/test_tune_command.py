@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 from corelane.artifacts.calibration import CALIBRATION_NAME, SHIPPED_NAME
 from corelane.artifacts.manifest import Artifact
 from corelane.cli.app import make_cli
+from corelane.cli.tuned import Compiled, refusal
 from corelane.tune.checkpoints import PATTERN
 from corelane.tune.loop import CHECKPOINTS
 from tests.compile.tiny_models import save_tiny_roberta
@@ -75,6 +76,18 @@ def test_a_tuned_model_is_compiled_and_compared_with_the_version_before(
     assert artifact.is_dir()
     shipped = Path(told["model"]) / SHIPPED_NAME
     assert (artifact / CALIBRATION_NAME).is_file() == shipped.is_file() == (told["ece"] is not None)
+
+
+@pytest.mark.parametrize(
+    ("ece", "failing", "advised"),
+    [(None, ["ECE risen 0.2, limit 0.03"], True), (None, ["F1 lost 2, limit 1"], False), (0.1, ["ECE risen 1"], False)],
+)
+def test_scores_that_rise_without_a_calibration_are_explained(
+    ece: float | None, failing: list[str], advised: bool
+) -> None:
+    said = refusal(Compiled("qa@new", 50.0, 60.0, ece, "qa@old", {}, failing, []))
+    assert said.startswith(f"qa@new does not pass against qa@old: {failing[0]}")
+    assert ("--max-ece-rise 1" in said) == advised
 
 
 def test_a_student_learns_from_teachers_that_are_asked_once(

@@ -57,7 +57,7 @@ SHOWN = {
     "curl -N": r"event: job\.completed",
     "| wc -l": r"^30$",
     "batches create": r"batch_\w+",
-    "keys create": r"clk_\w+",
+    "keys create": r"clk_[\w-]{43}",
 }
 
 

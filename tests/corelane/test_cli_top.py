@@ -91,9 +91,15 @@ class Terminal:
         return self.process.returncode
 
 
+def heed_interrupts() -> None:
+    """Undo what a shell does to the programs that it starts in the background: they ignore Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def own_terminal(slave: int) -> None:
     """Make it the process's own, so that Ctrl-C there is a signal."""
     os.setsid()
+    heed_interrupts()
     fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
 
 
@@ -175,7 +181,8 @@ def test_in_a_pipe_it_is_printed_once(service: StandIn) -> None:
 def test_lines_of_json_go_on_after_a_lost_connection(service: StandIn) -> None:
     set_text(service, "7 waiting")
     command = [sys.executable, "-m", "corelane", "top", "--json", "--interval", "0.2", "--url", service.url]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "preexec_fn": heed_interrupts}
+    with subprocess.Popen(command, **pipes) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert orjson.loads(process.stdout.readline())["forecast"]["text"] == "7 waiting"

@@ -18,7 +18,7 @@ from corelane.cli.evaluate_against import report, show
 from corelane.cli.output import error_console
 from corelane.domain.jobs import Result
 from corelane.errors import ArtifactRefused, InvalidInput, ModelRefused, SetupError
-from corelane.quality.comparison import Limits, check, compare, read
+from corelane.quality.comparison import ECE_RISEN, Limits, check, compare, read
 from corelane.quality.squad import Question, judge, read_questions, summarise
 from corelane.settings import Settings
 
@@ -88,7 +88,7 @@ def finish(
 def refusal(found: Compiled) -> str:
     """Return why a version does not pass, and what to do about scores that are no probabilities."""
     said = f"{found.id} does not pass against {found.against}: {'; '.join(found.failing)}"
-    if found.ece is None and any(each.startswith("ECE") for each in found.failing):
+    if found.ece is None and any(each.startswith(ECE_RISEN) for each in found.failing):
         said += (
             ". It is not calibrated, so its scores are no probabilities: give it more questions to judge by (--dev, "
             "--set-aside), or allow the rise (--max-ece-rise 1)"

@@ -24,6 +24,9 @@ from corelane.quality.squad import (
 #: Shares of unanswerable questions that get no answer, at which F1 is compared.
 OPERATING_POINTS = (0.6, 0.8)
 
+#: What the check of the calibration error is called in reports.
+ECE_RISEN = "ECE risen"
+
 #: Half the width of a normal distribution's interval that holds 95 %, in standard deviations.
 Z_95 = 1.96
 
@@ -220,7 +223,7 @@ def check(found: Comparison, limits: Limits) -> list[Check]:
         name = f"F1 lost where {new.no_answer_accuracy:.0%} of unanswerable questions get no answer"
         checks.append(_most(name, old.f1 - new.f1, limits.operating_drop))
     checks += [
-        _most("ECE risen", found.new.ece - found.old.ece, limits.ece_rise),
+        _most(ECE_RISEN, found.new.ece - found.old.ece, limits.ece_rise),
         Check("agreement", found.agreement, limits.agreement, found.agreement >= limits.agreement),
         _most("score drift", found.score_drift, limits.score_drift),
         _most("more failed", found.new.failed - found.old.failed, 0),

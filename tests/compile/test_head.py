@@ -1,4 +1,4 @@
-"""Logits are as fine as fp32 in every dtype."""
+"""Logits are as fine as fp32 in bf16, fp16 and int8."""
 
 import copy
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from transformers import (
     AlbertConfig,
     AlbertForQuestionAnswering,
@@ -19,8 +20,9 @@ from transformers import (
 from compile.model.loading import load_model, quiet_transformers
 from compile.model.reference import runner_of, wrap
 from compile.model.source import find_source
-from compile.torch.cpu import CpuDtype, cast, trace
+from compile.torch.cpu import cast, trace
 from compile.torch.head import cast_body, find_head
+from compile.torch.int8 import Int8Linear, quantise
 from corelane.engine.buckets import Bucket
 from tests.compile.test_cpu import make_batch
 
@@ -31,12 +33,11 @@ FAMILIES: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("dtype", ["bf16", "int8"])
-def test_compiled_logits_are_not_rounded_to_the_dtype(tiny_model: Path, dtype: CpuDtype) -> None:
+def test_compiled_logits_are_not_rounded_to_bf16(tiny_model: Path) -> None:
     with quiet_transformers():
         reference = wrap(load_model(find_source(str(tiny_model), tiny_model)))
     batch = make_batch(Bucket(length=32, rows=4), 4, 60, used=32)
-    logits = runner_of(trace(cast(reference, dtype), batch))(batch)
+    logits = runner_of(trace(cast(reference, "bf16"), batch))(batch)
     for each in (logits.start, logits.end):
         rounded = torch.from_numpy(each).bfloat16().float().numpy()
         assert np.mean(rounded != each) > 0.9
@@ -54,6 +55,16 @@ def test_head_keeps_its_weights_and_the_body_is_cast(name: str, dtype: torch.dty
     assert find_head(network) is getattr(network, name)
     assert torch.equal(getattr(network, name).weight, weight)
     assert network(input_ids=torch.tensor([[2, 7, 9, 3]])).start_logits.dtype == torch.float32
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_int8_leaves_the_head_as_it_is(name: str) -> None:
+    network = FAMILIES[name]().eval()
+    quantised = quantise(network)
+    assert any(isinstance(each, Int8Linear) for each in quantised.modules())
+    head = getattr(quantised, name)
+    assert type(head) is nn.Linear
+    assert torch.equal(head.weight, getattr(network, name).weight)
 
 
 def test_head_of_several_layers_is_cast_with_its_network() -> None:

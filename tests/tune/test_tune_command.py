@@ -15,6 +15,7 @@ from corelane.artifacts.calibration import CALIBRATION_NAME, SHIPPED_NAME
 from corelane.artifacts.manifest import Artifact
 from corelane.cli.app import make_cli
 from corelane.cli.tuned import Compiled, refusal
+from corelane.quality.comparison import ECE_RISEN
 from corelane.tune.checkpoints import PATTERN
 from corelane.tune.loop import CHECKPOINTS
 from tests.compile.tiny_models import save_tiny_roberta
@@ -80,7 +81,11 @@ def test_a_tuned_model_is_compiled_and_compared_with_the_version_before(
 
 @pytest.mark.parametrize(
     ("ece", "failing", "advised"),
-    [(None, ["ECE risen 0.2, limit 0.03"], True), (None, ["F1 lost 2, limit 1"], False), (0.1, ["ECE risen 1"], False)],
+    [
+        (None, [f"{ECE_RISEN} 0.2, limit 0.03"], True),
+        (None, ["F1 lost 2, limit 1"], False),
+        (0.1, [f"{ECE_RISEN} 1"], False),
+    ],
 )
 def test_scores_that_rise_without_a_calibration_are_explained(
     ece: float | None, failing: list[str], advised: bool

@@ -263,7 +263,8 @@ def fleet(built_in_data: Path, tmp_path_factory: pytest.TempPathFactory) -> "Ite
     """Start the fleet that tests of several folders share; those that kill parts leave it whole again."""
     from tests.integration.conftest import start_fleet, stop_fleet
 
-    fleet = start_fleet(tmp_path_factory.mktemp("fleet"), built_in_data / "artifacts")
+    # Chaos may strike one item with each of its four faults, and wants it answered.
+    fleet = start_fleet(tmp_path_factory.mktemp("fleet"), built_in_data / "artifacts", CORELANE_MAX_ATTEMPTS="5")
     yield fleet
     with redis.Redis.from_url(fleet.redis_url(), decode_responses=True) as client:
         refused = client.execute_command("ACL", "LOG")

@@ -1,4 +1,7 @@
-"""Small tokenizers of the official classes: WordPiece, byte-level BPE and SentencePiece, trained on a few texts."""
+"""Small tokenizers of the official classes: WordPiece, byte-level BPE and SentencePiece, trained on a few texts.
+
+Each run makes the same vocabulary, so that a seeded network of it has the same logits.
+"""
 
 import functools
 import inspect
@@ -16,6 +19,9 @@ KINDS: dict[str, Kind] = {"WordPiece": "wordpiece", "BPE": "bpe", "Unigram": "un
 
 #: Pieces of a small vocabulary.
 PIECES = 700
+
+#: Decimals of a piece's score; those after them differ from run to run.
+DIGITS = 2
 
 #: The order in which special tokens begin a vocabulary; classes that want another say so by ``unk_id``.
 ORDER = ("bos", "pad", "eos", "unk", "cls", "sep", "mask", "question")
@@ -54,6 +60,9 @@ def train(kind: Kind, special: tuple[str, ...], unknown: str) -> dict[str, Any]:
         tokenizer = Tokenizer(models.WordPiece(unk_token=unknown))
         tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
         tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        # The trainer numbers letters within words in the order of a hash table, except those that it is given.
+        letters = sorted({f"##{letter}" for text in CORPUS for letter in tokenizer.normalizer.normalize_str(text)})
+        settings["special_tokens"] += [letter for letter in letters if not letter[2:].isspace()]
         tokenizer.train_from_iterator(CORPUS, trainers.WordPieceTrainer(**settings))
         return {"vocab": tokenizer.get_vocab()}
     if kind == "bpe":
@@ -73,4 +82,6 @@ def train(kind: Kind, special: tuple[str, ...], unknown: str) -> dict[str, Any]:
     tokenizer.normalizer = normalizers.NFKC()
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer.train_from_iterator(CORPUS, trainers.UnigramTrainer(unk_token=unknown, **settings))
-    return {"vocab": [tuple(piece) for piece in json.loads(tokenizer.to_str())["model"]["vocab"]]}
+    pieces = [(piece, round(score, DIGITS)) for piece, score in json.loads(tokenizer.to_str())["model"]["vocab"]]
+    first = len(special)
+    return {"vocab": pieces[:first] + sorted(pieces[first:], key=lambda piece: (-piece[1], piece[0]))}

@@ -41,11 +41,11 @@ LONG_RUNS := tests/benchmarks tests/browser tests/chaos tests/failover tests/fam
 
 .PHONY: test
 test: $(VENV)/.installed-dev ## Run the test suite
-	$(BIN)/python -m pytest -n 4 --no-loadscope-reorder $(addprefix --ignore=,$(LONG_RUNS))
+	$(BIN)/python -m tests.again -n 4 --no-loadscope-reorder $(addprefix --ignore=,$(LONG_RUNS))
 
 .PHONY: test-long-runs
 test-long-runs: $(VENV)/.installed-dev ## Run the short form of each long run: benchmarks, browser, chaos, failovers, families, hosts, scaling
-	$(BIN)/python -m pytest -n 4 --no-loadscope-reorder --families $(LONG_RUNS)
+	$(BIN)/python -m tests.again -n 4 --no-loadscope-reorder --families $(LONG_RUNS)
 
 .PHONY: families
 families: $(VENV)/.installed-dev ## Try every architecture that answers questions, rare ones too

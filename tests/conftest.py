@@ -35,6 +35,10 @@ from tests.s3 import S3Server, serving
 if TYPE_CHECKING:
     from tests.integration.conftest import Fleet
 
+# Tests and the processes they start see the settings that a test gives them, and none of this shell's.
+for name in [name for name in os.environ if name.startswith("CORELANE_") and not name.startswith("CORELANE_TEST_")]:
+    del os.environ[name]
+
 #: For a test whose fixtures may have to compile the built-in model first: 40 s, on a busy machine several times that.
 COMPILE_TIMEOUT_S = 600
 

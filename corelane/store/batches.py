@@ -293,14 +293,18 @@ class BatchStore:
         return await self._link.now_ms()
 
     async def has_work(self, name: str = "") -> bool:
-        """Tell whether a batch is open, or files are to be forgotten or tidied, and no other keeper has the lease."""
+        """Tell whether a batch is open, or files are to be forgotten or tidied, and no other keeper has the lease.
+
+        Note that this loop went round.
+        """
         now = await self._link.now_ms()
-        batches, retiring, tidied, holder = await self._link.many(
+        batches, retiring, tidied, holder, _ = await self._link.many(
             [
                 ("ZCARD", keys.BATCHING),
                 ("ZCOUNT", keys.RETIRING, "-inf", now),
                 ("EXISTS", keys.TIDIED),
                 ("GET", BATCHER.key),
+                call("note_round", name="batches"),
             ]
         )
         return holder in (None, name.encode()) and bool(batches or retiring or not tidied)

@@ -91,8 +91,15 @@ class Feeder:
         self._not_before: dict[str, float] = {}
 
     def has_work(self, name: str = "") -> bool:
-        """Tell whether a job is to be fed and no other feeder has the lease."""
-        *jobs, feeder = self._link.many([("ZCARD", keys.FEEDS), ("ZCARD", keys.STORED_FEEDS), ("GET", FEEDER.key)])
+        """Tell whether a job is to be fed and no other feeder has the lease; note that this loop went round."""
+        *jobs, feeder, _ = self._link.many(
+            [
+                ("ZCARD", keys.FEEDS),
+                ("ZCARD", keys.STORED_FEEDS),
+                ("GET", FEEDER.key),
+                call("note_round", name="feeding"),
+            ]
+        )
         return any(jobs) and feeder in (None, name.encode())
 
     def take_turn(self, name: str) -> bool:

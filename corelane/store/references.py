@@ -62,8 +62,15 @@ class ReferenceStore:
         self._link.close()
 
     def has_work(self, name: str) -> bool:
-        """Tell whether an input or output waits and no other keeper has the lease."""
-        *jobs, holder = self._link.many([("ZCARD", keys.READING), ("ZCARD", keys.WRITING), ("GET", CARRIER.key)])
+        """Tell whether an input or output waits and no other keeper has the lease; note that this loop went round."""
+        *jobs, holder, _ = self._link.many(
+            [
+                ("ZCARD", keys.READING),
+                ("ZCARD", keys.WRITING),
+                ("GET", CARRIER.key),
+                call("note_round", name="references"),
+            ]
+        )
         return any(jobs) and holder in (None, name.encode())
 
     def take_turn(self, name: str) -> bool:

@@ -5,10 +5,13 @@ from structlog.testing import capture_logs
 
 from corelane.domain.ids import new_id
 from corelane.settings import Settings
+from corelane.store import keys
+from corelane.store.batches import BatchStore
 from corelane.store.deliveries.sending import Attempt
 from corelane.store.feeding import Feeder
 from corelane.store.link.blocking import Link
 from corelane.store.overdue import only_overdue, read_waits
+from corelane.store.references import ReferenceStore
 from corelane.store.upkeep import Upkeep
 from tests.deliveries_for_tests import Deliveries, schedule
 from workers.loops.alarms import Alarm
@@ -18,6 +21,14 @@ MINUTE_MS = 60_000
 
 def waits(settings: Settings) -> dict[str, float]:
     return dict(Link(settings.redis_url).read(read_waits))
+
+
+def test_loops_note_their_rounds_without_work_too(raw: redis.Redis, settings: Settings) -> None:
+    """The alert on a loop that stands is about the age of its last round."""
+    Feeder(settings, "bell").has_work("me")
+    ReferenceStore(settings).has_work("me")
+    Link(settings.redis_url).read(lambda link: BatchStore(link).has_work("me"))
+    assert {*raw.hkeys(keys.ROUNDS)} == {"feeding", "references", "batches"}
 
 
 def announce_late(raw: redis.Redis, settings: Settings, host: str) -> str:

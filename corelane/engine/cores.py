@@ -28,11 +28,9 @@ ALLOCATOR = {
     "MALLOC_TRIM_THRESHOLD_": str(TRIM_THRESHOLD_BYTES),
 }
 
-#: oneDNN, and torch above it, keep the kernels of this many operations and shapes each. A model has six for a shape, so
-#: some 85 shapes are kept: as many as lone questions have, alone or two or three together. Making those of one takes 1
-#: to 3 ms. With 128 nearly every small batch made them again, and took 7 to 9 % more CPU time. By default they keep
-#: 1,024, and grow with every shape that ever ran (88 shapes took 37 MB more than with 384).
-KERNEL_CACHES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "512", "LRU_CACHE_CAPACITY": "512"}
+#: oneDNN keeps the kernels of this many operations and shapes; torch's own cache above it, which would hold a further
+#: set, keeps one. See docs/decisions/0079-memory-of-a-worker.md.
+KERNEL_CACHES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "192", "LRU_CACHE_CAPACITY": "1"}
 
 #: The allocator's two for a process that runs already: their names in glibc's mallopt.
 M_MMAP_THRESHOLD, M_TRIM_THRESHOLD = -3, -1

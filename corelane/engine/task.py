@@ -33,6 +33,11 @@ class Query:
     priority: int = Priority.NORMAL.rank
     job: str = ""
 
+    @property
+    def passage(self) -> tuple[str, str]:
+        """Return the context as what is kept of it goes by: an owner never learns what another has asked about."""
+        return self.owner, self.context
+
 
 @dataclass(slots=True)
 class Work:

@@ -185,7 +185,7 @@ class Settings(GroupedFields):
         "twice the time for questions alone, three quarters for a large job while questions come.",
     )
     context_cache_tokens: int = Field(
-        2_000_000, ge=0, description="Tokens of contexts a core keeps for later questions on them; 25 bytes each."
+        500_000, ge=0, description="Tokens of contexts a core keeps for later questions on them; 25 bytes each."
     )
     linger_s: float = Field(1.0, ge=0, description="Time an idle drain waits for work before it ends, in seconds.")
     drain_s: float = Field(60, gt=0, description="Longest time one drain task runs before it rings itself, in seconds.")

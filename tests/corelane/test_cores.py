@@ -48,3 +48,20 @@ def test_memory_is_kept_in_a_process_that_runs_already() -> None:
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "True"
+
+
+#: A linear layer on packed weights, as models run it, with 600 numbers of rows and then again with the last ones first.
+SHAPES = """
+import torch
+weight = torch.ops.mkldnn._reorder_linear_weight(torch.ones(16, 16))
+for rows in (*range(1, 601), *range(600, 0, -1)):
+    torch.ops.mkldnn._linear_pointwise(torch.ones(rows, 16), weight, None, "none", [], "")
+"""
+
+
+def test_worker_keeps_the_kernels_of_few_shapes() -> None:
+    """What is kept grows a worker: with 512 for each of two caches it held 940 MB after 5,000 mixed questions."""
+    env = {"PATH": "", "ONEDNN_VERBOSE": "profile_create", **cpu_slots()[0].environment}
+    done = subprocess.run([sys.executable, "-c", SHAPES], env=env, capture_output=True, text=True, check=True)
+    again = done.stdout.count("create:cache_hit")
+    assert 50 < again < 200

@@ -64,6 +64,14 @@ def test_context_of_a_later_call_is_not_tokenised_again(tokenizer: CountingToken
     assert (task.work.contexts_hit, task.work.contexts_read) == (1, 1)
 
 
+def test_context_of_another_owner_is_tokenised_again(tokenizer: CountingTokenizer, tiny_artifact: Artifact) -> None:
+    """How long a passage takes to tokenise tells nothing of what other owners have asked about."""
+    task = make_task(tokenizer, tiny_artifact, 100)
+    read_one(task, Query("who", RIVER, owner="anna"))
+    read_one(task, Query("who", RIVER, owner="ben"))
+    assert (task.work.contexts_hit, task.work.contexts_read) == (0, 2)
+
+
 def test_context_larger_than_the_cache_is_read_all_the_same(
     tokenizer: CountingTokenizer, tiny_artifact: Artifact
 ) -> None:

@@ -24,6 +24,7 @@ from corelane.artifacts.instructions import host_kind
 from corelane.artifacts.remote import RemoteRoot
 from corelane.domain.dispatch import Core
 from corelane.domain.prices import NOTHING, core_price
+from corelane.engine.memory import give_back
 from corelane.engine.runner import Runner, RunnerLimits
 from corelane.errors import CoreBusy, CoreLost, RuntimeLost, Unavailable
 from corelane.log import Outage, get_logger
@@ -51,6 +52,10 @@ log = get_logger(__name__)
 
 #: How often a process that waits for its core checks whether it has to stop, in seconds.
 STOP_CHECK_S = 0.2
+
+#: How often memory that batches left behind is given back to the system, after a drain, in seconds. Giving back some
+#: 60 MB and getting them again takes tens of milliseconds.
+GIVE_BACK_S = 60.0
 
 #: The exit status of a process that its core's errors ended.
 FAULT_STATUS = 70
@@ -99,6 +104,7 @@ class CoreProcess:
         self.lost: CoreLost | RuntimeLost | None = None
         self._is_draining = False
         self._drain_lock = threading.Lock()
+        self._gives_back_at = time.monotonic() + GIVE_BACK_S
         self._record = record or FaultRecord()
         self._history = self._record.load()
         #: State and reason that hold whatever the states of the models are.
@@ -205,6 +211,9 @@ class CoreProcess:
             self._is_draining = False
         if self.lost is not None:
             self.end_process(self.lost)
+        if time.monotonic() > self._gives_back_at:
+            give_back()
+            self._gives_back_at = time.monotonic() + GIVE_BACK_S
 
     def lose(self, error: CoreLost | RuntimeLost) -> None:
         """End this process after an error of a load; a drain at work gives up what it holds first."""

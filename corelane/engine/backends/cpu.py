@@ -4,10 +4,9 @@ torch 2.13 marks TorchScript as deprecated (it works, and Neuron's trace yields 
 for these calls alone.
 """
 
-import ctypes
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -19,7 +18,7 @@ from corelane.artifacts.manifest import Artifact, check_files
 from corelane.engine.backends.openvino import check_weights, open_graph
 from corelane.engine.backends.packing import settle
 from corelane.engine.backends.protocol import Batch, Logits, Model
-from corelane.engine.memory import available_bytes, check_room, resident_bytes
+from corelane.engine.memory import available_bytes, check_room, give_back, resident_bytes
 from corelane.errors import ArtifactRefused, CoreLost, LoadFailed, RunFailed
 
 # TorchScript's other executor profiles a graph, and what it calls, again at lengths that it has not met: 30 to 50 ms in
@@ -90,8 +89,7 @@ class CpuBackend:
 
     def settle(self) -> None:
         """Give the memory that loading and warming up left behind back to the system (200 MB to 1.3 GB)."""
-        with suppress(OSError, AttributeError):
-            ctypes.CDLL(None).malloc_trim(0)
+        give_back()
 
     def unload(self, model: Model) -> None:
         """Drop the modules; the allocator returns their memory."""

@@ -1,8 +1,8 @@
 """Texts in tokens: tokenized, kept for later queries, and cut into windows that fit the model.
 
-A passage asked about again is not tokenized again. The bound of the cache is in tokens; the least recently used context
-goes first, and one larger than the bound is not kept. A kept token costs 25 bytes of memory on English text: 4 of its
-id, 8 of its place, most of the rest of the text itself.
+A passage that its owner asks about again is not tokenized again. The bound of the cache is in tokens; the least
+recently used context goes first, and one larger than the bound is not kept. A kept token costs 25 bytes of memory on
+English text: 4 of its id, 8 of its place, most of the rest of the text itself.
 """
 
 import math
@@ -49,33 +49,33 @@ def tokenize(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Context]:
 
 
 class ContextCache:
-    """The contexts of one tokenizer, by their text. Not thread-safe."""
+    """The contexts of one tokenizer, by their owner and text. Not thread-safe."""
 
     def __init__(self, most_tokens: int) -> None:
         self._most_tokens = most_tokens
         self._tokens = 0
-        self._kept: OrderedDict[str, Context] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, str], Context] = OrderedDict()
 
-    def find(self, text: str) -> Context | None:
-        """Return the context of a text, from now on the most recently used; None if it is not kept."""
-        context = self._kept.get(text)
+    def find(self, passage: tuple[str, str]) -> Context | None:
+        """Return the context of a passage, from now on the most recently used; None if it is not kept."""
+        context = self._kept.get(passage)
         if context is not None:
-            self._kept.move_to_end(text)
+            self._kept.move_to_end(passage)
         return context
 
-    def keep(self, text: str, context: Context) -> None:
+    def keep(self, passage: tuple[str, str], context: Context) -> None:
         """Keep a context, and drop as many others as it takes."""
-        cost = _cost(text, context)
-        if cost > self._most_tokens or text in self._kept:
+        cost = _cost(passage, context)
+        if cost > self._most_tokens or passage in self._kept:
             return
         self._tokens += cost
-        self._kept[text] = context
+        self._kept[passage] = context
         while self._tokens > self._most_tokens:
             self._tokens -= _cost(*self._kept.popitem(last=False))
 
 
-def _cost(text: str, context: Context) -> int:
-    return max(LEAST_TOKENS, len(context), len(text) // CHARS_PER_TOKEN)
+def _cost(passage: tuple[str, str], context: Context) -> int:
+    return max(LEAST_TOKENS, len(context), len(passage[1]) // CHARS_PER_TOKEN)
 
 
 def cut_windows(

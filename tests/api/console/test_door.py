@@ -62,6 +62,26 @@ def test_session_stands_for_its_key_and_only_on_the_console(visit: Open, api_key
     assert client.get("/v1/jobs", headers={"Cookie": f"{COOKIE}={client.cookies[COOKIE]}"}).status_code == 401
 
 
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        ("a=b; {cookie}={session}", 200),
+        ("a=b;{cookie}={session} ;c", 200),
+        ("x{cookie}={session}", 303),
+        ('{cookie}="{session}"', 303),
+        ("a={blank}; {cookie}={session}", 303),
+    ],
+    ids=["second", "untidy", "other", "quoted", "long"],
+)
+def test_session_is_found_by_name_as_it_is_written_in_the_first_8_kb_of_cookies(
+    visit: Open, api_keys: ApiKeyStore, sent: str, status: int
+) -> None:
+    """The interpreter's own reader of cookies takes seconds for 80 kB of quoted ones, before a key was asked for."""
+    session = sign_in(visit(), api_keys.create("me", [Scope.READ])[1]).cookies[COOKIE]
+    cookie = sent.format(cookie=COOKIE, session=session, blank="a" * 8192)
+    assert visit().get("/console/models", headers={"Cookie": cookie}).status_code == status
+
+
 def test_cookie_is_secure_over_https(visit: Open, api_keys: ApiKeyStore) -> None:
     reply = sign_in(visit("https://testserver"), api_keys.create("me", [Scope.READ])[1])
     assert "secure" in reply.headers["set-cookie"].lower()

@@ -204,9 +204,11 @@ def run_api(settings: Settings, fd: int | None = None) -> None:
     import uvloop
 
     from api.app import create_app
+    from api.open_files import raise_limit
     from api.serve import serve
 
     _require_schemas(settings)
+    raise_limit()
     config = _api_config(settings, fd)
 
     async def serve_until_asked() -> None:

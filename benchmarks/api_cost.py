@@ -107,14 +107,14 @@ class Subject:
     """One thing to measure: a process, and what it is asked."""
 
     def __init__(self, address: tuple[str, int], pid: int, sent: bytes) -> None:
-        self._caller, self._pid, self._sent = Caller(address), pid, sent
+        self._address, self._pid, self._sent = address, pid, sent
         self.taken: list[float] = []
 
     def run(self, requests: int) -> None:
-        """Ask, and note the CPU µs of one request."""
-        used = cpu_us(self._pid)
+        """Ask over one connection, and note the CPU µs of one request."""
+        caller, used = Caller(self._address), cpu_us(self._pid)
         for _ in range(requests):
-            self._caller.call(self._sent)
+            caller.call(self._sent)
         self.taken.append((cpu_us(self._pid) - used) / requests)
 
 

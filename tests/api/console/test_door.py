@@ -200,3 +200,11 @@ def test_console_can_be_left_out(visit: Open) -> None:
     for path in ("/console", "/console/", "/console/static/console.css"):
         assert client.get(path).status_code == 404
     assert visit(console=False).get("/console/").json()["code"] == "unauthorized"
+
+
+@pytest.mark.parametrize("path", ["https://evil.example/x", "javascript:alert(1)", "/evil.example"])
+def test_page_that_does_not_exist_links_to_no_other_site(visit: Open, path: str) -> None:
+    page = visit(auth="off").get(f"/console/{path}")
+    assert page.status_code == 404
+    links = re.findall(r'(?:href|src|action)="([^"]*)"', page.text)
+    assert not [link for link in links if re.match(r"[a-z]+:|//|/", link)]

@@ -1,29 +1,19 @@
 """The configuration of nginx in docs/23-security.md, as it stands there, in front of a service on real sockets."""
 
-import os
-import re
-import shutil
 import socket
-import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from pathlib import Path
 
 import httpx2
 import pytest
 
+from benchmarks.nginx import NGINX, nginx_before
 from corelane.settings import Settings
 from tests.api.conftest import Service
 from tests.api.wires import connect, connections, request
-from tests.conftest import free_port
-from tests.integration.conftest import wait_for
-
-NGINX = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
 
 pytestmark = pytest.mark.skipif(NGINX is None, reason="there is no nginx: make nginx")
-
-PAGE = Path(__file__).parents[2] / "docs" / "23-security.md"
 
 #: More than Hypercorn would bear at 1,024 files, of each kind.
 IDLE, SLOW, CHUNKED = 1200, 100, 8
@@ -37,37 +27,10 @@ def settings(settings: Settings) -> Settings:
 
 
 @pytest.fixture
-def front(service: Service, tmp_path: Path) -> Iterator[Service]:
+def front(service: Service) -> Iterator[Service]:
     """Run nginx in front of the service; yield the service as callers of nginx see it."""
-    [config] = re.findall(r"^```nginx\n(.+?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    port = free_port()
-    temporary = "".join(
-        f"{name}_temp_path {tmp_path};" for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    )
-    for here, ours in (
-        ("listen 80;", f"listen 127.0.0.1:{port};"),
-        ("server 127.0.0.1:8000;", f"server {service.url.removeprefix('http://')};"),
-        ("http {", f"http {{ access_log off; {temporary}"),
-    ):
-        assert config.count(here) == 1
-        config = config.replace(here, ours)
-    user = "user root;" if os.geteuid() == 0 else ""
-    (tmp_path / "nginx.conf").write_text(f"daemon off; error_log stderr; pid {tmp_path}/pid; {user}\n{config}")
-    process = subprocess.Popen([str(NGINX), "-p", tmp_path, "-e", "stderr", "-c", tmp_path / "nginx.conf"])
-    try:
-        with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
-            wait_for(lambda: is_up(http))
-            yield replace(service, url=f"http://127.0.0.1:{port}", http=http)
-    finally:
-        process.terminate()
-        assert process.wait(60) == 0
-
-
-def is_up(http: httpx2.Client) -> bool:
-    try:
-        return http.get("/livez").status_code == 200
-    except httpx2.ConnectError:
-        return False
+    with nginx_before(service.url) as url, httpx2.Client(base_url=url, timeout=60) as http:
+        yield replace(service, url=url, http=http)
 
 
 def first_line(service: Service, sent: bytes) -> bytes:

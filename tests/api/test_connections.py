@@ -70,6 +70,25 @@ def test_head_that_is_too_long_is_refused_and_the_connection_closed(service: Ser
         assert caller.makefile("rb").read().startswith(b"HTTP/1.1 431")
 
 
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"POST /livez HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        b"POST /livez HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked, gzip\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\nHost: a\r\nA : b\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+    ],
+    ids=["two lengths", "other coding", "blank before colon", "two hosts"],
+)
+def test_request_that_could_be_read_in_two_ways_is_refused_and_what_follows_is_not_served(
+    service: Service, sent: bytes
+) -> None:
+    with closing(connect(service)) as caller:
+        caller.sendall(sent + request("GET", "/livez"))
+        told = caller.makefile("rb").read()
+    assert [line.split()[1] for line in told.splitlines() if line.startswith(b"HTTP/")] in ([b"400"], [b"501"])
+
+
 def test_caller_who_takes_nothing_of_the_answers_is_cut_off(service: Service) -> None:
     with closing(take_nothing(service)):
         wait_for(lambda: is_alone(service))

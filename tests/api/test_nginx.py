@@ -77,8 +77,9 @@ def test_request_for_an_upgrade_to_http_2_does_not_reach_the_api(front: Service,
         (request("get", "/livez"), b"400", b"200"),
         (b"\r\n" + request("GET", "/livez"), b"200", b"400"),
         (request("POST", "/v1/jobs", None, "Expect: 100-continue").replace(b"h: 0", b"h: 9"), b"100", b"100"),
+        (request("POST", "/v1/jobs", None, "Transfer-Encoding: chunked") + b"0\r\n\r\n", b"400", b"401"),
     ],
-    ids=["lower case", "empty line", "expects"],
+    ids=["lower case", "empty line", "expects", "two lengths"],
 )
 def test_what_the_page_says_of_odd_requests_is_so(
     front: Service, service: Service, sent: bytes, through_nginx: bytes, without: bytes

@@ -2,10 +2,13 @@
 
 import re
 from collections.abc import Callable, Iterator
+from typing import cast
 
 import httpx2
 import pytest
 import redis
+from fastapi import FastAPI, Request
+from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 
 from api.app import create_app
@@ -80,6 +83,18 @@ def test_session_is_found_by_name_as_it_is_written_in_the_first_8_kb_of_cookies(
     session = sign_in(visit(), api_keys.create("me", [Scope.READ])[1]).cookies[COOKIE]
     cookie = sent.format(cookie=COOKIE, session=session, blank="a" * 8192)
     assert visit().get("/console/models", headers={"Cookie": cookie}).status_code == status
+
+
+def test_no_route_reads_a_cookie_of_others(visit: Open) -> None:
+    """FastAPI reads all cookies of a request, whatever its route takes: a long one took seconds on each route."""
+    client = visit(auth="off")
+
+    async def show(request: Request) -> dict[str, str]:
+        return request.cookies
+
+    cast("FastAPI", client.app).router.routes.insert(0, APIRoute("/v1/cookies", show, methods=["GET"]))
+    sent = {"Cookie": r'a="\a\a"; corelane_session=s; b="' + "\\a" * 1000 + f'"; corelane_cell={"1" * 200}'}
+    assert client.get("/v1/cookies", headers=sent).json() == {"corelane_session": "s"}
 
 
 def test_cookie_is_secure_over_https(visit: Open, api_keys: ApiKeyStore) -> None:

@@ -9,8 +9,8 @@ from api.jobs import Jobs
 from api.middleware.console_door import ConsoleDoor
 from api.middleware.edge import InnerLayer, Refuse
 from api.middleware.key_cache import KeyCache
+from api.middleware.open_files import OpenFiles
 from api.middleware.rate_limit import RateLimiter
-from api.open_files import OpenFiles
 from api.overview import Overviews
 from corelane.broker.app import bell_envelope, make_celery
 from corelane.log import get_logger

@@ -204,7 +204,7 @@ def run_api(settings: Settings, fd: int | None = None) -> None:
     import uvloop
 
     from api.app import create_app
-    from api.open_files import raise_limit
+    from api.middleware.open_files import raise_limit
     from api.serve import serve
 
     _require_schemas(settings)

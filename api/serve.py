@@ -17,8 +17,9 @@ log = get_logger(__name__)
 BACKLOG = 1024
 
 #: A connection has this long for the head of its first request, and between two requests, in seconds. Hypercorn 0.18
-#: may hold a connection that its caller has closed for as long.
-KEEP_ALIVE_S = 15
+#: may hold a connection that its caller has closed for as long. Trusted proxies keep idle connections for longer (an
+#: AWS load balancer 120 s, as deploy/kubernetes sets it), and would send a request into one that is just being closed.
+KEEP_ALIVE_S, BEHIND_PROXY_S = 15, 150
 
 #: Bytes of a request's head.
 HEAD_BYTES = 64 * 1024
@@ -43,7 +44,7 @@ def make_config(settings: Settings, bind: str, grace_s: float) -> Config:
     config.bind = [f"fd://{listener.detach()}"]
     config.backlog = BACKLOG
     config.graceful_timeout = grace_s
-    config.keep_alive_timeout = KEEP_ALIVE_S
+    config.keep_alive_timeout = BEHIND_PROXY_S if settings.trusted_hops else KEEP_ALIVE_S
     config.keep_alive_max_requests = NO_LIMIT
     config.h11_max_incomplete_size = HEAD_BYTES
     config.h2_max_concurrent_streams = settings.max_connection_requests

@@ -50,7 +50,7 @@ class Asked:
         while message["type"] == "http.request" and message.get("more_body", False):
             body += message.get("body", b"")
             message = await self.receive()
-        is_whole = message["type"] == "http.request"
+        is_whole: bool = message["type"] == "http.request"
         self.body = bytes(body + message.get("body", b""))
         self._heard = [{"type": "http.request", "body": self.body, "more_body": not is_whole}]
         if not is_whole:

@@ -61,7 +61,11 @@ bench-models: install ## Measure what a token costs by architecture, for docs/28
 
 .PHONY: chromium
 chromium: ## Install Debian's chromium for the tests of the console, if it is missing and this user may
-	@command -v chromium >/dev/null || deploy/chromium.sh
+	@command -v chromium >/dev/null || deploy/debian.sh chromium "the tests of the console"
+
+.PHONY: nginx
+nginx: ## Install Debian's nginx for the test of the configuration in docs/23-security.md, if it is missing and this user may
+	@PATH="$$PATH:/usr/sbin" command -v nginx >/dev/null || deploy/debian.sh nginx "the tests of nginx in front"
 
 .PHONY: test-browser
 test-browser: $(VENV)/.installed-dev chromium ## Run the tests of the console alone, in chromium

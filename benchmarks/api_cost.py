@@ -3,11 +3,11 @@
     python benchmarks/api_cost.py [--before CHECKOUT] [--rounds 20] [--requests 200] [--profile] [--quick]
 
 A service with the null engine and one core, called over one connection that is kept. The lone job is a
-`POST /v1/jobs` with `Prefer: wait`. The application that does nothing runs under the same server, and under plain
-Hypercorn: what is left of a request without it is the application's. With a checkout of another state (with its
-`.venv`), both are measured in turn, round by round, so that a busy moment hits both. CPU time is the process' own, of
-all its threads, so that neighbours on the machine count little. `--profile` runs a second API process under cProfile
-and says where its CPU time goes: by package, and the costliest functions.
+`POST /v1/jobs` with `Prefer: wait`. The application that does nothing runs under Hypercorn: what is left of a request
+without it is the application's. With a checkout of another state (with its `.venv`), both are measured in turn, round
+by round, so that a busy moment hits both. CPU time is the process' own, of all its threads, so that neighbours on the
+machine count little. `--profile` runs a second API process under cProfile and says where its CPU time goes: by package,
+and the costliest functions.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from typing import Any
 HERE = Path(__file__).parent
 CHECKOUT = HERE.parent
 
-#: A role of this file beside the measurement: `ROLE NAME FD`, run by a checkout's own interpreter in its folder.
+#: A role of this file beside the measurement: `ROLE TARGET FD`, run by a checkout's own interpreter in its folder.
 BARE, PROFILED = "--bare", "--profiled"
 
 #: A checkout's own packages come first where one of its processes runs this file.
@@ -48,7 +48,7 @@ ANSWER = b'{"status":"ok","cores":null,"details":null}'
 
 #: Packages of a profile that are named; the rest is the interpreter's own.
 PACKAGES = (
-    *("hypercorn", "h11", "httptools", "api/server", "starlette", "fastapi", "pydantic", "pydantic_core", "api"),
+    *("hypercorn", "h11", "starlette", "fastapi", "pydantic", "pydantic_core", "api"),
     *("corelane", "redis", "structlog", "asyncio", "contextlib", "uvloop", "orjson", "anyio"),
 )
 
@@ -107,14 +107,14 @@ class Subject:
     """One thing to measure: a process, and what it is asked."""
 
     def __init__(self, address: tuple[str, int], pid: int, sent: bytes) -> None:
-        self._caller, self._pid, self._sent = Caller(address), pid, sent
+        self._address, self._pid, self._sent = address, pid, sent
         self.taken: list[float] = []
 
     def run(self, requests: int) -> None:
-        """Ask, and note the CPU µs of one request."""
-        used = cpu_us(self._pid)
+        """Ask over one connection, and note the CPU µs of one request."""
+        caller, used = Caller(self._address), cpu_us(self._pid)
         for _ in range(requests):
-            self._caller.call(self._sent)
+            caller.call(self._sent)
         self.taken.append((cpu_us(self._pid) - used) / requests)
 
 
@@ -169,25 +169,19 @@ async def nothing(scope: Any, receive: Callable[[], Any], send: Callable[[Any], 
     await send({"type": "http.response.body", "body": ANSWER})
 
 
-def run_bare(server: str, fd: int) -> None:
-    """Serve the application that does nothing until interrupted, by this checkout's server or by Hypercorn itself."""
+def run_bare(_: str, fd: int) -> None:
+    """Serve the application that does nothing until interrupted."""
     import asyncio
 
     import hypercorn.asyncio
     import uvloop
-
-    from api.server.serve import make_config, serve
-    from corelane.settings import Settings
+    from hypercorn.config import Config
 
     async def run() -> None:
-        asked = asyncio.Event()
+        asked, config = asyncio.Event(), Config()
+        config.bind, config.keep_alive_max_requests = [f"fd://{fd}"], 2**31
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, asked.set)
-        settings = Settings()
-        config = make_config(settings, f"fd://{fd}", 0.1)
-        if server == "hypercorn":
-            await hypercorn.asyncio.serve(nothing, config, shutdown_trigger=asked.wait)
-        else:
-            await serve(nothing, config, settings, asked.wait)
+        await hypercorn.asyncio.serve(nothing, config, shutdown_trigger=asked.wait, mode="asgi")
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run())
@@ -249,14 +243,11 @@ def profile(checkout: Path, folder: Path, redis_url: str, sent: bytes, requests:
 
 
 def subjects_of(about: dict[str, Any], checkout: Path, stack: contextlib.ExitStack) -> dict[str, Subject]:
-    """Return what is measured of a checkout: its running service, and servers of the application that does nothing."""
+    """Return what is measured of a checkout: its running service, and the application that does nothing."""
     address, pid = address_of(about["api"]), about["parts"]["api"]["pid"]
     subjects = {"GET /livez": Subject(address, pid, LIVEZ), "lone job": Subject(address, pid, LONE)}
-    for name, server in (("its server", "own"), ("plain Hypercorn", "hypercorn")):
-        bare, bare_pid = stack.enter_context(listening(checkout, BARE, server, environment()))
-        subjects[f"nothing, {name}, GET"] = Subject(bare, bare_pid, LIVEZ)
-        subjects[f"nothing, {name}, POST"] = Subject(bare, bare_pid, LONE)
-    return subjects
+    bare, bare_pid = stack.enter_context(listening(checkout, BARE, "", environment()))
+    return subjects | {"nothing, GET": Subject(bare, bare_pid, LIVEZ), "nothing, POST": Subject(bare, bare_pid, LONE)}
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ from api.jobs import Jobs
 from api.middleware.console_door import ConsoleDoor
 from api.middleware.edge import InnerLayer, Refuse
 from api.middleware.key_cache import KeyCache
+from api.middleware.open_files import OpenFiles
 from api.middleware.rate_limit import RateLimiter
 from api.overview import Overviews
 from corelane.broker.app import bell_envelope, make_celery
@@ -51,7 +52,13 @@ class Cell:
         self._gate = gate = open_gate(settings)
         store = JobStore(link, settings, bell_envelope(make_celery(settings)), gate)
         jobs = Jobs(store, fleet, settings, metrics, tracer)
-        flushing, overviews = Flushing(metrics, link, jobs.measure_refusals), Overviews(link)
+        files = OpenFiles(metrics)
+
+        async def measure() -> None:
+            files.measure()
+            await jobs.measure_refusals()
+
+        flushing, overviews = Flushing(metrics, link, measure), Overviews(link)
         self.finder = ApiKeyFinder(link)
         self.keys = KeyCache(self.finder)
         self.rate_limiter = RateLimiter(settings)

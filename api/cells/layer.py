@@ -6,7 +6,6 @@ the header ``Corelane-Cells-Missing`` which are missing.
 """
 
 from collections.abc import Mapping, Sequence
-from http.cookies import CookieError, SimpleCookie
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -22,7 +21,7 @@ from api.cells.steps import step
 from api.cells.ways import Kind, Way, way_of
 from api.context import PARTS, SHOWN_CELLS
 from api.errors import refuse
-from api.middleware.console_door import session_of
+from api.middleware.console_door import cookie_of, session_of
 from api.middleware.edge import Refuse, given_key
 from api.middleware.key_cache import KeyFinder
 from corelane.domain.cells import CellMap
@@ -154,8 +153,8 @@ class CellLayer:
     async def _page(self, way: Way, asker: Asker, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer with a page of the console: of the cell that an id names, else of the one that the browser chose."""
         chosen = dict(read_query(scope)).get(CHOICE, "")
-        seen = self._places.seen_by(asker)
-        cell = next((each for each in (way.cell, chosen, cookie_of(scope)) if each in seen), asker.home.cell)
+        seen, kept = self._places.seen_by(asker), cookie_of(Headers(scope=scope), CHOICE_COOKIE)
+        cell = next((each for each in (way.cell, chosen, kept) if each in seen), asker.home.cell)
 
         scope[SHOWN_CELLS] = seen, cell
 
@@ -183,12 +182,3 @@ class _InCell:
         """Serve one request in this cell."""
         scope[PARTS] = self._parts
         await self._layer(scope, receive, send)
-
-
-def cookie_of(scope: Scope) -> str:
-    """Return the cell that a browser chose before; empty if it chose none."""
-    try:
-        found = SimpleCookie(Headers(scope=scope).get("cookie", "")).get(CHOICE_COOKIE)
-    except CookieError:
-        return ""
-    return found.value if found is not None else ""

@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.context import CALLER, NDJSON, PAGE, REQUEST_CONTEXT, REQUEST_ID, STRICT, TRACEPARENT
 from api.errors import refuse
-from api.middleware.console_door import CONSOLE, SIGN_IN, STATIC, ConsoleDoor, session_of
+from api.middleware.console_door import CONSOLE, SIGN_IN, STATIC, ConsoleDoor, own_cookies, session_of
 from api.middleware.hosts import forwarded, is_allowed, is_private
 from api.middleware.key_cache import KeyCache
 from api.middleware.rate_limit import Kind, RateLimiter, RateStanding, address_of
@@ -141,6 +141,9 @@ class OuterLayer:
         request_id = enter_context(read_headers(scope), scope.get(TRACEPARENT, ""), timing.begun_s)
         if self._hops:
             scope.update(forwarded(scope, self._hops))
+        if cookies := read_headers(scope).get("cookie"):
+            others = [pair for pair in scope["headers"] if pair[0] != b"cookie"]
+            scope["headers"] = [*others, (b"cookie", own_cookies(cookies).encode("latin-1"))]
         policy = PAGE_SENT if scope["path"] == "/docs" else STRICT_SENT
         body = RequestBody(scope, source)
 

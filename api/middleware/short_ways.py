@@ -45,13 +45,17 @@ class Asked:
 
     async def read_body(self) -> bool:
         """Read the body; return False if the caller breaks off."""
-        heard = self._heard
-        while not heard or heard[-1].get("more_body", False):
-            heard.append(await self.receive())
-            if heard[-1]["type"] != "http.request":
-                return False
-        self.body = heard[0].get("body", b"") if len(heard) == 1 else b"".join(each.get("body", b"") for each in heard)
-        return True
+        # Parts are not kept as they came: a caller may send each byte by itself.
+        body, message = bytearray(), await self.receive()
+        while message["type"] == "http.request" and message.get("more_body", False):
+            body += message.get("body", b"")
+            message = await self.receive()
+        is_whole: bool = message["type"] == "http.request"
+        self.body = bytes(body + message.get("body", b""))
+        self._heard = [{"type": "http.request", "body": self.body, "more_body": not is_whole}]
+        if not is_whole:
+            self._heard.append(message)
+        return is_whole
 
     async def hear_again(self) -> Message:
         """Return what was heard already, from its beginning, then what comes."""

@@ -41,6 +41,7 @@ class Health(BaseModel):
 LIVE = Health().model_dump_json().encode()
 
 
+@router.head("/livez", include_in_schema=False)
 @router.get("/livez")
 async def live() -> Health:
     """Answer, which shows that this process runs."""
@@ -52,6 +53,7 @@ async def live_shortly(asked: Asked) -> Response | None:
     return None if asked.query else Response(LIVE, media_type="application/json")
 
 
+@router.head("/readyz", include_in_schema=False)
 @router.get("/readyz", responses=documented(503))
 async def ready(parts: PartsDep) -> Health:
     """Answer whether a question asked now would be answered: 503 with the reason if not."""

@@ -225,6 +225,7 @@ async def present(parts: Parts, submitted: Submitted, wait: CallerWait) -> Respo
     return Response(orjson.dumps(shown), status, headers_of(submitted, wait), "application/json")
 
 
+@router.head("", include_in_schema=False)
 @router.get("")
 async def list_jobs(
     request: Request,

@@ -156,7 +156,7 @@ def run_apis(settings: Settings, count: int, fd: int | None = None) -> bool:
     """Run several processes that serve until a signal comes; return False if one was given up."""
     import asyncio
 
-    from api.server.serve import BACKLOG
+    from api.serve import BACKLOG
     from corelane.cli.api_processes import ApiProcesses, listen_beside
     from corelane.log import configure_logging
 
@@ -186,7 +186,7 @@ def _api_config(settings: Settings, fd: int | None) -> "Config":
     """Return Hypercorn's configuration: the address of the settings, or a socket that was inherited."""
     import logging
 
-    from api.server.serve import make_config
+    from api.serve import make_config
 
     place = f"[{settings.host}]:{settings.port}" if ":" in settings.host else f"{settings.host}:{settings.port}"
     config = make_config(settings, place if fd is None else f"fd://{fd}", API_GRACE_S)
@@ -204,9 +204,11 @@ def run_api(settings: Settings, fd: int | None = None) -> None:
     import uvloop
 
     from api.app import create_app
-    from api.server.serve import serve
+    from api.middleware.open_files import raise_limit
+    from api.serve import serve
 
     _require_schemas(settings)
+    raise_limit()
     config = _api_config(settings, fd)
 
     async def serve_until_asked() -> None:
@@ -219,7 +221,7 @@ def run_api(settings: Settings, fd: int | None = None) -> None:
             for cell in app.state.cells.values():
                 cell.parts.jobs.completions.release()
 
-        await serve(app, config, settings, let_go)
+        await serve(app, config, let_go)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serve_until_asked())

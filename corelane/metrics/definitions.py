@@ -225,6 +225,9 @@ CIRCUITS_OPEN = _gauge("webhook_circuits_open", "Hosts whose webhooks wait")
 CONTEXTS = _gauge("stored_contexts", "Stored contexts, with those that are kept only for jobs")
 CONTEXT_BYTES = _gauge("stored_context_bytes", "Bytes of their texts, which are in Redis")
 EVENT_STREAMS = _gauge("event_streams", "Streams of events that are open, in all API processes")
+OPEN_FILES = _gauge(
+    "api_open_files_ratio", "Files and connections of the API process nearest its limit, as a share of that"
+)
 
 # Cores.
 CORE_UP = _gauge("core_up", "1 while the core's heartbeat is fresh; 0 for 15 minutes after it was lost", "core")

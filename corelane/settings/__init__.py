@@ -146,7 +146,9 @@ class Settings(GroupedFields):
     body_timeout_s: float = Field(
         30, gt=0, description="Longest silence in the middle of a request's body, in seconds."
     )
-    max_connection_requests: int = Field(100, ge=1, description="Requests one connection may have under way.")
+    max_connection_requests: int = Field(
+        100, ge=1, description="Requests one connection over HTTP/2 may have under way."
+    )
     send_timeout_s: float = Field(
         60, gt=0, description="Longest time a caller may take nothing of an answer, in seconds."
     )

@@ -182,9 +182,16 @@ async def _read_processes(link: CommonLink) -> list[Sample]:
     living, rounds = await link.many(
         [("ZRANGEBYSCORE", keys.PROCESSES, now - GONE_MS, "+inf"), ("HGETALL", keys.ROUNDS)]
     )
-    streams = await link.many([("HGET", keys.process(process.decode()), "event_streams") for process in living])
+    read = await link.many(
+        [("HMGET", keys.process(process.decode()), "event_streams", "open_files") for process in living]
+    )
+    streams, files = zip(*read, strict=True) if read else ((), ())
     ages = [Sample(m.LOOP_AGE_S, max(0, now - int(at)) / 1000, (loop.decode(),)) for loop, at in pairs(rounds)]
-    return [Sample(m.EVENT_STREAMS, sum(float(count or 0) for count in streams)), *ages]
+    return [
+        Sample(m.EVENT_STREAMS, sum(float(count or 0) for count in streams)),
+        Sample(m.OPEN_FILES, max((float(share or 0) for share in files), default=0.0)),
+        *ages,
+    ]
 
 
 async def _read_redis(link: CommonLink) -> list[Sample]:

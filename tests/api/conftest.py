@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import httpx2
 import pytest
 import redis
+import uvloop
 from fastapi.testclient import TestClient
 
 from api.app import create_app
-from api.server.serve import make_config, serve
+from api.serve import KEEP_ALIVE_S, make_config, serve
 from corelane.settings import Settings
 from tests.corelane.store_bench import Bench
 
@@ -31,19 +32,20 @@ def service(settings: Settings, raw: redis.Redis, bell: str) -> Iterator[Service
     yield from run_service(settings, raw, bell)
 
 
-def run_service(settings: Settings, raw: redis.Redis, bell: str) -> Iterator[Service]:
+def run_service(
+    settings: Settings, raw: redis.Redis, bell: str, keep_alive_s: float = KEEP_ALIVE_S
+) -> Iterator[Service]:
     """Serve the API from a thread, with one core that does what a test says."""
     listener = socket.create_server(("127.0.0.1", 0))
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     config = make_config(settings, f"fd://{listener.detach()}", 0.1)
-    loop = asyncio.new_event_loop()
-    stop = asyncio.Event()
-    app = create_app(settings)
+    config.keep_alive_timeout = keep_alive_s
+    runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+    loop, stop, app = runner.get_loop(), asyncio.Event(), create_app(settings)
 
     def run() -> None:
-        asyncio.set_event_loop(loop)
-        loop.run_until_complete(serve(app, config, settings, stop.wait))
-        loop.close()
+        with runner:
+            runner.run(serve(app, config, stop.wait))
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()

@@ -367,7 +367,7 @@ def test_the_console_shows_one_cell_at_a_time_to_one_session(guarded: World) -> 
     world.api.post("/console/sign-in", data={"key": world.secrets["ops"]}, headers=own, follow_redirects=False)
     page = world.call("GET", "/console/jobs")
     assert job in page
-    assert 'href="jobs?cell=1" aria-current="true"' in page
+    assert 'href="./jobs?cell=1" aria-current="true"' in page
     assert job not in world.call("GET", "/console/jobs?cell=0")
     assert job not in world.call("GET", "/console/jobs")
     assert job in world.call("GET", f"/console/jobs/{job}")

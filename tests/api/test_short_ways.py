@@ -1,5 +1,7 @@
 """A short way answers as FastAPI does, and declines what FastAPI has to look at."""
 
+import asyncio
+import tracemalloc
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -10,8 +12,12 @@ import httpx2
 import pytest
 import redis
 from fastapi.testclient import TestClient
+from starlette.types import Message
 
 from api import app as api_app
+from api.context import PARTS
+from api.middleware.edge import HEADERS
+from api.middleware.short_ways import Asked
 from corelane.settings import Settings
 from tests.api.conftest import Service
 from tests.api.office import BOB, ONE, READER, open_office
@@ -162,3 +168,22 @@ def test_what_is_published_at_the_end_of_a_job_is_what_a_later_request_reads(ser
     assert (answered.status_code, job["status"], job["metadata"]) == (200, "succeeded", {"ä": "\u2028"})
     assert service.http.get(job["urls"]["self"]).json() == job
     assert service.bench.raw.hget(f"cl:job:{{{job['id']}}}", "tell") == "1"
+
+
+def test_body_that_comes_byte_by_byte_takes_no_more_memory_than_its_bytes() -> None:
+    size = 100_000
+    parts = iter(range(size - 1, -1, -1))
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"x", "more_body": next(parts) > 0}
+
+    scope = {HEADERS: ([], {}), "path": "/v1/jobs", "query_string": b"", PARTS: object()}
+    asked = Asked(scope, receive)
+    tracemalloc.start()
+    try:
+        assert asyncio.run(asked.read_body())
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert asked.body == b"x" * size
+    assert peak < 30 * size

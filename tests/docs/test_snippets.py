@@ -8,7 +8,8 @@ import pytest
 from tests.snippets import Snippet, snippets
 
 #: Languages that run, those that are read by a test, and those that only show something.
-RUN, READ, SHOWN = {"sh", "python"}, {"json", "js"}, {"text", "mermaid"}
+#: tests/api/test_nginx.py runs nginx by its snippet.
+RUN, READ, SHOWN = {"sh", "python"}, {"json", "js"}, {"text", "mermaid", "nginx"}
 
 #: How many snippets cannot run beside the fleet of the tests, and why. One more needs a reason, and a line here.
 ELSEWHERE = {

@@ -2,10 +2,13 @@
 
 import re
 from collections.abc import Callable, Iterator
+from typing import cast
 
 import httpx2
 import pytest
 import redis
+from fastapi import FastAPI, Request
+from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 
 from api.app import create_app
@@ -60,6 +63,38 @@ def test_session_stands_for_its_key_and_only_on_the_console(visit: Open, api_key
     assert "secure" not in cookie
     assert client.get("/console/models").status_code == 200
     assert client.get("/v1/jobs", headers={"Cookie": f"{COOKIE}={client.cookies[COOKIE]}"}).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        ("a=b; {cookie}={session}", 200),
+        ("a=b;{cookie}={session} ;c", 200),
+        ("x{cookie}={session}", 303),
+        ('{cookie}="{session}"', 303),
+        ("a={blank}; {cookie}={session}", 303),
+    ],
+    ids=["second", "untidy", "other", "quoted", "long"],
+)
+def test_session_is_found_by_name_as_it_is_written_in_the_first_8_kb_of_cookies(
+    visit: Open, api_keys: ApiKeyStore, sent: str, status: int
+) -> None:
+    """The interpreter's own reader of cookies takes seconds for 80 kB of quoted ones, before a key was asked for."""
+    session = sign_in(visit(), api_keys.create("me", [Scope.READ])[1]).cookies[COOKIE]
+    cookie = sent.format(cookie=COOKIE, session=session, blank="a" * 8192)
+    assert visit().get("/console/models", headers={"Cookie": cookie}).status_code == status
+
+
+def test_no_route_reads_a_cookie_of_others(visit: Open) -> None:
+    """FastAPI reads all cookies of a request, whatever its route takes: a long one took seconds on each route."""
+    client = visit(auth="off")
+
+    async def show(request: Request) -> dict[str, str]:
+        return request.cookies
+
+    cast("FastAPI", client.app).router.routes.insert(0, APIRoute("/v1/cookies", show, methods=["GET"]))
+    sent = {"Cookie": r'a="\a\a"; corelane_session=s; b="' + "\\a" * 1000 + f'"; corelane_cell={"1" * 200}'}
+    assert client.get("/v1/cookies", headers=sent).json() == {"corelane_session": "s"}
 
 
 def test_cookie_is_secure_over_https(visit: Open, api_keys: ApiKeyStore) -> None:
@@ -180,3 +215,11 @@ def test_console_can_be_left_out(visit: Open) -> None:
     for path in ("/console", "/console/", "/console/static/console.css"):
         assert client.get(path).status_code == 404
     assert visit(console=False).get("/console/").json()["code"] == "unauthorized"
+
+
+@pytest.mark.parametrize("path", ["https://evil.example/x", "javascript:alert(1)", "/evil.example"])
+def test_page_that_does_not_exist_links_to_no_other_site(visit: Open, path: str) -> None:
+    page = visit(auth="off").get(f"/console/{path}")
+    assert page.status_code == 404
+    links = re.findall(r'(?:href|src|action)="([^"]*)"', page.text)
+    assert not [link for link in links if re.match(r"[a-z]+:|//|/", link)]

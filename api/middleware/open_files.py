@@ -1,0 +1,38 @@
+"""Open files of an API process: each connection is one, and at the limit no connection is accepted any more."""
+
+import resource
+from pathlib import Path
+
+from corelane.log import get_logger
+from corelane.store.metrics import ProcessMetrics
+
+log = get_logger(__name__)
+
+#: From this share of the limit on the log warns; it does so again once the share was below the second one.
+NEAR, FAR = 0.8, 0.6
+
+OWN = Path("/proc/self/fd")
+
+
+def raise_limit() -> None:
+    """Let this process open as many files as it is allowed to: 1,024 is what a login shell gives by default."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+class OpenFiles:
+    """Watches how near this process is to its limit."""
+
+    def __init__(self, metrics: ProcessMetrics) -> None:
+        self._metrics = metrics
+        self._is_near = False
+
+    def measure(self) -> None:
+        """Note the share of the limit that is used; warn when it comes near."""
+        most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        used = sum(1 for _ in OWN.iterdir()) if OWN.exists() else 0
+        share = self._metrics.gauges["open_files"] = round(used / most, 3)
+        if share >= NEAR and not self._is_near:
+            advice = "raise the limit (ulimit -n), or bound connections at a proxy: docs/23-security.md"
+            log.warning("open_files_near_limit", open=used, limit=most, advice=advice)
+        self._is_near = share >= (FAR if self._is_near else NEAR)

@@ -1,0 +1,86 @@
+"""Serve the application by Hypercorn as it is, over HTTP/1 and HTTP/2, with bounds on each connection."""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import hypercorn.asyncio
+from hypercorn.config import Config
+
+from corelane.log import get_logger
+from corelane.settings import Settings
+
+log = get_logger(__name__)
+
+#: Connections that wait to be accepted.
+BACKLOG = 1024
+
+#: A connection has this long for the head of its first request, and between two requests, in seconds. Hypercorn 0.18
+#: may hold a connection that its caller has closed for as long. Trusted proxies keep idle connections for longer (an
+#: AWS load balancer 120 s, as deploy/kubernetes sets it), and would send a request into one that is just being closed.
+KEEP_ALIVE_S, BEHIND_PROXY_S = 15, 150
+
+#: Bytes of a request's head.
+HEAD_BYTES = 64 * 1024
+
+#: Over HTTP/2 Hypercorn 0.18 loses responses in progress when a connection reaches this number: no connection does.
+NO_LIMIT = 2**31
+
+#: Connections that are cut when the server stops are gone after this, in seconds.
+CUT_S = 1.0
+
+
+def make_config(settings: Settings, bind: str, grace_s: float) -> Config:
+    """Return Hypercorn's configuration: a socket that listens, and how long a stop waits for requests.
+
+    There is no time-out for reading: it would end long polls, streams and downloads, in which callers send nothing.
+    """
+    config = Config()
+    config.bind = [bind]
+    [listener] = config.create_sockets().insecure_sockets
+    # Connections inherit it: the kernel cuts one whose caller takes nothing of what is sent.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * settings.send_timeout_s))
+    config.bind = [f"fd://{listener.detach()}"]
+    config.backlog = BACKLOG
+    config.graceful_timeout = grace_s
+    config.keep_alive_timeout = BEHIND_PROXY_S if settings.trusted_hops else KEEP_ALIVE_S
+    config.keep_alive_max_requests = NO_LIMIT
+    config.h11_max_incomplete_size = HEAD_BYTES
+    config.h2_max_concurrent_streams = settings.max_connection_requests
+    config.h2_max_header_list_size = HEAD_BYTES
+    config.include_server_header = False
+    return config
+
+
+async def serve(app: Any, config: Config, asked_to_stop: Callable[[], Awaitable[object]]) -> None:
+    """Serve until asked to stop: no more connections are accepted then, and requests have the grace to end."""
+    asked, loop = asyncio.Event(), asyncio.get_running_loop()
+    loop.set_exception_handler(_note_cut)
+
+    async def stop() -> None:
+        await asked_to_stop()
+        asked.set()
+
+    async def be_late() -> None:
+        """Return once Hypercorn should have stopped: it waits for callers who do not take what was sent to them."""
+        await asked.wait()
+        await asyncio.sleep(config.graceful_timeout + CUT_S)
+
+    serving = asyncio.create_task(hypercorn.asyncio.serve(app, config, shutdown_trigger=stop, mode="asgi"))
+    late = asyncio.create_task(be_late())
+    await asyncio.wait((serving, late), return_when=asyncio.FIRST_COMPLETED)
+    late.cancel()
+    if serving.done():
+        serving.result()
+    else:
+        log.warning("callers_left_behind", advice="they took nothing of their answers until the service stopped")
+
+
+def _note_cut(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log a connection that was cut in a line; asyncio's streams would log all that it was doing."""
+    error = context.get("exception")
+    if isinstance(error, OSError | asyncio.CancelledError):
+        log.info("connection_cut", reason=str(error) or "the service stops")
+    else:
+        loop.default_exception_handler(context)

@@ -1,1 +1,0 @@
-"""Serve the application: Hypercorn's protocols on bounded connections."""

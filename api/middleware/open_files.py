@@ -14,10 +14,15 @@ NEAR, FAR = 0.8, 0.6
 OWN = Path("/proc/self/fd")
 
 
+#: More open files than a process needs; hosts that set no bound say a thousand million.
+MOST = 65_536
+
+
 def raise_limit() -> None:
     """Let this process open as many files as it is allowed to: 1,024 is what a login shell gives by default."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = MOST if hard == resource.RLIM_INFINITY else min(hard, MOST)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, allowed), hard))
 
 
 class OpenFiles:

@@ -18,6 +18,7 @@ from api.middleware.console_door import CONSOLE
 from api.routes.bulk import act_on_jobs
 from corelane.domain.api_keys import Caller
 from corelane.domain.bulk import BulkAction, BulkRequest
+from corelane.domain.ids import is_job_id
 from corelane.errors import InvalidInput, Overloaded, Unavailable
 
 router = APIRouter(prefix=f"{CONSOLE}/jobs", route_class=PageRoute)
@@ -50,8 +51,12 @@ class Progress:
             return cls()
         try:
             raw = orjson.loads(text)
-            return cls(int(raw["matched"]), int(raw["done"]), dict(raw["counts"]), dict(raw["details"]), raw["after"])
-        except (ValueError, KeyError, TypeError):
+            after = raw["after"]
+            if after is not None and not is_job_id(after):
+                raise ValueError(after)
+            counts = {code: int(count) for code, count in raw["counts"].items()}
+            return cls(int(raw["matched"]), int(raw["done"]), counts, dict(raw["details"]), after)
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise InvalidInput("this page is not whole: begin again from the list of jobs") from None
 
     def write(self) -> str:

@@ -1,5 +1,6 @@
 """Stored contexts: the list, one of them, storing and deleting. A text is shown when its reader asks for it."""
 
+import re
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -50,7 +51,7 @@ async def store_context(request: Request, parts: PartsDep, caller: SubmitCaller)
     form = await read_form(request)
     typed = {name: first(form, name) for name in ("text", "name", "expires_in_s")}
     given: dict[str, Any] = {name: text for name, text in typed.items() if text or name == "text"}
-    if typed["expires_in_s"].isdecimal():
+    if re.fullmatch("[0-9]{1,18}", typed["expires_in_s"]):
         given["expires_in_s"] = int(typed["expires_in_s"])
     try:
         body = ContextBody.model_validate(given)

@@ -3,6 +3,7 @@
 Questions and passages are not on the page: one item's are fetched when its button is pressed.
 """
 
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -92,7 +93,7 @@ async def feed(parts: Parts, caller: Caller, arguments: Mapping[str, str]) -> Up
     about = await about_job(parts, record)
     can = {scope.value: scope in caller.scopes for scope in Scope}
     shown = {"job-head": fragment("parts/job_head.html", can=can, **about)}
-    if after.isdecimal():
+    if re.fullmatch("[0-9]{1,18}", after):
         state = JobStatus(only) if only in set(JobStatus) else None
         page = await results_page(parts, record, max(int(after), record.dropped), state)
         shown["results"] = fragment("parts/results.html", job=about["job"], page=page)

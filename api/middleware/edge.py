@@ -41,6 +41,9 @@ from corelane.metrics.recorder import OTHER, Recorder
 from corelane.settings import Settings
 from corelane.store.jobs.owners import Owners
 
+#: Digits of a number that a caller sends: more are none that is meant, and Python refuses thousands.
+MOST_DIGITS = 18
+
 #: Paths that never need a key: probes, and the page that documents the API.
 OPEN = frozenset({"/", "/livez", "/readyz", "/docs", "/openapi.json", "/favicon.ico"})
 METRICS, PAGE_FILES = "/metrics", ("/docs/", STATIC)
@@ -217,7 +220,7 @@ class InnerLayer:
             scope[CALLER] = caller
         most = self._most_bytes(scope["path"], headers)
         declared = headers.get("content-length", "")
-        if error is None and declared.isdigit() and int(declared) > most[0]:
+        if error is None and declared.isdigit() and (len(declared) > MOST_DIGITS or int(declared) > most[0]):
             error = too_large(*most)
         if error is not None:
             await (self._refuse_page if on_console else refuse)(scope, source, send, error)

@@ -1,6 +1,7 @@
 """Results of a job: pages, a stream that follows it, and dropping results that the caller has stored."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from typing import Annotated
 
@@ -85,6 +86,6 @@ async def stream_results(parts: Parts, record: JobRecord, at: int) -> AsyncItera
 
 def read_cursor(after: str) -> int:
     """Return the item a cursor points to; raise InvalidInput if it is malformed."""
-    if not after.isascii() or not after.isdigit():
+    if not re.fullmatch("[0-9]{1,18}", after):
         raise InvalidInput("`after` is not a cursor; pass the `next` of the page before")
     return int(after)

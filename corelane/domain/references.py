@@ -39,12 +39,19 @@ def parse_s3(url: str) -> S3Object | None:
 
 
 def is_reference(url: str) -> bool:
-    """Whether a URL names an object: no user, no fragment, no step upwards in its path, however it is written."""
-    if len(url) > MAX_URL_CHARS:
+    """Whether a URL names an object: no user, no fragment, no step upwards in its path, however it is written.
+
+    Servers differ in what they decode, how often, and where they cut a part of a path: none of these readings may be a
+    step. ``::`` would have fsspec open one URL by means of another.
+    """
+    if len(url) > MAX_URL_CHARS or "::" in url:
         return False
     s3, http = S3_URL.fullmatch(url), HTTP_URL.fullmatch(url)
     path = s3[2] if s3 else http[3] if http else ".."
-    return not {".", ".."} & set(re.split(r"[/\\]", unquote(path))) and not path.endswith("/")
+    while (decoded := unquote(path)) != path:
+        path = decoded
+    parts = {part.partition(";")[0] for part in re.split(r"[/\\]", path)}
+    return not {".", ".."} & parts and path.isprintable() and not path.endswith("/")
 
 
 def is_allowed(url: str, prefixes: Sequence[str], owner: str) -> bool:

@@ -9,9 +9,21 @@ URL is still checked here.
 
 import asyncio
 from dataclasses import dataclass
+from ipaddress import IPv4Network
 from urllib.parse import urlsplit
 
-from ssrfguard import Address, Policy, Resolver, SSRFGuardError, Target, resolve
+from ssrfguard import (
+    DEFAULT_DENIED,
+    Address,
+    AddressTable,
+    Block,
+    Policy,
+    Reach,
+    Resolver,
+    SSRFGuardError,
+    Target,
+    resolve,
+)
 
 from corelane.errors import UrlRefused, WebhookRefused
 from corelane.log import get_logger
@@ -21,6 +33,11 @@ log = get_logger(__name__)
 
 #: Ports of receivers on the public internet.
 PUBLIC_PORTS = frozenset({80, 443})
+
+#: A public address at which every Azure host finds its services; the library (ssrfguard 0.4.1) does not know it.
+WIRE_SERVER = Block(IPv4Network("168.63.129.16/32"), "Cloud metadata (Azure)", "none", Reach.DENIED)
+
+DENIED = AddressTable((*DEFAULT_DENIED.blocks, WIRE_SERVER), snapshot=DEFAULT_DENIED.snapshot)
 
 #: Addresses of a name that are tried, in the resolver's order.
 MOST_ADDRESSES = 4
@@ -135,7 +152,7 @@ def _reason(error: Exception) -> str:
 
 def _public_policy(rules: Rules) -> Policy:
     schemes = {"https", "http"} if rules.allow_http else {"https"}
-    return Policy(allowed_schemes=frozenset(schemes), allowed_ports=PUBLIC_PORTS)
+    return Policy(allowed_schemes=frozenset(schemes), denied_networks=DENIED, allowed_ports=PUBLIC_PORTS)
 
 
 def _port_of(url: str) -> frozenset[int]:

@@ -17,12 +17,13 @@ from tests.corelane.store_bench import Bench, answered, claimed
 
 ONE = {"question": "Who wrote it?", "context": "Ada wrote it."}
 
-ANN, BOB, READER, OPS, ONLY_ADMIN = "ann", "bob", "reader", "ops", "only_admin"
+ANN, BOB, READER, SENDER, OPS, ONLY_ADMIN = "ann", "bob", "reader", "sender", "ops", "only_admin"
 
 SCOPES = {
     ANN: [Scope.SUBMIT, Scope.READ],
     BOB: [Scope.SUBMIT, Scope.READ],
     READER: [Scope.READ],
+    SENDER: [Scope.SUBMIT],
     OPS: [Scope.SUBMIT, Scope.READ, Scope.ADMIN],
     ONLY_ADMIN: [Scope.ADMIN],
 }

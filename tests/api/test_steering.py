@@ -18,7 +18,7 @@ from corelane.store.audit import Audit
 from corelane.store.dispatch import SliceResults
 from corelane.store.jobs import failed_items
 from corelane.submitting import bulk, retries
-from tests.api.office import ANN, BOB, ONE, ONLY_ADMIN, OPS, READER, Office, open_office
+from tests.api.office import ANN, BOB, ONE, ONLY_ADMIN, OPS, READER, SENDER, Office, open_office
 from tests.corelane.store_bench import Bench, answer_all, claimed
 from tests.deliveries_for_tests import schedule
 
@@ -302,3 +302,14 @@ def test_where_keys_are_not_checked_everyone_sees_their_own_lines(
         assert len(api.get("/v1/audit", headers={"X-API-Key": "ann"}).json()["data"]) == 1
         assert api.get("/v1/audit", headers={"X-API-Key": "bob"}).json()["data"] == []
         assert api.get("/v1/audit", params={"after": "x"}).status_code == 422
+
+
+def test_key_that_may_not_read_sees_no_results_of_a_final_job(office: Office) -> None:
+    job = office.submit(SENDER)
+    office.fail_all()
+    retried = office.call(SENDER, "POST", f"/v1/jobs/{job}/retry").json()["id"]
+    answer_all(office.bench.core("a/0"))
+    for path in (f"{job}/cancel", f"{retried}/cancel", f"{job}/retry"):
+        response = office.call(SENDER, "POST", f"/v1/jobs/{path}")
+        assert response.status_code == 200
+        assert response.json().get("results") is None

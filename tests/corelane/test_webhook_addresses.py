@@ -22,6 +22,7 @@ STRICT = Settings(webhook_timeout_s=30)
 
 #: Hosts that are, or lead to, somewhere private.
 HOSTS = [
+    "168.63.129.16",
     "127.0.0.1",
     "127.1",
     "127.255.255.254",

@@ -391,5 +391,5 @@ class Runner(SharedItems):
         merged = time.perf_counter()
         running.merge_s += merged - ran
         self._times.end(batch.bucket, batch.input_ids.shape, used)
-        self._pace.note(batch.bucket, batch.rows, merged - running.began)
+        self._pace.note(batch.bucket, len(batch.input_ids), merged - running.began)
         return decoded

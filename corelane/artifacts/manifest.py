@@ -161,6 +161,11 @@ class Manifest(Record):
         return kind_of(self.tools.get("cpu", "").split()) if self.target == "cpu" else ""
 
     @property
+    def ragged_rows(self) -> bool:
+        """Whether linear layers leave the padding of a batch out, so that only attentions have any."""
+        return "rows=ragged" in self.compiler_args
+
+    @property
     def bytes(self) -> int:
         """What the compiled files weigh; buckets may share one."""
         return sum({bucket.file: bucket.bytes for bucket in self.buckets}.values())

@@ -1,4 +1,4 @@
-"""Choose the next batch among the windows of all items in progress, and how many rows are done in time. No queue.
+"""Choose the next batch among the windows of all items in progress. No queue.
 
 Windows, not items, are scheduled. Owners share batches by tokens: the one that has had least begins the batch, and row
 by row the one that has had least comes next, so that a question waits for no other owner's flood. An owner without work
@@ -13,13 +13,11 @@ wait, new jobs would pass over a longer one again and again. Within a job the it
 first, so that a one-line question does not wait for a document. An owner that has passed over its oldest item seven
 times begins with it, so that neither a document nor a low priority starves.
 
-A batch holds windows of one bucket, the shortest that fits each: rows of a shorter one would cost more padding than the
-batch they save (2.5 ms on a CPU, the time of 35 tokens).
+Who begins the batch is settled here; which buckets' windows may join it, and how many, is given (``choose``): a batch
+holds windows of one bucket, the shortest that fits each, or of neighbouring ones where that is quicker (``passes``).
 """
 
-import math
-import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -42,16 +40,9 @@ SMALL_WEIGHT = 8
 #: question would let a row of its owner's batch pass.
 ROW_TOKENS = 256
 
-#: Batches of a bucket that count towards its pace: enough that one of them is nearly always undisturbed, and few enough
-#: to follow a core that gets hot. By the mean, neighbours that took a third of a CPU halved the batches (-10 %).
-RECENT_BATCHES = 8
-
-#: A job that is alone gets batches this many times as long; it is alone after this many seconds without another job.
-ALONE, ALONE_AFTER_S = 1.5, 30.0
-
-#: Questions without a larger job get batches this many times as long. Few wait: then none is as long. Many wait: then
-#: they wait for each other for longer than that.
-AMONG_QUESTIONS = 2.0
+#: Given the bucket of the window that begins a batch, and how many windows may be in it by bucket, returns the buckets
+#: of its windows, the shortest first, and its rows.
+Choose = Callable[[Bucket, Mapping[Bucket, int]], tuple[Sequence[Bucket], int]]
 
 
 def smallest_fit(length: int, ladder: Sequence[Bucket]) -> Bucket:
@@ -193,35 +184,36 @@ class OwnerLine:
         self.items = [item for item in self.items if self.by_job[item.job] <= most_tokens]
         return bool(self.items)
 
-    def windows(self, bucket: Bucket, like: int | None = None) -> Iterator[tuple[WaitingItem, Window]]:
-        """Take the windows of one bucket, one by one.
+    def windows(self, buckets: Sequence[Bucket], like: int | None = None) -> Iterator[tuple[WaitingItem, Window]]:
+        """Take the windows of these buckets, one by one.
 
         With ``like`` the items of a job with windows of about so many tokens go first: a batch is as long as its
         longest row.
         """
         items: Iterable[WaitingItem] = self.items
         if like is not None:
-            fitting = [item for item in self.items if bucket in item.by_bucket]
-            items = (item for _, job in groupby(fitting, _job) for item in sorted(job, key=_distance(bucket, like)))
+            fitting = [item for item in self.items if any(bucket in item.by_bucket for bucket in buckets)]
+            items = (item for _, job in groupby(fitting, _job) for item in sorted(job, key=_distance(buckets, like)))
         for item in items:
-            while bucket in item.by_bucket:
-                yield item, item.take(bucket)
+            for bucket in buckets:
+                while bucket in item.by_bucket:
+                    yield item, item.take(bucket)
 
 
-def full(bucket: Bucket) -> int:
-    """Return all rows of a bucket."""
-    return bucket.rows
+def full(first: Bucket, waiting: Mapping[Bucket, int]) -> tuple[Sequence[Bucket], int]:  # noqa: ARG001
+    """Choose all rows of one bucket."""
+    return (first,), first.rows
 
 
 def next_batch(
     items: Iterable[WaitingItem],
     shares: dict[str, Share],
-    most_rows: Callable[[Bucket], int] = full,
+    choose: Choose = full,
     little_tokens: int = 0,
     *,
     alike: bool = False,
 ) -> tuple[Bucket, list[tuple[WaitingItem, Window]]] | None:
-    """Take a batch from the items: a bucket and at most ``most_rows`` windows; None if nothing waits.
+    """Take a batch from the items: its bucket and the windows that ``choose`` lets in; None if nothing waits.
 
     ``shares`` is remembered between calls, empty at first. A job with at most ``little_tokens`` waiting shares a
     batch that it begins only with others like it: where few rows take less time than many, its question is answered at
@@ -237,7 +229,19 @@ def next_batch(
     if first.by_job[first.items[0].job] <= little_tokens:
         lines = [line for line in lines if line.keep_little(little_tokens)]
     like = first.items[0].by_bucket[bucket][0].length if alike else None
-    return bucket, _alternate(first, lines, bucket, most_rows(bucket), like)
+    buckets, most = choose(bucket, _count(lines))
+    rows = _alternate(first, lines, buckets, most, like)
+    return smallest_fit(max(window.length for _, window in rows), buckets), rows
+
+
+def _count(lines: Iterable[OwnerLine]) -> Mapping[Bucket, int]:
+    """Count windows by bucket."""
+    counts: Counter[Bucket] = Counter()
+    for line in lines:
+        for item in line.items:
+            for bucket, windows in item.by_bucket.items():
+                counts[bucket] += len(windows)
+    return counts
 
 
 def _line_up(items: Iterable[WaitingItem], shares: dict[str, Share]) -> list[OwnerLine]:
@@ -274,11 +278,11 @@ def _line_of(share: Share, items: list[WaitingItem]) -> OwnerLine:
 
 
 def _alternate(
-    first: OwnerLine, lines: list[OwnerLine], bucket: Bucket, most: int, like: int | None
+    first: OwnerLine, lines: list[OwnerLine], buckets: Sequence[Bucket], most: int, like: int | None
 ) -> list[tuple[WaitingItem, Window]]:
-    """Take rows of one bucket, each from the owner that has had least, the very first from ``first``."""
+    """Take rows of these buckets, each from the owner that has had least, the very first from ``first``."""
     rows: list[tuple[WaitingItem, Window]] = []
-    sources = {line: line.windows(bucket, like) for line in lines}
+    sources = {line: line.windows(buckets, like) for line in lines}
     line = first
     while sources and len(rows) < most:
         row = next(sources[line], None)
@@ -299,62 +303,6 @@ def _job(item: WaitingItem) -> str:
     return item.job
 
 
-def _distance(bucket: Bucket, like: int) -> Callable[[WaitingItem], int]:
+def _distance(buckets: Sequence[Bucket], like: int) -> Callable[[WaitingItem], int]:
     """Return how far the length of an item's next window is from ``like``; equal ones keep their order."""
-    return lambda item: abs(item.by_bucket[bucket][0].length - like)
-
-
-class Pace:
-    """Seconds a row takes by bucket, and so the rows that are done in time. A bucket never measured is not limited.
-
-    Of the last few batches the fastest counts: one that was held up by other processes says nothing about the core. A
-    core that slows down for good soon gets smaller batches, and larger ones again when it recovers.
-
-    Short batches cost little: a core of an AMD EPYC with AVX-512 runs the built-in model in bf16, with 1, 2, 4, 8 rows,
-    at 158, 209, 240, 250 rows/s of 64 tokens, at 92, 108, 113, 116 of 128, at 45, 47, 48, 47 of 256, at 27, 28, 28, 27
-    of 384. SQuAD ran in batches of 60 ms at the speed of full ones, of 40 ms at 96 % of it, of 30 ms at 89 %. So a job
-    that is alone gets batches half as long again, but for rows that take long by themselves: those gain nothing by
-    company, and are mostly a document's, beside which others may have questions. While questions come it gets no longer
-    ones: a question waits for the batch that runs. Questions among themselves get long ones, those of long rows too:
-    sixteen callers were answered 3.7 % faster (simulated, two cores), 64 callers 6 %.
-    """
-
-    def __init__(self, target_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """``target_s`` is the longest time one batch should take while several jobs ask."""
-        self._target_s = target_s
-        self._clock = clock
-        self._last_asker: str | None = None
-        #: When another larger job came, any larger job, a question.
-        self._turned_at = self._larger_at = self._little_at = -math.inf
-        self._row_s: dict[Bucket, deque[float]] = {}
-
-    def note(self, bucket: Bucket, rows: int, seconds: float) -> None:
-        """Note the time that a batch took."""
-        self._row_s.setdefault(bucket, deque(maxlen=RECENT_BATCHES)).append(seconds / rows)
-
-    def heard(self, asker: str, *, is_little: bool = False) -> None:
-        """Note that an item came; ``asker`` names its owner and job. ``is_little`` says that the job is a question."""
-        now = self._clock()
-        if is_little:
-            self._little_at = now
-            return
-        if self._last_asker not in (asker, None):
-            self._turned_at = now
-        self._last_asker, self._larger_at = asker, now
-
-    def rows(self, bucket: Bucket) -> int:
-        """Return the rows that are done in time; one at least, and never more than the bucket's."""
-        row_s = min(self._row_s.get(bucket, ()), default=0.0)
-        if row_s <= 0:
-            return bucket.rows
-        in_time, stretch = self._target_s / row_s, self._stretch()
-        if in_time >= 2 or stretch == AMONG_QUESTIONS:
-            in_time *= stretch
-        return max(1, int(min(bucket.rows, in_time)))
-
-    def _stretch(self) -> float:
-        """Return how many times as long as the target batches may take, by who asks lately."""
-        since = self._clock() - ALONE_AFTER_S
-        if self._little_at > since:
-            return 1.0 if self._larger_at > since else AMONG_QUESTIONS
-        return ALONE if self._turned_at < since else 1.0
+    return lambda item: min(abs(item.by_bucket[each][0].length - like) for each in buckets if each in item.by_bucket)

@@ -24,8 +24,9 @@ from corelane.artifacts.calibration import read_calibration
 from corelane.artifacts.manifest import Artifact
 from corelane.domain.dispatch import LEAST_TOKENS
 from corelane.engine.backends.protocol import Backend, Batch, Logits
-from corelane.engine.batching import Pace, Share, WaitingItem, next_batch
+from corelane.engine.batching import Share, WaitingItem, next_batch
 from corelane.engine.buckets import Bucket, cut_to
+from corelane.engine.passes import ForwardPass, Pace, PassTimes, choose
 from corelane.engine.previews import LONG_WINDOWS, Preview, PreviewTimes
 from corelane.engine.question_answering.task import QuestionAnsweringTask
 from corelane.engine.sharing import Charge, ItemInProgress, SharedItems
@@ -61,8 +62,8 @@ UNLIMITED = RunnerLimits()
 class ServedModel:
     """A runner's view of its model: ``summary`` is for the API, the ladder's buckets grow in length.
 
-    Where rows are flexible a batch may have fewer than its bucket, where lengths are, shorter ones. ``warm_ups`` are
-    the batches that bring it to speed.
+    Where rows are flexible a batch may have fewer than its bucket, where lengths are, shorter ones. Where rows are
+    ragged only attentions have padding. ``warm_ups`` are the batches that bring it to speed.
     """
 
     name: str
@@ -72,6 +73,7 @@ class ServedModel:
     flexible_rows: bool = False
     flexible_lengths: bool = False
     warm_ups: Sequence[WarmUp] = ()
+    ragged_rows: bool = False
 
     @classmethod
     def of(cls, artifact: Artifact, *, calibrated: bool, rows_share_kernels: bool = False) -> Self:
@@ -81,21 +83,12 @@ class ServedModel:
         summary, flexible = artifact.summary(calibrated=calibrated), manifest.flexible_rows
         passes = warm_ups(ladder, flexible_rows=flexible, rows_share_kernels=rows_share_kernels)
         lengths = flexible and manifest.flexible_lengths
-        return cls(manifest.name, manifest.version_id, summary, ladder, flexible, lengths, passes)
+        named = manifest.name, manifest.version_id
+        return cls(*named, summary, ladder, flexible, lengths, passes, manifest.ragged_rows)
 
 
 #: A row of a batch: the key of its query, the query in tokens, and the window.
 BatchRow = tuple[Any, Tokenized, Window]
-
-
-@dataclass(frozen=True, slots=True)
-class ForwardPass:
-    """One pass through the model: its bucket, the windows in it, their tokens, and the padding beside them."""
-
-    bucket: Bucket
-    windows: int
-    tokens: int
-    padding: int
 
 
 @dataclass(slots=True)
@@ -152,6 +145,7 @@ class Runner(SharedItems):
         #: The buckets' names in metrics.
         self.shapes = {bucket: str(bucket) for bucket in served.ladder}
         self._pace = Pace(limits.latency_target_s)
+        self._times = PassTimes(served.ladder, ragged=served.ragged_rows)
         self._shares: dict[str, Share] = {}
         self._arrivals = 0
         self._progress: dict[Hashable, ItemInProgress] = {}
@@ -194,8 +188,9 @@ class Runner(SharedItems):
             # Two tokens in turn: one of them is no padding, and some networks (mBART) look for such a one.
             ids = np.cumsum(ones, axis=1) % 2
             for _ in range(PASSES):
-                began = time.perf_counter()
+                began = self._times.begin()
                 self._run(Batch(each.bucket, ids, ones, np.zeros_like(ones)))
+                self._times.end(each.bucket, ids.shape, ids.size)
             self._pace.note(each.bucket, each.rows, time.perf_counter() - began)
 
     def close(self) -> None:
@@ -299,7 +294,8 @@ class Runner(SharedItems):
         read_for, read_s = self._task.read_for, time.perf_counter() - began
         waiting = [progress.waiting for progress in self._progress.values()]
         if self._flexible_rows:
-            chosen = next_batch(waiting, self._shares, self._pace.rows, LITTLE_TOKENS, alike=self._flexible_lengths)
+            rule, little = partial(choose, table=self._times.table(), most_rows=self._pace.rows), LITTLE_TOKENS
+            chosen = next_batch(waiting, self._shares, rule, little, alike=self._flexible_lengths)
         else:
             chosen = next_batch(waiting, self._shares)
         for grown in self._task.read_so_far() if read_for else ():
@@ -314,7 +310,7 @@ class Runner(SharedItems):
         return running
 
     def _launch(self, bucket: Bucket, rows: Sequence[BatchRow]) -> RunningBatch:
-        began = time.perf_counter()
+        began = self._times.begin()
         height = len(rows) if self._flexible_rows else bucket.rows
         batch = self._task.fill(bucket, [(item, window) for _, item, window in rows], height)
         if self._flexible_lengths:
@@ -394,5 +390,6 @@ class Runner(SharedItems):
         decoded = self._task.decode(logits, rows)
         merged = time.perf_counter()
         running.merge_s += merged - ran
+        self._times.end(batch.bucket, batch.input_ids.shape, used)
         self._pace.note(batch.bucket, len(batch.input_ids), merged - running.began)
         return decoded

@@ -31,6 +31,7 @@ SENTENCES = {
     "less_than": "it must be less than {lt}",
     "less_than_equal": "it must be at most {le}",
     "list_type": "a list is wanted",
+    "tuple_type": "a list is wanted",
     "dict_type": "a JSON object is wanted",
     "model_type": "a JSON object is wanted",
     "model_attributes_type": "a JSON object is wanted",
@@ -44,7 +45,7 @@ SENTENCES = {
 A_TIME = "a time is wanted: RFC 3339 as 2026-07-01T12:00:00Z, or seconds since 1970"
 
 #: Errors of one form of a value that may have several, which say no more than that it is not this form.
-OTHER_FORM = ("model_type", "model_attributes_type", "list_type", "dict_type")
+OTHER_FORM = ("model_type", "model_attributes_type", "list_type", "tuple_type", "dict_type")
 
 
 def sentence(found: Found) -> str:

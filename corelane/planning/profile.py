@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from corelane.engine.buckets import Bucket
+from corelane.engine.passes import PassTable
 from corelane.errors import InvalidInput
 
 
@@ -107,6 +108,14 @@ class Profile(Part):
     @cached_property
     def _times(self) -> Mapping[Bucket, ShapeTime]:
         return {Bucket(length=shape.length, rows=shape.rows): shape for shape in self.shapes}
+
+    @cached_property
+    def table(self) -> PassTable:
+        """Return the times by which a core with flexible rows chooses; the trip between two batches is part of them."""
+        return PassTable(
+            {each: [self.exchange_s + self.batch_s(each, n + 1) for n in range(each.rows)] for each in self.ladder},
+            token_s=min(shape.row_s / shape.length for shape in self.shapes),
+        )
 
     def batch_s(self, bucket: Bucket, rows: int) -> float:
         """Return the seconds of a batch of so many rows on a core that is not disturbed."""

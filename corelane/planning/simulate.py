@@ -11,10 +11,12 @@ import math
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from corelane.domain.dispatch import BESIDE_TOKENS, SMALL_TOKENS
-from corelane.engine.batching import Pace, Share, WaitingItem, full, next_batch
+from corelane.engine.batching import Share, WaitingItem, full, next_batch, smallest_fit
 from corelane.engine.buckets import Bucket
+from corelane.engine.passes import Pace, choose
 from corelane.engine.windows import Window
 from corelane.planning.lane import Lane, SimulatedJob, Slice, Windows
 from corelane.planning.profile import Profile, draw
@@ -220,9 +222,10 @@ class Simulation:
 
     def _start(self, core: SimulatedCore) -> None:
         """Choose a batch and run it; where it leaves the CPU free, make the next trip meanwhile."""
-        rows = core.pace.rows if self._profile.flexible_rows else full
-        little = LITTLE_TOKENS if self._profile.flexible_rows else 0
-        chosen = next_batch((item for _, item in core.waiting.values()), core.shares, rows, little)
+        flexible = self._profile.flexible_rows
+        rule = partial(choose, table=self._profile.table, most_rows=core.pace.rows) if flexible else full
+        little = LITTLE_TOKENS if flexible else 0
+        chosen = next_batch((item for _, item in core.waiting.values()), core.shares, rule, little)
         if chosen is None:
             self._claim(core)
             return
@@ -232,14 +235,16 @@ class Simulation:
             if job.began_s is None:
                 job.began_s = self._now
         self._at_work += 1
-        seconds = self._batch_s(bucket, len(windows))
+        seconds = self._batch_s(bucket, [window for _, window in windows])
         self._count(core, bucket, windows, seconds)
         core.busy_s += seconds
         self._later(seconds, lambda: self._finish(core, windows))
 
-    def _batch_s(self, bucket: Bucket, rows: int) -> float:
-        stretch = self._profile.stretch(self._at_work, self._rate, self._hosts)
+    def _batch_s(self, bucket: Bucket, windows: Sequence[Window]) -> float:
+        rows, stretch = len(windows), self._profile.stretch(self._at_work, self._rate, self._hosts)
+        shorter = sum(bucket.length - smallest_fit(window.length, self._ladder).length for window in windows)
         alone_s = self._profile.batch_s(bucket, rows) + rows * self._profile.merge_row_s
+        alone_s -= shorter * self._profile.table.token_s if self._profile.flexible_rows else 0.0
         return alone_s * stretch * self._noise(self._dice)
 
     def _count(

@@ -184,7 +184,7 @@ class Settings(GroupedFields):
         0.04,
         gt=0,
         description="Time one batch may take while several jobs ask, in seconds; half as much again for one alone, "
-        "twice the time for questions alone, three quarters for a large job while questions come.",
+        "twice the time for questions alone.",
     )
     context_cache_tokens: int = Field(
         500_000, ge=0, description="Tokens of contexts a core keeps for later questions on them; 25 bytes each."

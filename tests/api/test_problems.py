@@ -20,6 +20,12 @@ SENTENCES: dict[str, tuple[str, Any, str, str]] = {
     "no items": ("jobs", {"items": []}, "items", "it has 0 entries, and at least 1 entry must be there"),
     "too many": ("jobs", {**OK, "labels": ["l"] * 9}, "labels", "it has 9 entries, at most 8 entries may be there"),
     "not a list": ("jobs", {"items": 3}, "items", "a list is wanted"),
+    "not a list, of a bulk action": (
+        "jobs/bulk",
+        {"action": "retry", "filter": {"status": "failed"}},
+        "filter.status",
+        "a list is wanted",
+    ),
     "not an object": ("jobs", [1], "body", "a JSON object is wanted"),
     "a rule of ours": ("jobs", {**OK, "refuse_if_late": True}, "body", "`refuse_if_late` needs `expires_in_s`"),
     "bound": ("jobs", {**OK, "options": {"top_k": 0}}, "options.top_k", "it must be at least 1"),

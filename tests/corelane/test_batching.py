@@ -1,10 +1,12 @@
+from collections.abc import Mapping, Sequence
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from corelane.domain.dispatch import PUBLIC
 from corelane.domain.jobs import Priority
-from corelane.engine.batching import OLDEST_TURN, SAVED_TOKENS, Share, WaitingItem, next_batch, smallest_fit
+from corelane.engine.batching import OLDEST_TURN, SAVED_TOKENS, Choose, Share, WaitingItem, next_batch, smallest_fit
 from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket, parse_buckets
 from corelane.engine.windows import Window
 from corelane.errors import CompileFailed
@@ -29,9 +31,14 @@ def owned_items(items: list[tuple[list[int], str]]) -> list[WaitingItem]:
     return [waiting for arrival, (item, owner) in enumerate(items) for waiting in waiting_items([item], owner, arrival)]
 
 
+def at_most(most: int) -> Choose:
+    """Choose so many rows of one bucket at most."""
+    return lambda bucket, _: ((bucket,), min(bucket.rows, most))
+
+
 def run_batch(items: list[WaitingItem], shares: dict[str, Share], most: int = 32) -> list[WaitingItem]:
     """Return the items of the next batch, a row each."""
-    chosen = next_batch(items, shares, lambda bucket: min(bucket.rows, most))
+    chosen = next_batch(items, shares, at_most(most))
     assert chosen is not None
     return [item for item, _ in chosen[1]]
 
@@ -55,11 +62,11 @@ def test_rows_alike_in_length_run_once_each_and_the_first_item_begins(lengths: l
     items, shares = owned_items(lengths), dict[str, Share]()
     others, other_shares = owned_items(lengths), dict[str, Share]()
     ran: list[tuple[int, int]] = []
-    while (chosen := next_batch(items, shares, lambda bucket: min(bucket.rows, 2), alike=True)) is not None:
+    while (chosen := next_batch(items, shares, at_most(2), alike=True)) is not None:
         bucket, rows = chosen
         assert all(smallest_fit(window.length, LADDER) == bucket for _, window in rows)
         if not ran:
-            first = next_batch(others, other_shares, lambda bucket: min(bucket.rows, 2))
+            first = next_batch(others, other_shares, at_most(2))
             assert first is not None
             assert (first[0], first[1][0][0].arrival) == (bucket, rows[0][0].arrival)
         ran += [(item.arrival, window.start) for item, window in rows]
@@ -69,7 +76,7 @@ def test_rows_alike_in_length_run_once_each_and_the_first_item_begins(lengths: l
 def test_rows_most_like_the_first_share_its_batch_within_a_job() -> None:
     longest = LADDER[0].length
     items = waiting_items([[longest - 9], [longest], [longest - 8], [longest - 1]], job="one")
-    chosen = next_batch(items, {}, lambda _: 2, alike=True)
+    chosen = next_batch(items, {}, at_most(2), alike=True)
     assert chosen is not None
     assert [item.arrival for item, _ in chosen[1]] == [0, 2]
 
@@ -77,7 +84,7 @@ def test_rows_most_like_the_first_share_its_batch_within_a_job() -> None:
 @given(ITEMS, st.integers(1, 16))
 def test_batch_is_full_unless_its_bucket_has_no_more(lengths: list[tuple[list[int], str]], most: int) -> None:
     items, shares = owned_items(lengths), dict[str, Share]()
-    while (chosen := next_batch(items, shares, lambda bucket: min(bucket.rows, most))) is not None:
+    while (chosen := next_batch(items, shares, at_most(most))) is not None:
         bucket, rows = chosen
         assert len(rows) <= min(bucket.rows, most)
         assert len(rows) == min(bucket.rows, most) or not any(bucket in item.by_bucket for item in items)
@@ -155,6 +162,25 @@ def test_question_does_not_share_its_batch_with_its_owners_own_flood() -> None:
     assert len(run_batch(flood, shares)) == 16
 
 
+def test_windows_of_neighbouring_buckets_share_a_batch_of_the_longest_row_where_they_are_let_in() -> None:
+    items, shares = waiting_items([[60], [100], [250], [120, 50]], job="one"), dict[str, Share]()
+    counted: list[Mapping[Bucket, int]] = []
+
+    def two_shortest(first: Bucket, waiting: Mapping[Bucket, int]) -> tuple[Sequence[Bucket], int]:
+        counted.append(waiting)
+        return LADDER[:2] if first in LADDER[:2] else (first,), 8
+
+    chosen = next_batch(items, shares, two_shortest, alike=True)
+    assert chosen is not None
+    assert counted == [{LADDER[0]: 2, LADDER[1]: 2, LADDER[2]: 1}]
+    assert chosen[0] == LADDER[1]
+    assert chosen[1][0][0] is items[0]
+    assert sorted(window.length for _, window in chosen[1]) == [50, 60, 100, 120]
+    chosen = next_batch(items, shares, two_shortest, alike=True)
+    assert chosen is not None
+    assert (chosen[0], [window.length for _, window in chosen[1]]) == (LADDER[2], [250])
+
+
 def test_two_jobs_of_one_owner_share_by_tokens() -> None:
     items = [*waiting_items([[64]] * 200, job="one"), *waiting_items([[384]] * 40, first=200, job="other")]
     shares: dict[str, Share] = {}
@@ -203,7 +229,7 @@ def test_longer_question_is_not_passed_over_again_and_again() -> None:
     items = [waiting_items([[length]], first=n, job=f"{n}.0")[0] for n, length in enumerate(lengths)]
     shares, answers = dict[str, Share](), [0] * len(lengths)
     for turn in range(1, 400):
-        chosen = next_batch(items, shares, lambda bucket: 2)
+        chosen = next_batch(items, shares, at_most(2))
         assert chosen is not None
         for item, _ in chosen[1]:
             caller = int(item.job.partition(".")[0])

@@ -1,8 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.engine.batching import ALONE_AFTER_S, RECENT_BATCHES, Pace
 from corelane.engine.buckets import Bucket
+from corelane.engine.passes import ALONE_AFTER_S, RECENT_BATCHES, Pace
 
 BUCKET = Bucket(length=128, rows=8)
 

@@ -37,9 +37,10 @@ JSON = {"content-type": "application/json"}
 #: spends on each job (workers/core/timing.py), and a final job says where its time went (corelane/domain/timing.py).
 #: A line of the log is written by our own code (corelane/log.py). The layer of short ways, the digest of a question
 #: (corelane/domain/reuse.py) and the fields of a job's hash cost a file each, and so do the parts of documents that a
-#: core reads for others (workers/core/parts.py).
-LIMITS = {"submit": 17, "drain": 17, "webhook": 11}
-ALL = 36
+#: core reads for others (workers/core/parts.py). What passes take, by which windows share one, is a matter of its own
+#: beside whose turn it is (corelane/engine/passes.py).
+LIMITS = {"submit": 17, "drain": 18, "webhook": 11}
+ALL = 37
 
 #: How often a trip beside other work is traced: what that work enters is not entered every time.
 TIMES = 5

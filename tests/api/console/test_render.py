@@ -1,6 +1,8 @@
 """How the console writes numbers, times and sentences; everything is escaped."""
 
 from api.console.render import duration, fragment, number, percent, prose, size
+from corelane.domain.drain import Sign
+from corelane.domain.overview import DoneInfo, ForecastInfo, LatencyInfo, Overview
 
 
 def test_times_read_well() -> None:
@@ -33,3 +35,13 @@ def test_problem_with_markup_stays_text() -> None:
     )
     assert "<script" not in html
     assert "No &lt;script&gt;" in html
+
+
+def test_time_of_a_job_is_said_to_be_the_last_minute_s_beside_jobs_that_ended_before() -> None:
+    hour = {"last_hour": {"items": 760, "jobs": 760}}
+    seen = Overview(at="", forecast=ForecastInfo(sign=Sign.IDLE, text=""), done=DoneInfo.model_validate(hour))
+    html = fragment("overview/facts.html", seen=seen)
+    assert "items in 760 jobs" in html
+    assert "no job ended in the last minute" in html
+    seen.latency = LatencyInfo(p50_s=0.02, p95_s=0.05)
+    assert "median; 95 in 100 within 50 ms" in fragment("overview/facts.html", seen=seen)

@@ -1,0 +1,278 @@
+"""What passes take on this machine, and so which waiting windows share one, and how many rows are done in time.
+
+A pass takes a fixed time, some for each token, and in its attentions some for each pair of places of a row. How these
+compare depends on the machine: the fixed time is that of 75 tokens on a CPU with AMX, of 20 on one without. So the
+passes that warm a model up are measured, and then all that run, by CPU time: neighbours on the machine change that
+least. What a core computes from one pass to the next is part of the fixed time. A shape that takes much longer than
+others let expect is slow by itself, as 3 × 384 is on one CPU with AMX: then other numbers of rows run.
+
+Windows of several buckets share a pass if the pass that this saves would take longer than the padding does. Where
+linear layers leave padding out (``Manifest.ragged_rows``) only attentions have any.
+"""
+
+import math
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from corelane.engine.buckets import Bucket
+
+#: Batches of a bucket that count towards its pace, and of a shape towards its time: enough that one of them is nearly
+#: always undisturbed, and few enough to follow a core that gets hot. By the mean, neighbours that took a third of a CPU
+#: halved the batches (-10 %).
+RECENT_BATCHES = 8
+
+#: Times are fitted again after this many passes; a pass counts for so many. A slow shape is tried again after that.
+FIT_AFTER, FORGET_AFTER = 32, 512
+
+#: No pass takes less, in seconds: the clock may stand still.
+MOMENT_S = 1e-6
+
+#: A shape is slow by itself if each of at least so many passes took this many times what the others say.
+SLOW_PASSES, SLOW = 3, 1.2
+
+#: A job that is alone gets batches this many times as long; it is alone after this many seconds without another job.
+ALONE, ALONE_AFTER_S = 1.5, 30.0
+
+#: Questions without a larger job get batches this many times as long. Few wait: then none is as long. Many wait: then
+#: they wait for each other for longer than that.
+AMONG_QUESTIONS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardPass:
+    """One pass through the model: its bucket, the windows in it, their tokens, and the padding beside them."""
+
+    bucket: Bucket
+    windows: int
+    tokens: int
+    padding: int
+
+
+@dataclass(frozen=True, slots=True)
+class PassTable:
+    """Seconds of a full pass by bucket, and its number of rows (from 1); ``token_s`` of it are saved for each token
+    that is padding.
+    """
+
+    seconds: Mapping[Bucket, Sequence[float]]
+    token_s: float = 0.0
+
+    def mixed(self, waiting: Sequence[tuple[Bucket, int]]) -> float:
+        """Return the seconds of one pass of windows of several buckets, the longest last."""
+        longest = waiting[-1][0]
+        rows = sum(count for _, count in waiting)
+        padding = sum(count * (longest.length - bucket.length) for bucket, count in waiting)
+        return self.seconds[longest][rows - 1] - padding * self.token_s
+
+    def apart(self, bucket: Bucket, count: int, most: int) -> tuple[float, int]:
+        """Return the seconds of windows of one bucket in passes of their own, and the rows of the first of those."""
+        seconds = self.seconds[bucket][:most]
+        quickest = min(range(1, len(seconds) + 1), key=lambda rows: (seconds[rows - 1] / rows, -rows))
+        passes = max(0, -(-(count - len(seconds)) // quickest))
+        #: The same for fewer windows, none at first.
+        least = [(0.0, 0)]
+        for left in range(1, count - passes * quickest + 1):
+            took = [(seconds[rows - 1] + least[left - rows][0], rows) for rows in range(min(left, len(seconds)), 0, -1)]
+            least.append(min(took, key=_first))
+        return passes * seconds[quickest - 1] + least[-1][0], quickest if passes else least[-1][1]
+
+
+def _first(pair: tuple[float, int]) -> float:
+    return pair[0]
+
+
+def choose(
+    first: Bucket, waiting: Mapping[Bucket, int], table: PassTable, most_rows: Callable[[Bucket], int]
+) -> tuple[Sequence[Bucket], int]:
+    """Return the buckets and the rows of the next pass, which has a window of ``first``.
+
+    ``waiting`` are the windows that may be in it, by bucket. They are divided by length into the passes that take the
+    least time together; a pass of several buckets has all their windows.
+    """
+    if len(waiting) == 1 or waiting[first] >= most_rows(first):
+        return (first,), table.apart(first, waiting[first], most_rows(first))[1]
+    line = sorted(waiting.items())
+    #: The least time of the shortest windows, up to each bucket; where their last pass begins, and its rows.
+    least_s, begins = [0.0], [(0, 0)]
+    for end, (bucket, rows) in enumerate(line, 1):
+        most = most_rows(bucket)
+        apart_s, alone = table.apart(bucket, rows, most)
+        best = least_s[-1] + apart_s, end - 1, alone
+        for start in range(end - 2, -1, -1):
+            rows += line[start][1]
+            if rows > most:
+                break
+            together_s = least_s[start] + table.mixed(line[start:end])
+            if together_s < best[0]:
+                best = together_s, start, rows
+        least_s.append(best[0])
+        begins.append(best[1:])
+    end = len(line)
+    while line[begins[end][0]][0] > first:
+        end = begins[end][0]
+    start, rows = begins[end]
+    return [bucket for bucket, _ in line[start:end]], rows
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One pass: its number, what it took, and what it computed: itself, tokens, places of attention."""
+
+    number: int
+    seconds: float
+    work: tuple[float, float, float]
+
+
+class PassTimes:
+    """The times of passes, and the table that follows from them."""
+
+    def __init__(
+        self, ladder: Sequence[Bucket], *, ragged: bool, cpu_clock: Callable[[], float] = time.process_time
+    ) -> None:
+        """``ragged`` says that only attentions have padding."""
+        self._cpu_clock = cpu_clock
+        self._ladder = ladder
+        self._ragged = ragged
+        self._measured: dict[tuple[Bucket, int], deque[Measured]] = {}
+        self._beside: deque[float] = deque([0.0], maxlen=FIT_AFTER)
+        self._began = 0.0
+        self._ended: float | None = None
+        self._count = 0
+        self._fitted_at = -math.inf
+        self._table = PassTable({bucket: range(1, bucket.rows + 1) for bucket in ladder})
+
+    def begin(self) -> float:
+        """Begin a pass; return the time by the clock of others. What was computed since the last one is beside both."""
+        now = self._cpu_clock()
+        if self._ended is not None:
+            self._beside.append(now - self._ended)
+        self._began = now
+        return time.perf_counter()
+
+    def end(self, bucket: Bucket, shape: tuple[int, ...], tokens: int) -> None:
+        """End a pass of a shape, rows × length, with so many tokens beside padding."""
+        self._ended = self._cpu_clock()
+        rows, length = shape
+        self._count += 1
+        work = 1.0, float(tokens if self._ragged else rows * length), float(rows * length * length)
+        line = self._measured.setdefault((bucket, rows), deque(maxlen=RECENT_BATCHES))
+        line.append(Measured(self._count, max(self._ended - self._began, MOMENT_S), work))
+
+    def table(self) -> PassTable:
+        """Return the table, worked out again now and then; until a pass was measured each window counts the same."""
+        if self._measured and self._count - self._fitted_at >= FIT_AFTER:
+            self._fitted_at = self._count
+            self._table = self._work_out()
+        return self._table
+
+    def _work_out(self) -> PassTable:
+        oldest = self._count - FORGET_AFTER
+        recent = {shape: [each for each in line if each.number > oldest] for shape, line in self._measured.items()}
+        self._measured = {shape: deque(line, RECENT_BATCHES) for shape, line in recent.items() if line}
+        costs = fit([_median(line) for line in self._measured.values()])
+        beside_s = statistics.median(self._beside)
+
+        def seconds(bucket: Bucket, rows: int) -> float:
+            took = _seconds(costs, (1, rows * bucket.length, rows * bucket.length**2))
+            return took * _slowness(self._measured.get((bucket, rows), ()), costs) + beside_s
+
+        by_bucket = {each: [seconds(each, rows + 1) for rows in range(each.rows)] for each in self._ladder}
+        return PassTable(by_bucket, costs[1] if self._ragged else 0.0)
+
+
+def fit(passes: Sequence[Measured]) -> tuple[float, ...]:
+    """Return the seconds of a pass by itself, of a token, and of a place; passes that took much longer do not count."""
+    costs = _least_squares(passes)
+    return _least_squares([each for each in passes if each.seconds <= SLOW * _seconds(costs, each.work)])
+
+
+def _least_squares(passes: Sequence[Measured]) -> tuple[float, ...]:
+    """Return the costs with the least squares of relative errors, none below zero."""
+    work = np.array([each.work for each in passes])
+    scale = work.max(axis=0)
+    relative = work / scale / np.array([[each.seconds] for each in passes])
+    costs, used = np.zeros(3), np.array([True, True, True])
+    while used.any():
+        costs[:] = 0
+        costs[used] = np.linalg.lstsq(relative[:, used], np.ones(len(passes)), rcond=None)[0]
+        if (costs >= 0).all():
+            break
+        used &= costs > 0
+    return tuple((costs / scale).tolist())
+
+
+def _seconds(costs: Sequence[float], work: Sequence[float]) -> float:
+    return sum(cost * amount for cost, amount in zip(costs, work, strict=True))
+
+
+def _median(passes: Sequence[Measured]) -> Measured:
+    return sorted(passes, key=lambda each: each.seconds / each.work[1])[len(passes) // 2]
+
+
+def _slowness(passes: Sequence[Measured], costs: Sequence[float]) -> float:
+    """Return how many times as long as expected even the quickest of these took; 1 unless that is much."""
+    if len(passes) < SLOW_PASSES:
+        return 1.0
+    slowness = min(each.seconds / _seconds(costs, each.work) for each in passes)
+    return slowness if slowness > SLOW else 1.0
+
+
+class Pace:
+    """Seconds a row takes by bucket, and so the rows that are done in time. A bucket never measured is not limited.
+
+    Of the last few batches the fastest counts: one that was held up by other processes says nothing about the core. A
+    core that slows down for good soon gets smaller batches, and larger ones again when it recovers.
+
+    Short batches cost little: a core of an AMD EPYC with AVX-512 runs the built-in model in bf16, with 1, 2, 4, 8 rows,
+    at 158, 209, 240, 250 rows/s of 64 tokens, at 92, 108, 113, 116 of 128, at 45, 47, 48, 47 of 256, at 27, 28, 28, 27
+    of 384. SQuAD ran in batches of 60 ms at the speed of full ones, of 40 ms at 96 % of it, of 30 ms at 89 %. So a job
+    that is alone gets batches half as long again, but for rows that take long by themselves: those gain nothing by
+    company, and are mostly a document's, beside which others may have questions. While questions come it gets no longer
+    ones: a question waits for the batch that runs. Questions among themselves get long ones, those of long rows too:
+    sixteen callers were answered 3.7 % faster (simulated, two cores), 64 callers 6 %.
+    """
+
+    def __init__(self, target_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """``target_s`` is the longest time one batch should take while several jobs ask."""
+        self._target_s = target_s
+        self._clock = clock
+        self._last_asker: str | None = None
+        #: When another larger job came, any larger job, a question.
+        self._turned_at = self._larger_at = self._little_at = -math.inf
+        self._row_s: dict[Bucket, deque[float]] = {}
+
+    def note(self, bucket: Bucket, rows: int, seconds: float) -> None:
+        """Note the time that a batch took."""
+        self._row_s.setdefault(bucket, deque(maxlen=RECENT_BATCHES)).append(seconds / rows)
+
+    def heard(self, asker: str, *, is_little: bool = False) -> None:
+        """Note that an item came; ``asker`` names its owner and job. ``is_little`` says that the job is a question."""
+        now = self._clock()
+        if is_little:
+            self._little_at = now
+            return
+        if self._last_asker not in (asker, None):
+            self._turned_at = now
+        self._last_asker, self._larger_at = asker, now
+
+    def rows(self, bucket: Bucket) -> int:
+        """Return the rows that are done in time; one at least, and never more than the bucket's."""
+        row_s = min(self._row_s.get(bucket, ()), default=0.0)
+        if row_s <= 0:
+            return bucket.rows
+        in_time, stretch = self._target_s / row_s, self._stretch()
+        if in_time >= 2 or stretch == AMONG_QUESTIONS:
+            in_time *= stretch
+        return max(1, int(min(bucket.rows, in_time)))
+
+    def _stretch(self) -> float:
+        """Return how many times as long as the target batches may take, by who asks lately."""
+        since = self._clock() - ALONE_AFTER_S
+        if self._little_at > since:
+            return 1.0 if self._larger_at > since else AMONG_QUESTIONS
+        return ALONE if self._turned_at < since else 1.0

@@ -1,0 +1,261 @@
+"""Which windows share a pass, by measured times; and what that gains, simulated with the times of two machines."""
+
+import heapq
+import random
+import statistics
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from corelane.domain.dispatch import SMALL_TOKENS
+from corelane.engine.batching import Choose, Share, WaitingItem, next_batch
+from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket, cut_to, parse_buckets
+from corelane.engine.passes import FIT_AFTER, FORGET_AFTER, PassTable, PassTimes, choose
+from corelane.engine.windows import Window
+
+LADDER = parse_buckets(DEFAULT_BUCKETS)
+BY_LENGTH = {bucket.length: bucket for bucket in LADDER}
+
+#: Rows of the columns of the tables.
+ROWS = (1, 2, 3, 4, 6, 8)
+
+#: Milliseconds of a pass of the built-in model in bf16 on one core, by length and ROWS: a CPU with AMX, an AMD EPYC
+#: without it.
+Times = Mapping[int, Sequence[float]]
+AMX: Times = {
+    64: (4.1, 6.0, 7.6, 9.4, 14.2, 18.1),
+    96: (5.4, 8.0, 10.8, 14.7, 20.1, 26.1),
+    128: (6.2, 10.0, 14.9, 19.2, 26.9, 36.6),
+    192: (8.9, 16.4, 23.4, 30.1),
+    256: (12.1, 23.2, 32.7, 42.8),
+    384: (20.3, 37.9, 81.9),
+}
+NO_AMX: Times = {
+    64: (9.4, 16.7, 23.6, 31.0, 44.9, 59.4),
+    96: (13.3, 24.0, 35.6, 46.1, 68.6, 91.1),
+    128: (17.3, 32.5, 47.4, 62.1, 92.0, 122.0),
+    160: (21.2, 40.4, 59.4, 79.3, 117.0, 155.3),
+    192: (25.3, 48.7, 72.2, 95.6, 143.4),
+    224: (31.0, 58.2, 86.2, 114.3),
+    256: (36.0, 69.2, 104.1, 137.5),
+    288: (41.2, 80.3, 119.6),
+    320: (46.5, 91.0, 136.3),
+    384: (58.0, 114.4, 170.7),
+}
+
+#: Items that a core claims at a time, and how long a batch of questions among themselves may take, in seconds.
+CLAIMED, QUESTIONS_S = 20, 0.08
+
+#: Tokens of questions of the public SQuAD test file: the middles of twentieths.
+LENGTHS = (107, 116, 120, 125, 130, 133, 138, 145, 148, 156, 163, 173, 181, 198, 209, 219, 244, 266, 284, 384)
+
+
+class Core:
+    """Measured passes of a core, by a clock that only they move."""
+
+    def __init__(self, *, ragged: bool = True) -> None:
+        self.now = 0.0
+        self.times = PassTimes(LADDER, ragged=ragged, cpu_clock=lambda: self.now)
+
+    def run(self, length: int, rows: int, seconds: float, beside_s: float = 0.0) -> None:
+        """Run a full pass, after some work beside it."""
+        self.now += beside_s
+        self.times.begin()
+        self.now += seconds
+        self.times.end(BY_LENGTH[length], (rows, length), rows * length)
+
+    def read(self, times: Times, beside_s: float = 0.0, count: int = 3) -> PassTable:
+        """Run each shape of a table a few times; return what was learnt."""
+        for _ in range(count):
+            for length, row in times.items():
+                for rows, ms in zip(ROWS, row, strict=False):
+                    self.run(length, rows, ms / 1000, beside_s)
+        return self.times.table()
+
+
+def own_bucket(most_rows: Callable[[Bucket], int]) -> Choose:
+    """Choose as before times were measured: as many windows of one bucket as are done in time."""
+    return lambda first, _: ((first,), most_rows(first))
+
+
+def between(known: Sequence[tuple[float, float]], at: float) -> float:
+    """Interpolate, or go on in the direction of the last two."""
+    place = min(max(1, bisect_left([x for x, _ in known], at)), len(known) - 1)
+    (x, y), (end, top) = known[place - 1 : place + 1]
+    return y + (at - x) * (top - y) / (end - x)
+
+
+@dataclass
+class Machine:
+    """Two cores and callers who ask again as soon as they are answered; a pass takes ``beside_s`` of work beside it."""
+
+    times: Times
+    #: What linear layers take for a token.
+    token_s: float
+    beside_s: float
+    callers: int
+    now: float = 0.0
+    number: int = 0
+    passes: int = 0
+    rows: int = 0
+    shapes: set[tuple[int, int]] = field(default_factory=set)
+    #: What happens next: when, its number, the core that is done (none: a caller asks), and its rows.
+    events: list[tuple[float, int, int | None, int]] = field(default_factory=list)
+
+    def seconds(self, lengths: Sequence[int]) -> float:
+        """Return what a pass takes: that of full rows, without linear layers for their padding."""
+        rows, length = len(lengths), cut_to(max(lengths))
+        self.shapes.add((rows, length))
+        columns = [(at, between(list(zip(ROWS, row, strict=False)), rows)) for at, row in self.times.items()]
+        return between(columns, length) / 1000 - self.token_s * (rows * length - sum(lengths))
+
+    def later(self, delay_s: float, core: int | None = None, rows: int = 0) -> None:
+        """Let something happen."""
+        self.number += 1
+        heapq.heappush(self.events, (self.now + delay_s, self.number, core, rows))
+
+    def run(self, rule: Choose, seed: int, questions: int = 2000) -> float:
+        """Return the questions answered in a second."""
+        dice, lane, idle = random.Random(seed), deque[WaitingItem](), {0, 1}
+        held: list[list[WaitingItem]] = [[], []]
+        shares: list[dict[str, Share]] = [{}, {}]
+        for _ in range(self.callers):
+            self.later(dice.random() / 50)
+        while self.rows < questions:
+            self.now, number, core, rows = heapq.heappop(self.events)
+            if core is None:
+                length = min(384, dice.choice(LENGTHS) + dice.randint(-4, 4))
+                lane.append(WaitingItem.of(number, [Window(0, 1, length)], LADDER, job=str(number)))
+            else:
+                idle.add(core)
+                self.passes += 1
+                self.rows += rows
+                for _ in range(rows):
+                    self.later(0.002 + dice.random() / 1000)
+            for each in sorted(idle):
+                if sum(item.tokens for item in held[each]) < SMALL_TOKENS:
+                    held[each] += [lane.popleft() for _ in range(min(len(lane), CLAIMED))]
+                chosen = next_batch(held[each], shares[each], rule, alike=True)
+                if chosen is not None:
+                    idle.discard(each)
+                    held[each] = [item for item in held[each] if item.left]
+                    lengths = [window.length for _, window in chosen[1]]
+                    self.later(self.beside_s + self.seconds(lengths), each, len(lengths))
+        return self.rows / self.now
+
+
+def gains(times: Times, token_s: float, beside_s: float, callers: int) -> list[float]:
+    """Return by what part more questions are answered than with batches of one bucket, with several seeds."""
+    table, passes = Core().read(times, beside_s), Core().read(times)
+
+    def most_rows(bucket: Bucket) -> int:
+        return max(1, min(bucket.rows, int(QUESTIONS_S / passes.seconds[bucket][0])))
+
+    found = []
+    for seed in range(3):
+        before = Machine(times, token_s, beside_s, callers).run(own_bucket(most_rows), seed)
+        after = Machine(times, token_s, beside_s, callers)
+        found.append(after.run(partial(choose, table=table, most_rows=most_rows), seed) / before - 1)
+    return found
+
+
+@pytest.mark.parametrize(("callers", "least"), [(1, 0.0), (16, 0.08), (64, 0.0)])
+def test_more_is_answered_where_a_pass_is_dear_beside_its_rows(callers: int, least: float) -> None:
+    """As measured with AMX: 12.6 ms of a worker's CPU a question at 16 callers and 2.2 rows a batch."""
+    assert statistics.fmean(gains(AMX, 28e-6, 10e-3, callers)) >= least
+
+
+@pytest.mark.parametrize("callers", [1, 16, 64])
+def test_no_less_is_answered_where_a_pass_is_cheap(callers: int) -> None:
+    assert statistics.fmean(gains(NO_AMX, 105e-6, 1.5e-3, callers)) >= -0.01
+
+
+def choice(first: int, waiting: Mapping[int, int], table: PassTable) -> tuple[list[int], int]:
+    """Return the lengths and the rows chosen, where batches may be full."""
+    counts = {BY_LENGTH[length]: count for length, count in waiting.items()}
+    buckets, rows = choose(BY_LENGTH[first], counts, table, lambda bucket: bucket.rows)
+    return [bucket.length for bucket in buckets], rows
+
+
+def test_neighbours_of_other_lengths_join_where_a_pass_costs_more_than_the_padding() -> None:
+    waiting = {128: 1, 160: 2, 256: 1}
+    assert choice(160, waiting, Core().read(AMX, 10e-3)) == ([128, 160, 256], 4)
+    assert choice(160, waiting, Core().read(AMX)) == ([128, 160], 3)
+    assert choice(256, waiting, Core().read(AMX)) == ([256], 1)
+    assert choice(128, {128: 1, 256: 1}, Core().read(NO_AMX)) == ([128], 1)
+
+
+def test_padding_costs_more_where_linear_layers_compute_it_too() -> None:
+    assert choice(96, {96: 2, 128: 1}, Core().read(AMX)) == ([96, 128], 3)
+    assert choice(96, {96: 2, 128: 1}, Core(ragged=False).read(AMX)) == ([96], 2)
+
+
+def test_windows_that_fill_a_batch_of_their_own_are_not_joined() -> None:
+    assert choice(128, {96: 1, 128: 9, 160: 1}, Core().read(AMX, 10e-3)) == ([128], 8)
+
+
+@pytest.mark.parametrize(("waiting", "rows"), [(1, 1), (2, 2), (3, 2), (4, 2), (40, 2)])
+def test_shape_that_is_slow_by_itself_is_passed_by(waiting: int, rows: int) -> None:
+    assert choice(384, {384: waiting}, Core().read(AMX)) == ([384], rows)
+    assert choice(384, {384: waiting}, Core().read(NO_AMX)) == ([384], min(waiting, 3))
+
+
+def test_slow_shape_is_tried_again_after_a_while() -> None:
+    core = Core()
+    core.read(AMX)
+    quick = {length: row[:2] for length, row in AMX.items()}
+    table = core.read(quick, count=FORGET_AFTER // sum(map(len, quick.values())) + 1)
+    assert choice(384, {384: 3}, table) == ([384], 3)
+
+
+def test_pass_that_was_held_up_does_not_make_its_shape_slow() -> None:
+    core = Core()
+    core.read({length: row[:2] for length, row in AMX.items()})
+    for ms in (600, 58, 300):
+        core.run(384, 3, ms / 1000)
+    assert choice(384, {384: 3}, core.read({64: AMX[64]}, count=FIT_AFTER)) == ([384], 3)
+
+
+def test_warm_up_alone_tells_what_a_pass_costs_beside_its_rows() -> None:
+    table = Core().read({length: row[:1] for length, row in AMX.items()})
+    for length, row in AMX.items():
+        for rows, ms in zip(ROWS, row, strict=False):
+            if (rows, length) != (3, 384):
+                assert table.seconds[BY_LENGTH[length]][rows - 1] == pytest.approx(ms / 1000, rel=0.25)
+
+
+def test_before_anything_was_measured_batches_have_one_bucket_and_are_full() -> None:
+    table = PassTimes(LADDER, ragged=True).table()
+    assert choice(64, {64: 2, 96: 2}, table) == ([64], 2)
+    assert choice(64, {64: 20, 96: 2}, table) == ([64], 16)
+
+
+def test_clock_that_stands_still_is_no_error() -> None:
+    table = Core().read(dict.fromkeys(AMX, (0.0, 0.0)))
+    assert choice(64, {64: 2, 96: 2}, table)[1] >= 2
+
+
+@given(
+    st.dictionaries(st.sampled_from(LADDER), st.integers(1, 20), min_size=1),
+    st.data(),
+    st.lists(st.floats(0, 1e-2), min_size=3, max_size=3),
+)
+def test_pass_has_a_window_that_begins_it_and_neighbours_that_all_fit(
+    waiting: dict[Bucket, int], data: st.DataObject, costs: list[float]
+) -> None:
+    fixed, token, place = costs
+    table = PassTable(
+        {b: [fixed + n * b.length * (token + place * b.length) for n in range(1, b.rows + 1)] for b in LADDER}, token
+    )
+    first, most = data.draw(st.sampled_from(sorted(waiting))), data.draw(st.integers(1, 16))
+    buckets, rows = choose(first, waiting, table, lambda bucket: min(bucket.rows, most))
+    assert first in buckets
+    assert list(buckets) == [each for each in sorted(waiting) if buckets[0] <= each <= buckets[-1]]
+    assert 1 <= rows <= min(buckets[-1].rows, most, sum(waiting[each] for each in buckets))
+    assert len(buckets) == 1 or rows == sum(waiting[each] for each in buckets)

@@ -4,8 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from itertools import product
 
 from fastapi import Depends, FastAPI
+from fastapi.routing import APIRoute
 from starlette.middleware.cors import CORSMiddleware
 
 from api.cells.cell import Cell, close_all
@@ -43,6 +45,7 @@ from api.routes import fleet as fleet_routes
 from corelane import __version__
 from corelane.errors import SetupError, StorageFailed, Unavailable
 from corelane.log import configure_logging, get_logger
+from corelane.metrics.definitions import HTTP_REQUESTS
 from corelane.settings import Settings
 from corelane.store.api_keys import ApiKeyFinder
 from corelane.store.file_storage import open_storage
@@ -70,6 +73,10 @@ CORS_READ = (
         "X-RateLimit-Reset",
     ),
 )
+
+
+#: Series of these begin at 0 with the process, so that the first burst of them is seen.
+BORN_STATUSES = ("500", "503")
 
 
 def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -> FastAPI:
@@ -131,6 +138,10 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
         add_console(app, sessions, keys)
     add_error_handlers(app)
     describe_common_responses(app, requires_keys=settings.requires_keys)
+    for route in app.routes:
+        if isinstance(route, APIRoute) and route.include_in_schema:
+            for method, status in product(route.methods or (), BORN_STATUSES):
+                first.parts.metrics.recorder.add(HTTP_REQUESTS, 0, route.path, method, status)
     # The innermost layer comes first.
     ways = [way for each in (jobs, answers, health) for way in ways_of(each.router, each.SHORT_WAYS).items()]
     app.add_middleware(ShortWays, ways=dict(ways))

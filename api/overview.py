@@ -29,7 +29,7 @@ from corelane.domain.overview import (
 )
 from corelane.domain.points import Point
 from corelane.domain.recent import NOW_MS, Recent, Span, count_done, models_of, promises_of, stretches
-from corelane.domain.troubles import Trouble
+from corelane.domain.troubles import DISK_FULL, Trouble, failure_troubles
 from corelane.errors import Unavailable
 from corelane.log import get_logger
 from corelane.metrics import definitions as m
@@ -106,13 +106,17 @@ class Overviews:
 
     async def _read(self) -> Overview:
         survey, cores = await read_survey(self._link), await read_cores(self._link)
-        stuck = await self._stuck(survey)
-        troubles = [
-            *(Trouble(version, reason) for version, reason in stuck.items()),
-            *await read_troubles(self._link, cores),
-        ]
         self._recent.add(survey.now_ms, survey.series)
         span = self._recent.span()
+        wrong = await read_troubles(self._link, cores)
+        is_refusing = any(each.text == DISK_FULL for each in wrong)
+        # Where Redis takes no writes every core seems lost.
+        stuck = dict.fromkeys(survey.waiting, f"Redis {DISK_FULL}") if is_refusing else await self._stuck(survey)
+        troubles = [
+            *(Trouble(version, reason) for version, reason in stuck.items() if not is_refusing),
+            *wrong,
+            *failure_troubles({} if span is None else failures_of(span)),
+        ]
         done = await self._done(survey)
         living = [core for core in cores if "state" in core]
         known, stopped = {core["core"] for core in cores}, await read_stopped(self._link)
@@ -191,6 +195,12 @@ def forecast_info(forecast: DrainForecast, survey: Survey, span: Span | None, do
         tokens_per_s=round(sum(seconds) / max(1, len(seconds)), 1),
         arriving_tokens_per_s=round(forecast.arriving_tokens_per_s, 1),
     )
+
+
+def failures_of(span: Span) -> dict[str, tuple[int, int]]:
+    """Return how many items of each version failed, of how many that were answered."""
+    failed = {version: int(span.grown(m.ITEMS, version, "failed")) for version, _ in span.now.counters.get(m.ITEMS, {})}
+    return {each: (count, count + int(span.grown(m.ITEMS, each, "succeeded"))) for each, count in failed.items()}
 
 
 def latency_of(span: Span | None) -> LatencyInfo:

@@ -1,6 +1,7 @@
 """Health and metrics: alive (no dependencies), ready (Redis answers and a core holds the default model), counters."""
 
 import json
+from contextlib import suppress
 from typing import Literal
 
 from fastapi import APIRouter, Response
@@ -10,8 +11,9 @@ from pydantic import BaseModel, Field
 from api.deps import Parts, PartsDep
 from api.errors import documented
 from api.middleware.short_ways import Asked
-from corelane.errors import NotReady
-from corelane.metrics.exposition import render
+from corelane.errors import NotReady, Unavailable
+from corelane.metrics.definitions import STORE_UP
+from corelane.metrics.exposition import Sample, render
 from corelane.store.gauges import read_all
 from corelane.store.overdue import CARRIERS, only_overdue
 from corelane.store.replication import read_replication
@@ -79,10 +81,15 @@ async def ready(parts: PartsDep) -> Health:
 
 @router.get("/metrics", include_in_schema=False)
 async def metrics(parts: PartsDep) -> Response:
-    """Return Prometheus metrics of the whole service; 503 while Redis is away, so that a scrape shows as failed."""
-    await parts.flushing.flush()
-    series, samples = await read_all(parts.link)
-    return Response(render(series, samples), media_type=CONTENT_TYPE_LATEST)
+    """Return Prometheus metrics of the whole service; while Redis is away or takes no writes, what can be known."""
+    with suppress(Unavailable):
+        await parts.flushing.flush()
+    try:
+        shown = render(*await read_all(parts.link))
+    except Unavailable:
+        # No counter is shown: to begin again at 0 would look like a new service.
+        shown = render(None, [Sample(STORE_UP, 0)])
+    return Response(shown, media_type=CONTENT_TYPE_LATEST)
 
 
 async def may_sleep(parts: Parts) -> bool:

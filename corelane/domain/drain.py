@@ -90,7 +90,8 @@ def forecast_drain(now: Backlog, samples: Sequence[BacklogSample]) -> DrainForec
     """Forecast how the backlog goes on; ``samples`` are those of the last minutes, oldest first."""
     window = [sample for sample in samples if sample.at_s >= samples[-1].at_s - WINDOW_S]
     answering, arriving = rates(window)
-    speed = real_speed(now.speed, answering, window)
+    since = since_outage(window)
+    speed = real_speed(now.speed, rates(since)[0], since)
     speed = speed if speed >= LEAST_SPEED else 0.0
     movable = max(0, now.tokens - now.stuck_tokens)
     backlog_s = movable / speed if speed > 0 else 0.0
@@ -132,6 +133,16 @@ def rates(samples: Sequence[BacklogSample]) -> tuple[float, float]:
     counted_s = sum(lasted for _, lasted in counted)
     arrived = sum(tokens for tokens, _ in counted)
     return answered / seconds, max(0.0, arrived / counted_s) if counted_s > 0 else 0.0
+
+
+def since_outage(samples: Sequence[BacklogSample]) -> Sequence[BacklogSample]:
+    """Return the samples since work went on after it last stood still: an outage says nothing of the cores' speed."""
+    began, last_s = 0, samples[0].at_s
+    for index, sample in enumerate(samples):
+        if sample.answered:
+            began = index if sample.at_s - last_s > AMPLE_S else began
+            last_s = sample.at_s
+    return samples[began:]
 
 
 def real_speed(speed: float, answering: float, samples: Sequence[BacklogSample]) -> float:

@@ -3,8 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-#: Redis is near its limit from this part of it on.
-NEARLY_FULL = 0.85
+#: Redis is near its limit from this part of it on, and full from the second one: a job needs some memory at once.
+NEARLY_FULL, FULL = 0.85, 0.99
+
+#: So large a part of the items of the last minute may fail, if they are more than so many: a faulty request is not a
+#: burst of failures.
+FAILING, LEAST_FAILED = 0.05, 5
 
 #: A loop that goes round every few seconds stands still after this time, in seconds.
 STOOD_STILL_S = 60
@@ -33,18 +37,24 @@ class CoreSigns:
     state: str
     reasons: Sequence[str]
     silent_s: float
+    #: The versions that it could not load, each with the reason.
+    failed: Sequence[tuple[str, str]] = ()
 
 
 def core_troubles(cores: Sequence[CoreSigns]) -> list[Trouble]:
-    """Judge cores by their states."""
+    """Judge cores by their states, and by the models that they could not load."""
     found = []
+    is_alone = all(core.state == "lost" for core in cores)
+    heirs = "its work waits, as no other core lives" if is_alone else "its work went to other cores"
     for core in cores:
         why = f": {'; '.join(core.reasons)}" if core.reasons else ""
         if core.state == "lost":
-            text = f"was lost {core.silent_s:,.0f} s ago; its work went to other cores; start its worker again"
+            text = f"was lost {core.silent_s:,.0f} s ago; {heirs}; start its worker again"
             found.append(Trouble(core.name, text))
         elif core.state in CORE_TROUBLES:
             found.append(Trouble(core.name, CORE_TROUBLES[core.state] + why))
+        else:
+            found += [Trouble(core.name, f"could not load {version}: {reason}") for version, reason in core.failed]
     return found
 
 
@@ -68,24 +78,52 @@ def overdue_troubles(overdue: Mapping[str, float], carriers: Mapping[str, str]) 
     ]
 
 
-def delivery_troubles(dead: int, open_circuits: int) -> list[Trouble]:
-    """Judge webhooks that were given up, and hosts that are left alone."""
+def failure_troubles(by_version: Mapping[str, tuple[int, int]]) -> list[Trouble]:
+    """Judge the items of the last minute: how many of each version failed, of how many that were answered."""
+    return [
+        Trouble(
+            version,
+            f"{failed:,} of {answered:,} items of the last minute failed; GET /v1/failed-items and the console's page "
+            "of failed items say why",
+        )
+        for version, (failed, answered) in by_version.items()
+        if failed > LEAST_FAILED and failed > FAILING * answered
+    ]
+
+
+def delivery_troubles(dead: int, resting: Sequence[tuple[str, float]]) -> list[Trouble]:
+    """Judge webhooks that were given up, and hosts that are left alone, each with the seconds until it is tried."""
     found = []
     if dead:
         found.append(Trouble("webhooks", f"{_count(dead, 'webhook')} given up; redeliver or wait until forgotten"))
-    if open_circuits:
-        found.append(
-            Trouble("webhooks", f"{_count(open_circuits, 'host')} left alone after failures; tried again later")
+    found += [
+        Trouble(
+            "webhooks",
+            f"{host} fails and is tried again in {max(0.0, rest_s):,.0f} s; see what it answered under the job's "
+            "deliveries, and redeliver once it is well",
         )
+        for host, rest_s in resting
+    ]
     return found
 
 
-def memory_troubles(used_bytes: int, limit_bytes: int) -> list[Trouble]:
-    """Judge the memory of Redis; without a limit (0) there is nothing to judge."""
-    if not limit_bytes or used_bytes < NEARLY_FULL * limit_bytes:
-        return []
-    share = used_bytes / limit_bytes
-    return [Trouble("redis", f"uses {share:.0%} of its memory; when it is full, jobs are refused")]
+#: Why nothing goes on though every process runs.
+DISK_FULL = (
+    "cannot write to its disk, and refuses all work until it can: free space where its data lies (df -h), and it goes "
+    "on by itself; nothing that was accepted is lost"
+)
+
+
+def redis_troubles(used_bytes: int, limit_bytes: int, *, can_write: bool) -> list[Trouble]:
+    """Judge the disk and the memory of Redis; a memory without a limit (0) is never full."""
+    found = [] if can_write else [Trouble("redis", DISK_FULL)]
+    if limit_bytes and used_bytes >= NEARLY_FULL * limit_bytes:
+        share = used_bytes / limit_bytes
+        becomes = "new jobs are refused" if share >= FULL else "when it is full, jobs are refused"
+        found.append(
+            Trouble("redis", f"uses {share:.0%} of its memory; {becomes}: delete final jobs, or raise its maxmemory")
+        )
+    return found
 
 
 def _count(number: int, what: str) -> str:

@@ -301,10 +301,19 @@ class SetupError(CorelaneError):
     code = "setup_error"
 
 
-def error_class(code: str) -> type[CorelaneError]:
-    """Return the error class of a code in an item's error; CorelaneError if no class takes just a sentence."""
+def _all_classes() -> list[type[CorelaneError]]:
     classes = [CorelaneError]
     for each in classes:
         classes += each.__subclasses__()
-    found = next((each for each in classes if each.code == code), CorelaneError)
+    return classes
+
+
+def error_codes() -> tuple[str, ...]:
+    """Return the code of every error here."""
+    return tuple(sorted({each.code for each in _all_classes() if each.__module__ == __name__}))
+
+
+def error_class(code: str) -> type[CorelaneError]:
+    """Return the error class of a code in an item's error; CorelaneError if no class takes just a sentence."""
+    found = next((each for each in _all_classes() if each.code == code), CorelaneError)
     return CorelaneError if found.__init__ is not CorelaneError.__init__ else found

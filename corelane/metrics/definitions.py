@@ -8,6 +8,8 @@ to the store about once a second. ``READ`` ones are read from the store when the
 from dataclasses import dataclass
 from enum import StrEnum
 
+from corelane.errors import error_codes
+
 
 class Kind(StrEnum):
     """How Prometheus sees a metric."""
@@ -27,7 +29,11 @@ class Source(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Metric:
-    """One metric. ``buckets`` are the upper bounds of a histogram; one more takes what lies above."""
+    """One metric. ``buckets`` are the upper bounds of a histogram; one more takes what lies above.
+
+    ``known`` are the values of its last label that can be named beforehand: those series are born at 0, as Prometheus
+    sees no increase in a series that begins with its first event.
+    """
 
     name: str
     kind: Kind
@@ -35,12 +41,16 @@ class Metric:
     help: str
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
+    known: tuple[str, ...] = ()
 
     @property
     def family(self) -> str:
         """Its name as Prometheus' families have it: without ``_total``."""
         return self.name.removesuffix("_total") if self.kind is Kind.COUNTER else self.name
 
+
+#: How an item, and a job, ends.
+ENDS = ("succeeded", "failed", "canceled", "expired")
 
 #: Seconds that a caller feels, from a lone question to a job of hours. Dense where lone questions lie.
 LATENCY_S = (
@@ -86,8 +96,8 @@ RATIOS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0)
 ALL: dict[str, Metric] = {}
 
 
-def _counter(name: str, source: Source, text: str, *labels: str) -> Metric:
-    return _define(Metric(f"corelane_{name}_total", Kind.COUNTER, source, text, labels))
+def _counter(name: str, source: Source, text: str, *labels: str, known: tuple[str, ...] = ()) -> Metric:
+    return _define(Metric(f"corelane_{name}_total", Kind.COUNTER, source, text, labels, known=known))
 
 
 def _gauge(name: str, text: str, *labels: str) -> Metric:
@@ -111,13 +121,15 @@ ITEMS = _counter(
     Source.COUNTED,
     "Items that are final, by outcome: succeeded, failed, canceled, expired",
     *("version", "outcome"),
+    known=ENDS,
 )
-JOBS_ENDED = _counter("jobs_ended", Source.COUNTED, "Jobs that became final, by status", "status")
+JOBS_ENDED = _counter("jobs_ended", Source.COUNTED, "Jobs that became final, by status", "status", known=ENDS)
 ATTEMPTS = _counter(
     "attempts",
     Source.COUNTED,
     "Items that a core answered, or lost, by the attempt at them; 9 and more are one",
     "attempt",
+    known=(*"12345678", "9+"),
 )
 LEASES_LAPSED = _counter("leases_lapsed", Source.COUNTED, "Claims that were lost with their core, and taken back")
 WASTED_TOKENS = _counter(
@@ -126,30 +138,35 @@ WASTED_TOKENS = _counter(
     "Tokens read in vain, by reason: core_lost (estimated: all that a lost core had claimed), handed_back (a core was "
     "stopped), canceled, expired, over (a job that was over)",
     "reason",
+    known=("core_lost", "handed_back", "canceled", "expired", "over"),
 )
 REUSE = _counter(
     "reuse",
     Source.COUNTED,
     "Items that took the answer of an equal one, by where it was: joined (at work), hit (kept)",
     "outcome",
+    known=("joined", "hit"),
 )
 PROMISES = _counter(
     "promises",
     Source.COUNTED,
     "Answered jobs by when they ended: before, within or after the interval promised",
     "outcome",
+    known=("early", "kept", "late"),
 )
 DELIVERIES = _counter(
     "deliveries",
     Source.COUNTED,
     "Webhooks by outcome: delivered, gone, dead; failed for each attempt that is made again",
     "outcome",
+    known=("delivered", "gone", "dead", "failed"),
 )
 MARKS = _counter(
     "marks",
     Source.COUNTED,
     "What was done to the service, by kind: deploy, alias, load, unload, core, calibration, scale",
     "kind",
+    known=("deploy", "alias", "load", "unload", "core", "calibration", "scale"),
 )
 WAIT_S = _histogram(
     "wait_seconds", Source.COUNTED, LATENCY_S, "Time from a job's submission to its first claim", "priority"
@@ -172,10 +189,14 @@ BATCH_SECONDS = _counter("batch_seconds", Source.MEASURED, "Time that they took,
 TOKENS = _counter("tokens", Source.MEASURED, "Tokens read, padding left out", "version")
 PADDING_TOKENS = _counter("padding_tokens", Source.MEASURED, "Padding tokens read, by shape", "version", "shape")
 MODEL_LOADS = _counter(
-    "model_loads", Source.MEASURED, "Loads of models on cores, by outcome: loaded, failed", "version", "outcome"
+    "model_loads",
+    Source.MEASURED,
+    "Loads of models on cores, by outcome: loaded, failed",
+    *("version", "outcome"),
+    known=("loaded", "failed"),
 )
 MODEL_LOAD_S = _histogram("model_load_seconds", Source.MEASURED, LOAD_S, "Time to load, check and warm up a model")
-PROBLEMS = _counter("problems", Source.MEASURED, "Problem documents sent, by code", "code")
+PROBLEMS = _counter("problems", Source.MEASURED, "Problem documents sent, by code", "code", known=error_codes())
 HTTP_REQUESTS = _counter(
     "http_requests",
     Source.MEASURED,
@@ -234,6 +255,7 @@ CORE_UP = _gauge("core_up", "1 while the core's heartbeat is fresh; 0 for 15 min
 CORE_BUSY = _gauge("core_busy_ratio", "Share of time spent on batches", "core")
 CORE_OUT = _gauge("core_out_of_service", "1 while the core takes no more work because of its errors", "core")
 CORE_WAITING = _gauge("core_waiting", "1 while the core waits: another process holds it, or it recovers", "core")
+CORE_FAILED_MODELS = _gauge("core_failed_models", "Versions that the core could not load", "core")
 CORE_MEMORY = _gauge("core_memory_bytes", "Memory of a core's process and of its device", "core", "kind")
 CORE_DEVICE = _gauge("core_device_utilization_ratio", "Share of time its device was at work", "core")
 CORE_DEVICE_ERRORS = _counter("core_device_errors", Source.READ, "Errors its device counted", "core", "kind")
@@ -258,6 +280,8 @@ CORE_COUNTERS = {
 CORE_WORK = {name: _counter(f"core_{name}", Source.READ, text, "core") for name, text in CORE_COUNTERS.items()}
 
 # Redis and the loops.
+STORE_UP = _gauge("store_up", "1 if Redis answered this scrape; 0 shows nothing else of the service")
+REDIS_WRITES = _gauge("redis_writes", "1 while Redis can write to its disk; 0: it refuses all work")
 REDIS_MEMORY = _gauge("redis_memory_bytes", "Memory that Redis uses")
 REDIS_MEMORY_LIMIT = _gauge("redis_memory_limit_bytes", "Memory that Redis may use; 0: as much as there is")
 REDIS_REPLICAS = _gauge("redis_replicas", "Replicas of Redis that are in step")

@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
-from corelane.metrics.definitions import ALL, Kind, Metric, Source
+from corelane.metrics.definitions import ALL, BACKLOG_S, JOBS_SUBMITTED, Kind, Metric, Source
 from corelane.metrics.series import Histogram, Labels, Series
 
 
@@ -22,8 +22,11 @@ class Sample:
     labels: Labels = ()
 
 
-def render(series: Series, samples: Iterable[Sample]) -> bytes:
-    """Return every metric as Prometheus' text: the sums, and the values that were read with them."""
+def render(series: Series | None, samples: Iterable[Sample]) -> bytes:
+    """Return every metric as Prometheus' text: the sums, and the values that were read with them.
+
+    Without sums only those values are shown.
+    """
     registry = CollectorRegistry()
     registry.register(_Shown(series, samples))
     return generate_latest(registry)
@@ -32,27 +35,41 @@ def render(series: Series, samples: Iterable[Sample]) -> bytes:
 class _Shown(Collector):
     """Yields every metric in the order of their definitions; one without values still shows what it is."""
 
-    def __init__(self, series: Series, samples: Iterable[Sample]) -> None:
-        self._series = series
+    def __init__(self, series: Series | None, samples: Iterable[Sample]) -> None:
+        self._is_partial = series is None
+        self._series = series = series or Series({}, {})
         self._samples: dict[Metric, list[Sample]] = {}
         for sample in samples:
             self._samples.setdefault(sample.metric, []).append(sample)
+        self._versions = {labels[0] for labels in series.counters.get(JOBS_SUBMITTED, ())}
+        self._versions |= {sample.labels[0] for sample in self._samples.get(BACKLOG_S, ())}
 
     def collect(self) -> Iterator[Family]:
         """Yield the families."""
         for metric in ALL.values():
+            if self._is_partial and metric not in self._samples:
+                continue
             if metric.kind is Kind.HISTOGRAM:
                 yield self._histograms(metric)
                 continue
-            values = dict(self._series.counters.get(metric, {}))
+            values = self._zeros(metric) | dict(self._series.counters.get(metric, {}))
             values |= {sample.labels: sample.value for sample in self._samples.get(metric, ())}
-            if metric.source is not Source.READ and not metric.labels:
-                values.setdefault((), 0.0)
             made = CounterMetricFamily if metric.kind is Kind.COUNTER else GaugeMetricFamily
             family = made(metric.family, metric.help, labels=metric.labels)
             for labels, value in sorted(values.items()):
                 family.add_metric(labels, value)
             yield family
+
+    def _zeros(self, metric: Metric) -> dict[Labels, float]:
+        """Return the series of a counter that are there from the start, each at 0."""
+        if metric.source is Source.READ:
+            return {}
+        if not metric.labels:
+            return {(): 0.0}
+        of: list[Labels] = [(version,) for version in self._versions] if metric.labels[0] == "version" else [()]
+        last: list[Labels] = [(value,) for value in metric.known] or [()]
+        born = [(*first, *second) for first in of for second in last]
+        return dict.fromkeys((labels for labels in born if len(labels) == len(metric.labels)), 0.0)
 
     def _histograms(self, metric: Metric) -> HistogramMetricFamily:
         found = dict(self._series.histograms.get(metric, {}))

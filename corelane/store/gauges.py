@@ -25,6 +25,7 @@ from corelane.store.metrics import GONE_MS, read_sums
 from corelane.store.overdue import CARRIERS, read_waits
 from corelane.store.replication import parse_replication
 from corelane.store.scaling import read_scaling, read_stopped
+from corelane.store.troubles import read_redis
 
 #: The names of priorities, as callers know them, by rank.
 PRIORITIES = {priority.rank: priority.value for priority in Priority}
@@ -99,7 +100,7 @@ async def read_all(link: CommonLink) -> tuple[Series, list[Sample]]:
     samples += [Sample(m.WAITING_S, waits.get(name, 0.0), (name,)) for name in CARRIERS]
     if (scaling := await read_scaling(link)) is not None:
         samples += _scaling_samples(scaling)
-    samples += [*await _read_processes(link), *await _read_redis(link)]
+    samples += [*await _read_processes(link), *await _read_redis(link), Sample(m.STORE_UP, 1)]
     return series, samples
 
 
@@ -140,6 +141,8 @@ def _core_samples(beat: Mapping[str, Any], work: Work) -> Iterator[Sample]:
     yield Sample(m.CORE_BUSY, float(beat.get("busy", 0)), (core,))
     yield Sample(m.CORE_OUT, float(beat["state"] == "out_of_service"), (core,))
     yield Sample(m.CORE_WAITING, float(beat["state"] == "waiting"), (core,))
+    failed = [model for model in orjson.loads(beat.get("models", "[]")) if model["state"] == "failed"]
+    yield Sample(m.CORE_FAILED_MODELS, len(failed), (core,))
     yield Sample(m.CORE_S, float(beat.get("core_s", 0)), (core,))
     yield Sample(m.CORE_RESTARTS, float(beat.get("restarts", 0)), (core,))
     for name, metric in m.CORE_WORK.items():
@@ -197,12 +200,10 @@ async def _read_processes(link: CommonLink) -> list[Sample]:
 async def _read_redis(link: CommonLink) -> list[Sample]:
     """Read Redis' memory and the time of its functions; nothing where an access list forbids it."""
     try:
-        memory, commands, replicas = await link.many(
-            [("INFO", "memory"), ("INFO", "commandstats"), ("INFO", "replication")]
-        )
+        commands, replicas = await link.many([("INFO", "commandstats"), ("INFO", "replication")])
     except redis.exceptions.ResponseError:
         return []
-    sizes, stats = _info(memory), _info(commands)
+    stats, state = _info(commands), await read_redis(link)
     usec = sum(
         int(stats[name].partition("usec=")[2].partition(",")[0])
         for name in ("cmdstat_fcall", "cmdstat_fcall_ro")
@@ -212,8 +213,9 @@ async def _read_redis(link: CommonLink) -> list[Sample]:
     return [
         Sample(m.REDIS_REPLICAS, replication.replicas),
         Sample(m.REDIS_LAG, replication.lag_bytes),
-        Sample(m.REDIS_MEMORY, int(sizes.get("used_memory", 0))),
-        Sample(m.REDIS_MEMORY_LIMIT, int(sizes.get("maxmemory", 0))),
+        Sample(m.REDIS_MEMORY, state.used_bytes),
+        Sample(m.REDIS_MEMORY_LIMIT, state.limit_bytes),
+        Sample(m.REDIS_WRITES, float(state.can_write)),
         Sample(m.REDIS_SCRIPT_S, usec / 1e6),
     ]
 

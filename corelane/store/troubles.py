@@ -1,6 +1,7 @@
 """What is wrong with the service, read from Redis: for the overview, ``/readyz`` and ``corelane doctor``."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -12,8 +13,8 @@ from corelane.domain.troubles import (
     core_troubles,
     delivery_troubles,
     keeper_troubles,
-    memory_troubles,
     overdue_troubles,
+    redis_troubles,
 )
 from corelane.store import keys
 from corelane.store.deliveries.log import DeliveryLog
@@ -24,6 +25,9 @@ from corelane.store.scaling import read_stopped
 
 #: What a `serve` says about its parts is believed for this time, in milliseconds. It says it every three seconds.
 BELIEVED_MS = 20_000
+
+#: Hosts of webhooks that are named at most.
+SHOWN_HOSTS = 5
 
 #: What a `serve` told is forgotten after an hour, in milliseconds.
 FORGET_TOLD_MS = 3_600_000
@@ -70,36 +74,63 @@ async def read_cores(link: CommonLink) -> list[dict[str, Any]]:
 
 
 async def read_troubles(link: CommonLink, cores: Sequence[Mapping[str, Any]]) -> list[Trouble]:
-    """Return all that is wrong, except for versions that no core holds; ``cores`` are those of ``read_cores``."""
+    """Return all that is wrong, except for versions that no core holds; ``cores`` are those of ``read_cores``.
+
+    Where Redis takes no writes, heartbeats and rounds stop as well: then that alone is wrong.
+    """
+    state = await read_redis(link)
+    of_redis = _of_redis(state)
+    if not state.can_write:
+        return of_redis
     rounds, now_ms = texts(await link("HGETALL", keys.ROUNDS)), await link.now_ms()
     ages = {loop: max(0, now_ms - int(at)) / 1000 for loop, at in rounds.items()}
-    _, _, dead, circuits = await DeliveryLog(link).counts()
+    _, _, dead, _ = await DeliveryLog(link).counts()
+    resting = await link("ZRANGE", keys.CIRCUITS, 0, SHOWN_HOSTS - 1, "WITHSCORES")
     return [
         *core_troubles([_signs(core, now_ms) for core in cores]),
         *await read_part_troubles(link),
         *keeper_troubles(ages),
         *overdue_troubles(only_overdue(await read_waits(link)), CARRIERS),
-        *delivery_troubles(dead, circuits),
-        *memory_troubles(*await _memory(link)),
+        *delivery_troubles(dead, [(host.decode(), (float(until) - now_ms) / 1000) for host, until in pairs(resting)]),
+        *of_redis,
     ]
 
 
-async def _memory(link: CommonLink) -> tuple[int, int]:
-    """Return the memory that Redis uses, and its limit; 0 for what an access list does not let us know."""
+def _of_redis(state: "RedisState") -> list[Trouble]:
+    return redis_troubles(state.used_bytes, state.limit_bytes, can_write=state.can_write)
+
+
+@dataclass(frozen=True, slots=True)
+class RedisState:
+    """The memory that Redis uses, its limit, and whether it takes writes; what may not be known is well."""
+
+    used_bytes: int = 0
+    limit_bytes: int = 0
+    can_write: bool = True
+
+
+async def read_redis(link: CommonLink) -> RedisState:
+    """Read how Redis does, as far as an access list lets us know."""
     try:
-        info = await link("INFO", "memory")
+        sections = await link.many([("INFO", "memory"), ("INFO", "persistence")])
     except redis.exceptions.ResponseError:
-        return 0, 0
-    found = dict(line.split(b":", 1) for line in info.splitlines() if b":" in line)
-    return int(found.get(b"used_memory", 0)), int(found.get(b"maxmemory", 0))
+        return RedisState()
+    lines = (line.split(b":", 1) for section in sections for line in section.splitlines() if b":" in line)
+    found = dict(lines)
+    failed = b"err" in (found.get(b"aof_last_write_status"), found.get(b"rdb_last_bgsave_status"))
+    return RedisState(int(found.get(b"used_memory", 0)), int(found.get(b"maxmemory", 0)), not failed)
 
 
 async def find_troubles(link: CommonLink) -> list[Trouble]:
-    """Return all that is wrong; nothing where no core has ever been."""
-    cores = await read_cores(link)
-    return await read_troubles(link, cores) if cores else await read_part_troubles(link)
+    """Return all that is wrong; where no core has ever been, what concerns Redis and the parts of a `serve`."""
+    if cores := await read_cores(link):
+        return await read_troubles(link, cores)
+    return [*_of_redis(await read_redis(link)), *await read_part_troubles(link)]
 
 
 def _signs(core: Mapping[str, Any], now_ms: int) -> CoreSigns:
     silent_s = max(0, now_ms - int(core["beat_ms"])) / 1000
-    return CoreSigns(core["core"], core.get("state", "lost"), orjson.loads(core.get("reasons", "[]")), silent_s)
+    models = orjson.loads(core.get("models", "[]"))
+    failed = [(each["version"], each.get("reason") or "see its log") for each in models if each["state"] == "failed"]
+    reasons = orjson.loads(core.get("reasons", "[]"))
+    return CoreSigns(core["core"], core.get("state", "lost"), reasons, silent_s, failed)

@@ -5,7 +5,7 @@ import redis
 from fastapi.testclient import TestClient
 
 from api.app import create_app
-from corelane.metrics.definitions import TOKENS
+from corelane.metrics.definitions import ALL, DELIVERIES, ITEMS, JOBS_ENDED, MODEL_LOADS, PROBLEMS, TOKENS
 from corelane.settings import Settings
 from corelane.store.link.blocking import Link
 from corelane.store.metrics import ProcessMetrics
@@ -85,3 +85,23 @@ def test_every_api_shows_what_all_processes_did(settings: Settings, bench: Bench
     # What the first one measured is kept when it ends.
     with TestClient(create_app(settings)) as later:
         assert shown(later)["corelane_submit_seconds_count"] == 2
+
+
+def test_every_series_that_can_be_named_beforehand_begins_at_0(bench: Bench, api: TestClient) -> None:
+    """Prometheus sees no increase in a series that begins with its first event: the first burst of failures."""
+    bench.core("a/0")
+    samples = shown(api)
+    born = [metric for metric in ALL.values() if metric.known]
+    assert {PROBLEMS, ITEMS, DELIVERIES, JOBS_ENDED, MODEL_LOADS} <= {*born}
+    for metric in born:
+        version = f',version="{VERSION}"' if "version" in metric.labels else ""
+        names = [f'{metric.name}{{{metric.labels[-1]}="{value}"{version}}}' for value in metric.known]
+        assert [name for name in names if name not in samples] == []
+    for status in ("500", "503"):
+        assert samples[f'corelane_http_requests_total{{method="POST",route="/v1/jobs",status="{status}"}}'] == 0
+
+
+def test_metrics_answer_without_redis(settings: Settings) -> None:
+    away = settings.model_copy(update={"redis_url": "redis://127.0.0.1:1/0"})
+    with TestClient(create_app(away)) as alone:
+        assert shown(alone) == {"corelane_store_up": 0.0}

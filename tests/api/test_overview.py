@@ -1,6 +1,7 @@
 """The overview of the service, read from a real Redis as jobs come, wait and are answered."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -11,10 +12,12 @@ from corelane.cli.doctor import check_service
 from corelane.client import Client
 from corelane.domain.forecast import Speed
 from corelane.domain.jobs import Priority
+from corelane.domain.troubles import DISK_FULL
 from corelane.settings import Settings
 from corelane.store.troubles import PartReport
 from tests.api.conftest import Service
-from tests.corelane.store_bench import VERSION, answer_all, claimed
+from tests.corelane.store_bench import VERSION, answer_all, answered, claimed
+from tests.integration.conftest import wait_for
 
 
 @pytest.fixture
@@ -116,6 +119,66 @@ def test_lost_core_and_webhooks_given_up_are_troubles(service: Service, read: Ca
     assert "was lost" in troubles["a/0"]
     assert "given up" in troubles["webhooks"]
     assert [(core["name"], core["state"]) for core in found["cores"]] == [("a/0", "lost")]
+
+
+def test_only_core_that_is_lost_leaves_its_work_to_no_other(
+    service: Service, read: Callable[[], dict[str, Any]]
+) -> None:
+    service.bench.core("a/0").claim([VERSION], linger=False)
+    service.bench.raw.delete("cl:core:a/0")
+    [trouble] = read()["troubles"]
+    assert "its work waits, as no other core lives" in trouble["text"]
+
+
+def test_disk_of_redis_that_is_full_is_the_one_thing_that_is_wrong(
+    service: Service, read: Callable[[], dict[str, Any]]
+) -> None:
+    """A folder in the place of the snapshot fails its writing as a full disk does. Heartbeats stop with it."""
+    raw = service.bench.raw
+    snapshot = Path(raw.config_get("dir")["dir"]) / raw.config_get("dbfilename")["dbfilename"]
+    service.bench.submit(5)
+    raw.delete("cl:core:a/0", f"cl:holders:{VERSION}")
+    snapshot.unlink(missing_ok=True)
+    snapshot.mkdir()
+    try:
+        raw.bgsave()
+        wait_for(lambda: raw.info("persistence")["rdb_last_bgsave_status"] == "err")
+        found = read()
+        assert [(each["part"], each["text"]) for each in found["troubles"]] == [("redis", DISK_FULL)]
+        assert DISK_FULL in found["forecast"]["text"]
+        assert DISK_FULL in check_service(service.bench.settings).found
+        assert "corelane_redis_writes 0.0" in service.http.get("/metrics").text
+    finally:
+        snapshot.rmdir()
+        raw.bgsave()
+        wait_for(lambda: raw.info("persistence")["rdb_last_bgsave_status"] == "ok")
+    assert "corelane_redis_writes 1.0" in service.http.get("/metrics").text
+
+
+def test_burst_of_failures_is_a_trouble(service: Service, read: Callable[[], dict[str, Any]]) -> None:
+    core = service.bench.core("a/0")
+    read()
+    service.bench.submit(8)
+    claim = claimed(core)
+    core.commit(claim.lease, answered(claim, "failed"))
+    [trouble] = read()["troubles"]
+    assert (trouble["part"], trouble["text"][:45]) == (VERSION, "8 of 8 items of the last minute failed; GET /")
+
+
+def test_host_of_webhooks_that_rests_is_named_with_its_time(
+    service: Service, read: Callable[[], dict[str, Any]]
+) -> None:
+    service.bench.raw.zadd("cl:circuits", {"hooks.example.org": service.bench.upkeep._link.now_ms() + 60_000})
+    [trouble] = read()["troubles"]
+    assert trouble["text"].startswith("hooks.example.org fails and is tried again in ")
+
+
+def test_model_that_could_not_be_loaded_is_a_trouble(service: Service, read: Callable[[], dict[str, Any]]) -> None:
+    models = [{"version": "n@1", "state": "failed", "reason": "the file is damaged"}]
+    service.bench.raw.hset("cl:core:a/0", "models", orjson.dumps(models))
+    [trouble] = read()["troubles"]
+    assert (trouble["part"], trouble["text"]) == ("a/0", "could not load n@1: the file is damaged")
+    assert 'corelane_core_failed_models{core="a/0"} 1.0' in service.http.get("/metrics").text
 
 
 def test_core_that_left_as_it_was_asked_to_is_no_trouble(service: Service, read: Callable[[], dict[str, Any]]) -> None:

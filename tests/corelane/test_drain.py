@@ -91,6 +91,16 @@ def test_cores_that_are_slower_than_they_said_are_believed_by_what_they_answer()
     assert found.clear_in_s == pytest.approx(9940, rel=0.01)
 
 
+def test_outage_does_not_count_as_slowness() -> None:
+    speeds = [1000] * 10 + [0] * 45 + [1000] * 5
+    samples, tokens = [BacklogSample(0, 200_000)], 200_000
+    for second, answered in enumerate(speeds, 1):
+        tokens -= answered
+        samples.append(BacklogSample(second, tokens, answered))
+    found = forecast_drain(Backlog(tokens // ITEM_TOKENS, tokens, 1000, is_working=True), samples[-60:])
+    assert found.clear_in_s == pytest.approx(tokens / 1000, rel=0.05)
+
+
 def test_work_that_no_core_can_take_is_stalled_at_once_and_says_why() -> None:
     now = Backlog(84, 8400, 1000, stuck_tokens=8400, reasons=["no core holds qa@1, and none is about to"])
     found = forecast_drain(now, [BacklogSample(1, 8400)])

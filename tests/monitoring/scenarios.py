@@ -10,6 +10,10 @@ from dataclasses import dataclass, field
 #: Series of a service that is well: two cores, 600 items a minute, one sample a minute.
 HEALTHY = {
     'up{job="corelane"}': "1x80",
+    "corelane_store_up": "1x80",
+    "corelane_redis_writes": "1x80",
+    "corelane_api_open_files_ratio": "0.01x80",
+    'corelane_core_failed_models{core="a/0"}': "0x80",
     'corelane_core_up{core="a/0"}': "1x80",
     'corelane_core_up{core="a/1"}': "1x80",
     'corelane_core_out_of_service{core="a/0"}': "0x80",
@@ -74,7 +78,23 @@ SCENARIOS = [
     Scenario("nothing was ever asked", dict.fromkeys(IDLE) | {"corelane_open_items": "0x80"}),
     Scenario("the API is down", {'up{job="corelane"}': "1x50 0x50"} | dict.fromkeys(STORE_SERIES), fires("Down")),
     Scenario("the API is not scraped", {'up{job="corelane"}': None} | dict.fromkeys(STORE_SERIES), fires("Down")),
-    Scenario("Redis was away for 30 s", {'up{job="corelane"}': "1x59 0 1x40"}),
+    Scenario("the API was away for 30 s", {'up{job="corelane"}': "1x59 0 1x40"}),
+    Scenario("Redis is away", dict.fromkeys(STORE_SERIES) | {"corelane_store_up": "1x50 0x50"}, fires("Down")),
+    Scenario("Redis was away for 30 s", {"corelane_store_up": "1x59 0 1x40"}),
+    Scenario(
+        "the disk of Redis is full, so that no heartbeat is kept",
+        {
+            "corelane_redis_writes": "1x50 0x50",
+            'corelane_core_up{core="a/0"}': "1x51 0x50",
+            'corelane_core_up{core="a/1"}': "1x51 0x50",
+            'corelane_loop_age_seconds{loop="sweeps"}': "1x50 1+60x50",
+        },
+        fires("RedisDisk"),
+    ),
+    Scenario(
+        "a core cannot load a model", {'corelane_core_failed_models{core="a/0"}': "0x50 1x50"}, fires("ModelFails")
+    ),
+    Scenario("connections come near the limit", {"corelane_api_open_files_ratio": "0.9x80"}, fires("OpenFiles")),
     Scenario("no worker was started", dict.fromkeys(CORE_SERIES), fires("NoWorkers")),
     Scenario(
         "all cores are lost",

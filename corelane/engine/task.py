@@ -33,6 +33,11 @@ class Query:
     priority: int = Priority.NORMAL.rank
     job: str = ""
 
+    @property
+    def passage(self) -> tuple[str, str]:
+        """Return whose text the context is, and the text: what is kept of it serves that owner alone."""
+        return self.owner, self.context
+
 
 @dataclass(slots=True)
 class Work:

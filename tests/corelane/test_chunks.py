@@ -15,7 +15,7 @@ from corelane.engine.question_answering.task import QuestionAnsweringTask
 from corelane.engine.task import Query
 from corelane.engine.text import chunks
 from corelane.engine.text.chunks import ChunkReader, cut_text, read_chunks, reads_in_chunks
-from corelane.engine.text.tokenize import Context
+from corelane.engine.text.tokenize import Context, Passage
 
 MODELS = Path(__file__).parent.parent.parent / "models"
 
@@ -55,7 +55,7 @@ def meta_space() -> Tokenizer:
     return tokenizer
 
 
-def finish(reader: ChunkReader) -> list[tuple[str, Context, list[tuple[Hashable, Query]]]]:
+def finish(reader: ChunkReader) -> list[tuple[Passage, Context, list[tuple[Hashable, Query]]]]:
     """Read everything; what came out, in order."""
     done = []
     while reader.documents:
@@ -117,8 +117,8 @@ def test_document_is_done_after_its_last_chunk(reader: ChunkReader, tokenizer: T
     assert [reader.read_on() for _ in range(3)] == [None] * 3
     read = reader.read_on()
     assert read is not None
-    text, context, queries = read
-    assert (text, queries) == (DOCUMENT, [("key", query)])
+    passage, context, queries = read
+    assert (passage, queries) == (query.passage, [("key", query)])
     assert context.ids.tolist() == tokenizer.encode(DOCUMENT, add_special_tokens=False).ids
     assert not reader.documents
 
@@ -126,7 +126,7 @@ def test_document_is_done_after_its_last_chunk(reader: ChunkReader, tokenizer: T
 def test_documents_take_turns(reader: ChunkReader) -> None:
     for text in (DOCUMENT * 10, DOCUMENT):
         reader.add(text, Query("who", text))
-    assert [len(text) for text, _, _ in finish(reader)] == [len(DOCUMENT), len(DOCUMENT * 10)]
+    assert [len(text) for (_, text), _, _ in finish(reader)] == [len(DOCUMENT), len(DOCUMENT * 10)]
 
 
 def test_questions_on_one_document_share_its_reading(reader: ChunkReader) -> None:
@@ -136,12 +136,18 @@ def test_questions_on_one_document_share_its_reading(reader: ChunkReader) -> Non
     assert [key for key, _ in queries] == ["a", "b", "c"]
 
 
+def test_owners_with_the_same_document_have_it_read_each(reader: ChunkReader) -> None:
+    for owner in ("ada", "bob"):
+        reader.add(owner, Query("who", DOCUMENT, owner=owner))
+    assert [[key for key, _ in queries] for _, _, queries in finish(reader)] == [["ada"], ["bob"]]
+
+
 def test_dropped_queries_are_not_read_for(reader: ChunkReader) -> None:
     reader.add("a", Query("who", DOCUMENT))
     reader.add("b", Query("who", DOCUMENT * 2))
     reader.add("c", Query("what", DOCUMENT * 2))
     reader.drop(["a", "b", "unknown"])
-    [(text, _, queries)] = finish(reader)
+    [((_, text), _, queries)] = finish(reader)
     assert (text, [key for key, _ in queries]) == (DOCUMENT * 2, ["c"])
 
 

@@ -1,8 +1,8 @@
 """Question answering as a task: questions and passages to rows of tokens, logits to answers in the caller's own string.
 
 Questions and contexts are tokenized apart, without special tokens, and put together row by row: a context that several
-questions share is tokenized once, and kept for those that come later. A candidate is ranked by its own window alone,
-calibrated or not: the best answer of a document is the best of the answers of its windows.
+questions of an owner share is tokenized once, and kept for those that come later. A candidate is ranked by its own
+window alone, calibrated or not: the best answer of a document is the best of the answers of its windows.
 """
 
 import math
@@ -30,7 +30,7 @@ from corelane.engine.question_answering.spans import (
 )
 from corelane.engine.task import Grown, Query, Ready, Result, Work, failure
 from corelane.engine.text.chunks import ChunkReader
-from corelane.engine.text.tokenize import Context, ContextCache, cut_windows, known_windows, tokenize
+from corelane.engine.text.tokenize import Context, ContextCache, Passage, cut_windows, known_windows, tokenize
 from corelane.engine.windows import Window
 from corelane.errors import NotCalibrated, QuestionTooLong, TooManyWindows
 
@@ -125,7 +125,7 @@ class QuestionAnsweringTask:
         for key, query in queries:
             if query.options.min_precision is not None and self._calibration is None:
                 ready.append((key, failure(NotCalibrated(NO_PROBABILITIES))))
-            elif len(query.context) > short_chars and self._cache.find(query.context) is None:
+            elif len(query.context) > short_chars and self._cache.find(query.passage) is None:
                 self._long.add(key, query)
             else:
                 at_once.append((key, query))
@@ -136,10 +136,10 @@ class QuestionAnsweringTask:
         self.read_for = self._long.next_keys if self._long.documents else ()
         if not self.read_for or (read := self._long.read_on()) is None:
             return []
-        text, context, queries = read
+        passage, context, queries = read
         for key, _ in queries:
             self._known.pop(key, None)
-        return self._tokenize(queries, {text: context})
+        return self._tokenize(queries, {passage: context})
 
     def read_so_far(self) -> list[Grown[TokenizedQuery]]:
         """Return the query on the document that was read on last, if it is the only one, with the windows that are
@@ -192,21 +192,22 @@ class QuestionAnsweringTask:
                 del self._known[key]
 
     def _tokenize(
-        self, queries: Sequence[tuple[Hashable, Query]], known: Mapping[str, Context] | None = None
+        self, queries: Sequence[tuple[Hashable, Query]], known: Mapping[Passage, Context] | None = None
     ) -> list[Ready[TokenizedQuery]]:
-        """Tokenize and cut, in order; ``known`` are contexts that were tokenized elsewhere, by their text."""
-        texts = dict.fromkeys(query.context for _, query in queries)
-        kept = {text: context for text in texts if (context := self._cache.find(text)) is not None}
-        missing = [text for text in texts if text not in kept and not (known and text in known)]
-        tokens = tokenize(self._tokenizer, [*(query.question for _, query in queries), *missing])
+        """Tokenize and cut, in order; ``known`` are contexts that were tokenized elsewhere, by their passage."""
+        passages = dict.fromkeys(query.passage for _, query in queries)
+        kept = {passage: context for passage in passages if (context := self._cache.find(passage)) is not None}
+        missing = [passage for passage in passages if passage not in kept and not (known and passage in known)]
+        texts = [*(query.question for _, query in queries), *(text for _, text in missing)]
+        tokens = tokenize(self._tokenizer, texts)
         fresh = dict(zip(missing, tokens[len(queries) :], strict=True)) | dict(known or {})
-        for text, context in fresh.items():
-            self._cache.keep(text, context)
+        for passage, context in fresh.items():
+            self._cache.keep(passage, context)
         self.work.contexts_hit += len(kept)
         self.work.contexts_read += len(fresh)
         contexts = kept | fresh
         return [
-            (key, self._cut(query, question.ids, contexts[query.context]))
+            (key, self._cut(query, question.ids, contexts[query.passage]))
             for (key, query), question in zip(queries, tokens, strict=False)
         ]
 

@@ -1,8 +1,8 @@
 """Long contexts, tokenized in chunks between batches, so that taking a document in holds up no question.
 
 A text is cut before a space or line end between words. Where that makes a difference to a tokenizer, which a sample
-finds out, its texts are read whole. Documents take turns, and questions on the same one share it. The ids that are read
-so far are at hand before the rest is.
+finds out, its texts are read whole. Documents take turns, and an owner's questions on the same one share it. The ids
+that are read so far are at hand before the rest is.
 """
 
 import re
@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 
 from corelane.domain.dispatch import CHARS_PER_TOKEN
 from corelane.engine.task import Query
-from corelane.engine.text.tokenize import Context
+from corelane.engine.text.tokenize import Context, Passage
 
 #: Characters of a chunk: some 5,000 tokens, which take about 10 ms. Shorter contexts are not long.
 CHUNK_CHARS = 20_000
@@ -110,30 +110,30 @@ class ChunkReader:
         self._tokenizer = tokenizer
         #: Contexts of more characters are read here.
         self.short_chars = CHUNK_CHARS if reads_in_chunks(tokenizer) else None
-        #: Documents by their text, the one whose turn it is first.
-        self.documents: OrderedDict[str, Document] = OrderedDict()
+        #: Documents by owner and text, the one whose turn it is first.
+        self.documents: OrderedDict[Passage, Document] = OrderedDict()
         #: The document that was read on last, if more of it is to come.
         self.unfinished: Document | None = None
 
     def add(self, key: Hashable, query: Query) -> None:
         """Add a query on a long context."""
-        if query.context not in self.documents:
-            self.documents[query.context] = Document(deque(cut_text(query.context, CHUNK_CHARS)))
-        self.documents[query.context].queries[key] = query
+        if query.passage not in self.documents:
+            self.documents[query.passage] = Document(deque(cut_text(query.context, CHUNK_CHARS)))
+        self.documents[query.passage].queries[key] = query
 
     @property
     def next_keys(self) -> Collection[Hashable]:
         """Return the queries about the document that is read on next; there must be one."""
         return self.documents[next(iter(self.documents))].queries.keys()
 
-    def read_on(self) -> tuple[str, Context, list[tuple[Hashable, Query]]] | None:
-        """Tokenize one chunk of the next document; return its text, context and queries if that was the last."""
-        text, document = self.documents.popitem(last=False)
+    def read_on(self) -> tuple[Passage, Context, list[tuple[Hashable, Query]]] | None:
+        """Tokenize one chunk of the next document; return its passage, context and queries if that was the last."""
+        passage, document = self.documents.popitem(last=False)
         document.read_on(self._tokenizer)
         self.unfinished = document if document.chunks else None
         if not document.chunks:
-            return text, document.context(), list(document.queries.items())
-        self.documents[text] = document
+            return passage, document.context(), list(document.queries.items())
+        self.documents[passage] = document
         return None
 
     def clear(self) -> None:
@@ -143,15 +143,15 @@ class ChunkReader:
 
     def drop(self, keys: Collection[Hashable]) -> None:
         """Forget queries, and documents that no query is about any more."""
-        for text, document in list(self.documents.items()):
+        for passage, document in list(self.documents.items()):
             for key in document.queries.keys() & keys:
                 del document.queries[key]
             if not document.queries:
-                del self.documents[text]
+                del self.documents[passage]
 
     def tokens(self, most_per_item: int) -> int:
         """Estimate the tokens of all queries here, counting at most ``most_per_item`` for each."""
         return sum(
             len(document.queries) * min(len(text) // CHARS_PER_TOKEN, most_per_item)
-            for text, document in self.documents.items()
+            for (_, text), document in self.documents.items()
         )

@@ -1,7 +1,8 @@
 """Texts in tokens: tokenized, kept for later queries, and cut into windows that fit the model.
 
-A passage asked about again is not tokenized again. The bound of the cache is in tokens; the least recently used context
-goes first, and one larger than the bound is not kept. A kept token costs 25 bytes of memory on English text: 4 of its
+A passage that its owner asks about again is not tokenized again. Another owner's is: the time it takes would tell that
+somebody else asked about it. The bound of the cache is in tokens; the least recently used context goes first, and one
+larger than the bound is not kept. A kept token costs 25 bytes of memory on English text: 4 of its
 id, 8 of its place, most of the rest of the text itself.
 """
 
@@ -23,6 +24,9 @@ from corelane.errors import QuestionTooLong, TooManyWindows
 #: A kept context costs at least this many tokens, and one for each four characters: without it, texts of few tokens or
 #: none (control characters, words of a thousand letters) would be kept for nothing, for ever.
 LEAST_TOKENS, CHARS_PER_TOKEN = 16, 4
+
+#: Whose text it is, and the text.
+Passage = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,32 +53,33 @@ def tokenize(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Context]:
 
 
 class ContextCache:
-    """The contexts of one tokenizer, by their text. Not thread-safe."""
+    """The contexts of one tokenizer, by owner and text. Not thread-safe."""
 
     def __init__(self, most_tokens: int) -> None:
         self._most_tokens = most_tokens
         self._tokens = 0
-        self._kept: OrderedDict[str, Context] = OrderedDict()
+        self._kept: OrderedDict[Passage, Context] = OrderedDict()
 
-    def find(self, text: str) -> Context | None:
-        """Return the context of a text, from now on the most recently used; None if it is not kept."""
-        context = self._kept.get(text)
+    def find(self, passage: Passage) -> Context | None:
+        """Return the context of a passage, from now on the most recently used; None if it is not kept."""
+        context = self._kept.get(passage)
         if context is not None:
-            self._kept.move_to_end(text)
+            self._kept.move_to_end(passage)
         return context
 
-    def keep(self, text: str, context: Context) -> None:
+    def keep(self, passage: Passage, context: Context) -> None:
         """Keep a context, and drop as many others as it takes."""
-        cost = _cost(text, context)
-        if cost > self._most_tokens or text in self._kept:
+        cost = _cost(passage, context)
+        if cost > self._most_tokens or passage in self._kept:
             return
         self._tokens += cost
-        self._kept[text] = context
+        self._kept[passage] = context
         while self._tokens > self._most_tokens:
             self._tokens -= _cost(*self._kept.popitem(last=False))
 
 
-def _cost(text: str, context: Context) -> int:
+def _cost(passage: Passage, context: Context) -> int:
+    _, text = passage
     return max(LEAST_TOKENS, len(context), len(text) // CHARS_PER_TOKEN)
 
 

@@ -80,7 +80,7 @@ class CoreProcess:
         #: Adds up what the drain and the loader measure; the heartbeat sends it.
         self.recorder = self.metrics.recorder
         plans = partial(Plans, settings, str(core), bell)
-        loader = loader or make_loader(settings)
+        self._loader = loader = loader or make_loader(settings)
         self.models = CoreModels(settings, loader, plans, str(core), self.lose, self.outage, self.recorder)
         #: What the core spends, and what it costs.
         self.account = CoreAccount()
@@ -267,6 +267,7 @@ class CoreProcess:
     def _beat_on(self) -> None:
         while not self._closing.wait(self.settings.heartbeat_s):
             self._give_sign()
+            self._loader.trim()
             try:
                 with self._lock:
                     self._namesake.look()

@@ -133,15 +133,15 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
         answers,
     ):
         app.include_router(each.router)
+        for route in each.router.routes:
+            if isinstance(route, APIRoute) and route.include_in_schema:
+                for method, status in product(route.methods or (), BORN_STATUSES):
+                    first.parts.metrics.recorder.add(HTTP_REQUESTS, 0, route.path, method, status)
     add_pages(app)
     if settings.console:
         add_console(app, sessions, keys)
     add_error_handlers(app)
     describe_common_responses(app, requires_keys=settings.requires_keys)
-    for route in app.routes:
-        if isinstance(route, APIRoute) and route.include_in_schema:
-            for method, status in product(route.methods or (), BORN_STATUSES):
-                first.parts.metrics.recorder.add(HTTP_REQUESTS, 0, route.path, method, status)
     # The innermost layer comes first.
     ways = [way for each in (jobs, answers, health) for way in ways_of(each.router, each.SHORT_WAYS).items()]
     app.add_middleware(ShortWays, ways=dict(ways))

@@ -1,16 +1,20 @@
 """How soon Corelane answers, and what its workers hold: loads, kills, new data folders, the demo, memory.
 
-    python benchmarks/start.py [--before CHECKOUT] [--rounds 3] [--only load,kill,fresh,demo] [--quick]
+    python benchmarks/start.py [--before CHECKOUT] [--rounds 3] [--only load,kill,fresh,demo,memory] [--quick]
 
 Of each checkout in turn, with the built-in model: a load stage by stage, in a process of its own; `serve` until its
 first answer, on the first data folder of a user (nothing is kept yet) and on a second one; the only core killed, its
 child and then the whole worker, until the next answer; the demo run again; RSS and PSS of workers that have run full
-batches. Wall-clock times mean something on a quiet machine alone; CPU seconds of a load nearly everywhere.
+batches. With ``--only memory`` the memory of one worker while it answers 10,000 questions of mixed lengths, alone, a
+few at a time and in jobs, and once it rests. Wall-clock times mean something on a quiet machine alone; CPU seconds of
+a load nearly everywhere.
 """
 
 import argparse
+import itertools
 import json
 import os
+import random
 import shutil
 import signal
 import statistics
@@ -54,6 +58,12 @@ print(json.dumps(stages))
 
 #: Questions that fill batches of all lengths: the words of their passages, and how often they are asked.
 WORDS, REPEATS = range(20, 261, 30), 24
+
+#: Questions of mixed lengths in all, how many of them are in each job in turn, and after how many RSS is read.
+MIXED, JOBS, READINGS = 10_000, (1, 1, 3, 1, 16, 1, 2, 64), (1_500, 5_000, 10_000)
+
+#: A worker at rest has given back what it does not use within this, in seconds.
+REST_S = 10.0
 
 Figures = dict[str, float]
 
@@ -134,6 +144,37 @@ def measure_memory(running: Serving) -> Figures:
     }
 
 
+def measure_mixed(name: str, checkout: Path, data: Path) -> Figures:
+    """Return RSS of a worker, in MB, fresh, after so many mixed questions, and at rest; then PSS too."""
+    with serving(name, checkout, data, cores=1) as running, Client(running.url) as client:
+        found, asked = {"mixed_fresh_rss_mb": worker_memory(running)[0]}, 0
+        for size in itertools.cycle(JOBS):
+            items = [question(asked + number, varied(asked + number)) for number in range(size)]
+            client.wait(client.submit(items).id)
+            asked += size
+            for reading in READINGS:
+                if asked - size < reading <= asked:
+                    found[f"mixed_{reading}_rss_mb"] = worker_memory(running)[0]
+            if asked >= (200 if is_quick() else MIXED):
+                break
+        time.sleep(REST_S)
+        names = ("mixed_rest_rss_mb", "mixed_rest_pss_mb", "mixed_rest_worker_pss_mb")
+        return found | dict(zip(names, worker_memory(running), strict=True))
+
+
+def varied(number: int) -> int:
+    """Return the words of a question's passage: mostly up to 400 tokens, as in SQuAD, and now and then 1,000."""
+    draw = random.Random(number)
+    least, most = (100, 300) if draw.random() < 0.03 else draw.choice(((1, 15), (15, 40), (20, 60), (40, 95)))
+    return draw.randint(least, most)
+
+
+def worker_memory(running: Serving) -> tuple[float, float, float]:
+    """Return RSS and PSS of the process that holds the model, and PSS of it and its parent, in MB."""
+    held = [rss_and_pss(pid) for pid in descendants(running.pid) if role_of(pid) == "worker"]
+    return max(rss for rss, _ in held), max(pss for _, pss in held), sum(pss for _, pss in held)
+
+
 def rss_and_pss(pid: int) -> tuple[float, float]:
     """Return what a process holds, and its part of what it shares, in MB."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
@@ -171,6 +212,7 @@ def measure(name: str, checkout: Path, compiled: tuple[Path, str], only: list[st
             "fresh": lambda: measure_fresh(name, checkout, Path(folder)),
             "kill": lambda: measure_kills(name, checkout, with_artifacts(Path(folder) / "kill", compiled[0])),
             "demo": lambda: measure_demo(checkout),
+            "memory": lambda: measure_mixed(name, checkout, with_artifacts(Path(folder) / "memory", compiled[0])),
         }
         for part, measured in parts.items():
             if part in only:
@@ -200,7 +242,7 @@ def main() -> int:
     """Measure, print and keep the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", default="load" if is_quick() else "load,fresh,kill,demo")
+    parser.add_argument("--only", default="load" if is_quick() else "load,fresh,kill,demo,memory")
     parser.add_argument(QUICK, action="store_true", help="a load and memory alone, and no figures kept")
     add_before(parser)
     options = parser.parse_args()

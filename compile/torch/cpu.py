@@ -16,7 +16,7 @@ from compile.model.adapt import describe
 from compile.model.reasons import first_line, last_line
 from compile.model.reference import QuestionAnswering, tensors
 from compile.torch.attention import PRODUCTS, offer_products
-from compile.torch.head import cast_body
+from compile.torch.head import cast_body, unpack_head
 from compile.torch.int8 import quantise
 from compile.torch.packing import PACKED, PLAIN, pack_linears, packs
 from compile.torch.reshaping import change_layers, rows_of
@@ -55,6 +55,7 @@ def cast(reference: QuestionAnswering, dtype: CpuDtype) -> QuestionAnswering:
     network = change_layers(network, choose_attention(network, dtype))
     if dtype == "bf16":
         cast_body(network, torch.bfloat16)
+    unpack_head(network)
     return QuestionAnswering(network, reference.passes_token_types).eval()
 
 

@@ -11,6 +11,17 @@ from torch import Tensor, nn
 HEADS = ("qa_outputs", "classifier")
 
 
+class PlainHead(nn.Linear):
+    """A head that no pass of the compiler takes for a linear layer.
+
+    oneDNN would keep a kernel of it, and half a megabyte, for each number of tokens. Two outputs need none.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the logits."""
+        return torch.matmul(input, self.weight.t()) + self.bias
+
+
 def find_head(network: nn.Module) -> nn.Linear | None:
     """Return a network's head; None if it is no single layer."""
     for name in HEADS:
@@ -18,6 +29,13 @@ def find_head(network: nn.Module) -> nn.Linear | None:
         if isinstance(head, nn.Linear):
             return head
     return None
+
+
+def unpack_head(network: nn.Module) -> None:
+    """Have a network's head computed as it stands, in place."""
+    head = find_head(network)
+    if head is not None and head.bias is not None:
+        head.__class__ = PlainHead
 
 
 def cast_body(network: nn.Module, dtype: torch.dtype) -> None:

@@ -28,9 +28,17 @@ ALLOCATOR = {
     "MALLOC_TRIM_THRESHOLD_": str(TRIM_THRESHOLD_BYTES),
 }
 
-#: oneDNN keeps the kernels of this many operations and shapes; torch's own cache above it, which would hold a further
-#: set, keeps one. See docs/decisions/0079-memory-of-a-worker.md.
-KERNEL_CACHES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "192", "LRU_CACHE_CAPACITY": "1"}
+#: Kernels that oneDNN keeps: two for each shape of a batch, and six for each number of tokens, as a linear layer counts
+#: twice. Each takes 0.3 MB, most of it its description, and 0.3 ms to make. So many are all that lone questions have.
+#: Where jobs and questions mix, one or two are made in a pass: no more than with 512 when rows had twice as many
+#: lengths. By default 1,024 are kept.
+KERNELS = 192
+
+#: Torch keeps a copy of each kernel's description beside that. The next layer asks for it again, and the next pass can
+#: do without: 512 took no less time than 16, and 130 MB more. A pass of BERT has five, one of DeBERTa a dozen.
+KERNELS_OF_A_PASS = 32
+
+KERNEL_CACHES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": str(KERNELS), "LRU_CACHE_CAPACITY": str(KERNELS_OF_A_PASS)}
 
 #: The allocator's two for a process that runs already: their names in glibc's mallopt.
 M_MMAP_THRESHOLD, M_TRIM_THRESHOLD = -3, -1

@@ -35,7 +35,7 @@ class Query:
 
     @property
     def passage(self) -> tuple[str, str]:
-        """Return the context as what is kept of it goes by: an owner never learns what another has asked about."""
+        """Return whose text the context is, and the text: what is kept of it serves that owner alone."""
         return self.owner, self.context
 
 

@@ -175,33 +175,33 @@ def _info(context: str, values: Sequence[bytes | None], now_ms: int) -> ContextI
 
 
 class ContextTexts:
-    """The texts that a core read lately, by their digests; the least recently used goes first. Not thread-safe."""
+    """The texts that a core read lately, by owner and digest; the least recently used goes first. Not thread-safe."""
 
     def __init__(self, link: Link, most_bytes: int) -> None:
         self._link = link
         self._most_bytes = most_bytes
         self._bytes = 0
-        self._kept: OrderedDict[Stored, tuple[str, int]] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, Stored], tuple[str, int]] = OrderedDict()
 
     def read(self, wanted: Collection[tuple[str, Stored]]) -> Mapping[tuple[str, Stored], str]:
         """Return the texts of contexts by owner and digest, as far as they are there: one trip for those not kept.
 
-        A text is the same for all who stored it. That an owner has it was checked when the job was taken in.
+        What was read for one owner serves no other: the time saved would tell that another owner has the text.
         """
         found: dict[tuple[str, Stored], str] = {}
-        for owner, each in wanted:
+        for each in wanted:
             if each in self._kept:
                 self._kept.move_to_end(each)
-                found[owner, each] = self._kept[each][0]
+                found[each] = self._kept[each][0]
         if missing := [each for each in wanted if each not in found]:
             replies = self._link.many([("HGET", keys.context(owner, each.digest), "text") for owner, each in missing])
-            for (owner, each), reply in zip(missing, replies, strict=True):
+            for each, reply in zip(missing, replies, strict=True):
                 if reply is not None:
-                    found[owner, each] = text = reply.decode(errors="replace")
+                    found[each] = text = reply.decode(errors="replace")
                     self._keep(each, text, len(reply))
         return found
 
-    def _keep(self, context: Stored, text: str, size: int) -> None:
+    def _keep(self, context: tuple[str, Stored], text: str, size: int) -> None:
         if context in self._kept or size > self._most_bytes:
             return
         self._kept[context] = text, size

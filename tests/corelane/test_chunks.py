@@ -15,7 +15,7 @@ from corelane.engine.question_answering.task import QuestionAnsweringTask
 from corelane.engine.task import Query
 from corelane.engine.text import chunks
 from corelane.engine.text.chunks import ChunkReader, cut_text, read_chunks, reads_in_chunks
-from corelane.engine.text.tokenize import Context
+from corelane.engine.text.tokenize import Context, Passage
 
 MODELS = Path(__file__).parent.parent.parent / "models"
 
@@ -55,7 +55,7 @@ def meta_space() -> Tokenizer:
     return tokenizer
 
 
-def finish(reader: ChunkReader) -> list[tuple[tuple[str, str], Context, list[tuple[Hashable, Query]]]]:
+def finish(reader: ChunkReader) -> list[tuple[Passage, Context, list[tuple[Hashable, Query]]]]:
     """Read everything; what came out, in order."""
     done = []
     while reader.documents:
@@ -136,10 +136,10 @@ def test_questions_on_one_document_share_its_reading(reader: ChunkReader) -> Non
     assert [key for key, _ in queries] == ["a", "b", "c"]
 
 
-def test_owners_share_no_reading(reader: ChunkReader) -> None:
-    for owner in "ab":
+def test_owners_with_the_same_document_have_it_read_each(reader: ChunkReader) -> None:
+    for owner in ("ada", "bob"):
         reader.add(owner, Query("who", DOCUMENT, owner=owner))
-    assert [[key for key, _ in queries] for _, _, queries in finish(reader)] == [["a"], ["b"]]
+    assert [[key for key, _ in queries] for _, _, queries in finish(reader)] == [["ada"], ["bob"]]
 
 
 def test_dropped_queries_are_not_read_for(reader: ChunkReader) -> None:

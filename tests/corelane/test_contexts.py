@@ -4,65 +4,70 @@ from hypothesis import strategies as st
 
 from corelane.engine.text.tokenize import CHARS_PER_TOKEN, LEAST_TOKENS, Context, ContextCache
 
+#: Whose contexts they are.
+OWNER = "ada"
+
 
 def make_context(tokens: int) -> Context:
     return Context(np.arange(tokens, dtype=np.int32), np.zeros((tokens, 2), dtype=np.int32))
 
 
-def of(text: str) -> tuple[str, str]:
-    return "anna", text
-
-
 def test_what_was_kept_is_found_again() -> None:
     contexts, context = ContextCache(100), make_context(40)
-    assert contexts.find(of("a")) is None
-    contexts.keep(of("a"), context)
-    assert contexts.find(of("a")) is context
+    assert contexts.find((OWNER, "a")) is None
+    contexts.keep((OWNER, "a"), context)
+    assert contexts.find((OWNER, "a")) is context
+
+
+def test_context_of_one_owner_is_not_found_by_another() -> None:
+    contexts = ContextCache(100)
+    contexts.keep((OWNER, "a"), make_context(40))
+    assert contexts.find(("bob", "a")) is None
 
 
 def test_least_lately_used_makes_way() -> None:
     contexts = ContextCache(100)
     for text in "ab":
-        contexts.keep(of(text), make_context(50))
-    contexts.find(of("a"))
-    contexts.keep(of("c"), make_context(50))
-    assert [text for text in "abc" if contexts.find(of(text))] == ["a", "c"]
+        contexts.keep((OWNER, text), make_context(50))
+    contexts.find((OWNER, "a"))
+    contexts.keep((OWNER, "c"), make_context(50))
+    assert [text for text in "abc" if contexts.find((OWNER, text))] == ["a", "c"]
 
 
 def test_one_large_context_makes_several_small_ones_go() -> None:
     contexts = ContextCache(100)
     for text in "abcd":
-        contexts.keep(of(text), make_context(25))
-    contexts.keep(of("large"), make_context(60))
-    assert [text for text in ("a", "b", "c", "d", "large") if contexts.find(of(text))] == ["d", "large"]
+        contexts.keep((OWNER, text), make_context(25))
+    contexts.keep((OWNER, "large"), make_context(60))
+    assert [text for text in ("a", "b", "c", "d", "large") if contexts.find((OWNER, text))] == ["d", "large"]
 
 
 def test_context_larger_than_the_bound_is_not_kept_and_pushes_nothing_out() -> None:
     contexts = ContextCache(100)
-    contexts.keep(of("a"), make_context(50))
-    contexts.keep(of("huge"), make_context(101))
-    assert contexts.find(of("huge")) is None
-    assert contexts.find(of("a")) is not None
+    contexts.keep((OWNER, "a"), make_context(50))
+    contexts.keep((OWNER, "huge"), make_context(101))
+    assert contexts.find((OWNER, "huge")) is None
+    assert contexts.find((OWNER, "a")) is not None
 
 
 def test_bound_of_zero_keeps_nothing() -> None:
     contexts = ContextCache(0)
-    contexts.keep(of(""), make_context(0))
-    assert contexts.find(of("")) is None
+    contexts.keep((OWNER, ""), make_context(0))
+    assert contexts.find((OWNER, "")) is None
 
 
 def test_text_without_tokens_counts_by_its_length() -> None:
     contexts = ContextCache(100)
     blank = [("\u200b" * n) * CHARS_PER_TOKEN for n in (50, 60)]
     for text in blank:
-        contexts.keep(of(text), make_context(0))
-    assert [contexts.find(of(text)) is not None for text in blank] == [False, True]
+        contexts.keep((OWNER, text), make_context(0))
+    assert [contexts.find((OWNER, text)) is not None for text in blank] == [False, True]
 
 
 @given(st.lists(st.tuples(st.text(max_size=3), st.integers(0, 60)), max_size=60), st.integers(0, 200))
 def test_never_more_is_kept_than_the_bound(texts: list[tuple[str, int]], bound: int) -> None:
     contexts = ContextCache(bound)
     for text, tokens in texts:
-        contexts.keep(of(text), make_context(tokens))
-        kept = {other: found for other, _ in texts if (found := contexts.find(of(other))) is not None}
+        contexts.keep((OWNER, text), make_context(tokens))
+        kept = {other: found for other, _ in texts if (found := contexts.find((OWNER, other))) is not None}
         assert sum(max(LEAST_TOKENS, len(context)) for context in kept.values()) <= bound

@@ -64,12 +64,23 @@ def test_context_of_a_later_call_is_not_tokenised_again(tokenizer: CountingToken
     assert (task.work.contexts_hit, task.work.contexts_read) == (1, 1)
 
 
-def test_context_of_another_owner_is_tokenised_again(tokenizer: CountingTokenizer, tiny_artifact: Artifact) -> None:
-    """How long a passage takes to tokenise tells nothing of what other owners have asked about."""
+def test_another_owner_is_not_served_by_what_was_kept_for_one(
+    tokenizer: CountingTokenizer, tiny_artifact: Artifact
+) -> None:
     task = make_task(tokenizer, tiny_artifact, 100)
-    read_one(task, Query("who", RIVER, owner="anna"))
-    read_one(task, Query("who", RIVER, owner="ben"))
+    for owner in ("ada", "bob"):
+        read_one(task, Query("who", RIVER, owner=owner))
+    assert tokenizer.read.count(RIVER) == 2
     assert (task.work.contexts_hit, task.work.contexts_read) == (0, 2)
+
+
+def test_owners_who_ask_at_once_have_a_context_tokenised_each(
+    tokenizer: CountingTokenizer, tiny_artifact: Artifact
+) -> None:
+    task = make_task(tokenizer, tiny_artifact, 100)
+    items = task.tokenize_all([Query("who", RIVER, owner=owner) for owner in ("ada", "bob", "ada")])
+    assert tokenizer.read.count(RIVER) == 2
+    assert [item.query.owner for item in items if isinstance(item, TokenizedQuery)] == ["ada", "bob", "ada"]
 
 
 def test_context_larger_than_the_cache_is_read_all_the_same(

@@ -106,6 +106,14 @@ def test_jobs_name_a_text_that_is_in_redis_once_and_read_by_a_core_once(bench: B
     assert found.jobs == 3
 
 
+def test_text_that_a_core_keeps_for_one_owner_is_read_again_for_another(bench: Bench, core: LoneCore) -> None:
+    ask(bench, keep(bench))
+    assert texts_of(core, claimed(core)) == [TEXT]
+    ask(bench, keep(bench, owner="bob"), owner="bob")
+    bench.raw.hset(f"cl:context:{{bob:{digest_of(TEXT)}}}", "text", "as it is in Redis")
+    assert texts_of(core, claimed(core)) == ["as it is in Redis"]
+
+
 def test_core_keeps_no_more_texts_than_its_bound(bench: Bench) -> None:
     bench.settings = bench.settings.model_copy(update={"context_text_bytes": 2 * len(TEXT.encode())})
     core, names = bench.core("a/0"), [keep(bench, TEXT + end) for end in ("", "!")]

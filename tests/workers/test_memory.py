@@ -1,7 +1,16 @@
 """Whether an unloaded model gave its memory back."""
 
+import ctypes
+from collections.abc import Iterator
+
+import pytest
+
+from corelane.artifacts.manifest import Artifact
+from corelane.engine.cores import keep_memory
 from corelane.engine.memory import resident_bytes
+from workers.models import runners
 from workers.models.memory import keeps_memory
+from workers.models.runners import LOOSE_BYTES, Loader
 
 MB = 1 << 20
 
@@ -24,3 +33,41 @@ def test_memory_of_this_process_is_seen_to_grow() -> None:
     before = resident_bytes()
     block = bytearray(b"x" * (50 * MB))
     assert resident_bytes() - before > len(block) // 2
+
+
+#: Bytes of a block, and how many: each other one stays in use, so that no end of the heap is free.
+BLOCK_BYTES, BLOCKS = 64 << 10, 2 * 3 * LOOSE_BYTES // (64 << 10)
+
+
+@pytest.fixture
+def loader(tiny_artifact: Artifact) -> Iterator[Loader]:
+    """One that has loaded a model."""
+    keep_memory()
+    loader = Loader("cpu", tiny_artifact.path.parents[2])
+    runner = loader.load(tiny_artifact.manifest.version_id)
+    yield loader
+    runner.close()
+
+
+def leave_gaps(library: ctypes.CDLL) -> list[int]:
+    """Fill the heap, and free each other block; return what is left."""
+    library.malloc.restype = ctypes.c_void_p
+    blocks = [library.malloc(ctypes.c_size_t(BLOCK_BYTES)) for _ in range(BLOCKS)]
+    for block in blocks:
+        ctypes.memset(block, 1, BLOCK_BYTES)
+    for block in blocks[::2]:
+        library.free(ctypes.c_void_p(block))
+    return blocks[1::2]
+
+
+def test_gaps_that_batches_left_are_given_back(loader: Loader, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = ctypes.CDLL(None)
+    left = leave_gaps(library)
+    held = resident_bytes()
+    loader.trim()
+    assert held - resident_bytes() < LOOSE_BYTES // 4, "it is too early"
+    monkeypatch.setattr(runners, "TRIM_EVERY_S", 0.0)
+    loader.trim()
+    assert held - resident_bytes() > 2 * LOOSE_BYTES
+    for block in left:
+        library.free(ctypes.c_void_p(block))

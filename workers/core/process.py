@@ -24,7 +24,6 @@ from corelane.artifacts.instructions import host_kind
 from corelane.artifacts.remote import RemoteRoot
 from corelane.domain.dispatch import Core
 from corelane.domain.prices import NOTHING, core_price
-from corelane.engine.memory import give_back
 from corelane.engine.runner import Runner, RunnerLimits
 from corelane.errors import CoreBusy, CoreLost, RuntimeLost, Unavailable
 from corelane.log import Outage, get_logger
@@ -52,10 +51,6 @@ log = get_logger(__name__)
 
 #: How often a process that waits for its core checks whether it has to stop, in seconds.
 STOP_CHECK_S = 0.2
-
-#: How often memory that batches left behind is given back to the system, after a drain, in seconds. Giving back some
-#: 60 MB and getting them again takes tens of milliseconds.
-GIVE_BACK_S = 60.0
 
 #: The exit status of a process that its core's errors ended.
 FAULT_STATUS = 70
@@ -85,7 +80,7 @@ class CoreProcess:
         #: Adds up what the drain and the loader measure; the heartbeat sends it.
         self.recorder = self.metrics.recorder
         plans = partial(Plans, settings, str(core), bell)
-        loader = loader or make_loader(settings)
+        self._loader = loader = loader or make_loader(settings)
         self.models = CoreModels(settings, loader, plans, str(core), self.lose, self.outage, self.recorder)
         #: What the core spends, and what it costs.
         self.account = CoreAccount()
@@ -104,7 +99,6 @@ class CoreProcess:
         self.lost: CoreLost | RuntimeLost | None = None
         self._is_draining = False
         self._drain_lock = threading.Lock()
-        self._gives_back_at = time.monotonic() + GIVE_BACK_S
         self._record = record or FaultRecord()
         self._history = self._record.load()
         #: State and reason that hold whatever the states of the models are.
@@ -211,9 +205,6 @@ class CoreProcess:
             self._is_draining = False
         if self.lost is not None:
             self.end_process(self.lost)
-        if time.monotonic() > self._gives_back_at:
-            give_back()
-            self._gives_back_at = time.monotonic() + GIVE_BACK_S
 
     def lose(self, error: CoreLost | RuntimeLost) -> None:
         """End this process after an error of a load; a drain at work gives up what it holds first."""
@@ -276,6 +267,7 @@ class CoreProcess:
     def _beat_on(self) -> None:
         while not self._closing.wait(self.settings.heartbeat_s):
             self._give_sign()
+            self._loader.trim()
             try:
                 with self._lock:
                     self._namesake.look()

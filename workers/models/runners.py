@@ -33,6 +33,13 @@ from corelane.log import get_logger
 
 log = get_logger(__name__)
 
+#: Kernels come and go among the blocks of batches and the tokens that are kept, and leave gaps which the allocator
+#: keeps: up to 180 MB. They are given back once the process has grown by so much.
+LOOSE_BYTES = 32 << 20
+
+#: Giving them back takes 10 to 30 ms, and batches as long again to take some of it: at most this often, in seconds.
+TRIM_EVERY_S = 5.0
+
 
 @dataclass(slots=True)
 class Loader:
@@ -50,6 +57,8 @@ class Loader:
     memory_bytes: int | None = None
     cpu_kind: str = AUTO_KIND
     _backend: Backend | None = field(default=None, init=False)
+    _settled_bytes: int = field(default=0, init=False)
+    _settled_at: float = field(default=0.0, init=False)
 
     def resolve(self, name: str, known: str | None = None) -> str:
         """Return the version that a model's name means here: the known one if it is here, else the newest.
@@ -113,6 +122,14 @@ class Loader:
         """Give unused memory back to the system."""
         if self._backend is not None:
             self._backend.settle()
+            self._settled_bytes, self._settled_at = resident_bytes(), time.monotonic()
+
+    def trim(self) -> None:
+        """Give unused memory back to the system if it has become much; called with every heartbeat."""
+        if self.target != "cpu" or time.monotonic() - self._settled_at < TRIM_EVERY_S:
+            return
+        if resident_bytes() > self._settled_bytes + LOOSE_BYTES:
+            self.settle()
 
     def held_bytes(self) -> int | None:
         """Return the bytes held where models lie; None where unloading may give none of it back."""

@@ -1,8 +1,8 @@
 """Question answering as a task: questions and passages to rows of tokens, logits to answers in the caller's own string.
 
 Questions and contexts are tokenized apart, without special tokens, and put together row by row: a context that several
-questions share is tokenized once, and kept for those that come later. A candidate is ranked by its own window alone,
-calibrated or not: the best answer of a document is the best of the answers of its windows.
+questions of an owner share is tokenized once, and kept for those that come later. A candidate is ranked by its own
+window alone, calibrated or not: the best answer of a document is the best of the answers of its windows.
 """
 
 import math
@@ -30,7 +30,7 @@ from corelane.engine.question_answering.spans import (
 )
 from corelane.engine.task import Grown, Query, Ready, Result, Work, failure
 from corelane.engine.text.chunks import ChunkReader
-from corelane.engine.text.tokenize import Context, ContextCache, cut_windows, known_windows, tokenize
+from corelane.engine.text.tokenize import Context, ContextCache, Passage, cut_windows, known_windows, tokenize
 from corelane.engine.windows import Window
 from corelane.errors import NotCalibrated, QuestionTooLong, TooManyWindows
 
@@ -192,12 +192,12 @@ class QuestionAnsweringTask:
                 del self._known[key]
 
     def _tokenize(
-        self, queries: Sequence[tuple[Hashable, Query]], known: Mapping[tuple[str, str], Context] | None = None
+        self, queries: Sequence[tuple[Hashable, Query]], known: Mapping[Passage, Context] | None = None
     ) -> list[Ready[TokenizedQuery]]:
         """Tokenize and cut, in order; ``known`` are contexts that were tokenized elsewhere, by their passage."""
         passages = dict.fromkeys(query.passage for _, query in queries)
-        kept = {each: context for each in passages if (context := self._cache.find(each)) is not None}
-        missing = [each for each in passages if each not in kept and not (known and each in known)]
+        kept = {passage: context for passage in passages if (context := self._cache.find(passage)) is not None}
+        missing = [passage for passage in passages if passage not in kept and not (known and passage in known)]
         texts = [*(query.question for _, query in queries), *(text for _, text in missing)]
         tokens = tokenize(self._tokenizer, texts)
         fresh = dict(zip(missing, tokens[len(queries) :], strict=True)) | dict(known or {})

@@ -1,8 +1,8 @@
 """Long contexts, tokenized in chunks between batches, so that taking a document in holds up no question.
 
 A text is cut before a space or line end between words. Where that makes a difference to a tokenizer, which a sample
-finds out, its texts are read whole. Documents take turns, and questions on the same one share it. The ids that are read
-so far are at hand before the rest is.
+finds out, its texts are read whole. Documents take turns, and an owner's questions on the same one share it. The ids
+that are read so far are at hand before the rest is.
 """
 
 import re
@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 
 from corelane.domain.dispatch import CHARS_PER_TOKEN
 from corelane.engine.task import Query
-from corelane.engine.text.tokenize import Context
+from corelane.engine.text.tokenize import Context, Passage
 
 #: Characters of a chunk: some 5,000 tokens, which take about 10 ms. Shorter contexts are not long.
 CHUNK_CHARS = 20_000
@@ -110,8 +110,8 @@ class ChunkReader:
         self._tokenizer = tokenizer
         #: Contexts of more characters are read here.
         self.short_chars = CHUNK_CHARS if reads_in_chunks(tokenizer) else None
-        #: Documents by their owner and text, the one whose turn it is first.
-        self.documents: OrderedDict[tuple[str, str], Document] = OrderedDict()
+        #: Documents by owner and text, the one whose turn it is first.
+        self.documents: OrderedDict[Passage, Document] = OrderedDict()
         #: The document that was read on last, if more of it is to come.
         self.unfinished: Document | None = None
 
@@ -126,7 +126,7 @@ class ChunkReader:
         """Return the queries about the document that is read on next; there must be one."""
         return self.documents[next(iter(self.documents))].queries.keys()
 
-    def read_on(self) -> tuple[tuple[str, str], Context, list[tuple[Hashable, Query]]] | None:
+    def read_on(self) -> tuple[Passage, Context, list[tuple[Hashable, Query]]] | None:
         """Tokenize one chunk of the next document; return its passage, context and queries if that was the last."""
         passage, document = self.documents.popitem(last=False)
         document.read_on(self._tokenizer)

@@ -1,8 +1,9 @@
 """Texts in tokens: tokenized, kept for later queries, and cut into windows that fit the model.
 
-A passage that its owner asks about again is not tokenized again. The bound of the cache is in tokens; the least
-recently used context goes first, and one larger than the bound is not kept. A kept token costs 25 bytes of memory on
-English text: 4 of its id, 8 of its place, most of the rest of the text itself.
+A passage that its owner asks about again is not tokenized again. Another owner's is: the time it takes would tell that
+somebody else asked about it. The bound of the cache is in tokens; the least recently used context goes first, and one
+larger than the bound is not kept. A kept token costs 25 bytes of memory on English text: 4 of its
+id, 8 of its place, most of the rest of the text itself.
 """
 
 import math
@@ -23,6 +24,9 @@ from corelane.errors import QuestionTooLong, TooManyWindows
 #: A kept context costs at least this many tokens, and one for each four characters: without it, texts of few tokens or
 #: none (control characters, words of a thousand letters) would be kept for nothing, for ever.
 LEAST_TOKENS, CHARS_PER_TOKEN = 16, 4
+
+#: Whose text it is, and the text.
+Passage = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,21 +53,21 @@ def tokenize(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Context]:
 
 
 class ContextCache:
-    """The contexts of one tokenizer, by their owner and text. Not thread-safe."""
+    """The contexts of one tokenizer, by owner and text. Not thread-safe."""
 
     def __init__(self, most_tokens: int) -> None:
         self._most_tokens = most_tokens
         self._tokens = 0
-        self._kept: OrderedDict[tuple[str, str], Context] = OrderedDict()
+        self._kept: OrderedDict[Passage, Context] = OrderedDict()
 
-    def find(self, passage: tuple[str, str]) -> Context | None:
+    def find(self, passage: Passage) -> Context | None:
         """Return the context of a passage, from now on the most recently used; None if it is not kept."""
         context = self._kept.get(passage)
         if context is not None:
             self._kept.move_to_end(passage)
         return context
 
-    def keep(self, passage: tuple[str, str], context: Context) -> None:
+    def keep(self, passage: Passage, context: Context) -> None:
         """Keep a context, and drop as many others as it takes."""
         cost = _cost(passage, context)
         if cost > self._most_tokens or passage in self._kept:
@@ -74,8 +78,9 @@ class ContextCache:
             self._tokens -= _cost(*self._kept.popitem(last=False))
 
 
-def _cost(passage: tuple[str, str], context: Context) -> int:
-    return max(LEAST_TOKENS, len(context), len(passage[1]) // CHARS_PER_TOKEN)
+def _cost(passage: Passage, context: Context) -> int:
+    _, text = passage
+    return max(LEAST_TOKENS, len(context), len(text) // CHARS_PER_TOKEN)
 
 
 def cut_windows(

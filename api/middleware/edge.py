@@ -9,7 +9,6 @@ route is chosen: a route can be forgotten, but not left open. What few requests 
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -18,7 +17,6 @@ import orjson
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from starlette.datastructures import MutableHeaders
-from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -32,7 +30,6 @@ from api.middleware.unread_body import send_while_unread
 from corelane.domain import api_keys
 from corelane.domain.api_keys import Caller
 from corelane.domain.dispatch import PUBLIC
-from corelane.domain.json_input import read_json
 from corelane.domain.request_context import RequestContext, continue_trace, read_request_id, trace_id
 from corelane.errors import BodyTooSlow, CorelaneError, Forbidden, HostRefused, NotJson, TooLarge, Unauthorized
 from corelane.log import bind_lines
@@ -314,14 +311,9 @@ class JsonRequest(Request):
     It refuses invalid UTF-8, NaN and lone surrogates, which the standard library accepts.
     """
 
-    async def read(self, most: int) -> None:
-        """Read the body; raise TooLarge if it has more values than are taken. FastAPI finds its other faults again."""
-        with suppress(orjson.JSONDecodeError, ClientDisconnect):
-            self._json = read_json(await self.body(), most)
-
     async def json(self) -> Any:
         """Return the body's value; raise json.JSONDecodeError, which FastAPI answers with 422."""
-        return self._json if hasattr(self, "_json") else orjson.loads(await self.body())
+        return orjson.loads(await self.body())
 
 
 class JsonRoute(APIRoute):
@@ -335,10 +327,7 @@ class JsonRoute(APIRoute):
             if takes_body and has_body(request.headers) and not is_json(given := content_type(request.headers)):
                 came = f"the body is said to be `{given[:100]}`" if given else "nothing says what the body is"
                 raise NotJson(f"{came}: send JSON with the header `Content-Type: application/json`")
-            asked = JsonRequest(request.scope, request.receive)
-            if takes_body:
-                await asked.read(request.app.state.parts.settings.max_items)
-            return await handle(asked)
+            return await handle(JsonRequest(request.scope, request.receive))
 
         return handle_json
 

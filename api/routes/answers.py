@@ -20,7 +20,6 @@ from corelane.domain.api_keys import Caller, Scope
 from corelane.domain.batches import AnswerRequest
 from corelane.domain.ids import new_job_id
 from corelane.domain.jobs import Item, Job, JobHead, Result
-from corelane.domain.json_input import read_json
 from corelane.log import get_logger
 from corelane.store.jobs.submission import Submission
 
@@ -52,7 +51,7 @@ async def answer_shortly(asked: Asked) -> Response | None:
     if wait is None or Scope.SUBMIT not in asked.caller.scopes:
         return None
     try:
-        request = AnswerRequest.model_validate(read_json(asked.body, asked.parts.settings.max_items))
+        request = AnswerRequest.model_validate(orjson.loads(asked.body))
     except ValueError:
         return None
     return await answer_one(asked.parts, request, asked.caller, wait, reuse=may_reuse(asked.headers))

@@ -2,7 +2,6 @@
 
 from typing import Annotated
 
-import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import ValidationError
 from starlette.responses import PlainTextResponse
@@ -14,7 +13,6 @@ from api.middleware.edge import content_type, is_json
 from corelane.domain.api_keys import Caller
 from corelane.domain.contexts import ContextBody, ContextInfo, ContextList, context_id, is_context_id
 from corelane.domain.jobs import not_blank
-from corelane.domain.json_input import read_json
 from corelane.errors import InvalidInput, NotFound, NotJson, TooLarge
 from corelane.errors.sentences import place_of, sentence
 from corelane.settings import Settings
@@ -51,10 +49,7 @@ async def read_body(request: Request, parts: Parts) -> ContextBody:
     if kind not in PLAIN and not is_json(kind):
         raise NotJson(f"the body is said to be `{kind[:100]}`: send text/plain, or JSON with a `text`")
     try:
-        sent = read_json(body, parts.settings.max_items) if is_json(kind) else {"text": body.decode()}
-        given = ContextBody.model_validate(sent)
-    except orjson.JSONDecodeError as error:
-        raise InvalidInput(f"the body is not JSON in UTF-8: {error.msg}") from None
+        given = ContextBody.model_validate_json(body) if is_json(kind) else ContextBody(text=body.decode())
     except UnicodeDecodeError as error:
         raise InvalidInput(f"the text is not UTF-8: byte {error.start:,} is wrong") from None
     except ValidationError as error:

@@ -33,7 +33,6 @@ from corelane.domain.audit import AuditAction
 from corelane.domain.ids import is_job_id, new_job_id
 from corelane.domain.job_forecast import JobForecast, WorkForecast
 from corelane.domain.jobs import Job, JobList, JobRequest
-from corelane.domain.json_input import read_json
 from corelane.errors import InvalidInput, StoreUnavailable
 from corelane.metrics.definitions import SUBMIT_S
 from corelane.store.jobs.idempotency import Once, by_key, by_name, fingerprint, start_fingerprint
@@ -122,7 +121,7 @@ async def submit_shortly(asked: Asked) -> Response | None:
     if key is not None and not KEY.fullmatch(key):
         return None
     try:
-        body = JobRequest.model_validate(read_json(asked.body, asked.parts.settings.max_items))
+        body = JobRequest.model_validate(orjson.loads(asked.body))
     except ValueError:
         return None
     return await take_job(asked.parts, body, asked.body, asked.caller, wait, key=key, reuse=may_reuse(headers))

@@ -221,7 +221,7 @@ class LinesHead(JobHead):
 class JobRequest(JobHead, InputField):
     """The body of ``POST /v1/jobs``: many ``items``, or one item's ``question`` and ``context`` in place."""
 
-    items: list[Item] | None = Field(None, min_length=1, fail_fast=True, description="The questions of this job.")
+    items: list[Item] | None = Field(None, min_length=1, description="The questions of this job.")
     id: str | None = Field(None, max_length=256, description="One item's own id, without `items`.")
     question: str | None = Field(None, description="One item's question, without `items`.")
     context: str | None = Field(None, description="One item's passage, without `items`.")

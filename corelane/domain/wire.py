@@ -1,12 +1,6 @@
 """What the models of requests share. Pure."""
 
-from pydantic import BaseModel, ConfigDict, FailFast
-
-
-class FirstFault(FailFast):
-    """Have a list of a union say its first fault alone, as `fail_fast` does for other lists."""
-
-    __hash__ = object.__hash__
+from pydantic import BaseModel, ConfigDict
 
 
 class Wire(BaseModel):

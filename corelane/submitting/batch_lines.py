@@ -16,7 +16,6 @@ from corelane.domain.batches import MAX_CUSTOM_ID, BatchLine
 from corelane.domain.contexts import Known
 from corelane.domain.dispatch import Estimator, Row, estimate_tokens, item_row
 from corelane.domain.jobs import JobHead, Options, Priority
-from corelane.domain.json_input import read_json
 from corelane.errors import TooLarge, UnknownContext
 from corelane.errors.sentences import place_of, sentence
 from corelane.settings import Settings
@@ -111,11 +110,9 @@ class LineChecker:
                 "raise CORELANE_MAX_BODY_BYTES",
             )
         try:
-            value = read_json(line.text, self._settings.max_items)
+            value = orjson.loads(line.text)
         except orjson.JSONDecodeError as error:
             return BadLine(line.number, None, "invalid_input", f"the line is not JSON in UTF-8: {error.msg}")
-        except TooLarge as error:
-            return BadLine(line.number, None, error.code, error.detail)
         if not isinstance(value, dict):
             return BadLine(line.number, None, "invalid_input", "the line is not a JSON object")
         if "question" in value and not {"custom_id", "body"} & value.keys():

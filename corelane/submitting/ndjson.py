@@ -14,7 +14,6 @@ from pydantic import ValidationError
 from corelane.domain.contexts import Known, is_context_id, no_context
 from corelane.domain.dispatch import Estimator, item_row
 from corelane.domain.jobs import Item, LinesHead
-from corelane.domain.json_input import read_json
 from corelane.errors import InvalidInput, JobExpired, NotReady, Overloaded, TooLarge, UnknownContext
 from corelane.errors.sentences import place_of, sentence
 from corelane.settings import Settings
@@ -143,26 +142,23 @@ class NdjsonBody:
 
     async def _split(self, body: AsyncIterator[bytes]) -> AsyncIterator[tuple[int, dict[str, Any]]]:
         """Yield objects with their line numbers, from 1; skip blank lines."""
-        # A caller may send each byte by itself: what has come of a line is not copied for each.
-        rest, number, most = bytearray(), 0, self._settings.max_items
+        rest, number = b"", 0
         async for chunk in body:
             if self._digest is not None:
                 self._digest.update(chunk)
-            rest += chunk
-            *lines, last = bytes(rest).split(b"\n") if b"\n" in chunk else (rest,)
+            *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
                 number += 1
                 line = line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
                 if line.strip():
-                    yield number, _parse(number, line, most)
-            rest = bytearray(last) if lines else rest
+                    yield number, _parse(number, line)
             if len(rest) > self._settings.max_body_bytes:
                 raise TooLarge(
                     f"line {number + 1} has more than {self._settings.max_body_bytes:,} bytes; "
                     "shorten it, or raise CORELANE_MAX_BODY_BYTES"
                 )
         if rest.strip():
-            yield number + 1, _parse(number + 1, bytes(rest), most)
+            yield number + 1, _parse(number + 1, rest)
 
 
 async def submit_file(
@@ -180,13 +176,11 @@ async def submit_file(
     return submitted
 
 
-def _parse(number: int, line: bytes, most: int) -> dict[str, Any]:
+def _parse(number: int, line: bytes) -> dict[str, Any]:
     try:
-        value = read_json(line, most)
+        value = orjson.loads(line)
     except orjson.JSONDecodeError as error:
         raise InvalidInput(f"line {number} is not JSON in UTF-8: {error.msg}") from None
-    except TooLarge as error:
-        raise TooLarge(f"line {number}: {error.detail}") from None
     if not isinstance(value, dict):
         raise InvalidInput(f"line {number} is not a JSON object")
     return value

@@ -4,10 +4,7 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-from pydantic import BaseModel, ValidationError
 
-from api.compat.huggingface import HfRequest
-from corelane.domain.jobs import JobRequest
 from tests.api.conftest import Service
 
 OK = {"question": "Who?", "context": "Ada."}
@@ -119,43 +116,3 @@ def test_model_that_is_not_there_is_told_to_openai_s_client_in_its_form(api: Tes
     assert response.status_code == 404
     assert response.json()["error"]["message"] == response.json()["detail"]
     assert "'default'" in response.json()["detail"]
-
-
-#: Bodies whose faults would take many seconds and gigabytes to collect, and what is said of their shape.
-SHAPES = {
-    "too many values": (b'{"items":[' + b"1," * 700_000 + b"1]}", "commas and brackets, at most 600,000"),
-    "too many items": (
-        b'{"items":[' + b"1," * 200_000 + b"1]}",
-        "a list in a field has 200,001 entries, at most 10,000",
-    ),
-    "too many inputs": (b'{"inputs":[' + b"1," * 200_000 + b"1]}", "a list in a field has 200,001 entries"),
-    "too many fields": (
-        b"{" + b",".join(b'"%x":1' % number for number in range(200_000)) + b"}",
-        "an object at the top has 200,000 entries",
-    ),
-    "too many fields of an item": (
-        b'{"items":[{' + b",".join(b'"%x":1' % number for number in range(200_000)) + b"}]}",
-        "an object in an entry of a field has 200,000 entries",
-    ),
-}
-
-
-@pytest.mark.parametrize(("body", "detail"), SHAPES.values(), ids=SHAPES.keys())
-@pytest.mark.parametrize("route", ["jobs", "answers", "hf/question-answering", "contexts", "jobs/bulk"])
-def test_shape_of_a_body_is_looked_at_before_its_values(api: TestClient, route: str, body: bytes, detail: str) -> None:
-    response = api.post(f"/v1/{route}", content=body, headers={"Content-Type": "application/json"})
-    assert (response.status_code, response.json()["code"]) == (413, "too_large")
-    assert detail in response.json()["detail"]
-
-
-@pytest.mark.parametrize("model", [JobRequest, HfRequest])
-def test_first_fault_of_a_list_is_enough(model: type[BaseModel]) -> None:
-    with pytest.raises(ValidationError) as refused:
-        model.model_validate({"items" if model is JobRequest else "inputs": [1] * 1000})
-    assert refused.value.error_count() <= 2
-
-
-def test_line_of_a_bad_shape_is_named(service: Service) -> None:
-    body, _ = SHAPES["too many fields"]
-    problem = service.http.post("/v1/jobs", content=body, headers={"Content-Type": "application/x-ndjson"}).json()
-    assert problem["detail"].startswith("line 1: an object at the top has 200,000 entries")

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from corelane.domain.contexts import Known, is_context_id, no_context
 from corelane.domain.dispatch import Estimator, item_row
 from corelane.domain.jobs import Item, LinesHead
+from corelane.domain.wire import with_few_unknown
 from corelane.errors import InvalidInput, JobExpired, NotReady, Overloaded, TooLarge, UnknownContext
 from corelane.errors.sentences import place_of, sentence
 from corelane.settings import Settings
@@ -188,7 +189,7 @@ def _parse(number: int, line: bytes) -> dict[str, Any]:
 
 def _validated(model: type[Part], number: int, value: dict[str, Any]) -> Part:
     try:
-        return model.model_validate(value)
+        return model.model_validate(with_few_unknown(model, value))
     except ValidationError as error:
         first = error.errors()[0]
         at = place_of(first)

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from corelane.domain.contexts import Known, is_context_id, no_context
 from corelane.domain.dispatch import Estimator, item_row
 from corelane.domain.jobs import Item
+from corelane.domain.wire import with_few_unknown
 from corelane.errors import InputFailed, TooLarge, UnknownContext
 from corelane.errors.sentences import place_of, sentence
 from corelane.settings import Settings
@@ -162,7 +163,7 @@ class ItemChecker:
         if not isinstance(value, dict):
             return "invalid_input", f"{where} is not a JSON object"
         try:
-            item = Item.model_validate(value)
+            item = Item.model_validate(with_few_unknown(Item, value))
             check_item(self._settings, where, item)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]

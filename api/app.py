@@ -18,7 +18,6 @@ from api.deps import refuse_unknown_parameters
 from api.docs.openapi import describe_common_responses
 from api.docs.swagger import add_pages
 from api.errors import add_error_handlers, refuse
-from api.json_bodies import LargeBodies
 from api.middleware.edge import OuterLayer
 from api.middleware.short_ways import ShortWays, ways_of
 from api.middleware.traces import TraceLayer
@@ -110,7 +109,7 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
         # Spans, metrics and logs are our own.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    app.state.parts, app.state.cells, app.state.large_bodies = first.parts, cells, LargeBodies()
+    app.state.parts, app.state.cells = first.parts, cells
     of_jobs = (bulk, jobs, results, events, failed_items, deliveries)
     for each in (
         *of_jobs,

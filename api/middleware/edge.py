@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from time import perf_counter
+from traceback import clear_frames
 from typing import Any
 
 from fastapi import Request, Response
@@ -22,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.context import CALLER, NDJSON, PAGE, REQUEST_CONTEXT, REQUEST_ID, STRICT, TRACEPARENT
 from api.errors import refuse
-from api.json_bodies import JsonRequest, large_bodies
+from api.json_bodies import JsonRequest, enter
 from api.middleware.console_door import CONSOLE, SIGN_IN, STATIC, ConsoleDoor, session_of
 from api.middleware.hosts import forwarded, is_allowed, is_private
 from api.middleware.key_cache import KeyCache
@@ -316,8 +317,14 @@ class JsonRoute(APIRoute):
                 return await handle(request)
             asked = JsonRequest(request.scope, request.receive)
             asked.model = model if isinstance(model, type) and issubclass(model, BaseModel) else None
-            async with large_bodies(request).room(request) as asked.taken:
-                return await handle(asked)
+            with await enter(request) as asked.room:
+                try:
+                    return await handle(asked)
+                except Exception as error:
+                    # FastAPI 0.165 names an error in the frame that raises it. The circle would keep the body in
+                    # memory until the next full garbage collection, thousands of requests later.
+                    clear_frames(error.__traceback__)
+                    raise
 
         return handle_json
 

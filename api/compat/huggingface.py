@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from corelane import errors
 from corelane.domain.jobs import JobStatus, Options, Priority, Result, Text
-from corelane.domain.wire import Entry, Wire, in_pieces
+from corelane.domain.wire import Wire, in_pieces
 
 #: Parameters of the pipeline that have no meaning here, and why.
 WITHOUT_MEANING = {
@@ -23,7 +23,7 @@ WITHOUT_MEANING = {
 }
 
 
-class HfInput(Entry):
+class HfInput(Wire):
     """One question about one passage."""
 
     question: Text

@@ -43,9 +43,9 @@ from api.routes import (
 )
 from api.routes import fleet as fleet_routes
 from corelane import __version__
-from corelane.errors import SetupError, StorageFailed, Unavailable
+from corelane.errors import SetupError, StorageFailed, Unavailable, error_codes
 from corelane.log import configure_logging, get_logger
-from corelane.metrics.definitions import HTTP_REQUESTS
+from corelane.metrics.definitions import HTTP_REQUESTS, PROBLEMS
 from corelane.settings import Settings
 from corelane.store.api_keys import ApiKeyFinder
 from corelane.store.file_storage import open_storage
@@ -137,6 +137,8 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
             if isinstance(route, APIRoute) and route.include_in_schema:
                 for method, status in product(route.methods or (), BORN_STATUSES):
                     first.parts.metrics.recorder.add(HTTP_REQUESTS, 0, route.path, method, status)
+    for code in error_codes():
+        first.parts.metrics.recorder.add(PROBLEMS, 0, code)
     add_pages(app)
     if settings.console:
         add_console(app, sessions, keys)

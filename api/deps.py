@@ -38,6 +38,7 @@ from corelane.store.metrics import Flushing, ProcessMetrics
 from corelane.store.rollout import Rollout
 from corelane.submitting.bulk import Bulk
 from corelane.submitting.dry_run import DryRuns
+from corelane.submitting.large_bodies import LargeBodies
 
 #: The form of a caller's own name of a job: no id's, and no part of an address that proxies cut out.
 JOB_NAME = re.compile(r"(?!job_)(?!\.+$)[A-Za-z0-9._~-]{1,128}")
@@ -68,6 +69,7 @@ class Parts:
     overviews: Overviews
     history: History
     dry_runs: DryRuns
+    large_bodies: LargeBodies
 
 
 async def get_parts(request: Request) -> Parts:

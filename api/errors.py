@@ -207,6 +207,8 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
     if isinstance(error.__cause__, errors.CorelaneError):
         # An error while the body came in, which FastAPI turns into a 400.
         return await _foreseen(request, error.__cause__)
+    if isinstance(error.__cause__, RequestValidationError):
+        return await _invalid(request, error.__cause__)
     status = error.status_code if isinstance(error, HTTPException) else 500
     code = HTTP_CODES.get(status, "http_error")
     count_problem(request, code)

@@ -33,6 +33,7 @@ import httpx2
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from benchmarks.abuse_bodies import BODY_KINDS
 from benchmarks.nginx import nginx_before
 from benchmarks.processes import children, cpu_seconds
 from benchmarks.runs import is_quick, keep, service
@@ -278,6 +279,8 @@ KINDS: dict[str, tuple[Abuse, int]] = {
     "polls": (polls, 1000),
     "streams": (streams, 1000),
 }
+
+KINDS |= BODY_KINDS
 
 
 #: Kinds of a quick run, and its share of the connections.

@@ -34,6 +34,7 @@ from corelane.store.rollout import Rollout
 from corelane.store.sessions import SessionStore
 from corelane.submitting.bulk import Bulk
 from corelane.submitting.dry_run import DryRuns
+from corelane.submitting.large_bodies import LargeBodies
 from corelane.tracing import Tracer
 
 log = get_logger(__name__)
@@ -81,6 +82,7 @@ class Cell:
             overviews,
             History(link),
             DryRuns(jobs.submitter, RateStore(link), settings),
+            LargeBodies(),
         )
 
     def start(self) -> None:

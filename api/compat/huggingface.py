@@ -4,13 +4,13 @@
 answers, or several inputs, give lists. "No answer", where it is allowed, is an answer with an empty text.
 """
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, model_validator
 
 from corelane import errors
 from corelane.domain.jobs import JobStatus, Options, Priority, Result, Text
-from corelane.domain.wire import Wire
+from corelane.domain.wire import Wire, in_pieces
 
 #: Parameters of the pipeline that have no meaning here, and why.
 WITHOUT_MEANING = {
@@ -63,7 +63,9 @@ class HfParameters(Wire):
 class HfRequest(Wire):
     """The body of ``POST /v1/hf/question-answering``."""
 
-    inputs: HfInput | list[HfInput] = Field(description="One question with its context, or a list of them.")
+    inputs: HfInput | Annotated[list[HfInput], in_pieces(HfInput)] = Field(
+        description="One question with its context, or a list of them."
+    )
     parameters: HfParameters = Field(default_factory=HfParameters, description="As the pipeline took them.")
     model: str = Field("default", min_length=1, max_length=200, description="A model version, name or alias.")
 

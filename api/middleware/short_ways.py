@@ -19,6 +19,9 @@ from api.errors import refuse
 from api.middleware.edge import CREATE_METHODS, HEADERS
 from corelane.errors import CorelaneError
 
+#: Digits in the length of a body that is read here; ``api.middleware.json_bodies`` says how larger ones are read.
+MOST_DIGITS = 5
+
 
 class Asked:
     """One request on its short way."""
@@ -41,7 +44,9 @@ class Asked:
     @property
     def is_json(self) -> bool:
         """Return whether it sends JSON. The bytes of that are bounded; lines may be without end."""
-        return self.headers.get("content-type") == "application/json"
+        declared = self.headers.get("content-length", "")
+        is_small = declared.isdecimal() and len(declared) <= MOST_DIGITS
+        return is_small and self.headers.get("content-type") == "application/json"
 
     async def read_body(self) -> bool:
         """Read the body; return False if the caller breaks off."""

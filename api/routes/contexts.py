@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import ValidationError
 from starlette.responses import PlainTextResponse
@@ -10,6 +11,7 @@ from api.deps import Parts, PartsDep, ReadCaller, SubmitCaller
 from api.docs.examples import PASSAGE
 from api.errors import documented
 from api.middleware.edge import content_type, is_json
+from api.middleware.json_bodies import enter, owner_of, read_json
 from corelane.domain.api_keys import Caller
 from corelane.domain.contexts import ContextBody, ContextInfo, ContextList, context_id, is_context_id
 from corelane.domain.jobs import not_blank
@@ -45,11 +47,20 @@ ContextId = Annotated[str, Path(max_length=200, description="The context's id: `
 
 async def read_body(request: Request, parts: Parts) -> ContextBody:
     """Read a context from a request, as plain text or JSON; raise InvalidInput or TooLarge."""
-    body, kind = await request.body(), content_type(request.headers)
+    kind = content_type(request.headers)
     if kind not in PLAIN and not is_json(kind):
         raise NotJson(f"the body is said to be `{kind[:100]}`: send text/plain, or JSON with a `text`")
+
+    def parse(body: bytes) -> ContextBody:
+        if not is_json(kind):
+            return ContextBody(text=body.decode())
+        return ContextBody.model_validate(read_json(parts.settings, body))
+
     try:
-        given = ContextBody.model_validate_json(body) if is_json(kind) else ContextBody(text=body.decode())
+        with await enter(request):
+            given = await parts.large_bodies.read(owner_of(request), await request.body(), parse)
+    except orjson.JSONDecodeError as error:
+        raise InvalidInput(f"the body is not JSON in UTF-8: {error.msg}") from None
     except UnicodeDecodeError as error:
         raise InvalidInput(f"the text is not UTF-8: byte {error.start:,} is wrong") from None
     except ValidationError as error:

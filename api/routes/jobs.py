@@ -27,6 +27,7 @@ from api.docs.examples import JOB_REQUEST_EXAMPLES, LINES_SCHEMA
 from api.errors import documented
 from api.jobs import CallerWait, headers_of, may_reuse, no_such_job
 from api.middleware.edge import JsonRoute, NdjsonRoute
+from api.middleware.json_bodies import JsonRequest
 from api.middleware.short_ways import Asked
 from corelane.domain.api_keys import Caller, Scope
 from corelane.domain.audit import AuditAction
@@ -39,6 +40,7 @@ from corelane.store.jobs.idempotency import Once, by_key, by_name, fingerprint, 
 from corelane.store.jobs.records import JobRecord
 from corelane.store.jobs.submission import Submission
 from corelane.submitting.contexts import Named
+from corelane.submitting.large_bodies import LARGE_BYTES
 from corelane.submitting.ndjson import NdjsonBody, submit_file
 from corelane.submitting.retries import retry
 from corelane.submitting.submitter import Submitted
@@ -96,7 +98,9 @@ async def submit_job(
 
     With `dry_run` nothing is kept, no key is used, and the answer is the job's forecast.
     """
-    return await take_job(parts, body, await request.body(), caller, wait, key=key, reuse=may_reuse(request.headers))
+    return await take_job(
+        parts, body, await request.body(), caller, wait, key=key, reuse=may_reuse(request.headers), request=request
+    )
 
 
 @router.put("/{job_id}", status_code=202, response_model=Job, responses=SUBMITTED, openapi_extra=LINES_BODY)
@@ -108,7 +112,7 @@ async def put_job(
     Wherever a job's id stands in an address, its name may. It lives as long as the job.
     """
     return await take_job(
-        parts, body, await request.body(), caller, wait, name=job_id, reuse=may_reuse(request.headers)
+        parts, body, await request.body(), caller, wait, name=job_id, reuse=may_reuse(request.headers), request=request
     )
 
 
@@ -137,10 +141,12 @@ async def take_job(
     key: str | None = None,
     name: str | None = None,
     reuse: bool = True,
+    request: Request | None = None,
 ) -> Response:
     """Take in a job, once if it has a key or a name, and answer with it; or answer with its forecast.
 
-    ``sent`` is the body as it came. Without ``reuse`` its items are computed on their own, whatever it says.
+    ``sent`` is the body as it came. Without ``reuse`` its items are computed on their own, whatever it says. A caller
+    who waits holds no large body in memory: the ``request`` forgets it.
     """
     settings = parts.settings
     job_id, items, once = new_job_id(cell=settings.cell), body.items or (), None
@@ -161,7 +167,13 @@ async def take_job(
         is_awaited=bool(wait.seconds),
         request=REQUEST_CONTEXT.get(),
     )
-    return await present(parts, await parts.jobs.submit(submission, wait), wait)
+    if len(sent) <= LARGE_BYTES or not isinstance(request, JsonRequest):
+        return await present(parts, await parts.jobs.submit(submission, wait), wait)
+    submitted = await parts.jobs.submit(submission, CallerWait(None, request.receive))
+    del sent, submission, items
+    body.items = body.contexts = None
+    request.let_go()
+    return await present(parts, replace(submitted, record=await parts.jobs.wait(submitted.record, wait)), wait)
 
 
 async def take_lines(
@@ -173,7 +185,7 @@ async def take_lines(
     """
     submitter, digest = parts.jobs.submitter, start_fingerprint("lines")
     find = partial(find_context, parts, owner)
-    lines = NdjsonBody(parts.settings, body, None if once is None else digest, find)
+    lines = NdjsonBody(parts.settings, body, None if once is None else digest, find, parts.large_bodies, owner)
     if once is not None and await submitter.is_made(once):
         await lines.digest_only()
         made = await submitter.replay(replace(once, fingerprint=digest.hexdigest()))

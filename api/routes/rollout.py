@@ -16,7 +16,7 @@ from corelane.domain.aliases import ALIAS_NAME
 from corelane.domain.audit import AuditAction
 from corelane.domain.ids import iso_time
 from corelane.domain.placement import ALL_CORES, Placement, PlacementScope
-from corelane.domain.wire import Wire
+from corelane.domain.wire import Wire, at_most
 from corelane.errors import ArtifactRefused, InvalidInput, NotFound
 
 router = APIRouter(prefix="/v1", tags=["fleet"], responses=documented(403, 404, 409, 422, 503), route_class=JsonRoute)
@@ -79,13 +79,15 @@ class PlacementInfo(BaseModel):
         )
 
 
+#: Shares of versions.
+Weights = Annotated[dict[str, Annotated[float, Field(ge=0, le=1e6)]], Field(min_length=1, max_length=20), at_most(20)]
+
+
 class AliasRequest(Wire):
     """The new meaning of an alias: one ``version``, or several by ``weights``."""
 
     version: str | None = Field(None, min_length=1, max_length=210)
-    weights: dict[str, Annotated[float, Field(ge=0, le=1e6)]] | None = Field(
-        None, min_length=1, max_length=20, description="Versions with their shares, relative to each other."
-    )
+    weights: Weights | None = Field(None, description="Versions with their shares, relative to each other.")
     force: bool = Field(False, strict=True, description="Even if no living core holds a version yet.")
 
     @model_validator(mode="after")

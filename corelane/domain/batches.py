@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from corelane.domain.contexts import is_context_id
-from corelane.domain.jobs import Item, Options, Priority, Text
+from corelane.domain.jobs import Item, Metadata, Options, Priority, Text
 from corelane.domain.usage import BatchUsage
 from corelane.domain.wire import Wire
 
@@ -138,9 +138,7 @@ class BatchRequest(Wire):
     completion_window: Annotated[str, AfterValidator(_a_window)] = Field(
         description="Lines not answered within it expire: `24h`, or any other number of s, m, h or d up to 30d."
     )
-    metadata: dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]] | None = Field(
-        None, max_length=16, description="Up to 16 texts kept with the batch."
-    )
+    metadata: Metadata | None = Field(None, description="Up to 16 texts kept with the batch.")
     dry_run: bool = Field(
         False, strict=True, description="Answer with a `batch.forecast` in place of the batch; nothing is kept."
     )

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, ConfigDict, Field
 
 from corelane.domain.ids import is_job_id
 from corelane.domain.jobs import JobStatus
-from corelane.domain.wire import Wire
+from corelane.domain.wire import Wire, at_most
 
 #: The beginning of every job's id.
 JOB_PREFIX = "job_"
@@ -48,9 +48,9 @@ class JobFilter(Wire):
         None, min_length=1, max_length=200, description="A job's id, the beginning of one, or your own name of a job."
     )
     name: str | None = Field(None, min_length=1, max_length=128, description="Your own name of the job.")
-    status: tuple[JobStatus, ...] = Field((), max_length=6, description="Any of these.")
+    status: Annotated[tuple[JobStatus, ...], Field(max_length=6), at_most(6)] = Field((), description="Any of these.")
     model: str | None = Field(None, max_length=200, description="A model's version, or its name.")
-    label: tuple[str, ...] = Field((), max_length=8, description="All of these.")
+    label: Annotated[tuple[str, ...], Field(max_length=8), at_most(8)] = Field((), description="All of these.")
     has_failed_items: bool = Field(False, alias="failed_items", description="Only jobs of which items failed.")
     created_after: Time | None = Field(None, description="From this time on; RFC 3339 or seconds since 1970.")
     created_before: Time | None = Field(None, description="Before this time.")

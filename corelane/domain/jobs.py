@@ -14,7 +14,7 @@ from corelane.domain.contexts import is_context_id, no_context
 from corelane.domain.job_references import InputField, JobEvent, JobInput, JobOutput, OutputField
 from corelane.domain.timing import JobTiming
 from corelane.domain.usage import Usage
-from corelane.domain.wire import Wire
+from corelane.domain.wire import OBJECT_IN_PIECES, Entry, Wire, at_most, in_pieces
 
 
 class JobStatus(StrEnum):
@@ -77,9 +77,8 @@ class Options(Wire):
         description="Only answers whose score is at least this are given, null otherwise: of many answers at least "
         "this share is right. Needs a model that is calibrated.",
     )
-    offsets: tuple[OffsetUnit, ...] = Field(
+    offsets: Annotated[tuple[OffsetUnit, ...], Field(max_length=2), at_most(2)] = Field(
         (),
-        max_length=2,
         description="Further units in which answers carry their offsets; code points are always given.",
     )
 
@@ -113,7 +112,7 @@ def not_blank(text: str) -> str:
 Text = Annotated[str, Field(min_length=1), AfterValidator(not_blank)]
 
 
-class Item(Wire):
+class Item(Entry):
     """One question about one passage."""
 
     id: str | None = Field(None, max_length=256, description="The caller's own id, returned with the result.")
@@ -141,15 +140,18 @@ class Item(Wire):
 #: A word of the caller's own that jobs can be listed by.
 Label = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9._:-]+$")]
 
+#: Texts of the caller's own that are kept.
+Metadata = Annotated[
+    dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]], Field(max_length=16), at_most(16)
+]
+
 
 class Webhook(Wire):
     """Where a job's events are posted, signed by the Standard Webhooks scheme."""
 
     url: str = Field(min_length=8, max_length=2048, pattern=r"^https?://", description="The receiver, http or https.")
-    events: tuple[JobEvent, ...] = Field(
+    events: Annotated[tuple[JobEvent, ...], Field(min_length=1, max_length=7), at_most(7)] = Field(
         ("job.completed",),
-        min_length=1,
-        max_length=7,
         description="Events that are posted, each once and by an id of its own; `job.completed` is any final status.",
     )
 
@@ -157,8 +159,10 @@ class Webhook(Wire):
 class JobHead(Wire, OutputField):
     """All of a job but its items."""
 
-    contexts: dict[Annotated[str, Field(min_length=1, max_length=256)], Text] | None = Field(
-        None, description="Passages that several items share, by ids of your own; items name them by `context_id`."
+    contexts: Annotated[dict[Annotated[str, Field(min_length=1, max_length=256)], Text], OBJECT_IN_PIECES] | None = (
+        Field(
+            None, description="Passages that several items share, by ids of your own; items name them by `context_id`."
+        )
     )
     model: str = Field("default", min_length=1, max_length=200, description="A model version, name or alias.")
     sticky_key: str | None = Field(
@@ -179,10 +183,10 @@ class JobHead(Wire, OutputField):
     refuse_if_late: bool = Field(
         False, strict=True, description="Refuse the job if it is not expected to be done within `expires_in_s`."
     )
-    metadata: dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]] = Field(
-        default_factory=dict, max_length=16, description="Up to 16 texts kept with the job."
+    metadata: Metadata = Field(default_factory=dict, description="Up to 16 texts kept with the job.")
+    labels: Annotated[list[Label], Field(max_length=8), at_most(8)] = Field(
+        default_factory=list, description="Words that jobs can be listed by."
     )
-    labels: list[Label] = Field(default_factory=list, max_length=8, description="Words that jobs can be listed by.")
     keep_s: int | None = Field(
         None,
         ge=60,
@@ -221,7 +225,9 @@ class LinesHead(JobHead):
 class JobRequest(JobHead, InputField):
     """The body of ``POST /v1/jobs``: many ``items``, or one item's ``question`` and ``context`` in place."""
 
-    items: list[Item] | None = Field(None, min_length=1, description="The questions of this job.")
+    items: Annotated[list[Item], Field(min_length=1), in_pieces(Item)] | None = Field(
+        None, description="The questions of this job."
+    )
     id: str | None = Field(None, max_length=256, description="One item's own id, without `items`.")
     question: str | None = Field(None, description="One item's question, without `items`.")
     context: str | None = Field(None, description="One item's passage, without `items`.")

@@ -1,9 +1,93 @@
-"""What the models of requests share. Pure."""
+"""What the models of requests share: how much of a value is looked at before it is refused. Pure.
 
-from pydantic import BaseModel, ConfigDict
+Pydantic lists every fault of a value, which takes 10 µs and 1 kB for each: a body of 5 MB may have two million. So
+entries and fields are counted before they are validated, and long lists are validated a piece at a time, up to the
+first piece that has a fault. Between two pieces other threads run, because one call of pydantic holds the GIL.
+"""
+
+from collections.abc import Callable
+from itertools import islice
+from typing import Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, WrapValidator, model_validator
+from pydantic_core import PydanticKnownError
+
+#: Entries that are validated by one call: 0.3 ms where they are good, 25 ms where all is wrong.
+PIECE = 100
+
+#: Unknown fields of one object that an answer may name.
+MOST_UNKNOWN = 20
 
 
-class Wire(BaseModel):
-    """A request part: unknown fields are refused, so that a typing mistake is not silently ignored."""
+class Entry(BaseModel):
+    """A request part: unknown fields are refused, so that a typing mistake is not silently ignored.
+
+    It is one of many, so ``with_few_unknown`` is left to those who validate them: here it would cost 1 µs each.
+    """
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class Wire(Entry):
+    """A request part that leaves out unknown fields after the first ones itself."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _shortened(cls, value: Any) -> Any:
+        return with_few_unknown(cls, value)
+
+
+def with_few_unknown(model: type[BaseModel], value: Any) -> Any:
+    """Return a value without unknown fields after the first ones: pydantic would refuse each of them by itself."""
+    if not isinstance(value, dict) or len(value) <= len(model.model_fields) + MOST_UNKNOWN:
+        return value
+    known = {field.alias or name for name, field in model.model_fields.items()} | model.model_fields.keys()
+    unknown = set(islice((name for name in value if name not in known), MOST_UNKNOWN))
+    return {name: each for name, each in value.items() if name in known or name in unknown}
+
+
+def at_most(entries: int) -> BeforeValidator:
+    """Return a validator that refuses a list or an object for its length before its entries are looked at."""
+
+    def count(value: Any) -> Any:
+        if isinstance(value, list | tuple | dict) and len(value) > entries:
+            kind = "Dictionary" if isinstance(value, dict) else "List"
+            raise PydanticKnownError(
+                "too_long", {"field_type": kind, "max_length": entries, "actual_length": len(value)}
+            )
+        return value
+
+    return BeforeValidator(count)
+
+
+def in_pieces(model: type[BaseModel]) -> WrapValidator:
+    """Return a validator of a long list of models: a piece at a time, up to the first one with a fault."""
+
+    def validate_list(value: Any, validate: Callable[[Any], Any]) -> Any:
+        if not isinstance(value, list):
+            return validate(value)
+        done: list[Any] = []
+        for begin in range(0, max(1, len(value)), PIECE):
+            piece = [with_few_unknown(model, each) for each in value[begin : begin + PIECE]]
+            try:
+                done += validate(piece)
+            except ValidationError:
+                # Once more behind those that are good, so that the fault has its place in the whole list.
+                return validate(done + piece)
+        return done
+
+    return WrapValidator(validate_list)
+
+
+def _validate_object(value: Any, validate: Callable[[Any], Any]) -> Any:
+    if not isinstance(value, dict):
+        return validate(value)
+    done: dict[Any, Any] = {}
+    entries = iter(value.items())
+    while piece := dict(islice(entries, PIECE)):
+        done |= validate(piece)
+    return done
+
+
+#: Validates a long object in pieces, up to the first one with a fault.
+OBJECT_IN_PIECES = WrapValidator(_validate_object)

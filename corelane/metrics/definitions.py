@@ -8,8 +8,6 @@ to the store about once a second. ``READ`` ones are read from the store when the
 from dataclasses import dataclass
 from enum import StrEnum
 
-from corelane.errors import error_codes
-
 
 class Kind(StrEnum):
     """How Prometheus sees a metric."""
@@ -196,7 +194,7 @@ MODEL_LOADS = _counter(
     known=("loaded", "failed"),
 )
 MODEL_LOAD_S = _histogram("model_load_seconds", Source.MEASURED, LOAD_S, "Time to load, check and warm up a model")
-PROBLEMS = _counter("problems", Source.MEASURED, "Problem documents sent, by code", "code", known=error_codes())
+PROBLEMS = _counter("problems", Source.MEASURED, "Problem documents sent, by code", "code")
 HTTP_REQUESTS = _counter(
     "http_requests",
     Source.MEASURED,

@@ -19,7 +19,6 @@ from corelane.store.jobs.submission import Admission
 from corelane.store.rates import VersionCosts
 from corelane.submitting.batch_lines import (
     GoodLine,
-    InputLine,
     LineChecker,
     PlannedLine,
     Sorter,
@@ -27,6 +26,7 @@ from corelane.submitting.batch_lines import (
     read_lines,
 )
 from corelane.submitting.dry_run import DryRuns, Sizing
+from corelane.submitting.lines import InputLine
 
 #: Lines that are checked and measured at a time, in a thread.
 BLOCK_LINES = 200

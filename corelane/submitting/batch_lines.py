@@ -19,24 +19,15 @@ from corelane.domain.jobs import JobHead, Options, Priority
 from corelane.errors import TooLarge, UnknownContext
 from corelane.errors.sentences import place_of, sentence
 from corelane.settings import Settings
+from corelane.submitting.large_bodies import load
+from corelane.submitting.lines import InputLine, LineCutter
 from corelane.submitting.submitter import check_item
-
-#: Some editors write one before the first line.
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 #: Different models and options in one batch; each becomes a job.
 MAX_GROUPS = 32
 
 #: Bytes of a custom_id's digest: enough that no two of a billion are the same by chance.
 DIGEST_BYTES = 16
-
-
-@dataclass(frozen=True, slots=True)
-class InputLine:
-    """A line that is not blank; ``text`` is None if it was too long to be kept."""
-
-    number: int
-    text: bytes | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,25 +54,10 @@ class BadLine:
 
 def read_lines(chunks: Iterable[bytes], most_bytes: int) -> Iterator[InputLine]:
     """Yield the lines of a file that comes in chunks of any size; lines that are too long are not held in memory."""
-    line, number, is_long = bytearray(), 1, False
+    cutter = LineCutter(most_bytes)
     for chunk in chunks:
-        first, *others = chunk.split(b"\n")
-        for place, part in enumerate((first, *others)):
-            if place:
-                yield from _whole(number, line, is_long)
-                line, number, is_long = bytearray(), number + 1, False
-            if is_long or len(line) + len(part) > most_bytes:
-                # Only whether it is blank still matters.
-                line, is_long = bytearray(line.strip()[:1] or part.strip()[:1]), True
-            else:
-                line += part
-    yield from _whole(number, line, is_long)
-
-
-def _whole(number: int, line: bytearray, is_long: bool) -> Iterator[InputLine]:
-    text = bytes(line).removeprefix(BYTE_ORDER_MARK) if number == 1 else bytes(line)
-    if text.strip():
-        yield InputLine(number, None if is_long else text)
+        yield from cutter.feed(chunk)
+    yield from cutter.finish()
 
 
 #: The error of a line in the format of the other command.
@@ -110,9 +86,11 @@ class LineChecker:
                 "raise CORELANE_MAX_BODY_BYTES",
             )
         try:
-            value = orjson.loads(line.text)
+            value = load(line.text)
         except orjson.JSONDecodeError as error:
             return BadLine(line.number, None, "invalid_input", f"the line is not JSON in UTF-8: {error.msg}")
+        except TooLarge as error:
+            return BadLine(line.number, None, error.code, error.detail)
         if not isinstance(value, dict):
             return BadLine(line.number, None, "invalid_input", "the line is not a JSON object")
         if "question" in value and not {"custom_id", "body"} & value.keys():

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from corelane.domain.contexts import Known, is_context_id, no_context
 from corelane.domain.dispatch import Estimator, item_row
 from corelane.domain.jobs import Item, LinesHead
+from corelane.domain.wire import with_few_unknown
 from corelane.errors import InvalidInput, JobExpired, NotReady, Overloaded, TooLarge, UnknownContext
 from corelane.errors.sentences import place_of, sentence
 from corelane.settings import Settings
@@ -21,13 +22,12 @@ from corelane.store.item_files import ItemFiles, NewItems, encode_line
 from corelane.store.jobs.idempotency import Digest
 from corelane.store.jobs.submission import Admission, ItemFile, Submission
 from corelane.submitting.contexts import Named
+from corelane.submitting.large_bodies import LARGE_BYTES, LargeBodies, load
+from corelane.submitting.lines import InputLine, LineCutter
 from corelane.submitting.submitter import Submitted, Submitter, check_contexts, check_item
 
 #: Lines are buffered up to this size before they are written, in bytes.
 WRITE_BYTES = 1024 * 1024
-
-#: Some editors write one before the first line.
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 Part = TypeVar("Part", Item, LinesHead)
 
@@ -41,8 +41,14 @@ class NdjsonBody:
         body: AsyncIterator[bytes],
         digest: Digest | None = None,
         find: Callable[[str], Awaitable[Named]] | None = None,
+        large: LargeBodies | None = None,
+        owner: str = "",
     ) -> None:
-        """``digest``, if given, is updated with every byte of the body; ``find`` finds a stored context by its id."""
+        """``digest``, if given, is updated with every byte of the body; ``find`` finds a stored context by its id.
+
+        ``large`` bounds and reads long lines, of all who send some.
+        """
+        self._large, self._owner = large or LargeBodies(), owner
         self._settings = settings
         #: The stored contexts that items named so far and the job does not carry.
         self.known: dict[str, Known] = {}
@@ -142,23 +148,42 @@ class NdjsonBody:
 
     async def _split(self, body: AsyncIterator[bytes]) -> AsyncIterator[tuple[int, dict[str, Any]]]:
         """Yield objects with their line numbers, from 1; skip blank lines."""
-        rest, number = b"", 0
-        async for chunk in body:
-            if self._digest is not None:
-                self._digest.update(chunk)
-            *lines, rest = (rest + chunk).split(b"\n")
-            for line in lines:
-                number += 1
-                line = line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
-                if line.strip():
-                    yield number, _parse(number, line)
-            if len(rest) > self._settings.max_body_bytes:
-                raise TooLarge(
-                    f"line {number + 1} has more than {self._settings.max_body_bytes:,} bytes; "
-                    "shorten it, or raise CORELANE_MAX_BODY_BYTES"
-                )
-        if rest.strip():
-            yield number + 1, _parse(number + 1, rest)
+        most, room = self._settings.max_body_bytes, None
+        cutter = LineCutter(most)
+        try:
+            async for chunk in body:
+                if self._digest is not None:
+                    self._digest.update(chunk)
+                for line in cutter.feed(chunk):
+                    yield line.number, await self._parse(line)
+                if cutter.is_long:
+                    raise _too_long(cutter.number + 1, most)
+                if room is None and cutter.held > LARGE_BYTES:
+                    room = await self._large.enter(self._owner, most)
+                elif room is not None and cutter.held <= LARGE_BYTES:
+                    room.leave()
+                    room = None
+                # Of a body that has come already, no read waits.
+                await asyncio.sleep(0)
+            for line in cutter.finish():
+                yield line.number, await self._parse(line)
+        finally:
+            if room is not None:
+                room.leave()
+
+    async def _parse(self, line: InputLine) -> dict[str, Any]:
+        number = line.number
+        if line.text is None:
+            raise _too_long(number, self._settings.max_body_bytes)
+        try:
+            value = await self._large.read(self._owner, line.text, load)
+        except orjson.JSONDecodeError as error:
+            raise InvalidInput(f"line {number} is not JSON in UTF-8: {error.msg}") from None
+        except TooLarge as error:
+            raise TooLarge(f"line {number}: {error.detail}") from None
+        if not isinstance(value, dict):
+            raise InvalidInput(f"line {number} is not a JSON object")
+        return value
 
 
 async def submit_file(
@@ -176,19 +201,13 @@ async def submit_file(
     return submitted
 
 
-def _parse(number: int, line: bytes) -> dict[str, Any]:
-    try:
-        value = orjson.loads(line)
-    except orjson.JSONDecodeError as error:
-        raise InvalidInput(f"line {number} is not JSON in UTF-8: {error.msg}") from None
-    if not isinstance(value, dict):
-        raise InvalidInput(f"line {number} is not a JSON object")
-    return value
+def _too_long(number: int, most: int) -> TooLarge:
+    return TooLarge(f"line {number} has more than {most:,} bytes; shorten it, or raise CORELANE_MAX_BODY_BYTES")
 
 
 def _validated(model: type[Part], number: int, value: dict[str, Any]) -> Part:
     try:
-        return model.model_validate(value)
+        return model.model_validate(with_few_unknown(model, value))
     except ValidationError as error:
         first = error.errors()[0]
         at = place_of(first)

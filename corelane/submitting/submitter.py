@@ -225,12 +225,8 @@ class Submitter:
 
     def check_sizes(self, submission: Submission) -> None:
         """Refuse a job over the limits; raise TooLarge naming the setting."""
-        items, most = submission.items, self._settings.max_items
-        if len(items) > most:
-            raise TooLarge(
-                f"the job has {len(items):,} items, at most {most:,} are taken; send it as lines "
-                "(application/x-ndjson) or as several jobs, or raise CORELANE_MAX_ITEMS"
-            )
+        items = submission.items
+        require_few_items(self._settings, len(items))
         for index, item in enumerate(items):
             check_item(self._settings, f"item {index}" if len(items) > 1 else "", item)
         check_contexts(self._settings, submission.head.contexts or {})
@@ -265,6 +261,15 @@ class Submitter:
         if not asks_only:
             self.refusals.note(watched[0], retry_after_s, watched[1])
         raise Overloaded(f"{bound}; nothing was kept, come back in {retry_after_s} s", retry_after_s)
+
+
+def require_few_items(settings: Settings, items: int) -> None:
+    """Raise TooLarge if a job has more items than are taken."""
+    if items > settings.max_items:
+        raise TooLarge(
+            f"the job has {items:,} items, at most {settings.max_items:,} are taken; send it as lines "
+            "(application/x-ndjson) or as several jobs, or raise CORELANE_MAX_ITEMS"
+        )
 
 
 def check_item(settings: Settings, where: str, item: Item) -> None:

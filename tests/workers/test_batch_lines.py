@@ -15,12 +15,12 @@ from corelane.submitting.batch_lines import (
     MAX_GROUPS,
     BadLine,
     GoodLine,
-    InputLine,
     LineChecker,
     PlannedLine,
     Sorter,
     read_lines,
 )
+from corelane.submitting.lines import InputLine
 from workers.batches.lines import answered, not_answered
 
 LIMIT = 400

@@ -5,7 +5,6 @@ A document (JSON) is read whole, so it is bounded as a request's body is. Lines 
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -14,11 +13,14 @@ from pydantic import ValidationError
 from corelane.domain.contexts import Known, is_context_id, no_context
 from corelane.domain.dispatch import Estimator, item_row
 from corelane.domain.jobs import Item
+from corelane.domain.wire import with_few_unknown
 from corelane.errors import InputFailed, TooLarge, UnknownContext
 from corelane.errors.sentences import place_of, sentence
 from corelane.settings import Settings
 from corelane.store.item_files import LineError, encode_error, encode_line
-from corelane.submitting.batch_lines import BYTE_ORDER_MARK, no_such
+from corelane.submitting.batch_lines import no_such
+from corelane.submitting.large_bodies import load
+from corelane.submitting.lines import BYTE_ORDER_MARK, InputLine, LineCutter
 from corelane.submitting.submitter import check_contexts, check_item
 
 #: zlib's name for gzip's format.
@@ -27,14 +29,8 @@ GZIP = 16 + zlib.MAX_WBITS
 #: Unpacked bytes that are held at a time: a chunk of a few kilobytes may unpack to gigabytes.
 UNPACKED_BYTES = 1024 * 1024
 
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A line that is not blank: its number, its text, None if it was too long to be kept; and where it ends."""
-
-    number: int
-    text: bytes | None
-    end: int
+#: Packed bytes that zlib gets at a time, and members of one input: those of bgzip hold 64 kB each.
+PACKED_BYTES, MOST_MEMBERS = 8 * 1024, 100_000
 
 
 def bounded(chunks: Iterable[bytes], most: int) -> Iterator[bytes]:
@@ -49,12 +45,15 @@ def bounded(chunks: Iterable[bytes], most: int) -> Iterator[bytes]:
 
 def unpacked(chunks: Iterable[bytes]) -> Iterator[bytes]:
     """Unpack gzip, which may have several members; raise InputFailed if it is damaged or ends too early."""
-    unpacker, is_whole = zlib.decompressobj(GZIP), False
-    for chunk in chunks:
+    unpacker, is_whole, members = zlib.decompressobj(GZIP), False, 1
+    # zlib copies what it leaves over, for each member again: it gets little at a time.
+    for chunk in (each[at : at + PACKED_BYTES] for each in chunks for at in range(0, len(each), PACKED_BYTES)):
         rest = chunk
         while rest:
             if unpacker.eof:
-                unpacker = zlib.decompressobj(GZIP)
+                unpacker, members = zlib.decompressobj(GZIP), members + 1
+            if members > MOST_MEMBERS:
+                raise InputFailed(f"the input's gzip has more than {MOST_MEMBERS:,} members: pack it as one")
             try:
                 piece = unpacker.decompress(rest, UNPACKED_BYTES)
             except zlib.error as error:
@@ -67,27 +66,15 @@ def unpacked(chunks: Iterable[bytes]) -> Iterator[bytes]:
         raise InputFailed("the input ends in the middle of its gzip")
 
 
-def cut(chunks: Iterable[bytes], start: int, number: int, most_bytes: int) -> Iterator[Line]:
+def cut(chunks: Iterable[bytes], start: int, number: int, most_bytes: int) -> Iterator[InputLine]:
     """Yield the lines that are not blank; a longer one is not held in memory.
 
     The first chunk begins at the offset ``start``, after so many lines.
     """
-    line, is_long, at = bytearray(), False, start
+    cutter = LineCutter(most_bytes, start, number)
     for chunk in chunks:
-        parts = chunk.split(b"\n")
-        for place, part in enumerate(parts):
-            if is_long or len(line) + len(part) > most_bytes:
-                is_long, line = True, bytearray()
-            else:
-                line += part
-            at += len(part)
-            if place < len(parts) - 1:
-                at, number = at + 1, number + 1
-                if is_long or line.strip():
-                    yield Line(number, None if is_long else bytes(line), at)
-                line, is_long = bytearray(), False
-    if is_long or line.strip():
-        yield Line(number + 1, None if is_long else bytes(line), at)
+        yield from cutter.feed(chunk)
+    yield from cutter.finish()
 
 
 class ItemChecker:
@@ -144,9 +131,11 @@ class ItemChecker:
                 None, (TooLarge.code, f"line {number} has more than {limit:,} bytes (CORELANE_MAX_BODY_BYTES)")
             ), 0
         try:
-            value = orjson.loads(text)
+            value = load(text)
         except orjson.JSONDecodeError as error:
             return encode_error(None, ("invalid_input", f"line {number} is not JSON in UTF-8: {error.msg}")), 0
+        except TooLarge as error:
+            return encode_error(None, (error.code, f"line {number}: {error.detail}")), 0
         return self.value_row(f"line {number}", value)
 
     def value_row(self, where: str, value: Any) -> tuple[bytes, int]:
@@ -162,7 +151,7 @@ class ItemChecker:
         if not isinstance(value, dict):
             return "invalid_input", f"{where} is not a JSON object"
         try:
-            item = Item.model_validate(value)
+            item = Item.model_validate(with_few_unknown(Item, value))
             check_item(self._settings, where, item)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]

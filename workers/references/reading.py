@@ -21,7 +21,6 @@ from corelane.store.file_storage import Writer
 from corelane.store.item_files import ELSEWHERE, ItemFiles, part_name
 from corelane.store.jobs.records import JobRecord
 from corelane.store.references import Progress, ReferenceStore
-from corelane.submitting.batch_lines import BYTE_ORDER_MARK
 from workers.references.lines import ItemChecker, bounded, cut, items_of, read_document, unpacked
 from workers.references.objects import Opened, ReferenceFailed, open_object
 
@@ -115,11 +114,10 @@ class InputReader:
             number = line.number
             if number <= passed:
                 continue
-            text = line.text.removeprefix(BYTE_ORDER_MARK) if number == 1 and line.text is not None else line.text
-            if number == 1 and text is not None and self._is_head(record, text, checker):
+            if number == 1 and line.text is not None and self._is_head(record, line.text, checker):
                 part.pass_over(line.end, number)
                 continue
-            part.keep(*checker.row(number, text), line.end, number)
+            part.keep(*checker.row(number, line.text), line.end, number)
 
     def _is_head(self, record: JobRecord, text: bytes, checker: ItemChecker) -> bool:
         with suppress(orjson.JSONDecodeError):

@@ -1,0 +1,83 @@
+"""How a route reads a JSON body: a large one as ``corelane.submitting.large_bodies`` says."""
+
+from typing import Any
+
+from fastapi import Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ValidationError
+
+from api.context import CALLER, PARTS
+from corelane.settings import Settings
+from corelane.submitting.large_bodies import LARGE_BYTES, LargeBodies, Room, load
+from corelane.submitting.submitter import require_few_items
+
+#: Lists of items, which are counted before they are validated.
+LISTS = ("items", "inputs")
+
+
+class JsonRequest(Request):
+    """A request whose JSON is read by orjson: ten times as fast as the standard library on large jobs.
+
+    It refuses invalid UTF-8, NaN and lone surrogates, which the standard library accepts.
+    """
+
+    #: What its body is validated as, if it is large.
+    model: type[BaseModel] | None = None
+    #: What its body takes up.
+    room: Room | None = None
+
+    async def json(self) -> Any:
+        """Return the body's value, or if it is large the model of it.
+
+        Raise json.JSONDecodeError, which FastAPI answers with 422; TooLarge; RequestValidationError.
+        """
+        sent = await self.body()
+        model, settings = self.model if len(sent) > LARGE_BYTES else None, parts_of(self).settings
+        return await bodies_of(self).read(owner_of(self), sent, lambda sent: read_json(settings, sent, model))
+
+    def let_go(self) -> None:
+        """Forget the body: what was made of it is kept elsewhere."""
+        self._body = b""
+        if self.room is not None:
+            self.room.leave()
+
+
+async def enter(request: Request) -> Room:
+    """Take up room for a request's body before it is read; raise Overloaded."""
+    declared, most = request.headers.get("content-length", ""), parts_of(request).settings.max_body_bytes
+    size = min(int(declared), most) if declared.isdecimal() and len(declared) < 20 else most
+    has_none = not declared and request.scope["http_version"] != "2" and "transfer-encoding" not in request.headers
+    return await bodies_of(request).enter(owner_of(request), 0 if has_none else size)
+
+
+def read_json(settings: Settings, sent: bytes, model: type[BaseModel] | None = None) -> Any:
+    """Return a body's value, validated if a model is given; raise what ``JsonRequest.json`` raises."""
+    value = load(sent)
+    if isinstance(value, dict):
+        for name in LISTS:
+            if isinstance(listed := value.get(name), list):
+                require_few_items(settings, len(listed))
+    if model is None:
+        return value
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        faults = error.errors(include_url=False)
+        raise RequestValidationError([{**each, "loc": ("body", *each["loc"])} for each in faults]) from None
+
+
+def parts_of(request: Request) -> Any:
+    """Return the parts of the app, or of the cell, that serves a request."""
+    return request.scope.get(PARTS) or request.app.state.parts
+
+
+def bodies_of(request: Request) -> LargeBodies:
+    """Return the large bodies of the process that serves a request."""
+    found: LargeBodies = parts_of(request).large_bodies
+    return found
+
+
+def owner_of(request: Request) -> str:
+    """Return the owner whose request it is; empty where anyone may ask."""
+    caller = request.scope.get(CALLER)
+    return "" if caller is None else str(caller.owner)

@@ -1,0 +1,121 @@
+"""Large bodies: how they are read so that one caller's holds up no other request, and how much of them is held.
+
+A small body is read at once. A large one is read in a thread, one at a time, because its parser holds the GIL for as
+long as it takes. After it the thread rests for as long, so that other requests run between two large bodies. Large
+bodies in memory are bounded, by owner and in all; the next ones wait outside, unread.
+"""
+
+import asyncio
+import gc
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, TypeVar
+from weakref import WeakValueDictionary
+
+import orjson
+
+from corelane.errors import Overloaded, TooLarge
+
+#: A body is large from this size on, in bytes: to read a smaller one takes 5 ms at most.
+LARGE_BYTES = 256 * 1024
+
+#: Bytes of large bodies in memory, in all and of one owner. Parsed, a body takes up to three times as many.
+HELD_BYTES, OWNER_BYTES = 64 * 1024 * 1024, 32 * 1024 * 1024
+
+#: A large body waits for room for this long, in seconds.
+ROOM_S = 10.0
+
+#: Lists, objects and fields in a body: parsing 250,000 takes 60 ms, and nothing can run meanwhile. They are counted by
+#: their marks, those in texts too, which is quick: 10,000 items with ids have 40,000.
+MOST_MARKS = 250_000
+
+Read = TypeVar("Read")
+
+
+class Room:
+    """The room that one body takes up, until the end of its context or earlier."""
+
+    def __init__(self, bodies: "LargeBodies", owner: str, size: int) -> None:
+        self._bodies = bodies
+        self._owner = owner
+        self._size = size
+
+    def __enter__(self) -> "Room":
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave."""
+        self.leave()
+
+    def leave(self) -> None:
+        """Give the room to others; may be repeated."""
+        size, self._size = self._size, 0
+        if size:
+            self._bodies.release(self._owner, size)
+
+
+class LargeBodies:
+    """The large bodies in one process's memory. Belongs to one event loop."""
+
+    def __init__(self) -> None:
+        self._held: Counter[str] = Counter()
+        self._freed = asyncio.Event()
+        self._turn = asyncio.Lock()
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._rests_until = 0.0
+
+    async def enter(self, owner: str, size: int) -> Room:
+        """Take up room for a body before it is read; raise Overloaded if there is none for some time."""
+        if size <= LARGE_BYTES:
+            return Room(self, owner, 0)
+        try:
+            async with asyncio.timeout(ROOM_S):
+                while not self._has_room(owner, size):
+                    await self._freed.wait()
+        except TimeoutError:
+            raise Overloaded("too many large bodies are in progress; send fewer at a time", 1) from None
+        self._held[owner] += size
+        return Room(self, owner, size)
+
+    def release(self, owner: str, size: int) -> None:
+        """Give room to others."""
+        self._held[owner] -= size
+        self._held += Counter()  # forgets owners who hold nothing
+        self._freed.set()
+        self._freed = asyncio.Event()
+
+    async def read(self, owner: str, sent: bytes, parse: Callable[[bytes], Read]) -> Read:
+        """Parse a body, in a thread if it is large. Owners take turns."""
+        if len(sent) <= LARGE_BYTES:
+            return parse(sent)
+        async with self._turns.setdefault(owner, asyncio.Lock()), self._turn:
+            clock = asyncio.get_running_loop().time
+            await asyncio.sleep(self._rests_until - clock())
+            begun = clock()
+            try:
+                return await asyncio.to_thread(parse, sent)
+            finally:
+                self._rests_until = 2 * clock() - begun
+
+    def _has_room(self, owner: str, size: int) -> bool:
+        """Return whether a body may be read: one that is larger than all the room may, by itself."""
+        held, own = self._held.total(), self._held[owner]
+        return (not held or held + size <= HELD_BYTES) and (not own or own + size <= OWNER_BYTES)
+
+
+def load(sent: bytes) -> Any:
+    """Return the value of JSON; raise orjson.JSONDecodeError, or TooLarge for one that takes long to parse."""
+    if sum(sent.count(mark) for mark in (b"[", b"{", b":")) > MOST_MARKS:
+        raise TooLarge(
+            f"one piece of JSON may have {MOST_MARKS:,} brackets and colons at most: send it in several parts, or as "
+            "lines (application/x-ndjson)"
+        )
+    if len(sent) <= LARGE_BYTES:
+        return orjson.loads(sent)
+    # Else the collector goes through all objects of the process several times meanwhile: 0.3 s for 240,000 lists.
+    gc.disable()
+    try:
+        return orjson.loads(sent)
+    finally:
+        gc.enable()

@@ -1,0 +1,84 @@
+"""Bytes cut into lines: each that is not blank with its number and where it ends. Pure.
+
+Blank lines cost nothing worth mention, however many, and a line that is too long is not held in memory.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+#: Some editors write one before the first line.
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+#: A line from its first character that is no white space.
+LINE = re.compile(rb"\S[^\n]*")
+
+
+@dataclass(frozen=True, slots=True)
+class InputLine:
+    """A line that is not blank; ``text`` is None if it was too long to be kept, ``end`` is where the next begins."""
+
+    number: int
+    text: bytes | None
+    end: int = 0
+
+
+class LineCutter:
+    """Cuts bytes that come in chunks of any size."""
+
+    def __init__(self, most_bytes: int, start: int = 0, number: int = 0) -> None:
+        """Begin at the offset ``start``, after so many lines."""
+        self._most = most_bytes
+        self._offset = start
+        self._line = bytearray()
+        #: Lines that have ended.
+        self.number = number
+        #: Whether the line that has not ended yet is longer than allowed.
+        self.is_long = False
+
+    @property
+    def held(self) -> int:
+        """Bytes of the line that has not ended yet."""
+        return len(self._line)
+
+    def feed(self, chunk: bytes) -> Iterator[InputLine]:
+        """Yield the lines that end in a chunk."""
+        first, last, begin = chunk.find(b"\n"), chunk.rfind(b"\n"), self._offset
+        self._offset += len(chunk)
+        if first < 0:
+            self._add(chunk)
+            return
+        self._add(chunk[:first])
+        yield from self._end(begin + first + 1)
+        at = first + 1
+        for found in LINE.finditer(chunk, at, last):
+            self.number += chunk.count(b"\n", at, found.start())
+            at = found.start()
+            text = found[0] if len(found[0]) <= self._most else None
+            yield InputLine(self.number + 1, text, begin + found.end() + 1)
+        self.number += chunk.count(b"\n", at, last)
+        if last > first:
+            self.number += 1
+        self._add(chunk[last + 1 :])
+
+    def finish(self) -> Iterator[InputLine]:
+        """Yield the last line, if it did not end in a line feed."""
+        yield from self._end(self._offset)
+
+    def _add(self, part: bytes) -> None:
+        if self.is_long:
+            return
+        # Before the first line there may be a mark, and only there.
+        self._line += part if self._line or self.number == 0 else part.lstrip()
+        if len(self._line) > self._most:
+            self._line = self._line.removeprefix(BYTE_ORDER_MARK).lstrip()
+            self.is_long = len(self._line) > self._most
+            if self.is_long:
+                self._line.clear()
+
+    def _end(self, end: int) -> Iterator[InputLine]:
+        number, text, is_long = self.number + 1, bytes(self._line), self.is_long
+        text = text.removeprefix(BYTE_ORDER_MARK) if number == 1 else text
+        self.number, self.is_long, self._line = number, False, bytearray()
+        if is_long or text.strip():
+            yield InputLine(number, None if is_long else text, end)

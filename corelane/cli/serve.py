@@ -43,7 +43,7 @@ FIRST_S = 10
 
 def serve(
     host: Annotated[str | None, typer.Option(help="Address the API listens on.")] = None,
-    port: Annotated[int | None, typer.Option(help="Port of the API; the next free one if it is busy.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port of the API; if not given, the first free from 8000.")] = None,
     cores: Annotated[int | None, typer.Option(help="Cores to serve; all that this machine has if not given.")] = None,
     min_cores: Annotated[
         int | None, typer.Option(help="Least cores that run; with 0 the first question starts one.")
@@ -57,7 +57,9 @@ def serve(
         typer.Option(help="Redis URL; without it a server is found and started.", callback=told_of_password),
     ] = None,
     model: Annotated[str | None, typer.Option(help="The default model: name, folder or Hugging Face id.")] = None,
-    flower_port: Annotated[int | None, typer.Option(help="Port of Flower; the next free one if it is busy.")] = None,
+    flower_port: Annotated[
+        int | None, typer.Option(help="Port of Flower; if not given, the first free from 5555.")
+    ] = None,
     flower: Annotated[
         bool, typer.Option("--flower/--no-flower", help="Whether to start Flower, a page about the workers.")
     ] = True,

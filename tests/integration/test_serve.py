@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
@@ -33,10 +34,10 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Fleet]]:
     folders = [tmp_path_factory.mktemp("pair") for _ in range(2)]
     installed = save_server_stand_in(tmp_path_factory.mktemp("bin"), "Redis server v=7.0.15 sha=00000000:0").parent
     path = os.pathsep.join((str(installed), os.environ["PATH"]))
-    ports = ("--port", str(free_port()), "--flower-port", str(free_port()))
-    common = {"CORELANE_TARGET": "null", "CORELANE_WEBHOOK_SECRET": "", "PATH": path}
+    ports = {"CORELANE_PORT": "", "CORELANE_FLOWER_PORT": ""}  # none is given: both want the same ones
+    common = {"CORELANE_TARGET": "null", "CORELANE_WEBHOOK_SECRET": "", "PATH": path, **ports}
     with ThreadPoolExecutor(len(folders)) as pool:
-        starts = [pool.submit(start_fleet, folder, folder, "--cores", "1", *ports, **common) for folder in folders]
+        starts = [pool.submit(start_fleet, folder, folder, "--cores", "1", **common) for folder in folders]
     fleets = [start.result() for start in starts]
     yield fleets
     assert not any(stop_fleet(fleet) for fleet in fleets if fleet.process.poll() is None)
@@ -327,16 +328,33 @@ def test_killed_supervisor_leaves_no_orphans(pair: list[Fleet]) -> None:
         ("--data", "/proc/nowhere", "it cannot be written"),
         ("--redis", "NINETY_NINE", "DB index is out of range"),
         ("--host", "192.0.2.1", "no address of this machine"),
+        ("--port", "BUSY", "is busy: end what listens there (`ss -ltnp`), or choose another with --port"),
+        ("--flower-port", "BUSY", "or choose another with --flower-port"),
     ],
 )
 def test_refusal_is_one_sentence(option: str, value: str, told: str, tmp_path: Path, redis_url: str) -> None:
-    value = value.replace("NINETY_NINE", redis_url.replace("/0", "/99"))
+    value = value.replace("NINETY_NINE", redis_url.replace("/0", "/99")).replace("BUSY", redis_port(redis_url))
     done = run("serve", *(() if option == "--data" else ("--data", str(tmp_path))), option, value)
     assert done.returncode == 1
     *warnings, line = done.stderr.splitlines()
     assert len(warnings) == ("@" in value)  # others see a password on the command line
     assert told in json.loads(line)["event"]
     assert "stopping" not in done.stdout
+
+
+def redis_port(url: str) -> str:
+    """Return a port that is busy: that of the Redis of the tests."""
+    return str(urlsplit(url).port)
+
+
+@pytest.mark.parametrize("role", ["api", "flower"])
+def test_role_alone_on_a_busy_port_ends_with_one_sentence(role: str, redis_url: str) -> None:
+    busy = redis_port(redis_url)
+    done = run(role, CORELANE_PORT=busy, CORELANE_FLOWER_PORT=busy, CORELANE_REDIS_URL=redis_url)
+    assert done.returncode == 1
+    assert f"port {busy} of" in done.stderr
+    assert "is busy" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_bad_setting_is_named_without_a_traceback() -> None:

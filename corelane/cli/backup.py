@@ -48,7 +48,7 @@ def backup(
     require_new(target)
     with ExitStack() as stack:
         stack.enter_context(unwound_by_sigterm())
-        stack.enter_context(_one_at_a_time(folder))
+        stack.enter_context(one_at_a_time(folder))
         noted = running_service(folder)
         if noted is None:
             stack.enter_context(only_one(folder))
@@ -75,6 +75,7 @@ def restore(
         aside = folder / ASIDE
         shutil.rmtree(aside, ignore_errors=True)  # left by a restore that was killed
         try:
+            aside.mkdir(mode=0o700)
             manifest = unpack(source, aside)
             os.sync()
             for path in aside.iterdir():
@@ -92,7 +93,7 @@ def restore(
 
 
 @contextmanager
-def _one_at_a_time(folder: Path) -> Iterator[None]:
+def one_at_a_time(folder: Path) -> Iterator[None]:
     """Hold the folder for one backup; raise SetupError if another is being made."""
     held = os.open(folder, os.O_RDONLY)
     try:

@@ -18,14 +18,11 @@ import pytest
 import redis
 
 from corelane.cli.doctor import check_service
-from corelane.cli.redis_server import find_server, server_argv
 from corelane.domain.jobs import Item
 from corelane.settings import Settings
-from tests.conftest import free_port
 from tests.fakes import save_server_stand_in
 from tests.integration.conftest import FLOWER, Fleet, start_fleet, stop_fleet, wait_for
 from tests.integration.test_bad_input import children
-from tests.snippets import snippets
 
 
 @pytest.fixture(scope="module")
@@ -66,41 +63,6 @@ def is_listening(url: str) -> bool:
         return False
 
 
-def back_up(fleet: Fleet, target: Path) -> None:
-    """Copy a running service's data folder as the guide says; its `redis-cli` is played by a client in Python."""
-    [shown] = [each.text for each in snippets() if each.elsewhere == "backup" and "redis-cli" in each.text]
-    server = redis.Redis.from_url(fleet.redis_url(), decode_responses=True)
-    (fleet.data / "artifacts").mkdir(exist_ok=True)  # it is elsewhere here
-    for line in shown.replace(".corelane", str(fleet.data)).replace("backup", str(target)).splitlines():
-        if line.startswith("redis-cli config"):
-            server.execute_command(*line.removeprefix("redis-cli ").split())
-        elif "aof_rewrite_in_progress" in line:
-            wait_for(lambda: server.info("persistence")["aof_rewrite_in_progress"] == 0)
-        else:
-            subprocess.run(["sh", "-ec", line], check=True)
-    server.close()
-
-
-def jobs_in(backup: Path) -> set[str]:
-    """Return the jobs that a Redis finds in a copy."""
-    port = free_port()
-    process = subprocess.Popen(server_argv(find_server(), backup / "redis", port), stdout=subprocess.DEVNULL)
-    try:
-        with redis.Redis(port=port, decode_responses=True) as client:
-
-            def answers() -> bool:
-                try:
-                    return bool(client.ping())
-                except redis.ConnectionError:
-                    return False
-
-            wait_for(answers)
-            return {name.removeprefix("cl:job:").strip("{}") for name in client.scan_iter("cl:job:*")}
-    finally:
-        process.terminate()
-        process.wait(60)
-
-
 def test_work_that_waits_is_done_after_a_restart(tmp_path: Path) -> None:
     slow = {"CORELANE_TARGET": "null", "CORELANE_NULL_BATCH_S": "1", "CORELANE_CLAIM_TOKENS": "4000"}
     first = start_fleet(tmp_path, tmp_path, "--cores", "1", "--no-flower", **slow)
@@ -108,10 +70,7 @@ def test_work_that_waits_is_done_after_a_restart(tmp_path: Path) -> None:
         items = [Item(id=f"r{n}", question="What is the number?", context=f"The number is {n}.") for n in range(400)]
         job, lines = client.submit(items), client.submit_lines(items)
         wait_for(lambda: client.get(job.id).counts.succeeded > 0)
-    back_up(first, tmp_path / "backup")
     assert stop_fleet(first) == 0
-    assert jobs_in(tmp_path / "backup") >= {job.id, lines.id}
-    assert (tmp_path / "backup" / "files" / f"{lines.id}.jsonl").read_bytes().count(b"\n") == 400
     restarted = datetime.now(UTC)
     second = start_fleet(tmp_path, tmp_path, "--cores", "1", "--no-flower", CORELANE_TARGET="null")
     try:

@@ -18,7 +18,7 @@ import orjson
 
 from benchmarks.processes import cpu_seconds, descendants
 from benchmarks.runs import lent
-from corelane.cli.supervisor import PARTS_FILE
+from corelane.cli.folders import PARTS_FILE
 from corelane.client import Client
 from corelane.errors import CorelaneError, SetupError
 from corelane.settings import read_settings

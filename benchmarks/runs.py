@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from corelane.cli.folders import PARTS_FILE
 from corelane.cli.local import running_service
 from corelane.cli.redis_users import operator_url
-from corelane.cli.supervisor import PARTS_FILE
 from corelane.settings import Settings
 
 QUICK = "--quick"

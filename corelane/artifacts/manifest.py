@@ -166,6 +166,12 @@ class Manifest(Record):
         return "rows=ragged" in self.compiler_args
 
     @property
+    def tokens_per_s(self) -> float:
+        """Tokens a second of one core with full batches where it was verified, in its slowest bucket; 0 if none ran."""
+        speeds = [1000 * each.rows * each.length / each.batch_ms for each in self.buckets if each.batch_ms > 0]
+        return round(min(speeds, default=0.0), 1)
+
+    @property
     def bytes(self) -> int:
         """What the compiled files weigh; buckets may share one."""
         return sum({bucket.file: bucket.bytes for bucket in self.buckets}.values())
@@ -193,6 +199,7 @@ class Artifact(Record):
             "cpu_kind": manifest.cpu_kind,
             "buckets": [f"{bucket.rows}x{bucket.length}" for bucket in ladder],
             "bytes": manifest.bytes,
+            "tokens_per_s": manifest.tokens_per_s,
             "manifest_sha256": self.digest,
             "max_length": manifest.max_length,
             "no_answer_threshold": manifest.no_answer_threshold,

@@ -3,6 +3,7 @@
 import typer
 
 from corelane.cli.ask import ask
+from corelane.cli.backup import backup, restore
 from corelane.cli.batch import batch
 from corelane.cli.batches import batches
 from corelane.cli.bench import bench
@@ -51,7 +52,7 @@ def make_cli() -> typer.Typer:
     cli.command("audit")(list_audit)
     cli.command("usage")(show_usage)
     cli.command("redis-acl")(redis_acl)
-    for command in (verify, calibrate, tune, distil, doctor, cores, cells, top):
+    for command in (verify, calibrate, tune, distil, doctor, cores, cells, top, backup, restore):
         cli.command()(command)
     groups = {"jobs": jobs, "batches": batches, "files": files, "models": models, "webhooks": webhooks, "keys": keys}
     groups |= {"contexts": contexts, "cache": cache, "bench": bench, "plan": plan}

@@ -226,7 +226,7 @@ def check_flower_port(settings: Settings) -> Check:
 
 
 def judge_port(name: str, host: str, port: int, variable: str, find: Callable[[str], tuple[str, str]]) -> Check:
-    """Warn if another program has the port, since ``serve`` then takes the next one.
+    """Warn if another program has the port, since ``serve`` then takes the next one, or ends if it was given.
 
     ``find`` names the part of Corelane that answers at an address, or nothing, and what to do about it.
     """
@@ -235,7 +235,10 @@ def judge_port(name: str, host: str, port: int, variable: str, find: Callable[[s
     found, advice = find(local_url(host, port))
     if found:
         return Check(name, "warn" if advice else "ok", f"{port}: {found}", advice)
-    advice = f"end what listens there (`ss -ltnp`), or set {variable}; `corelane serve` takes the next free port"
+    advice = (
+        f"end what listens there (`ss -ltnp`), or set {variable}; `corelane serve` ends on a busy port that was given, "
+        "and takes the next free one otherwise"
+    )
     return Check(name, "warn", f"{port} is in use by something else", advice)
 
 

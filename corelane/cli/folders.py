@@ -1,16 +1,69 @@
-"""The data folder at the command line: the option that names it, and the error if it cannot be used."""
+"""The data folder at the command line: the option that names it, who uses it, and the error if it cannot be used."""
 
+import fcntl
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from corelane.errors import SetupError
+from corelane.settings import Settings
+from corelane.settings.rules import without_password
+
+#: The lock that a running `corelane serve` holds, and the file in which it names its parts.
+LOCK, PARTS_FILE = "serve.lock", "parts.json"
 
 DataOption = Annotated[
     Path | None,
     typer.Option("--data", help="The data folder, as of `corelane serve --data`; CORELANE_DATA_DIR if not given."),
 ]
+
+
+@contextmanager
+def only_one(folder: Path) -> Iterator[None]:
+    """Hold the data folder; raise SetupError if a fleet or a command does, or if it cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / LOCK).open("w")
+    except (FileExistsError, NotADirectoryError):
+        raise SetupError(f"--data {folder}: this is a file, or is below one; give a folder") from None
+    except OSError as error:
+        raise SetupError(f"--data {folder}: it cannot be written: {error.strerror}") from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise SetupError(f"another `corelane serve` uses {folder}; stop it, or name a folder with --data") from None
+        yield
+
+
+def running_service(folder: Path) -> Mapping[str, Any] | None:
+    """Return what the `corelane serve` that runs on this data folder notes of itself; None if none runs."""
+    try:
+        with (folder / LOCK).open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return None
+    except BlockingIOError:
+        pass
+    except OSError:
+        return None
+    try:
+        noted = json.loads((folder / PARTS_FILE).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return noted if isinstance(noted, dict) else {}
+
+
+def places(settings: Settings) -> dict[str, str | None]:
+    """Return where a service keeps what is not in Redis, as it notes it."""
+    return {
+        "files_dir": str(settings.files_root),
+        "artifacts_dir": str(settings.artifact_root),
+        "files_url": settings.files_url and without_password(settings.files_url),
+    }
 
 
 def writable_folder(folder: Path) -> Path:

@@ -4,7 +4,6 @@ It works on the Redis that is named, else that of the `corelane serve` on the da
 address, where any other Redis may listen. A running service notices changes within two seconds.
 """
 
-import fcntl
 import json
 import time
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ import typer
 
 from corelane.cli.commands import CommandGroup, Made
 from corelane.cli.errors import require
-from corelane.cli.folders import DataOption
+from corelane.cli.folders import DataOption, running_service
 from corelane.cli.output import error_console, make_table, print_table
 from corelane.cli.redis_users import operator_url, told_of_password
 from corelane.cli.service import JsonOption
@@ -40,10 +39,6 @@ DAY_MS = 24 * 3600 * 1000
 
 #: The name under which the audit has this command.
 OPERATOR = Caller("operator", frozenset(), "corelane keys")
-
-#: The lock that a running `corelane serve` holds, and the file in which it names its parts.
-LOCK, PARTS = "serve.lock", "parts.json"
-
 
 RedisOption = Annotated[
     str | None,
@@ -109,19 +104,8 @@ def find_redis(redis: RedisOption = None, data: DataOption = None) -> FoundRedis
 
 def running_redis(folder: Path) -> str | None:
     """Return the Redis of the `corelane serve` that runs on this data folder; None if none runs or it names none."""
-    try:
-        with (folder / LOCK).open() as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        return None
-    except BlockingIOError:
-        pass
-    except OSError:
-        return None
-    try:
-        noted = json.loads((folder / PARTS).read_bytes())
-    except (OSError, ValueError):
-        return None
-    return operator_url(noted) if isinstance(noted, dict) else None
+    noted = running_service(folder)
+    return operator_url(noted) if noted else None
 
 
 ServiceRedis = Annotated[FoundRedis, Made(find_redis)]

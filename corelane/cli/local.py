@@ -11,7 +11,7 @@ from pathlib import Path
 
 import orjson
 
-from corelane.cli.supervisor import PARTS_FILE
+from corelane.cli.folders import PARTS_FILE
 from corelane.client import Client
 from corelane.engine.cores import core_slots
 from corelane.errors import ServiceUnreachable, SetupError
@@ -46,7 +46,7 @@ def running_service(data: Path, **changes: object) -> Iterator[str]:
         env = settings.environment(**dict.fromkeys(set(type(settings).model_fields) - set(given)) | given)
         service = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT, env=env)  # noqa: S603  # our own command
     try:
-        with _unwound_by_sigterm():
+        with unwound_by_sigterm():
             yield _wait_until_ready(data / PARTS_FILE, service, log, cores)
     finally:
         service.send_signal(signal.SIGINT)
@@ -54,7 +54,7 @@ def running_service(data: Path, **changes: object) -> Iterator[str]:
 
 
 @contextmanager
-def _unwound_by_sigterm() -> Iterator[None]:
+def unwound_by_sigterm() -> Iterator[None]:
     """Let SIGTERM leave this block as an exception, unless it has a handler. Works in the main thread alone."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         yield

@@ -44,15 +44,20 @@ def free_port(host: str, wanted: int, option: str = "--port") -> int:
         return int(probe.getsockname()[1])
 
 
-def hold_port(host: str, wanted: int) -> socket.socket:
-    """Return a socket that listens on ``wanted``, or on the next free port; 0 stands for any.
+def hold_port(host: str, wanted: int, option: str = "--port", *, is_given: bool = False) -> socket.socket:
+    """Return a socket that listens on ``wanted``, or, unless it is given, on the next free port; 0 stands for any.
 
     The process that answers inherits it. It stays open while that process is replaced: callers wait, none is refused.
     """
-    return _first(host, wanted, "--port", partial(_listen, host))
+    return _first(host, wanted, option, partial(_listen, host, option), is_given=is_given)
 
 
-def _listen(host: str, port: int) -> socket.socket | None:
+def require_port(host: str, port: int, option: str = "--port") -> None:
+    """Raise SetupError unless a server could listen there now."""
+    hold_port(host, port, option, is_given=True).close()
+
+
+def _listen(host: str, option: str, port: int) -> socket.socket | None:
     held = socket.socket(_family(host))
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     held.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -64,7 +69,7 @@ def _listen(host: str, port: int) -> socket.socket | None:
         if error.errno == errno.EADDRINUSE:
             return None
         if error.errno == errno.EACCES:
-            raise SetupError(f"port {port} may not be used by this user; choose another with --port") from None
+            raise SetupError(f"port {port} may not be used by this user; choose another with {option}") from None
         raise SetupError(f"nothing can listen on port {port} of {host}: {error.strerror}") from None
     return held
 
@@ -72,8 +77,9 @@ def _listen(host: str, port: int) -> socket.socket | None:
 class PortClaim:
     """A port for a part that binds it later. Two services that start at once on one machine claim different ones."""
 
-    def __init__(self, host: str, wanted: int, option: str) -> None:
-        self._host, self._wanted, self._option = host, wanted, option
+    def __init__(self, host: str, wanted: int, option: str, *, is_given: bool = False) -> None:
+        """``is_given`` says that an operator chose the port: no other is taken at the start."""
+        self._host, self._wanted, self._option, self._is_given = host, wanted, option, is_given
         self._lock: IO[str] | None = None
         self.port = 0
 
@@ -82,9 +88,11 @@ class PortClaim:
         if self._lock is not None and port_is_free(self._host, self.port):
             return self.port
         self.release()
-        self.port = (
-            _first(self._host, self._wanted, self._option, self._claim) if self._wanted else free_port(self._host, 0)
-        )
+        if self._wanted:
+            is_only = self._is_given and not self.port
+            self.port = _first(self._host, self._wanted, self._option, self._claim, is_given=is_only)
+        else:
+            self.port = free_port(self._host, 0)
         return self.port
 
     def release(self) -> None:
@@ -126,13 +134,22 @@ def check_host(host: str) -> None:
             raise SetupError(f"nothing can listen on {host}: {error.strerror}") from None
 
 
-def _first(host: str, wanted: int, option: str, take: Callable[[int], Taken | None]) -> Taken:
-    """Return what ``take`` returns for ``wanted``, or for the next port that it can take; 0 stands for any."""
+def _first(
+    host: str, wanted: int, option: str, take: Callable[[int], Taken | None], *, is_given: bool = False
+) -> Taken:
+    """Return what ``take`` returns for ``wanted``, or, unless it is given, for the next port that it can take; 0 stands
+    for any.
+    """
     check_host(host)
-    ports = range(wanted, min(wanted + PORTS_TRIED, 65536)) if wanted else range(1)
+    tried = 1 if is_given else PORTS_TRIED
+    ports = range(wanted, min(wanted + tried, 65536)) if wanted else range(1)
     for port in ports:
         if (taken := take(port)) is not None:
             return taken
+    if is_given:
+        raise SetupError(
+            f"port {wanted} of {host} is busy: end what listens there (`ss -ltnp`), or choose another with {option}"
+        )
     raise SetupError(f"ports {wanted} to {ports[-1]} of {host} are all busy; choose another with {option}")
 
 

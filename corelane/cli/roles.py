@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from corelane.cli.errors import require
+from corelane.cli.ports import require_port
 from corelane.cli.redis_users import told_of_password
 from corelane.domain.dispatch import DELIVERY_QUEUE, KEEPER_QUEUE, Core
 from corelane.domain.prices import host_price
@@ -145,6 +146,8 @@ def api(
     settings = read_settings(host=host, port=port)
     from corelane.cli.api_processes import count_processes, usable_cpus
 
+    if fd is None:
+        require_port(settings.host, settings.port)
     count = count_processes(settings.api_processes, usable_cpus())
     if count == 1:
         run_api(settings, fd)
@@ -263,6 +266,7 @@ def flower(redis: RedisOption = None) -> None:
     """Run Flower, read-only and behind a password (generated and shown if none is set)."""
     require("worker", "celery", "flower")
     settings = read_settings(redis_url=redis)
+    require_port(settings.flower_host, settings.flower_port, "CORELANE_FLOWER_PORT")
     if settings.flower_password is None:
         password = secrets.token_urlsafe(12)
         typer.echo(f"Flower's password was generated: user {settings.flower_user}, password {password}")

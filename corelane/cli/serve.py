@@ -7,10 +7,8 @@ data on disk.
 """
 
 import asyncio
-import fcntl
 import signal
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -21,6 +19,7 @@ from rich.console import Console
 
 from corelane.cli.autoscaler import Autoscaler
 from corelane.cli.default_model import with_default_model
+from corelane.cli.folders import PARTS_FILE, only_one, places
 from corelane.cli.own_fleet import STOP_ORDER, find_redis, start_first, start_others, start_redis
 from corelane.cli.redis_users import told_of_password
 from corelane.cli.roles import core_range, is_scaled, sharing_cores
@@ -28,7 +27,7 @@ from corelane.cli.serve_output import JsonOutput, PrettyOutput, ServeOutput, as_
 from corelane.cli.serve_ports import ServicePorts, choose_ports
 from corelane.cli.serve_ready import until_ready
 from corelane.cli.serve_roles import check_options, choose_roles, in_order, require_packages
-from corelane.cli.supervisor import PARTS_FILE, Supervisor
+from corelane.cli.supervisor import Supervisor
 from corelane.cli.telling import tell_troubles
 from corelane.cli.webhook_secret import kept_secret, make_secret
 from corelane.engine.backends.neuron.chips import CHIPS
@@ -43,7 +42,7 @@ FIRST_S = 10
 
 def serve(
     host: Annotated[str | None, typer.Option(help="Address the API listens on.")] = None,
-    port: Annotated[int | None, typer.Option(help="Port of the API; the next free one if it is busy.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port of the API; if not given, the first free from 8000.")] = None,
     cores: Annotated[int | None, typer.Option(help="Cores to serve; all that this machine has if not given.")] = None,
     min_cores: Annotated[
         int | None, typer.Option(help="Least cores that run; with 0 the first question starts one.")
@@ -57,7 +56,9 @@ def serve(
         typer.Option(help="Redis URL; without it a server is found and started.", callback=told_of_password),
     ] = None,
     model: Annotated[str | None, typer.Option(help="The default model: name, folder or Hugging Face id.")] = None,
-    flower_port: Annotated[int | None, typer.Option(help="Port of Flower; the next free one if it is busy.")] = None,
+    flower_port: Annotated[
+        int | None, typer.Option(help="Port of Flower; if not given, the first free from 5555.")
+    ] = None,
     flower: Annotated[
         bool, typer.Option("--flower/--no-flower", help="Whether to start Flower, a page about the workers.")
     ] = True,
@@ -83,7 +84,7 @@ def serve(
     update = {"data_dir": settings.data_dir.resolve(), "log_format": "pretty" if is_pretty else "json"}
     settings = settings.model_copy(update=update)
     try:
-        with _only_one(settings.data_dir):
+        with only_one(settings.data_dir):
             failure = asyncio.run(_serve(settings, output, chosen))
     except CorelaneError as error:
         if is_pretty:
@@ -99,7 +100,7 @@ def serve(
 async def _serve(settings: Settings, output: ServeOutput, roles: frozenset[str]) -> str | None:
     """Run the parts of this host; return why they failed, or None."""
     supervisor = Supervisor(output, settings.data_dir / PARTS_FILE)
-    supervisor.note(roles=in_order(roles))
+    supervisor.note(roles=in_order(roles), **places(settings))
     loop = asyncio.get_running_loop()
     for sign in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(sign, supervisor.request_stop)
@@ -205,7 +206,15 @@ def _sign_webhooks(settings: Settings, supervisor: Supervisor) -> Settings:
     secret: SecretStr | None = kept_secret(settings.data_dir)
     if secret is None and "redis_url" not in settings.model_fields_set:
         secret = make_secret(settings.data_dir)
-        supervisor.say("made a secret that signs webhooks; it is kept in the data folder")
+        if (settings.data_dir / "redis").exists():
+            supervisor.say(
+                f"{settings.data_dir} has stored jobs and no secret that signs webhooks, so a new one was made: "
+                "receivers refuse webhooks until they have it. Put the former one back, or give them the new one "
+                "(`corelane webhooks secret`)",
+                "warning",
+            )
+        else:
+            supervisor.say("made a secret that signs webhooks; it is kept in the data folder")
     return settings.model_copy(update={"webhook_secret": secret})
 
 
@@ -216,21 +225,3 @@ def _has_key(settings: Settings) -> bool:
 
     with closing(Link(settings.redis_url)) as link:
         return link.read(lambda read: ApiKeyFinder(read).any_active())
-
-
-@contextmanager
-def _only_one(folder: Path) -> Iterator[None]:
-    """Hold the data folder; raise SetupError if another fleet does, or if it cannot be written."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / "serve.lock").open("w")
-    except (FileExistsError, NotADirectoryError):
-        raise SetupError(f"--data {folder}: this is a file, or is below one; give a folder") from None
-    except OSError as error:
-        raise SetupError(f"--data {folder}: it cannot be written: {error.strerror}") from None
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise SetupError(f"another `corelane serve` uses {folder}; stop it, or name a folder with --data") from None
-        yield

@@ -29,13 +29,17 @@ class ServicePorts:
 def choose_ports(
     settings: Settings, supervisor: Supervisor, roles: frozenset[str]
 ) -> Iterator[tuple[Settings, ServicePorts]]:
-    """Yield settings with the ports that were free, and the ports; the API's is held until the block ends."""
+    """Yield settings with the ports that were free, and the ports; the API's is held until the block ends.
+
+    Raise SetupError if a port that was given is busy.
+    """
     redis = PortClaim("127.0.0.1", REDIS_PORT, "--redis")
     if "api" not in roles:
         settings, flower = _choose_flower(settings, supervisor, roles)
         yield settings, ServicePorts(None, redis, flower, _password(settings))
         return
-    with closing(hold_port(settings.host, settings.port)) as listening:
+    is_given = "port" in settings.model_fields_set
+    with closing(hold_port(settings.host, settings.port, is_given=is_given)) as listening:
         port = int(listening.getsockname()[1])
         if settings.port not in (0, port):
             supervisor.say(f"port {settings.port} is busy: the API listens on {port}", "warning")
@@ -59,7 +63,8 @@ def _choose_flower(
     """Return settings with a free port of Flower, and the claim on it; None where Flower is not started."""
     if "flower" not in roles:
         return settings, None
-    claim = PortClaim(settings.flower_host, settings.flower_port, "--flower-port")
+    is_given = "flower_port" in settings.model_fields_set
+    claim = PortClaim(settings.flower_host, settings.flower_port, "--flower-port", is_given=is_given)
     taken = claim.choose()
     if settings.flower_port not in (0, taken):
         supervisor.say(f"port {settings.flower_port} is busy: Flower listens on {taken}", "warning")

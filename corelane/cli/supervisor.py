@@ -36,8 +36,6 @@ LAST_WORDS_S = 1
 #: Longest line shown of a part, in bytes; a longer one is split.
 LINE_LIMIT = 1 << 20
 
-PARTS_FILE = "parts.json"
-
 
 class Supervisor:
     """Runs parts until it is asked to stop or a needed part is given up."""

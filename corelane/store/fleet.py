@@ -149,6 +149,16 @@ class Fleet:
         summary = await self._link("HGET", keys.MODELS, version)
         return summary is not None and bool(orjson.loads(summary).get("calibrated"))
 
+    async def compiled_rate(self, version: str) -> float:
+        """Return the tokens a second of the cores that hold a version, as its compile measured them; 0 if it did not.
+
+        This stands for their own speeds until these are measured.
+        """
+        held, summary = await self._link.many(
+            [("ZCOUNT", keys.holders(version), await self._link.now_ms(), "+inf"), ("HGET", keys.MODELS, version)]
+        )
+        return 0.0 if summary is None else int(held) * float(orjson.loads(summary).get("tokens_per_s", 0))
+
     async def outlook(self, version: str) -> Outlook | None:
         """Say when a version that no living core holds may be held; return None if one holds it."""
         held, now = await self._link.many([("ZRANGE", keys.holders(version), "-1", "-1", "WITHSCORES"), ("TIME",)])

@@ -48,6 +48,9 @@ ATTEMPTS = 3
 #: The longest time after which a caller is asked to come back, in seconds.
 MAX_RETRY_AFTER_S = 3600
 
+#: The same where no speed of the cores is known, in seconds: they measure theirs within the first second of work.
+UNKNOWN_RETRY_AFTER_S = 5
+
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
@@ -250,6 +253,7 @@ class Submitter:
         if excess <= 0 and own_excess <= 0:
             return
         rate = await self._store.drain_rate(admission.speeds)
+        rate = rate or await self._fleet.compiled_rate(admission.version or "")
         if own_excess > excess:
             retry_after_s = seconds_until(tokens_until(admission.owed, owner, own_excess), rate)
             watched = (owner, own_most - tokens)
@@ -328,5 +332,7 @@ def require_in_time(promise: PromiseRecord, expires_in_s: float) -> None:
 
 
 def seconds_until(tokens: int, tokens_per_s: float) -> int:
-    """Return when these tokens will have been answered at a rate, in seconds; between 1 s and an hour."""
-    return max(1, min(MAX_RETRY_AFTER_S, math.ceil(tokens / tokens_per_s))) if tokens_per_s else MAX_RETRY_AFTER_S
+    """Return when these tokens will have been answered at a rate, in seconds; a rate of 0 is unknown."""
+    if not tokens_per_s:
+        return UNKNOWN_RETRY_AFTER_S
+    return max(1, min(MAX_RETRY_AFTER_S, math.ceil(tokens / tokens_per_s)))

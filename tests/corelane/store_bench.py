@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -32,10 +32,16 @@ LEAST_TIME_MS = 10**12
 Found = TypeVar("Found")
 
 
-def announce(settings: Settings, core: str, version: str, names: Sequence[str] = ()) -> None:
+def announce(
+    settings: Settings,
+    core: str,
+    version: str,
+    names: Sequence[str] = (),
+    summary: Mapping[str, object] | None = None,
+) -> None:
     """Make a version known, as the core that loaded it does."""
     with closing(Plans(settings, core, "")) as plans:
-        plans.announce(version, {}, names)
+        plans.announce(version, summary or {}, names)
 
 
 class LoneCore(Dispatch):

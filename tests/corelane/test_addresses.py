@@ -50,6 +50,15 @@ def test_held_port_is_taken_by_nobody_else() -> None:
         assert free_port("127.0.0.1", port) > port
 
 
+def test_busy_port_that_was_given_is_refused_and_no_other_is_taken() -> None:
+    with closing(hold_port("127.0.0.1", any_port(), is_given=True)) as held:
+        port = held.getsockname()[1]
+        with pytest.raises(SetupError, match=f"port {port} of 127.0.0.1 is busy.*choose another with --port"):
+            hold_port("127.0.0.1", port, is_given=True)
+        with pytest.raises(SetupError, match="choose another with --flower-port"):
+            PortClaim("127.0.0.1", port, "--flower-port", is_given=True).choose()
+
+
 def test_caller_waits_while_nobody_answers_on_a_held_port() -> None:
     with closing(hold_port("127.0.0.1", 0)) as held, socket.create_connection(held.getsockname(), 5) as caller:
         caller.sendall(b"hello")
@@ -69,7 +78,7 @@ def test_two_that_start_at_once_claim_different_ports_and_keep_them() -> None:
 
 
 def test_port_that_was_taken_after_all_is_chosen_again() -> None:
-    claim = PortClaim("127.0.0.1", any_port(), "--flower-port")
+    claim = PortClaim("127.0.0.1", any_port(), "--flower-port", is_given=True)
     with closing(hold_port("127.0.0.1", claim.choose())) as taken:
         assert claim.choose() > taken.getsockname()[1]
     claim.release()

@@ -19,7 +19,13 @@ from corelane.store.jobs.records import JobRecord
 from corelane.store.jobs.store import JobStore
 from corelane.store.jobs.submission import ItemFile, Submission
 from corelane.store.link.link import AsyncLink
-from corelane.submitting.submitter import MAX_RETRY_AFTER_S, Submitted, Submitter, seconds_until
+from corelane.submitting.submitter import (
+    MAX_RETRY_AFTER_S,
+    UNKNOWN_RETRY_AFTER_S,
+    Submitted,
+    Submitter,
+    seconds_until,
+)
 from tests.corelane.store_bench import VERSION, Bench, announce, answer_all, answered, claimed
 
 Found = TypeVar("Found")
@@ -30,7 +36,7 @@ def test_more_than_may_wait_is_refused_before_anything_is_written(bench: Bench) 
     bench.core("a/0")
     bench.submit(40)
     before = sorted(bench.raw.keys())
-    with pytest.raises(Overloaded, match="come back in 3600 s"):
+    with pytest.raises(Overloaded, match="come back in 5 s"):
         bench.submit(20)
     assert sorted(bench.raw.keys()) == before
     bench.submit(10)
@@ -73,7 +79,18 @@ def test_time_to_come_back_follows_the_measured_rate() -> None:
     assert seconds_until(5_000, 1_000) == 5
     assert seconds_until(1, 1_000_000) == 1
     assert seconds_until(10**9, 1) == MAX_RETRY_AFTER_S
-    assert seconds_until(1, 0) == MAX_RETRY_AFTER_S
+    assert seconds_until(10**9, 0) == UNKNOWN_RETRY_AFTER_S
+
+
+def test_first_refusal_before_any_speed_was_measured_follows_what_the_compile_measured(bench: Bench) -> None:
+    bench.settings = bench.settings.model_copy(update={"max_outstanding_tokens": 64 * 50})
+    for core in ("a/0", "b/0"):
+        bench.core(core)
+        announce(bench.settings, core, VERSION, ["default"], {"tokens_per_s": 320.0})
+    bench.submit(40)
+    with pytest.raises(Overloaded) as refused:
+        bench.submit(50)
+    assert refused.value.retry_after_s == 4
 
 
 def test_one_owner_is_bounded_by_itself_and_others_still_come_in(bench: Bench) -> None:

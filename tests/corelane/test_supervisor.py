@@ -13,6 +13,7 @@ import orjson
 import pytest
 from rich.console import Console
 
+from corelane.cli.folders import PARTS_FILE
 from corelane.cli.own_fleet import start_redis
 from corelane.cli.parts import (
     LAUNCHES_S,
@@ -26,7 +27,7 @@ from corelane.cli.parts import (
 )
 from corelane.cli.ports import PortClaim
 from corelane.cli.serve_output import PrettyOutput
-from corelane.cli.supervisor import PARTS_FILE, Supervisor
+from corelane.cli.supervisor import Supervisor
 from corelane.settings import Settings
 from tests.conftest import free_port
 

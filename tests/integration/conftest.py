@@ -87,16 +87,15 @@ def parent_of(pid: int) -> int:
 
 
 def start_fleet(folder: Path, artifacts: Path, *extra: str, **env: str) -> Fleet:
-    """`corelane serve` on free ports; returns once it is ready."""
-    port, flower_port = free_port(), free_port()
+    """`corelane serve` on free ports, or on those of ``env``; returns once it is ready."""
     cores = min(2, len(cpu_slots()))
     log = folder / "serve.log"
-    argv = [sys.executable, "-m", "corelane", "serve", "--port", str(port), "--cores", str(cores)]
-    argv += ["--data", str(folder), *extra]
+    argv = [sys.executable, "-m", "corelane", "serve", "--cores", str(cores), "--data", str(folder), *extra]
     settings = {
         "CORELANE_ARTIFACTS_DIR": str(artifacts),
         "CORELANE_CORE_HOST": "testhost",
-        "CORELANE_FLOWER_PORT": str(flower_port),
+        "CORELANE_PORT": str(free_port()),
+        "CORELANE_FLOWER_PORT": str(free_port()),
         "CORELANE_HEALTH_DIR": str(folder / "health"),
         "CORELANE_FLOWER_PASSWORD": FLOWER[1],
         "CORELANE_WEBHOOK_SECRET": WEBHOOK_SECRET,

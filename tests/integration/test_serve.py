@@ -11,20 +11,18 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
 import redis
 
 from corelane.cli.doctor import check_service
-from corelane.cli.redis_server import find_server, server_argv
 from corelane.domain.jobs import Item
 from corelane.settings import Settings
-from tests.conftest import free_port
 from tests.fakes import save_server_stand_in
 from tests.integration.conftest import FLOWER, Fleet, start_fleet, stop_fleet, wait_for
 from tests.integration.test_bad_input import children
-from tests.snippets import snippets
 
 
 @pytest.fixture(scope="module")
@@ -33,10 +31,10 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Fleet]]:
     folders = [tmp_path_factory.mktemp("pair") for _ in range(2)]
     installed = save_server_stand_in(tmp_path_factory.mktemp("bin"), "Redis server v=7.0.15 sha=00000000:0").parent
     path = os.pathsep.join((str(installed), os.environ["PATH"]))
-    ports = ("--port", str(free_port()), "--flower-port", str(free_port()))
-    common = {"CORELANE_TARGET": "null", "CORELANE_WEBHOOK_SECRET": "", "PATH": path}
+    ports = {"CORELANE_PORT": "", "CORELANE_FLOWER_PORT": ""}  # none is given: both want the same ones
+    common = {"CORELANE_TARGET": "null", "CORELANE_WEBHOOK_SECRET": "", "PATH": path, **ports}
     with ThreadPoolExecutor(len(folders)) as pool:
-        starts = [pool.submit(start_fleet, folder, folder, "--cores", "1", *ports, **common) for folder in folders]
+        starts = [pool.submit(start_fleet, folder, folder, "--cores", "1", **common) for folder in folders]
     fleets = [start.result() for start in starts]
     yield fleets
     assert not any(stop_fleet(fleet) for fleet in fleets if fleet.process.poll() is None)
@@ -65,41 +63,6 @@ def is_listening(url: str) -> bool:
         return False
 
 
-def back_up(fleet: Fleet, target: Path) -> None:
-    """Copy a running service's data folder as the guide says; its `redis-cli` is played by a client in Python."""
-    [shown] = [each.text for each in snippets() if each.elsewhere == "backup" and "redis-cli" in each.text]
-    server = redis.Redis.from_url(fleet.redis_url(), decode_responses=True)
-    (fleet.data / "artifacts").mkdir(exist_ok=True)  # it is elsewhere here
-    for line in shown.replace(".corelane", str(fleet.data)).replace("backup", str(target)).splitlines():
-        if line.startswith("redis-cli config"):
-            server.execute_command(*line.removeprefix("redis-cli ").split())
-        elif "aof_rewrite_in_progress" in line:
-            wait_for(lambda: server.info("persistence")["aof_rewrite_in_progress"] == 0)
-        else:
-            subprocess.run(["sh", "-ec", line], check=True)
-    server.close()
-
-
-def jobs_in(backup: Path) -> set[str]:
-    """Return the jobs that a Redis finds in a copy."""
-    port = free_port()
-    process = subprocess.Popen(server_argv(find_server(), backup / "redis", port), stdout=subprocess.DEVNULL)
-    try:
-        with redis.Redis(port=port, decode_responses=True) as client:
-
-            def answers() -> bool:
-                try:
-                    return bool(client.ping())
-                except redis.ConnectionError:
-                    return False
-
-            wait_for(answers)
-            return {name.removeprefix("cl:job:").strip("{}") for name in client.scan_iter("cl:job:*")}
-    finally:
-        process.terminate()
-        process.wait(60)
-
-
 def test_work_that_waits_is_done_after_a_restart(tmp_path: Path) -> None:
     slow = {"CORELANE_TARGET": "null", "CORELANE_NULL_BATCH_S": "1", "CORELANE_CLAIM_TOKENS": "4000"}
     first = start_fleet(tmp_path, tmp_path, "--cores", "1", "--no-flower", **slow)
@@ -107,10 +70,7 @@ def test_work_that_waits_is_done_after_a_restart(tmp_path: Path) -> None:
         items = [Item(id=f"r{n}", question="What is the number?", context=f"The number is {n}.") for n in range(400)]
         job, lines = client.submit(items), client.submit_lines(items)
         wait_for(lambda: client.get(job.id).counts.succeeded > 0)
-    back_up(first, tmp_path / "backup")
     assert stop_fleet(first) == 0
-    assert jobs_in(tmp_path / "backup") >= {job.id, lines.id}
-    assert (tmp_path / "backup" / "files" / f"{lines.id}.jsonl").read_bytes().count(b"\n") == 400
     restarted = datetime.now(UTC)
     second = start_fleet(tmp_path, tmp_path, "--cores", "1", "--no-flower", CORELANE_TARGET="null")
     try:
@@ -327,16 +287,33 @@ def test_killed_supervisor_leaves_no_orphans(pair: list[Fleet]) -> None:
         ("--data", "/proc/nowhere", "it cannot be written"),
         ("--redis", "NINETY_NINE", "DB index is out of range"),
         ("--host", "192.0.2.1", "no address of this machine"),
+        ("--port", "BUSY", "is busy: end what listens there (`ss -ltnp`), or choose another with --port"),
+        ("--flower-port", "BUSY", "or choose another with --flower-port"),
     ],
 )
 def test_refusal_is_one_sentence(option: str, value: str, told: str, tmp_path: Path, redis_url: str) -> None:
-    value = value.replace("NINETY_NINE", redis_url.replace("/0", "/99"))
+    value = value.replace("NINETY_NINE", redis_url.replace("/0", "/99")).replace("BUSY", redis_port(redis_url))
     done = run("serve", *(() if option == "--data" else ("--data", str(tmp_path))), option, value)
     assert done.returncode == 1
     *warnings, line = done.stderr.splitlines()
     assert len(warnings) == ("@" in value)  # others see a password on the command line
     assert told in json.loads(line)["event"]
     assert "stopping" not in done.stdout
+
+
+def redis_port(url: str) -> str:
+    """Return a port that is busy: that of the Redis of the tests."""
+    return str(urlsplit(url).port)
+
+
+@pytest.mark.parametrize("role", ["api", "flower"])
+def test_role_alone_on_a_busy_port_ends_with_one_sentence(role: str, redis_url: str) -> None:
+    busy = redis_port(redis_url)
+    done = run(role, CORELANE_PORT=busy, CORELANE_FLOWER_PORT=busy, CORELANE_REDIS_URL=redis_url)
+    assert done.returncode == 1
+    assert f"port {busy} of" in done.stderr
+    assert "is busy" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_bad_setting_is_named_without_a_traceback() -> None:

@@ -1,0 +1,185 @@
+"""A backup as one file: a tar archive of what a data folder holds, with a manifest behind it.
+
+It has another name until it is whole, and only its user may read it: secrets are in it. The manifest comes last and has
+the size and the SHA-256 of every file, and its own, so an archive that was cut off or changed is noticed before
+anything of it is used.
+"""
+
+import errno
+import hashlib
+import io
+import os
+import tarfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+
+import orjson
+
+from corelane.errors import SetupError
+
+#: The format of archives that are written; a newer one is refused.
+FORMAT = 1
+
+MANIFEST = "manifest.json"
+
+#: What may be in an archive: the first parts of names.
+TOPS = frozenset(("redis", "files", "artifacts", "webhook-secret", "redis-password"))
+
+#: Bytes read and written at once.
+PIECE_BYTES = 1 << 20
+
+#: The name of a file in the archive, and where it lies, or what is in it.
+Entry = tuple[str, Path | bytes]
+
+
+class Summed:
+    """A file whose bytes are summed as they are read."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self._sum = file, hashlib.sha256()
+
+    def read(self, most: int) -> bytes:
+        """Read, and add to the sum."""
+        piece = self._file.read(most)
+        self._sum.update(piece)
+        return piece
+
+    def digest(self) -> str:
+        """Return the SHA-256 of what was read."""
+        return self._sum.hexdigest()
+
+
+def write_archive(target: Path, entries: Iterable[Entry], about: Mapping[str, Any]) -> dict[str, Any]:
+    """Write the files, and return the manifest; ``about`` is added to it.
+
+    Raise SetupError, with nothing left behind, if it cannot be written. A file that is gone by now is left out. Of one
+    that still grows, the bytes are taken that it had at first.
+    """
+    aside = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        with _told(target), os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            with tarfile.open(fileobj=file, mode="w") as tar:
+                digests = dict(_add(tar, name, content) for name, content in entries if not _is_gone(content))
+                manifest = {"format": FORMAT, **about, "files": digests}
+                text = orjson.dumps(manifest)
+                _add(tar, MANIFEST, hashlib.sha256(text).hexdigest().encode() + b"\n" + text)
+            file.flush()
+            os.fsync(file.fileno())
+        require_new(target)
+        aside.replace(target)
+    finally:
+        aside.unlink(missing_ok=True)
+    return manifest
+
+
+def require_new(target: Path) -> None:
+    """Raise SetupError if there is a file of this name."""
+    if target.exists():
+        raise SetupError(f"{target} exists: name another file; a backup replaces none")
+
+
+def _is_gone(content: Path | bytes) -> bool:
+    return isinstance(content, Path) and not content.is_file()
+
+
+def _add(tar: tarfile.TarFile, name: str, content: Path | bytes) -> tuple[str, tuple[int, str]]:
+    """Add a file; return its name, its size and its SHA-256."""
+    info = tarfile.TarInfo(name)
+    info.mode = 0o600
+    with io.BytesIO(content) if isinstance(content, bytes) else content.open("rb") as opened:
+        if isinstance(content, bytes):
+            info.size = len(content)
+        else:
+            found = os.fstat(opened.fileno())
+            info.size, info.mtime = found.st_size, found.st_mtime
+        summed = Summed(opened)
+        tar.addfile(info, summed)  # type: ignore[arg-type]  # it reads, and does nothing else
+    return name, (info.size, summed.digest())
+
+
+def unpack(archive: Path, folder: Path) -> dict[str, Any]:
+    """Write the files of an archive into a new folder, and return its manifest.
+
+    Raise SetupError, which may leave files in the folder, if it is not whole and unchanged, or there is no room.
+    """
+    found: dict[str, tuple[int, str]] = {}
+    manifest = None
+    try:
+        with _told(folder), _opened(archive) as file, tarfile.open(fileobj=file, mode="r:") as tar:
+            for member in tar:
+                content = tar.extractfile(member) if member.isreg() else None
+                if content is None or manifest is not None:
+                    raise _damaged(archive, f"{member.name[:100]!r} is not to be in a backup")
+                if member.name == MANIFEST:
+                    manifest = _read_manifest(archive, content.read())
+                else:
+                    found[member.name] = _write(_place(archive, folder, member.name), content, member.mtime)
+    except (tarfile.TarError, EOFError) as error:
+        raise _damaged(archive, str(error)) from None
+    if manifest is None:
+        raise _damaged(archive, "its end is missing")
+    expected = {name: (size, digest) for name, (size, digest) in manifest["files"].items()}
+    for name in sorted(expected.keys() | found.keys()):
+        if expected.get(name) != found.get(name):
+            raise _damaged(archive, f"{name} is {'changed' if name in found else 'missing'}")
+    return manifest
+
+
+@contextmanager
+def _opened(archive: Path) -> Iterator[IO[bytes]]:
+    try:
+        file = archive.open("rb")
+    except OSError as error:
+        raise SetupError(f"{archive} cannot be read: {error.strerror}") from None
+    with file:
+        yield file
+
+
+def _read_manifest(archive: Path, text: bytes) -> dict[str, Any]:
+    digest, _, rest = text.partition(b"\n")
+    if hashlib.sha256(rest).hexdigest().encode() != digest:
+        raise _damaged(archive, "its manifest is changed")
+    manifest: dict[str, Any] = orjson.loads(rest)
+    if manifest["format"] != FORMAT:
+        raise SetupError(
+            f"{archive} was written by Corelane {manifest.get('corelane')} in a newer format: restore it with that "
+            "release"
+        )
+    return manifest
+
+
+def _place(archive: Path, folder: Path, name: str) -> Path:
+    """Return where a file goes; raise SetupError if no backup has such a name."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or path.parts[:1] == () or path.parts[0] not in TOPS or ".." in path.parts:
+        raise _damaged(archive, f"{name[:100]!r} is not to be in a backup")
+    return folder / path
+
+
+def _write(path: Path, content: IO[bytes], modified_s: float) -> tuple[int, str]:
+    """Write a new file; return its size and its SHA-256."""
+    for parent in reversed(path.parents):
+        parent.mkdir(mode=0o700, exist_ok=True)
+    summed, size = Summed(content), 0
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        while piece := summed.read(PIECE_BYTES):
+            size += file.write(piece)
+    os.utime(path, (modified_s, modified_s))
+    return size, summed.digest()
+
+
+def _damaged(archive: Path, why: str) -> SetupError:
+    return SetupError(f"{archive} is no whole backup: {why}. Nothing was restored; take another one")
+
+
+@contextmanager
+def _told(place: Path) -> Iterator[None]:
+    """Say in a sentence why a place cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise SetupError(f"there is no room for {place}: free some, or name another place") from None
+        raise SetupError(f"{error.filename or place} cannot be used: {error.strerror or error}") from None

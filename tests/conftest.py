@@ -9,9 +9,10 @@ import random
 import shutil
 import socket
 import subprocess
+import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,9 +36,11 @@ from tests.s3 import S3Server, serving
 if TYPE_CHECKING:
     from tests.integration.conftest import Fleet
 
-# Tests and the processes they start see the settings that a test gives them, and none of this shell's.
-for name in [name for name in os.environ if name.startswith("CORELANE_") and not name.startswith("CORELANE_TEST_")]:
-    del os.environ[name]
+# A setting in the environment of those who run the tests is none of a test, nor of a process that one starts; a trace
+# would go to their collector.
+for name in list(os.environ):
+    if name.lstrip("_").upper().startswith(("CORELANE_", "OTEL_")) and not name.startswith("CORELANE_TEST_"):
+        del os.environ[name]
 
 #: For a test whose fixtures may have to compile the built-in model first: 40 s, on a busy machine several times that.
 COMPILE_TIMEOUT_S = 600
@@ -110,6 +113,20 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(10_000, 10, 10)
     gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Let go of what a failed test left open: the test that the garbage collector came by in would fail for it."""
+    failures = item.session.testsfailed
+    result = yield
+    if item.session.testsfailed > failures:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for kept in ("last_type", "last_value", "last_traceback", "last_exc"):
+                vars(sys).pop(kept, None)
+            gc.collect()
+    return result
 
 
 @pytest.hookimpl(optionalhook=True)

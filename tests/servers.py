@@ -158,8 +158,13 @@ class RedisNode:
 
     def stop(self) -> None:
         """End it, whatever state it is in; harmless if it is over."""
-        if self.process is not None and self.process.poll() is None:
+        if self.is_alive:
             self.kill()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its process runs, or is frozen."""
+        return self.process is not None and self.process.poll() is None
 
     def replication(self) -> dict[str, Any]:
         """Return its INFO of replication."""
@@ -191,9 +196,12 @@ class SentinelNode(RedisNode):
         if primary.password:
             lines += [f"sentinel auth-pass {PRIMARY} {primary.password}"]
         lines += [f"sentinel down-after-milliseconds {PRIMARY} {down_ms}", f"sentinel failover-timeout {PRIMARY} 10000"]
-        file = self.folder / "sentinel.conf"
-        file.write_text("\n".join(lines) + "\n")
-        self._launch([str(self._binary), str(file), "--sentinel"])
+        (self.folder / "sentinel.conf").write_text("\n".join(lines) + "\n")
+        self.resume()
+
+    def resume(self) -> None:
+        """Start it with what its file says; returns once it answers."""
+        self._launch([str(self._binary), str(self.folder / "sentinel.conf"), "--sentinel"])
         with self.client() as client:
             until(client.ping)
 
@@ -245,13 +253,30 @@ class Replicated:
             self.follow(node)
         for sentinel in self.sentinels:
             sentinel.watch(self.primary, self._down_ms, quorum=2)
+        self.await_whole()
+
+    def mend(self) -> None:
+        """Start again what a test ended; returns once all of it is in step, as after a start."""
+        for node in self.replicas:
+            if not node.is_alive:
+                self.follow(node)
+        for sentinel in self.sentinels:
+            if not sentinel.is_alive:
+                sentinel.resume()
+        self.await_whole()
+
+    def await_whole(self) -> None:
+        """Wait until the primary has all replicas in step, and each Sentinel knows all of them and the others."""
+        until(lambda: self.primary.replication()["connected_slaves"] == len(self.replicas))
+        for node in self.replicas:
+            until(partial(self._is_in_step, node))
         for sentinel in self.sentinels:
             until(partial(self._sees_all, sentinel))
 
     def follow(self, node: RedisNode) -> None:
         """Start a node as a replica of the primary; returns once it is in step."""
         node.start("--replicaof", f"127.0.0.1 {self.primary.port}")
-        until(lambda: node.replication()["master_link_status"] == "up")
+        until(partial(self._is_in_step, node))
 
     def promote(self) -> RedisNode:
         """Have the Sentinels make a replica the primary, dead or alive as the old one is; return it once all say so."""
@@ -269,6 +294,10 @@ class Replicated:
         """End every server."""
         for node in (*self.sentinels, *self.nodes):
             node.stop()
+
+    def _is_in_step(self, node: RedisNode) -> bool:
+        view = node.replication()
+        return view.get("master_link_status") == "up" and view["master_port"] == self.primary.port
 
     def _sees_all(self, sentinel: SentinelNode) -> bool:
         with sentinel.client() as client:

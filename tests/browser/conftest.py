@@ -9,7 +9,7 @@ those that need a model use the fleet that other tests share.
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import pytest
 import redis
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, expect, sync_playwright
+from playwright.sync_api import Error as PlaywrightError
 
 from corelane.domain.api_keys import Scope
 from corelane.settings import Settings
@@ -53,6 +54,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.skip("there is no chromium: make chromium"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show of a failed test what stood on its page: all that a reader of the page would be told."""
+    report = yield
+    page = getattr(item, "funcargs", {}).get("page")
+    if report.when == "call" and report.failed and page is not None and HERE in item.path.parents:
+        try:
+            seen = f"{page.url}\n{page.locator('body').aria_snapshot(timeout=5000)}"
+        except PlaywrightError as error:
+            seen = f"{page.url}\n{error}"
+        report.sections.append(("the page at the end", seen))
+    return report
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from tests.servers import Replicated, find_tls_server, make_certificates, until
 
 
 @pytest.fixture(scope="module")
-def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicated]:
+def started_trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicated]:
     folder = tmp_path_factory.mktemp("trio")
     more: dict[str, Any] = {}
     if (binary := find_tls_server()) is not None:
@@ -33,6 +33,13 @@ def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicated]:
         yield trio
     finally:
         trio.stop()
+
+
+@pytest.fixture
+def trio(started_trio: Replicated) -> Replicated:
+    """Return the trio whole, whatever the test before ended of it."""
+    started_trio.mend()
+    return started_trio
 
 
 def repeat(action: Callable[..., Any], *given: Any) -> Any:
@@ -85,9 +92,11 @@ def test_every_connection_follows_the_primary(trio: Replicated) -> None:
         await asyncio.to_thread(old.kill)
         while (await limiter.count(Kind.SUBMITS, "somebody")) is None:
             await asyncio.sleep(0.05)
-        await asyncio.to_thread(wait_for, lambda: heard == ["", ""])
-        await own("PUBLISH", "news", "here")
-        await asyncio.to_thread(wait_for, lambda: heard == ["", "", "here"])
+        # Sentinels close subscriptions of a primary that they replace, so one may subscribe more than once on its way.
+        while "here" not in heard:
+            await own("PUBLISH", "news", "here")
+            await asyncio.sleep(0.05)
+        assert heard[:2] == ["", ""]
         listening.cancel()
         await limiter.close()
         await own.close()
@@ -103,7 +112,7 @@ def test_every_connection_follows_the_primary(trio: Replicated) -> None:
 
 
 def test_a_connection_to_a_replica_is_given_up(trio: Replicated) -> None:
-    replica = next(node for node in trio.replicas if node.process is not None and node.process.poll() is None)
+    replica = trio.replicas[0]
     link = Link(replica.url)
     assert link("PING")
     with pytest.raises(StoreUnavailable, match="takes no writes"):
@@ -127,7 +136,6 @@ def test_sentinels_that_know_no_such_primary_are_named(trio: Replicated) -> None
 
 def test_doctor_tells_of_replicas_and_sentinels(trio: Replicated) -> None:
     settings = Settings(redis_url=trio.url)
-    until(lambda: trio.primary.replication()["connected_slaves"] >= 1)
     # After a failover the Sentinels agree a moment later.
     until(lambda: check_replicas(settings).state == "ok")
     check = check_replicas(settings)

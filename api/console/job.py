@@ -15,6 +15,7 @@ from api.console.forms import go_to, said, service_of
 from api.console.highlight import Piece, cut
 from api.console.pages import PageRoute
 from api.console.render import fragment, render
+from api.console.result_walk import ResultWalks, results_page
 from api.console.snippets import job_snippets
 from api.console.stream import Update
 from api.console.waterfall import lay_out
@@ -34,22 +35,8 @@ from corelane.store.jobs.records import JobRecord
 
 router = APIRouter(prefix=f"{CONSOLE}/jobs", route_class=PageRoute)
 
-#: Results on a page.
-PAGE_RESULTS = 25
-
-#: Results read in one trip, and looked at for one page, where only some are shown.
-TRIP_RESULTS, MOST_LOOKED = 1000, 20_000
-
-
-@dataclass(frozen=True, slots=True)
-class ResultsPage:
-    """Some of a job's results. ``next`` is the index to go on from; None at the end, or where answers are awaited."""
-
-    only: JobStatus | None
-    first: int
-    rows: list[Result]
-    next: int | None
-    is_cut: bool = False
+#: Digits of an item's index, at most.
+MOST_DIGITS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +73,24 @@ async def show_job(
     )
 
 
-async def feed(parts: Parts, caller: Caller, arguments: Mapping[str, str]) -> Update:
-    """Return what changes on a job's page while the job runs: its head, and its results where they still come in."""
-    job_id, only, after = (arguments.get(name, "") for name in ("id", "only", "after"))
-    record = await parts.jobs.require(job_id, caller)
-    about = await about_job(parts, record)
-    can = {scope.value: scope in caller.scopes for scope in Scope}
-    shown = {"job-head": fragment("parts/job_head.html", can=can, **about)}
-    if re.fullmatch("[0-9]{1,18}", after):
-        state = JobStatus(only) if only in set(JobStatus) else None
-        page = await results_page(parts, record, max(int(after), record.dropped), state)
-        shown["results"] = fragment("parts/results.html", job=about["job"], page=page)
-    return Update(shown)
+class JobFeed:
+    """What changes on a job's page while the job runs: its head, and its results where they still come in."""
+
+    def __init__(self) -> None:
+        self._walks = ResultWalks()
+
+    async def __call__(self, parts: Parts, caller: Caller, arguments: Mapping[str, str]) -> Update:
+        """Return the parts of the page."""
+        job_id, only, after = (arguments.get(name, "") for name in ("id", "only", "after"))
+        record = await parts.jobs.require(job_id, caller)
+        about = await about_job(parts, record)
+        can = {scope.value: scope in caller.scopes for scope in Scope}
+        shown = {"job-head": fragment("parts/job_head.html", can=can, **about)}
+        if re.fullmatch("[0-9]{1,18}", after):
+            state = JobStatus(only) if only in set(JobStatus) else None
+            page = await self._walks.find(record, max(int(after), record.dropped), state).go_on(parts, record)
+            shown["results"] = fragment("parts/results.html", job=about["job"], page=page)
+        return Update(shown)
 
 
 @router.get("/{job_id}/results")
@@ -232,24 +225,3 @@ def verdict(record: JobRecord) -> Verdict | None:
     if took_ms > promise.latest_ms:
         return Verdict("late", (took_ms - promise.latest_ms) / 1000)
     return Verdict("kept")
-
-
-async def results_page(parts: Parts, record: JobRecord, at: int, only: JobStatus | None) -> ResultsPage:
-    """Return the results from an item on, or those of one status among a bounded number of them."""
-    rows: list[Result] = []
-    first, looked = at, 0
-    while at < record.total and len(rows) < PAGE_RESULTS and looked < MOST_LOOKED:
-        count = PAGE_RESULTS if only is None else TRIP_RESULTS
-        found = await parts.store.results(record, at, count)
-        for raw in found:
-            at += 1
-            if only is None or raw["status"] == only:
-                rows.append(Result.model_validate(raw))
-            if len(rows) == PAGE_RESULTS:
-                break
-        looked += count
-        if len(found) < count:
-            break
-    awaits = not record.status.is_final and len(rows) < PAGE_RESULTS and looked < MOST_LOOKED
-    following = at if at < record.total and not awaits else None
-    return ResultsPage(only, first, rows, following, is_cut=len(rows) < PAGE_RESULTS and following is not None)

@@ -40,7 +40,7 @@ FEEDS: Mapping[str, stream.Feed] = {
     "overview": overview.OverviewFeed(),
     "models": models.feed,
     "jobs": jobs.feed,
-    "job": job.feed,
+    "job": job.JobFeed(),
     "batch": files.feed,
 }
 

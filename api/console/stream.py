@@ -2,14 +2,15 @@
 
 A page has a *feed*: a function that returns the parts of the page by the ids of their elements, as HTML, and
 further values under names that its own script knows. The stream calls it, and sends what differs from what it sent
-before. While the store does not answer, the value ``away`` says why. The stream ends when the server stops, when the
+before. Pages that show the same ask once a second between them. While the store does not answer, or too many pages
+are open, the value ``away`` says why. The stream ends when the server stops, when the
 caller's session ends, and after ten minutes; browsers come back by themselves.
 """
 
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
@@ -23,7 +24,7 @@ from api.deps import Parts, PartsDep, ReadCaller
 from api.middleware.console_door import CONSOLE, session_of
 from api.routes.streams import EventStream
 from corelane.domain.api_keys import Caller
-from corelane.errors import NotFound, RateLimited, Unavailable
+from corelane.errors import NotFound, Unavailable
 from corelane.log import get_logger
 from corelane.store.sessions import SessionStore
 
@@ -42,7 +43,10 @@ SESSION_S = 2.0
 LONGEST_S = 600.0
 
 #: Streams that one owner may have open in one process; all who need no key are one owner.
-MOST_STREAMS = 100
+MOST_STREAMS = 10
+
+#: A page beyond that asks again after this, in milliseconds.
+REFUSED_MS = 10_000
 
 #: A page whose stream breaks comes back after this, in milliseconds.
 RETRY_MS = 1000
@@ -58,13 +62,14 @@ class Update:
 
 
 #: Returns what a page shows: of the parts of the API, for a caller, with the page's own arguments.
-Feed = Callable[[Parts, Caller, Mapping[str, str]], Awaitable[Update]]
+Feed = Callable[[Parts, Caller, Mapping[str, str]], Coroutine[Any, Any, Update]]
 
 
 def make_router(feeds: Mapping[str, Feed], sessions: SessionStore) -> APIRouter:
     """Return the route of the streams, with the feeds by the names of their pages."""
     router = APIRouter(prefix=CONSOLE, route_class=PageRoute)
     streams: Counter[str] = Counter()
+    shared = SharedFeeds()
 
     @router.get("/stream", response_class=EventStream)
     async def follow_page(
@@ -78,13 +83,14 @@ def make_router(feeds: Mapping[str, Feed], sessions: SessionStore) -> APIRouter:
         if feed is None:
             raise NotFound(f"there is no stream of {page!r}")
         if streams[caller.owner] >= MOST_STREAMS:
-            raise RateLimited(f"more than {MOST_STREAMS} pages of the console are open; close some", 10)
+            return EventStream(refusal())
         arguments = {name: value for name, value in request.query_params.items() if name != "page"}
 
         session = session_of(request.headers) if parts.settings.requires_keys else ""
 
         async def ask() -> Update:
-            return await feed(parts, caller, arguments)
+            key = (parts.settings.cell, page, caller.owner, caller.scopes, tuple(sorted(arguments.items())))
+            return await shared.ask(key, lambda: feed(parts, caller, arguments))
 
         async def is_signed_in() -> bool:
             return not session or await sessions.find(session) is not None
@@ -92,6 +98,31 @@ def make_router(feeds: Mapping[str, Feed], sessions: SessionStore) -> APIRouter:
         return EventStream(counted(streams, caller.owner, updates(parts, await ask(), ask, is_signed_in)))
 
     return router
+
+
+class SharedFeeds:
+    """What pages show now, by page, caller and arguments: all who look within a tick get what the first one asked."""
+
+    def __init__(self) -> None:
+        self._asked: dict[Hashable, tuple[float, asyncio.Task[Update]]] = {}
+
+    async def ask(self, key: Hashable, feed: Callable[[], Coroutine[Any, Any, Update]]) -> Update:
+        """Return what a page shows, asked for now or less than a tick ago."""
+        now = asyncio.get_running_loop().time()
+        # Streams wake a little early or late.
+        fresh = {known: asked for known, asked in self._asked.items() if now - asked[0] < 0.9 * TICK_S}
+        if key not in fresh:
+            fresh[key] = now, asyncio.create_task(feed())
+        self._asked = fresh
+        # One who leaves takes nothing away from the others.
+        return await asyncio.shield(fresh[key][1])
+
+
+async def refusal() -> AsyncIterator[bytes]:
+    """Yield why a page is not followed; it shows that, and asks again after a while."""
+    yield format_sse_event(retry=REFUSED_MS)
+    why = f"{MOST_STREAMS} pages of the console are followed already: close some"
+    yield format_sse_event(data_str=orjson.dumps({"values": {"away": why}}).decode(), event="update")
 
 
 async def counted(streams: Counter[str], owner: str, content: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -33,6 +33,9 @@ router = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses=documented(403, 4
 #: A stream that has sent all events polls for more this often, in seconds; the job's end wakes it at once.
 POLL_S = 0.25
 
+#: Streams of one process that poll so often; more of them poll less often, so that all ask Redis as much as these.
+OFTEN = 100
+
 #: A silent stream sends a comment this often, so that no proxy closes it, in seconds.
 PING_S = 15.0
 
@@ -138,7 +141,7 @@ async def follow(parts: Parts, record: JobRecord, after: EventId) -> AsyncIterat
                 yield KEEPALIVE_COMMENT
                 sent = clock()
             with suppress(TimeoutError):
-                async with asyncio.timeout(POLL_S):
+                async with asyncio.timeout(POLL_S * max(1.0, parts.metrics.gauges["event_streams"] / OFTEN)):
                     await bell.wait()
     yield format_sse_event(retry=random.randint(*RETRY_SPREAD_MS))
 

@@ -3,7 +3,7 @@
 (() => {
   const address = document.body.dataset.stream, sign = document.getElementById("live");
   if (!address) return;
-  let source = null, waiting = new Map();
+  let source = null, waiting = new Map(), why = "";
 
   // What the page shows may be old while the service is away, and looks so.
   const show = (state, words, why = "") => {
@@ -38,6 +38,7 @@
     source.addEventListener("open", () => show("on", "live"));
     source.addEventListener("update", (event) => {
       const update = JSON.parse(event.data), away = update.values?.away;
+      why = away ?? why;
       if (away) show("off", "not up to date", away);
       else if (away === "") show("on", "live");
       for (const [name, html] of Object.entries(update.parts || {})) swap(name, html);
@@ -46,7 +47,8 @@
     });
     source.addEventListener("error", () => {
       const isRefused = source.readyState === EventSource.CLOSED;
-      show("off", isRefused ? "stopped" : "reconnecting");
+      // A stream that ends after it said why is to be asked for again later.
+      if (isRefused || !why) show("off", isRefused ? "stopped" : "reconnecting");
       if (isRefused) {
         close();
         setTimeout(again, 3000);

@@ -1,8 +1,10 @@
 """A page's stream: what changed, once; bounded, and at its end when its page or its session is gone."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import cast
 
 import pytest
@@ -14,9 +16,11 @@ from api.middleware.console_door import COOKIE
 from corelane.domain.api_keys import Scope
 from corelane.errors import StoreUnavailable
 from corelane.settings import Settings
+from corelane.store import keys
 from corelane.store.api_keys import ApiKeyStore
 from corelane.store.link.blocking import Link
 from tests.api.conftest import Service, run_service
+from tests.corelane.store_bench import LoneCore, answered, claimed
 from tests.integration.conftest import wait_for
 
 
@@ -66,12 +70,57 @@ def test_streams_of_one_owner_are_bounded(service: Service, monkeypatch: pytest.
     monkeypatch.setattr(stream, "MOST_STREAMS", 1)
     with following(service) as updates:
         next(updates)
-        refused = service.http.get("/console/stream?page=overview")
-        assert refused.status_code == 429
-        assert int(refused.headers["retry-after"]) > 0
+        refused = service.http.get("/console/stream?page=overview").text
+        assert "retry: 10000" in refused
+        assert "1 pages of the console are followed already: close some" in refused
     wait_for(lambda: open_streams(service) == 0)
     with following(service) as updates:
         next(updates)
+
+
+def test_pages_that_show_the_same_ask_once_a_tick_and_one_that_closes_takes_nothing_from_the_others() -> None:
+    asked: list[str] = []
+
+    async def feed(name: str) -> stream.Update:
+        asked.append(name)
+        await asyncio.sleep(0)
+        return stream.Update({"main": name})
+
+    async def go() -> None:
+        shared = stream.SharedFeeds()
+        closed = asyncio.create_task(shared.ask("a", lambda: feed("a")))
+        await asyncio.sleep(0)
+        others = [asyncio.create_task(shared.ask(name, partial(feed, name))) for name in "aab"]
+        await asyncio.sleep(0)
+        closed.cancel()
+        assert [update.parts["main"] for update in await asyncio.gather(*others)] == ["a", "a", "b"]
+
+    asyncio.run(go())
+    assert asked == ["a", "b"]
+
+
+def test_page_of_failed_results_goes_on_where_it_was_and_reads_no_result_again(
+    service: Service, raw: redis.Redis
+) -> None:
+    core = LoneCore(service.bench.settings, "a/0")
+    job = service.bench.submit(600)
+    claim = claimed(core)
+    core.commit(claim.lease, answered(claim))
+    with following(service, f"job&id={job}&after=0&only=failed") as updates:
+        assert "is-failed" not in next(updates)["parts"]["results"]
+        raw.hdel(keys.results(job), *[ref.first for ref, _ in claim.refs])
+        claim = claimed(core)
+        core.commit(claim.lease, answered(claim, "failed"))
+        results = ""
+        while "is-failed" not in results:
+            results = next(updates)["parts"].get("results", "")
+        assert f"i{claim.refs[0][0].first}" in results
+
+
+def test_page_that_begins_beyond_all_items_is_followed_without_them(service: Service) -> None:
+    job = service.bench.submit(1)
+    with following(service, f"job&id={job}&after={'9' * 5000}&only=") as updates:
+        assert set(next(updates)["parts"]) == {"job-head"}
 
 
 def open_streams(service: Service) -> float:

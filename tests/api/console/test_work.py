@@ -57,8 +57,8 @@ def test_address_of_a_list_keeps_only_what_was_asked(console: TestClient, bench:
 def test_results_of_one_state_are_looked_for_in_bounded_steps(
     console: TestClient, bench: Bench, core: LoneCore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.console.job.TRIP_RESULTS", 100)
-    monkeypatch.setattr("api.console.job.MOST_LOOKED", 200)
+    monkeypatch.setattr("api.console.result_walk.TRIP_RESULTS", 100)
+    monkeypatch.setattr("api.console.result_walk.MOST_LOOKED", 200)
     job = bench.submit(500)
     while bench.waiting():
         claim = claimed(core)

@@ -1,0 +1,88 @@
+"""Results for one page of the console: those of one status, from an item on; a walk remembers how far it came.
+
+A result never changes once it is there. So a page that follows a running job reads each result once.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from api.deps import Parts
+from corelane.domain.jobs import JobStatus, Result
+from corelane.store.jobs.records import JobRecord
+
+#: Results on a page.
+PAGE_RESULTS = 25
+
+#: Results read in one trip, and looked at for one page, where only some are shown.
+TRIP_RESULTS, MOST_LOOKED = 1000, 20_000
+
+#: Walks that one process remembers.
+MOST_WALKS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class ResultsPage:
+    """Some of a job's results. ``next`` is the index to go on from; None at the end, or where answers are awaited."""
+
+    only: JobStatus | None
+    first: int
+    rows: list[Result]
+    next: int | None
+    is_cut: bool = False
+
+
+@dataclass(slots=True)
+class ResultWalk:
+    """The results that one page has found so far, and the index of the first that it has not looked at."""
+
+    only: JobStatus | None
+    first: int
+    at: int
+    rows: list[Result] = field(default_factory=list)
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self.rows) >= PAGE_RESULTS or self.at - self.first >= MOST_LOOKED
+
+    async def go_on(self, parts: Parts, record: JobRecord) -> ResultsPage:
+        """Look at the results that came since, and return the page."""
+        while self.at < record.total and not self._is_full:
+            count = PAGE_RESULTS if self.only is None else TRIP_RESULTS
+            begin = self.at
+            found = await parts.store.results(record, begin, count)
+            if self.at != begin:
+                # Another reader of the same page was quicker.
+                continue
+            for raw in found:
+                self.at += 1
+                if self.only is None or raw["status"] == self.only:
+                    self.rows.append(Result.model_validate(raw))
+                if len(self.rows) == PAGE_RESULTS:
+                    break
+            if len(found) < count:
+                break
+        awaits = not record.status.is_final and not self._is_full
+        following = self.at if self.at < record.total and not awaits else None
+        is_cut = len(self.rows) < PAGE_RESULTS and following is not None
+        return ResultsPage(self.only, self.first, list(self.rows), following, is_cut)
+
+
+class ResultWalks:
+    """The walks of the pages that are followed, by job, first item and status; the oldest are forgotten."""
+
+    def __init__(self) -> None:
+        self._walks: OrderedDict[tuple[str, int, JobStatus | None], ResultWalk] = OrderedDict()
+
+    def find(self, record: JobRecord, at: int, only: JobStatus | None) -> ResultWalk:
+        """Return a page's walk, from its beginning if it is new."""
+        key = (record.id, at, only)
+        walk = self._walks.setdefault(key, ResultWalk(only, at, at))
+        self._walks.move_to_end(key)
+        if len(self._walks) > MOST_WALKS:
+            self._walks.popitem(last=False)
+        return walk
+
+
+async def results_page(parts: Parts, record: JobRecord, at: int, only: JobStatus | None) -> ResultsPage:
+    """Return the results from an item on, or those of one status among a bounded number of them."""
+    return await ResultWalk(only, at, at).go_on(parts, record)

@@ -36,7 +36,6 @@ from corelane.store.jobs.records import JobRecord
 router = APIRouter(prefix=f"{CONSOLE}/jobs", route_class=PageRoute)
 
 #: Digits of an item's index, at most.
-MOST_DIGITS = 12
 
 
 @dataclass(frozen=True, slots=True)

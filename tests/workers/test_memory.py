@@ -64,10 +64,10 @@ def test_gaps_that_batches_left_are_given_back(loader: Loader, monkeypatch: pyte
     library = ctypes.CDLL(None)
     left = leave_gaps(library)
     held = resident_bytes()
-    loader.trim()
+    loader.trim(is_idle=False)
     assert held - resident_bytes() < LOOSE_BYTES // 4, "it is too early"
     monkeypatch.setattr(runners, "TRIM_EVERY_S", 0.0)
-    loader.trim()
+    loader.trim(is_idle=False)
     assert held - resident_bytes() > 2 * LOOSE_BYTES
     for block in left:
         library.free(ctypes.c_void_p(block))

@@ -267,7 +267,7 @@ class CoreProcess:
     def _beat_on(self) -> None:
         while not self._closing.wait(self.settings.heartbeat_s):
             self._give_sign()
-            self._loader.trim()
+            self._loader.trim(is_idle=not self.leases)
             try:
                 with self._lock:
                     self._namesake.look()

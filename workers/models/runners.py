@@ -34,7 +34,8 @@ from corelane.log import get_logger
 log = get_logger(__name__)
 
 #: Kernels come and go among the blocks of batches and the tokens that are kept, and leave gaps which the allocator
-#: keeps: up to 180 MB. They are given back once the process has grown by so much.
+#: keeps: up to 180 MB. They are given back once the process has grown by so much, at rest by half of it: a lone question
+#: takes some 12 MB again.
 LOOSE_BYTES = 32 << 20
 
 #: Giving them back takes 10 to 30 ms, and batches as long again to take some of it: at most this often, in seconds.
@@ -124,11 +125,11 @@ class Loader:
             self._backend.settle()
             self._settled_bytes, self._settled_at = resident_bytes(), time.monotonic()
 
-    def trim(self) -> None:
+    def trim(self, *, is_idle: bool) -> None:
         """Give unused memory back to the system if it has become much; called with every heartbeat."""
         if self.target != "cpu" or time.monotonic() - self._settled_at < TRIM_EVERY_S:
             return
-        if resident_bytes() > self._settled_bytes + LOOSE_BYTES:
+        if resident_bytes() > self._settled_bytes + (LOOSE_BYTES // 2 if is_idle else LOOSE_BYTES):
             self.settle()
 
     def held_bytes(self) -> int | None:

@@ -35,8 +35,6 @@ from corelane.store.jobs.records import JobRecord
 
 router = APIRouter(prefix=f"{CONSOLE}/jobs", route_class=PageRoute)
 
-#: Digits of an item's index, at most.
-
 
 @dataclass(frozen=True, slots=True)
 class Verdict:

@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -99,6 +99,15 @@ class Profile(Part):
     guess: str | None = Field(None, description="How the profile was made up, where it was not measured.")
 
     model_config = ConfigDict(extra="ignore", populate_by_name=True)
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Return a copy with some fields changed, without what was worked out from the old ones: pydantic 2.14 copies
+        that too.
+        """
+        copied = super().model_copy(update=update, deep=deep)
+        for name in ("ladder", "_times"):
+            copied.__dict__.pop(name, None)
+        return copied
 
     @cached_property
     def ladder(self) -> tuple[Bucket, ...]:

@@ -87,6 +87,7 @@ def test_hosts_stand_side_by_side_cheapest_first() -> None:
     assert found[0].per_hour == 0.228
     assert found[0].per_million == pytest.approx(0.228 / 3600 / 100 * 1e6)
     assert choose(found).instance.name == CPU
+    assert compare({}, PROFILE, demand(100), instances[::-1])[0] == found, "the order of types matters"
     assert choose(found[:2]).instance.name == "inf1.xlarge"
     reserved, _ = compare({}, PROFILE, demand(100), instances[:1], reserved=True)
     assert reserved[0].per_hour == 0.328

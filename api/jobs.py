@@ -248,22 +248,22 @@ class Jobs:
             raise Forbidden("this API key may see its own jobs alone: `owner` needs the scope `admin` and checked keys")
         return owner or caller.owner
 
-    async def describe(self, record: JobRecord, *, is_held: bool = False) -> Job:
-        """Return the job as callers see it, with results once final if they are few.
+    async def describe(self, record: JobRecord, *, is_held: bool = False, results: bool = True) -> Job:
+        """Return the job as callers see it, with ``results`` once final if they are few.
 
         If it waits for a version that no core holds, it says so; ``is_held`` if a core is known to hold it.
         """
-        return Job.model_validate(await self.shown(record, is_held=is_held))
+        return Job.model_validate(await self.shown(record, is_held=is_held, results=results))
 
-    async def shown(self, record: JobRecord, *, is_held: bool = False) -> dict[str, Any]:
+    async def shown(self, record: JobRecord, *, is_held: bool = False, results: bool = True) -> dict[str, Any]:
         """Return the same as the fields of a ``Job``."""
         shown = record.shown()
         if record.status is JobStatus.QUEUED and not is_held:
             outlook = await self._fleet.outlook(record.version)
             shown["waiting_for"] = None if outlook is None else outlook.reason
-        if record.status.is_final and record.total <= self._settings.inline_results and not record.dropped:
-            results = await self._store.results(record, 0, record.total)
-            shown["results"] = [as_shown(each) for each in results]
+        if results and record.status.is_final and record.total <= self._settings.inline_results and not record.dropped:
+            found = await self._store.results(record, 0, record.total)
+            shown["results"] = [as_shown(each) for each in found]
         return shown
 
 

@@ -2,12 +2,12 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field, replace
+from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Request, Response
-from pydantic import ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from api.console.filters import address, read_query
 from api.console.forms import faults_of, first, read_form
@@ -18,7 +18,6 @@ from api.middleware.console_door import CONSOLE
 from api.routes.bulk import act_on_jobs
 from corelane.domain.api_keys import Caller
 from corelane.domain.bulk import BulkAction, BulkRequest
-from corelane.domain.ids import is_job_id
 from corelane.errors import InvalidInput, Overloaded, Unavailable
 
 router = APIRouter(prefix=f"{CONSOLE}/jobs", route_class=PageRoute)
@@ -30,14 +29,18 @@ STEPS_S = 2.0
 PAST = {BulkAction.RETRY: "retried", BulkAction.CANCEL: "canceled"}
 
 
+#: A number of jobs.
+Number = Annotated[int, Field(ge=0, le=10**12)]
+
+
 @dataclass(slots=True)
 class Progress:
     """How far a bulk action is, over all its requests; the page carries it from one to the next."""
 
-    matched: int = 0
-    done: int = 0
+    matched: Number = 0
+    done: Number = 0
     #: Jobs that are left as they are, and why, by code of the reason.
-    counts: dict[str, int] = field(default_factory=dict)
+    counts: dict[str, Number] = field(default_factory=dict)
     details: dict[str, str] = field(default_factory=dict)
     after: str | None = None
     is_over: bool = False
@@ -50,13 +53,9 @@ class Progress:
         if not text:
             return cls()
         try:
-            raw = orjson.loads(text)
-            after = raw["after"]
-            if after is not None and not is_job_id(after):
-                raise ValueError(after)
-            counts = {code: int(count) for code, count in raw["counts"].items()}
-            return cls(int(raw["matched"]), int(raw["done"]), counts, dict(raw["details"]), after)
-        except (ValueError, KeyError, TypeError, AttributeError):
+            carried = TypeAdapter(cls).validate_json(text)
+            return replace(carried, is_over=False, pause="")
+        except ValidationError:
             raise InvalidInput("this page is not whole: begin again from the list of jobs") from None
 
     def write(self) -> str:

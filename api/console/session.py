@@ -10,6 +10,8 @@ from api.console.pages import PageRoute
 from api.console.render import HEADERS, base_of, render
 from api.middleware.console_door import CONSOLE, COOKIE, session_of
 from api.middleware.key_cache import KeyFinder
+from api.middleware.rate_limit import address_of
+from api.middleware.wrong_keys import WrongKeys
 from corelane.domain.api_keys import key_digest
 from corelane.errors import Unauthorized
 from corelane.log import get_logger
@@ -23,7 +25,7 @@ NEXT = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_./~-]{0,200}")
 
 def make_router(sessions: SessionStore, keys: KeyFinder) -> APIRouter:
     """Return the routes that begin and end sessions."""
-    router = APIRouter(prefix=CONSOLE, route_class=PageRoute)
+    router, wrong_keys = APIRouter(prefix=CONSOLE, route_class=PageRoute), WrongKeys()
 
     @router.get("/sign-in")
     async def sign_in_page(request: Request, next: Annotated[str, Query(max_length=300)] = "") -> Response:
@@ -42,6 +44,7 @@ def make_router(sessions: SessionStore, keys: KeyFinder) -> APIRouter:
         try:
             found = await keys.find(key.strip())
         except Unauthorized as error:
+            await wrong_keys.slow(address_of(request.scope.get("client")))
             return render(request, "sign_in.html", 401, next=next, error=error.detail)
         session = await sessions.begin(key_digest(key.strip()))
         log.info("console_signed_in", key=found.id, name=found.name)

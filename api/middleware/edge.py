@@ -29,6 +29,7 @@ from api.middleware.json_bodies import JsonRequest, enter
 from api.middleware.key_cache import KeyCache
 from api.middleware.rate_limit import Kind, RateLimiter, RateStanding, address_of
 from api.middleware.unread_body import send_while_unread
+from api.middleware.wrong_keys import WrongKeys
 from corelane.domain import api_keys
 from corelane.domain.api_keys import Caller
 from corelane.domain.dispatch import PUBLIC
@@ -189,6 +190,7 @@ class InnerLayer:
         self._keys = keys
         self._owners = owners
         self._rates = rate_limiter
+        self._wrong_keys = WrongKeys()
         self._guards_metrics = settings.requires_keys and not settings.open_metrics
 
     async def __call__(self, scope: Scope, source: Receive, sink: Send) -> None:
@@ -206,6 +208,8 @@ class InnerLayer:
                 caller, error = await self._identify_session(session, scope["path"])
             else:
                 caller, error = await self._identify(secret, creates=scope["method"] in CREATE_METHODS)
+            if (secret or session) and isinstance(error, Unauthorized):
+                await self._wrong_keys.slow(address_of(scope.get("client")))
             if self._rates.is_on:
                 named = caller if secret or session else None
                 who = f"owner:{named.owner}" if named else f"address:{address_of(scope.get('client'))}"

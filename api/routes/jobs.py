@@ -230,11 +230,9 @@ async def present_lines(parts: Parts, submitted: Submitted | JobForecast, wait: 
     return await present(parts, await parts.jobs.settle(submitted, wait), wait)
 
 
-async def present(parts: Parts, submitted: Submitted, wait: CallerWait, *, shows_results: bool = True) -> Response:
-    """Answer with a job that was submitted: 200 if it is final, else 202."""
-    shown = await parts.jobs.shown(submitted.record, is_held=submitted.is_held)
-    if not shows_results:
-        shown.pop("results", None)
+async def present(parts: Parts, submitted: Submitted, wait: CallerWait, *, results: bool = True) -> Response:
+    """Answer with a job that was submitted: 200 if it is final, else 202; with ``results`` those that came by then."""
+    shown = await parts.jobs.shown(submitted.record, is_held=submitted.is_held, results=results)
     status = 200 if submitted.record.status.is_final else 202
     return Response(orjson.dumps(shown), status, headers_of(submitted, wait), "application/json")
 
@@ -328,7 +326,7 @@ async def cancel_job(job_id: JobId, parts: PartsDep, caller: SubmitCaller) -> Jo
         raise no_such_job(job_id)
     if is_canceled:
         await audit(parts, caller, record, AuditAction.JOB_CANCEL)
-    return without_results(await parts.jobs.describe(await parts.jobs.require(job_id, caller)), caller)
+    return await parts.jobs.describe(await parts.jobs.require(job_id, caller), results=Scope.READ in caller.scopes)
 
 
 @router.post("/{job_id}/retry", status_code=202, response_model=Job, responses=RETRIED)
@@ -338,7 +336,7 @@ async def retry_job(job_id: JobId, parts: PartsDep, wait: WaitDep, caller: Submi
     It has this job's options, and may be asked for again: a job is retried once, and its retry by itself.
     """
     submitted = await parts.jobs.settle(await take_retry(parts, job_id, caller), wait)
-    return await present(parts, submitted, wait, shows_results=Scope.READ in caller.scopes or not submitted.is_replayed)
+    return await present(parts, submitted, wait, results=Scope.READ in caller.scopes)
 
 
 async def take_retry(parts: Parts, job_id: str, caller: Caller) -> Submitted:
@@ -349,11 +347,6 @@ async def take_retry(parts: Parts, job_id: str, caller: Caller) -> Submitted:
     if not submitted.is_replayed:
         await audit(parts, caller, record, AuditAction.JOB_RETRY, f"as {submitted.record.id}")
     return submitted
-
-
-def without_results(job: Job, caller: Caller) -> Job:
-    """Return a job as a caller without the scope `read` may see it."""
-    return job if Scope.READ in caller.scopes else job.model_copy(update={"results": None})
 
 
 def of_owner(job: Job, record: JobRecord, caller: Caller) -> Job:

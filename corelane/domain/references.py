@@ -18,6 +18,9 @@ MAX_URL_CHARS = 4096
 S3_URL = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])/([^?#\s]{1,1024})")
 HTTP_URL = re.compile(r"(https?)://([^/?#@\\\s]+)(/[^?#\\\s]*)(\?[^#\s]*)?")
 
+#: Characters that end a name for some servers, and what fsspec takes for the end of one URL and the begin of another.
+CONTROL, CHAINED = re.compile(r"[\x00-\x1f\x7f]"), "::"
+
 #: In a beginning that is allowed: the caller's owner.
 OWNER = "{owner}"
 
@@ -39,19 +42,23 @@ def parse_s3(url: str) -> S3Object | None:
 
 
 def is_reference(url: str) -> bool:
-    """Whether a URL names an object: no user, no fragment, no step upwards in its path, however it is written.
-
-    Servers differ in what they decode, how often, and where they cut a part of a path: none of these readings may be a
-    step. ``::`` would have fsspec open one URL by means of another.
-    """
-    if len(url) > MAX_URL_CHARS or "::" in url:
+    """Whether a URL names an object: no user, no fragment, no step upwards in its path, however it is written."""
+    if len(url) > MAX_URL_CHARS:
         return False
     s3, http = S3_URL.fullmatch(url), HTTP_URL.fullmatch(url)
     path = s3[2] if s3 else http[3] if http else ".."
-    while (decoded := unquote(path)) != path:
-        path = decoded
-    parts = {part.partition(";")[0] for part in re.split(r"[/\\]", path)}
-    return not {".", ".."} & parts and path.isprintable() and not path.endswith("/")
+    read = _unquoted(path)
+    # What follows a semicolon is a parameter of its segment, which some servers cut off.
+    segments = {segment.partition(";")[0] for segment in re.split(r"[/\\]", read)}
+    has_hidden = CONTROL.search(read) is not None or CHAINED in read
+    return not {".", ".."} & segments and not has_hidden and not path.endswith("/")
+
+
+def _unquoted(path: str) -> str:
+    """Return a path without quoting, though it is quoted several times: servers behind servers may unquote it again."""
+    while (read := unquote(path)) != path:
+        path = read
+    return path
 
 
 def is_allowed(url: str, prefixes: Sequence[str], owner: str) -> bool:

@@ -7,7 +7,7 @@ session ends with its key.
 import asyncio
 import secrets
 import time
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 from corelane.domain.api_keys import Key, key_digest
 from corelane.errors import Unavailable
@@ -17,6 +17,9 @@ from corelane.store.link.link import CommonLink
 
 #: A session lasts this long, in seconds: a working day.
 SESSION_S = 12 * 3600
+
+#: Sessions of one key; a new one beyond that ends the oldest.
+MOST_SESSIONS = 20
 
 #: Random bytes of a session's id: 256 bits, like a key.
 SESSION_BYTES = 32
@@ -32,7 +35,22 @@ class SessionStore:
     async def begin(self, digest: str) -> str:
         """Begin a session of the API key with this digest; return its id, which is kept nowhere."""
         session = secrets.token_urlsafe(SESSION_BYTES)
-        await self._everywhere("SET", keys.session(key_digest(session)), digest, "EX", SESSION_S)
+        named, own, now_ms = key_digest(session), keys.sessions(digest), time.time_ns() // 1_000_000
+
+        async def add(link: CommonLink) -> None:
+            *_, oldest = await link.many(
+                [
+                    ("SET", keys.session(named), digest, "EX", SESSION_S),
+                    ("ZADD", own, now_ms, named),
+                    ("EXPIRE", own, SESSION_S),
+                    ("ZRANGE", own, 0, -1 - MOST_SESSIONS),
+                ]
+            )
+            if oldest:
+                ended = [keys.session(each.decode()) for each in oldest]
+                await link.many([("DEL", *ended), ("ZREM", own, *oldest)])
+
+        await self._everywhere(add)
         return session
 
     async def find(self, session: str) -> Key | None:
@@ -52,11 +70,18 @@ class SessionStore:
 
     async def end(self, session: str) -> None:
         """End a session, if there is one of this id."""
-        await self._everywhere("DEL", keys.session(key_digest(session)))
+        named = key_digest(session)
 
-    async def _everywhere(self, *command: Any) -> None:
-        """Send a command to every cell; raise Unavailable if none takes it."""
-        replies = await asyncio.gather(*(link(*command) for link in self._links), return_exceptions=True)
+        async def remove(link: CommonLink) -> None:
+            digest = await link("GET", keys.session(named))
+            if digest is not None:
+                await link.many([("DEL", keys.session(named)), ("ZREM", keys.sessions(digest.decode()), named)])
+
+        await self._everywhere(remove)
+
+    async def _everywhere(self, act: Callable[[CommonLink], Awaitable[None]]) -> None:
+        """Do something in every cell; raise Unavailable if it fails in all."""
+        replies = await asyncio.gather(*(act(link) for link in self._links), return_exceptions=True)
         failures = [reply for reply in replies if isinstance(reply, BaseException)]
         if len(failures) == len(replies):
             raise failures[0]

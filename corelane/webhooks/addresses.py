@@ -9,7 +9,7 @@ URL is still checked here.
 
 import asyncio
 from dataclasses import dataclass
-from ipaddress import IPv4Network
+from ipaddress import ip_network
 from urllib.parse import urlsplit
 
 from ssrfguard import (
@@ -34,10 +34,9 @@ log = get_logger(__name__)
 #: Ports of receivers on the public internet.
 PUBLIC_PORTS = frozenset({80, 443})
 
-#: A public address at which every Azure host finds its services; the library (ssrfguard 0.4.1) does not know it.
-WIRE_SERVER = Block(IPv4Network("168.63.129.16/32"), "Cloud metadata (Azure)", "none", Reach.DENIED)
-
-DENIED = AddressTable((*DEFAULT_DENIED.blocks, WIRE_SERVER), snapshot=DEFAULT_DENIED.snapshot)
+#: Azure's own address for its machines (metadata, DNS, agents) lies among the public ones.
+AZURE = Block(ip_network("168.63.129.16/32"), "Azure's platform address", "Azure", Reach.DENIED)
+DENIED = AddressTable((*DEFAULT_DENIED.blocks, AZURE))
 
 #: Addresses of a name that are tried, in the resolver's order.
 MOST_ADDRESSES = 4

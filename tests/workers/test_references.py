@@ -16,7 +16,7 @@ from werkzeug import Request, Response
 
 from corelane.domain.jobs import JobRequest
 from corelane.domain.request_context import NO_CONTEXT
-from corelane.errors import NothingToRetry, UrlRefused
+from corelane.errors import InputFailed, NothingToRetry, UrlRefused
 from corelane.settings import Settings
 from corelane.store.feeding import Feeder
 from corelane.store.fleet import Fleet as FleetStore
@@ -30,6 +30,7 @@ from corelane.submitting.submitter import Submitter
 from tests.corelane.store_bench import VERSION, Bench, answer_all, submit_as_admitted
 from tests.s3 import S3Server, put
 from workers.references.carrier import Carrier
+from workers.references.lines import MOST_MEMBERS, cut, unpacked
 from workers.references.reading import InputReader
 from workers.references.writing import OutputWriter
 
@@ -265,6 +266,24 @@ def test_input_that_cannot_be_read_fails_the_job_and_says_why(
     assert said in found["error"]["detail"]
     assert found["input"]["error"] == found["error"]["detail"]
     assert not fleet.bench.raw.exists("cl:reading")
+
+
+def test_gzip_of_very_many_members_is_refused() -> None:
+    many = gzip.compress(b"", mtime=0) * (MOST_MEMBERS + 1)
+    with pytest.raises(InputFailed, match="more than 100,000 members"):
+        list(unpacked([many]))
+    assert b"".join(unpacked([gzip.compress(b"a") * 3])) == b"aaa"
+
+
+def test_blank_lines_are_counted_and_lines_after_them_have_their_number_and_end() -> None:
+    blank = b"\n" * 1_000_000 + b" \t\r\n" * 1000
+    found = list(cut([b"a\n" + blank[:7], blank[7:] + b" b \n\n", b"c"], 10, 5, 100))
+    end = 12 + len(blank)
+    assert [(line.number, line.text, line.end) for line in found] == [
+        (6, b"a", 12),
+        (1_001_007, b"b ", end + 4),
+        (1_001_009, b"c", end + 6),
+    ]
 
 
 def test_server_that_is_away_is_waited_for(fleet: Fleet, s3: str, bucket: Path, s3_server: S3Server) -> None:

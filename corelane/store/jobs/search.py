@@ -17,12 +17,15 @@ from corelane.domain.dispatch import PUBLIC
 from corelane.domain.ids import CELL, id_time
 from corelane.domain.job_filter import ALL_OWNERS, JobFacts, JobFilter
 from corelane.domain.jobs import JobStatus
+from corelane.log import get_logger
 from corelane.store import keys
 from corelane.store.api_keys import read_keys
 from corelane.store.jobs.idempotency import Holder
 from corelane.store.jobs.records import JobRecord
 from corelane.store.link.library import Command
 from corelane.store.link.link import CommonLink, pairs
+
+log = get_logger(__name__)
 
 #: Jobs looked at in one trip, and for one page at most.
 TRIP_JOBS, MAX_JOBS = 200, 2_000
@@ -119,7 +122,17 @@ async def indexed(link: CommonLink, owners: Sequence[str]) -> list[bool]:
 async def read_records(link: CommonLink, jobs: Sequence[str]) -> list[JobRecord]:
     """Read the records of jobs, in order, as far as they are there."""
     raws = await link.many([("HGETALL", keys.job(job)) for job in jobs])
-    return [JobRecord.parse(job, dict(pairs(raw))) for job, raw in zip(jobs, raws, strict=True) if raw]
+    found = [_parse(job, dict(pairs(raw))) for job, raw in zip(jobs, raws, strict=True) if raw]
+    return [record for record in found if record is not None]
+
+
+def _parse(job: str, raw: dict[bytes, bytes]) -> JobRecord | None:
+    """Read one job of many; one that cannot be read is left out, so that the others are still listed."""
+    try:
+        return JobRecord.parse(job, raw)
+    except (ValueError, KeyError, TypeError) as error:
+        log.error("job_unreadable", job_id=job, detail=type(error).__name__)
+        return None
 
 
 def _bounds(wanted: JobFilter, cell: str) -> tuple[str, str]:

@@ -1,0 +1,150 @@
+"""Small ways in, each closed: numbers without end, sessions without number, results without their scope."""
+
+import asyncio
+from collections.abc import Iterator
+
+import orjson
+import pytest
+import redis
+from fastapi.testclient import TestClient
+
+from api.middleware.wrong_keys import FREE, MOST_ADDRESSES, WINDOW_S, WrongKeys
+from corelane.domain.api_keys import Scope, key_digest
+from corelane.settings import Settings
+from corelane.store import keys
+from corelane.store.api_keys import ApiKeyStore
+from corelane.store.link.blocking import Link
+from corelane.store.link.link import AsyncLink
+from corelane.store.sessions import MOST_SESSIONS, SessionStore
+from tests.api.office import ANN, Office, open_office
+from tests.corelane.store_bench import Bench, LoneCore, answer_all
+
+DIGITS = "9" * 5000
+SENDER = "sender"
+OWN = {"Sec-Fetch-Site": "same-origin"}
+
+
+@pytest.fixture
+def office(settings: Settings, raw: redis.Redis, bell: str) -> Iterator[Office]:
+    with open_office(settings, raw, bell) as office:
+        store = ApiKeyStore(Link(settings.redis_url))
+        office.secrets[SENDER] = store.create(SENDER, [Scope.SUBMIT], owner=ANN)[1]
+        yield office
+
+
+def test_key_that_only_submits_sees_no_result_when_it_cancels_or_retries(office: Office) -> None:
+    job = office.submit(ANN)
+    core = LoneCore(office.bench.settings, "a/0")
+    answer_all(core)
+    for who, shown in ((SENDER, False), (ANN, True)):
+        canceled = office.call(who, "POST", f"/v1/jobs/{job}/cancel").json()
+        assert (canceled["status"], canceled["results"] is not None) == ("succeeded", shown)
+    lost = office.submit(ANN)
+    office.fail_all()
+    office.call(SENDER, "POST", f"/v1/jobs/{lost}/retry")
+    answer_all(core)
+    for who, shown in ((SENDER, False), (ANN, True)):
+        retried = office.call(who, "POST", f"/v1/jobs/{lost}/retry")
+        assert (retried.status_code, retried.json()["results"] is not None) == (200, shown)
+
+
+@pytest.mark.parametrize("value", [DIGITS, f'"{DIGITS}"', "1e400", "-1", "0", "1.5"])
+def test_time_to_keep_a_context_is_a_number_in_bounds(api: TestClient, value: str) -> None:
+    body = f'{{"text": "a", "expires_in_s": {value}}}'
+    assert api.post("/v1/contexts", content=body, headers={"Content-Type": "application/json"}).status_code == 422
+    form = {"text": "a", "expires_in_s": value}
+    assert api.post("/console/contexts", data=form, headers=OWN).status_code == 422
+
+
+@pytest.mark.parametrize("after", [DIGITS, "9" * 20, "-1", "x"])
+def test_cursor_without_end_is_refused(
+    api: TestClient, raw: redis.Redis, settings: Settings, bell: str, after: str
+) -> None:
+    job = Bench(settings, raw, bell).submit(1)
+    assert api.get(f"/v1/jobs/{job}/results", params={"after": after}).status_code == 422
+    assert api.get(f"/console/jobs/{job}/results", params={"after": after}).status_code < 500
+
+
+@pytest.mark.parametrize(
+    "progress",
+    [
+        {"after": []},
+        {"after": {"a": 1}},
+        {"after": "job_x"},
+        {"counts": {"already_final": "x"}},
+        {"counts": {"already_final": None}},
+        {"counts": []},
+        {"matched": 10**18},
+        {"done": "x"},
+        [],
+    ],
+)
+def test_bulk_page_that_carries_something_else_is_refused(
+    api: TestClient, settings: Settings, raw: redis.Redis, bell: str, progress: object
+) -> None:
+    bench = Bench(settings, raw, bell)
+    bench.cancel(bench.submit(1))
+    whole = {"matched": 1, "done": 1, "counts": {}, "details": {}, "after": None}
+    carried = whole | progress if isinstance(progress, dict) else progress
+    form = {"filter": "status=canceled", "action": "cancel", "progress": orjson.dumps(carried).decode()}
+    assert api.post("/console/jobs/bulk", data=form, headers=OWN).status_code == 422
+
+
+def test_job_that_cannot_be_read_is_left_out_of_the_list(
+    api: TestClient, settings: Settings, raw: redis.Redis, bell: str
+) -> None:
+    bench = Bench(settings, raw, bell)
+    first, broken, last = (bench.submit(1) for _ in range(3))
+    raw.hset(keys.job(broken), "options", '{"top_k": "many"}')
+    listed = api.get("/v1/jobs")
+    assert [job["id"] for job in listed.json()["data"]] == [last, first]
+    assert api.get("/console/jobs").status_code == 200
+
+
+def test_oldest_session_of_a_key_ends_when_there_are_too_many(settings: Settings) -> None:
+    api_keys = ApiKeyStore(Link(settings.redis_url))
+    (_, secret), (_, other) = (api_keys.create(name, [Scope.READ]) for name in "ab")
+
+    async def go() -> None:
+        link = AsyncLink(settings.redis_url)
+        store = SessionStore(link)
+        of_other = await store.begin(key_digest(other))
+        begun = [await store.begin(key_digest(secret)) for _ in range(MOST_SESSIONS)]
+        await store.end(begun[3])
+        begun.append(await store.begin(key_digest(secret)))
+        assert [await store.find(each) is not None for each in begun] == [each != begun[3] for each in begun]
+        begun.append(await store.begin(key_digest(secret)))
+        assert [each for each in begun if await store.find(each) is None] == [begun[0], begun[3]]
+        assert await store.find(of_other) is not None
+        await link.close()
+
+    asyncio.run(go())
+
+
+def test_wrong_keys_of_one_address_are_slowed_after_a_number_of_them() -> None:
+    wrong = WrongKeys()
+    assert [wrong.count("a", 1.0) for _ in range(FREE + 2)] == [False] * FREE + [True] * 2
+    assert not wrong.count("b", 1.0)
+    assert not wrong.count("a", 1.0 + WINDOW_S)
+    for number in range(MOST_ADDRESSES + 5):
+        wrong.count(str(number), 2.0)
+    assert len(wrong._seen) == MOST_ADDRESSES
+
+
+def test_key_that_is_wrong_too_often_is_answered_late_and_a_good_one_at_once(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[float] = []
+    sleep = asyncio.sleep
+
+    async def note(seconds: float) -> None:
+        waited.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr("api.middleware.wrong_keys.asyncio.sleep", note)
+    monkeypatch.setattr("api.middleware.wrong_keys.FREE", 2)
+    monkeypatch.setattr("api.middleware.wrong_keys.PAUSE_S", 1.5)
+    office.secrets["none"] = "clk_" + "0" * 43
+    assert [office.call("none", "GET", "/v1/jobs").status_code for _ in range(4)] == [401] * 4
+    assert office.call(ANN, "GET", "/v1/jobs").status_code == 200
+    assert waited.count(1.5) == 2

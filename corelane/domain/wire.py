@@ -82,8 +82,7 @@ def in_pieces(model: type[BaseModel]) -> WrapValidator:
 def _validate_object(value: Any, validate: Callable[[Any], Any]) -> Any:
     if not isinstance(value, dict):
         return validate(value)
-    done: dict[Any, Any] = {}
-    entries = iter(value.items())
+    entries, done = iter(value.items()), dict[Any, Any]()
     while piece := dict(islice(entries, PIECE)):
         done |= validate(piece)
     return done

@@ -39,13 +39,16 @@ STORE_TESTS := tests/redis_servers $(patsubst %,tests/corelane/test_%.py,account
 # short forms.
 LONG_RUNS := tests/benchmarks tests/browser tests/chaos tests/failover tests/families tests/hosts tests/scaling
 
+# Failed tests run again, alone, at the end: tests/again.py.
+SUITE := $(BIN)/python -m pytest -n 4 --no-loadscope-reorder -p tests.again
+
 .PHONY: test
 test: $(VENV)/.installed-dev ## Run the test suite
-	$(BIN)/python -m tests.again -n 4 --no-loadscope-reorder $(addprefix --ignore=,$(LONG_RUNS))
+	$(SUITE) $(addprefix --ignore=,$(LONG_RUNS))
 
 .PHONY: test-long-runs
 test-long-runs: $(VENV)/.installed-dev ## Run the short form of each long run: benchmarks, browser, chaos, failovers, families, hosts, scaling
-	$(BIN)/python -m tests.again -n 4 --no-loadscope-reorder --families $(LONG_RUNS)
+	$(SUITE) --families $(LONG_RUNS)
 
 .PHONY: families
 families: $(VENV)/.installed-dev ## Try every architecture that answers questions, rare ones too

@@ -1,60 +1,134 @@
-"""`python -m tests.again`: what is run a second time, and what it says and returns then."""
+"""What `make test` does with failed tests: each runs again, alone, at the end."""
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.artifacts_for_tests import ROOT
+from tests.servers import until
 
-#: Whether this process is the first to come here.
-FIRST = """
-import os, pathlib, pytest
-mark = pathlib.Path("ran")
-is_first = not mark.exists()
-mark.touch()
+#: Tests that fail beside others only, as xdist sets this variable.
+FLAKY = """
+import os, pytest
+BESIDE = "PYTEST_XDIST_WORKER" in os.environ
+def test_of_nothing(): pass
+def test_that_fails(): assert not BESIDE, "first time"
+def test_that_crashes():
+    if BESIDE: os._exit(3)
+@pytest.fixture
+def thing():
+    if BESIDE: raise OSError("no thing")
+@pytest.fixture
+def left():
+    yield
+    if BESIDE: raise OSError("still there")
+def test_without_its_fixture(thing): pass
+def test_that_leaves_something(left): pass
+@pytest.mark.parametrize("name", ["a::b c/d"])
+def test_of_a_name(name): assert not BESIDE
 """
-FAILS = f"{FIRST}\ndef test_fails(): assert not is_first, 'the first time'"
-SET_UP = f"{FIRST}\n@pytest.fixture\ndef made(): assert not is_first\ndef test_set_up(made): pass"
-CRASHES = f"{FIRST}\ndef test_crashes(): is_first and os._exit(9)"
-ALWAYS = "def test_always(): assert False, 'always'"
-PASSES = "def test_passes(): pass"
-TOO_MANY = "\n".join(f"def test_{number}(): assert False" for number in range(21))
-NOT_IMPORTED = "import nothing_of_this_name"
 
 
-def run(folder: Path, *arguments: str, **files: str) -> subprocess.CompletedProcess[str]:
-    for name, text in files.items():
-        (folder / f"test_{name}.py").write_text(text)
-    command = [sys.executable, "-m", "tests.again", "-p", "no:cacheprovider", "--rootdir", str(folder), *arguments]
-    env = {"PYTHONPATH": str(ROOT), "PATH": ""}
-    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+def environment(folder: Path, **more: str) -> dict[str, str]:
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "CORELANE_TEST_"))}
+    plain |= {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    return plain | {"CORELANE_TEST_REPORT": str(folder / "report")} | more
+
+
+def argv(*options: str) -> list[str]:
+    return [sys.executable, "-m", "pytest", "-p", "xdist", "-p", "tests.again", "-n", "1", *options]
+
+
+def run(folder: Path, text: str, *options: str, **more: str) -> tuple[int, str, str]:
+    """Run tests of this text; return its exit status, its closing line without the time, and the report."""
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    (folder / "test_it.py").write_text(text)
+    done = subprocess.run(
+        argv(*options), cwd=folder, env=environment(folder, **more), capture_output=True, text=True, timeout=60
+    )
+    report = folder / "report"
+    told = report.read_text() if report.exists() else ""
+    assert all(line in done.stdout for line in told.splitlines()), done.stdout
+    return done.returncode, done.stdout.splitlines()[-1].strip("= ").partition(" in ")[0], told
+
+
+def test_tests_that_pass_alone_are_listed_as_flaky_and_do_not_fail_the_run(tmp_path: Path) -> None:
+    status, closing, report = run(tmp_path, FLAKY + "def test_last(): pass\n", PYTEST_ADDOPTS="-n 2 test_it.py")
+    assert (status, closing) == (0, "7 passed, 5 flaky")
+    assert set(report.splitlines()) == {
+        "FLAKY test_it.py::test_that_fails: AssertionError: first time; alone: passed",
+        "FLAKY test_it.py::test_that_crashes: worker 'gw0' crashed while running 'test_it.py::test_that_crashes'; "
+        "alone: passed",
+        "FLAKY test_it.py::test_without_its_fixture: OSError: no thing; alone: passed",
+        "FLAKY test_it.py::test_that_leaves_something: OSError: still there; alone: passed",
+        "FLAKY test_it.py::test_of_a_name[a::b c/d]: assert not True; alone: passed",
+    }
+
+
+def test_a_test_that_fails_again_fails_the_run(tmp_path: Path) -> None:
+    text = """
+import os
+def test_that_fails(): assert "PYTEST_XDIST_WORKER" not in os.environ, "first time"
+def test_at_fault(): assert not "ever right"
+"""
+    status, closing, report = run(tmp_path, text)
+    assert (status, closing) == (1, "1 failed, 1 passed, 1 flaky")
+    assert report.splitlines() == [
+        "FLAKY test_it.py::test_that_fails: AssertionError: first time; alone: passed",
+        "FAILED test_it.py::test_at_fault: AssertionError: assert not 'ever right'; alone: failed with status 1",
+    ]
+
+
+def test_a_file_that_leaves_something_fails_the_run_as_no_test_of_it_does_alone(tmp_path: Path) -> None:
+    text = """
+import os, pytest
+@pytest.fixture(scope="module", autouse=True)
+def whole():
+    yield
+    assert "PYTEST_XDIST_WORKER" not in os.environ
+def test_first(): pass
+def test_last(): pass
+"""
+    status, closing, report = run(tmp_path, text)
+    assert (status, closing) == (1, "2 passed, 1 error")
+    assert report.endswith("alone: not tried, as it may be about all tests of the file\n")
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "parallel"),
-    [("fails", FAILS, []), ("set_up", SET_UP, []), ("crashes", CRASHES, ["-n", "1"])],
+    ("text", "status", "closing"),
+    [
+        ("def test_it(): pass\n", 0, "1 passed"),
+        ("import nothing_of_this_name\n", 1, "1 error"),
+        (
+            "import os, pytest\n@pytest.mark.parametrize('x', range(21))\n"
+            "def test_it(x): assert 'PYTEST_XDIST_WORKER' not in os.environ\n",
+            1,
+            "21 failed",
+        ),
+        ("import os\ndef test_it(): os._exit(3)\ndef test_that_never_ran(): pass\n", 1, "1 failed"),
+    ],
+    ids=["no failures", "not collected", "many failures", "not all ran"],
 )
-def test_failure_that_passes_alone_is_listed_as_flaky(
-    tmp_path: Path, name: str, text: str, parallel: list[str]
-) -> None:
-    done = run(tmp_path, *parallel, **{name: text, "passes": PASSES})
-    assert done.returncode == 0, done.stdout
-    (line,) = (tmp_path / ".pytest_cache/FLAKY").read_text().splitlines()
-    assert line in done.stdout
-    assert line.startswith(f"FLAKY test_{name}.py::test_")
+def test_nothing_runs_again(tmp_path: Path, text: str, status: int, closing: str) -> None:
+    assert run(tmp_path, text, "--max-worker-restart=0") == (status, closing, "")
 
 
-def test_failure_that_fails_alone_too_fails_the_run(tmp_path: Path) -> None:
-    done = run(tmp_path, once=FAILS, always=ALWAYS)
-    assert done.returncode == 1
-    assert "FAILED twice, or not tried again: test_always.py::test_always" in done.stdout
-    assert not (tmp_path / ".pytest_cache/FLAKY").exists()
-
-
-@pytest.mark.parametrize(("text", "status"), [(PASSES, 0), (NOT_IMPORTED, 2), ("", 5), (TOO_MANY, 1)])
-def test_nothing_runs_again_where_chance_is_not_the_cause(tmp_path: Path, text: str, status: int) -> None:
-    done = run(tmp_path, only=text)
-    assert done.returncode == status, done.stdout
-    assert "again, alone" not in done.stdout
+def test_an_interrupted_run_runs_nothing_again(tmp_path: Path) -> None:
+    text = f"""
+import os, pathlib, time
+def test_that_fails(): assert "PYTEST_XDIST_WORKER" not in os.environ
+def test_that_takes_long():
+    pathlib.Path({str(tmp_path / "begun")!r}).touch()
+    time.sleep(60)
+"""
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "test_it.py").write_text(text)
+    with subprocess.Popen(argv(), cwd=tmp_path, env=environment(tmp_path), stdout=subprocess.DEVNULL) as process:
+        until((tmp_path / "begun").exists)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == pytest.ExitCode.INTERRUPTED
+    assert not (tmp_path / "report").exists()

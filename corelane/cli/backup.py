@@ -16,9 +16,7 @@ from corelane.cli.archive import require_new, unpack, write_archive
 from corelane.cli.captured import Place, captured
 from corelane.cli.errors import require
 from corelane.cli.folders import LOCK, DataOption, only_one, running_service
-from corelane.cli.local import unwound_by_sigterm
 from corelane.cli.output import error_console, print_line
-from corelane.cli.redis_users import operator_url
 from corelane.cli.service import JsonOption
 from corelane.domain.ids import iso_time
 from corelane.errors import SetupError
@@ -42,6 +40,8 @@ def backup(
     folder = settings.data_dir.resolve()
     if not folder.is_dir():
         raise SetupError(f"there is no data folder {folder}: name that of the service with --data")
+    from corelane.cli.local import unwound_by_sigterm
+
     made_at = iso_time(int(1000 * time.time()))
     if target.is_dir():
         target /= f"corelane-{made_at[:19].replace(':', '')}.tar"
@@ -67,6 +67,8 @@ def restore(
     as_json: JsonOption = False,
 ) -> None:
     """Put a backup into an empty data folder, on which `corelane serve` then starts."""
+    from corelane.cli.local import unwound_by_sigterm
+
     settings = read_settings(data_dir=data)
     folder = settings.data_dir.resolve()
     with unwound_by_sigterm(), only_one(folder):
@@ -109,6 +111,8 @@ def _place(settings: Settings, folder: Path, noted: Mapping[str, Any] | None, wi
     """Return where the data is: as the running service notes it, else as settings say."""
     if noted is not None and "redis" not in noted:
         raise SetupError(f"the service on {folder} is starting: try again once it is ready")
+    from corelane.cli.redis_users import operator_url
+
     noted = {} if noted is None else noted
     url = operator_url(noted) if "redis_password_file" in noted else None
     files, artifacts = noted.get("files_dir", settings.files_root), noted.get("artifacts_dir", settings.artifact_root)

@@ -64,7 +64,7 @@ def sent_by_python() -> set[str]:
 
 
 #: Texts in capitals that are no commands.
-NO_COMMANDS = {"oom", "noperm", "ece", "readonly"}
+NO_COMMANDS = {"oom", "noperm", "ece", "readonly", "files", "artifacts"}
 
 
 def capitals(node: ast.expr) -> str | None:

@@ -38,9 +38,10 @@ JSON = {"content-type": "application/json"}
 #: A line of the log is written by our own code (corelane/log.py). The layer of short ways, the digest of a question
 #: (corelane/domain/reuse.py) and the fields of a job's hash cost a file each, and so do the parts of documents that a
 #: core reads for others (workers/core/parts.py). What passes take, by which windows share one, is a matter of its own
-#: beside whose turn it is (corelane/engine/passes.py).
-LIMITS = {"submit": 17, "drain": 18, "webhook": 11}
-ALL = 37
+#: beside whose turn it is (corelane/engine/passes.py). What is looked at of a body before it is validated stands with
+#: the models of requests (corelane/domain/wire.py), and a passage belongs to its owner (corelane/engine/task.py).
+LIMITS = {"submit": 18, "drain": 19, "webhook": 12}
+ALL = 39
 
 #: How often a trip beside other work is traced: what that work enters is not entered every time.
 TIMES = 5

@@ -3,7 +3,7 @@
 A test that passes alone is listed as FLAKY, counts as passed and does not fail the run. One that fails again does.
 Nothing runs again if a file could not be collected, if a test did not run, or if more than ``MOST`` failed. Nor does a
 test if the error came as the last test of its file was torn down: it may be about all tests before, which no test shows
-alone. ``CORELANE_TEST_REPORT`` names a file that gets a line for each test that ran again.
+alone. ``TESTS_AGAIN_REPORT`` names a file that gets a line for each test that ran again.
 """
 
 import os
@@ -93,7 +93,7 @@ class Again:
         self._told += lines
         if all(line.startswith("FLAKY") for line in lines):
             session.exitstatus = pytest.ExitCode.OK
-        if name := os.environ.get("CORELANE_TEST_REPORT"):
+        if name := os.environ.get("TESTS_AGAIN_REPORT"):
             with Path(name).open("a") as file:
                 file.writelines(f"{line}\n" for line in lines)
 

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,7 @@ def test_of_a_name(name): assert not BESIDE
 def environment(folder: Path, **more: str) -> dict[str, str]:
     plain = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "CORELANE_TEST_"))}
     plain |= {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    return plain | {"CORELANE_TEST_REPORT": str(folder / "report")} | more
+    return plain | {"TESTS_AGAIN_REPORT": str(folder / "report")} | more
 
 
 def argv(*options: str) -> list[str]:
@@ -127,7 +128,11 @@ def test_that_takes_long():
 """
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "test_it.py").write_text(text)
-    with subprocess.Popen(argv(), cwd=tmp_path, env=environment(tmp_path), stdout=subprocess.DEVNULL) as process:
+    # A program in the background of a shell ignores Ctrl-C, and so do those that it starts.
+    heed = partial(signal.signal, signal.SIGINT, signal.default_int_handler)
+    with subprocess.Popen(
+        argv(), cwd=tmp_path, env=environment(tmp_path), stdout=subprocess.DEVNULL, preexec_fn=heed
+    ) as process:
         until((tmp_path / "begun").exists)
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == pytest.ExitCode.INTERRUPTED

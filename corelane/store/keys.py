@@ -189,7 +189,7 @@ AUDIT = RedisKey("cl:audit", "stream", stays=True)  # a line for each action tha
 API_KEYS_CHANGED = RedisKey("cl:keys:changed", "string", stays=True)  # counter of changes, which the API looks at
 sessions = RedisKey(
     "cl:sessions:%s", "zset"
-)  # digest of an API key → digests of its sessions by when they began, in ms
+)  # digest of an API key → digests of its sessions by when they began, in µs
 session = RedisKey("cl:session:%s", "string")  # digest of a console session → digest of its API key; 12 h
 OWNERS = RedisKey("cl:owners", "zset")  # owner, where keys are not checked → time of admission; an hour after its data
 RATES_PREFIX = "cl:rates"

@@ -35,13 +35,13 @@ class SessionStore:
     async def begin(self, digest: str) -> str:
         """Begin a session of the API key with this digest; return its id, which is kept nowhere."""
         session = secrets.token_urlsafe(SESSION_BYTES)
-        named, own, now_ms = key_digest(session), keys.sessions(digest), time.time_ns() // 1_000_000
+        named, own, now_us = key_digest(session), keys.sessions(digest), time.time_ns() // 1000
 
         async def add(link: CommonLink) -> None:
             *_, oldest = await link.many(
                 [
                     ("SET", keys.session(named), digest, "EX", SESSION_S),
-                    ("ZADD", own, now_ms, named),
+                    ("ZADD", own, now_us, named),
                     ("EXPIRE", own, SESSION_S),
                     ("ZRANGE", own, 0, -1 - MOST_SESSIONS),
                 ]

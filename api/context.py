@@ -19,6 +19,9 @@ PARTS = "corelane.parts"
 #: The key of the cells whose pages a browser may choose, and the one it sees, where there are several.
 SHOWN_CELLS = "corelane.cells"
 
+#: Probes use whatever address a machine has, and ask so often that "not ready" is logged by those who wait for it.
+PROBES = ("/livez", "/readyz")
+
 #: One JSON value a line.
 NDJSON = "application/x-ndjson"
 

@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
-from api.context import PARTS, REQUEST_CONTEXT, REQUEST_ID, STRICT
+from api.context import PARTS, PROBES, REQUEST_CONTEXT, REQUEST_ID, STRICT
 from corelane import errors
 from corelane.errors.sentences import place_of, relevant, sentence
 from corelane.log import get_logger
@@ -173,7 +173,8 @@ async def _foreseen(request: Request, error: Exception) -> JSONResponse:
     known = error if isinstance(error, errors.CorelaneError) else errors.CorelaneError(str(error))
     status = status_of(known)
     count_problem(request, known.code)
-    log.log(30 if status >= 500 else 20, "problem", code=known.code, status=status)
+    if request.url.path not in PROBES:
+        log.log(30 if status >= 500 else 20, "problem", code=known.code, status=status)
     retry_after_s = known.retry_after_s if isinstance(known, errors.Overloaded) else RETRY_AFTER_S
     more: dict[str, Any] = (
         {"earliest_feasible_s": known.earliest_feasible_s} if isinstance(known, errors.DeadlineInfeasible) else {}

@@ -21,7 +21,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.context import CALLER, NDJSON, PAGE, REQUEST_CONTEXT, REQUEST_ID, STRICT, TRACEPARENT
+from api.context import CALLER, NDJSON, PAGE, PROBES, REQUEST_CONTEXT, REQUEST_ID, STRICT, TRACEPARENT
 from api.errors import refuse
 from api.middleware.console_door import CONSOLE, SIGN_IN, STATIC, ConsoleDoor, own_cookies, session_of
 from api.middleware.hosts import forwarded, is_allowed, is_private
@@ -47,9 +47,6 @@ MOST_DIGITS = 18
 #: Paths that never need a key: probes, and the page that documents the API.
 OPEN = frozenset({"/", "/livez", "/readyz", "/docs", "/openapi.json", "/favicon.ico"})
 METRICS, PAGE_FILES = "/metrics", ("/docs/", STATIC)
-
-#: Probes use whatever address a machine has.
-PROBES = ("/livez", "/readyz")
 
 READ_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 

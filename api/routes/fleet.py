@@ -67,7 +67,7 @@ class CoreInfo(BaseModel):
     )
     busy_ratio: float = Field(0, description="Share of the last ten heartbeats spent on batches.")
     items: int = Field(0, description="Items answered since the process started.")
-    restarts: int = Field(0, description="Times its errors made a new process necessary, since its worker was started.")
+    restarts: int = Field(0, description="Processes that errors or a kill ended since its worker was started.")
     reasons: list[str] = Field(
         default_factory=list, description="Why models failed to load, or the core does not serve."
     )

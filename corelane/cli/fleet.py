@@ -46,7 +46,7 @@ def cores(client: ServiceClient, as_json: JsonOption = False) -> None:
         return core["core"], core["state"], busy, memory, f"{core['items']:,}", lines
 
     columns = ("core", "state", "busy", "memory", "items", "models")
-    print_list(client.cores(), columns, row, whole=("core", "state"), as_json=as_json)
+    print_list(client.cores(), columns, row, whole=("core", "state", "models"), as_json=as_json)
 
 
 @models.command("list")

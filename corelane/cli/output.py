@@ -12,7 +12,7 @@ import typer
 from pydantic import BaseModel
 from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from corelane.domain.ids import iso_time
 from corelane.domain.plain import plain as plain
@@ -105,7 +105,7 @@ def print_table(table: Table) -> None:
     if not console.is_terminal:
         widest = console.measure(table, options=console.options.update(width=MOST_CHARS)).maximum
         console.width = max(console.width, widest)
-    if needed_width(table) <= console.width:
+    if needed_width(table.columns) <= console.width:
         console.print(table)
         return
     names = [str(column.header) for column in table.columns]
@@ -117,11 +117,12 @@ def print_table(table: Table) -> None:
                 console.print(f"  {name:{width}} {cell}", soft_wrap=True)
 
 
-def needed_width(table: Table) -> int:
-    """Return the columns that a table takes if only cells that may be broken are broken."""
+def needed_width(columns: Iterable[Column]) -> int:
+    """Return the width of a table with these columns if only cells that may be broken are broken."""
     widths = []
-    for column in table.columns:
-        widest = max(cell_len(str(cell)) for cell in (column.header, *column.cells))
+    for column in columns:
+        lines = [line for cell in (column.header, *column.cells) for line in str(cell).split("\n")]
+        widest = max(map(cell_len, lines))
         widths.append(widest if column.no_wrap else min(widest, FOLDED_CHARS))
     return sum(widths) + 2 * (len(widths) - 1)
 

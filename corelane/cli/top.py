@@ -110,7 +110,7 @@ def top(
             return
         if not console.is_terminal:
             console.width = PRINTED_CHARS
-        console.print(render(Frame(client.base_url, found)))
+        console.print(render(Frame(client.base_url, found), console.width))
         return
     try:
         _watch(client, console, interval)
@@ -142,7 +142,7 @@ def _watch(client: "Client", console: Console, interval_s: float) -> None:
         try:
             while poller.refusal is None:
                 frame = Frame(client.base_url, poller.overview, poller.trouble, hint)
-                screen.show(render(frame, screen.height))
+                screen.show(render(frame, console.width, screen.height))
                 if screen.wait(REDRAW_S) == "q":
                     return
         finally:

@@ -6,11 +6,12 @@ A service's text is shown as it is: it is never read as markup, and cannot contr
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from rich.cells import cell_len
 from rich.console import Group, RenderableType
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
-from corelane.cli.output import plain
+from corelane.cli.output import needed_width, plain
 from corelane.domain.drain import Sign, duration
 from corelane.domain.overview import CoreOverview, LaneInfo, ModelOverview, Overview, TroubleInfo
 
@@ -33,12 +34,14 @@ STATES = {
 }
 
 #: Columns of numbers.
-RIGHT = frozenset(
-    ("memory", "claimed", "items", "tokens", "oldest", "in/s", "out/s", "pass", "p95", "of cores", "padding", "failed")
-)
+NUMBERS = "busy,memory,claimed,items,tokens,oldest,in/s,out/s,pass,p95,of cores,padding,failed"
+RIGHT = frozenset(NUMBERS.split(","))
 
-#: Width of a bar, in columns.
-BAR_CHARS = 10
+#: Columns that are left out where a terminal is too narrow for all, the first one first: names and states stay whole.
+SPARE = ("device", "", "padding", "claimed", "pass", "of cores", "memory", "p95", "priority", "in/s", "items", "tokens")
+
+#: Between two columns of a table, and width of a bar, in columns of the terminal.
+GAP_CHARS, BAR_CHARS = 2, 10
 
 #: Lines of troubles, lanes and models that are shown while there are cores to show.
 MOST_TROUBLES, MOST_LANES, MOST_MODELS = 6, 8, 6
@@ -61,8 +64,8 @@ class Frame:
     hint: str = ""
 
 
-def render(frame: Frame, height: int = 0) -> RenderableType:
-    """Return a frame in at most this many lines, or with everything if the height is 0."""
+def render(frame: Frame, width: int, height: int = 0) -> RenderableType:
+    """Return a frame for a terminal of this width in at most this many lines, or with everything if the height is 0."""
     title = _line(("corelane ", "bold"), (plain(frame.where), "bold"))
     if frame.overview is not None:
         title.append(f"  {frame.overview.at[:19].replace('T', ' ')} UTC", "dim")
@@ -78,15 +81,15 @@ def render(frame: Frame, height: int = 0) -> RenderableType:
     rows = Rows(len(found.troubles), len(found.models), len(found.lanes), len(found.cores)).fit(height)
     lines += [trouble_line(each, is_whole=not height) for each in found.troubles[: rows.troubles]]
     lines += left_out(len(found.troubles) - rows.troubles, "more troubles")
-    lines += [count_stopped(found.cores), core_table(sorted(found.cores, key=core_order)[: rows.cores])]
+    lines += [count_stopped(found.cores), narrow(core_table(sorted(found.cores, key=core_order)[: rows.cores]), width)]
     lines += left_out(len(found.cores) - rows.cores, "more cores")
     if rows.lanes:
         oldest_first = sorted(found.lanes, key=lambda lane: -lane.oldest_wait_s)
-        lines += [Text(), lane_table(oldest_first[: rows.lanes])]
+        lines += [Text(), narrow(lane_table(oldest_first[: rows.lanes]), width)]
         lines += left_out(len(found.lanes) - rows.lanes, "more lanes")
     if rows.models:
         busiest_first = sorted(found.models, key=lambda model: -(model.core_share or 0))
-        lines += [Text(), model_table(busiest_first[: rows.models])]
+        lines += [Text(), narrow(model_table(busiest_first[: rows.models]), width)]
         lines += left_out(len(found.models) - rows.models, "more models")
     return Group(*lines)
 
@@ -162,7 +165,7 @@ def core_order(core: CoreOverview) -> tuple[bool, str]:
 
 def core_table(cores: Sequence[CoreOverview]) -> Table:
     """Return the cores, one a line."""
-    table = _table("core", "state", "busy", "device", "memory", "claimed", "items", "models")
+    table = _table("core", "state", "", "busy", "device", "memory", "claimed", "items", "models")
     for core in cores:
         reasons = Text(plain("; ".join(core.reasons)), "red")
         state = Text(core.state, STATES.get(core.state, "bold red"))
@@ -171,7 +174,8 @@ def core_table(cores: Sequence[CoreOverview]) -> Table:
         table.add_row(
             plain(core.name),
             state,
-            Text.assemble((bar(core.busy), "green"), f" {core.busy:4.0%}"),
+            Text(bar(core.busy), "green"),
+            f"{core.busy:.0%}",
             device(core.device),
             f"{((core.memory_bytes or 0) + core.device.get('memory_bytes', 0)) / 1e6:,.0f} MB",
             f"{core.claimed_tokens:,}",
@@ -247,10 +251,35 @@ def _line(*parts: str | tuple[str, str]) -> Text:
     return Text.assemble(*parts, no_wrap=True, overflow="ellipsis")
 
 
-def _table(*columns: str) -> Table:
+def narrow(table: Table, width: int) -> Table:
+    """Return a table without the columns that can best be spared, as many as it takes for the rest to fit.
+
+    The models of a core are cut where the line ends, but not within the first name.
+    """
+    columns = table.columns
+    last = columns[-1] if columns[-1].header == "models" else None
+    names = [] if last is None else [str(cell).partition(" ")[0] for cell in (last.header, *last.cells)]
+    least = max(map(cell_len, names), default=0)
+
+    def left() -> int:
+        """Return the width that is left for the models, or beside all columns."""
+        return width - needed_width(columns) if last is None else width - needed_width(columns[:-1]) - GAP_CHARS
+
+    for name in SPARE:
+        if left() < least:
+            columns = [column for column in columns if column.header != name]
+    if last is not None:
+        last.max_width = max(1, left())
+    found = _table(*columns)
+    found.rows = table.rows
+    return found
+
+
+def _table(*columns: str | Column) -> Table:
     """Make a table whose lines are never broken."""
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in columns:
-        right = column in RIGHT
-        table.add_column(column, justify="right" if right else "left", no_wrap=True, overflow="ellipsis")
-    return table
+
+    def made(name: str) -> Column:
+        return Column(name, justify="right" if name in RIGHT else "left", no_wrap=True, overflow="ellipsis")
+
+    own = (made(column) if isinstance(column, str) else column for column in columns)
+    return Table(*own, box=None, pad_edge=False, header_style="dim")

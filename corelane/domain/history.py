@@ -16,7 +16,9 @@ class HistoryPoint(BaseModel):
     p50_s: float | None = Field(description="Median time of a job, in seconds.")
     p95_s: float | None = Field(description="95 in 100 jobs took no longer, in seconds.")
     wait_p95_s: float | None = Field(description="95 in 100 jobs waited no longer for a core, in seconds.")
-    backlog_s: float | None = Field(description="Time that the cores needed for the waiting work.")
+    backlog_s: float | None = Field(
+        description="Time that the waiting work takes; while no core is there, at the last speed."
+    )
     waiting_tokens: int
     open_items: int
     padding_ratio: float | None = Field(description="Padding's share of the tokens read.")

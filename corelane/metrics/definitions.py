@@ -263,7 +263,7 @@ CORE_S = _counter(
     "Time that the core's process spent on reading texts, running models and making answers",
     "core",
 )
-CORE_RESTARTS = _counter("core_restarts", Source.READ, "Processes of the core that its errors ended", "core")
+CORE_RESTARTS = _counter("core_restarts", Source.READ, "Processes of the core that its errors or a kill ended", "core")
 
 #: Heartbeat fields that only grow, with what they count.
 CORE_COUNTERS = {

@@ -14,7 +14,7 @@ from corelane.domain.points import Level, Point, make_point, mean, merge, only_s
 from corelane.metrics.series import parse
 from corelane.store import keys
 from corelane.store.fleet import Fleet
-from corelane.store.gauges import COUNTED_JOBS, count_open_items, read_work
+from corelane.store.gauges import COUNTED_JOBS, Work, count_open_items, read_work
 from corelane.store.link.lease import Lease
 from corelane.store.link.link import CommonLink, pairs
 from corelane.store.metrics import read_sums
@@ -95,17 +95,18 @@ class Sampler:
         await self._link.run("mend_open_items", jobs=COUNTED_JOBS)
         sums, work, cores = await read_sums(self._link), await read_work(self._link), await Fleet(self._link).cores()
         at_ms, before = await self._link.now_ms(), await self._link("GET", keys.SAMPLED)
-        kept = orjson.dumps({"at_ms": at_ms, "sums": only_sampled(sums)})
+        then = None if before is None else orjson.loads(before)
+        speed = sum(work.speeds.values()) or (then or {}).get("speed", 0.0)
+        kept = orjson.dumps({"at_ms": at_ms, "sums": only_sampled(sums), "speed": speed})
         commands: list[tuple[Any, ...]] = [
             ("SET", keys.SAMPLED, kept, "EX", SAMPLED_TTL_S),
             ("HSET", keys.ROUNDS, "history", at_ms),
         ]
         point = None
-        if before is not None:
-            then, now = orjson.loads(before), parse(sums)
-            backlogs = [seconds for seconds in work.backlog_s.values() if math.isfinite(seconds)]
+        if then is not None:
+            now = parse(sums)
             level = Level(
-                max(backlogs, default=None),
+                longest_backlog(work, speed),
                 sum(work.waiting.values()),
                 count_open_items(work, now),
                 mean(float(core.get("busy", 0)) for core in cores if "state" in core),
@@ -125,6 +126,15 @@ class Sampler:
             return
         fine = await self._link("XRANGE", keys.history("fine"), max(since_ms + 1, at_ms - 2 * COARSE_MS), "+")
         await self._link.many([_add("coarse", COARSE, merge([_parse_point(entry) for entry in fine]))])
+
+
+def longest_backlog(work: Work, speed: float) -> float | None:
+    """Return the backlog of all versions; of those that no core can answer now, at a speed that was known last."""
+    known = {version: seconds for version, seconds in work.backlog_s.items() if math.isfinite(seconds)}
+    rest = sum(
+        tokens for read in (work.waiting, work.unfed) for version, tokens in read.items() if version not in known
+    )
+    return max([*known.values(), *([rest / speed] if rest and speed else [])], default=None)
 
 
 def _add(ring: str, most: int, point: Point) -> tuple[Any, ...]:

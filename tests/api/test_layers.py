@@ -10,7 +10,9 @@ from typing import Any
 import httpx2
 import pytest
 import redis
+from structlog.testing import CapturingLogger
 
+from api import errors
 from api.app import create_app
 from api.context import PAGE, STRICT
 from api.middleware import key_cache
@@ -91,6 +93,19 @@ def test_readiness_tells_strangers_codes_and_no_places(settings: Settings, store
         assert "/srv" not in detail
 
     run(steps, settings, auth="required")
+
+
+def test_probes_of_a_young_service_fill_no_log(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = CapturingLogger()
+    monkeypatch.setattr(errors, "log", log)
+
+    async def steps(client: httpx2.AsyncClient) -> None:
+        assert (await client.get("/readyz")).status_code == 503
+        assert not log.calls
+        assert (await client.get("/v1/jobs/job_0" + 26 * "0")).status_code == 404
+        assert log.calls
+
+    run(steps, settings)
 
 
 def test_each_scope_opens_its_own_routes(settings: Settings, store: ApiKeyStore) -> None:

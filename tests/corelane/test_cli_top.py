@@ -23,7 +23,15 @@ from typer.testing import CliRunner
 
 from corelane.cli.app import make_cli
 from corelane.cli.top_view import Frame, render
-from corelane.domain.overview import CoreOverview, ForecastInfo, LaneInfo, ModelOverview, Overview, TroubleInfo
+from corelane.domain.overview import (
+    CoreOverview,
+    CoreVersion,
+    ForecastInfo,
+    LaneInfo,
+    ModelOverview,
+    Overview,
+    TroubleInfo,
+)
 from tests.corelane.stand_in import StandIn, problem
 
 LEAVE_SCREEN, SHOW_CURSOR = "\x1b[?1049l", "\x1b[?25h"
@@ -204,7 +212,7 @@ def test_service_that_does_not_answer_once_is_a_failure(service: StandIn) -> Non
 
 def lines(found: Overview, height: int, width: int = 100) -> list[str]:
     console = Console(width=width, record=True, file=io.StringIO(), markup=False)
-    console.print(render(Frame("http://x", found), height))
+    console.print(render(Frame("http://x", found), width, height))
     return console.export_text().splitlines()
 
 
@@ -250,3 +258,28 @@ def test_text_of_the_service_is_no_markup_and_cannot_control_the_terminal() -> N
     shown = "\n".join(lines(overview("[bold]7", troubles=[trouble]), 24))
     assert "[bold]7" in shown
     assert "[red]x: a [2Jb [/b] c" in shown
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_names_and_states_are_whole_on_a_narrow_terminal(width: int) -> None:
+    held = [CoreVersion(version=f"{name}@a83fe913872f", state="ready") for name in ("qa-minilm", "qa-mini-2")]
+    found = overview(
+        "7 waiting",
+        lanes=[
+            LaneInfo(version=held[0].version, priority="normal", waiting_tokens=10**9, oldest_wait_s=9, backlog_s=1)
+        ],
+        models=[ModelOverview(version=held[0].version, core_share=0.5, compute_mean_s=12.3456, compute_p95_s=99.5)],
+    )
+    for core in found.cores:
+        core.versions = held
+    found.cores[0].restarts = 2
+    found.cores[1].state, found.cores[1].reasons = "out_of_service", ["status 1202: " + "broken " * 20]
+    shown = lines(found, 24, width)
+    assert all(len(line) <= width for line in shown)
+    cores = [line for line in shown if line.startswith("host/")]
+    assert cores[0].split()[:2] == ["host/1", "out_of_service"]
+    assert cores[1].split()[:4] == ["host/0", "busy", "(2", "restarts)"]
+    assert "status" in cores[0]
+    assert held[0].version in cores[1]
+    assert {"core", "state", "busy", "models"} <= set(shown[shown.index(cores[0]) - 1].split())
+    assert sum(line.startswith(held[0].version + " ") for line in shown) == 2

@@ -11,6 +11,7 @@ from corelane.domain.points import Level, Point, make_point, merge, thin
 from corelane.metrics.definitions import TOKENS
 from corelane.metrics.series import parse
 from corelane.settings import Settings
+from corelane.store.dispatch import Dispatch
 from corelane.store.fleet import Announcer
 from corelane.store.history import COARSE_MS, History, Mark, Sampler
 from corelane.store.link.blocking import Link
@@ -103,6 +104,19 @@ def test_keeper_takes_points_one_at_a_time(bench: Bench, link: Link) -> None:
     assert point.backlog_s == pytest.approx(0.64)
     assert [each.at_ms for each in points(link)] == [point.at_ms]
     assert [each.at_ms for each in points(link, link.now_ms() - 60_000)] == [point.at_ms]
+
+
+def test_backlog_goes_on_while_no_core_is_there(bench: Bench, link: Link) -> None:
+    bench.core("a/0", Speed(1000, 900, 1100))
+    bench.submit(10)
+    sample(link)
+    Dispatch(bench.settings, "a/0").leave([VERSION], bench.bell, gone=True)
+    bench.submit(10)
+    for _ in range(2):
+        point = sample(link)
+        assert point is not None
+        assert point.waiting_tokens == 1280
+        assert point.backlog_s == pytest.approx(1.28)
 
 
 def test_coarse_point_stands_for_the_fine_ones_since_the_last(bench: Bench, link: Link) -> None:

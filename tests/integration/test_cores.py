@@ -145,7 +145,7 @@ def test_core_killed_within_a_document_that_two_read_changes_nothing(fleet: Flee
         wait_for(is_shared)
         assert seen[-1] is not None
         victim = seen[-1][victim_of == "helper"]
-        child = fleet.states()[victim]["pid"]
+        child, restarts = fleet.states()[victim]["pid"], fleet.states()[victim]["restarts"]
         os.kill(child, signal.SIGKILL)
         [result] = client.iter_results(job.id)
         assert (result.id, result.status) == ("d", "succeeded")
@@ -155,6 +155,7 @@ def test_core_killed_within_a_document_that_two_read_changes_nothing(fleet: Flee
         assert client.get(job.id).counts.succeeded == 1
     wait_for(lambda: fleet.states()[victim]["pid"] not in (None, child))
     fleet.wait_whole()
+    assert fleet.states()[victim]["restarts"] == restarts + 1
 
 
 def test_remote_shutdown_under_load_hands_everything_over_and_costs_no_attempt(fleet: Fleet) -> None:

@@ -23,9 +23,8 @@ from tests.chaos.server import die_with_parent
 from tests.conftest import free_port
 from tests.redis_for_tests import admin_url
 
-#: The last commit before the code moved to its new layout and its Redis scripts were rewritten. Services that upgrade
-#: run this code, and have its data in Redis.
-OLD_COMMIT = "1ee758542740935a63f6a48a93d93f663964ac18"
+#: The version that services upgrade from: they run its code, and have its data in Redis.
+OLD_COMMIT = "d89a9b5b0821af2bf3c201fe4fe21fb6e7ef7d59"
 
 NEW_ROOT = Path(__file__).resolve().parents[2]
 
@@ -106,7 +105,7 @@ class TwoVersionFleet:
         self._signal(name, signal.SIGCONT)
 
     def claims(self, name: str) -> list[str]:
-        """Return the leases of a worker's core. Their form is the old version's, so it stays as it is."""
+        """Return the leases of a worker's core."""
         leases = self.redis.zrange("cl:leases", 0, -1)
         return [lease for lease in leases if lease.startswith(f"{core_of(name)}#")]
 

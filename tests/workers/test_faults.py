@@ -12,6 +12,8 @@ from workers.core.faults import (
     RESTART_WINDOW_S,
     FaultHistory,
     FaultRecord,
+    after_begin,
+    after_end,
     after_fault,
     after_start,
 )
@@ -44,6 +46,13 @@ def test_restarts_that_lie_far_apart_are_forgiven_and_counted() -> None:
     assert not history.out
     assert history.restarts == 50
     assert after(*[RuntimeLost("x")] * 50, every_s=RESTART_WINDOW_S / 6).out
+
+
+def test_process_that_was_killed_is_a_restart_and_no_fault() -> None:
+    killed = after_begin(after_begin(FaultHistory()))
+    assert (killed.restarts, killed.out, killed.pause_s) == (1, False, 0)
+    assert after_begin(after_end(killed)).restarts == 1
+    assert after_begin(after_fault(killed, RuntimeLost("x"), 0, 5)).restarts == 2
 
 
 def test_none_at_all_may_be_allowed() -> None:

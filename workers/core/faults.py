@@ -1,8 +1,8 @@
 """The next step after a core's process had to end: a new process at once, later, or never again.
 
 The history lies in memory that the worker shares with its children; the pool keeps one child. A child notes its error
-before it ends, and its successor reads it. The history ends with the worker: restarting a worker gives its core another
-chance. The decision is a pure function of the history.
+before it ends, and its successor reads it; one that was killed notes no end, which its successor sees. The history
+ends with the worker: restarting a worker gives its core another chance. The decision is a pure function of the history.
 """
 
 import mmap
@@ -37,6 +37,8 @@ class FaultHistory:
     out: bool = False
     reason: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
+    #: Whether a process runs: it has begun, and noted no end.
+    runs: bool = False
 
     @property
     def pause_s(self) -> float:
@@ -48,6 +50,7 @@ class FaultHistory:
 
 def after_fault(history: FaultHistory, error: EngineError, now: float, most_restarts: int) -> FaultHistory:
     """Add one error to the history; ``out`` then says whether the core takes no more work."""
+    history = after_end(history)
     reason = error.detail[:MOST_REASON_CHARS]
     if isinstance(error, CoreLost):
         return replace(history, restarts=history.restarts + 1, out=True, reason=reason)
@@ -69,6 +72,16 @@ def after_fault(history: FaultHistory, error: EngineError, now: float, most_rest
 def after_start(history: FaultHistory) -> FaultHistory:
     """Return the history once the core is served again."""
     return replace(history, busy=0, reason="")
+
+
+def after_begin(history: FaultHistory) -> FaultHistory:
+    """Note that a process begins. If the one before noted no end it was killed: a restart, but no fault of the core."""
+    return replace(history, restarts=history.restarts + history.runs, runs=True)
+
+
+def after_end(history: FaultHistory) -> FaultHistory:
+    """Note that a process ends in order."""
+    return replace(history, runs=False)
 
 
 class FaultRecord:

@@ -38,7 +38,7 @@ from corelane.store.plans import Plans
 from corelane.store.upkeep import Upkeep
 from corelane.tracing import Tracer
 from workers.core.device import open_device
-from workers.core.faults import FaultRecord, after_fault, after_start
+from workers.core.faults import FaultHistory, FaultRecord, after_begin, after_end, after_fault, after_start
 from workers.core.heartbeat import Vitals
 from workers.core.namesake import NamesakeWatch
 from workers.core.timing import US, CoreAccount
@@ -141,6 +141,7 @@ class CoreProcess:
 
     def start(self, should_stop: Callable[[], bool]) -> None:
         """Start heartbeats, then load the wanted models; after errors of the core, wait out the back-off first."""
+        self._note(after_begin(self._history))
         if self._history.out:
             self._stand("out_of_service", self._history.reason)
         self._give_sign()
@@ -150,6 +151,12 @@ class CoreProcess:
             # Before the accelerator's libraries are loaded, which read them once.
             os.environ.update(self._history.environment)  # noqa: TID251
         self._join(should_stop)
+
+    def _note(self, history: FaultHistory) -> FaultHistory:
+        """Keep the history, for the process that follows too."""
+        self._history = history
+        self._record.save(history)
+        return history
 
     def _stand(self, state: str, reason: str) -> None:
         """Report this state of the core, whatever its models are."""
@@ -189,8 +196,7 @@ class CoreProcess:
             return
         if self.runners and not self._has_served:
             self._has_served = True
-            self._history = after_start(self._history)
-            self._record.save(self._history)
+            self._note(after_start(self._history))
         self._beat()
 
     def begin_drain(self) -> bool:
@@ -217,8 +223,7 @@ class CoreProcess:
     def end_process(self, error: CoreLost | RuntimeLost) -> NoReturn:
         """Note the error for the process that follows, report it, and end this one at once: only that frees a core."""
         now = time.monotonic()
-        history = self._history = after_fault(self._history, error, now, self.settings.core_restarts)
-        self._record.save(history)
+        history = self._note(after_fault(self._history, error, now, self.settings.core_restarts))
         self.retired = True
         state = "out_of_service" if history.out else "waiting" if isinstance(error, CoreBusy) else "restarting"
         self._stand(state, history.reason)
@@ -251,6 +256,7 @@ class CoreProcess:
     def close(self, *, comes_back: bool = False) -> None:
         """Leave the fleet and give everything back; for good, unless another process follows."""
         self._closing.set()
+        self._note(after_end(self._history))
         self._thread.join(timeout=self.settings.heartbeat_s + 1)
         self._sign.clear()
         try:

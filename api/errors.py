@@ -173,7 +173,7 @@ async def _foreseen(request: Request, error: Exception) -> JSONResponse:
     known = error if isinstance(error, errors.CorelaneError) else errors.CorelaneError(str(error))
     status = status_of(known)
     count_problem(request, known.code)
-    if request.url.path not in PROBES:
+    if not (isinstance(known, errors.NotReady) and request.url.path in PROBES):
         log.log(30 if status >= 500 else 20, "problem", code=known.code, status=status)
     retry_after_s = known.retry_after_s if isinstance(known, errors.Overloaded) else RETRY_AFTER_S
     more: dict[str, Any] = (

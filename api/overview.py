@@ -109,9 +109,10 @@ class Overviews:
         self._recent.add(survey.now_ms, survey.series)
         span = self._recent.span()
         wrong = await read_troubles(self._link, cores)
+        waiting = survey.work.outstanding
         is_refusing = any(each.text == DISK_FULL for each in wrong)
         # Where Redis takes no writes every core seems lost.
-        stuck = dict.fromkeys(survey.waiting, f"Redis {DISK_FULL}") if is_refusing else await self._stuck(survey)
+        stuck = dict.fromkeys(waiting, f"Redis {DISK_FULL}") if is_refusing else await self._stuck(survey)
         troubles = [
             *(Trouble(version, reason) for version, reason in stuck.items() if not is_refusing),
             *wrong,
@@ -120,7 +121,7 @@ class Overviews:
         done = await self._done(survey)
         living = [core for core in cores if "state" in core]
         known, stopped = {core["core"] for core in cores}, await read_stopped(self._link)
-        versions = [version for version, holders in survey.work.holders.items() if holders or survey.waiting[version]]
+        versions = [version for version, holders in survey.work.holders.items() if holders or waiting[version]]
         return Overview(
             at=iso_time(survey.now_ms),
             forecast=self._forecast(survey, living, stuck, done),
@@ -142,7 +143,7 @@ class Overviews:
             survey.open_items,
             survey.tokens,
             drain_rate(survey.answered[:RATE_SECONDS], speeds) or sum(survey.work.speeds.values()),
-            sum(survey.waiting[version] for version in stuck),
+            sum(survey.work.outstanding[version] for version in stuck),
             any(core["state"] == "busy" and survey.work.claimed.get(core["core"]) for core in living),
             max(survey.work.oldest_s.values(), default=0.0),
             list(stuck.values()),
@@ -154,7 +155,7 @@ class Overviews:
     async def _stuck(self, survey: Survey) -> dict[str, str]:
         """Return the versions with waiting work that no living core holds, and why."""
         found = {}
-        for version, tokens in survey.waiting.items():
+        for version, tokens in survey.work.outstanding.items():
             is_stuck = tokens and not survey.work.holders.get(version)
             if is_stuck and (outlook := await self._fleet.outlook(version)) is not None:
                 found[version] = outlook.reason
@@ -188,7 +189,7 @@ def forecast_info(forecast: DrainForecast, survey: Survey, span: Span | None, do
         sign=forecast.sign,
         text=text,
         open_items=survey.open_items,
-        waiting_tokens=sum(survey.waiting.values()),
+        waiting_tokens=sum(survey.work.outstanding.values()),
         backlog_s=round(forecast.backlog_s, 3),
         clear_in_s=None if forecast.clear_in_s is None else round(forecast.clear_in_s, 3),
         items_per_s=0.0 if span is None else round(items / span.seconds, 3),

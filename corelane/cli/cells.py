@@ -68,7 +68,7 @@ def look(settings: Settings, is_draining: bool) -> dict[str, Any]:
         "owners": len(homes),
         "cores": sum("state" in core for core in cores),
         "open_jobs": sum(work.open_jobs.values()),
-        "waiting_tokens": sum(work.waiting.values()) + sum(work.unfed.values()),
+        "waiting_tokens": sum(work.outstanding.values()),
         "backlog_s": round(max(work.backlog_s.values(), default=0.0), 3),
     }
 

@@ -40,3 +40,10 @@ def backlog_seconds(
         elif not cores:
             found[version] = math.inf
     return found
+
+
+def longest_backlog(backlog_s: Mapping[str, float], waiting: Mapping[str, float], speed: float) -> float | None:
+    """Return the longest backlog; of versions that no core can answer now, at ``speed``, in tokens a second."""
+    known = {version: seconds for version, seconds in backlog_s.items() if math.isfinite(seconds)}
+    rest = sum(tokens for version, tokens in waiting.items() if version not in known)
+    return max([*known.values(), *([rest / speed] if rest and speed else [])], default=None)

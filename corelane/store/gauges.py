@@ -54,10 +54,14 @@ class Work:
     open_items: int | None
 
     @property
+    def outstanding(self) -> dict[str, int]:
+        """Return the tokens in lanes and files, by version."""
+        return {version: tokens + self.unfed.get(version, 0) for version, tokens in self.waiting.items()}
+
+    @property
     def backlog_s(self) -> dict[str, float]:
         """Return how long outstanding work takes, by version (see ``corelane.domain.backlog``)."""
-        outstanding = {version: tokens + self.unfed.get(version, 0) for version, tokens in self.waiting.items()}
-        return backlog_seconds(outstanding, self.claimed, self.speeds, self.holders)
+        return backlog_seconds(self.outstanding, self.claimed, self.speeds, self.holders)
 
 
 async def read_work(link: CommonLink) -> Work:

@@ -4,17 +4,17 @@ A keeper takes the points, from the sums and gauges that every process can read.
 Redis, so the history survives restarts, and any process can show it.
 """
 
-import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import orjson
 
+from corelane.domain.backlog import longest_backlog
 from corelane.domain.points import Level, Point, make_point, mean, merge, only_sampled, thin
 from corelane.metrics.series import parse
 from corelane.store import keys
 from corelane.store.fleet import Fleet
-from corelane.store.gauges import COUNTED_JOBS, Work, count_open_items, read_work
+from corelane.store.gauges import COUNTED_JOBS, count_open_items, read_work
 from corelane.store.link.lease import Lease
 from corelane.store.link.link import CommonLink, pairs
 from corelane.store.metrics import read_sums
@@ -106,7 +106,7 @@ class Sampler:
         if then is not None:
             now = parse(sums)
             level = Level(
-                longest_backlog(work, speed),
+                longest_backlog(work.backlog_s, work.outstanding, speed),
                 sum(work.waiting.values()),
                 count_open_items(work, now),
                 mean(float(core.get("busy", 0)) for core in cores if "state" in core),
@@ -126,15 +126,6 @@ class Sampler:
             return
         fine = await self._link("XRANGE", keys.history("fine"), max(since_ms + 1, at_ms - 2 * COARSE_MS), "+")
         await self._link.many([_add("coarse", COARSE, merge([_parse_point(entry) for entry in fine]))])
-
-
-def longest_backlog(work: Work, speed: float) -> float | None:
-    """Return the backlog of all versions; of those that no core can answer now, at a speed that was known last."""
-    known = {version: seconds for version, seconds in work.backlog_s.items() if math.isfinite(seconds)}
-    rest = sum(
-        tokens for read in (work.waiting, work.unfed) for version, tokens in read.items() if version not in known
-    )
-    return max([*known.values(), *([rest / speed] if rest and speed else [])], default=None)
 
 
 def _add(ring: str, most: int, point: Point) -> tuple[Any, ...]:

@@ -45,7 +45,7 @@ class Scaler:
             desired=await self._settle(asked),
             asked=asked,
             running=sum(core["state"] == "busy" for core in cores),
-            waiting_tokens=sum(work.waiting.values()) + sum(work.unfed.values()),
+            waiting_tokens=sum(work.outstanding.values()),
             claimed_tokens=sum(work.claimed.values()),
             backlog_core_s=None if load.core_s is None else round(load.core_s, 3),
             backlog_s=None if load.core_s is None else round(load.core_s / max(1, load.cores), 3),
@@ -71,7 +71,7 @@ class Scaler:
     async def _load(self, work: Work, cores: Sequence[Mapping[str, Any]]) -> Load:
         names = names_of(cores)
         speeds = {core: speed for core, speed in work.speeds.items() if core in names}
-        waiting = {version: tokens + work.unfed.get(version, 0) for version, tokens in work.waiting.items()}
+        waiting = work.outstanding
         # Where settled cores live, what none of them holds is no reason for more of their kind.
         settled = any(core["state"] in SETTLED for core in cores)
         movable = {version: tokens for version, tokens in waiting.items() if work.holders.get(version) or not settled}

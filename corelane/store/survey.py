@@ -42,15 +42,10 @@ class Survey:
         return count_open_items(self.work, self.series)
 
     @property
-    def waiting(self) -> Mapping[str, int]:
-        """Return the tokens in lanes and files, by version."""
-        return {version: tokens + self.work.unfed.get(version, 0) for version, tokens in self.work.waiting.items()}
-
-    @property
     def lanes(self) -> Mapping[tuple[str, str], int]:
         """Return the waiting tokens by version and priority: those of a version are divided as what was seen of it."""
         found = {}
-        for version, tokens in self.waiting.items():
+        for version, tokens in self.work.outstanding.items():
             seen = {priority: count for (own, priority), count in self.seen.items() if own == version}
             total = sum(seen.values())
             found.update({(version, priority): tokens * count // total for priority, count in seen.items() if total})
@@ -61,7 +56,7 @@ class Survey:
     @property
     def tokens(self) -> int:
         """Return the tokens that are not answered, wherever they are."""
-        return sum(self.waiting.values()) + sum(self.work.claimed.values())
+        return sum(self.work.outstanding.values()) + sum(self.work.claimed.values())
 
 
 async def read_survey(link: CommonLink) -> Survey:

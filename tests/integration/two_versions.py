@@ -105,7 +105,7 @@ class TwoVersionFleet:
         self._signal(name, signal.SIGCONT)
 
     def claims(self, name: str) -> list[str]:
-        """Return the leases of a worker's core."""
+        """Return the leases of a worker's core, in the form that the old version gives them."""
         leases = self.redis.zrange("cl:leases", 0, -1)
         return [lease for lease in leases if lease.startswith(f"{core_of(name)}#")]
 

@@ -143,7 +143,7 @@ class Overviews:
             survey.open_items,
             survey.tokens,
             drain_rate(survey.answered[:RATE_SECONDS], speeds) or sum(survey.work.speeds.values()),
-            sum(survey.work.outstanding[version] for version in stuck),
+            sum(tokens for version, tokens in survey.work.outstanding.items() if version in stuck),
             any(core["state"] == "busy" and survey.work.claimed.get(core["core"]) for core in living),
             max(survey.work.oldest_s.values(), default=0.0),
             list(stuck.values()),

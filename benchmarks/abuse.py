@@ -288,7 +288,7 @@ QUICKLY, QUICK_SHARE = ("nothing", "pipelined"), 0.02
 
 
 def probe(url: str, pipe: Connection) -> None:
-    """Ask /livez at a steady rate from a process of its own until told to stop; each counts from when it was due."""
+    """Ask /livez at a steady rate from a process of its own until told; counts from when it was due, to 30 s."""
     taken = []
     with httpx2.Client(base_url=url, timeout=30) as client:
         client.get("/livez").raise_for_status()

@@ -19,7 +19,7 @@ class HistoryPoint(BaseModel):
     backlog_s: float | None = Field(
         description="Time that the waiting work takes; while no core is there, at the last speed."
     )
-    waiting_tokens: int
+    waiting_tokens: int = Field(description="Tokens that wait, those in files included.")
     open_items: int
     padding_ratio: float | None = Field(description="Padding's share of the tokens read.")
     busy: float | None = Field(description="Share of time that the cores spent on batches.")

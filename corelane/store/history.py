@@ -107,7 +107,7 @@ class Sampler:
             now = parse(sums)
             level = Level(
                 longest_backlog(work.backlog_s, work.outstanding, speed),
-                sum(work.waiting.values()),
+                sum(work.outstanding.values()),
                 count_open_items(work, now),
                 mean(float(core.get("busy", 0)) for core in cores if "state" in core),
             )

@@ -105,7 +105,13 @@ def test_probes_of_a_young_service_fill_no_log(settings: Settings, monkeypatch: 
         assert (await client.get("/v1/jobs/job_0" + 26 * "0")).status_code == 404
         assert log.calls
 
+    async def without_redis(client: httpx2.AsyncClient) -> None:
+        log.calls.clear()
+        assert (await client.get("/readyz")).status_code == 503
+        assert log.calls
+
     run(steps, settings)
+    run(without_redis, settings, redis_url="redis://127.0.0.1:1/0")
 
 
 def test_each_scope_opens_its_own_routes(settings: Settings, store: ApiKeyStore) -> None:

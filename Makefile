@@ -124,9 +124,9 @@ bench: install ## Measure the engine and the service on SQuAD-format data
 QUESTIONS := $(wildcard ../shared/data/squad-test-public-v1.1.json.gz)
 
 .PHONY: bench-presets
-bench-presets: install ## Run the published experiments, and put their tables into docs/performance.md
+bench-presets: install ## Run the published experiments, and print their tables
 	@status=0; run() { name=$$1; shift; echo "$$name"; $(BIN)/corelane bench preset $$name "$$@" \
-		--json benchmarks/results/$$name.json --update docs/performance.md || status=$$?; }; \
+		--json benchmarks/results/$$name.json || status=$$?; }; \
 	for name in latency-100 all-cores; do run $$name --serve; done; \
 	for name in document-beside own-batch foreign-batch; do \
 		run $$name --serve $(if $(QUESTIONS),--questions $(QUESTIONS)); \

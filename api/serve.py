@@ -1,6 +1,7 @@
 """Serve the application by Hypercorn as it is, over HTTP/1 and HTTP/2, with bounds on each connection."""
 
 import asyncio
+import gc
 import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -55,6 +56,8 @@ def make_config(settings: Settings, bind: str, grace_s: float) -> Config:
 
 async def serve(app: Any, config: Config, asked_to_stop: Callable[[], Awaitable[object]]) -> None:
     """Serve until asked to stop: no more connections are accepted then, and requests have the grace to end."""
+    # The application stays for good. Else each full collection, which holds up all requests, takes 0.12 s more.
+    gc.freeze()
     asked, loop = asyncio.Event(), asyncio.get_running_loop()
     loop.set_exception_handler(_note_cut)
 

@@ -1,10 +1,15 @@
 """/docs works without the internet: its files are ours, unchanged, and it refers to nothing else."""
 
+import asyncio
 import hashlib
 import re
 from html.parser import HTMLParser
 
+import httpx2
+
+from api.app import create_app
 from api.docs.swagger import FOLDER, PAGE
+from corelane.settings import Settings
 
 
 class Addresses(HTMLParser):
@@ -38,3 +43,22 @@ def test_page_refers_to_files_that_are_there_and_to_nothing_outside() -> None:
     assert "<script>" not in PAGE
     assert "url(http" not in (FOLDER / "swagger-ui.css").read_text()
     assert "validatorUrl: null" in (FOLDER / "corelane.js").read_text()
+
+
+def test_probes_are_answered_while_the_first_document_is_written(settings: Settings) -> None:
+    answered: list[str] = []
+
+    async def go() -> None:
+        transport = httpx2.ASGITransport(create_app(settings))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://corelane.test") as client:
+
+            async def ask(path: str) -> None:
+                (await client.get(path)).raise_for_status()
+                answered.append(path)
+
+            async with asyncio.TaskGroup() as asking:
+                for path in ("/openapi.json", "/openapi.json", "/livez"):
+                    asking.create_task(ask(path))
+
+    asyncio.run(go())
+    assert answered == ["/livez", "/openapi.json", "/openapi.json"]

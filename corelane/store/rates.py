@@ -58,7 +58,8 @@ class RateStore:
         prices = await self._link.many([("HGET", keys.core(core), PRICE) for core in living]) if living else []
         told = [price.decode() for price in prices or [fields.get(PRICE)] if price is not None]
         model = orjson.loads(summary) if summary else {}
-        rows = [RowCost(length, alone / US, together / US) for length, alone, together in model.get("row_us", [])]
+        # A clock that stood still while a pass ran tells nothing.
+        rows = [RowCost(row[0], row[1] / US, row[2] / US) for row in model.get("row_us", ()) if all(row)]
         return VersionCosts(
             read_rates(fields, max(1, len(living)), rows),
             Counter(map(Price.decode, told)),

@@ -28,6 +28,9 @@ ITEM_TOKENS = 32.0
 #: What is known of the likes of a class counts as much as this many of its own windows; and for tokens, as many tokens.
 PRIOR_WINDOWS, PRIOR_TOKENS = 4.0, 2000.0
 
+#: The same where passes tell how likes differ: a process takes up to four times as long for its first item.
+PRIOR_WINDOWS_BY_PASSES = 16.0
+
 #: Core seconds of recent work that count as much as what was before.
 PRIOR_PACE_S = 0.2
 
@@ -193,14 +196,14 @@ class CostRates:
 
     def _make_curve(self, together: str) -> "CostCurve":
         before, whole = self._before(together), self._whole_level
-        level = _level([(sums, before) for each, sums in self._sums.items() if each.together == together], whole)
+        level = self._level([(sums, before) for each, sums in self._sums.items() if each.together == together], whole)
         by_length = {bisect_left(LENGTHS, row.length): float(row.length + ITEM_TOKENS) for row in self._rows}
         points = []
         for length in sorted(by_length.keys() | {each.length for each in self._sums if each.together == together}):
             sums = self._over(together, length=length)
             effort = sums.effort / sums.items if sums.items > 0 else by_length.get(length)
             if effort is not None:
-                its_level = _level([(sums, before)], level)
+                its_level = self._level([(sums, before)], level)
                 points.append((effort, its_level * before.at(effort - ITEM_TOKENS) / effort))
         return CostCurve.through(points, level * before.rate)
 
@@ -208,14 +211,29 @@ class CostRates:
         """Return what items would cost by the passes; without any, as much as all of the version for their effort."""
         if not self._rows:
             return CostCurve((), self.whole.core_s / self.whole.effort if self.whole.effort else 0.0)
-        efforts = [row.length + ITEM_TOKENS for row in self._rows]
-        seconds = [row.alone_s if together == ONE else row.together_s for row in self._rows]
-        return CostCurve.through([(each, its_s / each) for each, its_s in zip(efforts, seconds, strict=True)], 0.0)
+        longest = self._rows[-1]
+        item_s = ITEM_TOKENS * longest.together_s / longest.length
+        points = []
+        for row in self._rows:
+            effort = row.length + ITEM_TOKENS
+            points.append((effort, ((row.alone_s if together == ONE else row.together_s) + item_s) / effort))
+        return CostCurve.through(points, 0.0)
 
     @cached_property
     def _whole_level(self) -> float:
         """The core seconds of all work for each that the passes tell; 1 before any."""
-        return _level([(sums, self._before(each.together)) for each, sums in self._sums.items()], 1.0)
+        return self._level([(sums, self._before(each.together)) for each, sums in self._sums.items()], 1.0)
+
+    def _level(self, parts: Iterable[tuple[CostSums, "CostCurve"]], prior: float) -> float:
+        """Return the core seconds that items took for each that was expected, drawn to what is known of their likes."""
+        found = [(sums, sums.items * before.at(sums.tokens / sums.items)) for sums, before in parts if sums.items > 0]
+        expected_s = sum(seconds for _, seconds in found)
+        if not expected_s:
+            return prior
+        windows = sum(sums.windows for sums, _ in found)
+        level = sum(sums.core_s for sums, _ in found) / expected_s
+        weight = windows / (windows + (PRIOR_WINDOWS_BY_PASSES if self._rows else PRIOR_WINDOWS))
+        return prior + (level - prior) * weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,14 +270,3 @@ class CostCurve:
 
 def _ratio(sums: CostSums, prior: float) -> float:
     return (sums.tokens + PRIOR_TOKENS * prior) / (sums.estimated + PRIOR_TOKENS)
-
-
-def _level(parts: Iterable[tuple[CostSums, "CostCurve"]], prior: float) -> float:
-    """Return the core seconds that items took for each that was expected, drawn to what is known of their likes."""
-    found = [(sums, sums.items * before.at(sums.tokens / sums.items)) for sums, before in parts if sums.items > 0]
-    expected_s = sum(seconds for _, seconds in found)
-    if not expected_s:
-        return prior
-    windows = sum(sums.windows for sums, _ in found)
-    level = sum(sums.core_s for sums, _ in found) / expected_s
-    return prior + (level - prior) * windows / (windows + PRIOR_WINDOWS)

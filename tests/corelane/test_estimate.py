@@ -84,18 +84,25 @@ def test_nothing_measured_means_the_texts_own_estimate_and_no_core_seconds() -> 
 
 ONE, MANY = CostClass("one", "plain", 2), CostClass("many", "plain", 2)
 
+#: Core seconds of an item of 128 tokens by these: its row, and what each item takes in addition.
+ITEM_S = ITEM_TOKENS * 392 / 384 / 20_000
+ALONE_S, TOGETHER_S = 188 / 20_000 + ITEM_S, 136 / 20_000 + ITEM_S
+
 
 def test_before_any_item_passes_tell_core_seconds() -> None:
     rates = CostRates(rows=ROWS)
-    assert seconds(rates, 1, 128, ONE) == pytest.approx(188 / 20_000)
-    assert seconds(rates, 100, 12_800, MANY) == pytest.approx(100 * 136 / 20_000)
+    assert seconds(rates, 1, 128, ONE) == pytest.approx(ALONE_S)
+    assert seconds(rates, 100, 12_800, MANY) == pytest.approx(100 * TOGETHER_S)
     assert seconds(rates, 1, 3840, CostClass("many", "plain", 11)) == pytest.approx(3840 / 20_000, rel=0.1)
 
 
-def test_one_question_tells_how_much_dearer_items_are_than_passes_but_not_that_all_are_alone() -> None:
-    """A lone question costs twice one of many: the first ones of a young service say nothing else of those."""
-    seen = {ONE: CostSums(8, 1024, 1024, 8, 8 * 1.2 * 188 / 20_000)}
-    assert seconds(CostRates(seen, rows=ROWS), 100, 12_800, MANY) == pytest.approx(1.2 * 100 * 136 / 20_000, rel=0.1)
+def test_first_questions_tell_little_of_many_and_more_of_their_like() -> None:
+    """The first question of a process is cold. A job of many was forecast at three times its cost by it."""
+    cold = CostRates({ONE: CostSums(1, 128, 128, 1, 4 * ALONE_S)}, rows=ROWS)
+    assert seconds(cold, 100, 12_800, MANY) == pytest.approx(100 * TOGETHER_S, rel=0.25)
+    few = CostRates({ONE: CostSums(30, 3840, 3840, 30, 30 * 1.5 * ALONE_S)}, rows=ROWS)
+    assert seconds(few, 1, 128, ONE) == pytest.approx(1.5 * ALONE_S, rel=0.1)
+    assert seconds(few, 100, 12_800, MANY) == pytest.approx(1.5 * 100 * TOGETHER_S, rel=0.15)
 
 
 def test_much_work_outweighs_passes() -> None:

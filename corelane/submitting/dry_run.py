@@ -207,7 +207,7 @@ def note_of(estimate: Estimate, costs: VersionCosts) -> str:
     elif not seen:
         note = (
             "no item of this model was measured yet: windows and tokens are estimated from the texts, and core seconds "
-            "from passes that were measured when the model was made or loaded"
+            "from passes that were measured when the model was made or loaded, which may be off by a half"
         )
     elif estimate.known > 0.99:
         note = f"from {seen:,.0f} items of this model lately, with enough of every size in this job"

@@ -118,11 +118,13 @@ CHEAP, DEAR = Price(3.6, "USD", "inf2.xlarge", "2026-09-24"), Price(7.2, "USD", 
 EURO = Price(1.8, "EUR", "inf2.xlarge")
 
 
-def work_at(service: Service, core: str, price: Price | None, *costs: tuple[str, list[int]]) -> None:
+def work_at(
+    service: Service, core: str, price: Price | None, *costs: tuple[str, list[int]], version: str = VERSION
+) -> None:
     """Have a core of a price beat, after work if any."""
-    told = [(VERSION, its_class, sums) for its_class, sums in costs]
+    told = [(version, its_class, sums) for its_class, sums in costs]
     worked = ("p", NOTHING if price is None else price.encode(), 0)
-    Announcer(service.bench.settings, core).beat({"state": "idle"}, [VERSION], [], worked=worked, costs=told)
+    Announcer(service.bench.settings, core).beat({"state": "idle"}, [version], [], worked=worked, costs=told)
 
 
 def test_cost_is_at_the_prices_of_the_cores_that_hold_the_model(service: Service) -> None:
@@ -159,6 +161,16 @@ def test_cost_that_cannot_be_known_says_why(service: Service, other: Price | Non
     told = forecast(service)
     assert told["cost"] is None
     assert reason in told["note"]
+
+
+def test_batch_of_models_at_several_currencies_has_a_cost_for_each_and_none_in_all(service: Service) -> None:
+    announce(service.bench.settings, "b/0", "other@1", ["other"])
+    for core, price, version in (("a/0", CHEAP, VERSION), ("b/0", EURO, "other@1")):
+        work_at(service, core, price, ("one:plain:0", [1000, 64_000, 20_000, 1000, 3_000_000]), version=version)
+    told = forecast_batch(service, batch_line("a") + batch_line("b", model="other"))
+    assert [job["cost"]["currency"] for job in told["jobs"]] == ["USD", "EUR"]
+    assert told["cost"] is None
+    assert "no cost in all" in told["note"]
 
 
 def test_price_where_no_core_lives_is_that_of_the_last_work(service: Service) -> None:

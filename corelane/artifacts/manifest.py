@@ -172,6 +172,19 @@ class Manifest(Record):
         return round(min(speeds, default=0.0), 1)
 
     @property
+    def row_us(self) -> list[tuple[int, int, int]]:
+        """What rows took where it was verified, by bucket: length, microseconds of a row alone, of one of a full batch.
+
+        Where rows are flexible both are taken to be the same: the passes that warm a model up tell more.
+        """
+        found = []
+        for each in sorted(self.buckets, key=lambda bucket: bucket.length):
+            if each.batch_ms > 0:
+                batch, row = (int(1000 * each.batch_ms / count) for count in (1, each.rows))
+                found.append((each.length, row if self.flexible_rows else batch, row))
+        return found
+
+    @property
     def bytes(self) -> int:
         """What the compiled files weigh; buckets may share one."""
         return sum({bucket.file: bucket.bytes for bucket in self.buckets}.values())
@@ -200,6 +213,7 @@ class Artifact(Record):
             "buckets": [f"{bucket.rows}x{bucket.length}" for bucket in ladder],
             "bytes": manifest.bytes,
             "tokens_per_s": manifest.tokens_per_s,
+            "row_us": manifest.row_us,
             "manifest_sha256": self.digest,
             "max_length": manifest.max_length,
             "no_answer_threshold": manifest.no_answer_threshold,

@@ -5,7 +5,9 @@ same rule on both sides (``dispatch.cost_class``): how many items are read toget
 estimated tokens of an item.
 Cores add up, by version and class, what items turned out to be and what they took (``CostSums``). From these sums
 ``CostRates`` estimates the tokens and the core seconds of other items. A class that has seen little is drawn towards
-what is known of its likes, and they towards the whole version.
+what is known of its likes, and they towards the whole version. Before any item was read, passes tell what one will
+cost: those that warmed the model up, or else those of its compile (``RowCost``). How these differ by length, and by
+what is read together, tells for the classes without work as long as there are any.
 
 More items, or longer ones, never cost less; the estimate of two lots of one class is the sum of both, up to their mean.
 """
@@ -15,6 +17,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from corelane.domain.dispatch import LENGTHS, ONE
+
 #: From this class of length on the tokens of a text tell those of its script: shorter items are charged a least number.
 TELLING = 2
 
@@ -23,6 +27,9 @@ ITEM_TOKENS = 32.0
 
 #: What is known of the likes of a class counts as much as this many of its own windows; and for tokens, as many tokens.
 PRIOR_WINDOWS, PRIOR_TOKENS = 4.0, 2000.0
+
+#: The same where passes tell how likes differ: a process takes up to four times as long for its first item.
+PRIOR_WINDOWS_BY_PASSES = 16.0
 
 #: Core seconds of recent work that count as much as what was before.
 PRIOR_PACE_S = 0.2
@@ -81,6 +88,15 @@ class CostSums:
 NOTHING = CostSums()
 
 
+@dataclass(frozen=True, slots=True)
+class RowCost:
+    """Core seconds of a row of this length: of a question alone, and of one of a full batch."""
+
+    length: int
+    alone_s: float
+    together_s: float
+
+
 @dataclass(slots=True)
 class Lot:
     """Items of one class whose cost is asked for: how many, their estimated tokens and their windows."""
@@ -92,7 +108,7 @@ class Lot:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a job will be. ``core_s`` is None before any item of its version was measured.
+    """What a job will be. ``core_s`` is None while neither items nor passes of its version were measured.
 
     ``known`` is the share of its estimated tokens that are in classes which have seen enough.
     """
@@ -108,11 +124,15 @@ class CostRates:
     """What the items of one version cost lately, by class."""
 
     def __init__(
-        self, sums: Mapping[CostClass, CostSums] | None = None, recent: Mapping[CostClass, CostSums] | None = None
+        self,
+        sums: Mapping[CostClass, CostSums] | None = None,
+        recent: Mapping[CostClass, CostSums] | None = None,
+        rows: Sequence[RowCost] = (),
     ) -> None:
-        """``recent`` are the items, tokens and core seconds of the last moments."""
+        """``recent`` are the items, tokens and core seconds of the last moments, ``rows`` are what passes tell."""
         self._sums = dict(sums or {})
         self._recent = dict(recent or {})
+        self._rows = rows
         self._over_parts: dict[tuple[str | None, str | None, int | None], CostSums] = {}
         self._curves: dict[str, CostCurve] = {}
 
@@ -156,7 +176,7 @@ class CostRates:
             items=sum(lot.items for lot in lots.values()),
             windows=sum(lot.windows for lot in lots.values()),
             tokens=round(tokens),
-            core_s=core_s * self.pace if self.whole.core_s else None,
+            core_s=core_s * self.pace if self.whole.core_s or self._rows else None,
             known=known / max(1, estimated),
         )
 
@@ -175,15 +195,45 @@ class CostRates:
         return self._curves[together]
 
     def _make_curve(self, together: str) -> "CostCurve":
-        whole = self.whole.core_s / self.whole.effort if self.whole.effort else 0.0
-        rate = _drawn(self._over(together), whole)
-        lengths = sorted({each.length for each in self._sums if each.together == together})
+        before, whole = self._before(together), self._whole_level
+        level = self._level([(sums, before) for each, sums in self._sums.items() if each.together == together], whole)
+        by_length = {bisect_left(LENGTHS, row.length): float(row.length + ITEM_TOKENS) for row in self._rows}
         points = []
-        for length in lengths:
+        for length in sorted(by_length.keys() | {each.length for each in self._sums if each.together == together}):
             sums = self._over(together, length=length)
-            if sums.items > 0:
-                points.append((sums.effort / sums.items, _drawn(sums, rate)))
-        return CostCurve.through(points, rate)
+            effort = sums.effort / sums.items if sums.items > 0 else by_length.get(length)
+            if effort is not None:
+                its_level = self._level([(sums, before)], level)
+                points.append((effort, its_level * before.at(effort - ITEM_TOKENS) / effort))
+        return CostCurve.through(points, level * before.rate)
+
+    def _before(self, together: str) -> "CostCurve":
+        """Return what items would cost by the passes; without any, as much as all of the version for their effort."""
+        if not self._rows:
+            return CostCurve((), self.whole.core_s / self.whole.effort if self.whole.effort else 0.0)
+        longest = self._rows[-1]
+        item_s = ITEM_TOKENS * longest.together_s / longest.length
+        points = []
+        for row in self._rows:
+            effort = row.length + ITEM_TOKENS
+            points.append((effort, ((row.alone_s if together == ONE else row.together_s) + item_s) / effort))
+        return CostCurve.through(points, 0.0)
+
+    @cached_property
+    def _whole_level(self) -> float:
+        """The core seconds of all work for each that the passes tell; 1 before any."""
+        return self._level([(sums, self._before(each.together)) for each, sums in self._sums.items()], 1.0)
+
+    def _level(self, parts: Iterable[tuple[CostSums, "CostCurve"]], prior: float) -> float:
+        """Return the core seconds that items took for each that was expected, drawn to what is known of their likes."""
+        found = [(sums, sums.items * before.at(sums.tokens / sums.items)) for sums, before in parts if sums.items > 0]
+        expected_s = sum(seconds for _, seconds in found)
+        if not expected_s:
+            return prior
+        windows = sum(sums.windows for sums, _ in found)
+        level = sum(sums.core_s for sums, _ in found) / expected_s
+        weight = windows / (windows + (PRIOR_WINDOWS_BY_PASSES if self._rows else PRIOR_WINDOWS))
+        return prior + (level - prior) * weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,9 +270,3 @@ class CostCurve:
 
 def _ratio(sums: CostSums, prior: float) -> float:
     return (sums.tokens + PRIOR_TOKENS * prior) / (sums.estimated + PRIOR_TOKENS)
-
-
-def _drawn(sums: CostSums, prior: float) -> float:
-    """Return the seconds of a unit of effort, drawn towards what is known of the likes of the class."""
-    weight = sums.windows / (sums.windows + PRIOR_WINDOWS) if sums.windows else 0.0
-    return prior + (sums.core_s / sums.effort - prior) * weight if sums.effort else prior

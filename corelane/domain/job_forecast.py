@@ -26,9 +26,9 @@ class WorkForecast(BaseModel):
     windows: int = Field(description="Windows that the model would read, estimated.")
     tokens: int = Field(description="Tokens of these windows, estimated.")
     core_s: float | None = Field(
-        None, description="Core seconds it would use; null before any item of the model was measured."
+        None, description="Core seconds it would use; null while neither items nor passes of the model were measured."
     )
-    cost: Cost | None = Field(None, description="What these would cost; null where no price is set.")
+    cost: Cost | None = Field(None, description="What these would cost now; null without one currency for all cores.")
     finish_at: str | None = Field(None, description="When it would be done; null until speed is measured.")
     earliest_at: str | None = Field(None, description="Early end of the interval around that.")
     latest_at: str | None = Field(None, description="Late end of it.")

@@ -58,12 +58,14 @@ def core_troubles(cores: Sequence[CoreSigns]) -> list[Trouble]:
     return found
 
 
-def keeper_troubles(ages_s: Mapping[str, float]) -> list[Trouble]:
-    """Judge the keeper by how long ago each of its loops went round.
+def keeper_troubles(ages_s: Mapping[str, float], cores_s: float) -> list[Trouble]:
+    """Judge the keeper by how long ago each of its loops went round; ``cores_s`` is for how long there are cores.
 
-    One that no longer sweeps is overdue, and so is work that it leaves.
+    It may start after the cores. One that no longer sweeps is overdue, and so is work that it leaves.
     """
     if "sweeps" not in ages_s:
+        if cores_s < STOOD_STILL_S:
+            return []
         return [Trouble("keeper", "has never run, so lost work is not returned; start `corelane keeper`")]
     if ages_s["sweeps"] < STOOD_STILL_S < ages_s.get("history", 0):
         return [Trouble("keeper", f"took no point of the history for {ages_s['history']:,.0f} s; see its log")]

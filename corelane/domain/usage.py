@@ -1,8 +1,9 @@
 """Usage: what work cost, of a job, of a batch, and of all of an owner by day. Pure but for the wire models.
 
 Core seconds are the time that cores spent on reading texts, running the model and making answers, shared among jobs by
-tokens. A core costs its share of its host's price for that time. Idle time, loads of models and trips to Redis are
-charged to nobody: they are in the host's whole cost, which is told beside.
+tokens: on CPUs CPU time, on devices the time that passed. A core costs its share of its host's price for that time.
+Idle time, loads of models and trips to Redis are charged to nobody: they are in the host's whole cost, which is told
+beside.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -48,7 +49,7 @@ class Usage(BaseModel):
     windows: int | None = Field(None, description="Windows that the model read.")
     tokens: int | None = Field(None, description="Tokens of those windows, padding left out.")
     core_s: float = Field(description="Core seconds: its share, by tokens, of batches that it shared.")
-    cost: Cost | None = Field(None, description="Null where no price is set.")
+    cost: Cost | None = Field(None, description="Null where some work had no price, or another currency.")
     reused: int = Field(
         0,
         exclude_if=lambda value: not value,

@@ -29,6 +29,9 @@ RECENT_BATCHES = 8
 #: Times are fitted again after this many passes; a pass counts for so many. A slow shape is tried again after that.
 FIT_AFTER, FORGET_AFTER = 32, 512
 
+#: Microseconds in a second.
+US = 1_000_000
+
 #: No pass takes less, in seconds: the clock may stand still.
 MOMENT_S = 1e-6
 
@@ -80,6 +83,17 @@ class PassTable:
             took = [(seconds[rows - 1] + least[left - rows][0], rows) for rows in range(min(left, len(seconds)), 0, -1)]
             least.append(min(took, key=_first))
         return passes * seconds[quickest - 1] + least[-1][0], quickest if passes else least[-1][1]
+
+    def row_us(self, *, flexible_rows: bool) -> list[tuple[int, int, int]]:
+        """Return what rows take by length, as ``Manifest.row_us`` does."""
+        return [
+            (
+                bucket.length,
+                round(US * seconds[0 if flexible_rows else -1]),
+                round(US * min(took / rows for rows, took in enumerate(seconds, 1))),
+            )
+            for bucket, seconds in self.seconds.items()
+        ]
 
 
 def _first(pair: tuple[float, int]) -> float:

@@ -182,7 +182,7 @@ class Runner(SharedItems):
         return cls(task, served, run, overlaps=backend.overlaps, limits=limits, unload=unload)
 
     def warm_up(self) -> None:
-        """Run what brings the model to speed; a bucket's last pass tells its pace."""
+        """Run what brings the model to speed; a bucket's last pass tells its pace, all of a CPU what items cost."""
         for each in self._warm_ups:
             ones = np.ones((each.rows, each.bucket.length), dtype=np.int64)
             # Two tokens in turn: one of them is no padding, and some networks (mBART) look for such a one.
@@ -192,6 +192,8 @@ class Runner(SharedItems):
                 self._run(Batch(each.bucket, ids, ones, np.zeros_like(ones)))
                 self._times.end(each.bucket, ids.shape, ids.size)
             self._pace.note(each.bucket, each.rows, time.perf_counter() - began)
+        if not self.overlaps:
+            self.summary = {**self.summary, "row_us": self._times.table().row_us(flexible_rows=self._flexible_rows)}
 
     def close(self) -> None:
         """Unload the model."""

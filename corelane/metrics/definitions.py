@@ -260,7 +260,7 @@ CORE_DEVICE_ERRORS = _counter("core_device_errors", Source.READ, "Errors its dev
 CORE_S = _counter(
     "core_seconds",
     Source.READ,
-    "Time that the core's process spent on reading texts, running models and making answers",
+    "Core seconds that its process spent on reading texts, running models and making answers",
     "core",
 )
 CORE_RESTARTS = _counter("core_restarts", Source.READ, "Processes of the core that its errors or a kill ended", "core")

@@ -1,14 +1,15 @@
 """What the items of a version cost lately, as its cores measured it (``lua/rates.lua``): read for forecasts."""
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 import orjson
 
 from corelane.domain.dispatch import WINDOW_TOKENS
-from corelane.domain.estimate import CostClass, CostRates, CostSums
+from corelane.domain.estimate import CostClass, CostRates, CostSums, RowCost
 from corelane.domain.prices import Price
 from corelane.store import keys
 from corelane.store.link.link import CommonLink, pairs, to_ms
@@ -16,8 +17,8 @@ from corelane.store.link.link import CommonLink, pairs, to_ms
 #: Microseconds in a second.
 US = 1_000_000
 
-#: The fields that have prices, and the core microseconds of all work; the others are classes.
-PRICES, DONE = b"prices", b"done"
+#: The fields that are no classes: the price of the core that worked last, and the core microseconds of all work.
+PRICE, DONE = b"price", b"done"
 
 #: What is left of recent sums after other work, for each core: as ``LASTING_RECENT_US`` of the Lua library, in seconds.
 LASTING_RECENT_S = 1.0
@@ -30,8 +31,8 @@ class VersionCosts:
     """
 
     rates: CostRates
-    #: Core seconds of late by the price of the core; None for cores without one.
-    prices: Mapping[Price | None, float]
+    #: Cores that hold the version by price, which is None for cores without one. Where none lives: who worked last.
+    prices: Mapping[Price | None, int]
     max_length: int
     now_ms: int
 
@@ -43,27 +44,36 @@ class RateStore:
         self._link = link
 
     async def read(self, version: str) -> VersionCosts:
-        """Return what is known of a version, in one trip."""
-        raw, cores, summary, time = await self._link.many(
+        """Return what is known of a version."""
+        raw, held, summary, time = await self._link.many(
             [
                 ("HGETALL", keys.costs(version)),
-                ("ZCARD", keys.holders(version)),
+                ("ZRANGE", keys.holders(version), "0", "-1", "WITHSCORES"),
                 ("HGET", keys.MODELS, version),
                 ("TIME",),
             ]
         )
-        fields = dict(pairs(raw))
-        max_length = orjson.loads(summary).get("max_length") if summary else None
-        prices = read_prices(fields.get(PRICES, b"").decode())
-        return VersionCosts(read_rates(fields, max(1, cores)), prices, int(max_length or WINDOW_TOKENS), to_ms(time))
+        fields, now_ms = dict(pairs(raw)), to_ms(time)
+        living = [core.decode() for core, until_ms in pairs(held) if float(until_ms) >= now_ms]
+        prices = await self._link.many([("HGET", keys.core(core), PRICE) for core in living]) if living else []
+        told = [price.decode() for price in prices or [fields.get(PRICE)] if price is not None]
+        model = orjson.loads(summary) if summary else {}
+        # A clock that stood still while a pass ran tells nothing.
+        rows = [RowCost(row[0], row[1] / US, row[2] / US) for row in model.get("row_us", ()) if all(row)]
+        return VersionCosts(
+            read_rates(fields, max(1, len(living)), rows),
+            Counter(map(Price.decode, told)),
+            int(model.get("max_length") or WINDOW_TOKENS),
+            now_ms,
+        )
 
 
-def read_rates(fields: Mapping[bytes, bytes], cores: int) -> CostRates:
+def read_rates(fields: Mapping[bytes, bytes], cores: int, rows: Sequence[RowCost] = ()) -> CostRates:
     """Read the sums of all classes; those that this version of Corelane does not know are left out."""
     done_us = float(fields.get(DONE, b"0"))
     sums, recent = {}, {}
     for name, text in fields.items():
-        if name in (PRICES, DONE):
+        if name in (PRICE, DONE):
             continue
         with suppress(ValueError):
             its_class = CostClass.decode(name.decode())
@@ -72,14 +82,4 @@ def read_rates(fields: Mapping[bytes, bytes], cores: int) -> CostRates:
             left = math.exp((at_us - done_us) / US / LASTING_RECENT_S / cores)
             last_items, last_tokens, last_us = last
             recent[its_class] = CostSums(items=left * last_items, tokens=left * last_tokens, core_s=left * last_us / US)
-    return CostRates(sums, recent)
-
-
-def read_prices(text: str) -> dict[Price | None, float]:
-    """Read core seconds by price."""
-    parts = text.split()
-    sums: dict[Price | None, float] = {}
-    for price, core_us in zip(parts[::2], parts[1::2], strict=True):
-        decoded = Price.decode(price)
-        sums[decoded] = sums.get(decoded, 0.0) + int(core_us) / US
-    return sums
+    return CostRates(sums, recent, rows)

@@ -1,5 +1,6 @@
 """What is wrong with the service, read from Redis: for the overview, ``/readyz`` and ``corelane doctor``."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -89,7 +90,7 @@ async def read_troubles(link: CommonLink, cores: Sequence[Mapping[str, Any]]) ->
     return [
         *core_troubles([_signs(core, now_ms) for core in cores]),
         *await read_part_troubles(link),
-        *keeper_troubles(ages),
+        *keeper_troubles(ages, max((float(core.get("lived_s", math.inf)) for core in cores), default=math.inf)),
         *overdue_troubles(only_overdue(await read_waits(link)), CARRIERS),
         *delivery_troubles(dead, [(host.decode(), (float(until) - now_ms) / 1000) for host, until in pairs(resting)]),
         *of_redis,

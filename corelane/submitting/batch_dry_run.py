@@ -156,6 +156,9 @@ class BatchDryRun:
         )
         jobs = [self._describe_group(group, size) for group in asked]
         core_s = [job.core_s for job in jobs if job.core_s is not None]
+        cost, notes = self._cost(asked, jobs), list(dict.fromkeys(job.note for job in jobs))
+        if cost is None and jobs and all(job.cost for job in jobs):
+            notes.append("no cost in all, as the jobs have theirs in several currencies")
         last = max(jobs, key=lambda job: job.finish_at or "", default=None)
         return BatchForecast(
             input_file_id=file_id,
@@ -167,13 +170,13 @@ class BatchDryRun:
             windows=sum(job.windows for job in jobs),
             tokens=sum(job.tokens for job in jobs),
             core_s=round(sum(core_s), 6) if len(core_s) == len(jobs) and jobs else None,
-            cost=self._cost(asked, jobs),
+            cost=cost,
             finish_at=last and last.finish_at,
             earliest_at=last and last.earliest_at,
             latest_at=last and last.latest_at,
             late=any(job.late for job in jobs),
             refusal=refusal,
-            note="; ".join(dict.fromkeys(job.note for job in jobs)) or "no line can be asked",
+            note="; ".join(notes) or "no line can be asked",
         )
 
     @staticmethod
@@ -184,8 +187,8 @@ class BatchDryRun:
             if group.costs is None or job.core_s is None or job.cost is None:
                 return None
             in_all = sum(group.costs.prices.values())
-            for price, its_s in group.costs.prices.items():
-                core_s[price] = core_s.get(price, 0.0) + job.core_s * its_s / in_all
+            for price, cores in group.costs.prices.items():
+                core_s[price] = core_s.get(price, 0.0) + job.core_s * cores / in_all
         return cost_of(core_s)
 
     def _describe_group(self, group: GroupSizing, size: Size) -> JobForecast:

@@ -188,22 +188,37 @@ class DryRuns:
         )
 
 
-def cost_at(prices: Mapping[Price | None, float], core_s: float | None) -> Cost | None:
-    """Return what core seconds would cost, if each price keeps its share of the work; None if that is not known."""
+def cost_at(prices: Mapping[Price | None, int], core_s: float | None) -> Cost | None:
+    """Return what core seconds would cost, if the cores share the work alike; None if that is not known."""
     in_all = sum(prices.values())
     if core_s is None or not in_all:
         return None
-    return cost_of({price: core_s * its_s / in_all for price, its_s in prices.items()})
+    return cost_of({price: core_s * cores / in_all for price, cores in prices.items()})
 
 
 def note_of(estimate: Estimate, costs: VersionCosts) -> str:
-    """Say how sure an estimate is."""
+    """Say how sure an estimate is, and what of it cannot be known."""
+    seen = costs.rates.whole.items
     if estimate.core_s is None:
-        return (
-            "no item of this model was measured yet: windows and tokens are estimated from the texts, and core "
-            "seconds are not known"
+        note = (
+            "no item of this model was measured yet, nor a pass: windows and tokens are estimated from the texts, and "
+            "core seconds are not known"
         )
-    seen = f"{costs.rates.whole.items:,.0f} items of this model lately"
-    if estimate.known > 0.99:
-        return f"from {seen}, with enough of every size in this job"
-    return f"from {seen}; {1 - estimate.known:.0%} of this job's tokens are of sizes that few of them had"
+    elif not seen:
+        note = (
+            "no item of this model was measured yet: windows and tokens are estimated from the texts, and core seconds "
+            "from passes that were measured when the model was made or loaded, which may be off by a half"
+        )
+    elif estimate.known > 0.99:
+        note = f"from {seen:,.0f} items of this model lately, with enough of every size in this job"
+    else:
+        note = (
+            f"from {seen:,.0f} items of this model lately; {1 - estimate.known:.0%} of this job's tokens are of sizes "
+            "that few of them had"
+        )
+    priced = [price for price in costs.prices if price is not None]
+    if priced and len(priced) < len(costs.prices):
+        note += "; no cost, as some of the cores that hold this model have no price"
+    elif len({price.currency for price in priced}) > 1:
+        note += "; no cost, as the cores that hold this model have prices in several currencies"
+    return note

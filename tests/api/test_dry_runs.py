@@ -15,13 +15,14 @@ from corelane.cli.jsonl import write_line
 from corelane.client import Client
 from corelane.domain.forecast import Speed
 from corelane.domain.jobs import JobStatus
-from corelane.domain.prices import Price
+from corelane.domain.prices import NOTHING, Price
 from corelane.domain.unanswered import unanswered_result
 from corelane.errors import ServiceError
 from corelane.store.fleet import Announcer
+from corelane.store.rates import RateStore
 from tests.api.conftest import Service
 from tests.api.test_jobs import JSON, LINES, ONE, code_of, lines
-from tests.corelane.store_bench import VERSION
+from tests.corelane.store_bench import VERSION, age, announce
 
 #: Keys that processes write by themselves, once a second or so.
 BESIDE = ("cl:process", "cl:metrics", "cl:release", "cl:marks", "cl:owners")
@@ -113,20 +114,80 @@ def test_slower_machines_show_at_once_in_work_that_none_did_lately(service: Serv
     assert 1.6 * before < forecast(service)["core_s"] < 2 * before
 
 
-def test_cost_is_at_the_prices_of_the_cores_that_did_the_work_lately(service: Service) -> None:
-    cheap, dear = Price(3.6, "USD", "inf2.xlarge", "2026-09-24"), Price(7.2, "USD", "inf2.xlarge", "2026-09-24")
-    sums = [1000, 64_000, 20_000, 1000, 3_000_000]
+CHEAP, DEAR = Price(3.6, "USD", "inf2.xlarge", "2026-09-24"), Price(7.2, "USD", "inf2.xlarge", "2026-09-24")
+EURO = Price(1.8, "EUR", "inf2.xlarge")
+
+
+def work_at(
+    service: Service, core: str, price: Price | None, *costs: tuple[str, list[int]], version: str = VERSION
+) -> None:
+    """Have a core of a price beat, after work if any."""
+    told = [(version, its_class, sums) for its_class, sums in costs]
+    worked = ("p", NOTHING if price is None else price.encode(), 0)
+    Announcer(service.bench.settings, core).beat({"state": "idle"}, [version], [], worked=worked, costs=told)
+
+
+def test_cost_is_at_the_prices_of_the_cores_that_hold_the_model(service: Service) -> None:
     assert forecast(service)["cost"] is None
-    for price in (cheap, dear):
-        told, worked = [(VERSION, "one:plain:0", sums)], ("p", price.encode(), 0)
-        Announcer(service.bench.settings, "a/0").beat({"state": "idle"}, [VERSION], [], worked=worked, costs=told)
+    for core, price in (("a/0", CHEAP), ("b/0", DEAR)):
+        work_at(service, core, price, ("one:plain:0", [1000, 64_000, 20_000, 1000, 3_000_000]))
     found = forecast(service, question=None, context=None, items=[ONE] * 100)
     cost = found["cost"]
     assert (cost["currency"], cost["instance"], cost["as_of"]) == ("USD", "inf2.xlarge", "2026-09-24")
-    assert cost["per_core_hour"] == pytest.approx(5.5, rel=0.02)
+    assert cost["per_core_hour"] == pytest.approx(5.4)
     assert cost["amount"] == pytest.approx(found["core_s"] * cost["per_core_hour"] / 3600, rel=1e-6)
     content = b"".join(batch_line(f"a{n}") for n in range(100))
     assert forecast_batch(service, content)["cost"]["amount"] == pytest.approx(cost["amount"], rel=0.01)
+
+
+def test_price_that_is_set_or_changed_later_is_that_of_the_next_forecast(service: Service) -> None:
+    work_at(service, "a/0", None, ("one:plain:0", [100_000, 6_400_000, 2_000_000, 100_000, 3_600_000_000]))
+    without = forecast(service)
+    assert (without["core_s"], without["cost"]) == (pytest.approx(0.036, rel=0.02), None)
+    for price in (CHEAP, DEAR, EURO):
+        work_at(service, "a/0", price)
+        cost = forecast(service)["cost"]
+        assert (cost["currency"], cost["per_core_hour"]) == (price.currency, price.per_core_hour)
+        assert cost["amount"] == pytest.approx(0.036 * price.per_core_hour / 3600, rel=0.02)
+    work_at(service, "a/0", None)
+    assert forecast(service)["cost"] is None
+
+
+@pytest.mark.parametrize(("other", "reason"), [(EURO, "several currencies"), (None, "have no price")])
+def test_cost_that_cannot_be_known_says_why(service: Service, other: Price | None, reason: str) -> None:
+    work_at(service, "a/0", CHEAP, ("one:plain:0", [1000, 64_000, 20_000, 1000, 3_000_000]))
+    assert "no cost" not in forecast(service)["note"]
+    work_at(service, "b/0", other)
+    told = forecast(service)
+    assert told["cost"] is None
+    assert reason in told["note"]
+
+
+def test_batch_of_models_at_several_currencies_has_a_cost_for_each_and_none_in_all(service: Service) -> None:
+    announce(service.bench.settings, "b/0", "other@1", ["other"])
+    for core, price, version in (("a/0", CHEAP, VERSION), ("b/0", EURO, "other@1")):
+        work_at(service, core, price, ("one:plain:0", [1000, 64_000, 20_000, 1000, 3_000_000]), version=version)
+    told = forecast_batch(service, batch_line("a") + batch_line("b", model="other"))
+    assert [job["cost"]["currency"] for job in told["jobs"]] == ["USD", "EUR"]
+    assert told["cost"] is None
+    assert "no cost in all" in told["note"]
+
+
+def test_price_where_no_core_lives_is_that_of_the_last_work(service: Service) -> None:
+    work_at(service, "a/0", CHEAP, ("one:plain:0", [1000, 64_000, 20_000, 1000, 3_000_000]))
+    age(service.bench.raw, 3600)
+    assert service.bench.with_link(lambda link: RateStore(link).read(VERSION)).prices == {CHEAP: 1}
+
+
+def test_before_any_work_core_seconds_are_those_of_passes(service: Service) -> None:
+    announce(service.bench.settings, "a/0", VERSION, summary={"row_us": [[64, 10_000, 5000], [384, 40_000, 30_000]]})
+    work_at(service, "a/0", CHEAP)
+    alone, many = forecast(service), forecast(service, question=None, context=None, items=[ONE] * 320)
+    # Each item takes 32 tokens' worth in addition to its row.
+    assert alone["core_s"] == pytest.approx(0.0125, rel=0.01)
+    assert many["core_s"] == pytest.approx(320 * 0.0075, rel=0.01)
+    assert alone["cost"]["amount"] == pytest.approx(alone["core_s"] * 3.6 / 3600)
+    assert "no item of this model was measured yet" in alone["note"]
 
 
 def test_older_costs_fade_with_work(service: Service) -> None:

@@ -10,14 +10,17 @@ import pytest
 from api import overview
 from corelane.cli.doctor import check_service
 from corelane.client import Client
+from corelane.domain.dispatch import Core
 from corelane.domain.forecast import Speed
 from corelane.domain.jobs import Priority
 from corelane.domain.troubles import DISK_FULL
 from corelane.settings import Settings
+from corelane.store.fleet import Announcer
 from corelane.store.troubles import PartReport
 from tests.api.conftest import Service
 from tests.corelane.store_bench import VERSION, answer_all, answered, claimed
 from tests.integration.conftest import wait_for
+from workers.core.heartbeat import Vitals
 
 
 @pytest.fixture
@@ -225,6 +228,16 @@ def test_nearly_full_redis_and_a_keeper_that_never_ran_are_troubles(
         assert [trouble["part"] for trouble in read()["troubles"]] == ["keeper", "redis"]
     finally:
         raw.config_set("maxmemory", 0)
+
+
+def test_keeper_that_starts_after_young_cores_is_no_trouble(
+    service: Service, read: Callable[[], dict[str, Any]]
+) -> None:
+    service.bench.raw.delete("cl:rounds")
+    young = Vitals(Core("a", 0)).fields([])
+    for lived, parts in (({}, []), ({"lived_s": 90.0}, ["keeper"])):
+        Announcer(service.bench.settings, "a/0").beat({"state": "idle"} | young | lived, [VERSION], [])
+        assert [trouble["part"] for trouble in read()["troubles"]] == parts
 
 
 def test_many_readers_within_a_second_cost_one_reading(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:

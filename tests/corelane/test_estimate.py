@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corelane.domain.dispatch import LENGTHS, SMALL_TOKENS, Estimator, cost_class, script_of
-from corelane.domain.estimate import ITEM_TOKENS, CostClass, CostRates, CostSums, Lot
+from corelane.domain.estimate import ITEM_TOKENS, CostClass, CostRates, CostSums, Lot, RowCost
 from corelane.domain.jobs import Item
 
 CLASSES = st.builds(
@@ -26,7 +26,14 @@ def sums(draw: st.DrawFn) -> CostSums:
 
 LOTS = st.builds(lambda items, tokens: Lot(items, items * tokens, items), st.integers(1, 99), st.integers(64, 9999))
 
-RATES = st.builds(CostRates, st.dictionaries(CLASSES, sums(), max_size=8))
+#: What passes of 64 to 384 tokens take: beside their rows as long as 60 tokens do.
+ROWS = [RowCost(length, (length + 60) / 20_000, (length + 8) / 20_000) for length in (64, 96, 128, 192, 256, 384)]
+
+RATES = st.builds(
+    CostRates,
+    st.dictionaries(CLASSES, sums(), max_size=8),
+    rows=st.one_of(st.just(()), st.just(ROWS)),
+)
 
 few = settings(max_examples=40)
 
@@ -73,6 +80,35 @@ def test_script_is_told_from_the_bytes_of_a_character(text: str, script: str) ->
 def test_nothing_measured_means_the_texts_own_estimate_and_no_core_seconds() -> None:
     found = CostRates().estimate({CostClass("few", "plain", 2): Lot(3, 300, 3)})
     assert (found.items, found.windows, found.tokens, found.core_s, found.known) == (3, 3, 300, None, 0.0)
+
+
+ONE, MANY = CostClass("one", "plain", 2), CostClass("many", "plain", 2)
+
+#: Core seconds of an item of 128 tokens by these: its row, and what each item takes in addition.
+ITEM_S = ITEM_TOKENS * 392 / 384 / 20_000
+ALONE_S, TOGETHER_S = 188 / 20_000 + ITEM_S, 136 / 20_000 + ITEM_S
+
+
+def test_before_any_item_passes_tell_core_seconds() -> None:
+    rates = CostRates(rows=ROWS)
+    assert seconds(rates, 1, 128, ONE) == pytest.approx(ALONE_S)
+    assert seconds(rates, 100, 12_800, MANY) == pytest.approx(100 * TOGETHER_S)
+    assert seconds(rates, 1, 3840, CostClass("many", "plain", 11)) == pytest.approx(3840 / 20_000, rel=0.1)
+
+
+def test_first_questions_tell_little_of_many_and_more_of_their_like() -> None:
+    """The first question of a process is cold. A job of many was forecast at three times its cost by it."""
+    cold = CostRates({ONE: CostSums(1, 128, 128, 1, 4 * ALONE_S)}, rows=ROWS)
+    assert seconds(cold, 100, 12_800, MANY) == pytest.approx(100 * TOGETHER_S, rel=0.25)
+    few = CostRates({ONE: CostSums(30, 3840, 3840, 30, 30 * 1.5 * ALONE_S)}, rows=ROWS)
+    assert seconds(few, 1, 128, ONE) == pytest.approx(1.5 * ALONE_S, rel=0.1)
+    assert seconds(few, 100, 12_800, MANY) == pytest.approx(1.5 * 100 * TOGETHER_S, rel=0.15)
+
+
+def test_much_work_outweighs_passes() -> None:
+    seen = {MANY: CostSums(5000, 640_000, 640_000, 5000, 500.0)}
+    for its_class in (MANY, CostClass("few", "plain", 2)):
+        assert seconds(CostRates(seen, rows=ROWS), 1, 128, its_class) == pytest.approx(0.1, rel=0.02)
 
 
 def test_much_seen_class_is_estimated_as_it_was() -> None:

@@ -212,16 +212,15 @@ def test_bill_of_fifty_mixed_jobs_of_two_keys_is_what_the_core_worked(
         charged_s = sum(row.core_s for row in [*whole.total, *(whole.lost or [])])
 
         def counted() -> list[float]:
-            """Return the core seconds by the core's own counters: its heartbeat's, and those of the three stages."""
+            """Return the core seconds by the core's own counters."""
             now = tests.usage(owner="*").host
-            stages_s = sum(sum(metric(guarded, secret, f"corelane_{stage}_seconds_sum")) for stage in STAGES)
-            return [
-                now.busy_s if now else 0,
-                *metric(guarded, secret, "corelane_core_seconds_total"),
-                stages_s,
-            ]
+            return [now.busy_s if now else 0, *metric(guarded, secret, "corelane_core_seconds_total")]
 
-        wait_for(lambda: counted() == pytest.approx([charged_s] * 3, rel=0.01))
+        def stages_s() -> float:
+            """Return the seconds of the three stages by the clock, which other processes make longer."""
+            return sum(sum(metric(guarded, secret, f"corelane_{stage}_seconds_sum")) for stage in STAGES)
+
+        wait_for(lambda: counted() == pytest.approx([charged_s] * 2, rel=0.01) and stages_s() > 0.99 * charged_s)
 
 
 def submit_mixed(client: Client) -> list[str]:

@@ -17,7 +17,7 @@ from corelane.metrics.recorder import Recorder
 from corelane.store.dispatch import Claim, ClaimedSlice, Exchange
 from tests.fakes import FixedBackend
 from workers.core.in_flight import InFlight
-from workers.core.timing import ItemCosts
+from workers.core.timing import ItemCosts, TimeBook
 
 
 @pytest.fixture
@@ -358,6 +358,29 @@ def test_work_beside_a_batch_on_a_device_counts_for_other_jobs_only() -> None:
     assert report[first][3] >= 10_000
     assert report[second][3] == 0 < report[second][2]
     assert report[second][1] > 0
+
+
+class Shared(FixedBackend):
+    """A CPU that others have for two of the three seconds of each pass."""
+
+    passed_s = cpu_s = 0.0
+
+    def run(self, model: Model, batch: Batch) -> Logits:
+        self.passed_s, self.cpu_s = self.passed_s + 3, self.cpu_s + 1
+        return super().run(model, batch)
+
+
+def test_bill_and_what_items_cost_are_the_cpu_time_of_work_not_that_of_neighbours(tiny_artifact: Artifact) -> None:
+    backend, costs = Shared(), deque[ItemCosts]()
+    runner = Runner.open(backend, tiny_artifact)
+    in_flight = InFlight({runner.version: runner}, costs=costs)
+    in_flight.times = TimeBook(lambda: backend.passed_s, cpu_clock=lambda: backend.cpu_s)
+    [job] = claim_and_hold(in_flight, "a", runner.version, [["ada"]])
+    run_out(in_flight)
+    spent = in_flight.report()
+    in_flight.note_exchange(spent, Exchange({"a": 0}, set(), None))
+    assert [spent[job][3], spent[job][6], costs[0][6]] == pytest.approx([3_000_000, 1_000_000, 1_000_000], rel=0.01)
+    runner.close()
 
 
 def test_batches_are_recorded_by_version_and_shape(runner: Runner) -> None:

@@ -75,6 +75,17 @@ def test_core_seconds_are_shared_by_tokens(book: TimeBook) -> None:
     assert book.account.core_s == 8
 
 
+@pytest.mark.parametrize(("cpu_s", "on_cpu", "core_s"), [(2, True, 2), (2, False, 3), (9, True, 3)])
+def test_job_pays_for_its_own_cpu_time_and_for_all_time_of_a_device(cpu_s: float, on_cpu: bool, core_s: float) -> None:
+    """Neighbours take the CPU meanwhile, a device needs none, and more threads than one count once."""
+    clock, cpu_clock = Clock(), Clock()
+    book = TimeBook(clock, cpu_clock=cpu_clock)
+    began = book.mark()
+    clock.now += 3
+    cpu_clock.now += cpu_s
+    assert book.worked(began, on_cpu=on_cpu) == core_s
+
+
 def test_what_a_job_that_is_held_no_more_took_is_lost_once(book: TimeBook) -> None:
     book.hold(["a", "b"], None)
     book.read({"a": 2, "b": 1}, {"a": 600, "b": 100})

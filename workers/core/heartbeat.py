@@ -49,6 +49,7 @@ class Vitals:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._boot = read_boot()
+        self._began = time.monotonic()
         #: When the batch in progress began, by the monotonic clock; None between batches.
         self.running_since: float | None = None
         #: Seconds spent on batches that are over.
@@ -108,6 +109,7 @@ class Vitals:
         return {
             "pid": os.getpid(),
             "boot": self._boot,
+            "lived_s": round(time.monotonic() - self._began, 1),
             "node": self._core.node,
             "queue": self._core.queue,
             "cpus": ",".join(map(str, sorted(os.sched_getaffinity(0)))),

@@ -27,7 +27,7 @@ from corelane.store.dispatch import Claim, ClaimedSlice, Exchange, LeasedPreview
 from corelane.store.parts import NO_PARTS, WOULD_HELP, FoundPart, PartsDone, TakenPart
 from workers.core.parts import PartBook
 from workers.core.pending import Key, PendingSlice
-from workers.core.timing import COMPUTE, MERGE, TOKENIZE, CoreAccount, CostBook, ItemCosts, TimeBook
+from workers.core.timing import COMPUTE, MERGE, TOKENIZE, CoreAccount, CostBook, ItemCosts, Mark, TimeBook
 
 #: A charge that is off by more than this is corrected while its slice is pending, others when it is committed.
 CORRECT_TOKENS = 1024
@@ -53,7 +53,9 @@ class InFlight:
             runner.reset()
         self._pending: dict[Key, PendingSlice] = {}
         self._turn = 0
-        self._began = 0.0
+        self._began: Mark = (0.0, 0.0)
+        #: The jobs for which a context was read on before the batch that runs.
+        self._readers: dict[str, int] = {}
         #: The jobs with windows in the batch that runs, with their tokens in it.
         self._in_batch: dict[str, int] = {}
         self.times = TimeBook(account=account)
@@ -141,7 +143,7 @@ class InFlight:
 
     def add(self, claim: Claim, stretches: Sequence[ClaimedSlice]) -> None:
         """Take a claim in. Refs without payloads fail, so that their job ends; one that is gone notices nothing."""
-        began = self.times.clock()
+        began = self.times.mark()
         found = {stretch.ref.key for stretch in stretches}
         gone = [SliceResults(ref, lost_payloads(ref)) for ref, _ in claim.refs if ref.key not in found]
         if gone:
@@ -167,11 +169,11 @@ class InFlight:
         for version, its_queries in queries.items():
             self._runners[version].admit(its_queries)
             self._note_charges(self._runners[version])
-            ended = self.times.clock()
-            self.count(TOKENIZE, tokens[version], ended - began)
-            self.times.share(tokens[version], ended - began)
-            self._recorder.observe(TOKENIZE_S, ended - began)
-            began = ended
+            took_s = self.times.clock() - began[0]
+            self.count(TOKENIZE, tokens[version], took_s)
+            self.times.share(tokens[version], self.times.worked(began, on_cpu=True))
+            self._recorder.observe(TOKENIZE_S, took_s)
+            began = self.times.mark()
 
     def add_part(self, part: TakenPart) -> None:
         """Take in a part of another core's item; one that cannot be read is given back."""
@@ -204,13 +206,13 @@ class InFlight:
         versions = list(dict.fromkeys(pending.version for pending in self._pending.values()))
         self._turn += 1
         runner = self._runners[versions[self._turn % len(versions)]]
-        self._began = self.times.enter()
+        self.times.enter()
+        self._began = self.times.mark()
         running = runner.start()
         self._note_charges(runner)
+        self._readers = {self._pending[key].ref.job: 1 for key, _ in running.read_for if key in self._pending}
         if running.read_for:
-            readers = {self._pending[key].ref.job: 1 for key, _ in running.read_for if key in self._pending}
-            self.times.add(TOKENIZE, readers, running.read_s)
-            self.times.share(readers, running.read_s)
+            self.times.add(TOKENIZE, self._readers, running.read_s)
             self._recorder.observe(TOKENIZE_S, running.read_s)
         windows: dict[str, int] = {}
         for (key, _), _, window in running.rows:
@@ -254,11 +256,13 @@ class InFlight:
     def _count_batch(self, running: RunningBatch, ran: float) -> None:
         """Count the time of a batch, whose logits were there at ``ran``, for the jobs in it."""
         in_batch, self._in_batch = self._in_batch, {}
-        ended = self.times.leave()
-        compute_s, merge_s = max(0.0, ran - self._began - running.read_s), ended - ran
+        ended, core_s = self.times.leave(), self.times.worked(self._began, on_cpu=not running.runner.overlaps)
+        compute_s, merge_s = max(0.0, ran - self._began[0] - running.read_s), ended - ran
         self.times.add(COMPUTE, in_batch, compute_s)
         self.times.add(MERGE, in_batch, merge_s)
-        self.times.share(in_batch, compute_s + merge_s)
+        read_s = core_s * running.read_s / max(ended - self._began[0], running.read_s) if running.read_s else 0.0
+        self.times.share(self._readers, read_s)
+        self.times.share(in_batch, core_s - read_s)
         if not running.passes:
             return
         recorder, version = self._recorder, running.runner.version

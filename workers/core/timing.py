@@ -1,5 +1,7 @@
 """What a core spends on each job it holds: measured in the drain, sent with the job's results; and what items cost.
 
+Times pass by the clock; core seconds, which are charged and forecast, by CPU time where the CPU does the work.
+
 Every moment in which the core does something is covered. It counts for the jobs it is done for; the others wait
 meanwhile. While a batch runs on a device, all else that is done counts for jobs outside that batch only. What nothing
 covers, as the drain's own steps between two batches, is the difference between the time a job was held and its parts.
@@ -29,6 +31,9 @@ ENOUGH_COSTS = 64
 #: What items cost: their version and class, how many they are, their estimated tokens, tokens, windows, core
 #: microseconds.
 ItemCosts = tuple[str, str, int, int, int, int, int]
+
+#: Where the clock and the CPU clock stood.
+Mark = tuple[float, float]
 
 
 @dataclass(slots=True)
@@ -76,9 +81,15 @@ class CoreAccount:
 class TimeBook:
     """The times of the jobs that a core holds. Not thread-safe."""
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter, account: CoreAccount | None = None) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.perf_counter,
+        account: CoreAccount | None = None,
+        cpu_clock: Callable[[], float] = time.process_time,
+    ) -> None:
         self.clock = clock
         self.account = account or CoreAccount()
+        self._cpu_clock = cpu_clock
         self._held: dict[str, HeldJob] = {}
         self._covered = 0.0
         self._depth = 0
@@ -127,6 +138,17 @@ class TimeBook:
         for job in jobs:
             if job in held:
                 held[job].sums[stage] += seconds
+
+    def mark(self) -> Mark:
+        """Return where both clocks stand."""
+        return self.clock(), self._cpu_clock()
+
+    def worked(self, since: Mark, *, on_cpu: bool) -> float:
+        """Return the core seconds since a mark. Work on the CPU counts by CPU time, and never more than passed: a job
+        does not pay for what other processes of the machine do meanwhile.
+        """
+        passed_s, cpu_s = (now - then for now, then in zip(self.mark(), since, strict=True))
+        return min(passed_s, cpu_s) if on_cpu else passed_s
 
     def share(self, tokens: Mapping[str, int], seconds: float) -> None:
         """Share core seconds among jobs by their tokens."""

@@ -25,7 +25,8 @@ end
 -- taken back is not revived. A version is unknown where Redis came back empty: the core announces it again.
 define('beat', function(ask)
   local core, now, reply = ask.core, now_ms(), { call('GET', keys.PLAN) or '' }
-  call('HSET', keys.core(core), 'beat_ms', now, unpack(ask.fields))
+  local price = ask.worked and ask.worked[2] or '-'
+  call('HSET', keys.core(core), 'beat_ms', now, 'price', price, unpack(ask.fields))
   call('PEXPIRE', keys.core(core), ask.lease_ms)
   call('ZADD', keys.CORES, now, core)
   call('ZADD', keys.READERS, now, core)
@@ -40,10 +41,7 @@ define('beat', function(ask)
   end
   if ask.worked then usage.note_worked(core, unpack(ask.worked)) end
   for _, lease in ipairs(ask.leases) do call('ZADD', keys.LEASES, 'XX', now + ask.lease_ms, lease) end
-  for _, cost in ipairs(ask.costs) do
-    rates.learn(cost[1], cost[2], cost[3])
-    if ask.worked then rates.learn_price(cost[1], ask.worked[2], cost[3][5]) end
-  end
+  for _, cost in ipairs(ask.costs) do rates.learn(cost[1], cost[2], cost[3], price) end
   return reply
 end, 'allow-oom')
 

@@ -6,14 +6,14 @@
 -- where that stood. They tell how fast the machines are now, also to classes of which there was no work lately.
 local LASTING_WINDOWS, LASTING_US = 3000, 120000000
 
--- What is left of recent sums after other work of the version, for each core that holds it; and of a price's share.
-local LASTING_RECENT_US, LASTING_PRICE_US = 1000000, 20000000
+-- What is left of recent sums after other work of the version, for each core that holds it.
+local LASTING_RECENT_US = 1000000
 
 -- Costs of a version without work, and its residuals, are forgotten after this time, in seconds (30 days).
 local COSTS_TTL_S = 2592000
 
--- Add what a core learned: version, class, then the sums.
-function rates.learn(version, class, added)
+-- Add what a core learned: version, class, then the sums. Its `price` is that of the version where no core lives.
+function rates.learn(version, class, added, price)
   local key, sums = keys.costs(version), {}
   local done = call('HINCRBY', key, 'done', added[5])
   for number in string.gmatch(call('HGET', key, class) or '', '%S+') do sums[#sums + 1] = tonumber(number) end
@@ -24,19 +24,7 @@ function rates.learn(version, class, added)
   for i, place in ipairs({ 1, 3, 5 }) do sums[6 + i] = (sums[6 + i] or 0) * recent + added[place] end
   sums[6] = done
   for i = 1, 9 do sums[i] = string.format('%.1f', sums[i]) end
-  call('HSET', key, class, table.concat(sums, ' '))
+  call('HSET', key, class, table.concat(sums, ' '), 'price', price)
   call('EXPIRE', key, COSTS_TTL_S)
   call('EXPIRE', keys.residuals(version), COSTS_TTL_S)
-end
-
--- Add the price at which a core did so much work for a version: `prices` is `PRICE CORE_US`, for each that did some lately.
-function rates.learn_price(version, price, core_us)
-  local key, left, prices, found = keys.costs(version), math.exp(-core_us / LASTING_PRICE_US), {}, false
-  for its_price, us in string.gmatch(call('HGET', key, 'prices') or '', '(%S+) (%S+)') do
-    us = us * left + (its_price == price and core_us or 0)
-    found = found or its_price == price
-    if us >= 1 then prices[#prices + 1] = string.format('%s %.0f', its_price, us) end
-  end
-  if not found then prices[#prices + 1] = string.format('%s %.0f', price, core_us) end
-  call('HSET', key, 'prices', table.concat(prices, ' '))
 end
